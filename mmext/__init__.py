@@ -1,0 +1,70 @@
+"""mmext: OpenMMLab components that train on one process and on many.
+
+``import mmext`` does three things and stays light (torch is not loaded):
+
+* it makes ``_base_ = 'mmext::...'`` resolvable for mmengine's ``Config``;
+* where mmcv has no compiled ``mmcv._ext``, it offers the PyTorch backend of
+  :mod:`mmext.ops` under that name, so that mmdet and mmseg can be imported;
+* it exposes :func:`config_path`, for tools that cannot import mmext before
+  they read a config.
+"""
+
+from pathlib import Path
+
+from mmengine.config.utils import MODULE2PACKAGE
+
+from .ops.finder import install_ext_finder
+from .version import __version__
+
+__all__ = ['__version__', 'config_path']
+
+# The value is a module, not a distribution: every mmengine then finds the
+# folder by import, which works for wheels and for editable installs alike
+# (mmengine 0.10.7 fails on an editable install with the plain name).
+MODULE2PACKAGE.setdefault('mmext', 'mmext.version')
+
+install_ext_finder()
+
+
+def config_path(name: str) -> str:
+    """Absolute path of a shipped config.
+
+    Works in a wheel, in an editable install and in a source checkout, and
+    needs no registration, so it can be used inside ``_base_`` by a config
+    that is read before anything imported mmext.
+
+    Args:
+        name: Path below ``configs/``, with the ``.py``, such as
+            ``'co_dino/co_dino_5scale_r50_8xb2_1x_coco.py'``.
+
+    Returns:
+        The absolute path of the file.
+
+    Raises:
+        FileNotFoundError: If mmext ships no such config. The message lists
+            the configs of the same folder.
+
+    Examples:
+        >>> from mmext import config_path
+        >>> config_path('_base_/default_runtime.py').endswith('runtime.py')
+        True
+    """
+    here = Path(__file__).resolve().parent
+    roots = [
+        path.resolve()
+        for path in (here / '.mim' / 'configs', here.parent / 'configs')
+    ]
+    for root in roots:
+        path = (root / name).resolve()
+        if path.is_file() and path.is_relative_to(root):
+            return str(path)
+    siblings = {
+        path.name
+        for root in roots
+        for path in (root / name).parent.glob('*.py')
+        if path.resolve().is_relative_to(root)
+    }
+    raise FileNotFoundError(
+        f'name must be a config that mmext ships, got {name!r}; that folder '
+        f'holds {sorted(siblings) or "nothing"}'
+    )

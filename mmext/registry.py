@@ -1,0 +1,32 @@
+"""Registry nodes of mmext, children of mmengine's roots.
+
+The parent is mmengine's root and not a host's registry, so that ``mmext.X``
+resolves from mmdet configs and from mmseg configs alike. This file imports
+mmengine only: mmengine swallows an ImportError raised here.
+"""
+
+from mmengine.registry import DATASETS as MMENGINE_DATASETS
+from mmengine.registry import HOOKS as MMENGINE_HOOKS
+from mmengine.registry import LOOPS as MMENGINE_LOOPS
+from mmengine.registry import MODELS as MMENGINE_MODELS
+from mmengine.registry import RUNNERS as MMENGINE_RUNNERS
+from mmengine.registry import Registry
+
+__all__ = ['DATASETS', 'HOOKS', 'LOOPS', 'MODELS', 'RUNNERS']
+
+MODELS = Registry(
+    'model', parent=MMENGINE_MODELS, scope='mmext', locations=['mmext.models'])
+DATASETS = Registry(
+    'dataset',
+    parent=MMENGINE_DATASETS,
+    scope='mmext',
+    locations=['mmext.datasets', 'mmext.datasets.shapes_dataset'])
+HOOKS = Registry(
+    'hook', parent=MMENGINE_HOOKS, scope='mmext', locations=['mmext.engine'])
+LOOPS = Registry(
+    'loop', parent=MMENGINE_LOOPS, scope='mmext', locations=['mmext.engine'])
+RUNNERS = Registry(
+    'runner',
+    parent=MMENGINE_RUNNERS,
+    scope='mmext',
+    locations=['mmext.engine'])
