@@ -1,0 +1,14 @@
+"""Registered models."""
+
+from .dense_heads import CoATSSHead, CoDINOHead
+from .detectors import CoDETR
+from .layers import CoDINOTransformer
+from .roi_heads import CoStandardRoIHead
+
+__all__ = [
+    'CoATSSHead',
+    'CoDETR',
+    'CoDINOHead',
+    'CoDINOTransformer',
+    'CoStandardRoIHead',
+]

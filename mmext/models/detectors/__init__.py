@@ -1,0 +1,5 @@
+"""Detectors."""
+
+from .co_detr import CoDETR
+
+__all__ = ['CoDETR']
