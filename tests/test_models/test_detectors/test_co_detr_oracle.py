@@ -117,9 +117,9 @@ def test_every_loss_has_its_name_and_value(record, steps) -> None:
         else:
             for draw in draws:
                 assert draw == pytest.approx(value, rel=1e-4, abs=1e-7), name
-    assert random == {'codetr_tiny': 12, 'codetr_tiny_empty': 8}[
-        record['name']
-    ]
+    assert (
+        random == {'codetr_tiny': 12, 'codetr_tiny_empty': 8}[record['name']]
+    )
 
 
 def test_sum_of_losses(record, steps) -> None:
