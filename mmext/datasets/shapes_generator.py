@@ -1,0 +1,261 @@
+"""Draw labelled pictures of overlapping, textured shapes: no files here.
+
+The class of a shape is its outline and nothing else: colour, texture, size,
+angle and stretch are drawn independently of it. Shapes lie on top of each
+other; the label of a shape is the part of it that can be seen.
+
+Shape letters used in this file: H height, W width of the picture in pixels,
+N shapes.
+"""
+
+import colorsys
+import math
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from .shapes_geometry import PlacedShape, place_shapes
+from .shapes_patterns import PATTERNS, draw_pattern
+
+__all__ = ['ShapesSample', 'ShapesSpec', 'draw_sample']
+
+_MIN_SIDE, _MAX_SIDE = 32, 8192
+_PATTERN_NAMES = tuple(PATTERNS)
+_CONTRAST = 90.0  # least distance in BGR between a shape and the ground
+_COLOR_TRIES = 12
+
+Image = NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapesSpec:
+    """What a generated data set looks like.
+
+    Args:
+        image_size: W and H of every picture in pixels, 32 to 8192.
+        min_objects: Fewest shapes on a picture that is not empty, from 1.
+        max_objects: Most shapes on a picture.
+        empty_fraction: Chance in [0, 1] that a picture has no shapes.
+        min_visible: Least share in (0, 1] of a shape's own area that can be
+            seen; what the border of the picture or another shape covers is
+            hidden. Shapes are placed so that it holds for all of them: no
+            picture has a shape without a label.
+        seed: Of the whole set, 0 to ``2**32 - 1``.
+
+    Raises:
+        TypeError: If a number that must be an integer is not.
+        ValueError: If a setting is out of its range.
+
+    Examples:
+        >>> ShapesSpec(image_size=(160, 120)).max_objects
+        6
+    """
+
+    image_size: tuple[int, int] = (128, 128)
+    min_objects: int = 1
+    max_objects: int = 6
+    empty_fraction: float = 0.05
+    min_visible: float = 0.6
+    seed: int = 0
+
+    def __post_init__(self):
+        if len(self.image_size) != 2:
+            raise ValueError(
+                f'image_size must be (W, H), got {self.image_size}'
+            )
+        for side in self.image_size:
+            _check_integer('image_size', side, _MIN_SIDE, _MAX_SIDE)
+        _check_integer('min_objects', self.min_objects, 1, 1000)
+        _check_integer('max_objects', self.max_objects, self.min_objects, 1000)
+        # A larger seed takes two words of the seed sequence and could give
+        # the stream of another (seed, split, index).
+        _check_integer('seed', self.seed, 0, 2**32 - 1)
+        if not 0 <= self.empty_fraction <= 1:
+            raise ValueError(
+                f'empty_fraction must be in [0, 1], got {self.empty_fraction}'
+            )
+        if not 0 < self.min_visible <= 1:
+            raise ValueError(
+                f'min_visible must be in (0, 1], got {self.min_visible}'
+            )
+
+
+def _check_integer(name: str, value: int, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f'{name} must be an integer, got {value!r}')
+    if not low <= value <= high:
+        raise ValueError(f'{name} must be in [{low}, {high}], got {value}')
+
+
+@dataclass(frozen=True)
+class ShapesSample:
+    """One picture with its labels, topmost shape first.
+
+    Args:
+        image: BGR picture, shape ``(H, W, 3)``, uint8.
+        labels: Indices into ``SHAPE_CLASSES``, shape ``(N,)``, int64.
+        boxes: Tight boxes of the masks, shape ``(N, 4)``, int64: left, top,
+            width and height in pixels.
+        masks: What can be seen of each shape, shape ``(N, H, W)``, bool. No
+            two overlap.
+    """
+
+    image: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    boxes: NDArray[np.int64]
+    masks: NDArray[np.bool_]
+
+    def semantic_map(self) -> NDArray[np.uint8]:
+        """Class of each pixel, shape ``(H, W)``: 0 ground, else label + 1."""
+        result = np.zeros(self.image.shape[:2], dtype=np.uint8)
+        for label, mask in zip(self.labels, self.masks):
+            result[mask] = label + 1
+        return result
+
+
+def _random_color(rng: Generator) -> Image:
+    """A BGR colour in [0, 255], shape ``(3,)``, seldom grey or black."""
+    hue, saturation, value = rng.uniform((0, 0.1, 0.25), 1)
+    return np.array(
+        colorsys.hsv_to_rgb(hue, saturation, value)[::-1], dtype=np.float32
+    ) * np.float32(255)
+
+
+def _color_apart(rng: Generator, *others: Image) -> Image:
+    """The random colour that is far enough from, or farthest from, others."""
+    best, best_distance = others[0], -1.0
+    for _ in range(_COLOR_TRIES):
+        color = _random_color(rng)
+        distance = min(
+            float(np.linalg.norm(color - other)) for other in others
+        )
+        if distance > best_distance:
+            best, best_distance = color, distance
+        if distance >= _CONTRAST:
+            break
+    return best
+
+
+def _paint(
+    rng: Generator,
+    size: tuple[int, int],
+    scale: float,
+    first: Image,
+    second: Image,
+) -> Image:
+    """A random pattern in two colours, shape ``(*size, 3)``."""
+    name = _PATTERN_NAMES[rng.integers(len(_PATTERN_NAMES))]
+    height, width = size
+    weights = draw_pattern(name, rng, height=height, width=width, scale=scale)
+    return first + weights[..., None] * (second - first)
+
+
+def _draw_ground(rng: Generator, height: int, width: int) -> tuple:
+    """The ground in two similar colours, and these colours."""
+    first = _random_color(rng)
+    shift = rng.uniform(-45, 45, 3).astype(np.float32)
+    second = np.clip(first + shift, 0, 255)
+    # Fine enough that a dot is smaller than the smallest circle.
+    scale = min(height, width) / 2
+    ground = _paint(rng, (height, width), scale, first, second)
+    return ground, first, second
+
+
+def _light(rng: Generator, canvas: Image) -> Image:
+    """Slanted light, blur and sensor noise; may exceed [0, 255]."""
+    height, width = canvas.shape[:2]
+    angle, slope = rng.uniform(0, 2 * math.pi), rng.uniform(0, 0.35)
+    x = np.linspace(-1, 1, width, dtype=np.float32)[None]
+    y = np.linspace(-1, 1, height, dtype=np.float32)[:, None]
+    tilt = x * np.float32(slope * math.cos(angle))
+    tilt = tilt + y * np.float32(slope * math.sin(angle))
+    canvas = (
+        canvas * ((1 + tilt) * np.float32(rng.uniform(0.75, 1.1)))[..., None]
+    )
+    sigma = rng.uniform(0, 0.9)
+    if sigma > 0.3:  # below it a 3 x 3 kernel does nothing
+        canvas = cv2.GaussianBlur(canvas, (3, 3), sigma)
+    strength = np.float32(rng.uniform(0, 7))
+    return canvas + strength * rng.standard_normal(
+        canvas.shape, dtype=np.float32
+    )
+
+
+def _draw_image(
+    rng: Generator, height: int, width: int, shapes: list[PlacedShape]
+) -> NDArray[np.uint8]:
+    canvas, *ground = _draw_ground(rng, height, width)
+    for shape in shapes:
+        first = _color_apart(rng, *ground)
+        second = _color_apart(rng, *ground)
+        size = shape.visible.shape
+        fill = _paint(rng, size, max(size), first, second)
+        np.copyto(canvas[shape.window], fill, where=shape.visible[..., None])
+    canvas = _light(rng, canvas)
+    return np.clip(np.rint(canvas), 0, 255).astype(np.uint8)
+
+
+def _labels_of(
+    shapes: list[PlacedShape], height: int, width: int
+) -> tuple[NDArray, NDArray, NDArray]:
+    labels = np.array([shape.label for shape in shapes], dtype=np.int64)
+    boxes = np.array(
+        [(s.left, s.top, *s.visible.shape[::-1]) for s in shapes],
+        dtype=np.int64,
+    ).reshape(-1, 4)
+    masks = np.zeros((len(shapes), height, width), dtype=bool)
+    for mask, shape in zip(masks, shapes):
+        mask[shape.window] = shape.visible
+    return labels, boxes, masks
+
+
+def draw_sample(spec: ShapesSpec, *, split: int, index: int) -> ShapesSample:
+    """Draw one picture; the same arguments give the same picture.
+
+    Nothing depends on other pictures, so a larger set begins with the
+    pictures of a smaller one, and pictures may be drawn in any order.
+
+    Args:
+        spec: Settings of the data set.
+        split: Number of the split, from 0; each has pictures of its own.
+        index: Number of the picture in its split, from 0.
+
+    Returns:
+        The picture with its labels.
+
+    Raises:
+        ValueError: If ``spec.min_objects`` shapes find no room.
+
+    Note:
+        Equal bytes are promised for equal versions of numpy and OpenCV.
+
+    Examples:
+        >>> spec = ShapesSpec(image_size=(64, 48), empty_fraction=0.0)
+        >>> sample = draw_sample(spec, split=0, index=0)
+        >>> sample.image.shape, len(sample.labels) == len(sample.masks)
+        ((48, 64, 3), True)
+    """
+    rng = np.random.default_rng([spec.seed, split, index])
+    width, height = spec.image_size
+    count = int(rng.integers(spec.min_objects, spec.max_objects + 1))
+    if rng.random() < spec.empty_fraction:
+        count = 0
+    shapes = place_shapes(
+        rng,
+        count=count,
+        width=width,
+        height=height,
+        min_visible=spec.min_visible,
+    )
+    if len(shapes) < min(count, spec.min_objects):
+        raise ValueError(
+            f'min_objects must leave room on a picture of {width} x {height}, '
+            f'got {spec.min_objects} and only {len(shapes)} fit on picture '
+            f'{index} of split {split}; lower min_objects or min_visible, or '
+            'raise image_size'
+        )
+    image = _draw_image(rng, height, width, shapes)
+    return ShapesSample(image, *_labels_of(shapes, height, width))

@@ -1,0 +1,286 @@
+"""Write a generated data set: COCO and semantic labels, all or nothing.
+
+Layout below the folder of the set, for ``split`` in ``train`` and ``val``::
+
+    annotations/<split>.json     COCO: boxes and compressed RLE masks
+    img_dir/<split>/000001.jpg   pictures
+    ann_dir/<split>/000001.png   class per pixel, 0 is the ground
+    shapes_dataset.json          the settings; marks the folder as ours
+
+The category of shape class ``i`` has id ``i + 1``, which is also its value in
+the PNG files.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import cv2
+import numpy as np
+from pycocotools import mask as mask_utils
+
+from .shapes_generator import ShapesSample, ShapesSpec, draw_sample
+from .shapes_geometry import SHAPE_CLASSES
+
+__all__ = ['coco_annotations', 'write_shapes_dataset']
+
+_VERSION = '1'  # to be raised when the same settings give other pictures
+_MARKER = 'shapes_dataset.json'
+_SPLITS = ('train', 'val')
+_LICENSE = {
+    'id': 1,
+    'name': 'CC0 1.0 Universal',
+    'url': 'https://creativecommons.org/publicdomain/zero/1.0/',
+}
+_JPEG_QUALITY = 95
+
+
+def coco_annotations(
+    sample: ShapesSample, *, image_id: int, first_id: int
+) -> list[dict]:
+    """Labels of one picture as COCO annotations.
+
+    Args:
+        sample: The picture.
+        image_id: Its id.
+        first_id: Id of the first annotation, from 1 (pycocotools takes 0 for
+            "no match"); the others follow.
+
+    Returns:
+        One dict per shape: ``bbox`` in pixels (left, top, width, height),
+        ``segmentation`` a compressed RLE, ``area`` in pixels of the mask.
+
+    Examples:
+        >>> spec = ShapesSpec(min_objects=2, empty_fraction=0.0)
+        >>> sample = draw_sample(spec, split=0, index=0)
+        >>> found = coco_annotations(sample, image_id=7, first_id=5)
+        >>> [item['id'] for item in found][:2], found[0]['image_id']
+        ([5, 6], 7)
+    """
+    stacked = np.asfortranarray(sample.masks.transpose(1, 2, 0), np.uint8)
+    encoded = mask_utils.encode(stacked)
+    return [
+        {
+            'id': first_id + i,
+            'image_id': image_id,
+            'category_id': int(sample.labels[i]) + 1,
+            'bbox': sample.boxes[i].tolist(),
+            'area': int(mask_utils.area(rle)),
+            'segmentation': {
+                'size': rle['size'],
+                'counts': rle['counts'].decode(),
+            },
+            'iscrowd': 0,
+        }
+        for i, rle in enumerate(encoded)
+    ]
+
+
+def _write_json(path: Path, content: dict) -> None:
+    with open(path, 'w', encoding='utf-8') as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _encode(suffix: str, picture: np.ndarray, *options: int) -> bytes:
+    done, data = cv2.imencode(suffix, picture, options)
+    assert done, f'OpenCV cannot encode {suffix}'
+    return data.tobytes()
+
+
+def _settings(spec: ShapesSpec, counts: dict[str, int]) -> dict:
+    return {
+        'generator': 'mmext.datasets.write_shapes_dataset',
+        'version': _VERSION,
+        'classes': list(SHAPE_CLASSES),
+        'counts': counts,
+        **asdict(spec),
+    }
+
+
+def _coco_content(
+    split: str,
+    spec: ShapesSpec,
+    images: list[dict],
+    annotations: list[dict],
+) -> dict:
+    """What the COCO file of a split holds."""
+    return {
+        # No date: equal settings give equal bytes.
+        'info': {
+            'description': f'Generated pictures of shapes, {split} split',
+            'version': _VERSION,
+            'contributor': 'mmext',
+            'settings': _settings(spec, {split: len(images)}),
+        },
+        'licenses': [_LICENSE],
+        'images': images,
+        'annotations': annotations,
+        'categories': [
+            {'id': i + 1, 'name': name, 'supercategory': 'shape'}
+            for i, name in enumerate(SHAPE_CLASSES)
+        ],
+    }
+
+
+def _write_split(
+    root: Path,
+    split: str,
+    spec: ShapesSpec,
+    count: int,
+    on_image: Callable[[], None],
+) -> dict:
+    """Write one split below ``root``; returns its COCO content."""
+    img_dir, ann_dir = root / 'img_dir' / split, root / 'ann_dir' / split
+    img_dir.mkdir(parents=True)
+    ann_dir.mkdir(parents=True)
+    width, height = spec.image_size
+    images: list[dict] = []
+    annotations: list[dict] = []
+    for index in range(count):
+        sample = draw_sample(spec, split=_SPLITS.index(split), index=index)
+        name = f'{index + 1:06d}'
+        quality = (cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY)
+        (img_dir / f'{name}.jpg').write_bytes(
+            _encode('.jpg', sample.image, *quality)
+        )
+        (ann_dir / f'{name}.png').write_bytes(
+            _encode('.png', sample.semantic_map())
+        )
+        images.append(
+            {
+                'id': index + 1,
+                'file_name': f'{name}.jpg',
+                'width': width,
+                'height': height,
+                'license': _LICENSE['id'],
+            }
+        )
+        annotations += coco_annotations(
+            sample, image_id=index + 1, first_id=len(annotations) + 1
+        )
+        on_image()
+    return _coco_content(split, spec, images, annotations)
+
+
+def _check_target(target: Path, overwrite: bool) -> None:
+    if target.exists() and not target.is_dir():
+        raise FileExistsError(
+            f'out must be a folder, got the file {str(target)!r}'
+        )
+    if not target.is_dir() or not any(target.iterdir()):
+        return
+    if not overwrite:
+        raise FileExistsError(
+            f'out must not exist or be empty, got {str(target)!r}, which '
+            'holds files; choose another folder or pass overwrite '
+            '(--overwrite) to replace it'
+        )
+    if not (target / _MARKER).is_file():
+        raise FileExistsError(
+            f'out must be a generated set to be overwritten, got '
+            f'{str(target)!r}, which has no {_MARKER}; choose another folder '
+            'or remove this one yourself'
+        )
+
+
+def _swap_in(new: Path, target: Path, old: Path) -> None:
+    """Put the folder ``new`` at ``target``; what was there goes to ``old``."""
+    try:
+        if target.exists():
+            os.replace(target, old)
+        os.replace(new, target)
+    except BaseException:
+        if old.exists() and not target.exists():
+            os.replace(old, target)
+        raise
+
+
+def write_shapes_dataset(
+    out: str | os.PathLike,
+    spec: ShapesSpec,
+    *,
+    num_train: int,
+    num_val: int,
+    overwrite: bool = False,
+    on_image: Callable[[], None] | None = None,
+) -> dict[str, dict[str, int]]:
+    """Generate a data set on disk, completely or not at all.
+
+    The files are made in a hidden folder next to ``out`` that is renamed at
+    the end. After an error, Ctrl-C included, that folder is removed and
+    ``out`` is what it was before; ``kill -9`` leaves the hidden folder. A set
+    being overwritten is replaced by two renames; only between these two is
+    ``out`` missing. Pictures are not flushed to the disk one by one: after a
+    power failure, generate again.
+
+    Args:
+        out: Folder of the set. Missing parents are made.
+        spec: Settings of the pictures.
+        num_train: Number of training pictures; 0 leaves the split out.
+        num_val: Number of validation pictures; 0 leaves the split out.
+        overwrite: Replace a set that was generated earlier.
+        on_image: Called after each picture, for a progress bar.
+
+    Returns:
+        For each split the number of ``'images'``, of ``'objects'``, and of
+        objects of each class.
+
+    Raises:
+        ValueError: If a count is negative or both are 0, or if the shapes
+            find no room.
+        FileExistsError: If ``out`` is a file, or holds files and
+            ``overwrite`` is off, or holds files that are not a generated
+            set.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = write_shapes_dataset(
+        ...         folder, ShapesSpec(), num_train=2, num_val=1
+        ...     )
+        >>> result['train']['images'], result['val']['images']
+        (2, 1)
+    """
+    counts = {'train': num_train, 'val': num_val}
+    for name, count in counts.items():
+        if count < 0:
+            raise ValueError(f'num_{name} must be at least 0, got {count}')
+    if num_train + num_val == 0:
+        raise ValueError('num_train or num_val must be positive, got 0 and 0')
+    target = Path(out).resolve()
+    _check_target(target, overwrite)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # The set is a folder inside the temporary one, which is always 0700.
+    work = Path(tempfile.mkdtemp(prefix=f'.{target.name}.', dir=target.parent))
+    try:
+        new = work / 'new'
+        report = {}
+        (new / 'annotations').mkdir(parents=True)
+        for split in (name for name in _SPLITS if counts[name]):
+            content = _write_split(
+                new, split, spec, counts[split], on_image or (lambda: None)
+            )
+            _write_json(new / 'annotations' / f'{split}.json', content)
+            report[split] = _count(content)
+        _write_json(new / _MARKER, _settings(spec, counts))
+        _swap_in(new, target, work / 'old')
+    finally:
+        shutil.rmtree(work)
+    return report
+
+
+def _count(content: dict) -> dict[str, int]:
+    result = {
+        'images': len(content['images']),
+        'objects': len(content['annotations']),
+        **dict.fromkeys(SHAPE_CLASSES, 0),
+    }
+    for annotation in content['annotations']:
+        result[SHAPE_CLASSES[annotation['category_id'] - 1]] += 1
+    return result

@@ -1,0 +1,156 @@
+"""Pictures: labels agree with pixels, seeds decide, settings are checked."""
+
+import numpy as np
+import pytest
+
+from mmext.datasets import SHAPE_CLASSES, ShapesSpec, draw_sample
+
+SPEC = ShapesSpec(image_size=(96, 64), max_objects=8)
+
+
+def samples(spec: ShapesSpec, count: int) -> list:
+    return [draw_sample(spec, split=0, index=i) for i in range(count)]
+
+
+def test_shapes_and_dtypes():
+    sample = samples(SPEC, 1)[0]
+    count = len(sample.labels)
+    assert sample.image.shape == (64, 96, 3)
+    assert sample.image.dtype == np.uint8
+    assert sample.labels.dtype == sample.boxes.dtype == np.int64
+    assert sample.boxes.shape == (count, 4)
+    assert sample.masks.shape == (count, 64, 96)
+    assert sample.masks.dtype == bool
+
+
+def test_no_objects_keeps_the_shapes():
+    spec = ShapesSpec(image_size=(40, 32), empty_fraction=1.0)
+    sample = draw_sample(spec, split=1, index=3)
+    assert sample.labels.shape == (0,)
+    assert sample.boxes.shape == (0, 4)
+    assert sample.masks.shape == (0, 32, 40)
+    assert not sample.semantic_map().any()
+
+
+def test_boxes_are_the_tight_boxes_of_disjoint_masks():
+    for sample in samples(SPEC, 40):
+        assert (sample.masks.sum(0) <= 1).all()
+        for box, mask in zip(sample.boxes, sample.masks):
+            ys, xs = np.nonzero(mask)
+            left, top = xs.min(), ys.min()
+            tight = (left, top, xs.max() - left + 1, ys.max() - top + 1)
+            assert tuple(box) == tight
+
+
+def test_semantic_map_is_the_union_of_the_masks():
+    for sample in samples(SPEC, 20):
+        semantic = sample.semantic_map()
+        assert semantic.dtype == np.uint8
+        for label in range(len(SHAPE_CLASSES)):
+            union = sample.masks[sample.labels == label].any(0)
+            np.testing.assert_array_equal(semantic == label + 1, union)
+
+
+def test_labels_lie_on_the_pixels_they_name():
+    """A shape differs from the ground: edges of the picture lie on masks."""
+    ratios = []
+    for sample in samples(SPEC, 40):
+        image = sample.image.astype(int)
+        jump = np.abs(np.diff(image, axis=1)).sum(-1)
+        semantic = sample.semantic_map().astype(int)
+        edge = np.diff(semantic, axis=1) != 0
+        if edge.any():
+            ratios.append(jump[edge].mean() / jump[~edge].mean())
+    assert np.median(ratios) > 2
+
+
+def test_same_arguments_same_picture():
+    first, second = (draw_sample(SPEC, split=0, index=5) for _ in range(2))
+    for name in ('image', 'labels', 'boxes', 'masks'):
+        np.testing.assert_array_equal(
+            getattr(first, name), getattr(second, name)
+        )
+
+
+@pytest.mark.parametrize(
+    ('seed', 'split', 'index'), [(1, 0, 5), (0, 1, 5), (0, 0, 6)]
+)
+def test_seed_split_and_index_each_make_a_difference(
+    seed: int, split: int, index: int
+):
+    base = draw_sample(SPEC, split=0, index=5)
+    spec = ShapesSpec(image_size=(96, 64), max_objects=8, seed=seed)
+    other = draw_sample(spec, split=split, index=index)
+    assert not np.array_equal(base.image, other.image)
+
+
+def test_object_counts_are_in_range_and_all_occur():
+    spec = ShapesSpec(min_objects=2, max_objects=4, empty_fraction=0.0)
+    counts = [len(sample.labels) for sample in samples(spec, 60)]
+    assert set(counts) == {2, 3, 4}
+
+
+def test_empty_fraction_is_kept():
+    spec = ShapesSpec(image_size=(32, 32), empty_fraction=0.5)
+    empty = [len(sample.labels) == 0 for sample in samples(spec, 200)]
+    # Three standard deviations of 200 draws are 0.106.
+    assert abs(np.mean(empty) - 0.5) < 0.11
+
+
+def test_colour_does_not_give_the_class():
+    """Mean colours of the classes differ by chance only."""
+    colors: dict[int, list] = {i: [] for i in range(len(SHAPE_CLASSES))}
+    for sample in samples(SPEC, 150):
+        for label, mask in zip(sample.labels, sample.masks):
+            colors[int(label)].append(sample.image[mask].mean(0))
+    means = np.array([np.mean(found, 0) for found in colors.values()])
+    errors = np.array(
+        [np.std(found, 0) / np.sqrt(len(found)) for found in colors.values()]
+    )
+    assert (np.abs(means - means.mean(0)) < 4 * errors).all()
+
+
+@pytest.mark.parametrize(
+    ('settings', 'message'),
+    [
+        (dict(image_size=(64,)), r'image_size must be \(W, H\)'),
+        (dict(image_size=(31, 64)), r'image_size must be in \[32, 8192\]'),
+        (dict(image_size=(64, 8193)), r'in \[32, 8192\], got 8193'),
+        (dict(min_objects=0), r'min_objects must be in \[1, 1000\], got 0'),
+        (dict(min_objects=7), r'max_objects must be in \[7, 1000\], got 6'),
+        (dict(max_objects=1001), r'max_objects must be .* got 1001'),
+        (dict(empty_fraction=-0.1), r'empty_fraction must be in \[0, 1\]'),
+        (dict(empty_fraction=float('nan')), r'empty_fraction .* got nan'),
+        (dict(min_visible=0.0), r'min_visible must be in \(0, 1\], got 0.0'),
+        (dict(min_visible=1.5), r'min_visible must be in \(0, 1\]'),
+        (dict(seed=-1), r'seed must be in \[0, 4294967295\], got -1'),
+        (dict(seed=2**32), r'seed must be in \[0, 4294967295\]'),
+    ],
+)
+def test_rejects_settings_out_of_range(settings: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        ShapesSpec(**settings)
+
+
+@pytest.mark.parametrize(
+    'settings',
+    [dict(seed=0.5), dict(max_objects=True), dict(image_size=(64.0, 64))],
+)
+def test_rejects_numbers_that_are_not_integers(settings: dict):
+    name = next(iter(settings))
+    with pytest.raises(TypeError, match=f'{name} must be an integer, got'):
+        ShapesSpec(**settings)
+
+
+def test_rejects_more_shapes_than_there_is_room_for():
+    spec = ShapesSpec(
+        image_size=(32, 32),
+        min_objects=200,
+        max_objects=200,
+        min_visible=1.0,
+        empty_fraction=0.0,
+    )
+    with pytest.raises(
+        ValueError, match=r'got 200 and only \d+ fit on picture 7 of split 1'
+    ):
+        draw_sample(spec, split=1, index=7)
