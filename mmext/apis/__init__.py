@@ -1,0 +1,22 @@
+"""What is behind ``tools/``: training, testing, inference and pictures."""
+
+from .curves import plot_log
+from .detector import load_detector
+from .images import list_images
+from .infer import Detections, UnreadableImageError, infer_images
+from .infer_to_folder import InferReport, infer_to_folder
+from .samples import read_ground_truth
+from .scalars import read_scalars
+
+__all__ = [
+    'Detections',
+    'InferReport',
+    'UnreadableImageError',
+    'infer_images',
+    'infer_to_folder',
+    'list_images',
+    'load_detector',
+    'plot_log',
+    'read_ground_truth',
+    'read_scalars',
+]

@@ -1,0 +1,227 @@
+"""Build a detector from a config and a checkpoint, ready to predict."""
+
+import copy
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.logging import print_log
+from mmengine.model import revert_sync_batchnorm
+from mmengine.registry import DATASETS, MODELS, DefaultScope
+from torch import nn
+
+from ..datasets import apply_data_root
+from ..engine.checkpoint_file import read_checkpoint
+from ..engine.checkpoint_load import load_weights
+from ..engine.device import resolve_device
+
+__all__ = [
+    'inference_pipeline',
+    'load_detector',
+    'read_config',
+    'read_metainfo',
+]
+
+
+def read_config(
+    config: Config | str | Path | None,
+    *,
+    meta: Mapping | None = None,
+    cfg_options: Mapping | None = None,
+) -> Config:
+    """Read a config from a file, or the one a checkpoint was trained with.
+
+    Args:
+        config: A config, its file, or None for the one in ``meta``.
+        meta: The ``meta`` of a checkpoint; MMEngine stores the config there
+            as text under ``cfg``.
+        cfg_options: Settings to put over it, keys with dots.
+
+    Returns:
+        A config of its own, with ``data_root`` applied (see
+        :func:`~mmext.datasets.apply_data_root`); the argument is not
+        changed.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If no config is given and ``meta`` has none.
+    """
+    if isinstance(config, Config):
+        result = config
+    elif config is not None:
+        if not Path(config).is_file():
+            raise FileNotFoundError(
+                f'config must be an existing file, got {config}'
+            )
+        result = Config.fromfile(config)
+    else:
+        stored = (meta or {}).get('cfg')
+        if not stored:
+            raise ValueError(
+                'config must be given, got None and a checkpoint that does '
+                'not hold its config; name the config file it was trained '
+                'with'
+            )
+        if isinstance(stored, str):
+            result = Config.fromstring(stored, '.py')
+        else:
+            result = Config(copy.deepcopy(dict(stored)))
+    result = apply_data_root(result)
+    if cfg_options:
+        result.merge_from_dict(copy.deepcopy(dict(cfg_options)))
+        result = apply_data_root(result)
+    return result
+
+
+def _plain_dataset(config: Config) -> Mapping:
+    """Config of the test data set, taken out of its wrappers."""
+    for name in ('test_dataloader', 'val_dataloader'):
+        dataset = (config.get(name) or {}).get('dataset') or {}
+        while 'pipeline' not in dataset:
+            inner = dataset.get('dataset') or dataset.get('datasets') or {}
+            dataset = inner[0] if isinstance(inner, (list, tuple)) else inner
+            if not dataset:
+                break
+        if dataset:
+            return dataset
+    return {}
+
+
+def inference_pipeline(config: Config) -> list[dict]:
+    """Transforms from an image file to the model's input.
+
+    Args:
+        config: A config with a test or validation data loader.
+
+    Returns:
+        Configs of the transforms, without those that load annotations.
+
+    Raises:
+        ValueError: If the config has no such data loader.
+    """
+    pipeline = _plain_dataset(config).get('pipeline')
+    if not pipeline:
+        raise ValueError(
+            'config must have test_dataloader.dataset.pipeline, got '
+            f'{sorted(config)}; inference prepares images as the test does'
+        )
+    return [
+        copy.deepcopy(dict(step))
+        for step in pipeline
+        if not str(step['type']).endswith('LoadAnnotations')
+    ]
+
+
+def _dataset_class(config: Config, dataset: Mapping) -> type | None:
+    """Class of a data set, which may bring class names along."""
+    if 'type' not in dataset:
+        return None
+    scope = config.get('default_scope', 'mmdet')
+    with DefaultScope.overwrite_default_scope(scope):
+        return DATASETS.get(dataset['type'])
+
+
+def read_metainfo(config: Config, *, meta: Mapping | None = None) -> dict:
+    """Class names and colours: the checkpoint's, else those of the config.
+
+    Args:
+        config: A config, whose test data set may name classes.
+        meta: The ``meta`` of a checkpoint.
+
+    Returns:
+        ``classes``, a tuple of names, and ``palette`` where there is one.
+
+    Raises:
+        ValueError: If neither names the classes.
+    """
+    meta = meta or {}
+    info = {
+        key.lower(): value
+        for key, value in (meta.get('dataset_meta') or {}).items()
+    }
+    if not info.get('classes') and meta.get('CLASSES'):
+        info = {'classes': meta['CLASSES'], 'palette': meta.get('PALETTE')}
+    if not info.get('classes'):
+        dataset = _plain_dataset(config)
+        kind = _dataset_class(config, dataset)
+        info = dict(getattr(kind, 'METAINFO', {}))
+        info.update(dataset.get('metainfo') or {})
+    classes = info.get('classes')
+    if not classes or isinstance(classes, str):
+        raise ValueError(
+            'classes must be in the checkpoint (meta.dataset_meta) or in the '
+            f'config (test_dataloader.dataset.metainfo), got {classes!r}; '
+            "add metainfo=dict(classes=('name', ...)) to the test data set"
+        )
+    return {'classes': tuple(classes), 'palette': info.get('palette')}
+
+
+def _load_all(
+    model: nn.Module, checkpoint: Mapping[str, Any], source: str
+) -> None:
+    """Load weights; a model that lacks some would predict at random."""
+    report = load_weights(model, checkpoint, source)
+    if report.missing or report.mismatched:
+        raise ValueError(
+            f'checkpoint {source!r} must hold all weights of the model, '
+            f'loaded {report}; name the config it was trained with'
+        )
+    if report.unexpected:
+        print_log(
+            f'{source}: loaded {report}',
+            logger='current',
+            level=logging.WARNING,
+        )
+
+
+def load_detector(
+    config: Config | str | Path | None,
+    checkpoint: str | Path,
+    *,
+    device: str = 'auto',
+    cfg_options: Mapping | None = None,
+) -> nn.Module:
+    """Build a detector, load its weights and make it ready to predict.
+
+    The model gets two attributes, as mmdet's own functions expect them:
+    ``cfg``, the config, and ``dataset_meta`` with ``classes`` and
+    ``palette``.
+
+    Args:
+        config: A config, its file, or None for the one stored in the
+            checkpoint.
+        checkpoint: A checkpoint file, or an address that MMEngine can load
+            from. Weights that the model has no place for are left out, and
+            a log line says so.
+        device: ``'auto'`` (the first GPU, else the CPU), ``'cpu'``,
+            ``'cuda'`` or ``'cuda:N'``.
+        cfg_options: Settings to put over the config, keys with dots.
+
+    Returns:
+        The model, in eval mode, on the device.
+
+    Raises:
+        FileNotFoundError: If the config or the checkpoint does not exist.
+        ValueError: If the checkpoint cannot be read or lacks weights of the
+            model, no config or no class names can be found, or there is no
+            such device.
+
+    Note:
+        A config, also one from a checkpoint, is Python that is run. Open
+        only files from people you trust.
+    """
+    place = resolve_device(device)
+    loaded = read_checkpoint(checkpoint, mmap=True)
+    meta = loaded.get('meta') or {}
+    config = read_config(config, meta=meta, cfg_options=cfg_options)
+    dataset_meta = read_metainfo(config, meta=meta)
+    scope = config.get('default_scope', 'mmdet')
+    with DefaultScope.overwrite_default_scope(scope):
+        model = MODELS.build(copy.deepcopy(config.model))
+    model = revert_sync_batchnorm(model)
+    _load_all(model, loaded, str(checkpoint))
+    model.cfg = config
+    model.dataset_meta = dataset_meta
+    return model.to(place).eval()

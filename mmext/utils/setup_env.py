@@ -1,0 +1,29 @@
+"""Registration of everything mmext ships.
+
+mmengine calls :func:`register_all_modules` by this name (``Registry`` with no
+locations, ``mmengine.hub``).
+"""
+
+import importlib
+
+from mmengine.registry import init_default_scope
+
+__all__ = ['register_all_modules']
+
+
+def register_all_modules(init_default_scope_: bool = True) -> None:
+    """Import every mmext package that registers a component.
+
+    Args:
+        init_default_scope_: Also make ``mmext`` the current default scope.
+            Positional in mmengine's own calls, which pass False.
+    """
+    # mmext.datasets alone loads nothing of mmdet, so that it stays light.
+    for name in (
+        'mmext.models',
+        'mmext.datasets.shapes_dataset',
+        'mmext.engine',
+    ):
+        importlib.import_module(name)
+    if init_default_scope_:
+        init_default_scope('mmext')

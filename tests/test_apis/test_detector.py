@@ -1,0 +1,203 @@
+"""Config, class names and weights come together, or say why not."""
+
+import copy
+import importlib
+import logging
+
+import pytest
+import torch
+from mmengine.config import Config
+
+from mmext.apis.detector import (
+    inference_pipeline,
+    load_detector,
+    read_config,
+    read_metainfo,
+)
+
+CLASSES = ('red', 'blue')
+
+
+@pytest.fixture
+def finder(monkeypatch, checkout):
+    monkeypatch.syspath_prepend(checkout / 'tests' / 'reference')
+    return importlib.import_module('rectangle_finder')
+
+
+@pytest.fixture
+def config(finder, tmp_path):
+    return Config.fromfile(finder.write_config(tmp_path))
+
+
+def with_dataset(**dataset):
+    return Config({'test_dataloader': {'dataset': dataset}})
+
+
+def test_config_from_a_file_with_options(finder, tmp_path):
+    path = finder.write_config(tmp_path)
+    options = {
+        'model.masks': True,
+        'data_root': 'elsewhere/',
+    }
+    before = copy.deepcopy(options)
+    config = read_config(path, cfg_options=options)
+    assert config.model.masks is True
+    assert config.val_dataloader.dataset.data_root == 'elsewhere/'
+    assert options == before
+
+
+def test_config_from_a_checkpoint(config):
+    stored = read_config(None, meta={'cfg': config.pretty_text})
+    assert stored.model == config.model
+    stored = read_config(None, meta={'cfg': config.to_dict()})
+    assert stored.model == config.model
+
+
+def test_config_is_not_changed(config):
+    before = copy.deepcopy(config)
+    result = read_config(config, cfg_options={'model.masks': True})
+    assert result.model.masks is True
+    assert config.pretty_text == before.pretty_text
+
+
+def test_rejects_a_missing_config():
+    with pytest.raises(FileNotFoundError, match='config must be an existing'):
+        read_config('no_such.py')
+
+
+@pytest.mark.parametrize('meta', [None, {}, {'cfg': ''}])
+def test_rejects_no_config(meta):
+    with pytest.raises(ValueError, match='does not hold its config'):
+        read_config(None, meta=meta)
+
+
+def test_pipeline_is_found_in_wrappers_and_loads_no_annotations():
+    steps = [{'type': 'A'}, {'type': 'mmdet.LoadAnnotations'}, {'type': 'B'}]
+    inner = {'type': 'X', 'pipeline': steps}
+    for dataset in (
+        inner,
+        {'type': 'Repeat', 'dataset': inner},
+        {'type': 'Concat', 'datasets': [inner, inner]},
+    ):
+        found = inference_pipeline(with_dataset(**dataset))
+        assert found == [{'type': 'A'}, {'type': 'B'}]
+    only_val = Config({'val_dataloader': {'dataset': inner}})
+    assert len(inference_pipeline(only_val)) == 2
+
+
+def test_rejects_a_config_without_test_data():
+    with pytest.raises(ValueError, match=r'test_dataloader\.dataset\.pipe'):
+        inference_pipeline(Config({'model': {}}))
+
+
+def test_names_of_the_checkpoint_come_first(config):
+    meta = {'dataset_meta': {'CLASSES': ['x', 'y'], 'palette': [(1, 2, 3)]}}
+    assert read_metainfo(config, meta=meta) == {
+        'classes': ('x', 'y'),
+        'palette': [(1, 2, 3)],
+    }
+    meta = {'CLASSES': ('old', 'style')}
+    assert read_metainfo(config, meta=meta)['classes'] == ('old', 'style')
+    assert read_metainfo(config, meta={})['classes'] == CLASSES
+
+
+def test_names_of_the_data_set_class_come_last():
+    config = with_dataset(type='mmdet.VOCDataset', pipeline=[])
+    assert read_metainfo(config)['classes'][:2] == ('aeroplane', 'bicycle')
+
+
+@pytest.mark.parametrize('classes', [None, (), 'names.txt'])
+def test_rejects_no_names(classes):
+    config = with_dataset(pipeline=[], metainfo={'classes': classes})
+    with pytest.raises(ValueError, match='classes must be in the checkpoint'):
+        read_metainfo(config)
+
+
+def test_loads_ready_to_predict(finder, config, tmp_path):
+    before = config.pretty_text
+    path = finder.write_checkpoint(
+        tmp_path, dataset_meta={'classes': ('one', 'two')}
+    )
+    model = load_detector(config, path, device='cpu')
+    assert not model.training
+    assert model.dataset_meta['classes'] == ('one', 'two')
+    assert model.cfg.model == config.model
+    assert model.scores.tolist() == pytest.approx([0.9, 0.4])
+    assert config.pretty_text == before
+
+
+def test_loads_without_a_config(finder, config, tmp_path):
+    path = finder.write_checkpoint(tmp_path, cfg=config.pretty_text)
+    model = load_detector(
+        None, str(path), cfg_options={'model.masks': True}, device='cpu'
+    )
+    assert model.masks
+    assert model.dataset_meta['classes'] == CLASSES
+
+
+def test_tells_of_weights_without_a_place(config, tmp_path, monkeypatch):
+    path = tmp_path / 'more.pth'
+    torch.save(
+        {'scores': torch.ones(2), 'mask_head.weight': torch.ones(1)}, path
+    )
+    told = []
+    monkeypatch.setattr(
+        'mmext.apis.detector.print_log',
+        lambda text, level, **_: told.append((level, text)),
+    )
+    load_detector(config, path, device='cpu')
+    ((level, text),) = told
+    assert level == logging.WARNING
+    assert 'mask_head.weight' in text
+
+
+def test_rejects_a_missing_checkpoint(config):
+    with pytest.raises(FileNotFoundError, match='checkpoint must be an exis'):
+        load_detector(config, 'no_such.pth', device='cpu')
+
+
+def test_rejects_what_is_no_checkpoint(config, tmp_path):
+    path = tmp_path / 'text.pth'
+    path.write_text('hello')
+    with pytest.raises(ValueError, match='cannot be read'):
+        load_detector(config, path, device='cpu')
+
+
+def test_rejects_a_cut_off_checkpoint(finder, config, tmp_path):
+    path = finder.write_checkpoint(tmp_path)
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(ValueError, match='cannot be read'):
+        load_detector(config, path, device='cpu')
+
+
+@pytest.mark.parametrize(
+    'state',
+    [{'other': torch.ones(3)}, {'scores': torch.ones(3)}],
+    ids=['names', 'shapes'],
+)
+def test_rejects_a_checkpoint_of_another_model(config, tmp_path, state):
+    path = tmp_path / 'other.pth'
+    torch.save({'state_dict': state}, path)
+    with pytest.raises(ValueError, match=r'other\.pth'):
+        load_detector(config, path, device='cpu')
+
+
+@pytest.mark.parametrize(
+    'state',
+    [{}, {'extra': torch.ones(4)}],
+    ids=['missing', 'another shape'],
+)
+def test_rejects_a_checkpoint_that_lacks_weights(config, tmp_path, state):
+    path = tmp_path / 'part.pth'
+    torch.save({'state_dict': {'scores': torch.ones(2), **state}}, path)
+    with pytest.raises(ValueError, match=r'must hold all weights.*extra'):
+        load_detector(
+            config, path, device='cpu', cfg_options={'model.extra': 3}
+        )
+
+
+@pytest.mark.parametrize('device', ['cuda:99', 'gpu'])
+def test_rejects_a_device_that_is_not_there(config, finder, tmp_path, device):
+    path = finder.write_checkpoint(tmp_path)
+    with pytest.raises(ValueError, match='device must'):
+        load_detector(config, path, device=device)

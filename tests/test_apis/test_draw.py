@@ -1,0 +1,168 @@
+"""Pictures show what they were given, where it is."""
+
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mmext.apis.draw import (
+    class_palette,
+    draw_instances,
+    picture_scale,
+    write_picture,
+)
+
+RED, GREEN = (255, 0, 0), (0, 255, 0)
+CLASSES = ('a', 'b')
+PALETTE = [RED, GREEN]
+
+
+def grey(height=64, width=48):
+    return np.full((height, width, 3), 128, np.uint8)
+
+
+def draw(boxes, labels, image=None, **options):
+    return draw_instances(
+        grey() if image is None else image,
+        np.array(boxes, dtype=float).reshape(-1, 4),
+        np.array(labels, dtype=int),
+        classes=CLASSES,
+        palette=PALETTE,
+        **options,
+    )
+
+
+def extent(picture, color):
+    rows, columns = np.nonzero((picture == color).all(axis=2))
+    return columns.min(), rows.min(), columns.max(), rows.max()
+
+
+def test_palette_of_the_data_set_only_when_it_has_one_per_class():
+    given = [(1, 2, 3), (4, 5, 6)]
+    assert class_palette(2, given) == given
+    own = class_palette(3)
+    for other in (given, 'random', None, []):
+        assert class_palette(3, other) == own
+
+
+@pytest.mark.parametrize('count', [0, 1, 10, 11, 80, 365])
+def test_palette_has_a_colour_for_each_class(count):
+    colors = class_palette(count)
+    assert len(colors) == count == len(set(colors))
+    assert all(0 <= part <= 255 for color in colors for part in color)
+
+
+@pytest.mark.parametrize(
+    ('size', 'scale'),
+    [((64, 64), 10), ((100, 300), 2), ((640, 640), 1), ((800, 1333), 1)],
+)
+def test_small_images_are_enlarged_by_a_whole_factor(size, scale):
+    assert picture_scale(*size) == scale
+
+
+def test_shrinking_fits_exactly():
+    assert picture_scale(400, 800, side=200, shrink=True) == 0.25
+    picture = draw([], [], image=grey(400, 800), side=200, shrink=True)
+    assert picture.shape == (100, 200, 3)
+
+
+def test_box_is_where_it_is_in_the_enlarged_picture():
+    picture = draw([(10, 20, 30, 60)], [1])
+    assert picture.shape == (640, 480, 3)
+    left, _, right, bottom = extent(picture, GREEN)
+    # The line is two pixels wide and centred on the edge.
+    assert abs(left - 100) <= 2
+    assert abs(right - 300) <= 2
+    assert abs(bottom - 600) <= 2
+    row = picture[400]
+    inside = row[110:290]
+    assert (inside == 128).all()
+    assert (row[:90] == 128).all()
+
+
+def test_the_name_is_above_the_box():
+    picture = draw([(10, 20, 30, 60)], [0], scores=np.array([0.5]))
+    _, top, _, _ = extent(picture, RED)
+    assert 170 < top < 200 - 2
+
+
+def test_outside_is_cut_off():
+    inside = draw([(0, 0, 48, 64)], [0])
+    outside = draw([(-50, -99, 1000, 70)], [0])
+    np.testing.assert_array_equal(inside, outside)
+
+
+def test_best_is_on_top():
+    boxes = [(10, 10, 40, 40)] * 2
+    for scores, color in (((0.9, 0.2), RED), ((0.2, 0.9), GREEN)):
+        picture = draw(boxes, [0, 1], scores=np.array(scores))
+        assert (picture[250, 100] == color).all()
+
+
+def test_masks_tint_their_area_only():
+    mask = np.zeros((1, 64, 48), bool)
+    mask[0, 20:30, 10:20] = True
+    picture = draw([(5, 5, 45, 60)], [0], masks=mask)
+    assert (picture[250, 150] != 128).all()
+    assert picture[250, 150, 0] > picture[250, 150, 1]
+    assert (picture[350, 150] == 128).all()
+
+
+@pytest.mark.parametrize('box', [(5, 5, 5, 5), (20, 30, 10, 10)])
+def test_boxes_without_area_are_drawn(box):
+    assert (draw([box], [0]) == RED).all(axis=2).any()
+
+
+def test_nothing_to_draw_only_enlarges():
+    assert (draw([], []) == 128).all()
+
+
+def test_does_not_change_inputs():
+    image, boxes = grey(), np.array([[1.0, 2.0, 90.0, 30.0]])
+    masks = np.ones((1, 64, 48), bool)
+    draw_instances(image, boxes, np.array([0]), classes=CLASSES, masks=masks)
+    assert (image == 128).all()
+    assert boxes.tolist() == [[1.0, 2.0, 90.0, 30.0]]
+    assert masks.all()
+
+
+@pytest.mark.parametrize(
+    'image', [np.zeros((4, 4, 3)), np.zeros((4, 4), np.uint8)]
+)
+def test_rejects_other_images(image):
+    with pytest.raises(ValueError, match=r'image must be \(H, W, 3\) uint8'):
+        draw([], [], image=image)
+
+
+def test_rejects_boxes_without_labels():
+    with pytest.raises(ValueError, match=r'boxes must be .* one label each'):
+        draw([(1, 2, 3, 4)], [])
+
+
+@pytest.mark.parametrize('value', [np.nan, np.inf])
+def test_rejects_boxes_that_are_not_finite(value):
+    with pytest.raises(ValueError, match=r'boxes must be finite.*at 1'):
+        draw([(1, 2, 3, 4), (1, 2, value, 4)], [0, 0])
+
+
+@pytest.mark.parametrize('label', [-1, 2])
+def test_rejects_labels_without_a_name(label):
+    with pytest.raises(ValueError, match=r'labels must be in \[0, 2\)'):
+        draw([(1, 2, 3, 4)], [label])
+
+
+@pytest.mark.parametrize('suffix', ['.png', '.jpg', '.JPEG'])
+def test_writes_and_replaces(tmp_path, suffix):
+    path = tmp_path / 'new' / f'a{suffix}'
+    write_picture(path, grey(8, 8))
+    write_picture(path, grey(10, 20))
+    assert np.array(Image.open(path)).shape == (10, 20, 3)
+    assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize('name', ['a.gif', 'a'])
+def test_rejects_other_formats(tmp_path, name):
+    with pytest.raises(ValueError, match='path must end in'):
+        write_picture(tmp_path / name, grey())
+    assert not os.listdir(tmp_path)

@@ -1,0 +1,287 @@
+"""What comes out is what is in the image, in its own pixels."""
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mmdet.apis import inference_detector
+from mmengine.config import Config
+from mmengine.registry import MODELS, DefaultScope
+from PIL import Image
+
+from mmext import config_path
+from mmext.apis.detector import load_detector
+from mmext.apis.infer import UnreadableImageError, infer_images
+
+RED, BLUE = (10, 20, 50, 60), (80, 30, 120, 70)
+
+
+@pytest.fixture
+def finder(monkeypatch, checkout):
+    monkeypatch.syspath_prepend(checkout / 'tests' / 'reference')
+    return importlib.import_module('rectangle_finder')
+
+
+@pytest.fixture
+def model(finder, tmp_path):
+    config = finder.write_config(tmp_path)
+    path = finder.write_checkpoint(tmp_path)
+    return load_detector(config, path, device='cpu')
+
+
+@pytest.fixture
+def image(finder, tmp_path):
+    """Half as high and as wide as the input of the model."""
+    return finder.paint(tmp_path / 'a.png', (160, 80), red=RED, blue=BLUE)
+
+
+def test_boxes_are_in_pixels_of_the_image(model, image):
+    (found,) = infer_images(model, [image])
+    # The pipeline makes 200 x 100 of 160 x 80: patches stay whole pixels
+    # within one pixel of the input.
+    np.testing.assert_allclose(found.boxes, [RED, BLUE], atol=0.8)
+    assert found.labels.tolist() == [0, 1]
+    np.testing.assert_allclose(found.scores, [0.9, 0.4])
+    assert found.path == image
+    assert found.boxes.dtype == found.scores.dtype == np.float32
+    assert found.labels.dtype == np.int64
+    assert found.masks is None
+
+
+def test_image_is_the_file_in_rgb(model, image):
+    (found,) = infer_images(model, [str(image)])
+    np.testing.assert_array_equal(found.image, np.array(Image.open(image)))
+
+
+def test_boxes_where_width_and_height_scale_differently(finder, model):
+    path = finder.paint(Path(image_dir(model), 'b.png'), (50, 200), red=RED)
+    (found,) = infer_images(model, [path])
+    # 4 times wider, half as high: blurred by at most two pixels.
+    np.testing.assert_allclose(found.boxes, [RED], atol=2.01)
+
+
+def image_dir(model):
+    return Path(model.cfg.data_root)
+
+
+@pytest.mark.parametrize(
+    ('threshold', 'labels'), [(0, [0, 1]), (0.4, [0, 1]), (0.5, [0]), (1, [])]
+)
+def test_threshold(model, image, threshold, labels):
+    model.scores.data = torch.tensor([0.875, 0.4])
+    (found,) = infer_images(model, [image], score_thr=np.float32(threshold))
+    assert found.labels.tolist() == labels
+    assert found.boxes.shape == (len(labels), 4)
+
+
+def test_best_comes_first(model, image):
+    model.scores.data = torch.tensor([0.5, 0.75])
+    (found,) = infer_images(model, [image])
+    assert found.labels.tolist() == [1, 0]
+    np.testing.assert_allclose(found.boxes, [BLUE, RED], atol=0.8)
+
+
+def test_batches_change_nothing(finder, model, tmp_path):
+    images = [
+        finder.paint(tmp_path / f'{i}.png', (100, 50), red=(i, 5, i + 20, 30))
+        for i in range(5)
+    ]
+    one = list(infer_images(model, images))
+    assert model.batch_sizes == [1] * 5
+    model.batch_sizes.clear()
+    two = list(infer_images(model, images, batch_size=2))
+    assert model.batch_sizes == [2, 2, 1]
+    assert [item.path for item in two] == images
+    for left, right in zip(one, two):
+        np.testing.assert_array_equal(left.boxes, right.boxes)
+
+
+def test_results_come_while_others_wait(model, image):
+    results = infer_images(model, [image, image])
+    next(results)
+    assert model.batch_sizes == [1]
+
+
+def test_masks(finder, model, image):
+    model.masks = True
+    (found,) = infer_images(model, [image], score_thr=0.5)
+    assert found.masks.shape == (1, 80, 160)
+    assert found.masks.dtype == bool
+    expected = np.zeros((80, 160), bool)
+    expected[RED[1] : RED[3], RED[0] : RED[2]] = True
+    union = (found.masks[0] | expected).sum()
+    assert (found.masks[0] & expected).sum() > 0.95 * union
+
+
+def test_no_object(finder, model, tmp_path):
+    path = finder.paint(tmp_path / 'empty.png', (40, 30))
+    (found,) = infer_images(model, [path])
+    assert found.boxes.shape == (0, 4)
+
+
+def test_grey_file(model, tmp_path):
+    path = tmp_path / 'grey.png'
+    Image.fromarray(np.full((30, 40), 7, np.uint8)).save(path)
+    (found,) = infer_images(model, [path])
+    np.testing.assert_array_equal(
+        found.image, np.full((30, 40, 3), 7, np.uint8)
+    )
+
+
+def damaged(folder, kind):
+    path = folder / f'{kind}.jpg'
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
+    Image.fromarray(noise).save(path)
+    content = path.read_bytes()
+    path.write_bytes(
+        {
+            'cut off': content[: len(content) // 2],
+            'text': b'no image',
+            'empty': b'',
+        }[kind]
+    )
+    return path
+
+
+@pytest.mark.parametrize('kind', ['cut off', 'text', 'empty'])
+def test_rejects_a_damaged_image(model, tmp_path, kind):
+    path = damaged(tmp_path, kind)
+    with pytest.raises(UnreadableImageError, match=rf'{kind}\.jpg.*repair'):
+        list(infer_images(model, [path]))
+
+
+@pytest.mark.parametrize('batch_size', [1, 3])
+def test_goes_on_after_damaged_images(model, image, tmp_path, batch_size):
+    bad = [damaged(tmp_path, 'cut off'), tmp_path / 'missing.png']
+    told = []
+    found = infer_images(
+        model,
+        [bad[0], image, bad[1]],
+        batch_size=batch_size,
+        on_unreadable=lambda path, error: told.append((path, str(error))),
+    )
+    assert [item.path for item in found] == [image]
+    assert [path for path, _ in told] == bad
+    assert all(str(path) in reason for path, reason in told)
+
+
+def test_does_not_change_the_image_file(model, image):
+    before = image.read_bytes()
+    list(infer_images(model, [image]))
+    assert image.read_bytes() == before
+
+
+@pytest.mark.parametrize('score_thr', [-0.1, 1.1, float('nan')])
+def test_rejects_a_threshold_out_of_range(model, image, score_thr):
+    with pytest.raises(ValueError, match='score_thr must be in'):
+        infer_images(model, [image], score_thr=score_thr)
+
+
+def test_rejects_batches_of_nothing(model, image):
+    with pytest.raises(ValueError, match='batch_size must be at least 1'):
+        infer_images(model, [image], batch_size=0)
+
+
+def test_rejects_a_model_in_training(model, image):
+    with pytest.raises(ValueError, match='model must be in eval mode'):
+        infer_images(model.train(), [image])
+
+
+@pytest.mark.parametrize('value', [float('nan'), float('inf')])
+def test_rejects_broken_weights(model, image, value):
+    model.scores.data[0] = value
+    with pytest.raises(ValueError, match='must predict finite numbers'):
+        list(infer_images(model, [image]))
+
+
+def test_rejects_a_model_without_instances(model, image, monkeypatch):
+    monkeypatch.setattr(model, 'test_step', lambda data: [object()])
+    with pytest.raises(ValueError, match='must predict instances'):
+        list(infer_images(model, [image]))
+
+
+def test_rejects_a_pipeline_that_loads_nothing(model, image):
+    model.cfg.test_dataloader.dataset.pipeline = [
+        {'type': 'mmdet.PackDetInputs', 'meta_keys': ['img_path']}
+    ]
+    with pytest.raises(ValueError, match='pipeline must load an image'):
+        list(infer_images(model, [image]))
+
+
+def atss():
+    """A small detector of mmdet alone."""
+    return {
+        'type': 'mmdet.ATSS',
+        'data_preprocessor': {
+            'type': 'mmdet.DetDataPreprocessor',
+            'mean': [123.0, 116.0, 103.0],
+            'std': [58.0, 57.0, 57.0],
+            'bgr_to_rgb': True,
+            'pad_size_divisor': 32,
+        },
+        'backbone': {
+            'type': 'mmdet.ResNet',
+            'depth': 18,
+            'base_channels': 8,
+            'num_stages': 2,
+            'strides': (1, 2),
+            'dilations': (1, 1),
+            'out_indices': (1,),
+        },
+        'neck': {
+            'type': 'mmdet.FPN',
+            'in_channels': [16],
+            'out_channels': 32,
+            'num_outs': 2,
+        },
+        'bbox_head': {
+            'type': 'mmdet.ATSSHead',
+            'num_classes': 6,
+            'in_channels': 32,
+            'feat_channels': 32,
+            'stacked_convs': 1,
+            'anchor_generator': {
+                'type': 'mmdet.AnchorGenerator',
+                'ratios': [1.0],
+                'octave_base_scale': 4,
+                'scales_per_octave': 1,
+                'strides': [8, 16],
+            },
+        },
+        'test_cfg': {
+            'nms_pre': 100,
+            'score_thr': 0.0,
+            'nms': {'type': 'nms', 'iou_threshold': 0.6},
+            'max_per_img': 20,
+        },
+    }
+
+
+@pytest.mark.filterwarnings('ignore:DeprecationWarning.*num_anchors')
+@pytest.mark.parametrize('kind', ['mmdet.ATSS', 'mmext.CoDETR'])
+def test_matches_mmdet_on_a_shipped_config(tmp_path, kind):
+    config = Config.fromfile(config_path('co_dino/co_dino_r18_shapes.py'))
+    if kind == 'mmdet.ATSS':
+        config.merge_from_dict({'model': {'_delete_': True, **atss()}})
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        weights = MODELS.build(config.model).state_dict()
+    torch.save({'state_dict': weights}, tmp_path / 'random.pth')
+    model = load_detector(config, tmp_path / 'random.pth', device='cpu')
+    noise = np.random.default_rng(0).integers(0, 255, (50, 90, 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / 'a.png')
+    (found,) = infer_images(model, [tmp_path / 'a.png'], score_thr=0)
+    expected = inference_detector(model, str(tmp_path / 'a.png'))
+    expected = expected.pred_instances
+    assert len(found.boxes) == len(expected) > 0
+    order = expected.scores.argsort(descending=True, stable=True)
+    for name, mine in (
+        ('scores', found.scores),
+        ('bboxes', found.boxes),
+        ('labels', found.labels),
+    ):
+        np.testing.assert_array_equal(mine, expected[name][order].numpy())
+    assert found.boxes.min() >= 0
+    assert (found.boxes.max(axis=0) <= [90, 50, 90, 50]).all()
+    assert len(model.dataset_meta['classes']) == 6

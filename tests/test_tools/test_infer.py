@@ -1,0 +1,174 @@
+"""The command line of inference: exit code first."""
+
+import importlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def finder(monkeypatch, checkout):
+    monkeypatch.syspath_prepend(checkout / 'tests' / 'reference')
+    return importlib.import_module('rectangle_finder')
+
+
+@pytest.fixture
+def tool(checkout):
+    spec = importlib.util.spec_from_file_location(
+        'tool_infer', checkout / 'tools' / 'infer.py'
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def place(finder, tmp_path):
+    """A config, a checkpoint that holds it, and two validation images."""
+    config = finder.write_config(tmp_path)
+    finder.write_checkpoint(tmp_path, cfg=config.read_text())
+    for index, box in enumerate([(5, 6, 25, 30), (9, 9, 40, 40)]):
+        finder.paint(tmp_path / f'images/{index}.png', (64, 48), red=box)
+    content = {
+        'images': [
+            {'id': i, 'file_name': f'{i}.png', 'width': 64, 'height': 48}
+            for i in range(2)
+        ],
+        'annotations': [
+            {
+                'id': 1,
+                'image_id': 1,
+                'category_id': 1,
+                'bbox': [9, 9, 31, 31],
+                'area': 961,
+                'iscrowd': 0,
+            }
+        ],
+        'categories': [{'id': 1, 'name': 'red'}, {'id': 2, 'name': 'blue'}],
+    }
+    (tmp_path / 'val.json').write_text(json.dumps(content))
+    return tmp_path
+
+
+def arguments(place, *more):
+    fixed = ['--checkpoint', place / 'finder.pth', '--out', place / 'out']
+    return [str(arg) for arg in [*more, *fixed]]
+
+
+def rejected(tool, args, capsys):
+    """The message of a call that exits with 2."""
+    with pytest.raises(SystemExit) as caught:
+        tool.main(args)
+    assert caught.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_in_a_process_of_its_own(checkout, place):
+    done = subprocess.run(
+        [
+            sys.executable,
+            checkout / 'tools' / 'infer.py',
+            *arguments(place, place / 'images'),
+            '--config',
+            place / 'finder.py',
+            '--device',
+            'cpu',
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={
+            **os.environ,
+            'PYTHONPATH': str(checkout / 'tests' / 'reference'),
+        },
+    )
+    assert done.returncode == 0, done.stderr
+    assert '2 objects in 2 images' in done.stdout
+    assert '2/2' in done.stderr
+    assert sorted(os.listdir(place / 'out')) == [
+        '0.png',
+        '1.png',
+        'predictions.json',
+    ]
+
+
+def test_config_of_the_checkpoint_and_json_elsewhere(tool, place, capsys):
+    args = arguments(place, place / 'images', '--json', place / 'p.json')
+    assert tool.main([*args, '--batch-size', '2']) == 0
+    content = json.loads((place / 'p.json').read_text())
+    assert content['classes'] == ['red', 'blue']
+    (box,) = content['images'][0]['boxes']
+    assert box == pytest.approx([5, 6, 25, 30], abs=0.8)
+    assert 'predictions.json' not in os.listdir(place / 'out')
+    assert str(place / 'p.json') in capsys.readouterr().out
+
+
+def test_validation_set_with_ground_truth(tool, place, capsys):
+    assert tool.main(arguments(place, '--from-val', '5', '--with-gt')) == 0
+    assert 'contact_sheet.png' in os.listdir(place / 'out')
+    assert 'contact_sheet.png' in capsys.readouterr().out
+
+
+def test_damaged_images_are_reported_and_others_finished(tool, place, capsys):
+    (place / 'images' / '0.png').write_bytes(b'no image')
+    assert tool.main(arguments(place, place / 'images')) == 1
+    assert '1.png' in os.listdir(place / 'out')
+    assert '0.png' in capsys.readouterr().err
+
+
+def test_missing_images_stop_before_anything_is_run(tool, place, capsys):
+    args = arguments(place, place / 'images', 'no.png')
+    assert 'no.png (does not exist)' in rejected(tool, args, capsys)
+    assert not (place / 'out').exists()
+
+
+@pytest.mark.parametrize(
+    ('more', 'message'),
+    [
+        (['--device', 'cuda:99'], 'device must exist'),
+        (['--device', 'gpu'], 'device must be'),
+        (['--score-thr', '2'], 'score_thr must be in'),
+        (['--config', 'no.py'], 'config must be an existing file'),
+        (['--cfg-options', 'model.extra=3'], 'must hold all weights'),
+        (['--checkpoint', 'no.pth'], 'checkpoint must be an existing'),
+    ],
+)
+def test_wrong_arguments_fail_with_a_message(
+    tool, place, capsys, more, message
+):
+    args = [*arguments(place, place / 'images'), *more]
+    assert message in rejected(tool, args, capsys)
+    assert not (place / 'out').exists()
+
+
+def test_missing_validation_data_fails_with_a_message(tool, place, capsys):
+    args = arguments(place, '--from-val', '2')
+    args += ['--cfg-options', 'data_root=elsewhere/']
+    assert 'elsewhere' in rejected(tool, args, capsys)
+
+
+def test_never_writes_over_the_images(tool, place, capsys):
+    before = sorted(os.listdir(place / 'images'))
+    args = arguments(place, place / 'images')
+    args += ['--out', str(place / 'images')]
+    assert 'choose another folder' in rejected(tool, args, capsys)
+    assert sorted(os.listdir(place / 'images')) == before
+
+
+def test_interrupted_has_its_own_exit_code(tool, place, monkeypatch):
+    def interrupt(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tool, 'infer_to_folder', interrupt)
+    assert tool.main(arguments(place, place / 'images')) == 130
+
+
+@pytest.mark.parametrize(
+    'more', [[], ['a.png', '--from-val', '2'], ['a.png', '--with-gt']]
+)
+def test_contradictions_are_usage_errors(tool, place, capsys, more):
+    assert 'from-val' in rejected(tool, arguments(place, *more), capsys)

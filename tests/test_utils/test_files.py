@@ -1,0 +1,54 @@
+"""Files appear whole or not at all."""
+
+import os
+
+import pytest
+
+from mmext.utils.files import atomic_path
+
+
+def test_replaces_and_leaves_nothing_else(tmp_path):
+    target = tmp_path / 'a' / 'b.json'
+    for text in ('first', 'second'):
+        with atomic_path(target) as temporary:
+            assert temporary.parent == target.parent
+            assert temporary.suffix == '.json'
+            temporary.write_text(text)
+        assert target.read_text() == text
+    assert os.listdir(target.parent) == ['b.json']
+
+
+def test_keeps_the_old_file_when_the_block_raises(tmp_path):
+    target = tmp_path / 'a.txt'
+    target.write_text('old')
+
+    def write_half():
+        with atomic_path(target) as temporary:
+            temporary.write_text('ne')
+            raise RuntimeError('halfway')
+
+    with pytest.raises(RuntimeError, match='halfway'):
+        write_half()
+    assert target.read_text() == 'old'
+    assert os.listdir(tmp_path) == ['a.txt']
+
+
+def test_has_the_usual_permissions(tmp_path):
+    plain, made = tmp_path / 'plain', tmp_path / 'made'
+    plain.write_text('')
+    with atomic_path(made) as temporary:
+        temporary.write_text('')
+    assert made.stat().st_mode == plain.stat().st_mode
+
+
+def test_rejects_nothing_written(tmp_path):
+    with pytest.raises(FileNotFoundError), atomic_path(tmp_path / 'a.txt'):
+        pass
+
+
+def test_rejects_a_directory(tmp_path):
+    with (
+        pytest.raises(IsADirectoryError, match='path must be a file'),
+        atomic_path(tmp_path),
+    ):
+        pass

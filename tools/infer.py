@@ -1,0 +1,164 @@
+"""Detect objects in images, draw them, and write them down as JSON.
+
+Works with any mmdet detector. The config may be left out when the checkpoint
+holds it, as those that a training wrote do. Small pictures are enlarged by a
+whole factor before they are drawn on; input images are never changed.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from mmengine.config import DictAction
+
+import mmext  # noqa: F401  (first: it makes mmcv and mmext:: usable)
+from mmext.apis import (
+    InferReport,
+    infer_to_folder,
+    list_images,
+    load_detector,
+    read_ground_truth,
+)
+from mmext.utils.cli import report_errors
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    """How the model is run."""
+    add = parser.add_argument
+    add(
+        '--score-thr',
+        type=float,
+        default=0.3,
+        metavar='P',
+        help='leave out objects of a lower score (default: %(default)s)',
+    )
+    add(
+        '--device',
+        default='auto',
+        help='auto (first GPU, else CPU), cpu, cuda or cuda:N '
+        '(default: %(default)s)',
+    )
+    add(
+        '--batch-size',
+        type=int,
+        default=1,
+        metavar='N',
+        help='images at once (default: %(default)s)',
+    )
+    add(
+        '--cfg-options',
+        nargs='+',
+        action=DictAction,
+        metavar='KEY=VALUE',
+        help='settings to put over the config, such as data_root=FOLDER',
+    )
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line of this tool."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add(
+        'images',
+        nargs='*',
+        metavar='IMAGE',
+        help='image files, directories of them, or quoted patterns',
+    )
+    add('--config', help='config file (default: the one in the checkpoint)')
+    add('--checkpoint', required=True, help='weights, *.pth')
+    add('--out', required=True, metavar='DIR', help='folder for the pictures')
+    add(
+        '--json',
+        metavar='FILE',
+        help='file for the predictions (default: DIR/predictions.json)',
+    )
+    add(
+        '--from-val',
+        type=int,
+        metavar='N',
+        help='take N images, spread over the validation set of the config, '
+        'and put all on one DIR/contact_sheet.png, too',
+    )
+    add(
+        '--with-gt',
+        action='store_true',
+        help='with --from-val: draw the ground truth next to the predictions',
+    )
+    _add_run_options(parser)
+    return parser
+
+
+def prepare(args: argparse.Namespace) -> tuple:
+    """Find the images, load the model, and read the ground truth.
+
+    Raises:
+        ValueError: If an argument is wrong.
+        OSError: If a file is missing.
+    """
+    images = list_images(args.images) if args.from_val is None else []
+    model = load_detector(
+        args.config,
+        args.checkpoint,
+        device=args.device,
+        cfg_options=args.cfg_options,
+    )
+    truths = []
+    if args.from_val is not None:
+        truths = read_ground_truth(model.cfg, args.from_val)
+        images = [truth.path for truth in truths]
+    return model, images, truths if args.with_gt else []
+
+
+def print_report(report: InferReport) -> None:
+    """Say what there is now, and what went wrong."""
+    print(
+        f'{report.num_objects} objects in {len(report.pictures)} images; '
+        f'predictions in {report.json_path}'
+    )
+    if report.pictures:
+        print(f'pictures: {report.pictures[0]} ...')
+    if report.sheet:
+        print(f'all pictures on one sheet: {report.sheet}')
+    for _, reason in report.failed:
+        print(f'error: {reason}', file=sys.stderr)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the tool.
+
+    Args:
+        argv: The arguments, by default those of the command line.
+
+    Returns:
+        The exit code: 0, or 1 when some of the images could not be read, or
+        130 when interrupted. Wrong input exits with 2.
+    """
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    if bool(args.images) == (args.from_val is not None):
+        parser.error('name either images or --from-val N')
+    if args.with_gt and args.from_val is None:
+        parser.error('--with-gt needs --from-val N')
+    try:
+        model, images, truths = report_errors(parser, prepare, args)
+        report = infer_to_folder(
+            model,
+            images,
+            args.out,
+            json_path=args.json,
+            score_thr=args.score_thr,
+            batch_size=args.batch_size,
+            truths=truths,
+            sheet=args.from_val is not None,
+        )
+    except (ValueError, OSError) as error:
+        parser.exit(2, f'{parser.prog}: error: {error}\n')
+    except KeyboardInterrupt:
+        print('stopped; the pictures drawn so far stay', file=sys.stderr)
+        return 130
+    print_report(report)
+    return 1 if report.failed else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""Draw loss, learning rate and mAP of a training into one PNG picture.
+
+All runs of the work dir are read, so a training that was resumed is one
+curve; where two runs logged the same iteration, the newest wins.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import mmext  # noqa: F401  (first: it makes mmcv and mmext:: usable)
+from mmext.apis import plot_log
+from mmext.utils.cli import report_errors
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line of this tool."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('work_dir', type=Path, help='work dir of a training')
+    parser.add_argument(
+        '--out',
+        type=Path,
+        metavar='FILE',
+        help='picture to write, *.png (default: WORK_DIR/curves.png)',
+    )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the tool.
+
+    Args:
+        argv: The arguments, by default those of the command line.
+
+    Returns:
+        The exit code, 0. Wrong input exits with 2.
+    """
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    out = args.out or args.work_dir / 'curves.png'
+    log = report_errors(parser, plot_log, args.work_dir, out)
+    for note in log.notes:
+        print(f'note: {note}', file=sys.stderr)
+    print(f'losses, learning rate and validation: {out}')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
