@@ -12,8 +12,9 @@ from mmdet.models.utils import unpack_gt_instances
 from mmdet.registry import MODELS as MMDET_MODELS
 from mmdet.structures import DetDataSample
 from mmengine.logging import print_log
+from mmengine.model import ModuleList
 from mmengine.structures import InstanceData
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmext.compat.codetr_state_dict import convert_codetr_state_dict
 from mmext.registry import MODELS
@@ -169,13 +170,14 @@ class CoDETR(BaseDetector):
             'test_cfg': self.test_cfg.get(kind),
         }
 
-    def _build_heads(self, kind: str, cfgs: Sequence[dict]) -> nn.ModuleList:
+    def _build_heads(self, kind: str, cfgs: Sequence[dict]) -> ModuleList:
         """Build all auxiliary heads of one kind."""
         settings = {
             name: per_head(value, len(cfgs), f'{name}.{kind}')
             for name, value in self._head_cfg(kind).items()
         }
-        return nn.ModuleList(
+        # MMEngine's list: init_weights() does not go into PyTorch's.
+        return ModuleList(
             build_with(
                 cfg,
                 'detector',

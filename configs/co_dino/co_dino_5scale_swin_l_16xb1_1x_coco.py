@@ -1,0 +1,8 @@
+_base_ = [
+    '../_base_/models/co_dino_5scale_swin_l.py',
+    '../_base_/datasets/coco_detection.py',
+    '../_base_/schedules/co_dino_1x.py',
+    '../_base_/default_runtime.py',
+]
+
+train_dataloader = dict(batch_size=1)

@@ -1,0 +1,14 @@
+_base_ = [
+    '../_base_/models/co_dino_r18_small.py',
+    '../_base_/datasets/shapes_detection.py',
+    '../_base_/schedules/co_dino_small.py',
+    '../_base_/default_runtime.py',
+]
+
+# The generated shapes are 10 to 60 pixels wide, so the anchors start smaller
+# than on photographs.
+model = dict(
+    num_classes=6,
+    rpn_head=dict(anchor_generator=dict(octave_base_scale=2)),
+    bbox_head=dict(anchor_generator=dict(octave_base_scale=3)),
+)

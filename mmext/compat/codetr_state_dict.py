@@ -1,0 +1,143 @@
+"""Key names of public CO-DETR checkpoints, turned into ours.
+
+Our names are those of the mmdetection port. The original project differs in
+two places: where the denoising label embedding lives, and the Swin backbone,
+which there has Microsoft's names and patch-merging order.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
+
+__all__ = ['convert_codetr_state_dict', 'reorder_patch_merging']
+
+_LABEL_EMBEDDING = re.compile(r'query_head\.label_embedding\.')
+_SWIN_LAYER = re.compile(
+    r'backbone\.layers\.(\d+)\.'
+    r'(?=blocks\.\d+\.(?:norm[12]|attn|mlp)\.|downsample\.(?:norm|reduction)\.)'
+)
+_SWIN_PATCH = re.compile(r'backbone\.patch_embed\.proj\.')
+# Below a Swin block, in Microsoft's names and in mmdet's.
+_SWIN_BLOCK = (
+    ('.attn.', '.attn.w_msa.'),
+    ('.mlp.fc1.', '.ffn.layers.0.0.'),
+    ('.mlp.fc2.', '.ffn.layers.1.'),
+)
+_WRAPPER = 'module.'
+
+
+def reorder_patch_merging(tensor: Tensor) -> Tensor:
+    """Reorder the last axis of a patch-merging weight for mmdet's Swin.
+
+    Microsoft concatenates the four pixels of a 2x2 patch, columns outermost:
+    index ``(w, h, c)``. mmdet unfolds: index ``(c, h, w)``.
+
+    Args:
+        tensor: ``(..., 4 * C)``: a reduction weight ``(2 * C, 4 * C)``, or a
+            weight or bias ``(4 * C,)`` of the norm before it.
+
+    Returns:
+        A new tensor of the same shape.
+
+    Raises:
+        ValueError: If the last axis is not a multiple of 4.
+
+    Examples:
+        >>> import torch
+        >>> reorder_patch_merging(torch.arange(8)).tolist()
+        [0, 4, 2, 6, 1, 5, 3, 7]
+    """
+    *lead, size = tensor.shape
+    if size % 4:
+        raise ValueError(
+            'tensor must have a last axis that is a multiple of '
+            f'4, got shape {tuple(tensor.shape)}'
+        )
+    pixels = tensor.reshape(*lead, 2, 2, size // 4)
+    return pixels.transpose(-1, -3).reshape(tensor.shape)
+
+
+def convert_codetr_state_dict(
+    state_dict: Mapping[str, Tensor],
+    *,
+    own_keys: Mapping | set[str] | frozenset[str] = frozenset(),
+) -> dict[str, Tensor]:
+    """Rename the keys of a public CO-DETR state dict to ours.
+
+    | there | here |
+    |---|---|
+    | ``module.*``, when every key has it | ``*`` |
+    | ``steps`` of an averaged model, next to ``module.*`` | left out |
+    | ``query_head.label_embedding.*`` | ``query_head.dn_generator.\
+label_embedding.*`` |
+    | ``backbone.patch_embed.proj.*`` | ``backbone.patch_embed.projection.*`` |
+    | ``backbone.layers.i.blocks.j.attn.*`` | ``backbone.stages.i.blocks.j.\
+attn.w_msa.*`` |
+    | ``backbone.layers.i.blocks.j.mlp.fc1.*``, ``fc2`` | ``backbone.stages.\
+i.blocks.j.ffn.layers.0.0.*``, ``layers.1`` |
+    | ``backbone.layers.i.downsample.*`` | ``backbone.stages.i.\
+downsample.*``, values reordered |
+    | anything else | the same |
+
+    Recognises by the names what there is to do. A state dict that has our
+    names comes back equal, so that it can run on every load.
+
+    Args:
+        state_dict: Names relative to the detector. Not edited.
+        own_keys: Names of the model that will load it. One of these is never
+            renamed, which protects a backbone of the user's own that happens
+            to have Microsoft's names.
+
+    Returns:
+        A new dict in the same order, with the same tensors, apart from the
+        reordered ones.
+
+    Raises:
+        ValueError: If two keys would get one name, or a patch-merging tensor
+            has an impossible shape.
+
+    Source:
+        Names of the mmdetection port of CO-DETR and of Sense-X/Co-DETR; Swin
+        Transformer, arXiv 2103.14030.
+
+    Examples:
+        >>> import torch
+        >>> list(convert_codetr_state_dict(
+        ...     {'module.query_head.label_embedding.weight': torch.ones(1)}))
+        ['query_head.dn_generator.label_embedding.weight']
+    """
+    converted: dict[str, Tensor] = {}
+    for key, value in _unwrapped(state_dict).items():
+        name, change = (key, None) if key in own_keys else _translate(key)
+        if name in converted:
+            raise ValueError(
+                f'state_dict must give every tensor once, got {key!r} and '
+                f'another key for {name!r}; remove one of them'
+            )
+        converted[name] = value if change is None else change(value)
+    return converted
+
+
+def _unwrapped(state_dict: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Without the prefix of a data-parallel or averaged model."""
+    keys = [key for key in state_dict if key != 'steps']
+    if not keys or not all(key.startswith(_WRAPPER) for key in keys):
+        return state_dict
+    return {key[len(_WRAPPER) :]: state_dict[key] for key in keys}
+
+
+def _translate(key: str) -> tuple[str, Callable[[Tensor], Tensor] | None]:
+    """New name of a key, and what happens to its tensor."""
+    if _LABEL_EMBEDDING.match(key):
+        return key.replace('query_head.', 'query_head.dn_generator.', 1), None
+    if _SWIN_PATCH.match(key):
+        return key.replace('.proj.', '.projection.', 1), None
+    if not _SWIN_LAYER.match(key):
+        return key, None
+    name = key.replace('.layers.', '.stages.', 1)
+    if '.downsample.' in name:
+        return name, reorder_patch_merging
+    for there, here in _SWIN_BLOCK:
+        name = name.replace(there, here, 1)
+    return name, None

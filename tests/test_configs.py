@@ -1,0 +1,377 @@
+"""Every shipped config loads, both ways, and everything in it builds."""
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import mmdet.registry
+import mmengine.registry
+import mmseg.registry
+import pytest
+import torch
+import yaml
+from mmdet.registry import MODELS as MMDET_MODELS
+from mmdet.structures import DetDataSample
+from mmengine import Config
+from mmengine.dataset import Compose
+from mmengine.logging import MessageHub, MMLogger
+from mmengine.registry import (
+    RUNNERS,
+    DefaultScope,
+    Registry,
+    init_default_scope,
+)
+from mmengine.structures import InstanceData
+from mmengine.visualization import Visualizer
+from reduce_config import reduce_model, state_spec
+from torch.utils.data import DataLoader
+
+import mmext
+from mmext import registry
+from mmext.utils import register_all_modules
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / 'configs'
+EVERY = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob('*.py'))
+BASES = [name for name in EVERY if name.startswith('_base_/')]
+SHIPPED = [name for name in EVERY if name not in BASES]
+# Not components: functions that a component looks up by name itself.
+FUNCTIONS = {'RoIAlign', 'nms', 'soft_nms'}
+SIZE = (64, 80)
+
+every_shipped = pytest.mark.parametrize('name', SHIPPED)
+
+
+@cache
+def load(name: str) -> Config:
+    """A config by its path; not to be edited."""
+    return Config.fromfile(FOLDER / name)
+
+
+@pytest.fixture
+def clean_globals() -> Iterator[None]:
+    """Give back what a Runner registers process-wide."""
+    kinds = (DefaultScope, MessageHub, MMLogger, Visualizer)
+    before = {kind: kind._instance_dict.copy() for kind in kinds}
+    yield
+    for kind, instances in before.items():
+        kind._instance_dict.clear()
+        kind._instance_dict.update(instances)
+
+
+def typed_dicts(value, place: str = 'cfg') -> Iterator[tuple[str, dict]]:
+    """All dicts with a ``type``, each with its place."""
+    if isinstance(value, dict):
+        if 'type' in value:
+            yield place, value
+        for key, item in value.items():
+            yield from typed_dicts(item, f'{place}.{key}')
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(value):
+            yield from typed_dicts(item, f'{place}[{i}]')
+
+
+def outermost(value, place: str = 'cfg') -> Iterator[tuple[str, dict]]:
+    """Dicts with a ``type`` that are in no other such dict."""
+    if isinstance(value, dict) and 'type' in value:
+        yield place, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from outermost(item, f'{place}.{key}')
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(value):
+            yield from outermost(item, f'{place}[{i}]')
+
+
+@cache
+def names_in(module, scope: str) -> set[str]:
+    """Names that the registries of a package hold themselves."""
+    names: set[str] = set()
+    for value in vars(module).values():
+        # Hosts import the root registries, their parents, too.
+        if isinstance(value, Registry) and value.scope == scope:
+            value.import_from_location()
+            names |= set(value.module_dict)
+    return names
+
+
+def test_there_are_configs():
+    assert len(SHIPPED) >= 12
+    assert BASES
+
+
+@pytest.mark.parametrize('name', BASES)
+def test_base_loads_alone(name):
+    assert load(name)
+
+
+@every_shipped
+def test_loads_through_the_package(name, tmp_path):
+    """The same config, scopes included, so that both ways mean the same."""
+    path = tmp_path / 'config.py'
+    path.write_text(f"_base_ = 'mmext::{name}'\n")
+    assert Config.fromfile(path).to_dict() == load(name).to_dict()
+    assert Config.fromfile(mmext.config_path(name)).to_dict() == (
+        load(name).to_dict()
+    )
+
+
+@every_shipped
+def test_is_short(name):
+    """A longer one repeats what a base should hold."""
+    assert (FOLDER / name).read_text().count('\n') < 40
+
+
+@every_shipped
+def test_says_where_types_come_from(name):
+    cfg = load(name).to_dict()
+    assert cfg['default_scope'] in ('mmdet', 'mmseg')
+    bare = [place for place, each in outermost(cfg) if '_scope_' not in each]
+    assert not bare, f'need _scope_: {bare}'
+    register_all_modules(False)
+    hosts = {
+        'mmdet': names_in(mmdet.registry, 'mmdet'),
+        'mmseg': names_in(mmseg.registry, 'mmseg'),
+        'mmext': names_in(registry, 'mmext'),
+    }
+    root = names_in(mmengine.registry, 'mmengine') | FUNCTIONS
+    for place, each in typed_dicts(cfg):
+        scope, _, kind = each['type'].rpartition('.')
+        if scope:
+            assert kind in hosts[scope], f'{place}: {scope} has no {kind}'
+            continue
+        owners = [host for host in hosts if kind in hosts[host]]
+        assert not owners, f'{place}: {kind} needs a prefix, of {owners}'
+        assert kind in root, f'{place}: nobody has {kind}'
+
+
+def metafiles() -> dict[str, dict]:
+    """The metafiles that the index lists."""
+    index = yaml.safe_load((ROOT / 'model-index.yml').read_text())
+    return {
+        name: yaml.safe_load((ROOT / name).read_text())
+        for name in index['Import']
+    }
+
+
+def test_index_is_whole():
+    """Each config in one metafile of its folder, each path there."""
+    listed: list[str] = []
+    names: list[str] = []
+    for file, content in metafiles().items():
+        collections = {each['Name'] for each in content['Collections']}
+        for each in content['Collections']:
+            assert (ROOT / each['README']).is_file()
+        for model in content['Models']:
+            assert model['In Collection'] in collections
+            assert Path(model['Config']).parent == Path(file).parent
+            assert Path(model['Config']).stem == model['Name']
+            assert model.get('Weights', 'x.pth').endswith('.pth')
+            assert ('Weights' in model) == ('Results' in model)
+            listed.append(model['Config'])
+            names.append(model['Name'])
+    assert sorted(listed) == [f'configs/{name}' for name in SHIPPED]
+    assert len(set(names)) == len(names)
+
+
+@every_shipped
+def test_folder_readme_names_it(name):
+    readme = (FOLDER / name).parent / 'README.md'
+    assert f'(./{Path(name).name})' in readme.read_text()
+
+
+def test_readme_and_metafile_give_the_same_weights():
+    for file, content in metafiles().items():
+        text = (ROOT / file).with_name('README.md').read_text()
+        rows = {
+            row.split(']')[0].removeprefix('| ['): row
+            for row in text.splitlines()
+            if row.startswith('| [')
+        }
+        for model in content['Models']:
+            if 'Weights' not in model:
+                continue
+            row = rows[model['Name']]
+            assert f'({model["Weights"]})' in row
+            assert f'| {model["Results"][0]["Metrics"]["box AP"]} |' in row
+            policy = load(model['Config'][len('configs/') :]).model.mask_policy
+            assert f'| {policy} |' in row
+            assert f'| {model["Metadata"]["Epochs"]}' in row
+
+
+@every_shipped
+def test_pipelines_build(name, clean_globals):
+    cfg = load(name).to_dict()
+    init_default_scope(cfg['default_scope'])
+    for split in ('train', 'val', 'test'):
+        dataset = cfg[f'{split}_dataloader']['dataset']
+        while dataset is not None:
+            steps = dataset['pipeline']
+            assert len(Compose(steps).transforms) == len(steps)
+            dataset = dataset.get('dataset')
+
+
+def tiny_annotations(folder: Path, cfg: dict) -> str:
+    """A COCO file with one box of every class, for the evaluator."""
+    dataset = cfg['val_dataloader']['dataset']
+    count = cfg['model']['num_classes']
+    names = (dataset.get('metainfo') or {}).get('classes', range(count))
+    content = {
+        'images': [{'id': 1, 'height': 64, 'width': 64, 'file_name': 'a'}],
+        'categories': [
+            {'id': i, 'name': str(each)} for i, each in enumerate(names)
+        ],
+        'annotations': [],
+    }
+    path = folder / 'annotations.json'
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def runnable(name: str, folder: Path) -> Config:
+    """The config with a reduced model and nothing read or downloaded."""
+    cfg = load(name).to_dict()
+    cfg['model'] = reduce_model(cfg['model'])
+    cfg.update(work_dir=str(folder), load_from=None, launcher='none')
+    cfg['experiment_name'] = folder.name
+    loader = {'batch_size': 2, 'sampler': {'type': 'DefaultSampler'}}
+    for split in ('train', 'val', 'test'):
+        cfg[f'{split}_dataloader'] = loader
+    for split in ('val', 'test'):
+        if 'ann_file' in cfg[f'{split}_evaluator']:
+            cfg[f'{split}_evaluator']['ann_file'] = tiny_annotations(
+                folder, load(name).to_dict()
+            )
+    return Config(cfg)
+
+
+@every_shipped
+def test_training_parts_build(name, tmp_path, clean_globals):
+    """Model, visualizer, hooks, loops, evaluators, optimizer, schedulers."""
+    cfg = runnable(name, tmp_path)
+    runner = RUNNERS.build(cfg)
+    steps = DataLoader(range(8), batch_size=2)
+    runner._train_dataloader = runner._val_dataloader = steps
+    runner._test_dataloader = steps
+    assert (
+        runner.build_train_loop(cfg.train_cfg).max_epochs
+        == (cfg.param_scheduler[-1]['end'])
+    )
+    runner.build_val_loop(cfg.val_cfg)
+    runner.build_test_loop(cfg.test_cfg)
+    runner.optim_wrapper = runner.build_optim_wrapper(cfg.optim_wrapper)
+    schedulers = runner.build_param_scheduler(cfg.param_scheduler)
+    assert len(schedulers) == len(cfg.param_scheduler)
+    base = cfg.optim_wrapper.optimizer.lr
+    rates = {
+        group['initial_lr'] for group in runner.optim_wrapper.param_groups
+    }
+    pretrained = load(name).model.backbone.get('init_cfg') is not None
+    assert rates == ({base, base * 0.1} if pretrained else {base})
+    assert runner.auto_scale_lr['base_batch_size'] > 0
+    assert cfg.get('find_unused_parameters') is None
+
+
+def make_batch(num_classes: int) -> dict:
+    """Two images, with two objects and one."""
+    boxes = torch.tensor([[4.0, 4.0, 40.0, 44.0], [20.0, 10.0, 70.0, 50.0]])
+    labels = torch.tensor([0, num_classes - 1])
+    samples = []
+    for count in (2, 1):
+        sample = DetDataSample(
+            metainfo={
+                'img_shape': SIZE,
+                'ori_shape': SIZE,
+                'scale_factor': (1.0, 1.0),
+            }
+        )
+        sample.gt_instances = InstanceData(
+            bboxes=boxes[:count], labels=labels[:count]
+        )
+        samples.append(sample)
+    inputs = [torch.randint(0, 255, (3, *SIZE), dtype=torch.uint8)] * 2
+    return {'inputs': inputs, 'data_samples': samples}
+
+
+@every_shipped
+def test_trains_a_step(name):
+    """Finite losses, a gradient for all that trains, sane first loss."""
+    model = MMDET_MODELS.build(reduce_model(load(name).to_dict()['model']))
+    model.init_weights()
+    model.train()
+    data = model.data_preprocessor(make_batch(model.num_classes), True)
+    losses = model(**data, mode='loss')
+    total, _ = model.parse_losses(losses)
+    total.backward()
+    assert total.isfinite()
+    # Heads that nobody initialised start in the thousands.
+    assert total < 500
+    without = [
+        key
+        for key, parameter in model.named_parameters()
+        if parameter.requires_grad and parameter.grad is None
+    ]
+    assert not without
+    counts = model.checkpointed_layers()
+    transformer = load(name).model.query_head.transformer
+    assert (counts['encoder'][0] > 0) == bool(transformer.encoder.with_cp)
+    assert (counts['backbone'][0] > 0) == load(name).model.backbone.with_cp
+
+
+@every_shipped
+def test_detects(name):
+    model = MMDET_MODELS.build(reduce_model(load(name).to_dict()['model']))
+    model.init_weights()
+    model.eval()
+    data = model.data_preprocessor(make_batch(model.num_classes), False)
+    with torch.no_grad():
+        results = model(**data, mode='predict')
+    assert len(results) == 2
+    limit = load(name).model.test_cfg.query_head.max_per_img
+    for result in results:
+        found = result.pred_instances
+        assert 0 < len(found) <= limit
+        assert found.labels.max() < model.num_classes
+
+
+@every_shipped
+def test_classes_are_those_of_the_data(name):
+    cfg = load(name)
+    dataset = cfg.val_dataloader.dataset
+    given = (dataset.get('metainfo') or {}).get('classes')
+    init_default_scope(cfg.default_scope)
+    if given is None:
+        kind = mmdet.registry.DATASETS.get(dataset.type)
+        given = kind.METAINFO['classes']
+    assert cfg.model.num_classes == len(given)
+
+
+@every_shipped
+def test_canvas_is_that_of_the_pipelines(name):
+    """One canvas for LSJ, in training, in testing and in the model."""
+    cfg = load(name)
+    augments = cfg.model.data_preprocessor.get('batch_augments') or []
+    assert (cfg.model.mask_policy == 'canvas') == bool(augments)
+    canvas = {tuple(each['size']) for each in augments}
+    pads = set()
+    for split in ('train', 'val', 'test'):
+        dataset = cfg[f'{split}_dataloader'].dataset
+        while dataset is not None:
+            pads |= {
+                tuple(each['size'])
+                for each in dataset.pipeline
+                if each['type'] == 'mmdet.Pad'
+            }
+            dataset = dataset.get('dataset')
+    assert pads == canvas
+
+
+@pytest.mark.slow
+@every_shipped
+def test_full_size_builds(name):
+    """All tensors of the real model; none of them allocated."""
+    spec = state_spec(load(name).to_dict()['model'])
+    count = load(name).model.num_classes
+    label = 'query_head.dn_generator.label_embedding.weight'
+    assert spec[label][0].startswith(f'({count}, ')
