@@ -231,7 +231,8 @@ class CoDETR(BaseDetector):
             for key in list(state_dict)
             if key.startswith(prefix)
         }
-        for key, value in convert_codetr_state_dict(own).items():
+        renamed = convert_codetr_state_dict(own, own_keys=self.state_dict())
+        for key, value in renamed.items():
             state_dict[f'{prefix}{key}'] = value
         super()._load_from_state_dict(state_dict, prefix, *args)
 

@@ -33,6 +33,11 @@ class CheckpointedForward:
 
     Args:
         module: The module whose class's ``forward`` is run.
+
+    Note:
+        The second run is a run like any other: a BatchNorm in training mode
+        inside the module counts the batch twice in its running statistics.
+        Losses and gradients do not depend on these.
     """
 
     def __init__(self, module: nn.Module) -> None:

@@ -9,12 +9,14 @@ import pickle
 
 import pytest
 import torch
+from mmdet.models.backbones import ResNet, SwinTransformer
 from reference.co_dino_parts import grads, graph_leaves
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from mmext.models.layers.activation_checkpoint import (
     checkpoint_modules,
+    checkpointable_blocks,
     is_checkpointed,
     num_checkpointed,
 )
@@ -198,6 +200,60 @@ def test_leading_modules_are_checkpointed(with_cp, count: int):
 def test_no_modules():
     assert checkpoint_modules([], True, 'stack') == 0
     assert num_checkpointed(0, 0, 'stack') == 0
+
+
+BACKBONES = {
+    'resnet18': lambda: ResNet(18, base_channels=4, norm_eval=True),
+    'resnet50': lambda: ResNet(50, base_channels=2, norm_eval=True),
+    'swin': lambda: SwinTransformer(
+        embed_dims=4, depths=(1, 2, 1, 1), num_heads=(1, 1, 2, 4)
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ('name', 'count'), [('resnet18', 8), ('resnet50', 16), ('swin', 5)]
+)
+def test_blocks_of_a_backbone_in_the_order_they_run(name: str, count: int):
+    backbone = BACKBONES[name]()
+    backbone.eval()
+    blocks = checkpointable_blocks(backbone)
+    assert len(blocks) == count
+    ran: list[nn.Module] = []
+    for block in blocks:
+        block.register_forward_hook(lambda module, *_: ran.append(module))
+    with torch.no_grad():
+        backbone(torch.randn(1, 3, 64, 64))
+    assert [id(block) for block in ran] == [id(block) for block in blocks]
+
+
+@pytest.mark.parametrize('name', ['resnet18', 'swin'])
+def test_backbone_matches_plain(name: str):
+    """Drop path included, which Swin has by default."""
+    results = []
+    for with_cp in (True, 3, False):
+        torch.manual_seed(4)
+        backbone = BACKBONES[name]()
+        backbone.train()
+        blocks = checkpointable_blocks(backbone)
+        checkpoint_modules(blocks, with_cp, 'backbone')
+        feats = backbone(torch.randn(2, 3, 64, 64))
+        results.append(grads(backbone, sum(x.square().sum() for x in feats)))
+    for found in results[:2]:
+        assert found.keys() == results[2].keys()
+        for key, gradient in results[2].items():
+            assert torch.equal(found[key], gradient), key
+
+
+def test_limit_a_backbone_without_blocks():
+    assert checkpointable_blocks(nn.Sequential(nn.Linear(2, 2))) == []
+    block = Block()
+    block.with_cp = False
+    assert checkpointable_blocks(block) == [], 'the whole is no block'
+    assert checkpointable_blocks(nn.Sequential(block)) == [block]
+    bare = nn.ReLU()
+    bare.with_cp = True
+    assert checkpointable_blocks(nn.Sequential(bare)) == []
 
 
 @pytest.mark.parametrize('with_cp', [1.0, '4', None, [1]])
