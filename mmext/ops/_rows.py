@@ -1,0 +1,78 @@
+"""Weighted sums of table rows, and their transpose.
+
+Bilinear sampling of a feature map is a weighted sum of a few of its pixels,
+all channels of a pixel with the same weight. With the map stored as a table
+of pixels that is one sparse matrix product, without any temporary of the size
+``(samples, corners, channels)``.
+
+Shape letters: R table rows, C channels, B sums, K terms of a sum.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+__all__ = ['add_rows_', 'sum_rows']
+
+
+def sum_rows(table: Tensor, index: Tensor, weight: Tensor) -> Tensor:
+    """Add up weighted rows of a table.
+
+    ``out[b] = sum_k weight[b, k] table[index[b, k]]``
+
+    Args:
+        table: ``(R, C)``, float32 or float64.
+        index: ``(B, K)``, int64 in ``[0, R)``.
+        weight: ``(B, K)``, the type of ``table``; autograd may follow it,
+            while it does not follow the table.
+
+    Returns:
+        ``(B, C)``.
+
+    Examples:
+        >>> table = torch.tensor([[1.0, 10.0], [2.0, 20.0]])
+        >>> index = torch.tensor([[0, 1]])
+        >>> sum_rows(table, index, torch.tensor([[0.5, 2.0]]))
+        tensor([[ 4.5000, 45.0000]])
+    """
+    if not index.numel():
+        return table.new_zeros(len(index), table.shape[1])
+    if weight.requires_grad and torch.is_grad_enabled():
+        # torch < 2.5 fails where the weights need a gradient and the table
+        # does not. Nobody asks for the one of this leaf.
+        table = table.detach().requires_grad_()
+    return F.embedding_bag(index, table, per_sample_weights=weight, mode='sum')
+
+
+def add_rows_(
+    table: Tensor, index: Tensor, weight: Tensor, rows: Tensor
+) -> None:
+    """Add to a table in place what :func:`sum_rows` read from it.
+
+    ``table[index[b, k]] += weight[b, k] rows[b]``: the transpose of the sum,
+    thus its gradient with respect to the table.
+
+    Args:
+        table: ``(R, C)``, float32 or float64, contiguous; changed in place.
+        index: ``(B, K)``, int64 in ``[0, R)``; a row may come many times.
+        weight: ``(B, K)``, the type of ``table``.
+        rows: ``(B, C)``, the type of ``table``.
+
+    Examples:
+        >>> table = torch.zeros(2, 1)
+        >>> index = torch.tensor([[0, 1], [1, 1]])
+        >>> rows = torch.tensor([[1.0], [5.0]])
+        >>> add_rows_(table, index, torch.ones(2, 2), rows)
+        >>> table
+        tensor([[ 1.],
+                [11.]])
+    """
+    sums = torch.arange(len(index), device=index.device)
+    where = torch.stack([index, sums[:, None].expand_as(index)]).flatten(1)
+    matrix = torch.sparse_coo_tensor(
+        where,
+        weight.flatten(),
+        (len(table), len(index)),
+        check_invariants=False,
+    )
+    torch.addmm(table, matrix, rows, out=table)

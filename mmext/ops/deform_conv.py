@@ -1,0 +1,369 @@
+"""Deformable convolution, plain (v1) and modulated (v2).
+
+The convolution is a weighted sum of displaced pixels followed by one matrix
+product per group. Output pixels are worked on in chunks, so the sampled
+columns never exist as a whole.
+
+The arguments of the operators bear mmcv's names: ``d`` is the stride, and the
+buffers (``columns``, ``ones``, ``im2col_step``) are for the compiled kernels
+and have no effect here.
+
+Shape letters: N images, C input and O output channels, H W input size, P Q
+output size, K kernel positions, G deformable groups, B output pixels of all
+images.
+
+Source: Dai et al., https://arxiv.org/abs/1703.06211, and Zhu et al.,
+https://arxiv.org/abs/1811.11168
+"""
+
+import torch
+from torch import Tensor
+
+from ._deform_columns import ConvGeometry, DeformColumns
+from ._precision import exact, widen
+from ._rows import add_rows_
+
+__all__ = [
+    'deform_conv_backward_input',
+    'deform_conv_backward_parameters',
+    'deform_conv_forward',
+    'modulated_deform_conv_backward',
+    'modulated_deform_conv_forward',
+]
+
+
+def _from_pixel(x: Tensor, like: Tensor) -> Tensor:
+    """``(B, K, G, F)`` in the shape and type of the offsets or masks."""
+    images, _, height, width = like.shape
+    x = x.unflatten(0, (images, height, width)).permute(0, 4, 3, 5, 1, 2)
+    return x.reshape(like.shape).to(like.dtype)
+
+
+def _matrix(weight: Tensor, groups: int) -> Tensor:
+    """Kernel ``(O, C/groups, *)`` as ``(groups, K*C/groups, O/groups)``."""
+    weight = widen(weight).flatten(2).unflatten(0, (groups, -1))
+    return weight.permute(0, 3, 2, 1).flatten(1, 2)
+
+
+def _from_matrix(matrix: Tensor, like: Tensor) -> Tensor:
+    """Undo :func:`_matrix`."""
+    matrix = matrix.unflatten(1, (-1, like.shape[1])).permute(0, 3, 2, 1)
+    return matrix.reshape(like.shape).to(like.dtype)
+
+
+def _split(x: Tensor, groups: int) -> Tensor:
+    """``(B, K, C)`` as ``(groups, B, K * C/groups)``."""
+    return x.unflatten(-1, (groups, -1)).movedim(-2, 0).flatten(2)
+
+
+def _join(x: Tensor, taps: int) -> Tensor:
+    """Undo :func:`_split`."""
+    return x.unflatten(2, (taps, -1)).movedim(0, 2).flatten(2)
+
+
+def _rows(x: Tensor) -> Tensor:
+    """Maps ``(N, O, P, Q)`` as ``(B, 1, O)``."""
+    return widen(x).permute(0, 2, 3, 1).flatten(0, 2)[:, None]
+
+
+def _to_maps(rows: Tensor, like: Tensor) -> Tensor:
+    """``(B, C)`` as maps of the shape and type of ``like``."""
+    images, _, height, width = like.shape
+    maps = rows.reshape(images, height, width, -1).permute(0, 3, 1, 2)
+    return maps.to(like.dtype)
+
+
+def _forward(columns: DeformColumns, weight: Tensor, output: Tensor) -> None:
+    """Fill ``output``, ``(N, O, P, Q)``."""
+    groups = columns.geometry.groups
+    matrix = _matrix(weight, groups)
+    rows = matrix.new_empty(len(columns.offset), len(weight))
+    for part in columns.chunks():
+        sampled = columns.sample(part, *columns.leaves(part))[2]
+        rows[part] = _join(_split(sampled, groups) @ matrix, 1)[:, 0]
+    output.copy_(_to_maps(rows, output))
+
+
+def _backward(
+    columns: DeformColumns,
+    weight: Tensor,
+    grad_output: Tensor,
+    grad_matrix: Tensor | None,
+) -> tuple[Tensor, list[Tensor]]:
+    """Gradients of the table, and of offsets and masks by pixel.
+
+    The one of :func:`_matrix` is added to ``grad_matrix`` if that is given.
+    """
+    groups, taps = columns.geometry.groups, columns.geometry.taps
+    matrix = _matrix(weight, groups).transpose(1, 2)
+    grad_rows = _rows(grad_output)
+    table = torch.zeros_like(columns.table)
+    grads = [torch.empty_like(x) for x in columns.leaves(slice(None))]
+    for part in columns.chunks():
+        grad = _split(grad_rows[part], groups)
+        leaves = [x.detach().requires_grad_() for x in columns.leaves(part)]
+        with torch.enable_grad():
+            index, terms, sampled = columns.sample(part, *leaves)
+        if grad_matrix is not None:
+            split = _split(sampled.detach(), groups)
+            grad_matrix += split.transpose(1, 2) @ grad
+        grad = _join(grad @ matrix, taps)
+        found = torch.autograd.grad(sampled, leaves, grad)
+        for into, value in zip(grads, found):
+            into[part] = value
+        rows = grad.reshape(len(index), -1)
+        add_rows_(table, index, terms.detach(), rows)
+    return table, grads
+
+
+@exact
+def deform_conv_forward(
+    input: Tensor,
+    weight: Tensor,
+    offset: Tensor,
+    output: Tensor,
+    columns: Tensor,
+    ones: Tensor,
+    kW: int,
+    kH: int,
+    dW: int,
+    dH: int,
+    padW: int,
+    padH: int,
+    dilationW: int,
+    dilationH: int,
+    group: int,
+    deformable_group: int,
+    im2col_step: int,
+) -> None:
+    """Fill ``output`` with the deformable convolution of ``input``.
+
+    Args:
+        input: ``(N, C, H, W)``.
+        weight: ``(O, C / group, kH, kW)``.
+        offset: ``(N, G*K*2, P, Q)``, y and x in pixels.
+        output: Filled; ``(N, O, P, Q)``.
+        columns: Not used, like every other buffer.
+        ones: Not used.
+        kW: Kernel size along x.
+        kH: Kernel size along y.
+        dW: Stride along x.
+        dH: Stride along y.
+        padW: Padding along x.
+        padH: Padding along y.
+        dilationW: Dilation along x.
+        dilationH: Dilation along y.
+        group: Groups of the convolution.
+        deformable_group: G.
+        im2col_step: Not used.
+
+    Raises:
+        ValueError: If C does not divide by G, or the shape of ``offset``
+            does not belong to ``input``.
+    """
+    geometry = ConvGeometry(
+        (kH, kW),
+        (dH, dW),
+        (padH, padW),
+        (dilationH, dilationW),
+        group,
+        deformable_group,
+    )
+    _forward(DeformColumns(input, offset, None, geometry), weight, output)
+
+
+@exact
+def deform_conv_backward_input(
+    input: Tensor,
+    offset: Tensor,
+    gradOutput: Tensor,
+    gradInput: Tensor,
+    gradOffset: Tensor,
+    weight: Tensor,
+    columns: Tensor,
+    kW: int,
+    kH: int,
+    dW: int,
+    dH: int,
+    padW: int,
+    padH: int,
+    dilationW: int,
+    dilationH: int,
+    group: int,
+    deformable_group: int,
+    im2col_step: int,
+) -> None:
+    """Fill the gradients of the input and the offsets of the forward call.
+
+    Its arguments mean the same here; ``gradOutput`` is ``(N, O, P, Q)``, and
+    ``gradInput`` and ``gradOffset`` are filled.
+    """
+    geometry = ConvGeometry(
+        (kH, kW),
+        (dH, dW),
+        (padH, padW),
+        (dilationH, dilationW),
+        group,
+        deformable_group,
+    )
+    sampled = DeformColumns(input, offset, None, geometry)
+    table, (grad,) = _backward(sampled, weight, gradOutput, None)
+    gradInput.copy_(_to_maps(table, input))
+    gradOffset.copy_(_from_pixel(grad, offset))
+
+
+@exact
+def deform_conv_backward_parameters(
+    input: Tensor,
+    offset: Tensor,
+    gradOutput: Tensor,
+    gradWeight: Tensor,
+    columns: Tensor,
+    ones: Tensor,
+    kW: int,
+    kH: int,
+    dW: int,
+    dH: int,
+    padW: int,
+    padH: int,
+    dilationW: int,
+    dilationH: int,
+    group: int,
+    deformable_group: int,
+    scale: float,
+    im2col_step: int,
+) -> None:
+    """Add ``scale`` times the gradient of the kernel to ``gradWeight``.
+
+    The other arguments mean the same as in the forward call; ``gradOutput``
+    is ``(N, O, P, Q)``.
+    """
+    geometry = ConvGeometry(
+        (kH, kW),
+        (dH, dW),
+        (padH, padW),
+        (dilationH, dilationW),
+        group,
+        deformable_group,
+    )
+    sampled = DeformColumns(input, offset, None, geometry)
+    grad_rows = _rows(gradOutput)
+    total = torch.zeros_like(_matrix(gradWeight, group))
+    for part in sampled.chunks():
+        values = sampled.sample(part, *sampled.leaves(part))[2]
+        grad = _split(grad_rows[part], group)
+        total += _split(values, group).transpose(1, 2) @ grad
+    gradWeight += _from_matrix(scale * total, gradWeight)
+
+
+@exact
+def modulated_deform_conv_forward(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    ones: Tensor,
+    offset: Tensor,
+    mask: Tensor,
+    output: Tensor,
+    columns: Tensor,
+    kernel_h: int,
+    kernel_w: int,
+    stride_h: int,
+    stride_w: int,
+    pad_h: int,
+    pad_w: int,
+    dilation_h: int,
+    dilation_w: int,
+    group: int,
+    deformable_group: int,
+    with_bias: bool,
+) -> None:
+    """Fill ``output`` with the modulated deformable convolution.
+
+    Args:
+        input: ``(N, C, H, W)``.
+        weight: ``(O, C / group, kernel_h, kernel_w)``.
+        bias: ``(O,)``, or empty.
+        ones: Not used, like every other buffer.
+        offset: ``(N, G*K*2, P, Q)``, y and x in pixels.
+        mask: ``(N, G*K, P, Q)``, factor of each sample.
+        output: Filled; ``(N, O, P, Q)``.
+        columns: Not used.
+        kernel_h: Kernel size along y.
+        kernel_w: Kernel size along x.
+        stride_h: Stride along y.
+        stride_w: Stride along x.
+        pad_h: Padding along y.
+        pad_w: Padding along x.
+        dilation_h: Dilation along y.
+        dilation_w: Dilation along x.
+        group: Groups of the convolution.
+        deformable_group: G.
+        with_bias: Whether ``bias`` is added.
+
+    Raises:
+        ValueError: If C does not divide by G, or the shape of ``offset`` or
+            ``mask`` does not belong to ``input``.
+    """
+    geometry = ConvGeometry(
+        (kernel_h, kernel_w),
+        (stride_h, stride_w),
+        (pad_h, pad_w),
+        (dilation_h, dilation_w),
+        group,
+        deformable_group,
+    )
+    _forward(DeformColumns(input, offset, mask, geometry), weight, output)
+    if with_bias:
+        output += bias[:, None, None]
+
+
+@exact
+def modulated_deform_conv_backward(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    ones: Tensor,
+    offset: Tensor,
+    mask: Tensor,
+    columns: Tensor,
+    grad_input: Tensor,
+    grad_weight: Tensor,
+    grad_bias: Tensor,
+    grad_offset: Tensor,
+    grad_mask: Tensor,
+    grad_output: Tensor,
+    kernel_h: int,
+    kernel_w: int,
+    stride_h: int,
+    stride_w: int,
+    pad_h: int,
+    pad_w: int,
+    dilation_h: int,
+    dilation_w: int,
+    group: int,
+    deformable_group: int,
+    with_bias: bool,
+) -> None:
+    """Fill all gradients of the forward call.
+
+    Its arguments mean the same here; ``grad_output`` is ``(N, O, P, Q)``,
+    the other ``grad_*`` are filled, ``grad_bias`` only ``with_bias``.
+    """
+    geometry = ConvGeometry(
+        (kernel_h, kernel_w),
+        (stride_h, stride_w),
+        (pad_h, pad_w),
+        (dilation_h, dilation_w),
+        group,
+        deformable_group,
+    )
+    sampled = DeformColumns(input, offset, mask, geometry)
+    total = torch.zeros_like(_matrix(weight, group))
+    table, grads = _backward(sampled, weight, grad_output, total)
+    grad_input.copy_(_to_maps(table, input))
+    grad_offset.copy_(_from_pixel(grads[0], offset))
+    grad_mask.copy_(_from_pixel(grads[1], mask))
+    grad_weight.copy_(_from_matrix(total, weight))
+    if with_bias:
+        grad_bias.copy_(widen(grad_output).sum((0, 2, 3)))

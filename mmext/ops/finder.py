@@ -1,0 +1,75 @@
+"""Offer the PyTorch backend under the name ``mmcv._ext``.
+
+mmcv's operators import the compiled module ``mmcv._ext``; a plain install of
+mmcv does not have it, and mmdet then cannot be imported. The finder here is
+asked last, so whatever the other finders find wins: a compiled module is
+used, and one that is present but broken still raises its own ImportError.
+
+This file is imported by ``import mmext`` and must not import torch.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+__all__ = ['EXT_NAME', 'ExtFinder', 'ExtLoader', 'install_ext_finder']
+
+EXT_NAME = 'mmcv._ext'
+
+
+class ExtLoader(Loader):
+    """Fill a fresh module with the backend's operators."""
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Let the import system create a plain module."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Import the backend, and torch with it, and fill ``module``.
+
+        Args:
+            module: The new module object of the name ``mmcv._ext``.
+        """
+        # Here and not at the top: `import mmext` stays free of torch.
+        from .backend import fill_module
+
+        fill_module(module)
+
+
+class ExtFinder(MetaPathFinder):
+    """Answer for ``mmcv._ext`` and for nothing else."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """Spec of the PyTorch backend.
+
+        Args:
+            fullname: Absolute name of the module that is being imported.
+            path: Search path of its parent package; not used.
+            target: Module that is being reloaded; not used.
+
+        Returns:
+            A spec for ``mmcv._ext``, None for any other name.
+        """
+        if fullname != EXT_NAME:
+            return None
+        return ModuleSpec(fullname, ExtLoader(), origin='mmext.ops')
+
+
+def install_ext_finder() -> None:
+    """Append the finder to ``sys.meta_path``, once per process.
+
+    Examples:
+        >>> import sys
+        >>> from mmext.ops.finder import ExtFinder, install_ext_finder
+        >>> install_ext_finder()
+        >>> sum(isinstance(finder, ExtFinder) for finder in sys.meta_path)
+        1
+    """
+    if not any(isinstance(finder, ExtFinder) for finder in sys.meta_path):
+        sys.meta_path.append(ExtFinder())

@@ -1,0 +1,223 @@
+"""Deformable convolutions against recorded and compiled runs, and a loop."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from mmcv.ops import (
+    DeformConv2dPack,
+    ModulatedDeformConv2dPack,
+    deform_conv2d,
+    modulated_deform_conv2d,
+)
+from reference import slow_ops
+from reference.op_checks import assert_same, values_and_grads
+
+# Stride, padding, dilation, groups, deformable groups.
+RECORDED = (2, 1, 1, 2, 2)
+OPTIONS = [(1, 1, 1, 1, 1), (2, 0, 1, 2, 1), (1, 2, 2, 1, 2), (2, 1, 1, 4, 2)]
+
+
+def make_inputs(options: tuple, *, size=(5, 6), images=2) -> dict:
+    stride, padding, dilation, groups, deform_groups = options
+    out = [(n + 2 * padding - 2 * dilation - 1) // stride + 1 for n in size]
+    return {
+        'input': torch.randn(images, 4, *size),
+        'offset': torch.randn(images, deform_groups * 18, *out) * 1.5,
+        'mask': torch.rand(images, deform_groups * 9, *out),
+        'weight': torch.randn(4, 4 // groups, 3, 3),
+        'bias': torch.randn(4),
+    }
+
+
+def modulated(options: tuple):
+    return lambda input, offset, mask, weight, bias: modulated_deform_conv2d(
+        input, offset, mask, weight, bias, *options
+    )
+
+
+def plain(options: tuple):
+    return lambda input, offset, weight: deform_conv2d(
+        input, offset, weight, *options
+    )
+
+
+def without(inputs: dict, *names: str) -> dict:
+    return {key: x for key, x in inputs.items() if key not in names}
+
+
+@pytest.mark.parametrize(
+    ('name', 'function'),
+    [('deform_conv2d', plain), ('modulated_deform_conv2d', modulated)],
+)
+def test_matches_recorded_runs(name, function, oracle, device):
+    call = oracle(name)
+    actual = values_and_grads(
+        function(RECORDED),
+        {key: x.to(device) for key, x in call['inputs'].items()},
+        call['grads']['_cotangent'].to(device),
+    )
+    expected = {'output': call['outputs'][0], **call['grads']}
+    assert_same(actual, without(expected, '_cotangent'), atol=1e-4)
+
+
+@pytest.mark.parametrize('options', OPTIONS)
+@pytest.mark.parametrize('with_mask', [True, False])
+def test_matches_plain_loop(with_mask, options):
+    names = ('stride', 'padding', 'dilation', 'groups', 'deform_groups')
+    settings = dict(zip(names, options))
+    inputs = {
+        key: x.double()
+        for key, x in make_inputs(options, size=(3, 4), images=1).items()
+    }
+    if with_mask:
+        actual = values_and_grads(modulated(options), inputs)
+        expected = values_and_grads(
+            lambda input, offset, mask, weight, bias: (
+                slow_ops.deform_conv(input, offset, mask, weight, **settings)
+                + bias[:, None, None]
+            ),
+            inputs,
+        )
+    else:
+        inputs = without(inputs, 'mask', 'bias')
+        actual = values_and_grads(plain(options), inputs)
+        expected = values_and_grads(
+            lambda input, offset, weight: slow_ops.deform_conv(
+                input, offset, None, weight, **settings
+            ),
+            inputs,
+        )
+    assert_same(actual, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize('options', OPTIONS)
+@pytest.mark.parametrize('function', [plain, modulated])
+@pytest.mark.parametrize('displaced', [True, False])
+def test_matches_compiled(displaced, function, options, compiled_run):
+    """Also at whole pixels and the border, where the slope is one-sided."""
+    inputs = make_inputs(options, size=(12, 17))
+    if function is plain:
+        inputs = without(inputs, 'mask', 'bias')
+    if not displaced:
+        inputs['offset'].round_()
+
+    def run():
+        return values_and_grads(function(options), inputs)
+
+    assert_same(run(), compiled_run(run), atol=1e-4)
+
+
+@pytest.mark.parametrize('options', OPTIONS)
+def test_limit_is_a_convolution(options):
+    """No displacement and masks of one."""
+    inputs = make_inputs(options)
+    inputs['offset'].zero_()
+    inputs['mask'].fill_(1)
+    stride, padding, dilation, groups, _ = options
+    expected = values_and_grads(
+        lambda input, weight, bias: F.conv2d(
+            input, weight, bias, stride, padding, dilation, groups
+        ),
+        without(inputs, 'offset', 'mask'),
+    )
+    actual = values_and_grads(modulated(options), inputs)
+    assert_same(actual, expected, atol=1e-4)
+    actual = values_and_grads(plain(options), without(inputs, 'mask', 'bias'))
+    expected['output'] -= inputs['bias'][:, None, None]
+    assert_same(actual, without(expected, 'bias'), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    'layer', [DeformConv2dPack, ModulatedDeformConv2dPack]
+)
+def test_new_layers_train(layer):
+    """They begin at whole pixels, a few of them a pixel outside."""
+    conv = layer(4, 6, 3, padding=1, deform_groups=2)
+    x = torch.randn(2, 4, 7, 9, requires_grad=True)
+    conv(x).square().sum().backward()
+    assert x.grad.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in conv.parameters())
+    assert conv.weight.grad.any()
+    assert conv.conv_offset.weight.grad.any()
+
+
+def test_no_bias():
+    inputs = make_inputs(OPTIONS[0])
+    with_bias = modulated(OPTIONS[0])(**inputs)
+    inputs['bias'], bias = None, inputs['bias']
+    actual = values_and_grads(modulated(OPTIONS[0]), inputs)
+    expected = with_bias - bias[:, None, None]
+    torch.testing.assert_close(actual['output'], expected)
+    assert set(actual) == {'output', 'input', 'offset', 'mask', 'weight'}
+
+
+def test_chunks_do_not_change_the_result(monkeypatch):
+    inputs = make_inputs(OPTIONS[3])
+    wholes = [
+        values_and_grads(modulated(OPTIONS[3]), inputs),
+        values_and_grads(plain(OPTIONS[3]), without(inputs, 'mask', 'bias')),
+    ]
+    monkeypatch.setattr('mmext.ops._deform_columns._VALUES', 200)
+    parts = [
+        values_and_grads(modulated(OPTIONS[3]), inputs),
+        values_and_grads(plain(OPTIONS[3]), without(inputs, 'mask', 'bias')),
+    ]
+    for part, whole in zip(parts, wholes):
+        assert_same(part, whole)
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_half(dtype, device):
+    inputs = {
+        key: x.to(device, dtype) for key, x in make_inputs(OPTIONS[2]).items()
+    }
+    half = values_and_grads(modulated(OPTIONS[2]), inputs)
+    wide = {key: x.float() for key, x in inputs.items()}
+    full = values_and_grads(modulated(OPTIONS[2]), wide)
+    assert half['output'].dtype == half['offset'].dtype == dtype
+    assert all(x.isfinite().all() for x in half.values())
+    assert_same(half, {'output': full['output']}, rtol=2e-2, atol=2e-1)
+
+
+def test_autocast_changes_nothing(device):
+    inputs = {key: x.to(device) for key, x in make_inputs(OPTIONS[0]).items()}
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        actual = modulated(OPTIONS[0])(**inputs)
+    assert torch.equal(actual, modulated(OPTIONS[0])(**inputs))
+
+
+def test_not_contiguous():
+    inputs = make_inputs(OPTIONS[0])
+    turned = {
+        key: x.movedim(0, -1).contiguous().movedim(-1, 0)
+        for key, x in inputs.items()
+    }
+    actual = values_and_grads(modulated(OPTIONS[0]), turned)
+    assert_same(actual, values_and_grads(modulated(OPTIONS[0]), inputs))
+
+
+def test_rejects_offset_of_another_shape():
+    inputs = make_inputs(OPTIONS[0])
+    inputs['offset'] = inputs['offset'][..., :-1]
+    with pytest.raises(ValueError, match='offset must have shape'):
+        modulated(OPTIONS[0])(**inputs)
+    with pytest.raises(ValueError, match='offset must have shape'):
+        plain(OPTIONS[0])(**without(inputs, 'mask', 'bias'))
+
+
+def test_rejects_mask_of_another_shape():
+    inputs = make_inputs(OPTIONS[0])
+    inputs['mask'] = inputs['mask'][:, :-1]
+    with pytest.raises(ValueError, match='mask must have shape'):
+        modulated(OPTIONS[0])(**inputs)
+
+
+@pytest.mark.parametrize('function', [plain, modulated])
+def test_gradcheck(function):
+    inputs = make_inputs(OPTIONS[3], size=(3, 4), images=1)
+    if function is plain:
+        inputs = without(inputs, 'mask', 'bias')
+    leaves = [x.double().requires_grad_() for x in inputs.values()]
+    assert torch.autograd.gradcheck(
+        lambda *args: function(OPTIONS[3])(**dict(zip(inputs, args))), leaves
+    )

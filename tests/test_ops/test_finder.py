@@ -1,0 +1,136 @@
+"""When ``mmcv._ext`` is ours and when it is not; each in a fresh process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import mmcv.ops
+
+from mmext.ops.finder import ExtFinder, ExtLoader, install_ext_finder
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def python(code: str, *, path: Path | None = None) -> str:
+    """Output of a script, run where only ``path`` has a ``mmcv``."""
+    entries = [str(path)] if path else []
+    entries += [str(ROOT), os.environ.get('PYTHONPATH', '')]
+    done = subprocess.run(
+        [sys.executable, '-W', 'ignore', '-c', code],
+        env={**os.environ, 'PYTHONPATH': os.pathsep.join(entries)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def make_mmcv(folder: Path, ext: str | None) -> Path:
+    """An mmcv package of nothing but its extension module, if any."""
+    package = folder / 'mmcv'
+    package.mkdir()
+    (package / '__init__.py').touch()
+    (package / 'version.py').write_text("__version__ = '2.9'\n")
+    if ext is not None:
+        (package / '_ext.py').write_text(ext)
+    return folder
+
+
+def test_import_mmext_does_not_load_torch():
+    code = (
+        'import sys, mmext, mmext.ops\n'
+        "print([m for m in ('torch', 'mmcv', 'numpy.random') "
+        'if m in sys.modules])'
+    )
+    assert python(code) in ('[]', "['numpy.random']")
+
+
+def test_missing_module_is_ours(tmp_path):
+    code = (
+        'import mmext, mmcv._ext as ext\n'
+        'print(ext.__spec__.origin, ext.nms.__module__, '
+        "hasattr(ext, 'three_nn_forward'))"
+    )
+    path = make_mmcv(tmp_path, None)
+    assert python(code, path=path) == 'mmext.ops mmext.ops.nms True'
+
+
+def test_missing_module_stays_missing_without_mmext(tmp_path):
+    code = (
+        "import importlib.util\nprint(importlib.util.find_spec('mmcv._ext'))"
+    )
+    assert python(code, path=make_mmcv(tmp_path, None)) == 'None'
+
+
+def test_compiled_module_wins(tmp_path):
+    code = (
+        'import mmext, mmcv._ext\n'
+        'from mmext.ops import active_backend\n'
+        'print(mmcv._ext.who, active_backend())'
+    )
+    path = make_mmcv(tmp_path, "who = 'theirs'\n")
+    assert python(code, path=path) == 'theirs compiled'
+
+
+def test_broken_compiled_module_is_not_replaced(tmp_path):
+    code = (
+        'import mmext\n'
+        'try:\n'
+        '    import mmcv._ext\n'
+        'except ImportError as error:\n'
+        '    print(error)'
+    )
+    broken = "raise ImportError('undefined symbol: _ZN2at')\n"
+    path = make_mmcv(tmp_path, broken)
+    assert python(code, path=path) == 'undefined symbol: _ZN2at'
+
+
+def test_spec_is_found_without_loading_torch(tmp_path):
+    code = (
+        'import sys, mmext\n'
+        'from importlib.util import find_spec\n'
+        'from mmext.ops import active_backend\n'
+        "print(find_spec('mmcv._ext').name, active_backend(), "
+        "'torch' in sys.modules)"
+    )
+    path = make_mmcv(tmp_path, None)
+    assert python(code, path=path) == 'mmcv._ext mmext False'
+
+
+def test_hosts_register_all_their_modules():
+    """On the installed mmcv, whichever it is; and what reports on it works."""
+    code = (
+        'import mmext, mmdet.utils, mmseg.utils\n'
+        'from mmdet.registry import MODELS as DETECTION\n'
+        'from mmseg.registry import MODELS as SEGMENTATION\n'
+        'from mmcv.utils.ext_loader import check_ops_exist\n'
+        'for host in (mmdet, mmseg):\n'
+        '    host.utils.register_all_modules(init_default_scope=False)\n'
+        'from mmcv.utils import collect_env\n'
+        'env = collect_env()\n'
+        'mmdet.utils.collect_env(), mmseg.utils.collect_env()\n'
+        'print(len(DETECTION) > 200, len(SEGMENTATION) > 80, '
+        "check_ops_exist(), env['MMCV Compiler'])"
+    )
+    found = python(code).splitlines()[-1].split(maxsplit=3)
+    assert found[:3] == ['True'] * 3
+    assert found[3] == mmcv.ops.get_compiler_version()
+
+
+def test_finder_answers_for_one_name_only():
+    finder = ExtFinder()
+    spec = finder.find_spec('mmcv._ext', None)
+    assert isinstance(spec.loader, ExtLoader)
+    for name in ('mmcv', 'mmcv._ext.nms', '_ext', 'mmcv.ops', 'mmdet'):
+        assert finder.find_spec(name, None) is None
+
+
+def test_install_is_idempotent_and_last(monkeypatch):
+    others = [f for f in sys.meta_path if not isinstance(f, ExtFinder)]
+    monkeypatch.setattr(sys, 'meta_path', others.copy())
+    install_ext_finder()
+    install_ext_finder()
+    assert sys.meta_path[:-1] == others
+    assert isinstance(sys.meta_path[-1], ExtFinder)

@@ -1,0 +1,189 @@
+"""Greedy NMS against recorded and compiled runs, and a plain loop."""
+
+import pytest
+import torch
+from mmcv.ops import batched_nms, nms
+from reference import slow_ops
+from torch import Tensor
+
+from mmext.ops._iou import box_rows, iou_matrix
+from mmext.ops.nms import nms_by_blocks, split_by_gaps
+
+
+def boxes_in_clusters(
+    count: int, clusters: int, *, classes: int = 1
+) -> tuple[Tensor, Tensor]:
+    """Boxes and distinct scores; each class shifted as batched_nms does."""
+    centre = torch.rand(clusters, 2) * 1000
+    size = torch.rand(clusters, 2) * 150 + 10
+    pick = torch.randint(clusters, (count,))
+    corners = torch.cat([centre - size / 2, centre + size / 2], 1)[pick]
+    corners += torch.randn(count, 4) * 8
+    low = corners[:, :2].minimum(corners[:, 2:])
+    high = corners[:, :2].maximum(corners[:, 2:])
+    boxes = torch.cat([low, high], 1)
+    boxes += torch.randint(classes, (count, 1)) * (boxes.max() + 1)
+    return boxes, torch.randperm(count) / count
+
+
+@pytest.mark.parametrize(
+    'name', ['nms_offset0', 'nms_offset1', 'nms_score_thr_max', 'nms_empty']
+)
+def test_matches_recorded_runs(name, oracle, device):
+    call = oracle(name)
+    inputs = {
+        key: value.to(device) if isinstance(value, Tensor) else value
+        for key, value in call['inputs'].items()
+    }
+    dets, index = nms(**inputs)
+    assert torch.equal(dets.cpu(), call['outputs'][0])
+    assert torch.equal(index.cpu(), call['outputs'][1])
+
+
+def test_batched_matches_recorded_run(oracle, device):
+    call = oracle('batched_nms')
+    inputs = {
+        key: value.to(device) if isinstance(value, Tensor) else value
+        for key, value in call['inputs'].items()
+    }
+    dets, index = batched_nms(**inputs)
+    assert torch.equal(dets.cpu(), call['outputs'][0])
+    assert torch.equal(index.cpu(), call['outputs'][1])
+
+
+@pytest.mark.parametrize('threshold', [0.0, 0.3, 0.7, 1.0])
+@pytest.mark.parametrize('offset', [0, 1])
+@pytest.mark.parametrize('classes', [1, 4])
+def test_matches_plain_loop(classes, offset, threshold):
+    boxes, scores = boxes_in_clusters(150, 15, classes=classes)
+    kept = nms(boxes, scores, threshold, offset)[1].tolist()
+    assert kept == slow_ops.nms(boxes, scores, threshold, offset)
+
+
+@pytest.mark.parametrize(
+    ('count', 'clusters', 'classes'),
+    [(1000, 20, 1), (4000, 800, 5), (6000, 300, 80), (9000, 9000, 1)],
+)
+def test_matches_compiled(count, clusters, classes, compiled_run):
+    boxes, scores = boxes_in_clusters(count, clusters, classes=classes)
+    for threshold in (0.3, 0.5, 0.7):
+        actual = nms(boxes, scores, threshold)[1]
+        assert torch.equal(
+            actual, compiled_run(nms, boxes, scores, threshold)[1]
+        )
+
+
+def test_kept_boxes_are_those_of_the_definition():
+    """Many boxes: no kept one hits another, each other one is hit."""
+    boxes, scores = boxes_in_clusters(3000, 200)
+    kept = nms(boxes, scores, 0.5)[1]
+    rows = box_rows(boxes, 0)
+    among = iou_matrix(rows[:, kept], rows[:, kept], 0) > 0.5
+    assert not among.triu(1).any()
+    assert (scores[kept].diff() < 0).all()
+    hit = iou_matrix(rows[:, kept], rows, 0) > 0.5
+    better = scores[kept][:, None] >= scores
+    assert (hit & better).any(0).all()
+
+
+@pytest.mark.parametrize('block', [1, 7, 64])
+@pytest.mark.parametrize('pairs', [1, 100])
+def test_blocks_do_not_change_the_result(block, pairs, monkeypatch):
+    boxes, scores = boxes_in_clusters(120, 12)
+    rows = box_rows(boxes[scores.argsort(descending=True)], 0)
+    expected = nms_by_blocks(rows, 0.5, 0)
+    assert expected.tolist() == sorted(expected.tolist())
+    monkeypatch.setattr('mmext.ops.nms._ON_CPU', (block, pairs))
+    assert torch.equal(nms_by_blocks(rows, 0.5, 0), expected)
+
+
+def test_split_by_gaps_separates_classes():
+    boxes, _ = boxes_in_clusters(400, 30, classes=3)
+    # Boxes of a class overlap too much along x for gaps of their own.
+    boxes[:, 2] += 200
+    boxes[:, 0] -= 200
+    boxes[:, [0, 2]] += (boxes[:, :1] // 1000).floor() * 5000
+    rows = box_rows(boxes, 0)
+    parts = split_by_gaps(rows, 0, size=1)
+    assert torch.cat(parts).sort().values.equal(torch.arange(400))
+    for i, part in enumerate(parts):
+        assert part.equal(part.sort().values)
+        for other in parts[:i]:
+            overlaps = iou_matrix(rows[:, part], rows[:, other], 0)
+            assert not (overlaps > 0).any()
+    assert len(parts) > 1
+
+
+def test_split_by_gaps_keeps_touching_boxes_with_offset():
+    """With offset 1, boxes a pixel apart overlap in no column any more."""
+    boxes = torch.tensor([[0.0, 0, 5, 5], [5.5, 0, 9, 5], [11, 0, 12, 5]])
+    split = [
+        [part.tolist() for part in split_by_gaps(box_rows(boxes, o), o, 1)]
+        for o in (0, 1)
+    ]
+    assert split == [[[0], [1], [2]], [[0, 1], [2]]]
+
+
+def test_split_by_gaps_limits_the_number_of_parts():
+    boxes = torch.arange(100.0)[:, None] * 10 + torch.tensor([0, 0, 5, 5])
+    parts = split_by_gaps(box_rows(boxes, 0), 0, size=32)
+    assert [len(part) for part in parts] == [32, 32, 32, 4]
+
+
+def test_equal_scores_keep_their_order():
+    boxes = torch.tensor([[0.0, 0, 10, 10]]).repeat(100, 1)
+    boxes[:, [0, 2]] += torch.arange(100)[:, None] // 2 * 20
+    kept = nms(boxes, torch.full((100,), 0.5), 0.5)[1]
+    assert kept.tolist() == list(range(0, 100, 2))
+
+
+@pytest.mark.parametrize('count', [1, 300])
+def test_degenerate_boxes_suppress_nothing(count):
+    boxes = torch.tensor([[5.0, 5, 5, 5], [9, 9, 3, 3]]).repeat(count, 1)
+    kept = nms(boxes, torch.rand(2 * count), 0.5)[1]
+    assert len(kept) == 2 * count
+
+
+def test_identical_boxes_leave_one():
+    boxes = torch.tensor([[0.0, 0, 10, 10]]).repeat(5000, 1)
+    scores = torch.rand(5000)
+    assert nms(boxes, scores, 0.5)[1].tolist() == [int(scores.argmax())]
+
+
+def test_threshold_is_compared_in_the_type_of_the_boxes():
+    """IoU 0.2 in float32 is above the double 0.2, but not above 0.2."""
+    boxes = torch.tensor([[0.0, 0, 10, 10], [0.0, 0, 10, 2]])
+    assert len(nms(boxes, torch.tensor([0.9, 0.8]), 0.2)[1]) == 2
+
+
+@pytest.mark.parametrize(
+    'dtype', [torch.float16, torch.bfloat16, torch.float64]
+)
+def test_other_types(dtype, device):
+    boxes, scores = boxes_in_clusters(60, 6)
+    boxes, scores = boxes.to(dtype), scores.to(dtype)
+    kept = nms(boxes.to(device), scores.to(device), 0.5)[1]
+    expected = slow_ops.nms(boxes.double(), scores.double(), 0.5)
+    assert kept.tolist() == expected
+
+
+def test_not_contiguous():
+    boxes, scores = boxes_in_clusters(100, 10)
+    wide = torch.stack([boxes, -boxes], -1)
+    kept = nms(wide[..., 0], torch.stack([scores, scores], 1)[:, 0], 0.5)[1]
+    assert torch.equal(kept, nms(boxes, scores, 0.5)[1])
+
+
+def test_numpy_arrays():
+    boxes, scores = boxes_in_clusters(50, 5)
+    dets, index = nms(boxes.numpy(), scores.numpy(), 0.5)
+    assert index.tolist() == nms(boxes, scores, 0.5)[1].tolist()
+    assert dets.shape == (len(index), 5)
+
+
+def test_does_not_change_inputs():
+    boxes, scores = boxes_in_clusters(100, 10)
+    before = boxes.clone(), scores.clone()
+    nms(boxes, scores, 0.5)
+    assert torch.equal(boxes, before[0])
+    assert torch.equal(scores, before[1])

@@ -1,0 +1,216 @@
+"""RoIAlign against recorded and compiled runs, and a plain loop."""
+
+import pytest
+import torch
+from mmcv.ops import RoIAlign, roi_align
+from reference import slow_ops
+from reference.op_checks import assert_same, values_and_grads
+from torch import Tensor
+
+ORACLES = [
+    f'roi_align_{mode}_aligned{aligned}_sr{ratio}'
+    for mode in ('avg', 'max')
+    for aligned in (0, 1)
+    for ratio in (0, 2)
+]
+# Inside, over each edge, far outside, a line, a point, tiny, the whole map.
+ROIS = torch.tensor(
+    [
+        [0, 4.3, 8.1, 40.7, 30.2],
+        [1, -20, -13, 15, 11],
+        [0, 60, 50, 140, 120],
+        [1, 300, 300, 340, 350],
+        [0, 12, 3, 12, 33],
+        [1, 20, 20, 20, 20],
+        [1, 10.2, 10.3, 10.9, 11.1],
+        [0, 0, 0, 88, 72],
+    ]
+)
+
+
+def pool(input: Tensor, *, rois: Tensor, bins=(3, 2), **options) -> Tensor:
+    options = {'scale': 0.25, 'ratio': 0, 'mode': 'avg', **options}
+    return roi_align(
+        input,
+        rois,
+        bins,
+        options['scale'],
+        options['ratio'],
+        options['mode'],
+        options.get('aligned', True),
+    )
+
+
+@pytest.mark.parametrize('name', ORACLES)
+def test_matches_recorded_runs(name, oracle, device):
+    call = oracle(name)
+    inputs = call['inputs']
+    layer = RoIAlign(
+        **{
+            key: value
+            for key, value in inputs.items()
+            if key not in ('input', 'rois')
+        }
+    )
+    rois = inputs['rois'].to(device)
+    actual = values_and_grads(
+        lambda input: layer(input, rois),
+        {'input': inputs['input'].to(device)},
+        call['grads']['_cotangent'].to(device),
+    )
+    assert_same(
+        actual,
+        {'output': call['outputs'][0], 'input': call['grads']['input']},
+    )
+
+
+@pytest.mark.parametrize('aligned', [True, False])
+@pytest.mark.parametrize('ratio', [0, 1, 3])
+@pytest.mark.parametrize('mode', ['avg', 'max'])
+def test_matches_plain_loop(mode, ratio, aligned):
+    maps = torch.randn(2, 2, 18, 22, dtype=torch.float64)
+    rois = ROIS.double()
+    options = {'scale': 0.25, 'ratio': ratio, 'mode': mode, 'aligned': aligned}
+    actual, expected = (
+        values_and_grads(function, {'input': maps})
+        for function in (
+            lambda input: pool(input, rois=rois, **options),
+            lambda input: slow_ops.roi_align(input, rois, (3, 2), **options),
+        )
+    )
+    assert_same(actual, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize('options', [{}, {'ratio': 2}, {'mode': 'max'}])
+@pytest.mark.parametrize('size', [9, 64])
+def test_matches_compiled(options, size, compiled_run):
+    low = torch.rand(300, 2) * size * 3
+    wide = torch.rand(300, 2) ** 2 * size * 3
+    image = torch.randint(0, 3, (300, 1)).float()
+    rois = torch.cat([image, low, low + wide], 1)
+    inputs = {'input': torch.randn(3, 8, size, size)}
+
+    def run() -> dict[str, Tensor]:
+        return values_and_grads(
+            lambda input: pool(input, rois=rois, bins=(7, 7), **options),
+            inputs,
+        )
+
+    assert_same(run(), compiled_run(run))
+
+
+def test_chunks_do_not_change_the_result(monkeypatch):
+    """Limits of one region per chunk; few pixels, then most of the map."""
+    module = 'mmext.ops.roi_align'
+    maps = torch.randn(2, 2, 18, 22)
+    for rois in (ROIS, ROIS[[0, 6]]):
+        for mode in ('avg', 'max'):
+            inputs = {'input': maps, 'rois': rois}
+            whole = values_and_grads(
+                lambda input, rois, mode=mode: pool(
+                    input, rois=rois.detach(), mode=mode
+                ),
+                inputs,
+            )
+            with monkeypatch.context() as patch:
+                patch.setattr(f'{module}._TERMS', 1)
+                patch.setattr(f'{module}._VALUES', 1)
+                parts = values_and_grads(
+                    lambda input, rois, mode=mode: pool(
+                        input, rois=rois.detach(), mode=mode
+                    ),
+                    inputs,
+                )
+            assert_same(parts, whole)
+
+
+@pytest.mark.parametrize('mode', ['avg', 'max'])
+def test_no_regions(mode):
+    actual = values_and_grads(
+        lambda input: pool(input, rois=ROIS[:0], mode=mode),
+        {'input': torch.randn(2, 3, 8, 8)},
+    )
+    assert actual['output'].shape == (0, 3, 3, 2)
+    assert not actual['input'].any()
+
+
+@pytest.mark.parametrize('mode', ['avg', 'max'])
+def test_no_image_without_regions_is_touched(mode):
+    """NaN elsewhere in the batch does not reach the result."""
+    maps = torch.randn(3, 2, 18, 22)
+    maps[2] = torch.nan
+    actual = values_and_grads(
+        lambda input: pool(input, rois=ROIS, mode=mode), {'input': maps}
+    )
+    assert actual['output'].isfinite().all()
+    assert not actual['input'][2].any()
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize('mode', ['avg', 'max'])
+def test_half(mode, dtype, device):
+    maps = torch.randn(2, 3, 18, 22, device=device)
+    rois = ROIS.to(device)
+    half = values_and_grads(
+        lambda input: pool(input, rois=rois.to(dtype), mode=mode),
+        {'input': maps.to(dtype)},
+    )
+    full = values_and_grads(
+        lambda input: pool(input, rois=rois.to(dtype).float(), mode=mode),
+        {'input': maps.to(dtype).float()},
+    )
+    assert half['output'].dtype == half['input'].dtype == dtype
+    assert_same(
+        {'output': half['output']},
+        {'output': full['output']},
+        rtol=1e-2,
+        atol=1e-2,
+    )
+    assert half['input'].isfinite().all()
+
+
+def test_autocast_changes_nothing(device):
+    maps, rois = torch.randn(2, 3, 18, 22, device=device), ROIS.to(device)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        actual = pool(maps, rois=rois)
+    assert torch.equal(actual, pool(maps, rois=rois))
+
+
+def test_not_contiguous():
+    maps = torch.randn(2, 22, 3, 18).permute(0, 2, 3, 1)
+    rois = torch.cat([ROIS, ROIS], 1)[:, :5]
+    for mode in ('avg', 'max'):
+        actual, expected = (
+            values_and_grads(
+                lambda input, mode=mode: pool(input, rois=rois, mode=mode),
+                {'input': x},
+            )
+            for x in (maps, maps.contiguous())
+        )
+        assert_same(actual, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    'roi', [[2, 0, 0, 4, 4], [-1, 0, 0, 4, 4], [0, 0, torch.nan, 4, 4]]
+)
+def test_rejects_rois_outside_the_batch(roi):
+    rois = torch.tensor([[0, 0, 0, 4, 4], roi], dtype=torch.float)
+    with pytest.raises(ValueError, match=r'image index in \[0, 2\).*index 1'):
+        pool(torch.zeros(2, 1, 4, 4), rois=rois)
+
+
+def test_rejects_reversed_rois():
+    rois = torch.tensor([[0.0, 5, 5, 4, 9]])
+    with pytest.raises(ValueError, match=r'rois must not end before.*index 0'):
+        pool(torch.zeros(1, 1, 4, 4), rois=rois)
+    # Without `aligned` the compiled operator makes it one pixel wide.
+    assert pool(torch.ones(1, 1, 4, 4), rois=rois, aligned=False).all()
+
+
+@pytest.mark.parametrize('mode', ['avg', 'max'])
+def test_gradcheck(mode):
+    maps = torch.randn(2, 2, 6, 7, dtype=torch.float64, requires_grad=True)
+    rois = ROIS[[0, 1, 6]].double()
+    assert torch.autograd.gradcheck(
+        lambda x: pool(x, rois=rois, mode=mode, bins=(2, 2)), (maps,)
+    )
