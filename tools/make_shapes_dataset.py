@@ -50,6 +50,14 @@ def make_parser() -> argparse.ArgumentParser:
         metavar='P',
         help='chance that a picture has no objects',
     )
+    add(
+        '--classes',
+        nargs='+',
+        choices=SHAPE_CLASSES,
+        default=list(SHAPE_CLASSES),
+        metavar='NAME',
+        help='what is drawn; labels keep their numbers',
+    )
     add('--seed', type=int, default=0, help='of the whole set')
     add(
         '--overwrite',
@@ -73,6 +81,7 @@ def make_spec(args: argparse.Namespace) -> ShapesSpec:
         min_objects=args.min_objects,
         max_objects=args.max_objects,
         empty_fraction=args.empty_fraction,
+        classes=tuple(args.classes),
         seed=args.seed,
     )
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from .shapes_geometry import PlacedShape, place_shapes
+from .shapes_geometry import SHAPE_CLASSES, PlacedShape, place_shapes
 from .shapes_patterns import PATTERNS, draw_pattern
 
 __all__ = ['ShapesSample', 'ShapesSpec', 'draw_sample']
@@ -43,6 +43,8 @@ class ShapesSpec:
             seen; what the border of the picture or another shape covers is
             hidden. Shapes are placed so that it holds for all of them: no
             picture has a shape without a label.
+        classes: Names from ``SHAPE_CLASSES`` that are drawn, all equally
+            often. Labels keep their numbers whatever is left out.
         seed: Of the whole set, 0 to ``2**32 - 1``.
 
     Raises:
@@ -59,6 +61,7 @@ class ShapesSpec:
     max_objects: int = 6
     empty_fraction: float = 0.05
     min_visible: float = 0.6
+    classes: tuple[str, ...] = SHAPE_CLASSES
     seed: int = 0
 
     def __post_init__(self):
@@ -80,6 +83,10 @@ class ShapesSpec:
         if not 0 < self.min_visible <= 1:
             raise ValueError(
                 f'min_visible must be in (0, 1], got {self.min_visible}'
+            )
+        if not self.classes or set(self.classes) - set(SHAPE_CLASSES):
+            raise ValueError(
+                f'classes must be some of {SHAPE_CLASSES}, got {self.classes}'
             )
 
 
@@ -249,6 +256,7 @@ def draw_sample(spec: ShapesSpec, *, split: int, index: int) -> ShapesSample:
         width=width,
         height=height,
         min_visible=spec.min_visible,
+        classes=spec.classes,
     )
     if len(shapes) < min(count, spec.min_objects):
         raise ValueError(

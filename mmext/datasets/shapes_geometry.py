@@ -5,6 +5,7 @@ h and w of the part of it around one shape, P corners.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -179,6 +180,7 @@ def place_shapes(
     width: int,
     height: int,
     min_visible: float,
+    classes: Sequence[str] = SHAPE_CLASSES,
 ) -> list[PlacedShape]:
     """Stack shapes of random class, pose and size, from the top downwards.
 
@@ -193,6 +195,7 @@ def place_shapes(
         width: W.
         height: H.
         min_visible: Least share of a shape's own area that can be seen.
+        classes: Names to choose from, all equally likely.
 
     Returns:
         The shapes, topmost first. Fewer than ``count`` when there is no room
@@ -213,7 +216,7 @@ def place_shapes(
     taken = np.zeros((height, width), dtype=bool)
     placed: list[PlacedShape] = []
     for _ in range(count):
-        label = int(rng.integers(len(SHAPE_CLASSES)))
+        label = SHAPE_CLASSES.index(classes[rng.integers(len(classes))])
         for attempt in range(_ATTEMPTS):
             shape = _place_one(
                 rng, label, _SHRINK**attempt, taken, min_visible

@@ -154,3 +154,21 @@ def test_rejects_more_shapes_than_there_is_room_for():
         ValueError, match=r'got 200 and only \d+ fit on picture 7 of split 1'
     ):
         draw_sample(spec, split=1, index=7)
+
+
+def test_draws_only_the_chosen_classes() -> None:
+    spec = ShapesSpec(
+        image_size=(64, 64), classes=('triangle', 'cross'), empty_fraction=0.0
+    )
+    labels = {
+        int(label)
+        for index in range(30)
+        for label in draw_sample(spec, split=0, index=index).labels
+    }
+    assert labels == {2, 5}
+
+
+@pytest.mark.parametrize('classes', [(), ('circle', 'hexagon')])
+def test_rejects_unknown_classes(classes: tuple) -> None:
+    with pytest.raises(ValueError, match='classes must be some of'):
+        ShapesSpec(classes=classes)

@@ -11,7 +11,7 @@ param_scheduler = [
         start_factor=0.01,
         by_epoch=False,
         begin=0,
-        end=100,
+        end=50,
     ),
     dict(
         type='CosineAnnealingLR',

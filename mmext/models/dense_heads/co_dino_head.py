@@ -138,11 +138,6 @@ class CoDINOHead(DINOHead):
             **dn_cfg,
         )
 
-    @property
-    def needs_co_feats(self) -> bool:
-        """Whether auxiliary heads must hand over box features."""
-        return self.transformer.with_coord_feat
-
     def init_weights(self) -> None:
         """Initialise branches and transformer."""
         super().init_weights()

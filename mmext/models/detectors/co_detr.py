@@ -189,7 +189,7 @@ class CoDETR(BaseDetector):
     @property
     def with_bbox(self) -> bool:
         """Whether there is any auxiliary head."""
-        return len(self.roi_head) + len(self.bbox_head) > 0
+        return bool(len(self.roi_head) or len(self.bbox_head))
 
     @property
     def with_mask(self) -> bool:
@@ -213,10 +213,8 @@ class CoDETR(BaseDetector):
     def init_weights(self) -> None:
         """Initialise all parts, and log what is checkpointed."""
         super().init_weights()
-        wrapped = ', '.join(
-            f'{name} {count} of {total}'
-            for name, (count, total) in self.checkpointed_layers().items()
-        )
+        parts = self.checkpointed_layers().items()
+        wrapped = ', '.join(f'{k} {n} of {total}' for k, (n, total) in parts)
         print_log(
             f'Activation checkpointing (non-reentrant): {wrapped} layers',
             logger='current',
@@ -277,7 +275,8 @@ class CoDETR(BaseDetector):
         """Losses and positives of the auxiliary heads."""
         losses: dict = {}
         results = []
-        with_feats = self.with_co_queries and self.query_head.needs_co_feats
+        transformer = self.query_head.transformer
+        with_feats = self.with_co_queries and transformer.with_coord_feat
         if len(self.roi_head) or self.rpn_head is not None:
             proposals, losses = self._propose(feats, samples)
             results += [
