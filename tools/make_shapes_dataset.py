@@ -51,6 +51,13 @@ def make_parser() -> argparse.ArgumentParser:
         help='chance that a picture has no objects',
     )
     add(
+        '--hue-by-class',
+        type=float,
+        default=0.0,
+        metavar='P',
+        help='chance that the colour of a shape tells its class',
+    )
+    add(
         '--classes',
         nargs='+',
         choices=SHAPE_CLASSES,
@@ -81,6 +88,7 @@ def make_spec(args: argparse.Namespace) -> ShapesSpec:
         min_objects=args.min_objects,
         max_objects=args.max_objects,
         empty_fraction=args.empty_fraction,
+        hue_by_class=args.hue_by_class,
         classes=tuple(args.classes),
         seed=args.seed,
     )

@@ -4,7 +4,8 @@ default_scope = 'mmdet'
 # Not needed to find components, but makes an error in one of them visible.
 custom_imports = dict(
     imports=['mmext.models', 'mmext.datasets', 'mmext.engine'],
-    allow_failed_imports=False)
+    allow_failed_imports=False,
+)
 
 # Several processes on CPUs, whole checkpoints, exact resume, clear errors.
 runner_type = 'mmext.PortableRunner'
@@ -25,7 +26,8 @@ default_hooks = dict(
         type='mmext.AtomicCheckpointHook',
         _scope_='mmdet',
         interval=1,
-        max_keep_ckpts=3),
+        max_keep_ckpts=3,
+    ),
     # Another order of the images in each epoch.
     sampler_seed=dict(type='DistSamplerSeedHook', _scope_='mmdet'),
     # Draws predictions, when a tool asks for it.
@@ -33,7 +35,8 @@ default_hooks = dict(
     # The data and the model must have the same number of classes.
     class_count=dict(type='mmext.ClassCountCheckHook', _scope_='mmdet'),
     # Ctrl-C and SIGTERM leave a checkpoint to go on from.
-    graceful_stop=dict(type='mmext.GracefulStopHook', _scope_='mmdet'))
+    graceful_stop=dict(type='mmext.GracefulStopHook', _scope_='mmdet'),
+)
 
 env_cfg = dict(
     # Images differ in size: searching the fastest convolution costs time.
@@ -42,7 +45,8 @@ env_cfg = dict(
     mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0),
     # The backend goes by the device (NCCL, Gloo). A process waits this many
     # seconds for the others, in particular while rank 0 evaluates.
-    dist_cfg=dict(timeout=600))
+    dist_cfg=dict(timeout=600),
+)
 
 # Scalars and pictures go into files of the work dir.
 vis_backends = [dict(type='LocalVisBackend', _scope_='mmdet')]
@@ -50,11 +54,13 @@ visualizer = dict(
     type='mmdet.DetLocalVisualizer',
     _scope_='mmdet',
     vis_backends=vis_backends,
-    name='visualizer')
+    name='visualizer',
+)
 
 # Losses in the log are means of 50 steps.
 log_processor = dict(
-    type='LogProcessor', _scope_='mmdet', window_size=50, by_epoch=True)
+    type='LogProcessor', _scope_='mmdet', window_size=50, by_epoch=True
+)
 log_level = 'INFO'
 
 # Weights to start from; with resume=True, the training to go on with.

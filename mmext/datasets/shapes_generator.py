@@ -1,8 +1,9 @@
 """Draw labelled pictures of overlapping, textured shapes: no files here.
 
-The class of a shape is its outline and nothing else: colour, texture, size,
-angle and stretch are drawn independently of it. Shapes lie on top of each
-other; the label of a shape is the part of it that can be seen.
+The class of a shape is its outline: texture, size, angle and stretch are drawn
+independently of it, and so is the colour unless ``hue_by_class`` is set.
+Shapes lie on top of each other; the label of a shape is the part of it that
+can be seen.
 
 Shape letters used in this file: H height, W width of the picture in pixels,
 N shapes.
@@ -26,6 +27,7 @@ _MIN_SIDE, _MAX_SIDE = 32, 8192
 _PATTERN_NAMES = tuple(PATTERNS)
 _CONTRAST = 90.0  # least distance in BGR between a shape and the ground
 _COLOR_TRIES = 12
+_HUE_WIDTH = 0.4  # of the distance between the hues of two classes
 
 Image = NDArray[np.float32]
 
@@ -43,6 +45,9 @@ class ShapesSpec:
             seen; what the border of the picture or another shape covers is
             hidden. Shapes are placed so that it holds for all of them: no
             picture has a shape without a label.
+        hue_by_class: Chance in [0, 1] that a shape is painted in shades of a
+            hue that belongs to its class. 0 is hard: only the outline tells.
+            1 is learnt in minutes, as ripe tomatoes are.
         classes: Names from ``SHAPE_CLASSES`` that are drawn, all equally
             often. Labels keep their numbers whatever is left out.
         seed: Of the whole set, 0 to ``2**32 - 1``.
@@ -61,6 +66,7 @@ class ShapesSpec:
     max_objects: int = 6
     empty_fraction: float = 0.05
     min_visible: float = 0.6
+    hue_by_class: float = 0.0
     classes: tuple[str, ...] = SHAPE_CLASSES
     seed: int = 0
 
@@ -83,6 +89,10 @@ class ShapesSpec:
         if not 0 < self.min_visible <= 1:
             raise ValueError(
                 f'min_visible must be in (0, 1], got {self.min_visible}'
+            )
+        if not 0 <= self.hue_by_class <= 1:
+            raise ValueError(
+                f'hue_by_class must be in [0, 1], got {self.hue_by_class}'
             )
         if not self.classes or set(self.classes) - set(SHAPE_CLASSES):
             raise ValueError(
@@ -123,19 +133,27 @@ class ShapesSample:
         return result
 
 
-def _random_color(rng: Generator) -> Image:
-    """A BGR colour in [0, 255], shape ``(3,)``, seldom grey or black."""
+def _random_color(rng: Generator, label: int | None = None) -> Image:
+    """A BGR colour in [0, 255], shape ``(3,)``, seldom grey or black.
+
+    With a label, a strong colour of the hue that belongs to the class.
+    """
     hue, saturation, value = rng.uniform((0, 0.1, 0.25), 1)
+    if label is not None:
+        hue = (label + _HUE_WIDTH * (hue - 0.5)) / len(SHAPE_CLASSES) % 1.0
+        saturation, value = 0.6 + 0.4 * saturation, 0.45 + 0.55 * value
     return np.array(
         colorsys.hsv_to_rgb(hue, saturation, value)[::-1], dtype=np.float32
     ) * np.float32(255)
 
 
-def _color_apart(rng: Generator, *others: Image) -> Image:
+def _color_apart(
+    rng: Generator, *others: Image, label: int | None = None
+) -> Image:
     """The random colour that is far enough from, or farthest from, others."""
     best, best_distance = others[0], -1.0
     for _ in range(_COLOR_TRIES):
-        color = _random_color(rng)
+        color = _random_color(rng, label)
         distance = min(
             float(np.linalg.norm(color - other)) for other in others
         )
@@ -192,12 +210,15 @@ def _light(rng: Generator, canvas: Image) -> Image:
 
 
 def _draw_image(
-    rng: Generator, height: int, width: int, shapes: list[PlacedShape]
+    rng: Generator, spec: ShapesSpec, shapes: list[PlacedShape]
 ) -> NDArray[np.uint8]:
+    width, height = spec.image_size
     canvas, *ground = _draw_ground(rng, height, width)
     for shape in shapes:
-        first = _color_apart(rng, *ground)
-        second = _color_apart(rng, *ground)
+        cued = spec.hue_by_class > 0 and rng.random() < spec.hue_by_class
+        label = shape.label if cued else None
+        first = _color_apart(rng, *ground, label=label)
+        second = _color_apart(rng, *ground, label=label)
         size = shape.visible.shape
         fill = _paint(rng, size, max(size), first, second)
         np.copyto(canvas[shape.window], fill, where=shape.visible[..., None])
@@ -265,5 +286,5 @@ def draw_sample(spec: ShapesSpec, *, split: int, index: int) -> ShapesSample:
             f'{index} of split {split}; lower min_objects or min_visible, or '
             'raise image_size'
         )
-    image = _draw_image(rng, height, width, shapes)
+    image = _draw_image(rng, spec, shapes)
     return ShapesSample(image, *_labels_of(shapes, height, width))

@@ -1,5 +1,6 @@
 """Pictures: labels agree with pixels, seeds decide, settings are checked."""
 
+import cv2
 import numpy as np
 import pytest
 
@@ -172,3 +173,32 @@ def test_draws_only_the_chosen_classes() -> None:
 def test_rejects_unknown_classes(classes: tuple) -> None:
     with pytest.raises(ValueError, match='classes must be some of'):
         ShapesSpec(classes=classes)
+
+
+def _hues(spec: ShapesSpec) -> list[tuple[int, float]]:
+    """Label and median hue, in [0, 1), of many shapes."""
+    found = []
+    for index in range(60):
+        sample = draw_sample(spec, split=0, index=index)
+        hsv = cv2.cvtColor(sample.image, cv2.COLOR_BGR2HSV)
+        for label, mask in zip(sample.labels, sample.masks):
+            inner = cv2.erode(mask.astype(np.uint8), np.ones((3, 3))) > 0
+            if inner.sum() > 20:
+                hue = hsv[..., 0][inner] / 180 - label / 6 + 0.5
+                found.append((int(label), float(np.median(hue % 1.0)) - 0.5))
+    return found
+
+
+def test_hue_by_class_paints_each_class_in_its_hue() -> None:
+    settings = {'image_size': (96, 96), 'empty_fraction': 0.0}
+    cued = _hues(ShapesSpec(**settings, hue_by_class=1.0))
+    assert {label for label, _ in cued} == set(range(6))
+    near = [abs(offset) < 1 / 12 for _, offset in cued]
+    assert np.mean(near) > 0.95
+    plain = _hues(ShapesSpec(**settings))
+    assert np.mean([abs(offset) < 1 / 12 for _, offset in plain]) < 0.5
+
+
+def test_rejects_a_chance_above_one() -> None:
+    with pytest.raises(ValueError, match=r'hue_by_class must be in \[0, 1\]'):
+        ShapesSpec(hue_by_class=1.5)

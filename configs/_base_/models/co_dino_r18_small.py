@@ -7,8 +7,8 @@ _base_ = './co_dino_5scale_r50.py'
 model = dict(
     backbone=dict(
         depth=18,
-        base_channels=16,
-        stem_channels=16,
+        base_channels=32,
+        stem_channels=32,
         out_indices=(1, 2, 3),
         frozen_stages=-1,
         # Small batches, and running statistics would differ per process while
@@ -17,7 +17,7 @@ model = dict(
         norm_eval=False,
         init_cfg=None,
     ),
-    neck=dict(in_channels=[32, 64, 128], out_channels=128, num_outs=4),
+    neck=dict(in_channels=[64, 128, 256], out_channels=128, num_outs=4),
     query_head=dict(
         num_queries=30,
         max_co_queries=20,
