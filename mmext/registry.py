@@ -15,18 +15,23 @@ from mmengine.registry import Registry
 __all__ = ['DATASETS', 'HOOKS', 'LOOPS', 'MODELS', 'RUNNERS']
 
 MODELS = Registry(
-    'model', parent=MMENGINE_MODELS, scope='mmext', locations=['mmext.models'])
+    'model', parent=MMENGINE_MODELS, scope='mmext', locations=['mmext.models']
+)
 DATASETS = Registry(
     'dataset',
     parent=MMENGINE_DATASETS,
     scope='mmext',
-    locations=['mmext.datasets', 'mmext.datasets.shapes_dataset'])
+    locations=['mmext.datasets', 'mmext.datasets.shapes_dataset'],
+)
 HOOKS = Registry(
-    'hook', parent=MMENGINE_HOOKS, scope='mmext', locations=['mmext.engine'])
+    'hook', parent=MMENGINE_HOOKS, scope='mmext', locations=['mmext.engine']
+)
 LOOPS = Registry(
-    'loop', parent=MMENGINE_LOOPS, scope='mmext', locations=['mmext.engine'])
+    'loop', parent=MMENGINE_LOOPS, scope='mmext', locations=['mmext.engine']
+)
 RUNNERS = Registry(
     'runner',
     parent=MMENGINE_RUNNERS,
     scope='mmext',
-    locations=['mmext.engine'])
+    locations=['mmext.engine'],
+)

@@ -7,6 +7,8 @@ from .infer import Detections, UnreadableImageError, infer_images
 from .infer_to_folder import InferReport, infer_to_folder
 from .samples import read_ground_truth
 from .scalars import read_scalars
+from .test import prepare_test, run_test
+from .train import prepare_training, run_training
 
 __all__ = [
     'Detections',
@@ -17,6 +19,10 @@ __all__ = [
     'list_images',
     'load_detector',
     'plot_log',
+    'prepare_test',
+    'prepare_training',
     'read_ground_truth',
     'read_scalars',
+    'run_test',
+    'run_training',
 ]

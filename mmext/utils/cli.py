@@ -3,11 +3,12 @@
 import argparse
 import os
 from collections.abc import Callable, MutableMapping
+from pathlib import Path
 from typing import Any
 
-from mmengine.config import DictAction
+from mmengine.config import Config, DictAction
 
-__all__ = ['add_run_arguments', 'hide_gpus', 'report_errors']
+__all__ = ['add_run_arguments', 'find_device', 'hide_gpus', 'report_errors']
 
 # As mmext.engine.launcher has them, which is not imported here to stay light.
 _LAUNCHERS = ('none', 'pytorch', 'slurm', 'mpi')
@@ -58,6 +59,23 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def find_device(args: argparse.Namespace) -> str | None:
+    """The device that a run is going to ask for, as far as it is known.
+
+    Args:
+        args: Of a parser with :func:`add_run_arguments`.
+
+    Returns:
+        That of ``--device``, of ``--cfg-options`` or of the config, in this
+        order; None if no place names one, or there is no such config.
+    """
+    device = args.device or (args.cfg_options or {}).get('device')
+    if device is None and Path(args.config).is_file():
+        cfg = Config.fromfile(args.config, import_custom_modules=False)
+        device = cfg.get('device')
+    return device
+
+
 def hide_gpus(
     device: str | None, environ: MutableMapping[str, str] | None = None
 ) -> None:
@@ -67,7 +85,7 @@ def hide_gpus(
     called before torch is loaded.
 
     Args:
-        device: What the command line says. Only ``'cpu'`` hides GPUs.
+        device: What :func:`find_device` says. Only ``'cpu'`` hides GPUs.
         environ: The environment to change, by default ``os.environ``.
 
     Examples:

@@ -1,0 +1,148 @@
+"""Check the classes of the data against those of the model."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from mmengine.hooks import Hook
+from mmengine.model import BaseTTAModel, is_model_wrapper
+from mmengine.runner import Runner
+from torch import nn
+
+from ..registry import HOOKS
+
+__all__ = ['ClassCountCheckHook', 'check_class_count', 'model_class_counts']
+
+# Where hosts keep the head that names the classes, best first. Not all
+# modules with `num_classes`: that of an RPN is 1, that of a semantic branch
+# counts other classes.
+_HEADS = (
+    'panoptic_fusion_head',
+    'bbox_head',
+    'roi_head.bbox_head',
+    'mask_head',
+    'panoptic_head',
+    'decode_head',
+    'head',
+)
+_MAX_CLASSES = 6
+
+
+def _unwrap(model: nn.Module) -> nn.Module:
+    while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
+        model = model.module
+    return model
+
+
+def _get(module: Any, path: str) -> Any:
+    for name in path.split('.'):
+        module = getattr(module, name, None)
+    return module
+
+
+def _heads(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Heads that classify, each with its config key."""
+    for path in _HEADS:
+        head = _get(model, path)
+        if isinstance(head, (nn.ModuleList, list, tuple)):
+            for index, part in enumerate(head):
+                yield f'{path}[{index}]', part
+        elif head is not None:
+            yield path, head
+        if head is not None and path == 'panoptic_fusion_head':
+            # The other heads know things, or stuff, only.
+            return
+
+
+def model_class_counts(model: nn.Module) -> dict[str, int]:
+    """Numbers of classes that a model is built for.
+
+    Args:
+        model: A model of mmext, mmdet or mmseg, wrapped or not. Its own
+            attribute ``num_classes`` counts, else that of its heads.
+
+    Returns:
+        Config key -> number. Empty if the model does not say.
+
+    Examples:
+        >>> model = nn.Module()
+        >>> model.bbox_head = nn.Module()
+        >>> model.bbox_head.num_classes = 80
+        >>> model_class_counts(model)
+        {'model.bbox_head.num_classes': 80}
+    """
+    model = _unwrap(model)
+    if isinstance(getattr(model, 'num_classes', None), int):
+        return {'model.num_classes': model.num_classes}
+    return {
+        f'model.{key}.num_classes': head.num_classes
+        for key, head in _heads(model)
+        if isinstance(getattr(head, 'num_classes', None), int)
+    }
+
+
+def check_class_count(model: nn.Module, metainfo: Any, split: str) -> None:
+    """Raise if a data set has another number of classes than the model.
+
+    Args:
+        model: The model.
+        metainfo: Of the data set. One without ``classes`` is not checked.
+        split: ``'train'``, ``'val'`` or ``'test'``, for the message.
+
+    Raises:
+        TypeError: If ``classes`` is one string, which would count its
+            letters.
+        ValueError: If the numbers differ. The message gives both, the
+            classes, and the config keys to change.
+    """
+    classes = (metainfo or {}).get('classes')
+    if classes is None:
+        return
+    key = f'{split}_dataloader.dataset.metainfo.classes'
+    if isinstance(classes, str):
+        raise TypeError(
+            f'{key} must be a tuple of names, got the string {classes!r}; '
+            f'for one class write classes=({classes!r}, )'
+        )
+    wrong = {
+        name: count
+        for name, count in model_class_counts(model).items()
+        if count != len(classes)
+    }
+    if wrong:
+        shown = ', '.join(map(str, classes[:_MAX_CLASSES]))
+        more = ', ...' if len(classes) > _MAX_CLASSES else ''
+        found = ', '.join(f'{name}={count}' for name, count in wrong.items())
+        raise ValueError(
+            f'the model and the {split} data must have the same number of '
+            f'classes, got {found} and {len(classes)} in the data ({shown}'
+            f'{more}); set {", ".join(wrong)} to {len(classes)}, or name the '
+            f"model's classes in {key}"
+        )
+
+
+@HOOKS.register_module()
+class ClassCountCheckHook(Hook):
+    """Refuse to start when data and model disagree on the classes.
+
+    With too few classes in the model, labels are out of range, which on CUDA
+    kills the process without saying why; with too many, the evaluation is
+    quietly wrong.
+    """
+
+    def before_train(self, runner: Runner) -> None:
+        """Check the training data, and those that are validated with."""
+        self._check(runner, runner.train_dataloader, 'train')
+        if runner.val_loop is not None:
+            self._check(runner, runner.val_dataloader, 'val')
+
+    def before_val(self, runner: Runner) -> None:
+        """Check the validation data."""
+        self._check(runner, runner.val_dataloader, 'val')
+
+    def before_test(self, runner: Runner) -> None:
+        """Check the test data."""
+        self._check(runner, runner.test_dataloader, 'test')
+
+    def _check(self, runner: Runner, dataloader: Any, split: str) -> None:
+        metainfo = getattr(dataloader.dataset, 'metainfo', None)
+        check_class_count(runner.model, metainfo, split)

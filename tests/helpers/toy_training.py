@@ -1,0 +1,276 @@
+"""A training of seconds, without a host: data, model, metric and config.
+
+Configs name this module in ``custom_imports``; tests that start a process put
+this folder on its ``PYTHONPATH``.
+"""
+
+import json
+import os
+import signal
+import time
+import uuid
+from pathlib import Path
+
+import torch
+from mmengine.config import Config
+from mmengine.dataset import BaseDataset
+from mmengine.evaluator import BaseMetric
+from mmengine.hooks import Hook
+from mmengine.model import BaseModel
+from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS, RUNNERS
+from torch import nn
+
+SIGNALS = signal.Signals.__members__
+
+
+@DATASETS.register_module(force=True)
+class ToyDataset(BaseDataset):
+    """``size`` points of a plane; notes the index of each sample it reads."""
+
+    METAINFO = dict(classes=('a', 'b'))
+
+    def __init__(self, size=12, log=None, seconds=0.0, broken=None, **kwargs):
+        self.size, self.log, self.seconds = size, log, seconds
+        self.broken = broken
+        kwargs.setdefault('serialize_data', False)
+        super().__init__(**kwargs)
+
+    def load_data_list(self):
+        data = torch.Generator().manual_seed(7)
+        return [
+            dict(img_path=f'{index}.jpg', point=torch.randn(3, generator=data))
+            for index in range(self.size)
+        ]
+
+    def prepare_data(self, idx):
+        if self.log:
+            with open(self.log, 'a') as file:
+                file.write(f'{idx}\n')
+        time.sleep(self.seconds)
+        if idx == self.broken:
+            raise AttributeError("'NoneType' object has no attribute 'shape'")
+        return dict(inputs=self.get_data_info(idx)['point'])
+
+
+@MODELS.register_module(force=True)
+class ToyModel(BaseModel):
+    """Linear regression, with noise and an optional batch norm."""
+
+    num_classes = 2
+
+    def __init__(self, noise=0.0, norm=None, width=3, seconds=0.0):
+        super().__init__()
+        self.noise, self.seconds = noise, seconds
+        self.linear = nn.Linear(width, 2)
+        self.norm = {
+            None: nn.Identity,
+            'BN': lambda: nn.BatchNorm1d(2),
+            'SyncBN': lambda: nn.SyncBatchNorm(2),
+        }[norm]()
+        self.unused = nn.Linear(1, 1) if noise is None else None
+
+    def forward(self, inputs, mode='tensor', **_):
+        points = torch.stack(list(inputs))
+        time.sleep(self.seconds)
+        out = self.norm(self.linear(points))
+        if mode != 'loss':
+            return [out.mean()]
+        target = points.sum(1, keepdim=True)
+        if self.noise:
+            target = target + self.noise * torch.randn(len(points), 1)
+        return dict(loss=(out.float() - target).square().mean())
+
+
+@METRICS.register_module(force=True)
+class ToyMetric(BaseMetric):
+    """Mean of the outputs, or what it is told to say, time after time."""
+
+    def __init__(self, scores=None, **kwargs):
+        super().__init__(**kwargs)
+        self.scores = list(scores or ())
+
+    def process(self, data_batch, data_samples):
+        self.results.extend(float(sample) for sample in data_samples)
+
+    def compute_metrics(self, results):
+        if self.scores:
+            return dict(mean=self.scores.pop(0))
+        return dict(mean=sum(results) / len(results))
+
+
+@HOOKS.register_module(force=True)
+class TraceHook(Hook):
+    """Write a line per step and per validation, flushed at once."""
+
+    priority = 'VERY_LOW'
+
+    def __init__(self, path):
+        self.path = path
+
+    def note(self, **values):
+        with open(f'{self.path}.{os.environ.get("RANK", 0)}', 'a') as file:
+            file.write(json.dumps(values) + '\n')
+
+    def after_train_iter(self, runner, batch_idx, data_batch, outputs):
+        self.note(
+            iter=runner.iter + 1,
+            epoch=runner.epoch,
+            batch=batch_idx,
+            lr=runner.optim_wrapper.get_lr()['lr'][0],
+            loss=float(outputs['loss']),
+        )
+
+    def before_val_epoch(self, runner):
+        self.note(val=runner.iter)
+
+    def after_run(self, runner):
+        model = getattr(runner.model, 'module', runner.model)
+        self.note(
+            weights=[value.tolist() for value in model.state_dict().values()]
+        )
+
+
+@HOOKS.register_module(force=True)
+class StrikeHook(Hook):
+    """Send this process a signal once, at a given place and rank."""
+
+    priority = 'VERY_HIGH'
+
+    def __init__(self, signal, at, stage='after_train_iter', rank=0, once=''):
+        self.signum = SIGNALS[signal]
+        self.at, self.rank, self.once = at, rank, once
+        setattr(self, stage, self.strike)
+        self.count = 0
+
+    def strike(self, runner, *args, **kwargs):
+        self.count += 1
+        due = (
+            runner.iter + 1 == self.at
+            if self.at > 0
+            else (self.count == -self.at)
+        )
+        if due and runner.rank == self.rank and not os.path.exists(self.once):
+            Path(self.once).touch()
+            os.kill(os.getpid(), self.signum)
+
+
+def loader(**kwargs):
+    """Config of a data loader."""
+    options = dict(size=12, log=None, seconds=0.0, broken=None)
+    dataset = dict(
+        type='ToyDataset',
+        **{key: kwargs.pop(key, value) for key, value in options.items()},
+    )
+    return dict(
+        dataset=dataset,
+        batch_size=kwargs.pop('batch_size', 2),
+        num_workers=kwargs.pop('num_workers', 0),
+        sampler=dict(
+            type=kwargs.pop('sampler', 'DefaultSampler'),
+            shuffle=kwargs.pop('shuffle', True),
+        ),
+        collate_fn=dict(type='pseudo_collate'),
+        **kwargs,
+    )
+
+
+def config(**changes):
+    """Config of a training of three epochs of six steps (one process)."""
+    cfg = dict(
+        custom_imports=dict(
+            imports=['toy_training'], allow_failed_imports=False
+        ),
+        default_scope='mmengine',
+        runner_type='mmext.PortableRunner',
+        device='cpu',
+        model=dict(type='ToyModel'),
+        train_dataloader=loader(),
+        train_cfg=dict(by_epoch=True, max_epochs=3, val_interval=1),
+        optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.05, momentum=0.9)),
+        param_scheduler=[
+            dict(
+                type='LinearLR',
+                start_factor=0.1,
+                begin=0,
+                end=5,
+                by_epoch=False,
+            ),
+            dict(type='MultiStepLR', milestones=[2], by_epoch=True),
+        ],
+        val_dataloader=loader(size=4, shuffle=False),
+        val_cfg=dict(),
+        val_evaluator=dict(type='ToyMetric'),
+        default_hooks=dict(
+            checkpoint=dict(type='CheckpointHook', interval=1),
+            logger=dict(type='LoggerHook', interval=1),
+        ),
+        custom_hooks=[],
+        env_cfg=dict(dist_cfg=dict(timeout=60)),
+        randomness=dict(seed=3),
+        visualizer=dict(type='Visualizer', vis_backends=[]),
+    )
+    cfg.update(changes)
+    return cfg
+
+
+def write(path, cfg):
+    """Write a config file; returns its path."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Config(cfg).dump(str(path))
+    return str(path)
+
+
+def traced(path, cfg):
+    """The config, with a trace of its steps at ``path``."""
+    hooks = [dict(type='TraceHook', path=str(path)), *cfg['custom_hooks']]
+    return {**cfg, 'custom_hooks': hooks}
+
+
+def read_trace(path):
+    """Lines of a trace file, as dicts."""
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def build(work_dir, **changes):
+    """A runner in this process, its trace in the work dir."""
+    Path(work_dir).mkdir(parents=True, exist_ok=True)
+    cfg = traced(Path(work_dir, 'trace'), config(**changes))
+    cfg.update(work_dir=str(work_dir), experiment_name=uuid.uuid4().hex)
+    return RUNNERS.build(Config(cfg))
+
+
+def train(work_dir, **changes):
+    """Train in this process; returns the trace of all runs in the folder."""
+    build(work_dir, **changes).train()
+    return read_trace(Path(work_dir, 'trace.0'))
+
+
+def steps(trace):
+    """Those lines of a trace that are steps."""
+    return [line for line in trace if 'iter' in line]
+
+
+def quicken(monkeypatch):
+    """Leave out the formatting of configs, a third of a second each time."""
+    monkeypatch.setattr(
+        'yapf.yapflib.yapf_api.FormatCode',
+        lambda text, **options: (text, True),
+    )
+
+
+__all__ = [
+    'StrikeHook',
+    'ToyDataset',
+    'ToyMetric',
+    'ToyModel',
+    'TraceHook',
+    'build',
+    'config',
+    'loader',
+    'quicken',
+    'read_trace',
+    'steps',
+    'traced',
+    'train',
+    'write',
+]

@@ -1,0 +1,81 @@
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+import toy_training as toy
+from toy_ranks import TOOLS, load_tool, start_ranks
+
+TEST = dict(
+    test_dataloader=toy.loader(size=6, shuffle=False),
+    test_cfg=dict(),
+    test_evaluator=dict(type='ToyMetric'),
+)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    toy.quicken(monkeypatch)
+
+
+@pytest.fixture
+def args(tmp_path):
+    """Config, checkpoint and work dir of a test."""
+    checkpoint = tmp_path / 'a.pth'
+    torch.save(
+        {
+            'linear.weight': torch.zeros(2, 3),
+            'linear.bias': torch.full((2,), 3.0),
+        },
+        checkpoint,
+    )
+    path = toy.write(tmp_path / 'cfg.py', toy.config(**TEST))
+    return [path, str(checkpoint), '--work-dir', str(tmp_path / 'w')]
+
+
+@pytest.mark.parametrize('world_size', [1, 2])
+def test_metrics_and_predictions(args, tmp_path, world_size):
+    out = tmp_path / 'out.pkl'
+    ranks = start_ranks(
+        [*args, '--out', out], world_size, tmp_path / 'log', tool='test'
+    )
+    assert ranks.wait() == [0] * world_size, ranks.output()
+    assert 'mean: 3.0000' in ranks.output()
+    assert len(pickle.loads(out.read_bytes())) == (3 if world_size == 1 else 4)
+
+
+def test_wrong_input_is_one_line(args, capsys):
+    main = load_tool('test').main
+    for wrong, message in (
+        ([args[0], 'none.pth'], "existing file, got 'none.pth'"),
+        ([*args, '--out', 'a.json'], 'out must end in .pkl'),
+        ([*args, '--device', 'tpu'], "got 'tpu'"),
+    ):
+        with pytest.raises(SystemExit) as info:
+            main(wrong)
+        assert info.value.code == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count('\n') == 1
+
+
+@pytest.mark.slow
+def test_two_processes_by_the_script(args):
+    config, checkpoint, *more = args
+    environ = {
+        **os.environ,
+        'PYTHONPATH': os.path.dirname(toy.__file__),
+        'PYTHON': sys.executable,
+        'OMP_NUM_THREADS': '1',
+    }
+    done = subprocess.run(
+        ['bash', str(TOOLS / 'dist_test.sh'), config, checkpoint, '2', *more],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert 'mean: 3.0000' in done.stdout

@@ -1,0 +1,121 @@
+import argparse
+import subprocess
+import sys
+
+import pytest
+
+from mmext.engine import LAUNCHERS
+from mmext.utils import cli
+from mmext.utils.cli import (
+    add_run_arguments,
+    find_device,
+    hide_gpus,
+    report_errors,
+)
+
+
+def parse(*argv):
+    parser = argparse.ArgumentParser()
+    add_run_arguments(parser)
+    return parser.parse_args(argv)
+
+
+def test_defaults():
+    assert vars(parse('a.py')) == dict(
+        config='a.py',
+        work_dir=None,
+        cfg_options=None,
+        launcher='none',
+        device=None,
+        local_rank=0,
+    )
+
+
+def test_options():
+    args = parse(
+        'a.py',
+        '--cfg-options',
+        'a.b=1',
+        'c=[1,2]',
+        '--launcher',
+        'slurm',
+        '--device',
+        'cuda:1',
+        '--local-rank',
+        '3',
+    )
+    assert args.cfg_options == {'a.b': 1, 'c': [1, 2]}
+    assert (args.launcher, args.device, args.local_rank) == (
+        'slurm',
+        'cuda:1',
+        3,
+    )
+
+
+def test_launchers_are_those_of_the_engine():
+    assert cli._LAUNCHERS == LAUNCHERS
+
+
+def test_rejects_unknown_launcher(capsys):
+    with pytest.raises(SystemExit):
+        parse('a.py', '--launcher', 'ray')
+    assert 'invalid choice' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ('device', 'hidden'),
+    [('cpu', True), ('cuda', False), ('auto', False), (None, False)],
+)
+def test_hide_gpus(device, hidden):
+    environ = {}
+    hide_gpus(device, environ)
+    assert environ == ({'CUDA_VISIBLE_DEVICES': '-1'} if hidden else {})
+
+
+def test_hide_gpus_of_this_process(monkeypatch):
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '0')
+    hide_gpus('cpu')
+    assert cli.os.environ['CUDA_VISIBLE_DEVICES'] == '-1'
+
+
+@pytest.mark.parametrize(
+    ('config', 'options', 'device'),
+    [
+        ('device = "cpu"', [], 'cpu'),
+        ('device = "cpu"', ['--device', 'cuda'], 'cuda'),
+        ('device = "cpu"', ['--cfg-options', 'device=cuda:1'], 'cuda:1'),
+        ('', [], None),
+        (None, [], None),
+    ],
+)
+def test_find_device(tmp_path, config, options, device):
+    path = tmp_path / 'a.py'
+    if config is not None:
+        path.write_text(config)
+    assert find_device(parse(str(path), *options)) == device
+
+
+def test_torch_is_not_loaded(tmp_path):
+    """Or the GPUs would be seen before they can be hidden."""
+    path = tmp_path / 'a.py'
+    path.write_text('custom_imports = dict(imports=["torch"])')
+    code = (
+        'import sys\n'
+        'from argparse import Namespace\n'
+        'from mmext.utils.cli import find_device\n'
+        f'find_device(Namespace(device=None, cfg_options={{}}, '
+        f'config={str(path)!r}))\n'
+        'sys.exit("torch" in sys.modules)'
+    )
+    assert subprocess.run([sys.executable, '-c', code]).returncode == 0
+
+
+def test_report_errors(capsys):
+    parser = argparse.ArgumentParser(prog='tool')
+    assert report_errors(parser, int, '7') == 7
+    with pytest.raises(SystemExit) as info:
+        report_errors(parser, int, 'x')
+    assert info.value.code == 2
+    assert capsys.readouterr().err.startswith('tool: error: invalid literal')
+    with pytest.raises(ZeroDivisionError):
+        report_errors(parser, lambda: 1 / 0)

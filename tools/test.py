@@ -1,0 +1,63 @@
+"""Evaluate a checkpoint on the test data of a config.
+
+For several processes, on GPUs or on a CPU, see dist_test.sh.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+import mmext  # noqa: F401  (first: it makes mmcv and mmext:: usable)
+from mmext.utils.cli import (
+    add_run_arguments,
+    find_device,
+    hide_gpus,
+    report_errors,
+)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line of this tool."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_run_arguments(parser)
+    parser.add_argument('checkpoint', help='weights, *.pth')
+    parser.add_argument(
+        '--out',
+        metavar='FILE',
+        help='write all predictions into this file, *.pkl',
+    )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the tool.
+
+    Args:
+        argv: The arguments, by default those of the command line.
+
+    Returns:
+        The exit code, 0. Wrong input exits with 2, an error during the test
+        with 1.
+    """
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    hide_gpus(report_errors(parser, find_device, args))
+    from mmext.apis.test import prepare_test, run_test
+
+    prepare = partial(
+        prepare_test,
+        args.config,
+        args.checkpoint,
+        work_dir=args.work_dir,
+        out=args.out,
+        cfg_options=args.cfg_options,
+        launcher=args.launcher,
+        device=args.device,
+    )
+    run_test(report_errors(parser, prepare), out=args.out)
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Train the model of a config, in one process or in many.
+
+Ctrl-C and SIGTERM end a training at the next step, with a checkpoint; the
+same command with --resume goes on from there. For several processes, on GPUs
+or on a CPU, see dist_train.sh and slurm_train.sh.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+import mmext  # noqa: F401  (first: it makes mmcv and mmext:: usable)
+from mmext.utils.cli import (
+    add_run_arguments,
+    find_device,
+    hide_gpus,
+    report_errors,
+)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line of this tool."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_run_arguments(parser)
+    parser.add_argument(
+        '--resume',
+        nargs='?',
+        const='auto',
+        metavar='auto|FILE',
+        help='go on from a checkpoint; alone or with auto, from the newest '
+        'complete one in the work dir, or from the start if there is none',
+    )
+    parser.add_argument(
+        '--amp',
+        action='store_true',
+        help='mixed precision: float16 on GPUs, bfloat16 on CPUs',
+    )
+    parser.add_argument(
+        '--auto-scale-lr',
+        action='store_true',
+        help='scale the learning rate by the number of images per step',
+    )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the tool.
+
+    Args:
+        argv: The arguments, by default those of the command line.
+
+    Returns:
+        The exit code, 0. Wrong input exits with 2, a signal with 128 plus
+        its number, an error during the training with 1.
+    """
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    hide_gpus(report_errors(parser, find_device, args))
+    from mmext.apis.train import prepare_training, run_training
+
+    prepare = partial(
+        prepare_training,
+        args.config,
+        work_dir=args.work_dir,
+        resume=args.resume,
+        amp=args.amp,
+        auto_scale_lr=args.auto_scale_lr,
+        cfg_options=args.cfg_options,
+        launcher=args.launcher,
+        device=args.device,
+    )
+    run_training(report_errors(parser, prepare))
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
