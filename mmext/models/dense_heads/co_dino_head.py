@@ -167,7 +167,10 @@ class CoDINOHead(DINOHead):
         """Maps for the auxiliary heads: the memory and one coarser level."""
         maps = encoded.maps()
         if self.downsample is not None:
-            maps.append(self.downsample(maps[-1]))
+            # PyTorch 2.13 has NaN gradients for a strided bfloat16
+            # convolution of a 1 x 1 map on CPUs.
+            with float32_region(maps[-1]):
+                maps.append(self.downsample(to_float32(maps[-1])))
         return maps
 
     def forward(

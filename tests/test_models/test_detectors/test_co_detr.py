@@ -366,6 +366,16 @@ def test_autocast_losses_are_finite_and_close(dtype: torch.dtype) -> None:
     assert totals[1] == pytest.approx(totals[0], rel=0.1)
 
 
+def test_autocast_gradients_of_one_pixel_maps_are_finite() -> None:
+    model = build_tiny()
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        losses = training_losses(model, make_batch(sizes=((64, 64),) * 2))
+    total_loss(losses).backward()
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            assert torch.isfinite(parameter.grad).all(), name
+
+
 def test_autocast_predicts_float32_boxes() -> None:
     for eval_module in ('detr', 'one-stage', 'two-stage'):
         model = build_tiny(eval_module=eval_module).eval()
