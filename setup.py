@@ -22,6 +22,7 @@ class BuildPyWithMim(build_py):
     """
 
     def run(self):
+        """Build as usual, then put the items of ``MIM_ITEMS`` in place."""
         base = ROOT
         if not self.editable_mode:
             base = Path(self.build_lib).resolve()

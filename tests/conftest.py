@@ -1,0 +1,71 @@
+"""Fixtures of the whole suite: seeds, device, data that may be absent."""
+
+import os
+
+# Before torch is loaded: the tests are many and small, and two processes of
+# a distributed test share the cores.
+os.environ.setdefault('OMP_NUM_THREADS', '1')
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import mmext  # noqa: F401  (makes mmdet importable without compiled ops)
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+# The sample downstream project is copied and run, never collected.
+collect_ignore = ['downstream_project']
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Same random numbers in every test, whatever ran before it."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """A numpy generator of the test's own, seeded."""
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    """A torch CPU generator of the test's own, seeded."""
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture(
+    params=['cpu', *(['cuda'] if torch.cuda.is_available() else [])]
+)
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Each device that is here; the CPU always."""
+    return torch.device(request.param)
+
+
+@pytest.fixture(scope='session')
+def checkout() -> Path:
+    """Root of the source checkout that holds these tests."""
+    return CHECKOUT
+
+
+@pytest.fixture(scope='session')
+def shared_path() -> Callable[[str], Path]:
+    """Find data beside the checkout, or skip the test that needs it."""
+
+    def find(name: str) -> Path:
+        path = CHECKOUT.parent / 'shared' / name
+        if not path.exists():
+            pytest.skip(f'needs ../shared/{name} beside the checkout')
+        return path
+
+    return find

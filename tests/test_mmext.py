@@ -1,0 +1,90 @@
+"""``import mmext``: light, registers ``mmext::``, finds shipped configs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+from mmengine.config.utils import MODULE2PACKAGE
+
+import mmext
+from mmext import config_path
+
+RUNTIME = '_base_/default_runtime.py'
+
+
+def run_python(code: str, cwd: Path) -> str:
+    """Run code in a new interpreter and give what it printed."""
+    done = subprocess.run(
+        [sys.executable, '-c', code],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_import_loads_neither_torch_nor_a_host(tmp_path: Path):
+    code = (
+        'import sys, mmext; '
+        'print([m for m in ("torch", "mmcv", "mmdet", "mmseg", "cv2") '
+        'if m in sys.modules])'
+    )
+    assert run_python(code, tmp_path) == '[]'
+
+
+def test_import_keeps_a_registration_that_is_already_there(tmp_path: Path):
+    code = (
+        'from mmengine.config.utils import MODULE2PACKAGE as names; '
+        'names["mmext"] = "a.fork"; import mmext; print(names["mmext"])'
+    )
+    assert run_python(code, tmp_path) == 'a.fork'
+
+
+def test_package_is_registered_under_a_module_name():
+    assert MODULE2PACKAGE['mmext'] == 'mmext.version'
+
+
+def test_version_is_exported():
+    assert mmext.__version__ == mmext.version.__version__
+
+
+def test_config_path_is_absolute_and_holds_the_config():
+    path = Path(config_path(RUNTIME))
+    assert path.is_absolute()
+    assert Config.fromfile(path).default_scope == 'mmdet'
+
+
+def test_config_path_names_the_folder_of_a_wrong_name():
+    with pytest.raises(FileNotFoundError, match=r'default_runtime\.py'):
+        config_path('_base_/default_runtim.py')
+
+
+def test_config_path_names_a_wrong_folder():
+    with pytest.raises(FileNotFoundError, match='holds nothing'):
+        config_path('no_such_method/a.py')
+
+
+@pytest.mark.parametrize('name', ['_base_', '', '../setup.py'])
+def test_config_path_refuses_what_is_no_config(name: str):
+    with pytest.raises(FileNotFoundError, match='name must be a config'):
+        config_path(name)
+
+
+@pytest.mark.parametrize(
+    'base',
+    [
+        f"'mmext::{RUNTIME}'",
+        f"[__import__('mmext').config_path('{RUNTIME}')]",
+    ],
+    ids=['double-colon', 'config_path'],
+)
+def test_a_config_elsewhere_inherits_ours(tmp_path: Path, base: str):
+    child = tmp_path / 'child.py'
+    child.write_text(f'_base_ = {base}\nextra = 1\n')
+    cfg = Config.fromfile(child)
+    assert cfg.extra == 1
+    assert cfg.default_scope == 'mmdet'

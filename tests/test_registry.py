@@ -1,0 +1,69 @@
+"""mmext's registry nodes: reachable from each host, light to import."""
+
+import subprocess
+import sys
+
+import pytest
+from mmengine import registry as roots
+
+from mmext import registry
+
+
+def test_nodes_are_children_of_the_roots():
+    for name in registry.__all__:
+        node = getattr(registry, name)
+        assert node.scope == 'mmext'
+        assert node.parent is getattr(roots, name), name
+
+
+def test_no_node_is_empty():
+    for name in registry.__all__:
+        node = getattr(registry, name)
+        node.import_from_location()
+        ours = [
+            key
+            for key, value in node.module_dict.items()
+            if value.__module__.startswith('mmext.')
+        ]
+        assert ours, f'{name} has no component of mmext; drop the node'
+
+
+def test_registered_names_are_the_class_names():
+    for name in registry.__all__:
+        node = getattr(registry, name)
+        node.import_from_location()
+        for key, value in node.module_dict.items():
+            assert key == value.__name__
+
+
+def test_importing_the_registry_loads_mmengine_only():
+    code = (
+        'import sys, mmext.registry; '
+        'print([m for m in ("mmcv", "mmdet", "mmseg") if m in sys.modules])'
+    )
+    done = subprocess.run(
+        [sys.executable, '-c', code],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, '[]'), done.stderr
+
+
+@pytest.mark.parametrize('host', ['mmdet', 'mmseg'])
+def test_resolves_from_a_host_without_custom_imports(host: str):
+    """Neither mmext.models nor mmext.registry was imported by the user."""
+    code = (
+        'import mmext\n'
+        'from mmengine.registry import MODELS, init_default_scope\n'
+        f'init_default_scope({host!r})\n'
+        'print(MODELS.get("mmext.CoDINOHead").__module__)\n'
+    )
+    done = subprocess.run(
+        [sys.executable, '-c', code],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith('mmext.models.')
