@@ -14,7 +14,7 @@ from torch import nn
 
 from ..datasets import apply_data_root
 from ..engine.checkpoint_file import read_checkpoint
-from ..engine.checkpoint_load import load_weights
+from ..engine.checkpoint_load import check_complete, load_weights
 from ..engine.device import resolve_device
 
 __all__ = [
@@ -163,11 +163,7 @@ def _load_all(
 ) -> None:
     """Load weights; a model that lacks some would predict at random."""
     report = load_weights(model, checkpoint, source)
-    if report.missing or report.mismatched:
-        raise ValueError(
-            f'checkpoint {source!r} must hold all weights of the model, '
-            f'loaded {report}; name the config it was trained with'
-        )
+    check_complete(report, source)
     if report.unexpected:
         print_log(
             f'{source}: loaded {report}',

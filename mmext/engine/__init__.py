@@ -8,7 +8,12 @@ from .checkpoint_file import (
     summarize_checkpoint,
 )
 from .checkpoint_hook import AtomicCheckpointHook
-from .checkpoint_load import LoadReport, check_fits, load_weights
+from .checkpoint_load import (
+    LoadReport,
+    check_complete,
+    check_fits,
+    load_weights,
+)
 from .class_count_check_hook import ClassCountCheckHook, check_class_count
 from .cpu_amp_optim_wrapper import CpuAmpOptimWrapper
 from .device import pin_device, resolve_device
@@ -45,6 +50,7 @@ __all__ = [
     'SkippableBatches',
     'StopGate',
     'check_class_count',
+    'check_complete',
     'check_fits',
     'checksum',
     'close_process_group',

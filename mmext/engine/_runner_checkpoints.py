@@ -20,7 +20,12 @@ from .checkpoint_file import (
     read_checkpoint,
     remove_leftovers,
 )
-from .checkpoint_load import WRAPPER_PREFIX, check_fits, load_weights
+from .checkpoint_load import (
+    WRAPPER_PREFIX,
+    check_complete,
+    check_fits,
+    load_weights,
+)
 from .dist_setup import default_store
 from .resumable_loops import ResumableEpochBasedTrainLoop
 from .rng_state import exchange_rng_states, get_rng_state, set_rng_state
@@ -54,6 +59,7 @@ class CheckpointingRunner(Runner):
     """
 
     _resuming = False
+    _evaluating = False
     _resumed_meta: Mapping[str, Any] = {}
 
     # Saving ----------------------------------------------------------------
@@ -200,7 +206,8 @@ class CheckpointingRunner(Runner):
 
         Raises:
             FileNotFoundError: If there is no such file.
-            ValueError: If it cannot be read, or is of another model.
+            ValueError: If it cannot be read, is of another model, or leaves
+                weights of a model random that is only evaluated.
         """
         checkpoint = read_checkpoint(filename)
         if self._resuming:
@@ -219,6 +226,8 @@ class CheckpointingRunner(Runner):
         )
         if strict or self._resuming:
             check_fits(report, filename)
+        elif self._evaluating:
+            check_complete(report, filename)
         self._has_loaded = True
         if report.is_exact:
             self.logger.info(f'Loaded {filename}: {report}')
@@ -252,6 +261,16 @@ class CheckpointingRunner(Runner):
                 'trained with'
             )
         self._resumed_meta = checkpoint['meta']
+
+    def val(self) -> dict:
+        """Validate; a checkpoint must fill the model."""
+        self._evaluating = True
+        return super().val()
+
+    def test(self) -> dict:
+        """Test; a checkpoint must fill the model."""
+        self._evaluating = True
+        return super().test()
 
     # Resuming --------------------------------------------------------------
 

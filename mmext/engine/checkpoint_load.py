@@ -16,7 +16,13 @@ from mmengine.model import BaseTTAModel, is_model_wrapper
 from torch import nn
 from torch.nn.modules.module import _IncompatibleKeys
 
-__all__ = ['WRAPPER_PREFIX', 'LoadReport', 'check_fits', 'load_weights']
+__all__ = [
+    'WRAPPER_PREFIX',
+    'LoadReport',
+    'check_complete',
+    'check_fits',
+    'load_weights',
+]
 
 WRAPPER_PREFIX = ((r'^module\.', ''),)
 _MAX_NAMES = 5
@@ -212,4 +218,23 @@ def check_fits(report: LoadReport, source: str) -> None:
             f'it, loaded {report}; resume with the config it was trained '
             'with, or set load_from (and not resume) to start a new training '
             'from its weights'
+        )
+
+
+def check_complete(report: LoadReport, source: str) -> None:
+    """Raise unless a checkpoint filled a model, to evaluate or predict.
+
+    Args:
+        report: What :func:`load_weights` returned. What the checkpoint holds
+            beyond the model is not minded.
+        source: Where the checkpoint is from, for the message.
+
+    Raises:
+        ValueError: If an entry of the model is missing or of another shape;
+            it would be random.
+    """
+    if report.missing or report.mismatched:
+        raise ValueError(
+            f'checkpoint {source!r} must hold all weights of the model, '
+            f'loaded {report}; name the config it was trained with'
         )

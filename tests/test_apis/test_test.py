@@ -71,6 +71,15 @@ def test_rejects_another_model(make, tmp_path):
         run_test(cfg)
 
 
+def test_rejects_weights_that_leave_some_random(make, checkpoint, tmp_path):
+    weights = torch.load(checkpoint, weights_only=True)
+    weights.pop('linear.bias')
+    torch.save(weights, tmp_path / 'part.pth')
+    cfg = prepare_test(make(), str(tmp_path / 'part.pth'))
+    with pytest.raises(ValueError, match='must hold all weights of the mode'):
+        run_test(cfg)
+
+
 def test_rejects_suffix(make, checkpoint):
     with pytest.raises(ValueError, match=r"must end in .pkl, got 'a.json'"):
         prepare_test(make(), checkpoint, out='a.json')

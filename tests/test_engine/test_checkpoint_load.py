@@ -5,7 +5,7 @@ import torch
 from mmengine.model import BaseTTAModel
 from torch import nn
 
-from mmext.engine import check_fits, load_weights
+from mmext.engine import check_complete, check_fits, load_weights
 
 
 def model(classes=4, width=3):
@@ -89,6 +89,20 @@ def test_backbone_alone_is_fine():
     weights['state_dict'].pop('head.bias')
     report = load_weights(model(), weights, 'a.pth')
     assert list(report.missing) == ['head.weight', 'head.bias']
+
+
+def test_complete_minds_the_model_only():
+    weights = checkpoint(model())
+    weights['state_dict']['neck.weight'] = torch.zeros(1)
+    check_complete(load_weights(model(), weights, 'a.pth'), 'a.pth')
+    with pytest.raises(ValueError, match='must hold all weights of the mode'):
+        check_complete(
+            load_weights(model(), checkpoint(model(classes=3)), 'a.pth'),
+            'a.pth',
+        )
+    weights['state_dict'].pop('head.bias')
+    with pytest.raises(ValueError, match=r'not in the checkpoint \(head.bias'):
+        check_complete(load_weights(model(), weights, 'a.pth'), 'a.pth')
 
 
 def test_few_weights_all_of_which_are_used_are_fine():
