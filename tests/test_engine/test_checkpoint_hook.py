@@ -174,12 +174,12 @@ def test_other_places_than_a_local_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(Bucket, 'puts', [])
     for register in (register_backend, FileClient.register_backend):
         register('bucket', Bucket, force=True, prefixes='bucket')
-    work_dir = tmp_path / 'work'
+    work_dir = tmp_path / 'runs'
     toy.train(
         work_dir, default_hooks=hooks(max_keep_ckpts=1, out_dir='bucket://a')
     )
     assert Bucket.puts == [f'bucket://a/runs/epoch_{i}.pth' for i in (1, 2, 3)]
-    assert files(tmp_path / 'bucket/a/work') == ['epoch_3.pth']
+    assert files(tmp_path / 'bucket/a/runs') == ['epoch_3.pth']
     assert (work_dir / 'last_checkpoint').read_text() == Bucket.puts[-1]
 
 
