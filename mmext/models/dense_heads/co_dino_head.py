@@ -202,7 +202,7 @@ class CoDINOHead(DINOHead):
         scores = self.cls_branches[layer](hidden)
         offsets = self.reg_branches[layer](hidden)
         with float32_region(hidden):
-            boxes = offsets.float() + inverse_sigmoid(
+            boxes = to_float32(offsets) + inverse_sigmoid(
                 reference, eps=REFERENCE_EPS
             )
         return to_float32(scores), boxes.sigmoid()

@@ -148,10 +148,9 @@ def checkpointable_blocks(backbone: nn.Module) -> list[nn.Module]:
         and hasattr(module, 'with_cp')
         and next(module.parameters(), None) is not None
     ]
-    outer = {
-        id(module)
+    known = set(candidates)
+    return [
+        module
         for module in candidates
-        for child in module.modules()
-        if child is not module and any(child is c for c in candidates)
-    }
-    return [module for module in candidates if id(module) not in outer]
+        if known.isdisjoint(c for c in module.modules() if c is not module)
+    ]
