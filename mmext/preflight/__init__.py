@@ -1,0 +1,24 @@
+"""Prove a training sound before it runs on many devices."""
+
+from .step_usage import Firing, ParameterUse, StepUsage, UnusedReason
+from .sync_cures import Cure, SyncSettings, find_cures
+from .sync_outcome import Outcome, Prediction, predict_outcome
+from .sync_report import RankReport, format_sync_report
+from .tracing import trace_step, trace_train_step
+
+__all__ = [
+    'Cure',
+    'Firing',
+    'Outcome',
+    'ParameterUse',
+    'Prediction',
+    'RankReport',
+    'StepUsage',
+    'SyncSettings',
+    'UnusedReason',
+    'find_cures',
+    'format_sync_report',
+    'predict_outcome',
+    'trace_step',
+    'trace_train_step',
+]

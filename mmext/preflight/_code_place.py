@@ -1,0 +1,75 @@
+"""Which line of whose code is running."""
+
+import os
+import sys
+from types import FrameType
+
+import torch
+
+__all__ = ['code_place', 'inside_reentrant_checkpoint', 'user_frame']
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# Functions of this name in these files run a part under no_grad, to run it
+# again in a nested backward.
+_REENTRANT = ('forward', 'backward')
+_CHECKPOINT_FILES = (
+    os.path.join('torch', 'utils', 'checkpoint.py'),
+    os.path.join('fairscale', 'nn', 'checkpoint', 'checkpoint_activations.py'),
+)
+
+
+def _is_checkpoint(frame: FrameType) -> bool:
+    code = frame.f_code
+    return code.co_name in _REENTRANT and code.co_filename.endswith(
+        _CHECKPOINT_FILES
+    )
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith((_TORCH, _HERE))
+
+
+def user_frame(*, within_checkpoint: bool = False) -> FrameType | None:
+    """The innermost frame that is neither PyTorch's nor of this package.
+
+    Args:
+        within_checkpoint: Look no further out than the checkpoint that is
+            running.
+
+    Returns:
+        The frame, or None.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        if within_checkpoint and _is_checkpoint(frame):
+            return None
+        if not _is_ours(frame):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def code_place(*, within_checkpoint: bool = False) -> str:
+    """``file:line in function`` of the running code, or an empty string.
+
+    Args:
+        within_checkpoint: As of :func:`user_frame`.
+    """
+    frame = user_frame(within_checkpoint=within_checkpoint)
+    if frame is None:
+        return ''
+    # Folders above the package say nothing.
+    parts = frame.f_code.co_filename.split(os.sep)
+    name = os.path.join(*parts[-3:])
+    return f'{name}:{frame.f_lineno} in {frame.f_code.co_name}'
+
+
+def inside_reentrant_checkpoint() -> bool:
+    """Whether a reentrant checkpoint runs its part for the first time."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if _is_checkpoint(frame) and frame.f_code.co_name == 'forward':
+            return True
+        frame = frame.f_back
+    return False

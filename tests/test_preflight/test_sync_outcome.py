@@ -1,0 +1,106 @@
+"""The rules by hand; the real reducer is asked in the tests of the engine."""
+
+import pytest
+
+from mmext.preflight import Firing, Outcome, StepUsage, predict_outcome
+
+
+def step(firings, names='abc', reachable=None):
+    """A step from ``'a b1 b2'``: names with the task, 0 if left out."""
+    items = [Firing(f[0], int(f[1:] or 0)) for f in firings.split()]
+    if reachable is None:
+        reachable = {firing.name for firing in items if firing.task == 0}
+    return StepUsage(tuple(names), tuple(items), frozenset(reachable))
+
+
+def outcome(*steps, **settings):
+    prediction = predict_outcome(steps, **settings)
+    return prediction.outcome, prediction.step, prediction.names
+
+
+OK = (Outcome.OK, 0, ())
+BOTH = [{'find_unused_parameters': flag} for flag in (False, True)]
+
+
+@pytest.mark.parametrize('settings', [*BOTH, {'static_graph': True}])
+def test_all_used(settings):
+    assert outcome(step('c b a'), step('c a b'), **settings) == OK
+
+
+def test_unused():
+    first, second = step('a b c'), step('c a')
+    assert outcome(first, second) == (Outcome.UNFINISHED, 1, ('b',))
+    assert outcome(first, second, find_unused_parameters=True) == OK
+    assert outcome(second, second, static_graph=True) == OK
+
+
+def test_no_gradient_at_all():
+    assert outcome(step('')) == (Outcome.UNFINISHED, 0, ('a', 'b', 'c'))
+
+
+def test_static_graph_wants_the_same_again():
+    few, many = step('c a'), step('c b a')
+    assert outcome(few, many, static_graph=True) == (
+        Outcome.GRAPH_CHANGED,
+        1,
+        ('b',),
+    )
+    assert outcome(many, few, static_graph=True) == (
+        Outcome.UNFINISHED,
+        1,
+        ('b',),
+    )
+
+
+def test_a_reentrant_checkpoint_used_once():
+    once = step('c b1 a')
+    assert outcome(once) == OK
+    assert outcome(once, find_unused_parameters=True) == (
+        Outcome.READY_TWICE,
+        0,
+        ('b',),
+    )
+    assert outcome(once, once, static_graph=True) == OK
+
+
+def test_a_reentrant_checkpoint_used_twice_before_the_stem():
+    twice = step('c b1 b2 a')
+    for settings in BOTH:
+        assert outcome(twice, **settings)[0] is Outcome.READY_TWICE
+    assert outcome(twice, twice, static_graph=True) == OK
+
+
+def test_what_comes_after_the_last_parameter_is_not_heard():
+    # All are complete within task 1, which ends before task 2 begins.
+    silent = step('c a1 b1 a2 b2')
+    assert outcome(silent) == (Outcome.DIVERGED, 0, ('a', 'b'))
+    assert (
+        outcome(silent, find_unused_parameters=True)[0] is Outcome.READY_TWICE
+    )
+    # Within the same task it is heard.
+    assert outcome(step('c a1 b1 a1'))[0] is Outcome.READY_TWICE
+    # And if the outer pass is what completes them.
+    assert outcome(step('a1 b1 c a2'))[0] is Outcome.READY_TWICE
+
+
+def test_what_is_returned_but_in_no_loss():
+    # With the search, an empty gradient reaches b in every step; with a
+    # static graph in the first only.
+    returned = step('c a', reachable='abc')
+    assert outcome(returned)[0] is Outcome.UNFINISHED
+    assert outcome(returned, find_unused_parameters=True) == OK
+    assert outcome(returned, returned, static_graph=True) == (
+        Outcome.UNFINISHED,
+        1,
+        ('b',),
+    )
+
+
+def test_used_outside_of_forward():
+    outside = step('b c a', reachable='ac')
+    assert outcome(outside) == OK
+    assert outcome(outside, find_unused_parameters=True) == (
+        Outcome.READY_TWICE,
+        0,
+        ('b',),
+    )
