@@ -8,14 +8,28 @@ mmengine only: mmengine swallows an ImportError raised here.
 from mmengine.registry import DATASETS as MMENGINE_DATASETS
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import LOOPS as MMENGINE_LOOPS
+from mmengine.registry import MODEL_WRAPPERS as MMENGINE_MODEL_WRAPPERS
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import RUNNERS as MMENGINE_RUNNERS
 from mmengine.registry import Registry
 
-__all__ = ['DATASETS', 'HOOKS', 'LOOPS', 'MODELS', 'RUNNERS']
+__all__ = [
+    'DATASETS',
+    'HOOKS',
+    'LOOPS',
+    'MODELS',
+    'MODEL_WRAPPERS',
+    'RUNNERS',
+]
 
 MODELS = Registry(
     'model', parent=MMENGINE_MODELS, scope='mmext', locations=['mmext.models']
+)
+MODEL_WRAPPERS = Registry(
+    'model_wrapper',
+    parent=MMENGINE_MODEL_WRAPPERS,
+    scope='mmext',
+    locations=['mmext.engine'],
 )
 DATASETS = Registry(
     'dataset',

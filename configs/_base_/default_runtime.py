@@ -14,6 +14,16 @@ runner_type = 'mmext.PortableRunner'
 # --device.
 device = 'auto'
 
+# In several processes: gradients are averaged by DDP, which checks in every
+# step that each parameter has one, and says what to do about it if not. Here
+# also belong static_graph, gradient_as_bucket_view and broadcast_buffers.
+model_wrapper_cfg = dict(type='mmext.DistributedDataParallel', _scope_='mmdet')
+
+# No model of ours has a parameter that a step leaves without a gradient, so
+# nothing has to be searched for. The error of the wrapper says when to turn
+# it on.
+find_unused_parameters = False
+
 default_hooks = dict(
     # Time per step and what is left.
     timer=dict(type='IterTimerHook', _scope_='mmdet'),

@@ -18,6 +18,11 @@ from .class_count_check_hook import ClassCountCheckHook, check_class_count
 from .cpu_amp_optim_wrapper import CpuAmpOptimWrapper
 from .device import pin_device, resolve_device
 from .dist_setup import close_process_group, init_process_group
+from .distributed_data_parallel import (
+    DistributedDataParallel,
+    GradientSyncError,
+    PeerError,
+)
 from .graceful_stop_hook import GracefulExit, GracefulStopHook
 from .launcher import LAUNCHERS, LauncherEnv, read_launcher_env
 from .model_wrapping import model_wrapper_config
@@ -37,11 +42,14 @@ __all__ = [
     'CheckpointSummary',
     'ClassCountCheckHook',
     'CpuAmpOptimWrapper',
+    'DistributedDataParallel',
     'GracefulExit',
     'GracefulStopHook',
+    'GradientSyncError',
     'LauncherEnv',
     'LoadReport',
     'LocalStore',
+    'PeerError',
     'PortableRunner',
     'ReplicaCheckHook',
     'ResumableEpochBasedTrainLoop',

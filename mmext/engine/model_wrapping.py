@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 __all__ = ['model_wrapper_config']
 
-_DDP = 'MMDistributedDataParallel'
+_DDP = 'mmext.DistributedDataParallel'
 
 
 def model_wrapper_config(
@@ -25,8 +25,8 @@ def model_wrapper_config(
     True when there is one. Here both hold in either case.
 
     Args:
-        cfg: ``model_wrapper_cfg`` of the config, by default MMEngine's
-            ``MMDistributedDataParallel``. It is not changed.
+        cfg: ``model_wrapper_cfg`` of the config, by default of the type
+            ``mmext.DistributedDataParallel``. It is not changed.
         device: Device of the model.
         find_unused_parameters: The same-named top-level key, None if it is
             not set.
@@ -41,8 +41,8 @@ def model_wrapper_config(
 
     Examples:
         >>> model_wrapper_config(None, torch.device('cpu'), True)
-        {'type': 'MMDistributedDataParallel', 'broadcast_buffers': False, \
-'find_unused_parameters': True}
+        {'type': 'mmext.DistributedDataParallel', \
+'broadcast_buffers': False, 'find_unused_parameters': True}
     """
     result = {'type': _DDP, **(cfg or {})}
     kind = result['type']

@@ -7,7 +7,7 @@ from mmengine.model import MMFullyShardedDataParallel
 from mmext.engine import model_wrapper_config
 
 CPU, GPU = torch.device('cpu'), torch.device('cuda', 1)
-DDP = dict(type='MMDistributedDataParallel')
+DDP = dict(type='mmext.DistributedDataParallel')
 
 
 def test_without_config():

@@ -4,12 +4,15 @@ import pytest
 import torch
 import toy_training as toy
 from mmengine.hooks import CheckpointHook, LoggerHook
-from mmengine.model import MMDistributedDataParallel
 from mmengine.optim import OptimWrapper
 from torch import nn
 from toy_ranks import run_on_ranks, start_ranks
 
-from mmext.engine import GracefulStopHook, PortableRunner
+from mmext.engine import (
+    DistributedDataParallel,
+    GracefulStopHook,
+    PortableRunner,
+)
 from mmext.engine.portable_runner import replace_type
 
 
@@ -135,7 +138,7 @@ def build_wrapped():
         model=dict(type='ToyModel', norm='SyncBN'),
     )
     model = runner.model
-    assert type(model) is MMDistributedDataParallel
+    assert type(model) is DistributedDataParallel
     assert model.find_unused_parameters
     assert model.broadcast_buffers
     assert model.device_ids is None
