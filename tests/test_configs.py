@@ -41,6 +41,9 @@ FUNCTIONS = {'RoIAlign', 'nms', 'soft_nms'}
 SIZE = (64, 80)
 
 every_shipped = pytest.mark.parametrize('name', SHIPPED)
+every_co_dino = pytest.mark.parametrize(
+    'name', [name for name in SHIPPED if name.startswith('co_dino/')]
+)
 
 
 @cache
@@ -246,7 +249,7 @@ def runnable(name: str, folder: Path) -> Config:
     return Config(cfg)
 
 
-@every_shipped
+@every_co_dino
 def test_training_parts_build(name, tmp_path, clean_globals):
     """Model, visualizer, hooks, loops, evaluators, optimizer, schedulers."""
     cfg = runnable(name, tmp_path)
@@ -294,7 +297,7 @@ def make_batch(num_classes: int) -> dict:
     return {'inputs': inputs, 'data_samples': samples}
 
 
-@every_shipped
+@every_co_dino
 def test_trains_a_step(name):
     """Finite losses, a gradient for all that trains, sane first loss."""
     model = MMDET_MODELS.build(reduce_model(load(name).to_dict()['model']))
@@ -319,7 +322,7 @@ def test_trains_a_step(name):
     assert (counts['backbone'][0] > 0) == load(name).model.backbone.with_cp
 
 
-@every_shipped
+@every_co_dino
 def test_detects(name):
     model = MMDET_MODELS.build(reduce_model(load(name).to_dict()['model']))
     model.init_weights()
@@ -335,7 +338,7 @@ def test_detects(name):
         assert found.labels.max() < model.num_classes
 
 
-@every_shipped
+@every_co_dino
 def test_classes_are_those_of_the_data(name):
     cfg = load(name)
     dataset = cfg.val_dataloader.dataset
@@ -347,7 +350,7 @@ def test_classes_are_those_of_the_data(name):
     assert cfg.model.num_classes == len(given)
 
 
-@every_shipped
+@every_co_dino
 def test_canvas_is_that_of_the_pipelines(name):
     """One canvas for LSJ, in training, in testing and in the model."""
     cfg = load(name)
@@ -368,7 +371,7 @@ def test_canvas_is_that_of_the_pipelines(name):
 
 
 @pytest.mark.slow
-@every_shipped
+@every_co_dino
 def test_full_size_builds(name):
     """All tensors of the real model; none of them allocated."""
     spec = state_spec(load(name).to_dict()['model'])

@@ -1,5 +1,6 @@
 """Training: processes and devices, checkpoints, resume, checks."""
 
+from .activation_checkpoint_hook import ActivationCheckpointHook
 from .batch_skipping import SkippableBatches, make_skippable
 from .checkpoint_file import (
     CheckpointSummary,
@@ -38,6 +39,7 @@ from .stop_gate import LocalStore, StopGate
 
 __all__ = [
     'LAUNCHERS',
+    'ActivationCheckpointHook',
     'AtomicCheckpointHook',
     'CheckpointSummary',
     'ClassCountCheckHook',

@@ -30,6 +30,7 @@ from ..ops import log_backend
 from ..registry import RUNNERS
 from ..utils.files import atomic_path
 from ._runner_checkpoints import CheckpointingRunner
+from .activation_checkpoint_hook import ActivationCheckpointHook
 from .checkpoint_hook import AtomicCheckpointHook
 from .cpu_amp_optim_wrapper import cpu_amp_cfg
 from .device import pin_device, resolve_device
@@ -87,9 +88,12 @@ class PortableRunner(CheckpointingRunner):
       ``'cuda'``, ``'cuda:N'``) is obeyed. Several processes work on a CPU,
       too, over gloo. A device that does not exist, and more processes than
       devices, are errors.
-    * **Wrapping**: ``find_unused_parameters`` and ``model_wrapper_cfg`` hold
-      together. SyncBN becomes BN in processes on CPUs, where PyTorch has
-      none.
+    * **Wrapping**: by default
+      :class:`~mmext.engine.DistributedDataParallel`;
+      ``find_unused_parameters`` and ``model_wrapper_cfg`` hold together.
+      SyncBN becomes BN in processes on CPUs, where PyTorch has none.
+    * **Activation checkpointing**: what ``activation_checkpointing`` names is
+      never reentrant.
     * **Checkpoints** are whole or absent; old ones go when the new one is
       complete. A checkpoint of another model is an error.
     * **Resume** goes on at the exact batch with the exact random numbers
@@ -294,6 +298,10 @@ class PortableRunner(CheckpointingRunner):
         super().register_hooks(default_hooks, custom_hooks)
         if not any(isinstance(hook, GracefulStopHook) for hook in self.hooks):
             self.register_hook(GracefulStopHook())
+        names = self.cfg.get('activation_checkpointing')
+        if names is not None:
+            # MMEngine's wrappers are reentrant; the hook replaces them.
+            self.register_hook(ActivationCheckpointHook(modules=names))
 
     def train(self) -> nn.Module:
         """Train, and give the signals back however it ends.

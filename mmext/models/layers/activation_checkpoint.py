@@ -6,51 +6,163 @@ A checkpointed module keeps its class, its parameters and its names: only its
 computes with its own weights.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import checkpoint
 
 __all__ = [
     'CheckpointedForward',
+    'checkpoint_module',
     'checkpoint_modules',
     'checkpointable_blocks',
+    'held_statistics',
     'is_checkpointed',
     'num_checkpointed',
 ]
+
+
+@contextmanager
+def held_statistics(module: nn.Module) -> Iterator[None]:
+    """Keep running statistics as they are while norm layers run.
+
+    For every kind of BatchNorm, and for InstanceNorm that tracks statistics.
+    They go on normalising with the statistics of the batch in training mode;
+    only the update of ``running_mean``, ``running_var`` and
+    ``num_batches_tracked`` is left out.
+
+    Args:
+        module: All norm layers in it are held.
+
+    Examples:
+        >>> norm = nn.BatchNorm1d(2)
+        >>> with held_statistics(norm):
+        ...     out = norm(torch.ones(3, 2))
+        >>> norm.running_mean, int(norm.num_batches_tracked)
+        (tensor([0., 0.]), 0)
+    """
+    norms = [
+        each
+        for each in module.modules()
+        if each.training
+        and getattr(each, 'track_running_stats', False)
+        and getattr(each, 'running_mean', None) is not None
+        and hasattr(each, 'momentum')
+    ]
+    kept = [(each.momentum, each.num_batches_tracked) for each in norms]
+    for each, (_, count) in zip(norms, kept):
+        # Not track_running_stats=False: autograd would save other tensors.
+        each.momentum = 0.0
+        each.num_batches_tracked = None if count is None else count.clone()
+    try:
+        yield
+    finally:
+        for each, (momentum, count) in zip(norms, kept):
+            each.momentum, each.num_batches_tracked = momentum, count
+
+
+class _Region:
+    """One call of a checkpointed module, which can be run again.
+
+    Attributes:
+        call: The arguments themselves, for the first run. Dropped after it,
+            so that the tensors are PyTorch's to keep.
+    """
+
+    def __init__(self, forward: 'CheckpointedForward', call: tuple) -> None:
+        self.forward = forward
+        self.call: tuple | None = call
+        leaves, self.spec = tree_flatten(call)
+        self.tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        # None stands where a tensor goes; nothing else needs the place.
+        self.is_tensor = [isinstance(leaf, Tensor) for leaf in leaves]
+        self.others = [
+            None if isinstance(leaf, Tensor) else leaf for leaf in leaves
+        ]
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        if self.call is not None:
+            args, kwargs = self.call
+            return self.forward.plain(*args, **kwargs)
+        given = iter(tensors)
+        leaves = [
+            next(given) if is_tensor else other
+            for is_tensor, other in zip(self.is_tensor, self.others)
+        ]
+        # New lists and dicts: the first run may have changed those it got.
+        args, kwargs = tree_unflatten(leaves, self.spec)
+        with held_statistics(self.forward.module):
+            return self.forward.plain(*args, **kwargs)
+
+    def run(self) -> Any:
+        """The first run."""
+        tensors, self.tensors = self.tensors, []
+        if not tensors:
+            # Tells PyTorch the device, whose random state it then keeps.
+            some = next(self.forward.module.parameters(), None)
+            tensors = [] if some is None else [some.new_empty(0)]
+        result = checkpoint(self, *tensors, use_reentrant=False)
+        self.call = None
+        return result
 
 
 class CheckpointedForward:
     """Callable that runs a module's own forward under a checkpoint.
 
     Always ``use_reentrant=False``: a reentrant checkpoint is opaque to the
-    graph walk of ``find_unused_parameters`` and marks its parameters ready
-    twice. The random state and the autocast state, dtype included, are
+    graph walk of ``find_unused_parameters``, marks its parameters ready
+    twice, and gives no gradients where no input needs one, as behind a
+    frozen stem. The random state and the autocast state, dtype included, are
     restored for the second run by PyTorch. Without gradients, as in
     evaluation, the module runs plainly.
 
+    Arguments may be positional and by keyword, and tensors may lie in
+    tuples, lists and dicts; results may be anything. The second run gets
+    containers of its own, with what they held at the first. A tensor among
+    the arguments that is changed in place after it was given is an error in
+    the backward pass, of PyTorch.
+
+    Running statistics of BatchNorm are updated by the first run only, see
+    :func:`held_statistics`.
+
     Args:
-        module: The module whose class's ``forward`` is run.
+        module: The module to run.
+        own_forward: The ``forward`` that the instance had, if it had one;
+            by default that of its class.
+
+    Attributes:
+        has_run: Whether the module ran yet.
 
     Note:
-        The second run is a run like any other: a BatchNorm in training mode
-        inside the module counts the batch twice in its running statistics.
-        Losses and gradients do not depend on these.
+        Any other state that a forward changes is changed by both runs, such
+        as the vectors of spectral norm.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        own_forward: Callable[..., Any] | None = None,
+    ) -> None:
         self.module = module
+        self.own_forward = own_forward
+        self.has_run = False
+
+    def plain(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module without a checkpoint."""
+        if self.own_forward is not None:
+            return self.own_forward(*args, **kwargs)
+        return type(self.module).forward(self.module, *args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the forward, under a checkpoint where gradients are on."""
-        plain = type(self.module).forward
+        self.has_run = True
         if not torch.is_grad_enabled():
-            return plain(self.module, *args, **kwargs)
-        return checkpoint(
-            plain, self.module, *args, use_reentrant=False, **kwargs
-        )
+            return self.plain(*args, **kwargs)
+        return _Region(self, (args, kwargs)).run()
 
 
 def num_checkpointed(with_cp: bool | int, num_layers: int, name: str) -> int:
@@ -91,8 +203,40 @@ def num_checkpointed(with_cp: bool | int, num_layers: int, name: str) -> int:
 
 
 def is_checkpointed(module: nn.Module) -> bool:
-    """Whether :func:`checkpoint_modules` was applied to ``module``."""
+    """Whether :func:`checkpoint_module` was applied to ``module``."""
     return isinstance(module.__dict__.get('forward'), CheckpointedForward)
+
+
+def checkpoint_module(module: nn.Module) -> None:
+    """Checkpoint a module, in place. Again does nothing.
+
+    Modules in it that are checkpointed stay so. Results are right, and its
+    second run then costs less memory, but they run a third time.
+
+    Args:
+        module: One with a forward of its own.
+
+    Raises:
+        TypeError: If it is a container that others look into, such as
+            ``nn.ModuleList``, which is never run itself.
+
+    Examples:
+        >>> layer = torch.nn.Linear(2, 2)
+        >>> checkpoint_module(layer)
+        >>> is_checkpointed(layer), list(layer.state_dict())
+        (True, ['weight', 'bias'])
+    """
+    forward = module.__dict__.get('forward')
+    if isinstance(forward, CheckpointedForward):
+        return
+    if forward is None and type(module).forward is nn.Module.forward:
+        raise TypeError(
+            'module must have a forward to be checkpointed, got '
+            f'{type(module).__name__}; checkpoint what is in it'
+        )
+    # Module.__setattr__ would do the same; the dict says that this is an
+    # instance attribute on purpose.
+    module.__dict__['forward'] = CheckpointedForward(module, forward)
 
 
 def checkpoint_modules(
@@ -122,9 +266,7 @@ def checkpoint_modules(
     """
     count = num_checkpointed(with_cp, len(modules), name)
     for module in modules[:count]:
-        # Module.__setattr__ would do the same; the dict says that this is an
-        # instance attribute on purpose.
-        module.__dict__['forward'] = CheckpointedForward(module)
+        checkpoint_module(module)
     return count
 
 

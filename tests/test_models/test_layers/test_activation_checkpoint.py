@@ -10,11 +10,13 @@ import pickle
 import pytest
 import torch
 from mmdet.models.backbones import ResNet, SwinTransformer
+from mmengine.runner import turn_on_activation_checkpointing
 from reference.co_dino_parts import grads, graph_leaves
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from mmext.models.layers.activation_checkpoint import (
+    checkpoint_module,
     checkpoint_modules,
     checkpointable_blocks,
     is_checkpointed,
@@ -254,6 +256,70 @@ def test_limit_a_backbone_without_blocks():
     bare = nn.ReLU()
     bare.with_cp = True
     assert checkpointable_blocks(nn.Sequential(bare)) == []
+
+
+def test_input_that_is_changed_later_is_an_error():
+    """And not a wrong gradient."""
+    block = make_blocks(True, count=1)[0]
+    x = torch.ones(2, 6, requires_grad=True) * 1.0
+    loss = block(x).sum()
+    x.detach().add_(1)
+    with pytest.raises(RuntimeError, match='modified by an inplace operation'):
+        loss.backward()
+
+
+def test_nested_checkpoints_match_plain():
+    x = torch.randn(4, 6)
+    blocks = make_blocks(2, 0.5)
+    checkpoint_module(blocks)
+    loss, found = run(blocks, x)
+    plain_loss, plain = run(make_blocks(False, 0.5), x)
+    assert torch.equal(loss, plain_loss)
+    for name, gradient in plain.items():
+        assert torch.equal(found[name], gradient), name
+    assert [block.runs for block in blocks] == [3, 3, 2]
+
+
+@pytest.mark.parametrize('ours', [True, False])
+def test_behind_a_frozen_stem(ours: bool):
+    """Inputs need no gradient; parameters do. MMEngine's own is blind."""
+    blocks = make_blocks(False)
+    if ours:
+        checkpoint_modules(blocks, True, 'stack')
+    else:
+        for name in '012':
+            turn_on_activation_checkpointing(blocks, name)
+    output = blocks(torch.ones(2, 6)).sum()
+    assert output.requires_grad == ours
+    if ours:
+        output.backward()
+        assert all(p.grad.abs().sum() > 0 for p in blocks.parameters())
+
+
+def test_second_checkpoint_of_a_module_does_nothing():
+    block = make_blocks(True, count=1)[0]
+    forward = block.forward
+    checkpoint_module(block)
+    assert block.forward is forward
+    block(torch.ones(2, 6)).sum().backward()
+    assert block.runs == 2
+
+
+def test_forward_of_the_instance_stays_in_use():
+    block = Block()
+    plain = block.forward
+    block.forward = lambda x: plain(x, shift=2.0)
+    expected = block(torch.ones(2, 6))
+    checkpoint_module(block)
+    assert torch.equal(block(torch.ones(2, 6)), expected)
+
+
+@pytest.mark.parametrize('kind', [nn.ModuleList, nn.ModuleDict])
+def test_rejects_a_container(kind: type):
+    with pytest.raises(
+        TypeError, match=f'module must have a forward .* got {kind.__name__}'
+    ):
+        checkpoint_module(kind())
 
 
 @pytest.mark.parametrize('with_cp', [1.0, '4', None, [1]])
