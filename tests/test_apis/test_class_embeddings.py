@@ -1,0 +1,228 @@
+"""Averaging over templates and the files, with an encoder of our own."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from mmext.apis.class_embeddings import (
+    check_embeddings_path,
+    closest_classes,
+    make_class_embeddings,
+    save_class_embeddings,
+)
+from mmext.models.utils.class_embeddings import read_class_embeddings
+
+
+class TableEncoder:
+    """Gives each text the next row of a table, and notes the text."""
+
+    name = 'table'
+    default_templates = ('{}', 'one {}')
+
+    def __init__(self, rows):
+        self.rows = rows
+        self.texts = []
+
+    def encode(self, texts):
+        start = len(self.texts)
+        self.texts += texts
+        return self.rows[start : len(self.texts)]
+
+
+@pytest.mark.parametrize('batch_size', [1, 3, 4, 100])
+def test_mean_of_the_directions(generator, batch_size):
+    """Lengths of the encoder's vectors have no say."""
+    rows = torch.randn(6, 5, generator=generator)
+    rows *= torch.tensor([1, 1e3, 2, 1e-4, 7, 1])[:, None]
+    encoder, batches = TableEncoder(rows), []
+    found = make_class_embeddings(
+        ['a_b', 'c', 'd'],
+        encoder,
+        batch_size=batch_size,
+        on_texts=batches.append,
+    )
+    assert encoder.texts == ['a b', 'one a b', 'c', 'one c', 'd', 'one d']
+    assert sum(batches) == 6
+    assert max(batches) == min(batch_size, 6)
+    table = rows.double().numpy()
+    table = table / np.linalg.norm(table, axis=1, keepdims=True)
+    expected = table[0::2] + table[1::2]
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    assert found.dtype == torch.float32
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-7)
+
+
+def test_one_template_is_the_direction(generator):
+    rows = torch.randn(2, 5, generator=generator, dtype=torch.float16)
+    encoder = TableEncoder(rows)
+    found = make_class_embeddings(['a', 'b'], encoder, ['see {}!'])
+    assert encoder.texts == ['see a!', 'see b!']
+    expected = rows.double() / rows.double().norm(dim=1, keepdim=True)
+    torch.testing.assert_close(found, expected.float())
+
+
+def test_takes_rows_with_gradients_and_gives_none():
+    rows = torch.ones(1, 3, requires_grad=True)
+    found = make_class_embeddings(['a'], TableEncoder(rows), ['{}'])
+    assert not found.requires_grad
+
+
+@pytest.mark.parametrize(
+    ('rows', 'message'),
+    [
+        (torch.ones(3, 2), 'for each of 2 texts, got shape'),
+        (torch.ones(2), r'got shape \(2,\)'),
+        (torch.ones(2, 0), r'got shape \(2, 0\)'),
+        (torch.tensor([[1.0], [0.0]]), "that is for 'one a'"),
+        (torch.tensor([[torch.nan], [1.0]]), "that is for 'a'"),
+        (torch.tensor([[1.0], [torch.inf]]), "that is for 'one a'"),
+        (torch.tensor([[1.0], [-3.0]]), "mean of zero for 'a'"),
+    ],
+)
+def test_rejects_what_an_encoder_gives(rows, message):
+    encoder = TableEncoder(rows)
+    encoder.encode = lambda _: rows
+    with pytest.raises(ValueError, match=message):
+        make_class_embeddings(['a'], encoder)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'error', 'message'),
+    [
+        ({'classes': 'cat'}, TypeError, 'got the string'),
+        ({'classes': ['a', 'a']}, ValueError, 'must be different'),
+        ({'templates': 'a {}'}, TypeError, 'got the string'),
+        ({'templates': []}, ValueError, 'at least one text'),
+        ({'batch_size': 0}, ValueError, 'at least 1, got 0'),
+    ],
+)
+def test_rejects_arguments(arguments, error, message):
+    given = {'classes': ['a', 'b'], 'templates': ['{}'], **arguments}
+    with pytest.raises(error, match=message):
+        make_class_embeddings(encoder=TableEncoder(torch.eye(2)), **given)
+
+
+def test_closest_classes():
+    angles = torch.tensor([0.0, 1.0, 2.5, 2.6])
+    vectors = torch.stack([angles.cos(), angles.sin()], dim=1)
+    before = vectors.clone()
+    first, second, cosine = closest_classes(vectors)
+    assert (first, second) == (2, 3)
+    assert cosine == pytest.approx(np.cos(0.1), abs=1e-6)
+    assert torch.equal(vectors, before)
+    assert closest_classes(vectors[:1]) is None
+    # Opposite ones are still the closest of two.
+    assert closest_classes(torch.tensor([[1.0], [-1.0]]))[2] == -1
+
+
+@pytest.fixture
+def rows(generator):
+    rows = torch.randn(3, 4, generator=generator)
+    return rows / rows.norm(dim=1, keepdim=True)
+
+
+NAMES = ['red_cell', 'crème', 'c']
+INFO = {'encoder': 'x: y', 'templates': ['a {}', '{}'], 'mmext_version': '1'}
+
+
+@pytest.mark.parametrize('suffix', ['.pt', '.npy', '.safetensors'])
+def test_the_head_reads_what_is_written(tmp_path, rows, suffix):
+    if suffix == '.safetensors':
+        pytest.importorskip('safetensors')
+    path = tmp_path / 'new' / f'a{suffix}'
+    assert save_class_embeddings(str(path), rows, NAMES, INFO) == path
+    found = read_class_embeddings(path)
+    torch.testing.assert_close(found.vectors, rows)
+    assert found.classes == (None if suffix == '.npy' else tuple(NAMES))
+    assert [item.name for item in path.parent.iterdir()] == [path.name]
+
+
+def test_npy_is_bare(tmp_path, rows):
+    path = save_class_embeddings(tmp_path / 'a.npy', rows.double(), NAMES)
+    found = np.load(path, allow_pickle=False)
+    assert found.dtype == np.float32
+    assert np.array_equal(found, rows.numpy())
+
+
+def test_pt_holds_plain_values_and_nothing_else(tmp_path):
+    """A part of a large tensor brings the part, not the tensor."""
+    rows = torch.ones(10000, 4)[:3].requires_grad_()
+    path = save_class_embeddings(tmp_path / 'a.pt', rows, NAMES, INFO)
+    assert path.stat().st_size < 5000
+    found = torch.load(path, weights_only=True)
+    assert torch.equal(found.pop('class_embeddings'), rows.detach())
+    assert found == {'classes': NAMES, **INFO}
+
+
+def test_safetensors_as_its_package_reads_them(tmp_path, rows):
+    package = pytest.importorskip('safetensors')
+    path = tmp_path / 'a.safetensors'
+    save_class_embeddings(path, rows.T.contiguous().T, NAMES, INFO)
+    with package.safe_open(path, 'pt') as file:
+        assert list(file.keys()) == ['class_embeddings']
+        assert torch.equal(file.get_tensor('class_embeddings'), rows)
+        metadata = file.metadata()
+    assert json.loads(metadata.pop('classes')) == NAMES
+    assert json.loads(metadata.pop('templates')) == INFO['templates']
+    assert metadata == {'encoder': 'x: y', 'mmext_version': '1'}
+
+
+def test_without_safetensors(tmp_path, rows, monkeypatch):
+    monkeypatch.setattr('mmext.apis._extras.find_spec', lambda _: None)
+    with pytest.raises(ImportError, match=r"'mmext\[safetensors\]'"):
+        save_class_embeddings(tmp_path / 'a.safetensors', rows, NAMES)
+    save_class_embeddings(tmp_path / 'a.pt', rows, NAMES)
+
+
+def test_replaces_a_file_only_when_told_to(tmp_path, rows):
+    path = tmp_path / 'a.npy'
+    path.write_text('mine')
+    with pytest.raises(FileExistsError, match='--force'):
+        save_class_embeddings(path, rows, NAMES)
+    assert path.read_text() == 'mine'
+    save_class_embeddings(path, rows, NAMES, force=True)
+    assert np.load(path).shape == (3, 4)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, rows, monkeypatch):
+    path = tmp_path / 'a.npy'
+    path.write_text('mine')
+
+    def fail(target, _):
+        target.write_text('half')
+        raise OSError('disk full')
+
+    monkeypatch.setattr(np, 'save', fail)
+    with pytest.raises(OSError, match='disk full'):
+        save_class_embeddings(path, rows, NAMES, force=True)
+    assert path.read_text() == 'mine'
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ('change', 'error', 'message'),
+    [
+        ({'embeddings': torch.ones(3, 4).int()}, TypeError, 'torch.int32'),
+        ({'embeddings': torch.ones(2, 4)}, ValueError, r'of 3 classes, got'),
+        ({'embeddings': torch.ones(3)}, ValueError, r'got shape \(3,\)'),
+        ({'embeddings': torch.ones(3, 0)}, ValueError, r'shape \(3, 0\)'),
+        ({'embeddings': torch.ones(3, 1) / 0}, ValueError, 'must be finite'),
+        ({'info': {'classes': 1}}, ValueError, 'info must not hold classes'),
+    ],
+)
+def test_rejects_content(tmp_path, change, error, message):
+    given = {'embeddings': torch.eye(3), 'classes': NAMES, **change}
+    with pytest.raises(error, match=message):
+        save_class_embeddings(tmp_path / 'a.pt', **given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_rejects_paths(tmp_path):
+    with pytest.raises(ValueError, match=r'must end in \.safetensors'):
+        check_embeddings_path(tmp_path / 'a.bin')
+    (tmp_path / 'b.pt').mkdir()
+    with pytest.raises(IsADirectoryError, match='got directory'):
+        check_embeddings_path(tmp_path / 'b.pt', force=True)
+    assert check_embeddings_path(str(tmp_path / 'c.pt')) == tmp_path / 'c.pt'

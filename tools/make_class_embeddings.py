@@ -1,0 +1,240 @@
+"""Write class embeddings, made from class names by a text encoder.
+
+A head that classifies by the cosine to them, such as
+mmext.CoDINOClassEmbedHead, reads the file. Each name is put into each
+template, with blanks for underscores; the directions of its texts are
+averaged. The encoders are extras: open-clip, sentence-transformers and
+transformers, as in pip install 'mmext[transformers]'.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from mmengine.config import DictAction
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from torch import Tensor
+
+import mmext  # (first: it makes mmcv and mmext:: usable)
+from mmext.apis.class_embeddings import (
+    SIMILAR_COSINE,
+    check_embeddings_path,
+    closest_classes,
+    make_class_embeddings,
+    save_class_embeddings,
+)
+from mmext.apis.class_names import (
+    check_templates,
+    class_phrases,
+    read_config_classes,
+    read_lines,
+)
+from mmext.apis.detector import read_config
+from mmext.apis.text_encoders import TEXT_ENCODERS, build_text_encoder
+from mmext.utils.cli import report_errors
+
+
+def _add_texts(parser: argparse.ArgumentParser) -> None:
+    """Where names and templates come from."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        '--classes', nargs='+', metavar='NAME', help='names, in label order'
+    )
+    source.add_argument(
+        '--classes-file', metavar='FILE', help='names, one a line'
+    )
+    source.add_argument('--config', help='take the names of its training data')
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        action=DictAction,
+        metavar='KEY=VALUE',
+        help='settings to put over the config',
+    )
+    templates = parser.add_mutually_exclusive_group()
+    templates.add_argument(
+        '--templates',
+        nargs='+',
+        metavar='TEXT',
+        help='texts with {} for the name (default: captions for a model of '
+        'pictures and texts, the bare name for one of texts)',
+    )
+    templates.add_argument(
+        '--templates-file', metavar='FILE', help='templates, one a line'
+    )
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line of this tool."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    _add_texts(parser)
+    add = parser.add_argument
+    add(
+        '--encoder',
+        required=True,
+        choices=list(TEXT_ENCODERS),
+        help='package that runs the model',
+    )
+    add(
+        '--model',
+        required=True,
+        help='folder of a model, or a name that the package knows',
+    )
+    add(
+        '--pretrained',
+        metavar='TAG',
+        help='tag or file of the weights, for open_clip and a name',
+    )
+    add(
+        '--device',
+        default='auto',
+        help='auto (first GPU, else CPU), cpu, cuda or cuda:N '
+        '(default: %(default)s)',
+    )
+    add(
+        '--batch-size',
+        type=int,
+        default=64,
+        metavar='N',
+        help='texts at once (default: %(default)s)',
+    )
+    add(
+        '--offline',
+        action='store_true',
+        help='use what has been downloaded, and nothing else',
+    )
+    add(
+        '--out',
+        required=True,
+        metavar='FILE',
+        help='.safetensors or .pt, with the names, or .npy, without',
+    )
+    add('--force', action='store_true', help='replace an existing file')
+    return parser
+
+
+def read_texts(args: argparse.Namespace) -> tuple:
+    """Class names, and templates or None for those of the encoder.
+
+    Raises:
+        OSError: If a file is missing.
+        TypeError: If names are no strings.
+        ValueError: If names or templates are wrong.
+    """
+    if args.config is not None:
+        config = read_config(args.config, cfg_options=args.cfg_options)
+        classes = read_config_classes(config)
+    elif args.cfg_options:
+        raise ValueError('--cfg-options needs --config')
+    else:
+        classes = args.classes or read_lines(args.classes_file)
+    class_phrases(classes)
+    templates = args.templates
+    if args.templates_file is not None:
+        templates = read_lines(args.templates_file)
+    return classes, None if templates is None else check_templates(templates)
+
+
+def make(args: argparse.Namespace) -> tuple:
+    """Make the embeddings and write them.
+
+    What can be wrong with the command line is found before the model is
+    loaded.
+
+    Returns:
+        The names, their embeddings, and what was written beside them.
+    """
+    check_embeddings_path(args.out, force=args.force)
+    classes, templates = read_texts(args)
+    encoder = build_text_encoder(
+        args.encoder,
+        args.model,
+        pretrained=args.pretrained,
+        device=args.device,
+        offline=args.offline,
+    )
+    templates = templates or encoder.default_templates
+    console = Console(stderr=True)
+    quiet = not console.is_terminal
+    with Progress(console=console, transient=True, disable=quiet) as bar:
+        task = bar.add_task(
+            'Embedding texts', total=len(classes) * len(templates)
+        )
+        embeddings = make_class_embeddings(
+            classes,
+            encoder,
+            templates,
+            batch_size=args.batch_size,
+            on_texts=lambda count: bar.advance(task, count),
+        )
+    info = {
+        'encoder': encoder.name,
+        'templates': list(templates),
+        'mmext_version': mmext.__version__,
+    }
+    save_class_embeddings(
+        args.out, embeddings, classes, info, force=args.force
+    )
+    return classes, embeddings, info
+
+
+def print_report(
+    classes: Sequence[str], embeddings: Tensor, info: dict, out: str
+) -> None:
+    """Show what was made, and warn of classes that are nearly the same."""
+    # No markup: names may hold brackets.
+    table = Table(show_header=False)
+    table.add_column()
+    table.add_column(overflow='fold')
+    closest = closest_classes(embeddings)
+    rows = {
+        'classes': str(len(classes)),
+        'dimensions': str(embeddings.shape[1]),
+        'encoder': info['encoder'],
+        'templates': '\n'.join(info['templates']),
+        'most similar': 'none: there is one class'
+        if closest is None
+        else f'{classes[closest[0]]} and {classes[closest[1]]}, '
+        f'cosine {closest[2]:.4f}',
+        'file': out,
+    }
+    for key, value in rows.items():
+        table.add_row(key, value)
+    console = Console(markup=False, highlight=False, emoji=False)
+    console.print(table)
+    if closest is not None and closest[2] > SIMILAR_COSINE:
+        print(
+            f'warning: {classes[closest[0]]!r} and {classes[closest[1]]!r} '
+            f'have a cosine of {closest[2]:.4f}, above {SIMILAR_COSINE}; a '
+            'classifier can hardly tell them apart: use other names, other '
+            'templates or another model',
+            file=sys.stderr,
+        )
+    if out.endswith('.npy'):
+        print('The file holds no names; its rows are in the order given.')
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the tool.
+
+    Args:
+        argv: The arguments, by default those of the command line.
+
+    Returns:
+        The exit code: 0, or 130 when interrupted. Wrong input exits with 2.
+    """
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    try:
+        classes, embeddings, info = report_errors(parser, make, args)
+    except KeyboardInterrupt:
+        print(f'stopped; {args.out} is as it was', file=sys.stderr)
+        return 130
+    print_report(classes, embeddings, info, args.out)
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
