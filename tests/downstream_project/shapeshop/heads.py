@@ -2,13 +2,14 @@
 
 import math
 
+import torch
 from torch import nn
 
 from mmext.models import CoDINOHead
 
 from .registry import MODELS
 
-__all__ = ['RareClassHead']
+__all__ = ['ExtraLayerHead', 'RareClassHead']
 
 
 @MODELS.register_module()
@@ -30,3 +31,20 @@ class RareClassHead(CoDINOHead):
         bias = -math.log((1 - self.class_prior) / self.class_prior)
         for branch in self.cls_branches:
             nn.init.constant_(branch.bias, bias)
+
+
+@MODELS.register_module()
+class ExtraLayerHead(CoDINOHead):
+    """The head with a layer that is not used yet, as one begins to write it.
+
+    Args:
+        text_dims: Width of the space that queries shall be taken into.
+        **kwargs: As in ``mmext.CoDINOHead``.
+    """
+
+    def __init__(self, *, text_dims: int = 512, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.class_embed = nn.Parameter(
+            torch.empty(self.embed_dims, text_dims)
+        )
+        nn.init.normal_(self.class_embed)
