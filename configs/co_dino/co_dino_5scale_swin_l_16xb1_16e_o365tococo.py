@@ -14,6 +14,7 @@ load_from = (
 
 model = dict(
     # Up to 1536 x 2048 pixels: 3 times the tokens of the other configs.
+    # Not reentrant, so that it needs no other setting for several GPUs.
     backbone=dict(with_cp=True),
     # Boxes that start near the truth are denoised from nearer, in more groups.
     query_head=dict(

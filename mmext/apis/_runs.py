@@ -14,6 +14,7 @@ from ..datasets import check_data_paths
 from ..engine import GracefulExit, close_process_group
 from ..engine.device import resolve_device
 from ..engine.launcher import read_launcher_env
+from ..preflight.misplaced_keys import check_misplaced_keys
 from .detector import read_config
 
 __all__ = ['build_runner', 'prepare_config', 'process_group']
@@ -46,10 +47,12 @@ def prepare_config(
 
     Raises:
         FileNotFoundError: If the config or the data do not exist.
+        MisplacedKeyError: If a setting is where nothing reads it.
         ValueError: If the device does not exist, the launcher did not set
             what it has to, or there are more processes than devices.
     """
     cfg = read_config(config, cfg_options=cfg_options)
+    check_misplaced_keys(cfg)
     cfg.launcher = launcher
     if device is not None:
         cfg.device = device

@@ -27,6 +27,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from ..ops import log_backend
+from ..preflight.misplaced_keys import check_misplaced_keys
 from ..registry import RUNNERS
 from ..utils.files import atomic_path
 from ._runner_checkpoints import CheckpointingRunner
@@ -113,9 +114,12 @@ class PortableRunner(CheckpointingRunner):
             env_cfg: As MMEngine's. ``dist_cfg.backend`` may be left out.
 
         Raises:
+            MisplacedKeyError: If a setting is where nothing reads it.
             ValueError: If the device does not exist, or the launcher did not
                 tell which process this is.
         """
+        # The first thing that happens: before any process waits for another.
+        check_misplaced_keys(self.cfg, type(self))
         env = None
         if self.distributed:
             env = read_launcher_env(self.launcher, os.environ)

@@ -70,7 +70,8 @@ def find_cures(
         Cures; those that are settings have been tried on the given steps.
 
     Examples:
-        >>> step = StepUsage(('a', 'b'), (), frozenset('a'))
+        >>> from mmext.preflight import Firing
+        >>> step = StepUsage(('a', 'b'), (Firing('a', 0),), frozenset('a'))
         >>> [cure.config for cure in find_cures([step], SyncSettings())]
         ['find_unused_parameters = True']
     """

@@ -32,6 +32,8 @@ model = dict(
         norm_cfg=dict(type='BN', requires_grad=False),
         norm_eval=True,
         style='pytorch',
+        # True, or a number of leading blocks, checkpoints activations. They
+        # are never reentrant: no setting of DDP has to change with them.
         with_cp=False,
         init_cfg=dict(type='Pretrained', checkpoint='torchvision://resnet50'),
     ),
@@ -73,6 +75,7 @@ model = dict(
                 num_points=4,
                 feedforward_channels=2048,
                 dropout=0.0,
+                # Queries are few next to the encoder's tokens.
                 with_cp=False,
             ),
         ),

@@ -19,6 +19,7 @@ model = dict(
         patch_norm=True,
         # Every stage is used, so no output norm is left without a gradient.
         out_indices=(0, 1, 2, 3),
+        # On for larger images, see co_dino_5scale_swin_l_16xb1_16e_o365tococo.
         with_cp=False,
         # The file has Microsoft's names and patch-merging order.
         convert_weights=True,
@@ -29,5 +30,6 @@ model = dict(
         ),
     ),
     neck=dict(in_channels=[192, 384, 768, 1536]),
+    # All six layers, not four, as the backbone itself needs more.
     query_head=dict(transformer=dict(encoder=dict(with_cp=True))),
 )

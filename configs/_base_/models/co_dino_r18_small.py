@@ -24,6 +24,7 @@ model = dict(
         transformer=dict(
             embed_dims=128,
             num_feature_levels=4,
+            # Small enough to keep all activations.
             encoder=dict(
                 num_layers=1, feedforward_channels=256, with_cp=False
             ),

@@ -4,9 +4,18 @@ import copy
 import difflib
 from collections.abc import Mapping
 
+from mmdet.registry import MODELS as MMDET_MODELS
 from mmengine.config import ConfigDict
 
-__all__ = ['TEST_CFG_KEYS', 'TRAIN_CFG_KEYS', 'check_named_cfg', 'per_head']
+from ...preflight.misplaced_keys import RIGHT_PLACES
+
+__all__ = [
+    'TEST_CFG_KEYS',
+    'TRAIN_CFG_KEYS',
+    'check_named_cfg',
+    'per_head',
+    'with_head_keys',
+]
 
 _NMS_KEYS = {'nms_pre', 'max_per_img', 'nms', 'min_bbox_size', 'score_thr'}
 _ANCHOR_KEYS = {'assigner', 'sampler', 'allowed_border', 'pos_weight', 'debug'}
@@ -28,12 +37,10 @@ TEST_CFG_KEYS: dict[str, set[str]] = {
 # There is one of these, so that a list of settings has no meaning.
 _SINGLE = {'query_head', 'rpn_head', 'rpn_proposal'}
 
-# Settings that people look for here and that nothing here reads.
-_ELSEWHERE = {
-    'find_unused_parameters': 'it belongs at the top level of the config',
-    'static_graph': 'it belongs in the top-level model_wrapper_cfg',
-    'with_cp': 'it belongs in model.backbone, and in encoder and decoder of '
-    'model.query_head.transformer',
+# Settings that another kind of head reads.
+_OTHER_HEADS = {
+    'class_embeddings': 'a query_head of type mmext.CoDINOClassEmbedHead '
+    'reads it, in test_cfg',
 }
 
 
@@ -89,6 +96,35 @@ def check_named_cfg(
     return ConfigDict(copy.deepcopy(dict(cfg)))
 
 
+def with_head_keys(
+    known: Mapping[str, set[str]], query_head: Mapping, attribute: str
+) -> dict[str, set[str]]:
+    """Allowed settings, with those that the kind of query head adds.
+
+    Args:
+        known: Allowed settings per head. Not edited.
+        query_head: Config of the query head; its class may have ``attribute``
+            with the names of further settings.
+        attribute: ``'train_cfg_keys'`` or ``'test_cfg_keys'``.
+
+    Returns:
+        Allowed settings per head.
+
+    Examples:
+        >>> with_head_keys(
+        ...     {'query_head': set()},
+        ...     {'type': 'mmext.CoDINOClassEmbedHead'},
+        ...     'test_cfg_keys',
+        ... )
+        {'query_head': {'class_embeddings'}}
+    """
+    kind = query_head.get('type')
+    if isinstance(kind, str):
+        kind = MMDET_MODELS.get(kind)
+    more = set(getattr(kind, attribute, ()))
+    return {**known, 'query_head': known['query_head'] | more}
+
+
 def per_head(
     settings: Mapping | list | tuple | None, count: int, name: str
 ) -> list:
@@ -120,8 +156,10 @@ def _check_keys(cfg: Mapping, known: set[str], name: str) -> None:
     for key in cfg:
         if key in known:
             continue
-        if key in _ELSEWHERE:
-            hint = _ELSEWHERE[key]
+        if key in RIGHT_PLACES:
+            hint = f'it belongs {RIGHT_PLACES[key]}'
+        elif key in _OTHER_HEADS:
+            hint = _OTHER_HEADS[key]
         else:
             near = difflib.get_close_matches(str(key), sorted(known), 1)
             hint = f'did you mean {near[0]!r}?' if near else 'remove it'

@@ -6,12 +6,15 @@ import pytest
 from mmengine.config import Config, ConfigDict
 
 from mmext.compat import translate_codetr_config
+from mmext.models import CoDINOClassEmbedHead
 from mmext.models.utils.named_cfg import (
     TEST_CFG_KEYS,
     TRAIN_CFG_KEYS,
     check_named_cfg,
     per_head,
+    with_head_keys,
 )
+from mmext.preflight.misplaced_keys import RIGHT_PLACES, find_misplaced_keys
 
 TRAIN = {
     'query_head': {'assigner': {'type': 'mmdet.HungarianAssigner'}},
@@ -113,6 +116,15 @@ def test_rejects_what_nobody_reads(cfg: dict, message: str):
         check_train(cfg)
 
 
+@pytest.mark.parametrize('key', RIGHT_PLACES)
+def test_names_the_place_that_the_check_of_the_config_names(key: str):
+    place = RIGHT_PLACES[key]
+    with pytest.raises(ValueError, match=f"got '{key}'; it belongs {place}$"):
+        check_train({'bbox_head': {key: True}})
+    (found,) = find_misplaced_keys({'model': {'train_cfg': {key: True}}})
+    assert found.read_at == place
+
+
 @pytest.mark.parametrize(
     ('known', 'name'),
     [(TRAIN_CFG_KEYS, 'train_cfg'), (TEST_CFG_KEYS, 'test_cfg')],
@@ -147,3 +159,18 @@ def test_rejects_a_list_of_another_length(settings: list):
         rf'{len(settings)}',
     ):
         per_head(settings, 2, 'train_cfg.roi_head')
+
+
+def test_a_kind_of_head_may_read_more():
+    plain = {'type': 'mmext.CoDINOHead'}
+    embeds = {'type': 'mmext.CoDINOClassEmbedHead'}
+    cfg = {'query_head': {'class_embeddings': 'a.npy'}}
+    for head in (embeds, {'type': CoDINOClassEmbedHead}):
+        known = with_head_keys(TEST_CFG_KEYS, head, 'test_cfg_keys')
+        assert check_named_cfg(cfg, known, 'test_cfg') == cfg
+        assert known['roi_head'] == TEST_CFG_KEYS['roi_head']
+    for head in (plain, {}):
+        known = with_head_keys(TEST_CFG_KEYS, head, 'test_cfg_keys')
+        assert known == TEST_CFG_KEYS
+        with pytest.raises(ValueError, match='ClassEmbedHead reads it, in te'):
+            check_named_cfg(cfg, known, 'test_cfg')
