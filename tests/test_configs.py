@@ -273,7 +273,7 @@ def test_training_parts_build(name, tmp_path, clean_globals):
     pretrained = load(name).model.backbone.get('init_cfg') is not None
     assert rates == ({base, base * 0.1} if pretrained else {base})
     assert runner.auto_scale_lr['base_batch_size'] > 0
-    assert cfg.get('find_unused_parameters') is None
+    assert not cfg.get('find_unused_parameters')
 
 
 def make_batch(num_classes: int) -> dict:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from ..utils.files import atomic_path
-from ._extras import import_extra
 from .class_names import check_templates, class_phrases, fill_templates
 from .text_encoders import TextEncoder
 
@@ -150,8 +150,6 @@ def check_embeddings_path(path: str | Path, *, force: bool = False) -> Path:
 
     Raises:
         FileExistsError: If there is a file and ``force`` is false.
-        ImportError: If a ``.safetensors`` file is asked for, and safetensors
-            is not installed.
         IsADirectoryError: If it is a directory.
         ValueError: If the suffix is not ``.safetensors``, ``.pt`` or
             ``.npy``.
@@ -168,8 +166,6 @@ def check_embeddings_path(path: str | Path, *, force: bool = False) -> Path:
             f'path must not exist, got {path}; name another file, or replace '
             'it with --force'
         )
-    if path.suffix == '.safetensors':
-        import_extra('safetensors.torch', 'safetensors')
     return path
 
 
@@ -211,7 +207,6 @@ def save_class_embeddings(
 
     Raises:
         FileExistsError: If there is a file and ``force`` is false.
-        ImportError: If safetensors is needed and not installed.
         IsADirectoryError: If the path is a directory.
         TypeError: If ``embeddings`` are not floating point.
         ValueError: If the suffix is unknown, the embeddings are not a finite
@@ -245,7 +240,7 @@ def save_class_embeddings(
         elif path.suffix == '.pt':
             torch.save({'class_embeddings': rows, **names}, temporary)
         else:
-            import_extra('safetensors.torch', 'safetensors').save_file(
+            save_file(
                 {'class_embeddings': rows},
                 temporary,
                 {key: _as_text(value) for key, value in names.items()},

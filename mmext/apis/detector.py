@@ -116,11 +116,12 @@ def inference_pipeline(config: Config) -> list[dict]:
 
 def _dataset_class(config: Config, dataset: Mapping) -> type | None:
     """Class of a data set, which may bring class names along."""
-    if 'type' not in dataset:
-        return None
-    scope = config.get('default_scope', 'mmdet')
-    with DefaultScope.overwrite_default_scope(scope):
-        return DATASETS.get(dataset['type'])
+    kind = dataset.get('type')
+    if not isinstance(kind, str):
+        return kind
+    scope = dataset.get('_scope_') or config.get('default_scope', 'mmdet')
+    with DATASETS.switch_scope_and_registry(scope) as registry:
+        return registry.get(kind)
 
 
 def read_metainfo(config: Config, *, meta: Mapping | None = None) -> dict:
@@ -158,6 +159,28 @@ def read_metainfo(config: Config, *, meta: Mapping | None = None) -> dict:
     return {'classes': tuple(classes), 'palette': info.get('palette')}
 
 
+def _evaluated_metainfo(
+    model: nn.Module, config: Config, meta: Mapping
+) -> dict:
+    """Class names that a model predicts; not always those it learned."""
+    given = getattr(
+        getattr(model, 'query_head', None), 'test_vocabulary', None
+    )
+    if given is None:
+        return read_metainfo(config, meta=meta)
+    if given.classes is not None:
+        return {'classes': given.classes, 'palette': None}
+    info = read_metainfo(config)
+    if len(info['classes']) != len(given.vectors):
+        raise ValueError(
+            f'the {len(given.vectors)} class embeddings of {given.source} '
+            f'must have names, got {len(info["classes"])} in test_dataloader.'
+            'dataset.metainfo.classes of the config; write the names into '
+            'the file (.safetensors or .pt), or set them there'
+        )
+    return info
+
+
 def _load_all(
     model: nn.Module, checkpoint: Mapping[str, Any], source: str
 ) -> None:
@@ -183,7 +206,8 @@ def load_detector(
 
     The model gets two attributes, as mmdet's own functions expect them:
     ``cfg``, the config, and ``dataset_meta`` with ``classes`` and
-    ``palette``.
+    ``palette``. The classes are those of the checkpoint, unless the config
+    has the model predict others (``test_cfg.query_head.class_embeddings``).
 
     Args:
         config: A config, its file, or None for the one stored in the
@@ -201,8 +225,8 @@ def load_detector(
     Raises:
         FileNotFoundError: If the config or the checkpoint does not exist.
         ValueError: If the checkpoint cannot be read or lacks weights of the
-            model, no config or no class names can be found, or there is no
-            such device.
+            model, no config or no class names can be found, these are fewer
+            or more than the classes, or there is no such device.
 
     Note:
         A config, also one from a checkpoint, is Python that is run. Open
@@ -212,12 +236,11 @@ def load_detector(
     loaded = read_checkpoint(checkpoint, mmap=True)
     meta = loaded.get('meta') or {}
     config = read_config(config, meta=meta, cfg_options=cfg_options)
-    dataset_meta = read_metainfo(config, meta=meta)
     scope = config.get('default_scope', 'mmdet')
     with DefaultScope.overwrite_default_scope(scope):
         model = MODELS.build(copy.deepcopy(config.model))
     model = revert_sync_batchnorm(model)
+    model.dataset_meta = _evaluated_metainfo(model, config, meta)
     _load_all(model, loaded, str(checkpoint))
     model.cfg = config
-    model.dataset_meta = dataset_meta
     return model.to(place).eval()

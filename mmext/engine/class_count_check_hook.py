@@ -1,6 +1,6 @@
 """Check the classes of the data against those of the model."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mmengine.hooks import Hook
@@ -10,7 +10,12 @@ from torch import nn
 
 from ..registry import HOOKS
 
-__all__ = ['ClassCountCheckHook', 'check_class_count', 'model_class_counts']
+__all__ = [
+    'ClassCountCheckHook',
+    'check_class_count',
+    'class_vocabulary',
+    'model_class_counts',
+]
 
 # Where hosts keep the head that names the classes, best first. Not all
 # modules with `num_classes`: that of an RPN is 1, that of a semantic branch
@@ -80,6 +85,46 @@ def model_class_counts(model: nn.Module) -> dict[str, int]:
     }
 
 
+def class_vocabulary(model: nn.Module, training: bool) -> Any:
+    """Class embeddings that a model classifies by.
+
+    Args:
+        model: A model, wrapped or not. Its query head may have a method
+            ``class_vocabulary``, as ``mmext.CoDINOClassEmbedHead`` has.
+        training: Those of the training, else those of the evaluation.
+
+    Returns:
+        :class:`~mmext.models.utils.class_embeddings.ClassEmbeddings`, or
+        None if the model was given none.
+    """
+    method = _get(_unwrap(model), 'query_head.class_vocabulary')
+    return None if method is None else method(training)
+
+
+def _check_vocabulary(given: Any, classes: Sequence[str], split: str) -> None:
+    """Class embeddings must be of the classes of the data, in their order."""
+    key = f'{split}_dataloader.dataset.metainfo.classes'
+    remedy = (
+        f'make the embeddings from the classes of the data, or set {key} to '
+        'those that they were made from'
+    )
+    count = len(given.vectors)
+    if count != len(classes):
+        raise ValueError(
+            f'the class embeddings and the {split} data must have the same '
+            f'number of classes, got {count} in {given.source} and '
+            f'{len(classes)} in the data; {remedy}'
+        )
+    for index, (own, name) in enumerate(zip(given.classes or (), classes)):
+        if own != name:
+            raise ValueError(
+                f'the class embeddings and the {split} data must have the '
+                f'same classes in the same order, got {own!r} in '
+                f'{given.source} and {name!r} in the data as number {index}; '
+                f'{remedy}'
+            )
+
+
 def check_class_count(model: nn.Module, metainfo: Any, split: str) -> None:
     """Raise if a data set has another number of classes than the model.
 
@@ -92,7 +137,8 @@ def check_class_count(model: nn.Module, metainfo: Any, split: str) -> None:
         TypeError: If ``classes`` is one string, which would count its
             letters.
         ValueError: If the numbers differ. The message gives both, the
-            classes, and the config keys to change.
+            classes, and the config keys to change. Also if the model
+            classifies by class embeddings of other classes.
     """
     classes = (metainfo or {}).get('classes')
     if classes is None:
@@ -103,6 +149,10 @@ def check_class_count(model: nn.Module, metainfo: Any, split: str) -> None:
             f'{key} must be a tuple of names, got the string {classes!r}; '
             f'for one class write classes=({classes!r}, )'
         )
+    given = class_vocabulary(model, training=split == 'train')
+    if given is not None:
+        _check_vocabulary(given, classes, split)
+        return
     wrong = {
         name: count
         for name, count in model_class_counts(model).items()
@@ -126,7 +176,8 @@ class ClassCountCheckHook(Hook):
 
     With too few classes in the model, labels are out of range, which on CUDA
     kills the process without saying why; with too many, the evaluation is
-    quietly wrong.
+    quietly wrong. A model that predicts the classes of class embeddings is
+    compared by these, and by their names where they are known.
     """
 
     def before_train(self, runner: Runner) -> None:

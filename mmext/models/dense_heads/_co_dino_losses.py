@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..utils.co_positives import CoQueries
 
-__all__ = ['co_head_losses', 'positives_per_rank']
+__all__ = ['co_head_losses', 'named_co_losses', 'positives_per_rank']
 
 
 def positives_per_rank(num_positives: int, like: Tensor) -> float:
@@ -95,6 +95,44 @@ def co_head_losses(
             }
         )
     return layers
+
+
+def named_co_losses(
+    head: torch.nn.Module,
+    scores: Tensor,
+    boxes: Tensor,
+    co_queries: Sequence[CoQueries],
+    img_shapes: Sequence[tuple[int, int]],
+) -> dict[str, Tensor]:
+    """Losses of all auxiliary heads' queries, named as the port does.
+
+    Args:
+        head: As in :func:`co_head_losses`.
+        scores: ``(D, B, P, K)`` float32 logits, ``P`` of all heads together.
+        boxes: ``(D, B, P, 4)`` float32, cx cy w h, normalised.
+        co_queries: Queries and targets of each head, in order.
+        img_shapes: Height and width of each image, for the IoU loss.
+
+    Returns:
+        ``loss_cls_aux<i>``, ``loss_bbox_aux<i>`` and ``loss_iou_aux<i>`` of
+        head ``i`` in the last layer, with prefix ``d<layer>.`` in the others.
+    """
+    losses = {}
+    sizes = [queries.boxes.shape[1] for queries in co_queries]
+    for i, (queries, score, box) in enumerate(
+        zip(co_queries, scores.split(sizes, 2), boxes.split(sizes, 2))
+    ):
+        layers = co_head_losses(head, score, box, queries, img_shapes)
+        for depth, layer in enumerate(layers):
+            last = depth == len(layers) - 1
+            prefix = '' if last else f'd{depth}.'
+            losses.update(
+                {
+                    f'{prefix}{name}_aux{i}': value
+                    for name, value in layer.items()
+                }
+            )
+    return losses
 
 
 def _iou_targets(

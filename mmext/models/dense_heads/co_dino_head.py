@@ -6,6 +6,7 @@ channels, K classes, D decoder layers, P queries of one auxiliary head.
 
 import copy
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from mmdet.models import DINOHead
@@ -26,7 +27,7 @@ from ..utils.mask_policy import level_padding_masks
 from ..utils.precision import float32_region, to_float32
 from ..utils.query_groups import filler_padding_mask, group_attention_mask
 from ._co_dino_detections import image_detections
-from ._co_dino_losses import co_head_losses
+from ._co_dino_losses import named_co_losses
 
 __all__ = ['CoDINOHead']
 
@@ -199,7 +200,7 @@ class CoDINOHead(DINOHead):
         self, layer: int, hidden: Tensor, reference: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Logits ``(B, T, K)`` and boxes ``(B, T, 4)`` of one layer."""
-        scores = self.cls_branches[layer](hidden)
+        scores = self.classify(layer, hidden)
         offsets = self.reg_branches[layer](hidden)
         with float32_region(hidden):
             boxes = to_float32(offsets) + inverse_sigmoid(
@@ -207,10 +208,14 @@ class CoDINOHead(DINOHead):
             )
         return to_float32(scores), boxes.sigmoid()
 
+    def classify(self, layer: int, hidden: Tensor) -> Tensor:
+        """Logits ``(..., K)`` of a decoder layer, -1 for the proposals."""
+        return self.cls_branches[layer](hidden)
+
     def propose(self, encoded: EncodedImage) -> Proposals:
         """The encoder's best boxes."""
         return self.transformer.propose(
-            encoded, self.cls_branches[-1], self.reg_branches[-1]
+            encoded, partial(self.classify, -1), self.reg_branches[-1]
         )
 
     def loss(
@@ -234,8 +239,7 @@ class CoDINOHead(DINOHead):
             the auxiliary heads. Classification is divided by the number of
             positives, boxes by its mean over the ranks, each at least 1.
         """
-        metas = [sample.metainfo for sample in batch_data_samples]
-        shapes = [meta['img_shape'][:2] for meta in metas]
+        shapes = [s.metainfo['img_shape'][:2] for s in batch_data_samples]
         co_queries = [
             make_co_queries(
                 positives, shapes, self.num_classes, self.max_co_queries
@@ -255,25 +259,14 @@ class CoDINOHead(DINOHead):
             dn_mask[:main_size, :main_size],
             co_queries,
         )
-        scores, boxes = self(hidden, references)
-        with float32_region(scores):
-            losses = self.loss_by_feat(
-                scores[:, :, :main_size],
-                boxes[:, :, :main_size],
-                to_float32(proposals.scores),
-                proposals.boxes,
-                [sample.gt_instances for sample in batch_data_samples],
-                metas,
-                dn_meta,
-            )
-            losses.update(
-                self._co_losses(
-                    scores[:, :, main_size:],
-                    boxes[:, :, main_size:],
-                    co_queries,
-                    shapes,
-                )
-            )
+        losses = self._decoded_losses(
+            hidden,
+            references,
+            proposals,
+            batch_data_samples,
+            dn_meta,
+            co_queries,
+        )
         if dn_meta['num_denoising_queries'] == 0:
             # No box in the batch: keep the embedding in the graph, so that
             # every rank reduces the same parameters.
@@ -324,30 +317,36 @@ class CoDINOHead(DINOHead):
             ),
         )
 
-    def _co_losses(
+    def _decoded_losses(
         self,
-        scores: Tensor,
-        boxes: Tensor,
+        hidden: Tensor,
+        references: Sequence[Tensor],
+        proposals: Proposals,
+        batch_data_samples: Sequence[DetDataSample],
+        dn_meta: dict,
         co_queries: Sequence[CoQueries],
-        shapes: Sequence[tuple[int, int]],
     ) -> dict:
-        """Losses of the auxiliary queries, named as the public port does."""
-        losses = {}
-        sizes = [queries.boxes.shape[1] for queries in co_queries]
-        for i, (queries, score, box) in enumerate(
-            zip(co_queries, scores.split(sizes, 2), boxes.split(sizes, 2))
-        ):
-            layers = co_head_losses(self, score, box, queries, shapes)
-            for depth, layer in enumerate(layers):
-                last = depth == len(layers) - 1
-                prefix = '' if last else f'd{depth}.'
-                losses.update(
-                    {
-                        f'{prefix}{name}_aux{i}': value
-                        for name, value in layer.items()
-                    }
-                )
-        return losses
+        """Losses of all groups of queries, and of the proposals."""
+        scores, boxes = self(hidden, references)
+        metas = [sample.metainfo for sample in batch_data_samples]
+        main_size = dn_meta['num_denoising_queries'] + proposals.boxes.shape[1]
+        with float32_region(scores):
+            losses = self.loss_by_feat(
+                scores[:, :, :main_size],
+                boxes[:, :, :main_size],
+                to_float32(proposals.scores),
+                proposals.boxes,
+                [sample.gt_instances for sample in batch_data_samples],
+                metas,
+                dn_meta,
+            )
+            return losses | named_co_losses(
+                self,
+                scores[:, :, main_size:],
+                boxes[:, :, main_size:],
+                co_queries,
+                [meta['img_shape'][:2] for meta in metas],
+            )
 
     def decode_matching(
         self, encoded: EncodedImage

@@ -24,7 +24,7 @@ from ..layers.activation_checkpoint import (
     checkpointable_blocks,
 )
 from ..layers.co_dino_transformer import EncodedImage
-from ..utils.build_with import build_with
+from ..utils.build_with import as_list, build_with
 from ..utils.co_positives import CoPositives
 from ..utils.eval_module import check_eval_module
 from ..utils.given_proposals import given_proposals
@@ -38,6 +38,7 @@ from ..utils.named_cfg import (
     TRAIN_CFG_KEYS,
     check_named_cfg,
     per_head,
+    with_head_keys,
 )
 from ..utils.precision import float32_region, to_float32
 from ..utils.shared_num_classes import share_num_classes
@@ -115,7 +116,9 @@ class CoDETR(BaseDetector):
             train_cfg, self.train_cfg_keys, 'train_cfg'
         )
         self.test_cfg = check_named_cfg(
-            test_cfg, self.test_cfg_keys, 'test_cfg'
+            test_cfg,
+            with_head_keys(self.test_cfg_keys, query_head, 'test_cfg_keys'),
+            'test_cfg',
         )
         self.mask_policy = check_mask_policy(mask_policy)
         self.with_co_queries = with_co_queries
@@ -123,8 +126,8 @@ class CoDETR(BaseDetector):
             num_classes,
             {
                 'query_head': query_head,
-                'roi_head': _as_list(roi_head),
-                'bbox_head': _as_list(bbox_head),
+                'roi_head': as_list(roi_head),
+                'bbox_head': as_list(bbox_head),
             },
         )
         self._build_backbone(backbone, neck)
@@ -149,6 +152,9 @@ class CoDETR(BaseDetector):
             num_roi_heads=len(self.roi_head),
             num_bbox_heads=len(self.bbox_head),
             has_rpn=rpn_head is not None,
+            has_test_classes=bool(
+                (self.test_cfg.get('query_head') or {}).get('class_embeddings')
+            ),
         )
         self.eval_module = eval_module
         self.eval_index = eval_index
@@ -391,9 +397,3 @@ class CoDETR(BaseDetector):
                 self.encode(batch_inputs, samples)
             )
         )
-
-
-def _as_list(cfg: dict | list[dict] | None) -> list[dict]:
-    if cfg is None:
-        return []
-    return list(cfg) if isinstance(cfg, list | tuple) else [cfg]

@@ -70,11 +70,14 @@ class Proposals:
         scores: ``(B, Q, K)``, class logits with gradient.
         boxes: ``(B, Q, 4)`` float32, cx cy w h in [0, 1], with gradient.
         references: The same boxes without gradient.
+        tokens: ``(B, Q, C)``, the encoder's tokens that propose them, as the
+            branches see them.
     """
 
     scores: Tensor
     boxes: Tensor
     references: Tensor
+    tokens: Tensor
 
 
 def box_sine_encoding(boxes: Tensor, num_feats: int) -> Tensor:

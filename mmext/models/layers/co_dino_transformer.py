@@ -4,7 +4,7 @@ Shape letters: B images, S tokens of all levels, Q matching queries, T queries
 of all groups, C channels, K classes, L feature levels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from mmcv.ops import MultiScaleDeformableAttention
@@ -182,8 +182,8 @@ class CoDINOTransformer(BaseModule):
     def propose(
         self,
         encoded: EncodedImage,
-        cls_branch: nn.Module,
-        reg_branch: nn.Module,
+        cls_branch: Callable[[Tensor], Tensor],
+        reg_branch: Callable[[Tensor], Tensor],
     ) -> Proposals:
         """Pick the ``Q`` tokens with the best class logit.
 
@@ -210,7 +210,8 @@ class CoDINOTransformer(BaseModule):
         index = scores.max(-1).values.topk(count, dim=1).indices[..., None]
         scores = scores.gather(1, index.expand(-1, -1, scores.shape[-1]))
         boxes = boxes.gather(1, index.expand(-1, -1, 4)).sigmoid()
-        return Proposals(scores, boxes, boxes.detach())
+        tokens = tokens.gather(1, index.expand(-1, -1, tokens.shape[-1]))
+        return Proposals(scores, boxes, boxes.detach(), tokens)
 
     def content_queries(self, batch: int, count: int) -> Tensor:
         """The first ``count`` learned content queries, ``(B, count, C)``."""

@@ -1,12 +1,24 @@
 """Building a part with settings that its owner derives."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmdet.registry import MODELS as MMDET_MODELS
 from torch import nn
 
-__all__ = ['build_with']
+__all__ = ['as_list', 'build_with']
+
+
+def as_list(cfg: Mapping | Sequence[Mapping] | None) -> list[Mapping]:
+    """Configs of all parts of one kind, given as one, as several or as none.
+
+    Examples:
+        >>> as_list(None), as_list({'type': 'A'})
+        ([], [{'type': 'A'}])
+    """
+    if cfg is None:
+        return []
+    return list(cfg) if isinstance(cfg, list | tuple) else [cfg]
 
 
 def build_with(cfg: Mapping, owner: str, **settings: Any) -> nn.Module:

@@ -12,6 +12,7 @@ def check_eval_module(
     num_roi_heads: int,
     num_bbox_heads: int,
     has_rpn: bool,
+    has_test_classes: bool = False,
 ) -> None:
     """Refuse a head that is not there.
 
@@ -21,10 +22,13 @@ def check_eval_module(
         num_roi_heads: Two-stage heads of the detector.
         num_bbox_heads: One-stage heads of the detector.
         has_rpn: Whether the detector proposes for its two-stage heads.
+        has_test_classes: Whether the query head is given other classes for
+            evaluation, which no other head can predict.
 
     Raises:
         ValueError: If ``eval_module`` is unknown, ``eval_index`` names no
-            head, or a two-stage head has no proposals.
+            head, a two-stage head has no proposals, or another head than the
+            query head shall predict other classes than those of the training.
     """
     if eval_module not in EVAL_MODULES:
         raise ValueError(
@@ -32,6 +36,11 @@ def check_eval_module(
         )
     if eval_module == 'detr':
         return
+    if has_test_classes:
+        raise ValueError(
+            "eval_module must be 'detr' with test_cfg.query_head."
+            f'class_embeddings, got {eval_module!r}; remove one of them'
+        )
     one_stage = eval_module == 'one-stage'
     count = num_bbox_heads if one_stage else num_roi_heads
     if not 0 <= eval_index < count:

@@ -4,7 +4,7 @@ import pytest
 from mmengine.config import ConfigDict
 from torch import nn
 
-from mmext.models.utils.build_with import build_with
+from mmext.models.utils.build_with import as_list, build_with
 
 ENCODING = {'type': 'mmdet.SinePositionalEncoding', 'normalize': True}
 
@@ -34,3 +34,12 @@ def test_rejects_a_setting_given_twice(value):
         rf'which the detector sets, got {value}; remove it',
     ):
         build_with(cfg, 'detector', temperature=20, num_feats=6)
+
+
+def test_one_several_or_none():
+    cfg = {'type': 'A'}
+    assert as_list(cfg) == [cfg]
+    for several in ([cfg, cfg], (cfg, cfg)):
+        assert as_list(several) == [cfg, cfg]
+        assert as_list(several) is not several
+    assert as_list(None) == as_list([]) == []

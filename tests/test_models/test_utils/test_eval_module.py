@@ -48,3 +48,12 @@ def test_rejects_two_stages_without_proposals():
     ):
         check_eval_module('two-stage', 0, **{**HEADS, 'has_rpn': False})
     check_eval_module('one-stage', 0, **{**HEADS, 'has_rpn': False})
+
+
+@pytest.mark.parametrize('name', ['one-stage', 'two-stage'])
+def test_rejects_other_classes_for_another_head(name: str):
+    with pytest.raises(
+        ValueError, match=r"must be 'detr' with test_cfg\.query_head\.class_em"
+    ):
+        check_eval_module(name, 0, **HEADS, has_test_classes=True)
+    check_eval_module('detr', 0, **HEADS, has_test_classes=True)

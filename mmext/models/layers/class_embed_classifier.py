@@ -1,0 +1,121 @@
+"""Classes as directions: scaled cosine between queries and embeddings.
+
+Shape letters: C channels of a query, D dimensions of the embedding space, K
+classes, ``*`` any leading dims.
+"""
+
+import math
+
+from mmengine.model import bias_init_with_prob
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..utils.precision import float32_region, to_float32
+
+__all__ = [
+    'COSINE_EPS',
+    'LOG_TEMPERATURE_INIT',
+    'LOG_TEMPERATURE_RANGE',
+    'PRIOR_BIAS',
+    'bound_log_temperature',
+    'cosine_logits',
+    'init_class_embed',
+    'init_prototypes',
+]
+
+COSINE_EPS = 1e-6
+"""Vectors shorter than this are divided by it: a zero vector stays zero."""
+
+LOG_TEMPERATURE_INIT = math.log(1 / 0.07)
+LOG_TEMPERATURE_RANGE = (0.0, math.log(100.0))
+"""A factor in [1, 100] that starts at 14.3."""
+
+PRIOR_BIAS = bias_init_with_prob(0.01)
+"""Logit of 0.01, about -4.6: at first nothing is an object."""
+
+
+def cosine_logits(
+    hidden: Tensor,
+    class_embed: Tensor,
+    embeddings: Tensor,
+    log_temperature: Tensor,
+    bias: Tensor,
+) -> Tensor:
+    """Class logits from the direction of a query in the embedding space.
+
+    ``exp(log_temperature) * cos(hidden @ class_embed, embeddings) + bias``,
+    in float32 also under autocast. Lengths do not matter, neither of a query
+    nor of an embedding. A zero vector has cosine 0 with all others and a
+    finite gradient.
+
+    Args:
+        hidden: ``(*, C)``, float.
+        class_embed: ``(C, D)``, the projection.
+        embeddings: ``(K, D)``, one per class.
+        log_temperature: ``(1,)``; outside :data:`LOG_TEMPERATURE_RANGE` it
+            counts as the end of the range that is nearer.
+        bias: ``(1,)``, added to all logits.
+
+    Returns:
+        ``(*, K)`` float32, in ``bias`` plus or minus the temperature.
+
+    Source:
+        The temperature, its start at 1 / 0.07 and its limit of 100 are CLIP's
+        (arXiv 2103.00020); with a bias for sigmoid losses as in YOLO-World
+        (arXiv 2401.17270), here from the prior 0.01 of RetinaNet (arXiv
+        1708.02002).
+
+    Examples:
+        >>> import torch
+        >>> one = torch.ones(1)
+        >>> cosine_logits(
+        ...     torch.tensor([[3.0, 0.0]]), torch.eye(2), torch.eye(2),
+        ...     0 * one, -1 * one,
+        ... )
+        tensor([[ 0., -1.]])
+    """
+    with float32_region(hidden):
+        queries = to_float32(hidden) @ to_float32(class_embed)
+        queries = F.normalize(queries, dim=-1, eps=COSINE_EPS)
+        classes = F.normalize(to_float32(embeddings), dim=-1, eps=COSINE_EPS)
+        scale = to_float32(log_temperature).clamp(*LOG_TEMPERATURE_RANGE).exp()
+        return scale * (queries @ classes.t()) + to_float32(bias)
+
+
+def bound_log_temperature(log_temperature: Tensor) -> None:
+    """Put it back into its range, in place.
+
+    A parameter outside the range would get no gradient, and so never return.
+    Autograd does not see it, so that an earlier loss can still go backward.
+
+    Args:
+        log_temperature: ``(1,)``.
+
+    Examples:
+        >>> import torch
+        >>> log_temperature = torch.tensor([-3.0])
+        >>> bound_log_temperature(log_temperature)
+        >>> log_temperature
+        tensor([0.])
+    """
+    log_temperature.data.clamp_(*LOG_TEMPERATURE_RANGE)
+
+
+def init_class_embed(class_embed: Tensor) -> None:
+    """Normal, of variance 1 / C, which keeps the variance of a query.
+
+    Args:
+        class_embed: ``(C, D)``, filled in place.
+    """
+    nn.init.normal_(class_embed, std=class_embed.shape[0] ** -0.5)
+
+
+def init_prototypes(prototypes: Tensor) -> None:
+    """Orthonormal rows: all classes equally far from each other.
+
+    With more classes than dimensions the columns are orthonormal instead.
+
+    Args:
+        prototypes: ``(K, D)``, filled in place.
+    """
+    nn.init.orthogonal_(prototypes)
