@@ -7,11 +7,23 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-__all__ = ['StepVote', 'Vote']
+__all__ = ['PeerError', 'StepVote', 'Vote', 'peer_gone']
 
 # For a process that fails: how long it waits for others to come to the end of
 # their backward. They may be waiting for it in a collective of the forward.
 _FAILED_TIMEOUT_S = 60
+
+
+class PeerError(RuntimeError):
+    """Another process has failed in this step, or is gone."""
+
+
+def peer_gone(error: Exception) -> PeerError:
+    """The error for a collective that another process did not come to."""
+    return PeerError(
+        'another process has ended, or does not answer, before the end of '
+        f'this step; see its output. This one got: {error}'
+    )
 
 
 class Vote(IntEnum):
@@ -55,18 +67,21 @@ class StepVote:
             The largest vote.
 
         Raises:
-            RuntimeError: If another process is gone.
+            PeerError: If another process is gone, or does not answer.
         """
         if self._group is None:
             return vote
         flag = torch.tensor([int(vote)], dtype=torch.int32)
-        work = dist.all_reduce(
-            flag, dist.ReduceOp.MAX, self._group, async_op=True
-        )
-        if vote is Vote.ERROR:
-            work.wait(timedelta(seconds=_FAILED_TIMEOUT_S))
-        else:
-            work.wait()
+        try:
+            work = dist.all_reduce(
+                flag, dist.ReduceOp.MAX, self._group, async_op=True
+            )
+            if vote is Vote.ERROR:
+                work.wait(timedelta(seconds=_FAILED_TIMEOUT_S))
+            else:
+                work.wait()
+        except RuntimeError as error:
+            raise peer_gone(error) from error
         return Vote(int(flag))
 
     def exchange(self, value: Any) -> list[Any]:

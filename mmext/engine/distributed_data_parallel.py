@@ -10,17 +10,19 @@ from mmengine.logging import print_log
 from mmengine.model import MMDistributedDataParallel
 from mmengine.optim import OptimWrapper
 from torch import Tensor, nn
+from torch import distributed as dist
 from torch.autograd import Variable
 from torch.nn.parallel import DistributedDataParallel as TorchDDP
 
 from ..preflight import RankReport, SyncSettings, format_sync_report
 from ..registry import MODEL_WRAPPERS
 from ._gradient_check import GradientCheck, trainable_tensors
-from ._step_vote import StepVote, Vote
+from ._step_vote import PeerError, StepVote, Vote, peer_gone
 
 __all__ = ['DistributedDataParallel', 'GradientSyncError', 'PeerError']
 
-# PyTorch is renaming it; either way, buffers are equal at the start.
+# PyTorch has renamed it; by the old name, False leaves buffers different even
+# at the start.
 _BUFFERS = 'broadcast_buffers'
 if 'forward_sync_buffers' in signature(TorchDDP).parameters:
     _BUFFERS = 'forward_sync_buffers'
@@ -31,6 +33,8 @@ _REDUCER_ERRORS = (
     'Expected to mark a variable ready only once',
     'Your training graph has changed',
 )
+# What Gloo says in a process when another one has ended.
+_CONNECTION_ERRORS = ('Connection closed by peer', 'Connection reset by peer')
 
 
 class GradientSyncError(RuntimeError):
@@ -46,10 +50,6 @@ class GradientSyncError(RuntimeError):
     ) -> None:
         super().__init__(message)
         self.reports = reports
-
-
-class PeerError(RuntimeError):
-    """Another process has failed in this step."""
 
 
 @MODEL_WRAPPERS.register_module()
@@ -91,7 +91,8 @@ class DistributedDataParallel(MMDistributedDataParallel):
     Raises:
         GradientSyncError: In ``train_step`` and in a backward, if gradients
             cannot be averaged.
-        PeerError: In ``train_step``, if another process has failed there.
+        PeerError: In ``train_step``, if another process has failed there, or
+            is gone.
     """
 
     def __init__(
@@ -122,6 +123,8 @@ class DistributedDataParallel(MMDistributedDataParallel):
             output_device=output_device,
             **kwargs,
         )
+        if _BUFFERS == 'broadcast_buffers' and not broadcast_buffers:
+            self._equal_buffers()
         self.settings = SyncSettings(find_unused_parameters, static_graph)
         self.check_gradients = check_gradients
         self._check = GradientCheck(
@@ -130,6 +133,13 @@ class DistributedDataParallel(MMDistributedDataParallel):
         self._vote = StepVote(self.process_group)
         self._queued = self._voted = False
         self._failure: Exception | None = None
+
+    def _equal_buffers(self) -> None:
+        """Begin with the buffers of the first process."""
+        source = dist.get_global_rank(self.process_group, 0)
+        for name, buffer in self.module.named_buffers():
+            if name not in self.parameters_to_ignore:
+                dist.broadcast(buffer, source, group=self.process_group)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Run the model; in training, watch the backward of the result.
@@ -243,6 +253,8 @@ class DistributedDataParallel(MMDistributedDataParallel):
         if self._voted or not self.check_gradients:
             return
         text = f'{type(error).__name__}: {error}'
+        if any(known in str(error) for known in _CONNECTION_ERRORS):
+            raise peer_gone(error) from error
         if any(known in str(error) for known in _REDUCER_ERRORS):
             try:
                 self._cast(Vote.GRADIENTS, text)
@@ -256,7 +268,7 @@ class DistributedDataParallel(MMDistributedDataParallel):
             )
             try:
                 self._cast(Vote.ERROR, text)
-            except RuntimeError as other:
+            except PeerError as other:
                 print_log(f'could not tell them: {other}', 'current', 40)
 
 

@@ -215,6 +215,20 @@ def test_an_error_of_one_rank_reaches_the_other(tmp_path):
     assert 'mat1 and mat2' in second['text']
 
 
+def test_a_process_that_is_gone_is_named_as_the_reason(tmp_path):
+    def run(rank):
+        model = DistributedDataParallel(Net())
+        train(model, [batch(rank, 0)])
+        if rank == 1:
+            (tmp_path / '1.json').write_text('{}')
+            os._exit(0)
+        train(model, [batch(rank, 1)])
+
+    first, _ = on_two_ranks(run, tmp_path)
+    assert first['error'] == 'PeerError'
+    assert 'another process has ended' in first['text']
+
+
 def test_two_ranks_that_fail_differently(tmp_path):
     def run(rank):
         model = DistributedDataParallel(Net(extra=True))

@@ -5,7 +5,7 @@ from torch import distributed as dist
 from toy_ranks import run_on_ranks
 
 from mmext.engine import _step_vote
-from mmext.engine._step_vote import StepVote, Vote
+from mmext.engine._step_vote import PeerError, StepVote, Vote
 
 
 def on_two_ranks(function, tmp_path):
@@ -62,7 +62,7 @@ def test_who_fails_does_not_wait_for_ever(tmp_path, monkeypatch):
             return 'came late'
         try:
             vote.cast(Vote.ERROR)
-        except RuntimeError:
+        except PeerError:
             return 'gave up'
         return 'voted'
 
