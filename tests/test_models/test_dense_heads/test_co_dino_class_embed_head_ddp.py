@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from mmengine.model import MMDistributedDataParallel
 from mmengine.optim import OptimWrapper
 from tiny_class_embed import MODES, build
 from tiny_co_dino import make_batch
 from torch import distributed as dist
 from toy_ranks import run_on_ranks
+
+from mmext.engine import DistributedDataParallel
 
 # Boxes per image on rank 0 and rank 1, and whether the RPN proposes.
 STEPS = (
@@ -43,9 +44,7 @@ def train(out: Path, mode: str, with_cp: bool) -> None:
         seed=rank,  # DDP itself must make the replicas equal.
         query_head={'transformer': {'encoder': part, 'decoder': part}},
     )
-    wrapped = MMDistributedDataParallel(
-        model, broadcast_buffers=False, find_unused_parameters=False
-    )
+    wrapped = DistributedDataParallel(model, find_unused_parameters=False)
     optim = OptimWrapper(
         # Decay would move what gets no gradient.
         torch.optim.AdamW(wrapped.parameters(), lr=1e-3, weight_decay=0.0)

@@ -8,9 +8,10 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from mmengine.model import MMDistributedDataParallel
 from mmengine.optim import OptimWrapper
 from tiny_co_dino import build_tiny, make_batch
+
+from mmext.engine import DistributedDataParallel
 
 NUM_STEPS = 20
 SIZES = ((96, 128), (80, 96))
@@ -52,7 +53,7 @@ def _train(rank: int, world_size: int, out: str, with_cp: bool) -> None:
             }
         },
     )
-    wrapped = MMDistributedDataParallel(model, broadcast_buffers=False)
+    wrapped = DistributedDataParallel(model)
     optim = OptimWrapper(torch.optim.AdamW(wrapped.parameters(), lr=1e-4))
     detector = wrapped.module
     wrapped.train()
