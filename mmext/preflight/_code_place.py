@@ -6,7 +6,12 @@ from types import FrameType
 
 import torch
 
-__all__ = ['code_place', 'inside_reentrant_checkpoint', 'user_frame']
+__all__ = [
+    'code_place',
+    'inside_reentrant_checkpoint',
+    'reentrant_backward',
+    'user_frame',
+]
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -63,6 +68,20 @@ def code_place(*, within_checkpoint: bool = False) -> str:
     parts = frame.f_code.co_filename.split(os.sep)
     name = os.path.join(*parts[-3:])
     return f'{name}:{frame.f_lineno} in {frame.f_code.co_name}'
+
+
+def reentrant_backward() -> int | None:
+    """Which reentrant checkpoint is in its backward, if any is.
+
+    Returns:
+        A number that is the same throughout one backward of one checkpoint.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        if _is_checkpoint(frame) and frame.f_code.co_name == 'backward':
+            return id(frame)
+        frame = frame.f_back
+    return None
 
 
 def inside_reentrant_checkpoint() -> bool:

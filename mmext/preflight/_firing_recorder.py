@@ -8,7 +8,7 @@ from types import TracebackType
 import torch
 from torch import Tensor, nn
 
-from ._code_place import code_place
+from ._code_place import code_place, reentrant_backward
 from .step_usage import Firing
 
 __all__ = ['FiringRecorder']
@@ -48,6 +48,7 @@ class FiringRecorder:
         self._exits = ExitStack()
         self._outer: int | None = None
         self._depth = 0
+        self._number: int | None = None
         self._rerun: list[str] = []
         self._place = ''
         self._rerun_used = False
@@ -106,12 +107,18 @@ class FiringRecorder:
         if _task() == -1:
             return
         if self._depth == 0:
-            if self._rerun_used:
-                self._rerun, self._rerun_used = [], False
-            if not self._rerun:
-                self._place = code_place(within_checkpoint=True)
-            self._rerun.append(name)
+            self._note_rerun(name)
         self._depth += 1
+
+    def _note_rerun(self, name: str) -> None:
+        """An outermost module that is run again in the backward."""
+        number = reentrant_backward()
+        if number is None:
+            return
+        if number != self._number or self._rerun_used:
+            self._number, self._rerun, self._rerun_used = number, [], False
+            self._place = code_place(within_checkpoint=True)
+        self._rerun.append(name)
 
     def _leave(self, *_: object) -> None:
         if _task() != -1:

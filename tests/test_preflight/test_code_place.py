@@ -7,6 +7,7 @@ from torch.utils.checkpoint import checkpoint
 from mmext.preflight._code_place import (
     code_place,
     inside_reentrant_checkpoint,
+    reentrant_backward,
 )
 
 PLACES: list[tuple[str, bool]] = []
@@ -42,3 +43,18 @@ def test_the_first_run_of_a_reentrant_checkpoint_is_known():
     # The second one is in the backward, and an ordinary forward.
     assert [inside for _, inside in ask(use_reentrant=True)] == [True, False]
     assert {inside for _, inside in ask(use_reentrant=False)} == {False}
+
+
+def test_each_backward_of_a_reentrant_checkpoint_has_a_number():
+    numbers = []
+
+    def numbered(x):
+        numbers.append(reentrant_backward())
+        return x * x
+
+    x = torch.ones(1, requires_grad=True)
+    checkpoint(numbered, x, use_reentrant=True).backward()
+    assert numbers[0] is None
+    assert isinstance(numbers[1], int)
+    checkpoint(numbered, x, use_reentrant=False).backward()
+    assert numbers[2:] == [None, None]

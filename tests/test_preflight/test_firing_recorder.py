@@ -107,6 +107,19 @@ def test_nested_checkpoints(reentrant):
     assert 'stem.weight' not in recorder.reentrant
 
 
+def test_both_kinds_of_checkpoints_in_one_model():
+    net = Net()
+    x = net.stem(torch.ones(1, 2))
+    x = checkpoint(net.part.first, x, use_reentrant=True)
+    x = checkpoint(net.part.second, x, use_reentrant=False)
+    recorder = record(net, net.head(x).sum())
+    # What the other kind ran again is no part of it.
+    assert recorder.reentrant == {
+        'part.first.weight': 'part.first',
+        'part.first.bias': 'part.first',
+    }
+
+
 def test_a_non_reentrant_checkpoint_is_nothing_special():
     net = Net()
     x = net.stem(torch.ones(1, 2))

@@ -34,12 +34,12 @@ class RareClassHead(CoDINOHead):
 
 
 @MODELS.register_module()
-class ExtraLayerHead(CoDINOHead):
+class ExtraLayerHead(RareClassHead):
     """The head with a layer that is not used yet, as one begins to write it.
 
     Args:
         text_dims: Width of the space that queries shall be taken into.
-        **kwargs: As in ``mmext.CoDINOHead``.
+        **kwargs: As in :class:`RareClassHead`.
     """
 
     def __init__(self, *, text_dims: int = 512, **kwargs) -> None:
