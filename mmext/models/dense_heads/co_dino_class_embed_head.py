@@ -77,7 +77,7 @@ class CoDINOClassEmbedHead(CoDINOHead):
             classes to predict, as :meth:`set_class_embeddings` sets them.
 
     Attributes:
-        class_embed: Parameter ``(C, D)``, normal of variance ``1 / C``.
+        class_embed: Parameter ``(C, D)``, standard normal.
         class_embeddings: Buffer ``(K, D)`` from the file, or parameter with
             orthonormal rows. In the state dict either way. If the config
             names a file, the file rules over a checkpoint.

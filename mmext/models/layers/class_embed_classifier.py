@@ -102,12 +102,17 @@ def bound_log_temperature(log_temperature: Tensor) -> None:
 
 
 def init_class_embed(class_embed: Tensor) -> None:
-    """Normal, of variance 1 / C, which keeps the variance of a query.
+    """Standard normal.
+
+    The cosine does not see the length, but Adam does: a step of it turns
+    entries of size 1 by about the learning rate, and a logit then changes as
+    fast as that of a linear classifier. With CLIP's ``C ** -0.5`` it would
+    be ``C ** 0.5`` times as fast, which rare classes do not bear.
 
     Args:
         class_embed: ``(C, D)``, filled in place.
     """
-    nn.init.normal_(class_embed, std=class_embed.shape[0] ** -0.5)
+    nn.init.normal_(class_embed)
 
 
 def init_prototypes(prototypes: Tensor) -> None:

@@ -121,7 +121,7 @@ def test_initial_values_without_init_weights():
         assert value.isfinite().all(), name
     assert head.class_embed.shape == (32, 512)
     std = float(head.class_embed.detach().std())
-    assert std == pytest.approx(32**-0.5, rel=0.05)
+    assert std == pytest.approx(1, rel=0.05)
     assert float(head.class_log_temperature.exp()) == pytest.approx(1 / 0.07)
     assert float(head.class_bias.sigmoid()) == pytest.approx(0.01)
     torch.testing.assert_close(
