@@ -79,8 +79,8 @@ class CoDINOClassEmbedHead(CoDINOHead):
     Attributes:
         class_embed: Parameter ``(C, D)``, standard normal.
         class_embeddings: Buffer ``(K, D)`` from the file, or parameter with
-            orthonormal rows. In the state dict either way. If the config
-            names a file, the file rules over a checkpoint.
+            orthogonal rows, see ``init_prototypes``. In the state dict either
+            way. If the config names a file, the file rules over a checkpoint.
         class_log_temperature: Parameter ``(1,)``, in [0, log 100], from
             log(1 / 0.07).
         class_bias: Parameter ``(1,)``, from the logit of 0.01.

@@ -6,6 +6,7 @@ classes, ``*`` any leading dims.
 
 import math
 
+import torch
 from mmengine.model import bias_init_with_prob
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -116,11 +117,26 @@ def init_class_embed(class_embed: Tensor) -> None:
 
 
 def init_prototypes(prototypes: Tensor) -> None:
-    """Orthonormal rows: all classes equally far from each other.
+    """Orthogonal rows of length ``D ** 0.5``, with entries of their own.
 
-    With more classes than dimensions the columns are orthonormal instead.
+    Entry ``d`` is not zero in the row ``d % K`` only, with a random sign.
+    Adam gives each entry of a parameter steps of the same size: where a
+    class has entries of its own, in the prototypes and in the columns of the
+    projection, a rare one learns as fast as a frequent one, as with a linear
+    classifier. With more classes than dimensions, rows share entries and are
+    normal.
 
     Args:
         prototypes: ``(K, D)``, filled in place.
     """
-    nn.init.orthogonal_(prototypes)
+    count, dims = prototypes.shape
+    if count > dims:
+        nn.init.normal_(prototypes)
+        return
+    column = torch.arange(dims, device=prototypes.device)
+    owned = (
+        column % count == torch.arange(count, device=column.device)[:, None]
+    )
+    signs = torch.randint_like(prototypes, 2) * 2 - 1
+    with torch.no_grad():
+        prototypes.copy_(F.normalize(signs * owned, dim=1) * dims**0.5)

@@ -160,7 +160,13 @@ def test_initial_values():
     assert float(class_embed.std()) == pytest.approx(1, rel=0.02)
     prototypes = torch.empty(6, 512)
     init_prototypes(prototypes)
-    torch.testing.assert_close(prototypes @ prototypes.t(), torch.eye(6))
-    more = torch.empty(9, 4)
+    torch.testing.assert_close(
+        prototypes @ prototypes.t(), 512 * torch.eye(6), rtol=1e-5, atol=1e-3
+    )
+    # Each entry belongs to one class.
+    assert (prototypes != 0).sum(0).tolist() == [1] * 512
+    assert (prototypes > 0).any(1).all()
+    assert (prototypes < 0).any(1).all()
+    more = torch.empty(900, 40)
     init_prototypes(more)
-    torch.testing.assert_close(more.t() @ more, torch.eye(4))
+    assert float(more.std()) == pytest.approx(1, rel=0.02)
