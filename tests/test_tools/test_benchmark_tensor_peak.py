@@ -1,0 +1,105 @@
+"""The counter of tensor memory sees what is alive, once, while it is."""
+
+import doctest
+
+import pytest
+import torch
+import torch.nn.functional as F
+from toy_ranks import load_tool
+
+N = 256 * 4  # bytes of the tensor that most tests use
+
+
+@pytest.fixture(scope='module')
+def tool():
+    return load_tool('benchmarks/tensor_peak')
+
+
+def test_example_runs(tool):
+    failed, tried = doctest.testmod(tool)
+    assert tried
+    assert not failed
+
+
+@pytest.mark.parametrize(
+    ('c', 'size', 'scale'), [(19, 64, 8), (150, 32, 4), (7, 48, 1)]
+)
+def test_resize_and_cross_entropy_take_three_logits(tool, c, size, scale):
+    """The result of log-softmax, its gradient, and that of its input."""
+    logits = torch.randn(2, c, size // scale, size // scale).requires_grad_()
+    label = torch.randint(c, (2, size, size))
+    full = 2 * c * size * size * 4
+    with tool.TensorPeak() as memory:
+        F.cross_entropy(
+            F.interpolate(logits, scale_factor=scale, mode='bilinear'), label
+        ).backward()
+    assert 2.99 * full < memory.peak < 3.1 * full
+    assert memory.now == logits.grad.untyped_storage().nbytes()
+
+
+def test_counts_views_once_and_not_what_was_there(tool):
+    x = torch.ones(256)
+    with tool.TensorPeak() as memory:
+        x.view(16, 16).add_(1)
+        assert memory.peak == 0
+        y = x + 1
+        y.view(16, 16).t().mul_(2)
+    assert (memory.now, memory.peak) == (N, N)
+    del y
+    assert (memory.now, memory.peak) == (0, N)
+
+
+def test_frees_what_is_gone(tool):
+    x = torch.ones(256)
+    with tool.TensorPeak() as memory:
+        for _ in range(5):
+            x = x + 1
+    assert (memory.now, memory.peak) == (N, 2 * N)
+
+
+def test_sees_what_only_autograd_holds(tool):
+    x = torch.ones(256, requires_grad=True)
+    with tool.TensorPeak() as memory:
+        loss = x.exp().exp().sum()
+        assert memory.now == 2 * N + 4
+        loss.backward()
+    assert memory.now == N + 4  # the gradient and the loss
+
+
+def test_leaves_out_what_it_is_told_to(tool):
+    weight = torch.nn.Parameter(torch.ones(256))
+    with tool.TensorPeak() as memory:
+        (weight * 2).sum().backward()
+    assert memory.now == N
+    kept = weight.grad
+    weight.grad = None
+    with tool.TensorPeak(leave_out=[kept]) as memory:
+        other = kept.add_(1)
+    assert memory.peak == 0
+    assert other is kept
+
+
+def test_nested_outputs_and_meta(tool):
+    x = torch.ones(256, device='meta')
+    with tool.TensorPeak() as memory:
+        parts = torch._foreach_add([x, x], 1.0)
+    assert memory.now == 2 * N
+    assert len(parts) == 2
+
+
+def test_counting_ends_with_the_block(tool):
+    x = torch.ones(256)
+    with tool.TensorPeak() as memory:
+        pass
+    y = x + 1
+    assert memory.peak == 0
+    assert len(y) == 256
+
+
+def test_errors_go_through(tool):
+    with (
+        pytest.raises(RuntimeError, match='size'),
+        tool.TensorPeak() as memory,
+    ):
+        torch.ones(2) + torch.ones(3)
+    assert memory.peak == 8 + 12
