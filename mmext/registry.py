@@ -35,7 +35,11 @@ DATASETS = Registry(
     'dataset',
     parent=MMENGINE_DATASETS,
     scope='mmext',
-    locations=['mmext.datasets', 'mmext.datasets.shapes_dataset'],
+    locations=[
+        'mmext.datasets',
+        'mmext.datasets.shapes_dataset',
+        'mmext.datasets.shapes_seg_dataset',
+    ],
 )
 HOOKS = Registry(
     'hook', parent=MMENGINE_HOOKS, scope='mmext', locations=['mmext.engine']

@@ -7,12 +7,15 @@ import os
 os.environ.setdefault('OMP_NUM_THREADS', '1')
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from mmengine.logging import MessageHub, MMLogger
+from mmengine.registry import DefaultScope
+from mmengine.visualization import Visualizer
 
 import mmext  # noqa: F401  (makes mmdet importable without compiled ops)
 
@@ -69,3 +72,14 @@ def shared_path() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture
+def clean_globals() -> Iterator[None]:
+    """Give back what a Runner registers process-wide."""
+    kinds = (DefaultScope, MessageHub, MMLogger, Visualizer)
+    before = {kind: kind._instance_dict.copy() for kind in kinds}
+    yield
+    for kind, instances in before.items():
+        kind._instance_dict.clear()
+        kind._instance_dict.update(instances)

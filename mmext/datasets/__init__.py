@@ -2,7 +2,9 @@
 
 This package stays light, so that pictures can be generated without loading
 torch: ``mmext.ShapesDataset``, which builds on mmdet, is in
-:mod:`mmext.datasets.shapes_dataset`, where the registry finds it.
+:mod:`mmext.datasets.shapes_dataset`, and ``mmext.ShapesSegDataset``, which
+builds on mmseg, in :mod:`mmext.datasets.shapes_seg_dataset`, where the
+registry finds them.
 """
 
 from .data_paths import check_data_paths

@@ -14,6 +14,7 @@ from .data_root import DATASET_KEYS, SPLITS, is_below, walk_data_sources
 __all__ = ['check_data_paths']
 
 _MAX_LISTED = 8
+_GENERATED = ('ShapesDataset', 'ShapesSegDataset')
 
 
 class _Entry(NamedTuple):
@@ -74,7 +75,7 @@ def _describe(cfg: Config, missing: Sequence[_Entry]) -> str:
     else:
         lines.append('Set these keys in the config or by --cfg-options.')
     for entry in missing:
-        if str(entry.owner.get('type')).endswith('ShapesDataset'):
+        if str(entry.owner.get('type')).endswith(_GENERATED):
             folder = entry.owner.get('data_root') or 'FOLDER'
             lines.append(
                 'This set can be generated: python '

@@ -25,6 +25,7 @@ from .distributed_data_parallel import (
     PeerError,
 )
 from .graceful_stop_hook import GracefulExit, GracefulStopHook
+from .label_range_hook import LabelRangeHook
 from .launcher import LAUNCHERS, LauncherEnv, read_launcher_env
 from .model_wrapping import model_wrapper_config
 from .portable_runner import PortableRunner
@@ -48,6 +49,7 @@ __all__ = [
     'GracefulExit',
     'GracefulStopHook',
     'GradientSyncError',
+    'LabelRangeHook',
     'LauncherEnv',
     'LoadReport',
     'LocalStore',

@@ -63,7 +63,9 @@ def model_class_counts(model: nn.Module) -> dict[str, int]:
 
     Args:
         model: A model of mmext, mmdet or mmseg, wrapped or not. Its own
-            attribute ``num_classes`` counts, else that of its heads.
+            attribute ``num_classes`` counts, else that of its heads. A
+            segmentor of mmseg copies that attribute from its head, which is
+            where the config has it.
 
     Returns:
         Config key -> number. Empty if the model does not say.
@@ -76,8 +78,10 @@ def model_class_counts(model: nn.Module) -> dict[str, int]:
         {'model.bbox_head.num_classes': 80}
     """
     model = _unwrap(model)
-    if isinstance(getattr(model, 'num_classes', None), int):
-        return {'model.num_classes': model.num_classes}
+    is_segmentor = hasattr(model, 'decode_head')
+    own = getattr(model, 'num_classes', None)
+    if isinstance(own, int) and not is_segmentor:
+        return {'model.num_classes': own}
     return {
         f'model.{key}.num_classes': head.num_classes
         for key, head in _heads(model)

@@ -18,10 +18,11 @@ def register_all_modules(init_default_scope_: bool = True) -> None:
         init_default_scope_: Also make ``mmext`` the current default scope.
             Positional in mmengine's own calls, which pass False.
     """
-    # mmext.datasets alone loads nothing of mmdet, so that it stays light.
+    # mmext.datasets alone loads no host, so that it stays light.
     for name in (
         'mmext.models',
         'mmext.datasets.shapes_dataset',
+        'mmext.datasets.shapes_seg_dataset',
         'mmext.engine',
     ):
         importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""Each dataset config: loads both ways, builds, and is evaluated."""
+"""Each config of boxes: loads both ways, builds, and is evaluated."""
 
 import json
 import shutil
@@ -113,7 +113,9 @@ def test_loads_both_ways_with_the_same_keys(name: str, tmp_path: Path):
 
 def test_every_config_is_tested():
     folder = Path(mmext.config_path(f'_base_/datasets/{CONFIGS[0]}.py')).parent
-    assert sorted(path.stem for path in folder.glob('*.py')) == list(CONFIGS)
+    names = sorted(path.stem for path in folder.glob('*.py'))
+    # Those with a class per pixel: test_semantic_dataset_configs.py.
+    assert [n for n in names if not n.endswith('_semantic')] == list(CONFIGS)
 
 
 @pytest.mark.parametrize('name', CONFIGS)

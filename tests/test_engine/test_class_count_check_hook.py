@@ -56,6 +56,11 @@ def model(**parts):
             {'model.decode_head.num_classes': 19},
         ),
         (
+            # The segmentor's own number is none of its config.
+            dict(num_classes=19, decode_head=head(19)),
+            {'model.decode_head.num_classes': 19},
+        ),
+        (
             dict(
                 panoptic_fusion_head=head(133),
                 roi_head__bbox_head=head(80),

@@ -1,0 +1,15 @@
+_base_ = [
+    '../_base_/models/semantic_r50_d8.py',
+    '../_base_/datasets/ade20k_semantic.py',
+    '../_base_/schedules/semantic_sgd_160k.py',
+    '../_base_/default_runtime_semantic.py',
+]
+
+model = dict(
+    decode_head=dict(
+        type='mmext.DepthwiseSeparableASPPHead',
+        dilations=(1, 12, 24, 36),
+        c1_in_channels=256,
+        c1_channels=48,
+    )
+)

@@ -1,0 +1,22 @@
+"""UPerNet's head against that of MMSegmentation."""
+
+from mmseg.models import decode_heads
+from tiny_segmentation import CHANNELS, assert_same_as_host
+
+from mmext.models.decode_heads import ResizedLossMixin, UPerHead
+
+
+def test_losses_and_gradients_are_those_of_mmseg():
+    assert_same_as_host(
+        'UPerHead',
+        in_channels=CHANNELS,
+        in_index=(0, 1, 2, 3),
+        pool_scales=(1, 2),
+    )
+
+
+def test_is_the_host_with_other_losses():
+    assert UPerHead.__bases__ == (
+        ResizedLossMixin,
+        decode_heads.UPerHead,
+    )

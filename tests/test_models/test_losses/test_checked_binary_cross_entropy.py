@@ -1,0 +1,276 @@
+"""Sigmoid cross-entropy against PyTorch's, values and gradients."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from sync_census import SyncCensus
+
+from mmext.models.losses.checked_binary_cross_entropy import (
+    checked_binary_cross_entropy,
+    checked_mask_cross_entropy,
+)
+from mmext.models.losses.label_range import LabelRangeError, LabelRangeMonitor
+
+
+def gradient(loss: torch.Tensor, pred: torch.Tensor) -> torch.Tensor:
+    return torch.autograd.grad(loss, pred, retain_graph=True)[0]
+
+
+def assert_same(loss, expected, pred) -> None:
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-15)
+    torch.testing.assert_close(gradient(loss, pred), gradient(expected, pred))
+
+
+def logits(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize('num_classes', [1, 2, 19])
+@pytest.mark.parametrize('ignore', [-100, 255])
+@pytest.mark.parametrize('denominator', ['numel', 'valid'])
+def test_indices_with_background(num_classes, ignore, denominator):
+    """MMDetection's convention: C is the label of no class."""
+    pred = logits(30, num_classes)
+    label = torch.randint(0, num_classes + 1, (30,))
+    label[::4] = ignore
+    known = label != ignore
+    hot = F.one_hot(label.where(known, torch.tensor(0)), num_classes + 1)
+    each = F.binary_cross_entropy_with_logits(
+        pred, hot[:, :-1].double(), reduction='none'
+    )
+    each = each * known.unsqueeze(1)
+    count = each.numel()
+    if denominator == 'valid':
+        count = known.sum() * num_classes
+    loss = checked_binary_cross_entropy(
+        pred, label, ignore_index=ignore, denominator=denominator
+    )
+    assert_same(loss, each.sum() / count, pred)
+
+
+def test_indices_of_maps_with_class_weights():
+    """Weights belong to classes, also where W equals C."""
+    pred = logits(2, 3, 4, 3)
+    label = torch.randint(0, 3, (2, 4, 3))
+    label[0, 0] = 255
+    known = (label != 255).unsqueeze(1)
+    weight = torch.tensor([0.5, 2.0, 5.0])
+    hot = F.one_hot(label.where(label != 255, torch.tensor(0)), 3)
+    each = F.binary_cross_entropy_with_logits(
+        pred,
+        hot.movedim(-1, 1).double(),
+        pos_weight=weight.double().view(3, 1, 1),
+        reduction='none',
+    )
+    expected = (each * known).sum() / (known.sum() * 3)
+    loss = checked_binary_cross_entropy(
+        pred, label, class_weight=weight, ignore_index=255
+    )
+    assert_same(loss, expected, pred)
+
+
+def test_background_is_no_label_of_maps():
+    with pytest.raises(LabelRangeError, match=r'in \[0, 2\]'):
+        checked_binary_cross_entropy(
+            torch.zeros(1, 3, 2), torch.tensor([[0, 3]])
+        )
+
+
+def test_one_class_against_the_ground():
+    pred = logits(2, 1, 4, 5)
+    label = torch.randint(0, 2, (2, 4, 5), dtype=torch.uint8)
+    label[1, 2] = 255
+    known = label != 255
+    each = F.binary_cross_entropy_with_logits(
+        pred.squeeze(1),
+        label.double(),
+        pos_weight=torch.tensor(3.0).double(),
+        reduction='none',
+    )
+    loss = checked_binary_cross_entropy(
+        pred, label, class_weight=torch.tensor([3.0]), ignore_index=255
+    )
+    assert_same(loss, (each * known).sum() / known.sum(), pred)
+    with pytest.raises(LabelRangeError):
+        checked_binary_cross_entropy(
+            pred, label.masked_fill(known, 2), ignore_index=255
+        )
+
+
+@pytest.mark.parametrize('shape', [(9,), (4, 3), (2, 3, 4)])
+def test_targets_in_the_shape_of_logits(shape):
+    pred, target = logits(*shape), torch.rand(shape)
+    target.view(-1)[0] = 255
+    known = target != 255
+    each = F.binary_cross_entropy_with_logits(
+        pred, target.double(), reduction='none'
+    )
+    expected = each.where(known, each * 0)
+    for denominator, count in (
+        ('numel', each.numel()),
+        ('valid', known.sum()),
+    ):
+        loss = checked_binary_cross_entropy(
+            pred, target, ignore_index=255, denominator=denominator
+        )
+        assert_same(loss, expected.sum() / count, pred)
+
+
+def test_integer_targets_in_the_shape_of_logits():
+    pred = logits(4, 3)
+    target = torch.randint(0, 2, (4, 3))
+    loss = checked_binary_cross_entropy(pred, target, ignore_index=None)
+    expected = F.binary_cross_entropy_with_logits(pred, target.double())
+    assert_same(loss, expected, pred)
+    with pytest.raises(LabelRangeError):
+        checked_binary_cross_entropy(pred, target + 1)
+
+
+@pytest.mark.parametrize('per_logit', [False, True])
+def test_weight(per_logit):
+    pred = logits(5, 3)
+    label = torch.tensor([0, 1, 2, 3, -100])
+    weight = torch.rand(5, 3) if per_logit else torch.rand(5)
+    full = weight if per_logit else weight.unsqueeze(1).expand(5, 3)
+    hot = F.one_hot(label.clamp(0), 4)[:, :3].double()
+    each = F.binary_cross_entropy_with_logits(pred, hot, reduction='none')
+    expected = (each * full)[:4].sum() / 7
+    loss = checked_binary_cross_entropy(pred, label, weight, avg_factor=7)
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)
+
+
+def test_smoothing():
+    pred = logits(5)
+    target = torch.tensor([0.0, 1, 1, 0, 1])
+    loss = checked_binary_cross_entropy(pred, target, label_smoothing=0.2)
+    expected = F.binary_cross_entropy_with_logits(
+        pred, target.double() * 0.8 + 0.1
+    )
+    assert_same(loss, expected, pred)
+
+
+@pytest.mark.parametrize('denominator', ['numel', 'valid'])
+def test_all_ignored_is_zero_with_a_graph(denominator):
+    pred = logits(2, 1, 3)
+    label = torch.full((2, 3), 255)
+    loss = checked_binary_cross_entropy(
+        pred, label, ignore_index=255, denominator=denominator
+    )
+    assert loss == 0
+    assert (gradient(loss, pred) == 0).all()
+
+
+def test_masks():
+    pred = logits(4, 3, 5, 6)
+    target = torch.rand(4, 5, 6)
+    label = torch.tensor([2, 0, 1, 2])
+    own = pred[torch.arange(4), label]
+    loss = checked_mask_cross_entropy(pred, target, label)
+    assert loss.shape == (1,)
+    expected = F.binary_cross_entropy_with_logits(own, target.double())
+    assert_same(loss[0], expected, pred)
+    weight = torch.tensor([1.0, 2.0, 4.0])
+    loss = checked_mask_cross_entropy(pred, target, label, class_weight=weight)
+    expected = F.binary_cross_entropy_with_logits(
+        own, target.double(), weight[label].double().view(-1, 1, 1)
+    )
+    assert_same(loss[0], expected, pred)
+
+
+def test_masks_check_labels_and_targets():
+    pred, target = torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4)
+    with pytest.raises(LabelRangeError, match=r'labels must be in \[0, 2\]'):
+        checked_mask_cross_entropy(pred, target, torch.tensor([0, 3]))
+    with pytest.raises(LabelRangeError, match='soft labels'):
+        checked_mask_cross_entropy(pred, target + 2, torch.tensor([0, 1]))
+
+
+def cases() -> dict:
+    pred, target = logits(2, 3, 4, 4), torch.rand(2, 3, 4, 4)
+    label = torch.randint(0, 3, (2, 4, 4))
+    return {
+        'maps': (pred, label, {'class_weight': torch.rand(3)}),
+        'rows': (logits(6, 3), torch.randint(0, 4, (6,)), {}),
+        'soft': (pred, target, {'label_smoothing': 0.1}),
+        'one': (logits(2, 1, 4), torch.randint(0, 2, (2, 4)), {}),
+    }
+
+
+@pytest.mark.parametrize('shape', [(2, 6, 1), (2, 1, 3), (2, 6), (1, 1, 1)])
+def test_weights_may_broadcast(shape):
+    """As YOLO's: a weight per anchor for the losses of its classes."""
+    pred, target = logits(2, 6, 3), torch.rand(2, 6, 3)
+    weight = torch.rand(shape)
+    if shape == (2, 6):
+        pred, target = logits(2, 3, 6), torch.rand(2, 3, 6)
+    loss = checked_binary_cross_entropy(pred, target, weight, reduction='sum')
+    each = F.binary_cross_entropy_with_logits(
+        pred, target.to(pred), reduction='none'
+    )
+    wide = weight[:, None] if weight.dim() == 2 else weight
+    expected = (each * wide).sum()
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(loss, pred), torch.autograd.grad(expected, pred)
+    )
+
+
+def test_bool_targets():
+    pred, target = logits(2, 6), torch.rand(2, 6) > 0.5
+    torch.testing.assert_close(
+        checked_binary_cross_entropy(pred, target),
+        checked_binary_cross_entropy(pred, target.long()),
+    )
+
+
+@pytest.mark.parametrize('name', list(cases()))
+def test_does_not_wait(name):
+    pred, label, options = cases()[name]
+    monitor = LabelRangeMonitor()
+    monitor.deferred = True
+    with SyncCensus() as census:
+        checked_binary_cross_entropy(
+            pred, label, monitor=monitor, **options
+        ).backward()
+    assert census.ops == []
+
+
+def test_masks_do_not_wait():
+    pred, target = logits(2, 3, 4, 4), torch.rand(2, 4, 4)
+    label, weight = torch.tensor([0, 2]), torch.rand(3)
+    monitor = LabelRangeMonitor()
+    # The second check would look at the first one's count, on the host.
+    monitor.deferred = monitor.has_hook = True
+    with SyncCensus() as census:
+        checked_mask_cross_entropy(
+            pred, target, label, class_weight=weight, monitor=monitor
+        ).backward()
+    assert census.ops == []
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        ({'denominator': 'weight_sum'}, "'numel' or 'valid' for sigmoid"),
+        ({'label': torch.zeros(2, 2).long()}, 'label must have the shape'),
+        ({'weight': torch.ones(5)}, 'weight must have the shape of the loss'),
+        ({'class_weight': torch.ones(4)}, 'each of 3 classes, got 4'),
+        ({'label_smoothing': -1}, 'label_smoothing'),
+        ({'reduction': 'mode'}, 'reduction must be'),
+    ],
+)
+def test_rejects(change, message):
+    given = {
+        'pred': torch.zeros(2, 3, 4),
+        'label': torch.zeros(2, 4).long(),
+        **change,
+    }
+    with pytest.raises(ValueError, match=message):
+        checked_binary_cross_entropy(**given)
+
+
+def test_masks_reject_shapes():
+    with pytest.raises(ValueError, match=r'pred must be \(N, C, \*\)'):
+        checked_mask_cross_entropy(
+            torch.zeros(2, 3, 4), torch.zeros(2, 3), torch.zeros(2).long()
+        )

@@ -1,0 +1,358 @@
+"""Softmax cross-entropy against PyTorch's, values and gradients."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from sync_census import SyncCensus
+
+from mmext.models.losses.checked_cross_entropy import (
+    accumulation_dtype,
+    checked_cross_entropy,
+    nll_map,
+    soft_cross_entropy,
+)
+from mmext.models.losses.label_range import LabelRangeError, LabelRangeMonitor
+
+SHAPES = [(7,), (2, 5), (2, 5, 3), (1, 3, 4, 2)]
+
+
+def make(
+    num_classes: int, shape: tuple, ignore: int, dtype=torch.float64
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits that need a gradient, labels of which a third is ignored."""
+    pred = torch.randn(shape[0], num_classes, *shape[1:], dtype=dtype) * 3
+    label = torch.randint(0, num_classes, shape)
+    label[torch.rand(shape) < 0.3] = ignore
+    label.view(-1)[0] = 0
+    return pred.requires_grad_(), label
+
+
+def gradient(loss: torch.Tensor, pred: torch.Tensor) -> torch.Tensor:
+    return torch.autograd.grad(loss, pred, retain_graph=True)[0]
+
+
+@pytest.mark.parametrize('num_classes', [2, 19, 150])
+@pytest.mark.parametrize('ignore', [255, 1, -100, -1])
+@pytest.mark.parametrize('weighted', [False, True])
+@pytest.mark.parametrize('smoothing', [0.0, 0.1, 1.0])
+def test_matches_torch(num_classes, ignore, weighted, smoothing):
+    for shape in SHAPES:
+        pred, label = make(num_classes, shape, ignore)
+        weight = torch.rand(num_classes) + 0.1 if weighted else None
+        loss = checked_cross_entropy(
+            pred,
+            label,
+            class_weight=weight,
+            ignore_index=ignore,
+            denominator='weight_sum',
+            label_smoothing=smoothing,
+        )
+        expected = F.cross_entropy(
+            pred,
+            label,
+            weight=weight.double() if weighted else None,
+            ignore_index=ignore,
+            label_smoothing=smoothing,
+        )
+        torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
+        torch.testing.assert_close(
+            gradient(loss, pred),
+            gradient(expected, pred),
+            rtol=1e-11,
+            atol=1e-15,
+        )
+
+
+@pytest.mark.parametrize('reduction', ['none', 'sum'])
+@pytest.mark.parametrize('smoothing', [0.0, 0.2])
+def test_other_reductions_match_torch(reduction, smoothing):
+    pred, label = make(5, (2, 4, 3), 255)
+    weight = torch.rand(5)
+    options = {
+        'ignore_index': 255,
+        'reduction': reduction,
+        'label_smoothing': smoothing,
+    }
+    loss = checked_cross_entropy(pred, label, class_weight=weight, **options)
+    expected = F.cross_entropy(pred, label, weight.double(), **options)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-15)
+    torch.testing.assert_close(
+        gradient(loss.sum(), pred), gradient(expected.sum(), pred)
+    )
+
+
+@pytest.mark.parametrize(
+    'dtype', [torch.uint8, torch.int16, torch.int32, torch.int64]
+)
+def test_integer_dtypes_are_alike(dtype):
+    pred, label = make(19, (2, 6, 5), 255)
+    if dtype == torch.uint8:
+        options = {'ignore_index': 255}
+    else:
+        label[label == 255] = -7
+        options = {'ignore_index': -7}
+    expected = F.cross_entropy(pred, label, **options)
+    loss = checked_cross_entropy(pred, label.to(dtype), **options)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
+
+
+def test_denominators():
+    pred, label = make(3, (2, 4, 5), 255)
+    weight = torch.tensor([0.5, 1.0, 4.0])
+    known = label != 255
+    total = F.cross_entropy(
+        pred, label, weight.double(), ignore_index=255, reduction='sum'
+    )
+    expected = {
+        'numel': label.numel(),
+        'valid': known.sum(),
+        'weight_sum': weight[label[known]].double().sum(),
+    }
+    for name, count in expected.items():
+        loss = checked_cross_entropy(
+            pred,
+            label,
+            class_weight=weight,
+            ignore_index=255,
+            denominator=name,
+        )
+        torch.testing.assert_close(loss, total / count)
+
+
+@pytest.mark.parametrize('factor', [8, 8.0, torch.tensor(8.0)])
+def test_avg_factor(factor):
+    pred, label = make(3, (6,), 255)
+    total = F.cross_entropy(pred, label, ignore_index=255, reduction='sum')
+    loss = checked_cross_entropy(
+        pred, label, ignore_index=255, avg_factor=factor
+    )
+    torch.testing.assert_close(loss, total / 8, rtol=1e-7, atol=0)
+
+
+def test_element_weight_multiplies_the_numerator():
+    pred, label = make(4, (2, 3, 3), 255)
+    weight = torch.rand(2, 3, 3)
+    weight[label == 255] = torch.inf
+    each = F.cross_entropy(pred, label, ignore_index=255, reduction='none')
+    known = label != 255
+    loss = checked_cross_entropy(pred, label, weight, ignore_index=255)
+    expected = (each[known] * weight[known]).sum() / known.sum()
+    torch.testing.assert_close(loss, expected)
+    assert gradient(loss, pred).isfinite().all()
+
+
+@pytest.mark.parametrize('denominator', ['numel', 'valid', 'weight_sum'])
+@pytest.mark.parametrize('soft', [False, True])
+def test_all_ignored_is_zero_with_a_graph(denominator, soft):
+    pred = torch.randn(2, 3, 4, requires_grad=True)
+    shape = (2, 3, 4) if soft else (2, 4)
+    label = torch.full(shape, 255.0 if soft else 255)
+    label = label if soft else label.long()
+    function = soft_cross_entropy if soft else checked_cross_entropy
+    loss = function(
+        pred,
+        label,
+        ignore_index=255,
+        denominator=denominator,
+        class_weight=torch.ones(3),
+    )
+    assert loss == 0
+    assert (gradient(loss, pred) == 0).all()
+
+
+def test_empty_batch():
+    pred = torch.randn(0, 3, 4, requires_grad=True)
+    label = torch.zeros(0, 4, dtype=torch.long)
+    loss = checked_cross_entropy(pred, label)
+    assert loss == 0
+    assert gradient(loss, pred).shape == pred.shape
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_half_accumulates_in_float32(dtype):
+    """More pixels than float16 can count."""
+    pred = torch.randn(1, 2, 300, 300).to(dtype).requires_grad_()
+    label = torch.randint(0, 2, (1, 300, 300))
+    loss = checked_cross_entropy(
+        pred,
+        label,
+        class_weight=torch.ones(2),
+        denominator='weight_sum',
+    )
+    assert loss.dtype == torch.float32
+    expected = F.cross_entropy(pred.detach().float(), label)
+    torch.testing.assert_close(loss, expected)
+    assert gradient(loss, pred).dtype == dtype
+    assert accumulation_dtype(dtype) == torch.float32
+    assert accumulation_dtype(torch.float64) == torch.float64
+
+
+def test_under_autocast():
+    pred, label = make(5, (2, 4, 3), 255, torch.float32)
+    expected = F.cross_entropy(pred, label, ignore_index=255)
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        loss = checked_cross_entropy(pred, label, ignore_index=255)
+    torch.testing.assert_close(loss, expected)
+
+
+def test_minus_infinity_of_another_class():
+    pred, label = make(4, (6,), 255)
+    with torch.no_grad():
+        pred[:, 3] = -torch.inf
+    label[label == 3] = 0
+    loss = checked_cross_entropy(pred, label, ignore_index=255)
+    expected = F.cross_entropy(pred, label, ignore_index=255)
+    torch.testing.assert_close(loss, expected)
+    assert gradient(loss, pred).isfinite().all()
+
+
+def test_gradcheck():
+    pred, label = make(3, (2, 3), 255)
+    for weight, smoothing in itertools.product(
+        (None, torch.rand(3)), (0.0, 0.3)
+    ):
+        assert torch.autograd.gradcheck(
+            lambda each, w=weight, q=smoothing: checked_cross_entropy(
+                each,
+                label,
+                class_weight=w,
+                ignore_index=255,
+                label_smoothing=q,
+            ),
+            pred,
+        )
+
+
+def test_out_of_range_raises_and_names():
+    pred, label = make(4, (2, 3, 3), 255, torch.float32)
+    label[1, 2, 0] = 4
+    with pytest.raises(LabelRangeError, match='4 \\(1\\)'):
+        checked_cross_entropy(pred, label, ignore_index=255)
+
+
+def test_out_of_range_can_be_left_out():
+    pred, label = make(4, (2, 3, 3), 255)
+    expected = label.clone()
+    expected[1, 2, 0] = 255
+    label[1, 2, 0] = 10**6
+    loss = checked_cross_entropy(
+        pred, label, ignore_index=255, monitor=LabelRangeMonitor('ignore')
+    )
+    torch.testing.assert_close(
+        loss, F.cross_entropy(pred, expected, ignore_index=255)
+    )
+
+
+@pytest.mark.parametrize('soft', [False, True])
+@pytest.mark.parametrize('smoothing', [0.0, 0.1])
+@pytest.mark.parametrize('denominator', ['numel', 'valid', 'weight_sum'])
+def test_does_not_wait(soft, smoothing, denominator):
+    pred, label = make(4, (2, 3, 3), 255)
+    monitor = LabelRangeMonitor()
+    monitor.deferred = True
+    weight, element = torch.rand(4), torch.rand(2, 3, 3)
+    function = checked_cross_entropy
+    if soft:
+        label, function = torch.rand(2, 4, 3, 3), soft_cross_entropy
+    with SyncCensus() as census:
+        function(
+            pred,
+            label,
+            element,
+            class_weight=weight,
+            ignore_index=255,
+            denominator=denominator,
+            label_smoothing=smoothing,
+            monitor=monitor,
+        ).backward()
+    assert census.ops == []
+
+
+@pytest.mark.parametrize('smoothing', [0.0, 0.1])
+@pytest.mark.parametrize('weighted', [False, True])
+def test_soft_labels_match_torch(smoothing, weighted):
+    pred = torch.randn(2, 5, 3, 4, dtype=torch.float64, requires_grad=True)
+    target = torch.rand_like(pred).softmax(1)
+    weight = torch.rand(5).double() if weighted else None
+    loss = soft_cross_entropy(
+        pred,
+        target,
+        class_weight=weight,
+        denominator='numel',
+        label_smoothing=smoothing,
+    )
+    expected = F.cross_entropy(pred, target, weight, label_smoothing=smoothing)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(gradient(loss, pred), gradient(expected, pred))
+
+
+def test_one_hot_soft_labels_are_hard_ones():
+    pred, label = make(5, (2, 3, 4), 255)
+    known = label != 255
+    hot = F.one_hot(label.where(known, torch.tensor(0)), 5).double()
+    target = hot.movedim(-1, 1).masked_fill(~known.unsqueeze(1), 255)
+    weight = torch.rand(5)
+    for denominator in ('numel', 'valid', 'weight_sum'):
+        hard, soft = (
+            function(
+                pred,
+                each,
+                class_weight=weight,
+                ignore_index=255,
+                denominator=denominator,
+            )
+            for function, each in (
+                (checked_cross_entropy, label),
+                (soft_cross_entropy, target),
+            )
+        )
+        torch.testing.assert_close(hard, soft)
+
+
+def test_nll_map_reads_nothing_invalid():
+    pred, label = make(4, (2, 3), 255)
+    label = torch.where(label == 255, torch.tensor(10**9), label)
+    valid = label < 4
+    found = nll_map(pred, label, valid)
+    each = F.cross_entropy(
+        pred, label.where(valid, torch.tensor(-100)), reduction='none'
+    )
+    torch.testing.assert_close(found, each)
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        ({'label': torch.zeros(2, 4).long()}, r'got \(2, 4\) for pred'),
+        ({'pred': torch.zeros(2, 1, 3)}, 'use_sigmoid=True'),
+        ({'pred': torch.zeros(6)}, 'label must have the shape'),
+        ({'weight': torch.zeros(2)}, 'weight must have the shape of label'),
+        ({'class_weight': torch.ones(5)}, 'each of 4 classes, got 5'),
+        ({'reduction': 'max'}, "reduction must be .* got 'max'"),
+        ({'reduction': 'sum', 'avg_factor': 2}, 'avg_factor must be None'),
+        ({'label_smoothing': 1.5}, r'label_smoothing .* got 1\.5'),
+    ],
+)
+def test_rejects(change, message):
+    given = {
+        'pred': torch.zeros(2, 4, 3),
+        'label': torch.zeros(2, 3).long(),
+        **change,
+    }
+    with pytest.raises(ValueError, match=message):
+        checked_cross_entropy(**given)
+
+
+def test_rejects_soft_shapes():
+    with pytest.raises(ValueError, match='soft labels must have the shape'):
+        soft_cross_entropy(torch.zeros(2, 4, 3), torch.zeros(2, 3))
+
+
+def test_does_not_change_inputs():
+    pred, label = make(4, (2, 3), 255)
+    copies = pred.detach().clone(), label.clone()
+    checked_cross_entropy(pred, label, ignore_index=255).backward()
+    assert torch.equal(pred, copies[0])
+    assert torch.equal(label, copies[1])

@@ -1,0 +1,303 @@
+"""Hard examples: those of MMSegmentation, and its holes."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from mmseg.models.losses import OhemCrossEntropy
+from sync_census import SyncCensus
+
+from mmext.models.losses import (
+    CheckedOhemCrossEntropy,
+    LabelRangeError,
+    ResizedLogits,
+    checked_ohem_cross_entropy,
+)
+from mmext.models.losses.checked_ohem_cross_entropy import hardest
+
+POLICIES = ('ignore', 'raise')
+WEIGHT = [0.5, 1.0, 2.0, 0.25, 3.0]
+
+
+def data(*shape: int, dtype=torch.float64):
+    pred = (3 * torch.randn(shape[0], 5, *shape[1:], dtype=dtype)).detach()
+    label = torch.randint(0, 5, shape)
+    label[torch.rand(shape) < 0.3] = 255
+    return pred.requires_grad_(), label
+
+
+def gradient(loss, pred):
+    return torch.autograd.grad(loss, pred, retain_graph=True)[0]
+
+
+@pytest.mark.parametrize('thres', [0.05, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize('min_kept', [1, 10, 150, 100000])
+@pytest.mark.parametrize('weight', [None, WEIGHT])
+def test_is_that_of_mmseg(thres, min_kept, weight):
+    pred, label = data(2, 10, 12)
+    options = {
+        'thres': thres,
+        'min_kept': min_kept,
+        'class_weight': weight,
+        'loss_weight': 0.4,
+    }
+    loss = CheckedOhemCrossEntropy(**options)(pred, label, ignore_index=255)
+    expected = OhemCrossEntropy(**options)(pred, label)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(gradient(loss, pred), gradient(expected, pred))
+
+
+def reference(nll, valid, threshold, min_kept):
+    """The rule, in plain Python."""
+    p = {
+        i: torch.exp(-nll[i]).item() for i in range(len(nll)) if bool(valid[i])
+    }
+    if not p:
+        return [False] * len(nll)
+    ranked = sorted(p.values())
+    limit = max(threshold, ranked[min(min_kept, len(ranked) - 1)])
+    kept = {i for i, value in p.items() if value < limit}
+    kept = kept or {i for i, value in p.items() if value <= limit}
+    return [i in kept for i in range(len(nll))]
+
+
+@pytest.mark.parametrize('ties', [False, True])
+@pytest.mark.parametrize('wait', [False, True])
+def test_selection(ties, wait):
+    """With and without the short cut that a CPU may take."""
+    for seed, threshold, min_kept in itertools.product(
+        range(4), (0.0, 0.3, 0.8, 1.0), (1, 5, 30, 99)
+    ):
+        torch.manual_seed(seed)
+        nll = torch.rand(40, dtype=torch.float64) * 3
+        if ties:
+            nll = (nll * 2).round() / 2
+        valid = torch.rand(40) < 0.5
+        found = hardest(nll, valid, threshold, min_kept, wait=wait)
+        assert found.tolist() == reference(nll, valid, threshold, min_kept)
+
+
+def test_short_cut_does_not_search(monkeypatch):
+    """No rank is looked for when enough pixels are hard."""
+    for name in ('kth_smallest', 'host_kth_smallest'):
+        monkeypatch.setattr(checked_ohem_cross_entropy, name, lambda *_: 1 / 0)
+    nll = torch.full((10,), 2.0)
+    assert hardest(nll, torch.ones(10, dtype=torch.bool), 0.9, 5).all()
+
+
+@pytest.mark.parametrize('wait', [False, True])
+def test_equals_at_the_limit_all_count(wait):
+    """The case in which MMSegmentation's mean is over nothing."""
+    nll = -torch.tensor([0.95, 0.95, 0.99, 0.95, 0.5]).log()
+    valid = torch.tensor([True, True, True, True, False])
+    assert hardest(nll, valid, 0.9, 1, wait=wait).tolist() == [
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
+    # Of three ranks, one is below: the limit is that of rank 3.
+    assert hardest(nll, valid, 0.9, 3, wait=wait).tolist() == [
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
+@pytest.mark.parametrize('bad', [1, 8])
+@pytest.mark.parametrize('deferred', [None, True])
+def test_nan_is_not_left_out(bad, deferred):
+    """A loss of the other pixels would hide that the network diverged."""
+    pred = torch.randn(1, 3, 8)
+    pred[0, :, :bad] = torch.nan
+    module = CheckedOhemCrossEntropy(min_kept=2)
+    module.label_range.deferred = deferred
+    assert module(pred, torch.zeros(1, 8).long()).isnan()
+
+
+def test_gradcheck():
+    pred, label = data(1, 4, 5)
+    module = CheckedOhemCrossEntropy(min_kept=6, class_weight=WEIGHT)
+    assert torch.autograd.gradcheck(lambda x: module(x, label), pred)
+
+
+def test_changes_nothing():
+    pred, label = data(1, 4, 5)
+    weight = torch.rand(1, 4, 5)
+    copies = [each.detach().clone() for each in (pred, label, weight)]
+    CheckedOhemCrossEntropy(min_kept=6)(pred, label, weight).backward()
+    for each, copy in zip((pred, label, weight), copies):
+        assert torch.equal(each.detach(), copy)
+
+
+@pytest.mark.parametrize('seed', range(24))
+@pytest.mark.parametrize('resized', [False, True])
+def test_torture(seed, resized):
+    """Nothing but a LabelRangeError, and never a number that is not finite."""
+    generator = torch.Generator().manual_seed(seed)
+    dtypes = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    pred = 40 * torch.randn(2, 5, 4, 3, generator=generator)
+    pred = pred.to(dtypes[seed % 4]).requires_grad_()
+    shape = (2, 9, 7) if resized else (2, 4, 3)
+    low, high = (-300, 300) if seed % 2 else (0, 256)
+    label = torch.randint(low, high, shape, generator=generator)
+    label = label.to(torch.int64 if seed % 2 else torch.uint8)
+    score = ResizedLogits(pred, shape[1:], bool(seed % 3)) if resized else pred
+    options = {
+        'thres': (0.0, 0.7, 1.0)[seed % 3],
+        'min_kept': (0, 1, 50)[seed // 3 % 3],
+        'class_weight': WEIGHT if seed % 5 else [0.0] * 5,
+    }
+    with pytest.raises(LabelRangeError):
+        CheckedOhemCrossEntropy(**options)(score, label)
+    for deferred, policy in itertools.product((True, None), POLICIES):
+        module = CheckedOhemCrossEntropy(**options, out_of_range=policy)
+        module.label_range.deferred = deferred
+        if deferred is None and policy == 'raise':
+            label = label.clamp(0, 4)
+        loss = module(score, label)
+        assert loss.isfinite()
+        assert gradient(loss, pred).isfinite().all()
+
+
+class TestWhereMMSegIsNotFinite:
+    def test_one_confident_pixel(self):
+        pred = torch.tensor([[9.0, 0.0]]).view(1, 2, 1, 1).requires_grad_()
+        label = torch.zeros(1, 1, 1, dtype=torch.long)
+        assert OhemCrossEntropy()(pred, label).isnan()
+        loss = CheckedOhemCrossEntropy()(pred, label, ignore_index=255)
+        torch.testing.assert_close(loss, F.cross_entropy(pred, label))
+        assert gradient(loss, pred).abs().sum() > 0
+
+    def test_saturated_softmax(self):
+        pred = torch.zeros(1, 2, 4, 4)
+        pred[:, 0] = 200
+        pred.requires_grad_()
+        label = torch.zeros(1, 4, 4, dtype=torch.long)
+        assert OhemCrossEntropy()(pred, label).isnan()
+        loss = CheckedOhemCrossEntropy()(pred, label)
+        assert loss == 0
+        assert gradient(loss, pred).isfinite().all()
+
+    def test_all_ignored(self):
+        pred, label = data(2, 4, 4)
+        label.fill_(255)
+        loss = CheckedOhemCrossEntropy()(pred, label)
+        assert loss == 0
+        assert (gradient(loss, pred) == 0).all()
+
+    def test_empty(self):
+        pred = torch.zeros(0, 3, 2, 2, requires_grad=True)
+        label = torch.zeros(0, 2, 2, dtype=torch.long)
+        loss = CheckedOhemCrossEntropy()(pred, label)
+        assert loss == 0
+        assert gradient(loss, pred).shape == pred.shape
+
+
+@pytest.mark.parametrize('dtype', [torch.uint8, torch.int16, torch.int32])
+def test_integer_dtypes_are_alike(dtype):
+    pred, label = data(2, 6, 5)
+    module = CheckedOhemCrossEntropy(min_kept=7)
+    torch.testing.assert_close(
+        module(pred, label.to(dtype)), module(pred, label)
+    )
+
+
+def test_ignores_what_the_head_ignores():
+    pred, label = data(2, 6, 5)
+    module = CheckedOhemCrossEntropy(min_kept=7)
+    other = label.masked_fill(label == 255, -1)
+    torch.testing.assert_close(
+        module(pred, other, ignore_index=-1), module(pred, label)
+    )
+    assert CheckedOhemCrossEntropy(ignore_label=3).ignored(None) == 3
+    assert module.ignored(None) == 255
+
+
+def test_rejects_two_values_to_ignore():
+    module = CheckedOhemCrossEntropy(ignore_label=255)
+    with pytest.raises(ValueError, match=r'ignore_label=255 .*index=11'):
+        module(torch.zeros(1, 3, 2), torch.zeros(1, 2).long(), None, 11)
+
+
+def test_low_resolution_logits():
+    small = torch.randn(2, 5, 4, 3, dtype=torch.float64, requires_grad=True)
+    full = F.interpolate(small, (9, 10), mode='bilinear', align_corners=True)
+    _, label = data(2, 9, 10)
+    module = CheckedOhemCrossEntropy(min_kept=20, class_weight=WEIGHT)
+    loss = module(ResizedLogits(small, (9, 10), True), label)
+    expected = module(full, label)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(
+        gradient(loss, small), gradient(expected, small)
+    )
+
+
+def test_pixel_weight_multiplies_selected_losses():
+    pred, label = data(2, 6, 5)
+    weight = torch.full((2, 6, 5), 2.0)
+    module = CheckedOhemCrossEntropy(min_kept=9)
+    torch.testing.assert_close(
+        module(pred, label, weight), 2 * module(pred, label)
+    )
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_half(dtype):
+    pred, label = data(1, 6, 5, dtype=torch.float32)
+    module = CheckedOhemCrossEntropy(min_kept=9, class_weight=WEIGHT)
+    half = pred.detach().to(dtype).requires_grad_()
+    loss = module(half, label)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, module(half.detach().float(), label))
+    assert gradient(loss, half).dtype == dtype
+
+
+def test_out_of_range():
+    pred, label = data(1, 6, 5)
+    label[0, 0, 0] = 9
+    with pytest.raises(LabelRangeError, match=r'9 .1.'):
+        CheckedOhemCrossEntropy()(pred, label)
+    module = CheckedOhemCrossEntropy(out_of_range='ignore')
+    expected = CheckedOhemCrossEntropy()(
+        pred, label.masked_fill(label == 9, 255)
+    )
+    torch.testing.assert_close(module(pred, label), expected)
+
+
+@pytest.mark.parametrize('resized', [False, True])
+def test_does_not_wait(resized):
+    pred, label = data(2, 6, 5)
+    module = CheckedOhemCrossEntropy(class_weight=WEIGHT)
+    module.label_range.deferred = True
+    score = pred
+    if resized:
+        label = label.repeat(1, 2, 2)
+        score = ResizedLogits(pred, (12, 10))
+    with SyncCensus() as census:
+        module(score, label).backward()
+    assert census.ops == []
+
+
+def test_rejects():
+    with pytest.raises(ValueError, match=r'thres must be .* got 1\.5'):
+        CheckedOhemCrossEntropy(thres=1.5)
+    with pytest.raises(ValueError, match=r'min_kept must be .* got -1'):
+        CheckedOhemCrossEntropy(min_kept=-1)
+    with pytest.raises(ValueError, match='each of 3 classes, got 5'):
+        CheckedOhemCrossEntropy(class_weight=WEIGHT)(
+            torch.zeros(1, 3, 2), torch.zeros(1, 2).long()
+        )
+    with pytest.raises(ValueError, match='label must have the shape'):
+        CheckedOhemCrossEntropy()(torch.zeros(1, 3, 2), torch.zeros(1).long())
+
+
+def test_names():
+    module = CheckedOhemCrossEntropy(loss_name='loss_hard')
+    assert module.loss_name == 'loss_hard'
+    assert 'min_kept=100000' in repr(module)
+    assert module.state_dict() == {}

@@ -1,0 +1,133 @@
+"""The benchmark of the losses compares equals and counts; no times."""
+
+import json
+import math
+
+import pytest
+import torch
+from toy_ranks import TOOLS, load_tool
+
+CPU = torch.device('cpu')
+
+
+@pytest.fixture(scope='module')
+def tool():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(TOOLS / 'benchmarks'))
+        yield load_tool('benchmarks/loss')
+
+
+def cells(printed: str) -> list[list[str]]:
+    """The rows of the printed tables."""
+    return [
+        [cell.strip() for cell in line.strip('│').split('│')]
+        for line in printed.splitlines()
+        if line.startswith('│')
+    ]
+
+
+def test_prints_and_writes_all_sides(tool, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv('COLUMNS', '130')
+    file = tmp_path / 'out' / 'loss.json'
+    options = ['--device', 'cpu', '--scale', '0.1', '--repeats', '1']
+    file.parent.mkdir()
+    assert tool.main([*options, '--json', str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert '4 x 150 x 52 x 52 from stride 4' in printed
+    three = ['mmext', 'mmseg', 'torch']
+    expected = three * 3 + three[:2]
+    rows = cells(printed)
+    assert [row[0] for row in rows] == expected
+    content = json.loads(file.read_text())
+    assert content['device'] == 'cpu'
+    results = content['results']
+    assert [each['side'] for each in results] == expected
+    assert {each['case'] for each in results} == set(tool.CASES)
+    assert all(each['allocated'] is None for each in results)
+
+
+@pytest.mark.parametrize('name', ['ade20k', 'cityscapes_b2', 'pidhead'])
+def test_we_need_less_memory_and_no_sync(tool, name: str):
+    ours, theirs, *others = tool.measure(tool.make_case(name, 0.15, CPU), 1)
+    assert ours.peak < theirs.peak / 3
+    assert ours.syncs == 0
+    # A division by the number of pixels, and for a whole head the masks of
+    # OHEM and of the edges.
+    assert theirs.syncs >= (10 if name == 'pidhead' else 1)
+    assert theirs.peak >= 2.9 * theirs.full
+    for each in others:
+        assert each.syncs == 0
+        assert 2.9 * each.full < each.peak < 3.2 * each.full
+
+
+def test_scale_keeps_the_stride(tool):
+    case = tool.make_case('cityscapes_b2', 0.001, CPU)
+    assert case.logits[0].shape == (2, 19, 4, 4)
+    assert case.full_bytes == 2 * 19 * 32 * 32 * 4
+
+
+def test_a_case_is_the_same_each_time(tool):
+    first, second = (tool.make_case('pidhead', 0.05, CPU) for _ in range(2))
+    for one, other in zip(first.logits, second.logits):
+        assert torch.equal(one, other)
+
+
+def test_labels_have_all_kinds(tool):
+    cases = __import__('loss_cases')
+    shape = cases.Shape(2, 3, 100, 4)
+    label = cases.make_labels(shape, CPU)
+    assert label.shape == (2, 100, 100)
+    assert set(label.unique().tolist()) == {0, 1, 2, 255}
+
+
+def result(tool, loss_error=0.0, gradient_error=0.0):
+    return tool.Result(
+        'case', 'ours', 1.0, 1, 1, None, 0, 1.0, loss_error, gradient_error
+    )
+
+
+@pytest.mark.parametrize('error', [0.1, math.nan])
+@pytest.mark.parametrize('what', ['loss', 'gradient'])
+def test_rejects_sides_that_differ(tool, what: str, error: float):
+    tool.check_same([result(tool)])
+    wrong = result(tool, **{f'{what}_error': error})
+    with pytest.raises(ValueError, match=f"same {what} .* in case 'case'"):
+        tool.check_same([wrong])
+
+
+def test_differences_are_found(tool):
+    case = tool.make_case('ade20k', 0.05, CPU)
+    ours, *others = case.sides
+    doubled = ours._replace(run=lambda: ours.run() * 2)
+    case = case._replace(sides=[doubled, *others])
+    with pytest.raises(ValueError, match=r"same loss .*'mmext': (0.99|1.0)"):
+        tool.measure(case, 1)
+
+
+def test_counts_what_pytorch_warns_of(tool, monkeypatch):
+    """The branch for CUDA, with a stand-in for PyTorch's switch."""
+    import warnings
+
+    sync_count = __import__('sync_count')
+    modes = [0]
+    monkeypatch.setattr(torch.cuda, 'get_sync_debug_mode', lambda: 0)
+    monkeypatch.setattr(torch.cuda, 'set_sync_debug_mode', modes.append)
+    with sync_count.counting_syncs(torch.device('cuda')) as found:
+        assert modes[-1] == 'warn'
+        warnings.warn('called a synchronizing CUDA operation', stacklevel=1)
+        warnings.warn('something else', stacklevel=1)
+    assert found == ['called a synchronizing CUDA operation']
+    assert modes[-1] == 0
+
+
+@pytest.mark.parametrize('value', ['0', '-1', '1.5', 'nan', 'x'])
+def test_scale_is_a_part(tool, capsys, value: str):
+    with pytest.raises(SystemExit) as stop:
+        tool.main(['--scale', value])
+    assert stop.value.code == 2
+    assert '--scale' in capsys.readouterr().err
+
+
+def test_bad_settings_are_named(tool, capsys):
+    assert tool.main(['--device', 'tpu']) == 1
+    assert "device must be 'auto', 'cpu'" in capsys.readouterr().err

@@ -1,0 +1,169 @@
+"""A segmentor from the data to the test: train, resume, validate, plot."""
+
+import json
+import re
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from mmengine import Config
+from reduce_semantic_config import reduce_model
+from toy_ranks import load_tool, start_ranks
+
+from mmext.datasets import ShapesSpec, write_shapes_dataset
+
+CONFIG = 'pidnet/pidnet_small_shapes.py'
+STEPS = 4
+
+
+@pytest.fixture(scope='module')
+def shapes(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp('data') / 'shapes'
+    spec = ShapesSpec(image_size=(64, 48))
+    write_shapes_dataset(folder, spec, num_train=6, num_val=3)
+    return folder
+
+
+@pytest.fixture(scope='module')
+def config(checkout, shapes, tmp_path_factory) -> Path:
+    """The shipped config, small, with four steps and a seed."""
+    cfg = Config.fromfile(checkout / 'configs' / CONFIG)
+    model = reduce_model(cfg.to_dict()['model'])
+    cfg.merge_from_dict(
+        {
+            'model.backbone': model['backbone'],
+            'model.decode_head': model['decode_head'],
+            'data_root': str(shapes),
+            'train_cfg.max_iters': STEPS,
+            'train_cfg.val_interval': 2,
+            'default_hooks.checkpoint.interval': 2,
+            'default_hooks.logger.interval': 1,
+            'randomness': {'seed': 3},
+        }
+    )
+    for split in ('train', 'val', 'test'):
+        cfg[f'{split}_dataloader'].update(
+            batch_size=2, num_workers=0, persistent_workers=False
+        )
+    path = tmp_path_factory.mktemp('cfg') / 'tiny.py'
+    cfg.dump(path)
+    return path
+
+
+def run(folder: Path, *args, tool: str = 'train') -> tuple[int, str]:
+    """Exit code and output of a tool."""
+    argv = [*args, '--device', 'cpu', '--work-dir', folder]
+    ranks = start_ranks(argv, 1, folder.with_suffix('.out'), tool=tool)
+    return ranks.wait()[0], ranks.output()
+
+
+def scalars(folder: Path) -> list[dict]:
+    (file,) = folder.glob('*/vis_data/scalars.json')
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def weights(file: Path) -> dict[str, torch.Tensor]:
+    return torch.load(file, weights_only=False)['state_dict']
+
+
+@pytest.fixture(scope='module')
+def trained(config, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp('run') / 'whole'
+    code, output = run(folder, config)
+    assert code == 0, output[-3000:]
+    return folder
+
+
+def test_trains_and_validates(trained: Path):
+    lines = scalars(trained)
+    steps = [line for line in lines if 'loss' in line]
+    assert [line['iter'] for line in steps] == list(range(1, STEPS + 1))
+    for line in steps:
+        parts = [v for k, v in line.items() if k.startswith('decode.loss_')]
+        assert len(parts) == 4
+        assert sum(parts) == pytest.approx(line['loss'], rel=1e-5)
+    found = [line for line in lines if 'mIoU' in line]
+    assert len(found) == STEPS // 2
+    assert all(0 <= line['mIoU'] <= line['aAcc'] <= 100 for line in found)
+    names = {path.name for path in trained.glob('*.pth')}
+    assert {'iter_2.pth', 'iter_4.pth'} < names
+    assert any(name.startswith('best_mIoU_iter_') for name in names)
+
+
+def test_goes_on_where_it_was(config: Path, trained: Path, tmp_path: Path):
+    """From the second step on, with the same outcome, bit for bit."""
+    folder = tmp_path / 'resumed'
+    code, output = run(folder, config, '--resume', str(trained / 'iter_2.pth'))
+    assert code == 0, output[-3000:]
+    steps = [line['iter'] for line in scalars(folder) if 'loss' in line]
+    assert steps == [3, 4]
+    expected = weights(trained / 'iter_4.pth')
+    found = weights(folder / 'iter_4.pth')
+    assert set(found) == set(expected)
+    for key, value in expected.items():
+        assert torch.equal(found[key], value), key
+
+
+def test_tests(config: Path, trained: Path, tmp_path: Path):
+    """The same metric as the validation of the training."""
+    folder = tmp_path / 'tested'
+    code, output = run(
+        folder, config, str(trained / 'iter_4.pth'), tool='test'
+    )
+    assert code == 0, output[-3000:]
+    found = float(re.search(r'mIoU: ([\d.]+)', output).group(1))
+    last = [line['mIoU'] for line in scalars(trained) if 'mIoU' in line][-1]
+    assert found == pytest.approx(last)
+
+
+def test_draws_the_metric(trained: Path, tmp_path: Path):
+    out = tmp_path / 'curves.png'
+    assert load_tool('plot_log').main([str(trained), '--out', str(out)]) == 0
+    assert out.stat().st_size > 10_000
+
+
+def test_a_bad_label_names_its_image(
+    config: Path, shapes: Path, tmp_path: Path
+):
+    """A class that the model does not have, in one mask of six."""
+    root = tmp_path / 'bad'
+    for split in ('img_dir', 'annotations'):
+        root.mkdir(exist_ok=True)
+        (root / split).symlink_to(shapes / split)
+    for path in (shapes / 'ann_dir').rglob('*.png'):
+        copy = root / path.relative_to(shapes)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        mask = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+        if copy.name == '000004.png' and copy.parent.name == 'train':
+            mask[5:7, 8:10] = 9
+        assert cv2.imwrite(str(copy), np.ascontiguousarray(mask))
+    code, output = run(
+        tmp_path / 'w', config, '--cfg-options', f'data_root={root}'
+    )
+    assert code == 1
+    end = output[-4000:]
+    assert 'LabelRangeError' in end
+    assert '000004.jpg' in end
+    assert 'decode_head.loss_decode' in end
+
+
+def test_wrong_classes_are_refused(config: Path, tmp_path: Path):
+    code, output = run(
+        tmp_path / 'w',
+        config,
+        '--cfg-options',
+        'model.decode_head.num_classes=5',
+    )
+    assert code == 1
+    assert 'set model.decode_head.num_classes to 7' in output
+    assert 'LabelRangeError' not in output
+
+
+def test_missing_data_are_one_line(config: Path, tmp_path: Path, capsys):
+    options = ['--cfg-options', f'data_root={tmp_path / "none"}']
+    with pytest.raises(SystemExit) as info:
+        load_tool('train').main([str(config), *options])
+    assert info.value.code == 2
+    assert 'make_shapes_dataset.py --out' in capsys.readouterr().err

@@ -1,0 +1,276 @@
+"""Time and memory of segmentation losses: ours, mmseg's and PyTorch's.
+
+Forward and backward from the logits of the head to their gradient, with
+labels of which a twentieth is ignored:
+
+- ade20k, cityscapes_b2, cityscapes_b6: resize to the labels, cross-entropy,
+  mean over the pixels that count;
+- pidhead: all that PIDNet's head does after its last convolution, accuracy
+  included. PyTorch has no such thing.
+
+No class weights: with them, and a pixel to ignore, mmseg 1.2 ends in an
+error, and forks of it differ in what they divide by. The sides must agree in
+the loss and in the gradient.
+
+"peak" is the most memory of tensors that is alive at once beyond what was
+there before, from a count of the storages that operators return; "in S" is
+in units of the logits at the size of the labels. On CUDA "allocated" is the
+same from the allocator, workspaces of operators included. "syncs" are places
+where the host waits for the device; on a CPU, operators that would make it
+wait on a GPU, where our check of the labels does not wait, though it does on
+a CPU.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+import mmext  # noqa: F401  (before anything of mmcv and mmseg)
+
+# isort: split
+from mmext.engine.device import resolve_device
+from mmext.engine.label_range_hook import find_monitors
+from mmext.utils.files import atomic_path
+
+# isort: split
+from benchmark_parts import median_seconds, positive
+from loss_cases import CASES, Case, Side, make_case
+from sync_count import counting_syncs
+from tensor_peak import TensorPeak
+
+LOSS_TOLERANCE = 1e-4
+# Of the largest gradient; sums of float32 in another order.
+GRADIENT_TOLERANCE = 1e-3
+MIB = 2**20
+COLUMNS = ('ms', 'ratio', 'peak MiB', 'in S', 'ratio', 'syncs')
+COLUMNS += ('loss', 'gradient off by')
+
+
+class Result(NamedTuple):
+    """What was found out about one side of a case; memory in bytes."""
+
+    case: str
+    side: str
+    seconds: float
+    peak: int
+    full: int
+    allocated: int | None
+    syncs: int
+    loss: float
+    loss_error: float
+    gradient_error: float
+
+
+def scale(text: str) -> float:
+    """A number above 0, at most 1, for argparse."""
+    number = float(text)
+    if not 0 < number <= 1:
+        raise argparse.ArgumentTypeError(f'must be in (0, 1], got {text}')
+    return number
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line of this tool."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add('--cases', nargs='+', choices=CASES, default=list(CASES))
+    add('--device', default='auto', help='auto, cpu, cuda or cuda:N')
+    add('--repeats', type=positive, default=5, help='timed runs of each')
+    add(
+        '--scale',
+        type=scale,
+        default=1.0,
+        metavar='F',
+        help='factor of the sides of the images, for a quick look',
+    )
+    add('--json', metavar='FILE', help='write the numbers there, too')
+    return parser
+
+
+def step(case: Case, side: Side) -> Tensor:
+    """Forward and backward; the gradients are in the logits."""
+    for logits in case.logits:
+        logits.grad = None
+    loss = side.run()
+    loss.backward()
+    return loss.detach()
+
+
+def count_syncs(case: Case, side: Side, device: torch.device) -> int:
+    """Places where the host waits, with labels checked as on a GPU."""
+    monitors = find_monitors(side.module).values()
+    for monitor in monitors:
+        monitor.deferred = True
+    try:
+        with counting_syncs(device) as found:
+            step(case, side)
+        for monitor in monitors:
+            monitor.poll(wait=True)
+    finally:
+        for monitor in monitors:
+            monitor.deferred = None
+    return len(found)
+
+
+def examine(
+    case: Case, side: Side, expected: list[Tensor] | None
+) -> tuple[dict, list[Tensor]]:
+    """Memory, syncs, loss and gradients of one side, not its time."""
+    device = case.logits[0].device
+    step(case, side)  # what is made once is made
+    loss = step(case, side)
+    found = [loss, *(logits.grad for logits in case.logits)]
+    expected = found if expected is None else expected
+    facts = {
+        'loss': loss.item(),
+        'loss_error': (abs(loss - expected[0]) / abs(expected[0])).item(),
+        'gradient_error': max(
+            ((ours - theirs).abs().max() / theirs.abs().max()).item()
+            for ours, theirs in zip(found[1:], expected[1:])
+        ),
+        'syncs': count_syncs(case, side, device),
+        'allocated': None,
+    }
+    for logits in case.logits:
+        logits.grad = None
+    if device.type == 'cuda':
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        step(case, side)
+        peak = torch.cuda.max_memory_allocated(device)
+        facts['allocated'] = peak - before
+    with TensorPeak(leave_out=expected) as memory:
+        step(case, side)
+    return facts | {'peak': memory.peak, 'full': case.full_bytes}, found
+
+
+def check_same(results: Sequence[Result]) -> None:
+    """Compare what the sides of a case compute.
+
+    Raises:
+        ValueError: If losses or gradients differ.
+    """
+    for what, limit in (
+        ('loss', LOSS_TOLERANCE),
+        ('gradient', GRADIENT_TOLERANCE),
+    ):
+        errors = {
+            each.side: getattr(each, f'{what}_error') for each in results
+        }
+        # Not "any is above": NaN is above nothing.
+        if not all(error <= limit for error in errors.values()):
+            raise ValueError(
+                f'all sides must have the same {what} (rel. {limit}) in case '
+                f'{results[0].case!r}, got these differences: {errors}'
+            )
+
+
+def measure(case: Case, repeats: int) -> list[Result]:
+    """Results of all sides; the last side is the one to compare with.
+
+    Raises:
+        ValueError: If the sides compute different things.
+    """
+    device = case.logits[0].device
+    facts: dict[str, dict] = {}
+    expected = None
+    for side in reversed(case.sides):
+        facts[side.name], found = examine(case, side, expected)
+        expected = found if expected is None else expected
+    # One CPU thread: what other programs do does not count.
+    alone = device.type == 'cpu' and torch.get_num_threads() == 1
+    times = median_seconds(
+        [partial(step, case, side) for side in case.sides],
+        repeats,
+        device,
+        clock=time.process_time if alone else time.perf_counter,
+    )
+    results = [
+        Result(case.name, side.name, seconds, **facts[side.name])
+        for side, seconds in zip(case.sides, times)
+    ]
+    check_same(results)
+    return results
+
+
+def make_table(title: str, results: Sequence[Result]) -> Table:
+    """The table of a case; ratios are to its first line."""
+    table = Table(title=title)
+    table.add_column('side')
+    first = results[0]
+    columns = list(COLUMNS)
+    with_cuda = first.allocated is not None
+    if with_cuda:
+        columns[5:5] = ['allocated MiB', 'ratio']
+    for column in columns:
+        table.add_column(column, justify='right')
+    for each in results:
+        cells = [
+            f'{each.seconds * 1000:.2f}',
+            f'{each.seconds / first.seconds:.2f}',
+            f'{each.peak / MIB:.1f}',
+            f'{each.peak / each.full:.2f}',
+            f'{each.peak / first.peak:.2f}',
+            str(each.syncs),
+            f'{each.loss:.6f}',
+            f'{each.gradient_error:.0e}',
+        ]
+        if with_cuda:
+            cells[5:5] = [
+                f'{each.allocated / MIB:.1f}',
+                f'{each.allocated / first.allocated:.2f}',
+            ]
+        table.add_row(each.side, *cells)
+    return table
+
+
+def write_json(path: str, device: torch.device, results: list) -> None:
+    """Write the numbers, with what they were measured on."""
+    name = 'cpu'
+    if device.type == 'cuda':
+        name = torch.cuda.get_device_name(device)
+    content = {
+        'torch': torch.__version__,
+        'device': name,
+        'threads': torch.get_num_threads(),
+        'results': [each._asdict() for each in results],
+    }
+    with atomic_path(Path(path)) as temporary:
+        temporary.write_text(json.dumps(content, indent=2) + '\n')
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the tool; returns the exit code."""
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    every: list[Result] = []
+    try:
+        device = resolve_device(args.device)
+        for name in args.cases:
+            case = make_case(name, args.scale, device)
+            results = measure(case, args.repeats)
+            Console().print(make_table(f'{case.title}, {device}', results))
+            every += results
+        if args.json:
+            write_json(args.json, device, every)
+    except (OSError, ValueError) as error:
+        print(f'{parser.prog}: error: {error}', file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
