@@ -20,6 +20,9 @@ import torch
 # An optimizer loads it, which takes seconds in each process anew, as does
 # what the tools load late.
 import torch._dynamo
+from mmengine.logging import MessageHub, MMLogger
+from mmengine.registry import DefaultScope
+from mmengine.visualization import Visualizer
 from torch import distributed as dist
 
 import mmext.apis.test
@@ -58,6 +61,9 @@ def _child(function: Callable[[], None], environ: dict, out: Path) -> None:
         sys.stdout = os.fdopen(1, 'w', buffering=1)
         sys.stderr = os.fdopen(2, 'w', buffering=1)
         os.environ.update(environ)
+        # A new process has none of what the test's runners have left.
+        for kind in (DefaultScope, MessageHub, MMLogger, Visualizer):
+            kind._instance_dict.clear()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         code = function() or 0
     except SystemExit as error:
