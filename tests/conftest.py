@@ -13,9 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from mmengine.logging import MessageHub, MMLogger
-from mmengine.registry import DefaultScope
-from mmengine.visualization import Visualizer
+from managed_kinds import managed_kinds
 
 import mmext  # noqa: F401  (makes mmdet importable without compiled ops)
 
@@ -77,7 +75,7 @@ def shared_path() -> Callable[[str], Path]:
 @pytest.fixture
 def clean_globals() -> Iterator[None]:
     """Give back what a Runner registers process-wide."""
-    kinds = (DefaultScope, MessageHub, MMLogger, Visualizer)
+    kinds = managed_kinds()
     before = {kind: kind._instance_dict.copy() for kind in kinds}
     yield
     for kind, instances in before.items():

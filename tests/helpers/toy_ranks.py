@@ -20,9 +20,7 @@ import torch
 # An optimizer loads it, which takes seconds in each process anew, as does
 # what the tools load late.
 import torch._dynamo
-from mmengine.logging import MessageHub, MMLogger
-from mmengine.registry import DefaultScope
-from mmengine.visualization import Visualizer
+from managed_kinds import managed_kinds
 from torch import distributed as dist
 
 import mmext.apis.test
@@ -62,7 +60,7 @@ def _child(function: Callable[[], None], environ: dict, out: Path) -> None:
         sys.stderr = os.fdopen(2, 'w', buffering=1)
         os.environ.update(environ)
         # A new process has none of what the test's runners have left.
-        for kind in (DefaultScope, MessageHub, MMLogger, Visualizer):
+        for kind in managed_kinds():
             kind._instance_dict.clear()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         code = function() or 0
