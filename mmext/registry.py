@@ -11,6 +11,7 @@ from mmengine.registry import LOOPS as MMENGINE_LOOPS
 from mmengine.registry import MODEL_WRAPPERS as MMENGINE_MODEL_WRAPPERS
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import RUNNERS as MMENGINE_RUNNERS
+from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
 from mmengine.registry import Registry
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     'MODELS',
     'MODEL_WRAPPERS',
     'RUNNERS',
+    'TRANSFORMS',
 ]
 
 MODELS = Registry(
@@ -52,4 +54,10 @@ RUNNERS = Registry(
     parent=MMENGINE_RUNNERS,
     scope='mmext',
     locations=['mmext.engine'],
+)
+TRANSFORMS = Registry(
+    'transform',
+    parent=MMENGINE_TRANSFORMS,
+    scope='mmext',
+    locations=['mmext.datasets.transforms'],
 )

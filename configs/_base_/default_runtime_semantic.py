@@ -22,6 +22,8 @@ default_hooks = dict(
     # Names image, value and place of labels that are no class. Without it a
     # loss of ours raises just as well, but cannot name the image.
     label_range=dict(type='mmext.LabelRangeHook', _scope_='mmseg'),
+    # Lists the samples that mmext.ValidateLabels skips, or repairs.
+    label_report=dict(type='mmext.LabelReportHook', _scope_='mmseg'),
     graceful_stop=dict(_scope_='mmseg'),
 )
 

@@ -26,6 +26,7 @@ from .distributed_data_parallel import (
 )
 from .graceful_stop_hook import GracefulExit, GracefulStopHook
 from .label_range_hook import LabelRangeHook
+from .label_report_hook import LabelReportHook
 from .launcher import LAUNCHERS, LauncherEnv, read_launcher_env
 from .model_wrapping import model_wrapper_config
 from .portable_runner import PortableRunner
@@ -50,6 +51,7 @@ __all__ = [
     'GracefulStopHook',
     'GradientSyncError',
     'LabelRangeHook',
+    'LabelReportHook',
     'LauncherEnv',
     'LoadReport',
     'LocalStore',

@@ -23,6 +23,7 @@ def register_all_modules(init_default_scope_: bool = True) -> None:
         'mmext.models',
         'mmext.datasets.shapes_dataset',
         'mmext.datasets.shapes_seg_dataset',
+        'mmext.datasets.transforms',
         'mmext.engine',
     ):
         importlib.import_module(name)

@@ -124,10 +124,14 @@ def test_draws_the_metric(trained: Path, tmp_path: Path):
     assert out.stat().st_size > 10_000
 
 
+@pytest.mark.parametrize('checked', [False, True])
 def test_a_bad_label_names_its_image(
-    config: Path, shapes: Path, tmp_path: Path
+    config: Path, shapes: Path, tmp_path: Path, checked: bool
 ):
-    """A class that the model does not have, in one mask of six."""
+    """A class that the model does not have, in one mask of six.
+
+    The pipeline of the config finds it; without that step, the loss does.
+    """
     root = tmp_path / 'bad'
     for split in ('img_dir', 'annotations'):
         root.mkdir(exist_ok=True)
@@ -139,14 +143,28 @@ def test_a_bad_label_names_its_image(
         if copy.name == '000004.png' and copy.parent.name == 'train':
             mask[5:7, 8:10] = 9
         assert cv2.imwrite(str(copy), np.ascontiguousarray(mask))
+    if not checked:
+        cfg = Config.fromfile(config)
+        dataset = cfg.train_dataloader.dataset
+        dataset.pipeline = [
+            step
+            for step in dataset.pipeline
+            if step['type'] != 'mmext.ValidateLabels'
+        ]
+        config = tmp_path / 'unchecked.py'
+        cfg.dump(config)
     code, output = run(
         tmp_path / 'w', config, '--cfg-options', f'data_root={root}'
     )
     assert code == 1
     end = output[-4000:]
-    assert 'LabelRangeError' in end
-    assert '000004.jpg' in end
-    assert 'decode_head.loss_decode' in end
+    assert '000004.' in end
+    if checked:
+        assert 'SampleError' in end
+        assert '9 (4)' in end
+    else:
+        assert 'LabelRangeError' in end
+        assert 'decode_head.loss_decode' in end
 
 
 def test_wrong_classes_are_refused(config: Path, tmp_path: Path):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from ._label_hints import likely_cause
+from ...utils.label_hints import likely_cause
 
 __all__ = [
     'BatchContext',

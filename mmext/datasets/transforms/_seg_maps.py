@@ -1,0 +1,218 @@
+"""Label maps: one class per pixel."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...utils.label_hints import likely_cause
+from .label_problem import LabelProblem, LabelSpec, image_size
+
+__all__ = ['in_range', 'out_of_range', 'seg_map_keys', 'seg_map_problems']
+
+_KEYS = ('gt_seg_map', 'gt_seg_map_from', 'gt_seg_map_to')
+_MAX_VALUES = 12
+
+
+def seg_map_keys(results: Mapping[str, Any]) -> list[str]:
+    """Keys of the label maps of a sample.
+
+    Args:
+        results: The sample.
+
+    Returns:
+        Those present. Maps of edges and of depth hold no classes.
+    """
+    return [key for key in _KEYS if results.get(key) is not None]
+
+
+def out_of_range(
+    label_map: np.ndarray, num_classes: int, ignore_index: int | None
+) -> np.ndarray:
+    """Tell the pixels that are neither a class nor ignored.
+
+    Args:
+        label_map: Any shape, an integer dtype.
+        num_classes: ``C``; classes are ``0`` to ``C - 1``.
+        ignore_index: Any int; None for no value.
+
+    Returns:
+        Bool array of the same shape.
+
+    Examples:
+        >>> out_of_range(np.array([0, 2, 3, 255, -1]), 3, 255).tolist()
+        [False, False, True, False, True]
+    """
+    bad = label_map >= num_classes
+    if label_map.dtype.kind == 'i':
+        bad |= label_map < 0
+    if ignore_index is not None:
+        bad &= label_map != ignore_index
+    return bad
+
+
+def _in_memory_order(array: np.ndarray) -> np.ndarray:
+    """A view that is read forwards; a flipped map is slow to reduce."""
+    return array[
+        tuple(
+            slice(None, None, -1 if stride < 0 else None)
+            for stride in array.strides
+        )
+    ]
+
+
+def in_range(
+    label_map: np.ndarray, num_classes: int, ignore_index: int | None
+) -> bool:
+    """Tell whether each pixel is a class or ignored.
+
+    Args:
+        label_map: Any shape, an integer dtype.
+        num_classes: ``C``; classes are ``0`` to ``C - 1``.
+        ignore_index: Any int; None for no value.
+
+    Returns:
+        The same as ``not out_of_range(...).any()``.
+
+    Note:
+        One or two passes over a map of bytes; comparisons, which are slower,
+        only where these do not decide.
+
+    Examples:
+        >>> in_range(np.array([0, 2, 255], np.uint8), 3, 255)
+        True
+    """
+    if not label_map.size:
+        return True
+    values = _in_memory_order(label_map)
+    if values.dtype == np.uint8 and ignore_index == 255 and num_classes < 256:
+        # 255 wraps around to 0, so that the maximum is that of the classes.
+        return int((values + np.uint8(1)).max()) <= num_classes
+    if values.dtype.kind == 'u' or values.min() >= 0:
+        top = int(values.max())
+        if top < num_classes or top == num_classes == ignore_index:
+            return True
+        if top != ignore_index:
+            return False
+    return not out_of_range(values, num_classes, ignore_index).any()
+
+
+def _cause(
+    label_map: np.ndarray,
+    spec: LabelSpec,
+    bad: Mapping[int, int],
+    inside: np.ndarray,
+) -> str:
+    cause = likely_cause(
+        spec.num_seg_classes,
+        spec.ignore_index,
+        bad,
+        inside.tolist(),
+        (1, *label_map.shape),
+    )
+    return f'Likely cause: {cause}'
+
+
+def _loader_facts(results: Mapping[str, Any]) -> str:
+    """Settings of the data set that change values."""
+    facts = [
+        f'{key}={results[key]}'
+        for key in ('reduce_zero_label', 'label_map')
+        if results.get(key)
+    ]
+    return f', read with {" and ".join(facts)}' if facts else ''
+
+
+def _range_problem(
+    results: Mapping[str, Any], key: str, spec: LabelSpec
+) -> LabelProblem:
+    label_map = results[key]
+    bad = out_of_range(label_map, spec.num_seg_classes, spec.ignore_index)
+    values, counts = np.unique(label_map[bad], return_counts=True)
+    order = np.argsort(-counts, kind='stable')
+    pairs = list(zip(values[order].tolist(), counts[order].tolist()))
+    shown = ', '.join(f'{v} ({n:,})' for v, n in pairs[:_MAX_VALUES])
+    more = len(pairs) - _MAX_VALUES
+    shown += f', and {more} more values' if more > 0 else ''
+    y, x = (int(i) for i in np.unravel_index(bad.argmax(), bad.shape))
+    count = int(bad.sum())
+    return LabelProblem(
+        'range',
+        key,
+        f'{count:,} of {bad.size:,} pixels are out of range, labels must be '
+        f'in [0, {spec.num_seg_classes - 1}] (num_classes='
+        f'{spec.num_seg_classes}, ignore_index={spec.ignore_index}'
+        f'{_loader_facts(results)}); values: {shown}; first '
+        f'{label_map[y, x]} at (y={y}, x={x})',
+        _cause(label_map, spec, dict(pairs), np.unique(label_map[~bad])),
+        count,
+    )
+
+
+def _form_problem(
+    label_map: np.ndarray, key: str, spec: LabelSpec
+) -> LabelProblem | None:
+    if not isinstance(label_map, np.ndarray):
+        return LabelProblem(
+            'dtype',
+            key,
+            f'a label map must be a NumPy array, got '
+            f'{type(label_map).__name__}',
+            'put ValidateLabels after LoadAnnotations and before the packing '
+            'of inputs',
+        )
+    if label_map.ndim != 2:
+        has_colours = label_map.ndim == 3
+        return LabelProblem(
+            'shape',
+            key,
+            'a label map must have one number per pixel, shape (height, '
+            f'width), got shape {label_map.shape}',
+            _cause(label_map, spec, {0: 1}, np.empty(0))
+            if has_colours
+            else 'save masks with a height and a width over 1; the loader '
+            'drops axes of length 1',
+        )
+    if label_map.dtype.kind not in 'iu':
+        return LabelProblem(
+            'dtype',
+            key,
+            f'labels must be integers, got dtype {label_map.dtype}',
+            'save masks as PNG with 8 bits and one channel; interpolate '
+            "label maps with 'nearest'",
+        )
+    return None
+
+
+def seg_map_problems(
+    results: Mapping[str, Any], spec: LabelSpec
+) -> Iterator[LabelProblem]:
+    """Find what is wrong with the label maps of a sample.
+
+    Args:
+        results: The sample, as loaders of mmdet or mmseg make it.
+        spec: What labels must be.
+
+    Yields:
+        Each problem.
+    """
+    size = image_size(results)
+    for key in seg_map_keys(results):
+        label_map = results[key]
+        problem = _form_problem(label_map, key, spec)
+        if problem is not None:
+            yield problem
+            continue
+        if size is not None and label_map.shape != size:
+            yield LabelProblem(
+                'shape',
+                key,
+                'label map and image must have the same size, got (height, '
+                f'width) {label_map.shape} and {size}',
+                'are both of the same picture? Compare the names of the '
+                'files, img_suffix and seg_map_suffix, and the EXIF '
+                'orientation of the image; or a transform before this one '
+                'changes only one of them',
+            )
+        if not in_range(label_map, spec.num_seg_classes, spec.ignore_index):
+            yield _range_problem(results, key, spec)
