@@ -1,0 +1,121 @@
+"""Class weights from counts of pixels, ready to paste."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+__all__ = ['CLASS_WEIGHT_KINDS', 'class_weights', 'format_class_weights']
+
+_ENET_OFFSET = 1.02
+_BETA = 0.9999
+
+
+def _inverse(pixels: np.ndarray, area: np.ndarray) -> np.ndarray:
+    share = pixels / pixels.sum()
+    weight = 1 / share
+    return weight / weight.mean()
+
+
+def _median_frequency(pixels: np.ndarray, area: np.ndarray) -> np.ndarray:
+    frequency = pixels / area
+    return np.median(frequency) / frequency
+
+
+def _enet(pixels: np.ndarray, area: np.ndarray) -> np.ndarray:
+    return 1 / np.log(_ENET_OFFSET + pixels / pixels.sum())
+
+
+def _effective_number(pixels: np.ndarray, area: np.ndarray) -> np.ndarray:
+    weight = (1 - _BETA) / -np.expm1(pixels * np.log(_BETA))
+    return weight / weight.mean()
+
+
+def _log(pixels: np.ndarray, area: np.ndarray) -> np.ndarray:
+    weight = 1 / np.log(pixels)
+    return weight / weight.mean()
+
+
+CLASS_WEIGHT_KINDS: dict[str, Callable] = {
+    'inverse': _inverse,
+    'median_frequency': _median_frequency,
+    'enet': _enet,
+    'effective_number': _effective_number,
+    'log': _log,
+}
+
+
+def class_weights(
+    kind: str, pixels: Sequence[int], area: Sequence[int]
+) -> list[float]:
+    """Weights of classes for a loss.
+
+    ==================== ==================================================
+    ``inverse``          total over pixels of the class, mean 1
+    ``median_frequency`` frequency is the pixels of a class over all pixels
+                         of the images that have it; the median of all over
+                         that of the class (Eigen and Fergus, 2015)
+    ``enet``             1 / ln(1.02 + share of the class) (ENet, 2016)
+    ``effective_number`` (1 - b) / (1 - b ** n) with b = 0.9999, mean 1 (Cui
+                         et al., 2019); of pixels this is nearly even
+    ``log``              1 / ln(n), mean 1: the weights of OCNet's and
+                         PIDNet's authors for Cityscapes
+    ==================== ==================================================
+
+    Args:
+        kind: One of the table.
+        pixels: ``n``, pixels of each class.
+        area: Pixels of all images that have the class, for each class.
+
+    Returns:
+        A number per class, rounded to 4 digits after the point. A class that
+        does not occur, or only with 1 pixel, gets 0: nothing is known of it.
+
+    Raises:
+        KeyError: If there is no such kind.
+        ValueError: If no class occurs, or lengths differ.
+
+    Examples:
+        >>> class_weights('inverse', [300, 100], [400, 400])
+        [0.5, 1.5]
+        >>> class_weights('enet', [100, 0], [100, 0])
+        [1.4223, 0.0]
+    """
+    function = CLASS_WEIGHT_KINDS[kind]
+    counts = np.asarray(pixels, dtype=np.float64)
+    areas = np.asarray(area, dtype=np.float64)
+    if counts.shape != areas.shape or counts.ndim != 1:
+        raise ValueError(
+            'pixels and area must be one number per class, got '
+            f'{counts.shape} and {areas.shape}'
+        )
+    occurs = counts > 1
+    if not occurs.any():
+        raise ValueError(
+            f'class weights need a class that occurs, got {list(pixels)}'
+        )
+    result = np.zeros(len(counts))
+    result[occurs] = function(counts[occurs], areas[occurs])
+    return [round(float(weight), 4) for weight in result]
+
+
+def format_class_weights(weights: Sequence[float], width: int = 72) -> str:
+    """Python code for a config.
+
+    Args:
+        weights: One per class.
+        width: Longest line.
+
+    Examples:
+        >>> print(format_class_weights([0.5, 1.5]))
+        class_weight = [
+            0.5, 1.5,
+        ]
+    """
+    lines, line = ['class_weight = ['], '   '
+    for weight in weights:
+        item = f' {weight:g},'
+        if len(line) + len(item) > width:
+            lines.append(line)
+            line = '   '
+        line += item
+    return '\n'.join([*lines, line, ']'])

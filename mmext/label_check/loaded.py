@@ -1,0 +1,183 @@
+"""What a loader makes of the values that a label map stores.
+
+``LoadAnnotations`` of MMSegmentation casts to uint8, which wraps; then
+``reduce_zero_label`` turns 0 into 255 and n into n - 1, and 255 stays; then
+``label_map`` replaces the values that it has, and leaves the others.
+"""
+
+import msgspec
+
+from .expectations import Expectations
+from .facts import MaskFacts
+
+__all__ = [
+    'INDEX_MODES',
+    'LoadedValues',
+    'count_classes',
+    'holds_indices',
+    'load_value',
+    'loaded_values',
+]
+
+# One number per pixel; all others have several channels.
+INDEX_MODES = frozenset(
+    ('1', 'L', 'P', 'I', 'I;16', 'I;16B', 'I;16L', 'I;16N', 'F')
+)
+_EXPANDED_BY_CV2 = frozenset(('1', 'P'))
+_VOID = 255
+_BYTE = 256
+# Void in files of more bits, which wraps to 255.
+_WIDE_VOIDS = (-1, 65535)
+
+
+class LoadedValues(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of each value, for one split.
+
+    Attributes:
+        value: For each stored value of 0 to 255, that after loading.
+        kind: For each of them, ``'class'``, ``'ignored'``, ``'unmapped'``
+            (not in a label map that there is), ``'void'`` (255, which is not
+            ignored), ``'reduced'`` (254: 255 less one), ``'bad'``.
+        fine: Those that are a class or ignored.
+        expected: What it was made from.
+    """
+
+    value: tuple[int, ...]
+    kind: tuple[str, ...]
+    fine: frozenset[int]
+    expected: Expectations
+
+    def kind_of(self, stored: int) -> str:
+        """Kind of any value.
+
+        Args:
+            stored: As in the file.
+
+        Returns:
+            As :attr:`kind`, or ``'wraps'``, or ``'wide_void'`` for -1 and
+            65535 that end as the ignored value.
+        """
+        if 0 <= stored < _BYTE:
+            return self.kind[stored]
+        ends = self.value[stored % _BYTE]
+        if stored in _WIDE_VOIDS and ends == self.expected.ignore_index:
+            return 'wide_void'
+        return 'wraps'
+
+
+def load_value(stored: int, expected: Expectations) -> int:
+    """What the loader makes of one value.
+
+    Args:
+        stored: As in the file.
+        expected: Of the split.
+
+    Returns:
+        The value after loading, 0 to 255 unless the label map says else.
+
+    Examples:
+        >>> load_value(26001, Expectations())
+        145
+        >>> load_value(0, Expectations(reduce_zero_label=True))
+        255
+    """
+    value = stored % _BYTE
+    if expected.reduce_zero_label:
+        value = _VOID if value in (0, _VOID) else value - 1
+    return dict(expected.label_map).get(value, value)
+
+
+def _kind(stored: int, value: int, expected: Expectations) -> str:
+    if value == expected.ignore_index:
+        return 'ignored'
+    if expected.label_map:
+        plain = msgspec.structs.replace(expected, label_map=())
+        mapped = {old for old, _ in expected.label_map}
+        if load_value(stored, plain) not in mapped:
+            return 'void' if value == _VOID else 'unmapped'
+    if not expected.num_classes or 0 <= value < expected.num_classes:
+        return 'class'
+    if value == _VOID:
+        return 'void'
+    return 'reduced' if stored == _VOID - 1 else 'bad'
+
+
+_last: LoadedValues | None = None
+
+
+def loaded_values(expected: Expectations) -> LoadedValues:
+    """What becomes of each value; the last answer is kept.
+
+    Args:
+        expected: Of the split.
+
+    Returns:
+        The table.
+    """
+    global _last
+    table = _last
+    # By identity: to hash or compare a long label map takes microseconds.
+    if table is not None and table.expected is expected:
+        return table
+    values = tuple(load_value(stored, expected) for stored in range(_BYTE))
+    kinds = tuple(
+        _kind(stored, value, expected) for stored, value in enumerate(values)
+    )
+    fine = frozenset(
+        stored
+        for stored, kind in enumerate(kinds)
+        if kind in ('class', 'ignored')
+    )
+    table = LoadedValues(
+        value=values, kind=kinds, fine=fine, expected=expected
+    )
+    _last = table
+    return table
+
+
+def holds_indices(mask: MaskFacts | None, expected: Expectations) -> bool:
+    """Whether the loader gets the stored numbers, one per pixel.
+
+    Args:
+        mask: May be None.
+        expected: Of the split; its ``loader_backend`` counts.
+
+    Returns:
+        False for a mask that is not there, cannot be read, has several
+        channels, or that OpenCV expands: palettes to colours, 1 bit to 0
+        and 255.
+    """
+    return (
+        mask is not None
+        and not mask.error
+        and mask.mode in INDEX_MODES
+        and not (
+            expected.loader_backend == 'cv2' and mask.mode in _EXPANDED_BY_CV2
+        )
+    )
+
+
+def count_classes(
+    counts: dict[int, int], expected: Expectations
+) -> dict[int, int]:
+    """Turn counts of stored values into counts of classes.
+
+    Args:
+        counts: Stored value to count.
+        expected: Of the split; ``num_classes`` must be known.
+
+    Returns:
+        For each class its count, 0 if it has none. What is ignored or out
+        of range is left out.
+
+    Examples:
+        >>> count_classes({0: 5, 1: 7, 255: 9}, Expectations(num_classes=3))
+        {0: 5, 1: 7, 2: 0}
+    """
+    table = loaded_values(expected)
+    classes = dict.fromkeys(range(expected.num_classes), 0)
+    for stored, count in counts.items():
+        value = table.value[stored % _BYTE]
+        if value in classes and value != expected.ignore_index:
+            classes[value] += count
+    return classes

@@ -1,0 +1,129 @@
+"""Count the values of a label map, and find the first pixel of each.
+
+Label maps are long runs of one value. So the places are found where the value
+changes, in reading order, and what follows is done once a run instead of once
+a pixel: counts are sums of lengths, first pixels are the first starts.
+"""
+
+import cv2
+import numpy as np
+
+__all__ = ['MAX_VALUES', 'count_values', 'pack_colours']
+
+MAX_VALUES = 4096
+
+# With more changes than this share of the pixels, it is noise. A part of
+# them tells well enough: both ways count the same.
+_NOISE = 1 / 16
+_PART = 1 / 8
+# calcHist counts in float32 in the end: exact up to 2**24 pixels.
+_EXACT = 1 << 24
+_BYTE = 1 << 8
+_SMALL = 1 << 16
+
+
+def count_values(
+    pixels: np.ndarray,
+) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...], bool]:
+    """Count each value, and say where it occurs first.
+
+    Args:
+        pixels: Any shape, a dtype of integers of at most 32 bits, or bool;
+            not empty, and less than ``2**31`` pixels.
+
+    Returns:
+        Pairs (value, number of pixels), the smallest value first; for each of
+        them the index of its first pixel in reading order; whether there are
+        more than :data:`MAX_VALUES` values. If so, the most frequent are
+        listed, of equally frequent ones the smaller.
+
+    Note:
+        1 ms for 2048x1024 pixels of a street scene, 8 bits each, 2 ms for
+        noise; 200 ms for noise of 24 bits, which is sorted.
+
+    Examples:
+        >>> count_values(np.array([[3, 3, 0], [0, 0, 7]], np.uint8))
+        (((0, 3), (3, 2), (7, 1)), (2, 0, 5), False)
+    """
+    flat = pixels.reshape(-1)
+    if flat.dtype == np.bool_:
+        # True is a byte of 255 where Pillow made it.
+        flat = (flat.view(np.uint8) != 0).view(np.uint8)
+    changes = flat[1:] != flat[:-1]
+    if flat.dtype == np.uint8 and _is_noise(changes):
+        values, counts, first = _of_bytes(flat)
+    else:
+        starts = np.flatnonzero(changes)
+        starts += 1
+        starts = np.concatenate((np.zeros(1, starts.dtype), starts))
+        values, counts, first = _of_runs(flat, starts)
+    truncated = len(values) > MAX_VALUES
+    if truncated:
+        kept = np.argsort(-counts, kind='stable')[:MAX_VALUES]
+        kept.sort()
+        values, counts, first = values[kept], counts[kept], first[kept]
+    pairs = tuple(zip(values.tolist(), counts.tolist()))
+    return pairs, tuple(first.tolist()), truncated
+
+
+def pack_colours(pixels: np.ndarray) -> np.ndarray:
+    """Turn colours into numbers, ``0xRRGGBB``.
+
+    Args:
+        pixels: ``(H, W, 3)`` or more channels, uint8; red first. What follows
+            the third channel is left out.
+
+    Returns:
+        ``(H, W)``, int32.
+
+    Examples:
+        >>> hex(pack_colours(np.array([[[1, 2, 255]]], np.uint8)).item())
+        '0x102ff'
+    """
+    packed = pixels[..., 0].astype(np.int32)
+    for channel in (1, 2):
+        packed <<= 8
+        packed |= pixels[..., channel]
+    return packed
+
+
+def _is_noise(changes: np.ndarray) -> bool:
+    half = len(changes) / 2
+    part = changes[int(half * (1 - _PART)) : int(half * (1 + _PART))]
+    return np.count_nonzero(part) > len(part) * _NOISE
+
+
+def _of_bytes(flat: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Values, counts and first pixels of bytes, one look at each pixel."""
+    counts = np.zeros(_BYTE, np.int64)
+    for begin in range(0, flat.size, _EXACT):
+        part = flat[begin : begin + _EXACT, None]
+        histogram = cv2.calcHist([part], [0], None, [_BYTE], [0, _BYTE])
+        counts += histogram[:, 0].astype(np.int64)
+    values = np.flatnonzero(counts)
+    content = flat.tobytes()
+    first = np.array([content.find(bytes((v,))) for v in values.tolist()])
+    return values, counts[values], first
+
+
+def _of_runs(flat: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Values, counts and first pixels from the starts of runs."""
+    lengths = np.diff(starts, append=flat.size)
+    run_values = flat[starts]
+    if flat.dtype in (np.uint8, np.uint16):
+        # Sums of float64 are exact below 2**53.
+        counts = np.bincount(run_values, lengths).astype(np.int64)
+        first = np.zeros(_SMALL, np.int64)
+        # Of assignments to one place, the last remains: the first run.
+        first[run_values[::-1]] = starts[::-1]
+        values = np.flatnonzero(counts)
+        return values, counts[values], first[values]
+    # Sorted together with their numbers, equal values stay in order.
+    keys = run_values.astype(np.int64) << 32
+    keys |= np.arange(len(keys))
+    keys.sort()
+    order = keys & 0xFFFFFFFF
+    keys >>= 32
+    begins = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
+    counts = np.add.reduceat(lengths[order], begins)
+    return keys[begins], counts, starts[order[begins]]

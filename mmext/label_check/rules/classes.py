@@ -1,0 +1,175 @@
+"""Rules for how often classes occur."""
+
+from collections.abc import Iterator, Sequence
+
+from ..expectations import Expectations
+from ..findings import Finding, Severity
+from ..loaded import count_classes
+from ..totals import SplitTotals
+from .registry import found, rule
+
+__all__ = []
+
+_IMBALANCE = 1000
+
+
+def _counts(totals: SplitTotals, expected: Expectations) -> dict[int, int]:
+    """Pixels or boxes of each class; the class that is ignored left out."""
+    if not expected.num_classes or not totals.num_samples:
+        return {}
+    if expected.task == 'semantic':
+        if not totals.num_masks:
+            return {}
+        counts = count_classes(totals.pixels, expected)
+        counts.pop(expected.ignore_index, None)
+        return counts
+    return {
+        label: totals.boxes.get(label, 0)
+        for label in range(expected.num_classes)
+    }
+
+
+def _unit(expected: Expectations) -> str:
+    return 'pixels' if expected.task == 'semantic' else 'boxes'
+
+
+def _name(label: int, expected: Expectations) -> str:
+    if label < len(expected.classes):
+        return f'class {label} ({expected.classes[label]})'
+    return f'class {label}'
+
+
+def _absent(
+    totals: SplitTotals, expected: Expectations, training: bool
+) -> Iterator[Finding]:
+    counts = _counts(totals, expected)
+    is_training = expected.split.startswith('train')
+    if is_training != training or not any(counts.values()):
+        return
+    for label, count in counts.items():
+        if not count:
+            yield found(
+                f'{_name(label, expected)} has no {_unit(expected)}',
+                value=str(label),
+            )
+
+
+@rule(
+    'CLS001',
+    title='class that no training sample has',
+    severity=Severity.WARNING,
+    remedy='it cannot be learned; see whether masks or annotations have it '
+    'under another value or name, or take it out of the classes',
+    scope='split',
+    per_value=True,
+    subject='split',
+)
+def absent_in_training(
+    totals: SplitTotals, expected: Expectations
+) -> Iterator[Finding]:
+    """Classes without pixel or box in a training split."""
+    yield from _absent(totals, expected, True)
+
+
+@rule(
+    'CLS002',
+    title='class that no sample of the evaluation has',
+    severity=Severity.WARNING,
+    remedy='its figure is NaN or left out of the mean; evaluate on more '
+    'samples, or read the mean with this in mind',
+    scope='split',
+    per_value=True,
+    subject='split',
+)
+def absent_in_evaluation(
+    totals: SplitTotals, expected: Expectations
+) -> Iterator[Finding]:
+    """Classes without pixel or box in another split."""
+    yield from _absent(totals, expected, False)
+
+
+@rule(
+    'CLS003',
+    title='class that is evaluated and never trained',
+    severity=Severity.ERROR,
+    remedy='split the data anew so that the training has it, or see whether '
+    'the splits were annotated with different classes',
+    scope='run',
+    per_value=True,
+    subject='split',
+)
+def only_evaluated(
+    totals: Sequence[SplitTotals], expected: Sequence[Expectations]
+) -> Iterator[Finding]:
+    """Classes that a training set lacks and another split has."""
+    trained: dict[int, int] = {}
+    for own, wanted in zip(totals, expected):
+        if wanted.split.startswith('train'):
+            for label, count in _counts(own, wanted).items():
+                trained[label] = trained.get(label, 0) + count
+    if not any(trained.values()):
+        return
+    for own, wanted in zip(totals, expected):
+        for label, count in _counts(own, wanted).items():
+            if count and not trained.get(label):
+                yield found(
+                    f'{_name(label, wanted)} has {_unit(wanted)} in '
+                    f'{wanted.split} and none in the training',
+                    split=wanted.split,
+                    value=str(label),
+                    count=count,
+                )
+
+
+@rule(
+    'CLS004',
+    title='classes of very different frequency',
+    severity=Severity.INFO,
+    remedy='consider class weights (--class-weights prints some), or '
+    'sampling rare classes more often',
+    scope='split',
+    subject='split',
+)
+def imbalance(
+    totals: SplitTotals, expected: Expectations
+) -> Iterator[Finding]:
+    """The most frequent class is 1000 times as frequent as the rarest."""
+    present = [
+        (count, label)
+        for label, count in _counts(totals, expected).items()
+        if count
+    ]
+    if not present or not expected.split.startswith('train'):
+        return
+    (least, rare), (most, common) = min(present), max(present)
+    if most >= _IMBALANCE * least:
+        unit = _unit(expected)
+        yield found(
+            f'{_name(common, expected)} has {most:,} {unit}, '
+            f'{most // least:,} times as many as {_name(rare, expected)} '
+            f'with {least:,}',
+            value=str(rare),
+        )
+
+
+@rule(
+    'CLS005',
+    title='split without any label',
+    severity=Severity.ERROR,
+    remedy='nothing can be learned; see whether the class names of the data '
+    'set are those of the annotations (unknown ones are dropped), or all '
+    'pixels are ignored',
+    scope='split',
+    subject='split',
+)
+def no_labels(
+    totals: SplitTotals, expected: Expectations
+) -> Iterator[Finding]:
+    """No pixel or box of any class."""
+    counts = _counts(totals, expected)
+    if counts and not any(counts.values()):
+        yield found(
+            f'none of {totals.num_samples:,} samples has {_unit(expected)} '
+            f'of the {expected.num_classes} classes',
+            value='0',
+        )

@@ -1,0 +1,305 @@
+"""Rules for an annotation file in COCO's format as a whole.
+
+Boxes are looked at by the rules of det_boxes.py.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from ..expectations import Expectations
+from ..findings import Finding, Severity
+from ..readers.coco_reader import CocoFile
+from .registry import found, rule
+
+__all__ = ['CocoFacts']
+
+_MAX_EXAMPLES = 20
+
+
+class CocoFacts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """An annotation file.
+
+    Attributes:
+        split: ``'train'``, ``'val'``, ...
+        path: Of the file.
+        file: What it says.
+    """
+
+    split: str
+    path: str
+    file: CocoFile
+
+
+def _repeated(values: Sequence) -> Iterator[tuple[int, int]]:
+    """Row of each value that occurred before, and the row where it did."""
+    order = np.argsort(np.asarray(values), kind='stable')
+    ordered = np.asarray(values)[order]
+    again = np.flatnonzero(ordered[1:] == ordered[:-1]) + 1
+    starts = np.maximum.accumulate(
+        np.where(
+            np.concatenate(([True], ordered[1:] != ordered[:-1])),
+            np.arange(len(ordered)),
+            0,
+        )
+    )
+    for row in again.tolist():
+        yield int(order[row]), int(order[starts[row]])
+
+
+def _rows(kind: str, index: np.ndarray, rows: np.ndarray) -> str:
+    """Places of some records, for a message."""
+    places = [f'{kind}[{index[row]}]' for row in rows[:_MAX_EXAMPLES]]
+    more = len(rows) - len(places)
+    return ', '.join(places) + (f' and {more} more' if more > 0 else '')
+
+
+@rule(
+    'COCO001',
+    title='record or file that cannot be read',
+    severity=Severity.ERROR,
+    remedy='correct the record; loaders fail at it, or at the first image '
+    'that needs it',
+    scope='coco',
+)
+def unreadable(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """What the reader could not make sense of."""
+    for error in facts.file.errors:
+        yield found(error.message, file=facts.path, place=error.place)
+
+
+def _duplicates(facts: CocoFacts, kind: str, values: Sequence, what: str):
+    records = getattr(facts.file, kind)
+    if not len(records.index):
+        return
+    for row, first in _repeated(values):
+        yield found(
+            f'{what} is taken by another record',
+            file=facts.path,
+            place=f'{kind}[{records.index[row]}]',
+            value=f'{values[row]}, first in {kind}[{records.index[first]}]',
+        )
+
+
+@rule(
+    'COCO002',
+    title='annotation id used twice',
+    severity=Severity.ERROR,
+    remedy='number the annotations anew; MMDetection refuses such a file, '
+    'pycocotools keeps the last one',
+    scope='coco',
+    unit='annotation',
+)
+def annotation_ids(
+    facts: CocoFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Annotations with the id of another one."""
+    ids = facts.file.annotations.id
+    yield from _duplicates(facts, 'annotations', ids, 'the annotation id')
+
+
+@rule(
+    'COCO003',
+    title='image id used twice',
+    severity=Severity.ERROR,
+    remedy='number the images anew, and their annotations with them; loaders '
+    'keep one image and give it the objects of both',
+    scope='coco',
+    unit='image',
+)
+def image_ids(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """Images with the id of another one."""
+    ids = facts.file.images.id
+    yield from _duplicates(facts, 'images', ids, 'the image id')
+
+
+@rule(
+    'COCO004',
+    title='file name used twice',
+    severity=Severity.WARNING,
+    remedy='merge the two images, and the annotations of both; each is '
+    'trained with the objects of the other as background',
+    scope='coco',
+    unit='image',
+)
+def file_names(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """Images with the file of another one."""
+    names = facts.file.images.file_name
+    yield from _duplicates(facts, 'images', names, 'the file name')
+
+
+@rule(
+    'COCO005',
+    title='annotation of an image that is not there',
+    severity=Severity.ERROR,
+    remedy='add the image, or remove the annotation; loaders drop it without '
+    'saying so',
+    scope='coco',
+    unit='annotation',
+)
+def dangling_image(
+    facts: CocoFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Annotations whose image_id no image has."""
+    notes = facts.file.annotations
+    missing = ~np.isin(notes.image_id, facts.file.images.id)
+    for value in np.unique(notes.image_id[missing]).tolist():
+        rows = np.flatnonzero(missing & (notes.image_id == value))
+        yield found(
+            'no image has the image_id of the annotation',
+            file=facts.path,
+            place=_rows('annotations', notes.index, rows),
+            value=str(value),
+            count=len(rows),
+        )
+
+
+@rule(
+    'COCO006',
+    title='annotation of a category that is not there',
+    severity=Severity.ERROR,
+    remedy='add the category, or correct category_id; loaders drop such an '
+    'annotation without saying so',
+    scope='coco',
+    unit='annotation',
+)
+def dangling_category(
+    facts: CocoFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Annotations whose category_id no category has."""
+    notes = facts.file.annotations
+    missing = ~np.isin(notes.category_id, facts.file.categories.id)
+    for value in np.unique(notes.category_id[missing]).tolist():
+        rows = np.flatnonzero(missing & (notes.category_id == value))
+        yield found(
+            'no category has the category_id of the annotation',
+            file=facts.path,
+            place=_rows('annotations', notes.index, rows),
+            value=str(value),
+            count=len(rows),
+        )
+
+
+@rule(
+    'COCO007',
+    title='class of the config that the file does not have',
+    severity=Severity.ERROR,
+    remedy='metainfo.classes must hold the names of the file, letter by '
+    'letter; a class that is not found gets no objects',
+    scope='coco',
+)
+def missing_classes(
+    facts: CocoFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Names of classes that are no category."""
+    names = facts.file.categories.name
+    for name in expected.classes:
+        if name not in names:
+            yield found(
+                f'class {name!r} is no category of the file, which has '
+                f'{sorted(set(names))}',
+                file=facts.path,
+                value=name,
+            )
+
+
+@rule(
+    'COCO008',
+    title='categories in another order than the classes',
+    severity=Severity.ERROR,
+    remedy='list metainfo.classes in the order of the categories of the '
+    'file, which is what the labels are numbered by',
+    scope='coco',
+)
+def category_order(
+    facts: CocoFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Classes that will have the objects of others."""
+    names = [
+        name for name in facts.file.categories.name if name in expected.classes
+    ]
+    if set(names) != set(expected.classes) or len(names) != len(set(names)):
+        return  # COCO007 and COCO010 say so.
+    wrong = [
+        (index, wanted, given)
+        for index, (wanted, given) in enumerate(zip(expected.classes, names))
+        if wanted != given
+    ]
+    if wrong:
+        index, wanted, given = wrong[0]
+        yield found(
+            f'label {index} is {wanted!r} to the config, but its objects are '
+            f'those of {given!r}; {len(wrong)} classes are exchanged',
+            file=facts.path,
+            place='categories',
+            value=f'{wanted} and {given}',
+        )
+
+
+@rule(
+    'COCO009',
+    title='annotation that loaders drop without saying so',
+    severity=Severity.WARNING,
+    remedy='remove it from the file, or correct what they drop it for: '
+    '"ignore", or an area of 0 or less',
+    scope='coco',
+    unit='annotation',
+)
+def dropped(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """Annotations that are marked, or have no area by their own account."""
+    notes = facts.file.annotations
+    reasons = {
+        'the annotation has "ignore"': notes.ignore,
+        'the area of the annotation is 0 or negative': (
+            notes.has_area & (notes.area <= 0) & ~notes.ignore
+        ),
+    }
+    for message, mask in reasons.items():
+        rows = np.flatnonzero(mask)
+        if len(rows):
+            yield found(
+                message,
+                file=facts.path,
+                place=_rows('annotations', notes.index, rows),
+                count=len(rows),
+            )
+
+
+@rule(
+    'COCO010',
+    title='category id or name used twice',
+    severity=Severity.ERROR,
+    remedy='merge the two categories, and the annotations of both',
+    scope='coco',
+)
+def categories_twice(
+    facts: CocoFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Categories with the id or the name of another one."""
+    kinds = facts.file.categories
+    yield from _duplicates(facts, 'categories', kinds.id, 'the category id')
+    yield from _duplicates(facts, 'categories', kinds.name, 'the name')
+
+
+@rule(
+    'COCO011',
+    title='annotation without a box or an area',
+    severity=Severity.ERROR,
+    remedy='write bbox and area; loaders of MMDetection fail with a KeyError',
+    scope='coco',
+    unit='annotation',
+)
+def incomplete(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """Annotations that lack what loaders read."""
+    notes = facts.file.annotations
+    for key, there in (('bbox', notes.has_bbox), ('area', notes.has_area)):
+        rows = np.flatnonzero(~there & ~notes.ignore)
+        if len(rows):
+            yield found(
+                f'the annotation has no {key}',
+                file=facts.path,
+                place=_rows('annotations', notes.index, rows),
+                value=key,
+                count=len(rows),
+            )

@@ -1,0 +1,208 @@
+"""Rules for images that occur twice, in a split or across splits."""
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from ..expectations import Expectations
+from ..findings import Finding, Severity
+from ..near import MAX_DISTANCE, near_pairs
+from ..totals import SplitTotals
+from .registry import found, rule
+
+__all__ = []
+
+_MAX_NAMES = 4
+_Place = tuple[str, str]
+
+
+def _ordered(totals: SplitTotals) -> Iterator[tuple[str, int, _Place]]:
+    """Digest, fingerprint, and split with path; ordered by digest."""
+    last = ''
+    for digest, fingerprint, path in totals.images:
+        if digest < last:
+            raise ValueError(
+                f'images of {totals.split} must be ordered by digest, got '
+                f'{digest!r} of {path} after {last!r}'
+            )
+        last = digest
+        if digest:
+            yield digest, fingerprint, (totals.split, path)
+
+
+def _names(places: Iterable[_Place], with_split: bool) -> str:
+    ordered = sorted(places)
+    names = [
+        f'{path} ({split})' if with_split else path
+        for split, path in ordered[:_MAX_NAMES]
+    ]
+    more = len(ordered) - _MAX_NAMES
+    return ', '.join(names) + (f' and {more} more' if more > 0 else '')
+
+
+def _same(totals: Sequence[SplitTotals]) -> Iterator[set[_Place]]:
+    """Sets of images with the same bytes."""
+    merged = heapq.merge(*map(_ordered, totals), key=lambda row: row[0])
+    for _, rows in groupby(merged, key=lambda row: row[0]):
+        places = {place for _, _, place in rows}
+        if len(places) > 1:
+            yield places
+
+
+def _alike(totals: Sequence[SplitTotals]) -> Iterator[dict[str, set[_Place]]]:
+    """Sets of images that look alike: digest to where it occurs."""
+    first = _fingerprints(totals)
+    own = np.unique(first)
+    roots = _groups(own)
+    if not roots and len(own) == len(first):
+        return
+    members: dict[int, dict[str, set[_Place]]] = {}
+    merged = heapq.merge(*map(_ordered, totals), key=lambda row: row[0])
+    counted = _repeated(first)
+    for digest, fingerprint, place in merged:
+        if fingerprint in roots or fingerprint in counted:
+            root = roots.get(fingerprint, fingerprint)
+            group = members.setdefault(root, {})
+            group.setdefault(digest, set()).add(place)
+    for root in sorted(members):
+        if len(members[root]) > 1:
+            yield members[root]
+
+
+def _fingerprints(totals: Sequence[SplitTotals]) -> np.ndarray:
+    """One for each digest."""
+
+    def values() -> Iterator[int]:
+        merged = heapq.merge(*map(_ordered, totals), key=lambda row: row[0])
+        for _, rows in groupby(merged, key=lambda row: row[0]):
+            _, fingerprint, _ = next(rows)
+            if fingerprint > 0:
+                yield fingerprint
+
+    return np.fromiter(values(), np.uint64)
+
+
+def _repeated(fingerprints: np.ndarray) -> set[int]:
+    """Those of several images, flat ones left out."""
+    values, counts = np.unique(fingerprints, return_counts=True)
+    return {
+        value
+        for value in values[counts > 1].tolist()
+        if MAX_DISTANCE <= value.bit_count() <= 64 - MAX_DISTANCE
+    }
+
+
+def _groups(fingerprints: np.ndarray) -> dict[int, int]:
+    """Each fingerprint that has near ones, to the one of its group."""
+    parent: dict[int, int] = {}
+
+    def root(index: int) -> int:
+        while parent.setdefault(index, index) != index:
+            parent[index] = parent[parent[index]]
+            index = parent[index]
+        return index
+
+    for pairs in near_pairs(fingerprints):
+        for one, other in pairs.tolist():
+            low, high = sorted((root(one), root(other)))
+            parent[high] = low
+    listed = fingerprints.tolist() if parent else []
+    return {listed[index]: listed[root(index)] for index in list(parent)}
+
+
+def _found(
+    what: str, places: set[_Place], with_split: bool, value: str = ''
+) -> Finding:
+    split, path = min(places)
+    return found(
+        f'{len(places)} {what}: {_names(places, with_split)}',
+        file=path,
+        split=split if not with_split else '',
+        value=value,
+        count=len(places),
+    )
+
+
+@rule(
+    'DUP001',
+    title='the same image twice in a split',
+    severity=Severity.WARNING,
+    remedy='keep one of them; if their labels differ, find out which are '
+    'right',
+    scope='split',
+    subject='image',
+    unit='file',
+)
+def same_in_split(
+    totals: SplitTotals, expected: Expectations
+) -> Iterator[Finding]:
+    """Files of the same bytes."""
+    for places in _same([totals]):
+        yield _found('files are the same image', places, False)
+
+
+@rule(
+    'DUP002',
+    title='the same image in several splits',
+    severity=Severity.ERROR,
+    remedy='what was trained on is evaluated on, so that figures are too '
+    'good; take the image out of one of the splits',
+    scope='run',
+    subject='image',
+    unit='file',
+)
+def leaked(
+    totals: Sequence[SplitTotals], expected: Sequence[Expectations]
+) -> Iterator[Finding]:
+    """Files of the same bytes in the training and in another split."""
+    for places in _same(totals):
+        if _leaks(places):
+            yield _found('files are the same image', places, True)
+
+
+def _leaks(places: Iterable[_Place]) -> bool:
+    training = {split.startswith('train') for split, _ in places}
+    return len(training) > 1
+
+
+def _all(group: dict[str, set[_Place]]) -> set[_Place]:
+    return set().union(*group.values())
+
+
+@rule(
+    'DUP003',
+    title='images of a split that look alike',
+    severity=Severity.INFO,
+    remedy='look at them: frames of a video or crops of one picture count '
+    'as one, and make a split seem larger than it is',
+    scope='split',
+    subject='image',
+    unit='file',
+)
+def alike_in_split(
+    totals: SplitTotals, expected: Expectations
+) -> Iterator[Finding]:
+    """Fingerprints that differ in at most 4 of 64 bits."""
+    for group in _alike([totals]):
+        yield _found('images look alike', _all(group), False)
+
+
+@rule(
+    'DUP004',
+    title='images of several splits that look alike',
+    severity=Severity.WARNING,
+    remedy='look at them: if they show the same scene, the evaluation is '
+    'too good; split by scene, video or patient',
+    scope='run',
+    subject='image',
+    unit='file',
+)
+def alike_across_splits(
+    totals: Sequence[SplitTotals], expected: Sequence[Expectations]
+) -> Iterator[Finding]:
+    """Fingerprints that differ in at most 4 of 64 bits, and leak."""
+    for group in _alike(totals):
+        if _leaks(_all(group)):
+            yield _found('images look alike', _all(group), True)

@@ -1,0 +1,200 @@
+"""Rules for files of label maps: channels, bits, damage."""
+
+from collections.abc import Iterator
+
+from ..expectations import Expectations
+from ..facts import SampleFacts
+from ..findings import Finding, Severity
+from ..loaded import INDEX_MODES
+from ._unreadable import error_kind
+from .registry import found, rule
+
+__all__ = []
+
+_LOSSY = ('.jpg', '.jpeg', '.webp')
+
+
+def _mode(facts: SampleFacts) -> str:
+    """Mode of a mask that can be read, else empty."""
+    mask = facts.mask
+    return '' if mask is None or mask.error else mask.mode
+
+
+def _unreadable(facts: SampleFacts, kind: str) -> Iterator[Finding]:
+    mask = facts.mask
+    if mask is not None and mask.error and error_kind(mask.error) == kind:
+        yield found(
+            f'the mask cannot be read: {mask.error}', file=facts.sample.mask
+        )
+
+
+@rule(
+    'SEG010',
+    title='mask with several channels',
+    severity=Severity.ERROR,
+    remedy='save the masks with one channel that holds the class index, each '
+    'colour converted to its class',
+    scope='sample',
+    subject='mask',
+)
+def several_channels(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Colours, or indices with alpha."""
+    mode = _mode(facts)
+    if mode and mode not in INDEX_MODES:
+        yield found(
+            f'the mask must have one channel, got mode {mode}',
+            file=facts.sample.mask,
+            value=mode,
+        )
+
+
+@rule(
+    'SEG011',
+    title='palette mask, which OpenCV turns into colours',
+    severity=Severity.ERROR,
+    remedy="set imdecode_backend='pillow' of LoadAnnotations, which gives the "
+    'indices, or save the masks as 8-bit grey',
+    scope='sample',
+    subject='mask',
+)
+def palette_with_cv2(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Mode P with the backend cv2."""
+    if _mode(facts) == 'P' and expected.loader_backend == 'cv2':
+        yield found(
+            "the mask has a palette (mode P), and the loader's backend cv2 "
+            'makes three channels of its colours',
+            file=facts.sample.mask,
+            value='P',
+        )
+
+
+@rule(
+    'SEG012',
+    title='1-bit mask, which OpenCV turns into 0 and 255',
+    severity=Severity.ERROR,
+    remedy="set imdecode_backend='pillow' of LoadAnnotations, which gives 0 "
+    'and 1, or save the masks as 8-bit grey',
+    scope='sample',
+    subject='mask',
+)
+def one_bit_with_cv2(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Mode 1 with the backend cv2."""
+    if _mode(facts) == '1' and expected.loader_backend == 'cv2':
+        yield found(
+            "the mask has 1 bit, and the loader's backend cv2 makes 0 and "
+            '255 of 0 and 1',
+            file=facts.sample.mask,
+            value='1',
+        )
+
+
+@rule(
+    'SEG013',
+    title='mask in a lossy format',
+    severity=Severity.WARNING,
+    remedy='lossy compression changes labels at the borders of objects; make '
+    'the masks anew as PNG, as a conversion keeps the damage',
+    scope='sample',
+    subject='mask',
+)
+def lossy(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """Masks named as JPEG or WebP."""
+    name = facts.sample.mask.lower()
+    if _mode(facts) and name.endswith(_LOSSY):
+        yield found(
+            'the mask is in a format that does not keep values',
+            file=facts.sample.mask,
+            value=name.rpartition('.')[2],
+        )
+
+
+@rule(
+    'SEG014',
+    title='mask one pixel high or wide',
+    severity=Severity.ERROR,
+    remedy='the loader squeezes masks, so that one of the two axes is lost; '
+    'take the sample out of the data set',
+    scope='sample',
+    subject='mask',
+)
+def one_pixel(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """Masks of a single row or column."""
+    if _mode(facts) and 1 in (facts.mask.width, facts.mask.height):
+        yield found(
+            'the mask must have at least 2 x 2 pixels',
+            file=facts.sample.mask,
+            value=f'{facts.mask.width} x {facts.mask.height}',
+        )
+
+
+@rule(
+    'SEG015',
+    title='mask is missing',
+    severity=Severity.ERROR,
+    remedy='add the file, or correct seg_map_suffix, data_prefix or the list '
+    'that names it; the loader finds out in the middle of the training',
+    scope='sample',
+    subject='mask',
+)
+def missing(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """A file that is named and not there."""
+    yield from _unreadable(facts, 'missing')
+
+
+@rule(
+    'SEG016',
+    title='mask file is empty',
+    severity=Severity.ERROR,
+    remedy='copy or make the file anew',
+    scope='sample',
+    subject='mask',
+)
+def empty(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """A file of no bytes."""
+    yield from _unreadable(facts, 'empty')
+
+
+@rule(
+    'SEG017',
+    title='mask file is cut off',
+    severity=Severity.ERROR,
+    remedy='copy the file anew; a download or a full disk may have cut it',
+    scope='sample',
+    subject='mask',
+)
+def truncated(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """A file that ends early."""
+    yield from _unreadable(facts, 'truncated')
+
+
+@rule(
+    'SEG018',
+    title='mask file is damaged or no label map',
+    severity=Severity.ERROR,
+    remedy='copy the file anew, or save it as 8-bit PNG',
+    scope='sample',
+    subject='mask',
+)
+def corrupt(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """A file that cannot be decoded."""
+    yield from _unreadable(facts, 'corrupt')
+
+
+@rule(
+    'SEG019',
+    title='mask is too large to be read',
+    severity=Severity.ERROR,
+    remedy='the file claims more pixels than are allowed; see whether it is '
+    'damaged, and cut large scenes into tiles',
+    scope='sample',
+    subject='mask',
+)
+def refused(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """A file that was not decoded for its size."""
+    yield from _unreadable(facts, 'refused')

@@ -1,0 +1,317 @@
+"""Rules for the values of label maps, after what the loader does to them.
+
+A value that is wrong is found by one rule, the one that knows most about it.
+"""
+
+from collections.abc import Iterator
+
+from ..expectations import Expectations
+from ..facts import MaskFacts, SampleFacts
+from ..findings import Finding, Severity
+from ..loaded import LoadedValues, holds_indices, loaded_values
+from ..totals import SplitTotals
+from .registry import found, rule
+
+__all__ = []
+
+_FEW_CLASSES = 2
+_BLACK_AND_WHITE = frozenset((0, 255))
+
+
+def _place(mask: MaskFacts, number: int) -> str:
+    if len(mask.first) <= number or not mask.width:
+        return ''
+    y, x = divmod(mask.first[number], mask.width)
+    return f'y={y}, x={x}'
+
+
+def _wrong(
+    facts: SampleFacts, expected: Expectations, kind: str
+) -> Iterator[tuple[int, int, str]]:
+    """Stored values of a kind, with count and place of the first pixel."""
+    for each, value, count, place in _not_fine(facts.mask, expected):
+        if each == kind:
+            yield value, count, place
+
+
+_Wrong = list[tuple[str, int, int, str]]
+_last: tuple[MaskFacts, Expectations, _Wrong] | None = None
+
+
+def _not_fine(mask: MaskFacts | None, expected: Expectations) -> _Wrong:
+    """Kind, value, count and place; kept for the next rule."""
+    global _last
+    last = _last
+    if last is not None and last[0] is mask and last[1] is expected:
+        return last[2]
+    if not holds_indices(mask, expected):
+        return []
+    table = loaded_values(expected)
+    fine = table.fine
+    wrong = [
+        (table.kind_of(value), value, count, _place(mask, number))
+        for number, (value, count) in enumerate(mask.values)
+        if value not in fine
+    ]
+    _last = mask, expected, wrong
+    return wrong
+
+
+def _becomes(value: int, table: LoadedValues) -> str:
+    loaded = table.value[value % 256]
+    if loaded == value:
+        return f'label {value}'
+    return f'label {loaded}, which the loader makes of {value}'
+
+
+def _allowed(expected: Expectations) -> str:
+    return (
+        f'labels must be in [0, {expected.num_classes - 1}] '
+        f'(num_classes={expected.num_classes}, '
+        f'ignore_index={expected.ignore_index})'
+    )
+
+
+def _out_of_range(
+    facts: SampleFacts, expected: Expectations, kind: str
+) -> Iterator[Finding]:
+    """A finding for each value of a kind."""
+    for value, count, place in _wrong(facts, expected, kind):
+        what = _becomes(value, loaded_values(expected))
+        yield found(
+            f'{what}, is out of range; {_allowed(expected)}'
+            if ',' in what
+            else f'{what} is out of range; {_allowed(expected)}',
+            file=facts.sample.mask,
+            place=place,
+            value=str(value),
+            count=count,
+        )
+
+
+def _is_black_and_white(mask: MaskFacts, expected: Expectations) -> bool:
+    return (
+        0 < expected.num_classes <= _FEW_CLASSES
+        and not expected.reduce_zero_label
+        and not expected.label_map
+        and {value for value, _ in mask.values} <= _BLACK_AND_WHITE
+    )
+
+
+@rule(
+    'SEG001',
+    title='label out of range',
+    severity=Severity.ERROR,
+    remedy='compare num_classes of the head with the classes of the data '
+    'set, and with what its label_map and reduce_zero_label make of masks',
+    scope='sample',
+    per_value=True,
+    subject='mask',
+    unit='pixel',
+)
+def out_of_range(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Values that are neither a class nor ignored."""
+    yield from _out_of_range(facts, expected, 'bad')
+
+
+@rule(
+    'SEG002',
+    title='value beyond 8 bits, which the loader wraps to another',
+    severity=Severity.ERROR,
+    remedy='LoadAnnotations casts masks to uint8, so that 256 becomes 0; '
+    'write masks of 8 bits that hold class indices, such as the class of '
+    'each instance id (26001 of Cityscapes is class id 26)',
+    scope='sample',
+    subject='mask',
+    unit='pixel',
+)
+def wraps(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """Values below 0 or above 255."""
+    wrong = list(_wrong(facts, expected, 'wraps'))
+    if wrong:
+        value, _, place = wrong[0]
+        loaded = loaded_values(expected).value[value % 256]
+        yield found(
+            f'{len(wrong)} values are not in [0, 255], and the loader wraps '
+            f'them: {value} becomes {loaded}',
+            file=facts.sample.mask,
+            place=place,
+            value=str(value),
+            count=sum(count for _, count, _ in wrong),
+        )
+
+
+@rule(
+    'SEG003',
+    title='value that the label_map does not have',
+    severity=Severity.ERROR,
+    remedy='the loader leaves such values as they are; make the label_map '
+    '(from metainfo.classes of the data set) cover all values of the masks, '
+    'or correct the masks',
+    scope='sample',
+    per_value=True,
+    subject='mask',
+    unit='pixel',
+)
+def unmapped(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """Values that pass by the label map."""
+    for value, count, place in _wrong(facts, expected, 'unmapped'):
+        loaded = loaded_values(expected).value[value]
+        yield found(
+            f'value {value} is not in the label_map and stays {loaded}; '
+            f'{_allowed(expected)}',
+            file=facts.sample.mask,
+            place=place,
+            value=str(value),
+            count=count,
+        )
+
+
+@rule(
+    'SEG004',
+    title='255 is not what the loss ignores',
+    severity=Severity.ERROR,
+    remedy='255 is what masks, padding (seg_pad_val of the data '
+    'preprocessor) and reduce_zero_label mark as "to be ignored"; set '
+    'ignore_index=255 of the heads, or let masks and seg_pad_val hold the '
+    'value that they ignore',
+    scope='sample',
+    per_value=True,
+    subject='mask',
+    unit='pixel',
+)
+def void_not_ignored(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """255 in a mask, or made by the loader, where it is not ignored."""
+    if facts.mask is not None and not _is_black_and_white(
+        facts.mask, expected
+    ):
+        yield from _out_of_range(facts, expected, 'void')
+
+
+@rule(
+    'SEG005',
+    title='black and white mask, 0 and 255',
+    severity=Severity.ERROR,
+    remedy='save the masks with 1 in place of 255, or map 255 to 1 by the '
+    'label_map of the data set',
+    scope='sample',
+    subject='mask',
+    unit='pixel',
+)
+def black_and_white(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Masks of one or two classes that hold 255 as the second."""
+    if facts.mask is not None and _is_black_and_white(facts.mask, expected):
+        yield from _out_of_range(facts, expected, 'void')
+
+
+@rule(
+    'SEG006',
+    title='254, an ignored 255 reduced by one',
+    severity=Severity.ERROR,
+    remedy='reduce_zero_label, or a converter that did the same, has turned '
+    '255 into 254; write the masks with 255 again, or set '
+    'reduce_zero_label=False if they were reduced already',
+    scope='sample',
+    per_value=True,
+    subject='mask',
+    unit='pixel',
+)
+def reduced_void(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """254 that is out of range."""
+    yield from _out_of_range(facts, expected, 'reduced')
+
+
+@rule(
+    'SEG007',
+    title='mask in which all is ignored',
+    severity=Severity.WARNING,
+    remedy='a batch of such masks has no loss, and with some settings NaN; '
+    'take the sample out of the data set, or label it',
+    scope='sample',
+    subject='mask',
+    unit='pixel',
+)
+def all_ignored(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Masks without a pixel that a loss looks at."""
+    mask = facts.mask
+    if not holds_indices(mask, expected) or not mask.values:
+        return
+    table = loaded_values(expected)
+    kinds = ('ignored', 'wide_void')
+    if all(table.kind_of(value) in kinds for value, _ in mask.values):
+        yield found(
+            'all pixels are ignored '
+            f'(ignore_index={expected.ignore_index} after loading)',
+            file=facts.sample.mask,
+            count=sum(count for _, count in mask.values),
+        )
+
+
+@rule(
+    'SEG008',
+    title='-1 or 65535 that is ignored only because it wraps to 255',
+    severity=Severity.WARNING,
+    remedy='write masks of 8 bits with 255; a loader that does not cast to '
+    'uint8 would find a label out of range',
+    scope='sample',
+    per_value=True,
+    subject='mask',
+    unit='pixel',
+)
+def wide_void(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """Void of wide masks."""
+    for value, count, place in _wrong(facts, expected, 'wide_void'):
+        yield found(
+            f'{value} wraps to {value % 256}, which is ignored',
+            file=facts.sample.mask,
+            place=place,
+            value=str(value),
+            count=count,
+        )
+
+
+@rule(
+    'SEG009',
+    title='black and white masks of which the white is ignored',
+    severity=Severity.ERROR,
+    remedy='the second class has no pixel, so nothing is learned; save the '
+    'masks with 1 in place of 255',
+    scope='split',
+    subject='split',
+    unit='pixel',
+)
+def white_is_ignored(
+    totals: SplitTotals, expected: Expectations
+) -> Iterator[Finding]:
+    """Two classes, all masks 0 and 255, and 255 is ignored."""
+    if (
+        expected.num_classes == _FEW_CLASSES
+        and expected.ignore_index == max(_BLACK_AND_WHITE)
+        and not expected.reduce_zero_label
+        and not expected.label_map
+        and totals.pixels.keys() == _BLACK_AND_WHITE
+        and not totals.num_outside
+        and _as_stored(totals, expected)
+    ):
+        yield found(
+            'all masks hold 0 and 255 only, and 255 is ignored '
+            '(num_classes=2, ignore_index=255)',
+            value='255',
+            count=totals.pixels[255],
+        )
+
+
+def _as_stored(totals: SplitTotals, expected: Expectations) -> bool:
+    return all(
+        holds_indices(MaskFacts(mode=mode), expected) for mode in totals.modes
+    )

@@ -1,0 +1,172 @@
+"""What is known of a whole split: sums over its samples, of bounded size."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from .facts import BoxFacts, MaskFacts, SampleFacts
+from .loaded import INDEX_MODES
+
+__all__ = ['ImageRow', 'SplitTotals', 'image_rows']
+
+_MAX_STORED = 65535
+_SIZE_STEP = 64
+
+
+class ImageRow(NamedTuple):
+    """One image, for the search of duplicates.
+
+    Attributes:
+        digest: Of its bytes; empty if unknown.
+        fingerprint: 64 bits, alike for images that look alike; -1 if
+            unknown.
+        path: As the data set names it.
+    """
+
+    digest: str
+    fingerprint: int
+    path: str
+
+
+class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Sums over the samples of a split.
+
+    All but ``images`` is bounded: by 65,536 values, by the number of classes
+    and by the sizes that images have. Sums do not depend on the order of
+    samples, nor on how they are cut into shards.
+
+    Attributes:
+        split: ``'train'``, ``'val'``, ...
+        num_samples: All that were added.
+        num_images: Images that could be read.
+        num_masks: Label maps with one number per pixel that could be read.
+        pixels: For each stored value its pixels, over those label maps.
+        masks: For each stored value, how many of them have it.
+        area: For each stored value, the pixels of all that have it.
+        num_outside: Pixels of values below 0 or above 65535, and those
+            that facts do not list.
+        modes: Label maps by mode.
+        boxes: For each label its boxes; -1 is of no class. Ignored boxes
+            are not counted here.
+        box_images: For each label, how many samples have such a box.
+        num_ignored: Boxes that are crowd, difficult or ignored.
+        sizes: Images by ``'WxH'``, rounded down to multiples of 64.
+        images: Of the split, ordered by digest, to be iterated over again
+            and again; the store gives it. Not added up, not for shards.
+    """
+
+    split: str
+    num_samples: int = 0
+    num_images: int = 0
+    num_masks: int = 0
+    pixels: dict[int, int] = {}
+    masks: dict[int, int] = {}
+    area: dict[int, int] = {}
+    num_outside: int = 0
+    modes: dict[str, int] = {}
+    boxes: dict[int, int] = {}
+    box_images: dict[int, int] = {}
+    num_ignored: int = 0
+    sizes: dict[str, int] = {}
+    images: Any = ()
+
+    def add(self, facts: SampleFacts) -> None:
+        """Add a sample.
+
+        Args:
+            facts: Of a sample of this split.
+
+        Raises:
+            ValueError: If it is of another split.
+        """
+        self._check_split(facts.split)
+        self.num_samples += 1
+        image = facts.image
+        if image is not None and image.width:
+            self.num_images += 1
+            width = image.width // _SIZE_STEP * _SIZE_STEP
+            height = image.height // _SIZE_STEP * _SIZE_STEP
+            _count(self.sizes, f'{width}x{height}')
+        if facts.mask is not None and not facts.mask.error:
+            self._add_mask(facts.mask)
+        if facts.sample.boxes:
+            self._add_boxes(facts.sample.boxes)
+
+    def _add_mask(self, mask: MaskFacts) -> None:
+        _count(self.modes, mask.mode)
+        if mask.mode not in INDEX_MODES:
+            return
+        self.num_masks += 1
+        size = mask.width * mask.height
+        listed = 0
+        for value, count in mask.values:
+            listed += count
+            if 0 <= value <= _MAX_STORED:
+                _count(self.pixels, value, count)
+                _count(self.masks, value)
+                _count(self.area, value, size)
+            else:
+                self.num_outside += count
+        if mask.truncated:
+            self.num_outside += max(size - listed, 0)
+
+    def _add_boxes(self, boxes: Iterable[BoxFacts]) -> None:
+        labels = [box.label for box in boxes if not box.ignored]
+        self.num_ignored += sum(box.ignored for box in boxes)
+        for label in labels:
+            _count(self.boxes, label)
+        for label in set(labels):
+            _count(self.box_images, label)
+
+    def merge(self, other: 'SplitTotals') -> None:
+        """Add the totals of another part of the split.
+
+        Args:
+            other: Of other samples; stays as it is. Its ``images`` are not
+                taken over.
+
+        Raises:
+            ValueError: If it is of another split.
+        """
+        self._check_split(other.split)
+        for name in self.__struct_fields__:
+            own, new = getattr(self, name), getattr(other, name)
+            if isinstance(own, int):
+                setattr(self, name, own + new)
+            elif isinstance(own, dict):
+                for key, count in new.items():
+                    _count(own, key, count)
+
+    def _check_split(self, split: str) -> None:
+        if split != self.split:
+            raise ValueError(
+                f'split must be {self.split!r}, that of the totals, got '
+                f'{split!r}'
+            )
+
+
+def _count(counts: dict, key: Any, number: int = 1) -> None:
+    counts[key] = counts.get(key, 0) + number
+
+
+def image_rows(facts: Iterable[SampleFacts]) -> list[ImageRow]:
+    """Rows for ``SplitTotals.images`` of data small enough for the memory.
+
+    Args:
+        facts: Of samples.
+
+    Returns:
+        A row for each image with a digest, ordered.
+    """
+
+    def rows() -> Iterator[ImageRow]:
+        for each in facts:
+            if each.image is not None and each.image.digest:
+                yield ImageRow(
+                    each.image.digest,
+                    each.image.fingerprint,
+                    each.sample.image,
+                )
+
+    return sorted(rows())

@@ -1,0 +1,86 @@
+"""Facts of samples that were never on a disk, and all rules run on them."""
+
+from collections.abc import Sequence
+
+from mmext.label_check import (
+    Expectations,
+    Finding,
+    ImageFacts,
+    MaskFacts,
+    Sample,
+    SampleFacts,
+    Severity,
+)
+from mmext.label_check.rules import RULES
+from mmext.label_check.totals import SplitTotals, image_rows
+
+CLASSES = ('road', 'car', 'sky')
+EXPECTED = Expectations(num_classes=3, classes=CLASSES)
+
+
+def mask_of(values: dict[int, int], **fields) -> MaskFacts:
+    """A label map whose values come one after another, 10 pixels wide."""
+    pairs = tuple(sorted(values.items()))
+    first, total = [], 0
+    for _, count in pairs:
+        first.append(total)
+        total += count
+    fields = {'width': 10, 'height': total // 10, 'mode': 'L'} | fields
+    return MaskFacts(values=pairs, first=tuple(first), **fields)
+
+
+def sample_of(index: int = 0, split: str = 'train', **fields) -> SampleFacts:
+    """A good sample with some of its fields replaced."""
+    mask = mask_of({0: 40, 1: 30, 2: 20, 255: 10})
+    name = f'{split}/{index}'
+    own = fields.pop('sample', {})
+    digest = f'{split}-{index:08d}'
+    image = ImageFacts(width=10, height=10, mode='RGB', digest=digest)
+    fields = {'image': image, 'mask': mask} | fields
+    own = {'image': f'{name}.jpg', 'mask': f'{name}.png'} | own
+    return SampleFacts(
+        split=split, sample=Sample(index=index, **own), **fields
+    )
+
+
+def totals_of(samples: Sequence[SampleFacts], split: str) -> SplitTotals:
+    """Totals of a split, with its images."""
+    totals = SplitTotals(split=split)
+    own = [each for each in samples if each.split == split]
+    for each in own:
+        totals.add(each)
+    totals.images = image_rows(own)
+    return totals
+
+
+def findings_of(
+    samples: Sequence[SampleFacts], *expected: Expectations
+) -> list[Finding]:
+    """What all rules say; one Expectations for each split."""
+    expected = expected or (EXPECTED,)
+    totals = [totals_of(samples, each.split) for each in expected]
+    found = []
+    for rule in RULES.values():
+        if rule.scope == 'run':
+            found += rule.check(totals, expected)
+            continue
+        for own, wanted in zip(totals, expected):
+            if rule.scope == 'split':
+                found += rule.check(own, wanted)
+            elif rule.scope == 'sample':
+                for each in samples:
+                    if each.split == wanted.split:
+                        found += rule.check(each, wanted)
+    return found
+
+
+def only(
+    rule: str, samples: Sequence[SampleFacts], *expected: Expectations
+) -> list[Finding]:
+    """Findings of a rule; no other may be an error."""
+    found = findings_of(samples, *expected)
+    errors = {each.rule for each in found if each.severity == Severity.ERROR}
+    assert errors - {rule} == set(), found
+    own = [each for each in found if each.rule == rule]
+    assert own, found
+    return own

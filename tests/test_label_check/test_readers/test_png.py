@@ -1,0 +1,84 @@
+"""The walk over PNG chunks: each damage is named, with its place."""
+
+import image_bytes
+import pytest
+from PIL import Image
+
+from mmext.label_check.readers._png import PNG_SIGNATURE, walk_png
+
+PLAIN = image_bytes.png(image_bytes.street())
+
+
+@pytest.mark.parametrize(
+    ('name', 'content'), image_bytes.kinds_of_images().items()
+)
+def test_sound_files_have_no_error(name, content):
+    header = walk_png(content)
+    assert header.error == ''
+    assert (header.width, header.height) == (21, 13)
+    assert header.animated == (name == 'animated')
+
+
+def test_header_is_read():
+    header = walk_png(image_bytes.kinds_of_images()['rgb_16'])
+    assert (header.depth, header.colour) == (16, 2)
+
+
+def test_every_cut_is_found():
+    for length in range(len(PNG_SIGNATURE), len(PLAIN)):
+        error = walk_png(PLAIN[:length]).error
+        assert error.startswith('truncated: '), length
+        assert f'after {length:,} bytes' in error
+
+
+def test_every_flipped_bit_is_found():
+    for position in range(len(PNG_SIGNATURE), len(PLAIN)):
+        changed = bytearray(PLAIN)
+        changed[position] ^= 1 << (position % 8)
+        assert walk_png(bytes(changed)).error, position
+
+
+def test_crc_names_chunk_and_place():
+    changed = bytearray(PLAIN)
+    changed[60] ^= 1
+    assert walk_png(bytes(changed)).error.startswith(
+        'corrupt: CRC of chunk IDAT at byte 33 is '
+    )
+
+
+def test_size_is_kept_where_the_rest_is_lost():
+    header = walk_png(PLAIN[: len(PLAIN) // 2])
+    assert (header.width, header.height) == (128, 96)
+    assert 'inside of chunk IDAT at byte 33' in header.error
+
+
+def test_lost_end():
+    assert walk_png(PLAIN[:-12]).error.endswith('before chunk IEND')
+
+
+def test_no_pixels():
+    content = PLAIN[:33] + image_bytes.chunk(b'IEND', b'')
+    assert walk_png(content).error == ('no pixels: the file has no IDAT chunk')
+
+
+def test_first_chunk_must_be_the_header():
+    content = PNG_SIGNATURE + image_bytes.chunk(b'IDAT', b'abc')
+    assert 'must be IHDR of 13 bytes, got IDAT of 3' in walk_png(content).error
+
+
+def test_no_size():
+    error = walk_png(image_bytes.bare_png(0, 5)).error
+    assert error == 'the header claims 0 x 5 pixels'
+
+
+def test_what_follows_the_end_is_no_error():
+    assert walk_png(PLAIN + b'more').error == ''
+
+
+def test_exif_is_kept():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    content = image_bytes.png(image_bytes.street(), exif=exif)
+    assert walk_png(content).exif == exif.tobytes().removeprefix(
+        b'Exif\x00\x00'
+    )

@@ -1,0 +1,60 @@
+from label_facts import EXPECTED, findings_of, mask_of, only, sample_of
+from msgspec.structs import replace
+
+from mmext.label_check import BoxFacts
+from mmext.label_check.rules import classes
+
+VAL = replace(EXPECTED, split='val')
+
+
+def test_exports_nothing_but_rules():
+    assert classes.__all__ == []
+
+
+def test_absent_in_training():
+    sample = sample_of(mask=mask_of({0: 50, 1: 50}))
+    (finding,) = only('CLS001', [sample])
+    assert 'class 2 (sky) has no pixels' in finding.message
+    assert finding.value == '2'
+
+
+def test_absent_in_evaluation():
+    sample = sample_of(split='val', mask=mask_of({0: 50, 1: 50}))
+    (finding,) = only('CLS002', [sample_of(), sample], EXPECTED, VAL)
+    assert (finding.split, finding.value) == ('val', '2')
+
+
+def test_only_evaluated():
+    train = sample_of(mask=mask_of({0: 50, 1: 50}))
+    val = sample_of(split='val')
+    (finding,) = only('CLS003', [train, val], EXPECTED, VAL)
+    assert 'class 2 (sky) has pixels in val' in finding.message
+    assert finding.count == 20
+
+
+def test_imbalance():
+    sample = sample_of(mask=mask_of({0: 2000, 1: 28, 2: 2}, height=203))
+    found = findings_of([sample])
+    assert 'CLS004' in {each.rule for each in found}
+    (finding,) = (each for each in found if each.rule == 'CLS004')
+    assert '1,000 times as many as class 2 (sky)' in finding.message
+
+
+def test_no_labels():
+    sample = sample_of(mask=mask_of({255: 100}))
+    only('CLS005', [sample])
+
+
+def test_boxes_are_counted_for_detection():
+    expected = replace(EXPECTED, task='detection')
+    boxes = tuple(
+        BoxFacts(
+            box=(1, 1, 5, 5), label=label, class_name=name, place=f'a {label}'
+        )
+        for label, name in ((0, 'road'), (1, 'car'))
+    )
+    sample = sample_of(
+        mask=None, sample={'mask': '', 'boxes': boxes, 'annotation': 'a.json'}
+    )
+    (finding,) = only('CLS001', [sample], expected)
+    assert 'class 2 (sky) has no boxes' in finding.message

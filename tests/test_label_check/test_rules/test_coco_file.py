@@ -1,0 +1,164 @@
+"""Each error of an annotation file is found by its rule, and no other."""
+
+import copy
+import json
+import random
+
+import pytest
+
+from mmext.label_check.expectations import Expectations
+from mmext.label_check.readers.coco_reader import read_coco
+from mmext.label_check.rules.coco_file import CocoFacts
+from mmext.label_check.rules.registry import RULES
+
+CLASSES = ('cat', 'dog', 'cow')
+EXPECTED = Expectations(task='detection', num_classes=3, classes=CLASSES)
+GOOD = {
+    'images': [
+        {'id': i, 'file_name': f'{i}.jpg', 'width': 64, 'height': 48}
+        for i in range(1, 5)
+    ],
+    'annotations': [
+        {
+            'id': 10 + i,
+            'image_id': 1 + i % 4,
+            'category_id': 7 + i % 3,
+            'bbox': [1, 2, 10, 20],
+            'area': 200,
+            'iscrowd': 0,
+        }
+        for i in range(8)
+    ],
+    'categories': [
+        {'id': 7 + i, 'name': name} for i, name in enumerate(CLASSES)
+    ],
+}
+
+
+def findings(content: dict | str, expected=EXPECTED) -> list:
+    text = content if isinstance(content, str) else json.dumps(content)
+    facts = CocoFacts(
+        split='train', path='ann.json', file=read_coco(text.encode())
+    )
+    return [
+        finding
+        for rule in RULES.values()
+        if rule.scope == 'coco'
+        for finding in rule.check(facts, expected)
+    ]
+
+
+def swap(content):
+    names = content['categories']
+    names[0], names[2] = names[2], names[0]
+
+
+PLANTS = {
+    'COCO001': lambda c: c['annotations'][3].update(bbox=[1, 2, 'x', 4]),
+    'COCO002': lambda c: c['annotations'][3].update(id=10),
+    'COCO003': lambda c: c['images'].append(
+        {**c['images'][1], 'file_name': 'new.jpg'}
+    ),
+    'COCO004': lambda c: c['images'][3].update(file_name='1.jpg'),
+    'COCO005': lambda c: c['annotations'][3].update(image_id=99),
+    'COCO006': lambda c: c['annotations'][3].update(category_id=99),
+    'COCO007': lambda c: c['categories'][1].update(name='Dog'),
+    'COCO008': swap,
+    'COCO009': lambda c: c['annotations'][3].update(area=0),
+    'COCO010': lambda c: c['categories'].append({'id': 8, 'name': 'fox'}),
+    'COCO011': lambda c: c['annotations'][3].pop('area'),
+}
+
+
+AT_ANNOTATION_3 = {
+    'COCO001',
+    'COCO002',
+    'COCO005',
+    'COCO006',
+    'COCO009',
+    'COCO011',
+}
+
+
+def test_all_rules_are_tested():
+    assert {r.id for r in RULES.values() if r.scope == 'coco'} == set(PLANTS)
+
+
+def test_clean_file():
+    assert findings(GOOD) == []
+    more = copy.deepcopy(GOOD)
+    more['categories'].insert(1, {'id': 99, 'name': 'not used'})
+    assert findings(more) == []
+
+
+@pytest.mark.parametrize('rule_id', PLANTS)
+def test_planted_error(rule_id):
+    content = copy.deepcopy(GOOD)
+    PLANTS[rule_id](content)
+    (finding,) = findings(content)
+    assert finding.rule == rule_id
+    assert finding.file == 'ann.json'
+    assert finding.split == 'train'
+    if rule_id in AT_ANNOTATION_3:
+        assert finding.place.startswith('annotations[3]')
+
+
+def test_malformed_file():
+    (finding,) = findings('{"images": [', Expectations())
+    assert finding.rule == 'COCO001'
+    assert 'malformed JSON' in finding.message
+
+
+def test_order_names_what_is_exchanged():
+    content = copy.deepcopy(GOOD)
+    swap(content)
+    (finding,) = findings(content)
+    assert "label 0 is 'cat'" in finding.message
+    assert "those of 'cow'; 2 classes are exchanged" in finding.message
+
+
+def test_ids_used_many_times_name_the_first():
+    content = copy.deepcopy(GOOD)
+    for row in (2, 5, 7):
+        content['annotations'][row]['id'] = 11
+    found = [each for each in findings(content) if each.rule == 'COCO002']
+    assert [each.place for each in found] == [
+        'annotations[2]',
+        'annotations[5]',
+        'annotations[7]',
+    ]
+    assert {each.value for each in found} == {'11, first in annotations[1]'}
+
+
+def test_ignored_annotations_are_dropped():
+    content = copy.deepcopy(GOOD)
+    for row in (1, 2):
+        content['annotations'][row]['ignore'] = 1
+    (finding,) = findings(content)
+    assert (finding.rule, finding.count) == ('COCO009', 2)
+    assert finding.place == 'annotations[1], annotations[2]'
+
+
+def test_random_plants_are_all_found():
+    for seed in range(60):
+        random.seed(seed)
+        content = copy.deepcopy(GOOD)
+        planted = random.sample(
+            ['COCO002', 'COCO005', 'COCO006', 'COCO009', 'COCO011'],
+            k=random.randint(1, 3),
+        )
+        rows = random.sample(range(1, 8), k=len(planted))
+        changes = {
+            'COCO002': {'id': 10},
+            'COCO005': {'image_id': -5},
+            'COCO006': {'category_id': 0},
+            'COCO009': {'area': -1},
+            'COCO011': {'bbox': None},
+        }
+        for rule_id, row in zip(planted, rows):
+            content['annotations'][row].update(changes[rule_id])
+        found = {each.rule: each.place for each in findings(content)}
+        assert found == {
+            rule_id: f'annotations[{row}]'
+            for rule_id, row in zip(planted, rows)
+        }

@@ -1,0 +1,148 @@
+"""Each error of a box is found by its rule, and by no other."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from mmext.label_check.expectations import Expectations
+from mmext.label_check.facts import BoxFacts, ImageFacts, Sample, SampleFacts
+from mmext.label_check.findings import Severity
+from mmext.label_check.rules import det_boxes
+from mmext.label_check.rules.registry import RULES
+
+EXPECTED = Expectations(
+    task='instance', num_classes=3, classes=('a', 'b', 'c')
+)
+GOOD = BoxFacts(
+    box=(10.0, 20.0, 30.0, 50.0),
+    label=1,
+    class_name='b',
+    place='annotation 7',
+    mask_box=(10.0, 20.0, 30.0, 49.0),
+)
+NAN = math.nan
+PLANTS = {
+    'DET001': {'box': (NAN, 20.0, 30.0, 50.0)},
+    'DET002': {'box': (30.0, 20.0, 10.0, 50.0)},
+    'DET003': {'box': (10.0, 20.0, 10.5, 50.0), 'mask_box': ()},
+    'DET004': {'box': (100.0, 20.0, 130.0, 50.0), 'mask_box': ()},
+    'DET005': {'box': (90.0, 20.0, 130.0, 50.0), 'mask_box': ()},
+    'DET006': {'label': -1, 'class_name': 'd'},
+    'DET007': {'label': 3},
+    'DET008': {
+        'box': (11.0, 20.0, 31.0, 50.0),
+        'mask_box': (11.0, 20.0, 31.0, 40.0),
+    },
+    'DET009': {
+        'box': (11.0, 20.0, 31.0, 50.0),
+        'polygon_error': 'fewer than 3 points',
+    },
+}
+
+
+def sample(*boxes: BoxFacts, **image) -> SampleFacts:
+    image = {'width': 100, 'height': 80, **image}
+    return SampleFacts(
+        split='train',
+        sample=Sample(
+            index=0, image='x.jpg', annotation='ann.json', boxes=boxes
+        ),
+        image=ImageFacts(**image),
+    )
+
+
+def findings(facts: SampleFacts, expected: Expectations = EXPECTED) -> list:
+    return [
+        finding
+        for rule_id, rule in RULES.items()
+        if rule_id.startswith('DET')
+        for finding in rule.check(facts, expected)
+    ]
+
+
+def test_all_rules_are_tested():
+    ids = {each for each in RULES if each.startswith('DET')}
+    assert ids == {*PLANTS, 'DET010', 'DET011'}
+    assert det_boxes.__doc__
+
+
+def test_clean_boxes():
+    other = replace(GOOD, box=(0.0, 0.0, 100.0, 80.0), mask_box=())
+    assert findings(sample(GOOD, other)) == []
+
+
+@pytest.mark.parametrize('rule_id', PLANTS)
+def test_planted_error(rule_id):
+    bad = replace(GOOD, place='annotation 8', **PLANTS[rule_id])
+    (finding,) = findings(sample(GOOD, bad))
+    assert finding.rule == rule_id
+    assert finding.file == 'ann.json'
+    assert finding.split == 'train'
+    assert finding.remedy
+    if rule_id not in ('DET006', 'DET007'):
+        assert finding.place == 'annotation 8 of x.jpg'
+
+
+def test_the_same_object_twice():
+    (finding,) = findings(sample(GOOD, replace(GOOD, place='annotation 9')))
+    assert (finding.rule, finding.severity) == ('DET010', Severity.WARNING)
+    assert finding.place.startswith('annotation 9')
+    other = replace(GOOD, label=2, class_name='c')
+    assert findings(sample(GOOD, other)) == []
+
+
+def test_an_empty_image():
+    (finding,) = findings(sample())
+    assert (finding.rule, finding.severity) == ('DET011', Severity.INFO)
+    assert findings(sample(), replace(EXPECTED, task='semantic')) == []
+
+
+def test_counts_objects_of_a_class():
+    bad = replace(GOOD, label=-1, class_name='d')
+    third = replace(bad, box=(1.0, 1.0, 9.0, 9.0), mask_box=())
+    (finding,) = findings(sample(bad, third))
+    assert (finding.value, finding.count) == ('d', 2)
+
+
+def test_size_of_the_file_counts_not_that_of_the_annotation():
+    facts = sample(replace(GOOD, box=(90.0, 20.0, 110.0, 50.0), mask_box=()))
+    noted = replace(facts, sample=replace(facts.sample, width=200, height=80))
+    assert [each.rule for each in findings(noted)] == ['DET005']
+    unread = replace(noted, image=None)
+    assert findings(unread) == []
+
+
+def test_without_a_size_nothing_is_outside():
+    facts = sample(replace(GOOD, box=(9e5, 0.0, 9e6, 50.0), mask_box=()))
+    assert findings(replace(facts, image=None)) == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.tuples(*[st.floats(width=32) for _ in range(4)]),
+    st.integers(-1, 4),
+)
+def test_no_box_is_lost(box, label):
+    """Whatever the numbers: a box is fine, or something is said of it."""
+    facts = sample(BoxFacts(box=box, label=label, class_name='a'))
+    rules = {each.rule for each in findings(facts)}
+    x1, y1, x2, y2 = box
+    finite = all(math.isfinite(side) for side in box)
+    fine = (
+        finite
+        and -1 <= x1 <= x2 - 1
+        and -1 <= y1 <= y2 - 1
+        and x2 <= 101
+        and y2 <= 81
+        and x1 < 100
+        and y1 < 80
+        and x2 > 0
+        and y2 > 0
+    )
+    geometric = rules & {'DET001', 'DET002', 'DET003', 'DET004', 'DET005'}
+    assert bool(geometric) != fine
+    assert ('DET006' in rules) == (label < 0)
+    assert ('DET007' in rules) == (label >= 3)

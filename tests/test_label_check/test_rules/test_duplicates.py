@@ -1,0 +1,86 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from label_facts import EXPECTED, findings_of, only, sample_of
+from msgspec.structs import replace
+
+from mmext.label_check import ImageFacts
+from mmext.label_check.rules import RULES, duplicates
+from mmext.label_check.totals import ImageRow, SplitTotals
+
+VAL = replace(EXPECTED, split='val')
+PRINT = 0x0F1E2D3C4B5A6978
+
+
+def shown(index: int, digest: str, fingerprint: int = -1, split='train'):
+    image = ImageFacts(
+        width=10, height=10, digest=digest, fingerprint=fingerprint
+    )
+    return sample_of(index, split, image=image)
+
+
+def test_exports_nothing_but_rules():
+    assert duplicates.__all__ == []
+
+
+def test_same_in_split():
+    samples = [shown(0, 'a', PRINT), shown(1, 'b'), shown(2, 'a', PRINT)]
+    (finding,) = only('DUP001', samples)
+    assert finding.file == 'train/0.jpg'
+    assert 'train/0.jpg, train/2.jpg' in finding.message
+    assert finding.count == 2
+    assert {each.rule for each in findings_of(samples)} == {'DUP001'}
+
+
+def test_leaked():
+    samples = [shown(0, 'a', PRINT), shown(1, 'a', PRINT, 'val')]
+    (finding,) = only('DUP002', samples, EXPECTED, VAL)
+    assert 'train/0.jpg (train), val/1.jpg (val)' in finding.message
+    rules = {each.rule for each in findings_of(samples, EXPECTED, VAL)}
+    assert rules == {'DUP002'}
+
+
+def test_val_and_test_share_images():
+    """They are often the same set; nothing was trained on it."""
+    test = replace(EXPECTED, split='test')
+    samples = [
+        sample_of(9),
+        shown(0, 'a', PRINT, 'val'),
+        shown(1, 'a', PRINT, 'test'),
+    ]
+    assert findings_of(samples, EXPECTED, VAL, test) == []
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.sets(st.integers(0, 63), max_size=4), st.booleans())
+def test_few_differing_bits_look_alike(bits, across):
+    other = PRINT
+    for bit in bits:
+        other ^= 1 << bit
+    split = 'val' if across else 'train'
+    samples = [
+        shown(0, 'a', PRINT),
+        shown(1, 'b', other, split),
+        shown(2, 'c', PRINT ^ (2**64 - 1)),
+    ]
+    expected = (EXPECTED, VAL) if across else (EXPECTED,)
+    rule = 'DUP004' if across else 'DUP003'
+    (finding,) = only(rule, samples, *expected)
+    assert finding.count == 2
+    assert 'train/0.jpg' in finding.message
+
+
+def test_five_bits_are_another_image():
+    samples = [shown(0, 'a', PRINT), shown(1, 'b', PRINT ^ 0b11111 << 20)]
+    assert findings_of(samples) == []
+
+
+def test_flat_images_are_left_out():
+    assert findings_of([shown(0, 'a', 0), shown(1, 'b', 0)]) == []
+
+
+def test_rejects_rows_out_of_order():
+    rows = [ImageRow('b', 1, 'x.jpg'), ImageRow('a', 1, 'y.jpg')]
+    totals = SplitTotals(split='train', num_samples=2, images=rows)
+    with pytest.raises(ValueError, match="ordered by digest, got 'a' of y"):
+        list(RULES['DUP001'].check(totals, EXPECTED))

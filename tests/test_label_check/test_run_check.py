@@ -1,0 +1,141 @@
+"""From settings to exit code."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from label_data import write_pairs
+from PIL import Image
+from rich.console import Console
+
+from mmext.label_check.rules import RULES
+from mmext.label_check.run_check import (
+    CheckSettings,
+    list_rules,
+    run_check,
+    sources_of,
+)
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_pairs(tmp_path / 'data')
+
+
+def run(tmp_path, **options) -> tuple[int, str]:
+    options.setdefault('workers', 1)
+    settings = CheckSettings(store=tmp_path / 'x' / 'facts.sqlite', **options)
+    out = io.StringIO()
+    code = run_check(settings, Console(file=out, width=400))
+    return code, out.getvalue()
+
+
+def folders(data, **more) -> dict:
+    return {
+        'masks': data / 'masks',
+        'images': data / 'images',
+        'num_classes': 3,
+        **more,
+    }
+
+
+def spoil(data) -> None:
+    path = data / 'masks' / '1.png'
+    mask = np.array(Image.open(path))
+    mask[4, 4] = 77
+    Image.fromarray(mask).save(path)
+
+
+def test_clean(data, tmp_path):
+    code, text = run(tmp_path, **folders(data))
+    assert code == 0
+    assert '0 errors, 0 warnings' in text
+
+
+def test_error_and_json(data, tmp_path):
+    spoil(data)
+    file = tmp_path / 'report.json'
+    code, text = run(tmp_path, json=file, **folders(data))
+    assert code == 1
+    assert 'SEG001' in text
+    (group,) = json.loads(file.read_bytes())['groups']
+    assert (group['rule'], group['value'], group['count']) == (
+        'SEG001',
+        '77',
+        1,
+    )
+
+
+def test_fail_on(data, tmp_path):
+    """A copied image in a split is worth a note or a warning, no error."""
+    content = (data / 'images' / '0.png').read_bytes()
+    (data / 'images' / '1.png').write_bytes(content)
+    code, text = run(tmp_path, **folders(data))
+    assert 'DUP001' in text
+    assert code == 0
+    assert run(tmp_path, fail_on='info', **folders(data))[0] == 1
+
+
+def test_select_and_ignore(data, tmp_path):
+    spoil(data)
+    assert run(tmp_path, ignore=['SEG'], **folders(data))[0] == 0
+    assert run(tmp_path, select=['SEG001'], **folders(data))[0] == 1
+
+
+def test_two_workers(data, tmp_path):
+    spoil(data)
+    assert run(tmp_path, workers=2, **folders(data))[0] == 1
+
+
+def test_class_weights(data, tmp_path):
+    _, text = run(tmp_path, class_weights='inverse', **folders(data))
+    code = text[text.index('class_weight = [') :]
+    names: dict = {}
+    exec(code, names)
+    assert len(names['class_weight']) == 3
+    assert sum(names['class_weight']) == pytest.approx(3, abs=1e-3)
+
+
+def test_camvid(shared_path, tmp_path):
+    """Clean with its config; with another ignore_index, what is wrong."""
+    root = f'{shared_path("data/camvid")}/'
+    options = {'config': 'configs/pidnet/pidnet_s_camvid.py'}
+    options['cfg_options'] = {'data_root': root}
+    code, text = run(tmp_path, **options)
+    assert code == 0
+    assert '0 errors, 0 warnings' in text
+    options['cfg_options']['model.decode_head.ignore_index'] = 255
+    code, text = run(tmp_path, select=['SEG'], **options)
+    assert code == 1
+    assert '468 masks, 2,801,266 pixels' in text
+    assert 'set ignore_index=11' in text
+    assert '1 error, 0 warnings' in text
+
+
+@pytest.mark.parametrize(
+    ('settings', 'message'),
+    [
+        ({}, 'give a config, or --masks'),
+        ({'config': 'a.py', 'masks': '.'}, 'give a config, or --masks'),
+        ({'masks': '.'}, '--masks needs --num-classes'),
+    ],
+)
+def test_rejects_sources(settings, message):
+    with pytest.raises(ValueError, match=message):
+        sources_of(CheckSettings(**settings))
+
+
+def test_rejects_settings(data, tmp_path):
+    with pytest.raises(ValueError, match='--workers must be at least 0'):
+        run(tmp_path, workers=-1, **folders(data))
+    with pytest.raises(ValueError, match='--class-weights must be one of'):
+        run(tmp_path, class_weights='even', **folders(data))
+    with pytest.raises(ValueError, match='select must hold ids of rules'):
+        run(tmp_path, select=['NOPE'], **folders(data))
+
+
+def test_rules_are_listed():
+    out = io.StringIO()
+    list_rules(Console(file=out, width=120))
+    assert all(rule_id in out.getvalue() for rule_id in RULES)

@@ -1,0 +1,103 @@
+"""Splits of configs, as their training would read them."""
+
+import pytest
+from mmengine.config import Config
+
+import mmext
+from mmext.apis.detector import read_config
+from mmext.datasets import ShapesSpec, write_shapes_dataset
+from mmext.label_check.sources.config_source import splits_of_config
+
+
+@pytest.fixture(scope='module')
+def shapes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('data') / 'shapes'
+    spec = ShapesSpec(image_size=(48, 40))
+    write_shapes_dataset(folder, spec, num_train=4, num_val=2)
+    return folder
+
+
+def load(name: str, root) -> Config:
+    path = mmext.config_path(name)
+    return read_config(path, cfg_options={'data_root': str(root)})
+
+
+def test_semantic(shapes):
+    cfg = load('pidnet/pidnet_small_shapes.py', shapes)
+    train, val = splits_of_config(cfg)
+    assert (train.expected.split, val.expected.split) == ('train', 'val')
+    assert train.expected.task == 'semantic'
+    assert train.expected.num_classes == len(train.expected.classes) == 7
+    assert train.expected.ignore_index == 255
+    assert train.expected.loader_backend == 'pillow'
+    samples = list(train.samples())
+    assert [each.index for each in samples] == [0, 1, 2, 3]
+    for each in samples:
+        assert each.image.endswith('.jpg') or each.image.endswith('.png')
+        assert str(shapes) in each.mask
+    assert len(list(val.samples())) == 2
+    # Once more: a source can be read again.
+    assert list(train.samples()) == samples
+
+
+def test_detection(shapes):
+    cfg = load('co_dino/co_dino_r18_shapes.py', shapes)
+    train, _ = splits_of_config(cfg)
+    assert train.expected.task in ('detection', 'instance')
+    assert train.expected.loader_backend == 'cv2'
+    first = next(train.samples())
+    assert (first.width, first.height) == (48, 40)
+    assert first.boxes
+    for box in first.boxes:
+        assert box.class_name == train.expected.classes[box.label]
+        x1, y1, x2, y2 = box.box
+        assert 0 <= x1 < x2 <= 48
+        assert 0 <= y1 < y2 <= 40
+
+
+def test_camvid(shared_path):
+    cfg = load('pidnet/pidnet_s_camvid.py', f'{shared_path("data/camvid")}/')
+    train, val = splits_of_config(cfg)
+    assert len(list(train.samples())) == 367
+    assert len(list(val.samples())) == 101
+    assert train.expected.ignore_index == train.expected.seg_pad_val == 11
+
+
+def test_reduce_zero_label_and_label_map(shapes):
+    """What the loader will do to the values of the files."""
+    cfg = load('pidnet/pidnet_small_shapes.py', shapes)
+    dataset = cfg.train_dataloader.dataset
+    dataset.reduce_zero_label = True
+    dataset.metainfo = {'classes': ('ground', 'star')}
+    train, val = splits_of_config(cfg)
+    assert train.expected.reduce_zero_label
+    assert not val.expected.reduce_zero_label
+    mapped = dict(train.expected.label_map)
+    assert mapped[0] == 0
+    assert sorted(mapped.values())[:2] == [0, 1]
+    assert set(mapped.values()) == {0, 1, 255}
+
+
+def test_wrappers_give_what_is_inside(shapes):
+    cfg = load('pidnet/pidnet_small_shapes.py', shapes)
+    inner = cfg.train_dataloader.dataset
+    cfg.train_dataloader.dataset = {
+        'type': 'RepeatDataset',
+        'times': 3,
+        'dataset': {'type': 'ConcatDataset', 'datasets': [inner, inner]},
+    }
+    found = splits_of_config(cfg, ['train'])
+    assert [each.expected.split for each in found] == ['train[0]', 'train[1]']
+    assert [len(list(each.samples())) for each in found] == [4, 4]
+
+
+def test_config_is_left_as_it_was(shapes):
+    cfg = load('pidnet/pidnet_small_shapes.py', shapes)
+    before = cfg.to_dict()
+    splits_of_config(cfg)
+    assert cfg.to_dict() == before
+
+
+def test_rejects_a_config_without_data():
+    with pytest.raises(ValueError, match='must have a data set for one of'):
+        splits_of_config(Config({'model': {}}))

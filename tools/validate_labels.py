@@ -1,0 +1,126 @@
+"""Find label errors of a data set before its training.
+
+From a config, the data sets are built as the training would build them, and
+their files are checked against what the model expects of them. Without a
+config, label maps in a folder are checked.
+
+Exit code: 0 without a finding at or above --fail-on, 1 with one, 2 if the
+check could not run.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mmengine.config import DictAction
+
+import mmext  # noqa: F401  (first: it makes mmcv and mmext:: usable)
+from mmext.utils.cli import report_errors
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line of this tool."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add('config', nargs='?', help='config file of the training')
+    add(
+        '--split',
+        nargs='+',
+        default=['train', 'val'],
+        choices=('train', 'val', 'test'),
+        help='splits of the config to check (default: train val)',
+    )
+    add(
+        '--cfg-options',
+        nargs='+',
+        action=DictAction,
+        metavar='KEY=VALUE',
+        help='settings to put over the config, such as data_root=FOLDER',
+    )
+    _add_bare(parser)
+    _add_output(parser)
+    return parser
+
+
+def _add_bare(parser: argparse.ArgumentParser) -> None:
+    """What takes the place of a config."""
+    add = parser.add_argument
+    add('--masks', metavar='DIR', help='label maps to check without a config')
+    add('--images', metavar='DIR', help='the images of --masks')
+    add('--mask-suffix', default='', metavar='TEXT', help='end of their names')
+    add(
+        '--image-suffix', default='', metavar='TEXT', help='the same of images'
+    )
+    add('--num-classes', type=int, metavar='N', help='of --masks')
+    add(
+        '--ignore-index', type=int, default=255, metavar='N', help='of --masks'
+    )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    """What to look for, what to write, and how to run."""
+    add = parser.add_argument
+    add('--select', nargs='+', default=[], metavar='RULE', help='only these')
+    add('--ignore', nargs='+', default=[], metavar='RULE', help='not these')
+    add('--list-rules', action='store_true', help='print all rules, and end')
+    add(
+        '--fail-on',
+        default='error',
+        choices=('info', 'warning', 'error'),
+        help='least severity that makes the exit code 1 (default: error)',
+    )
+    add('--json', metavar='FILE', help='write the report as JSON')
+    add(
+        '--class-weights',
+        metavar='KIND',
+        help='print class weights of the training split, ready to paste: '
+        'inverse, median_frequency, enet, effective_number or log',
+    )
+    add(
+        '--store',
+        metavar='FILE',
+        default='work_dirs/label_check.sqlite',
+        help='keeps what was read of each file, so that only what changed is '
+        'read again (default: %(default)s)',
+    )
+    add(
+        '--workers',
+        type=int,
+        default=0,
+        metavar='N',
+        help='processes that read files; 0 for one each CPU (default)',
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the tool.
+
+    Args:
+        argv: The arguments, by default those of the command line.
+
+    Returns:
+        The exit code.
+    """
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    from mmext.label_check import run_check
+
+    if args.list_rules:
+        run_check.list_rules()
+        return 0
+    settings = vars(args)
+    settings.pop('list_rules')
+    for name in ('masks', 'images', 'json', 'store'):
+        if settings[name] is not None:
+            settings[name] = Path(settings[name])
+    return report_errors(
+        parser, run_check.run_check, run_check.CheckSettings(**settings)
+    )
+
+
+if __name__ == '__main__':
+    sys.exit(main())
