@@ -74,6 +74,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         help='least severity that makes the exit code 1 (default: error)',
     )
     add('--json', metavar='FILE', help='write the report as JSON')
+    add('--sarif', metavar='FILE', help='write it in SARIF 2.1.0')
     add(
         '--class-weights',
         metavar='KIND',
@@ -114,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     settings = vars(args)
     settings.pop('list_rules')
-    for name in ('masks', 'images', 'json', 'store'):
+    for name in ('masks', 'images', 'json', 'sarif', 'store'):
         if settings[name] is not None:
             settings[name] = Path(settings[name])
     return report_errors(

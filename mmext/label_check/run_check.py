@@ -25,6 +25,7 @@ from .class_weights import (
 from .expectations import Expectations
 from .findings import Severity
 from .report import Report, report_json
+from .report_sarif import report_sarif
 from .report_table import print_report, print_rules
 from .rules import describe_rules, select_rules
 from .sources import SplitSource, split_of_folders
@@ -50,6 +51,7 @@ class CheckSettings(msgspec.Struct, kw_only=True):
         ignore: Rules not to apply.
         fail_on: Least severity that makes the exit code 1.
         json: File for the report; None for none.
+        sarif: The same in SARIF.
         class_weights: Kind of weights to print; None for none.
         store: File that keeps facts.
         workers: Processes; 0 for one each CPU.
@@ -68,6 +70,7 @@ class CheckSettings(msgspec.Struct, kw_only=True):
     ignore: Sequence[str] = ()
     fail_on: str = 'error'
     json: Path | None = None
+    sarif: Path | None = None
     class_weights: str | None = None
     store: Path = Path('work_dirs/label_check.sqlite')
     workers: int = 0
@@ -197,9 +200,13 @@ def run_check(settings: CheckSettings, console: Console | None = None) -> int:
     print_report(report, console)
     if kind is not None:
         console.print(f'\n{_weights(report, kind)}', highlight=False)
-    if settings.json is not None:
-        with atomic_path(str(settings.json)) as temporary:
-            Path(temporary).write_bytes(report_json(report))
+    for file, form in (
+        (settings.json, report_json),
+        (settings.sarif, report_sarif),
+    ):
+        if file is not None:
+            with atomic_path(str(file)) as temporary:
+                Path(temporary).write_bytes(form(report))
     worst = report.worst()
     limit = Severity[settings.fail_on.upper()]
     return int(worst is not None and worst >= limit)

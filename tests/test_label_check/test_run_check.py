@@ -56,9 +56,12 @@ def test_clean(data, tmp_path):
 def test_error_and_json(data, tmp_path):
     spoil(data)
     file = tmp_path / 'report.json'
-    code, text = run(tmp_path, json=file, **folders(data))
+    sarif = tmp_path / 'report.sarif'
+    code, text = run(tmp_path, json=file, sarif=sarif, **folders(data))
     assert code == 1
     assert 'SEG001' in text
+    (result,) = json.loads(sarif.read_bytes())['runs'][0]['results']
+    assert result['ruleId'] == 'SEG001'
     (group,) = json.loads(file.read_bytes())['groups']
     assert (group['rule'], group['value'], group['count']) == (
         'SEG001',
