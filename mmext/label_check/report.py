@@ -1,7 +1,5 @@
 """The result of a check, and its JSON form."""
 
-from collections.abc import Sequence
-
 import msgspec
 
 from .expectations import Expectations
@@ -129,13 +127,13 @@ def make_split_report(
     )
 
 
-def report_json(reports: Report | Sequence[Report]) -> bytes:
+def report_json(report: Report) -> bytes:
     """JSON of a report: two blanks of indent, keys in a fixed order.
 
     Args:
-        reports: One, or several.
+        report: Of a check.
 
     Returns:
         UTF-8, with a newline at the end.
     """
-    return msgspec.json.format(msgspec.json.encode(reports), indent=2) + b'\n'
+    return msgspec.json.format(msgspec.json.encode(report), indent=2) + b'\n'

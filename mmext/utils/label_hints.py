@@ -1,6 +1,6 @@
 """Guess, from the values, why labels are out of range."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 
 __all__ = ['likely_cause']
 
@@ -138,14 +138,12 @@ def _one_based(
     )
 
 
-def _rules() -> Iterator[Callable]:
-    """From the special to the general."""
-    yield _colours
-    yield _binary
-    yield _cityscapes
-    yield _reduced_zero
-    yield _other_ignored
-    yield _one_based
-
-
-_RULES = tuple(_rules())
+# From the special to the general.
+_RULES = (
+    _colours,
+    _binary,
+    _cityscapes,
+    _reduced_zero,
+    _other_ignored,
+    _one_based,
+)

@@ -13,7 +13,7 @@ import os
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,17 +113,18 @@ class LabelJournal:
         Returns:
             In the order in which they were written.
         """
-        if not self.path.exists():
-            return []
-        with self.path.open('r+b') as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            lines = file.read().splitlines()
-            file.truncate(0)
-        return [JournalEntry(**_loads(line)) for line in lines]
+        return _drain(self.path)
 
 
-def _loads(line: bytes) -> Mapping:
-    return json.loads(line)
+def _drain(path: Path) -> list[JournalEntry]:
+    """Take all entries out of a file."""
+    if not path.exists():
+        return []
+    with path.open('r+b') as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        lines = file.read().splitlines()
+        file.truncate(0)
+    return [JournalEntry(**json.loads(line)) for line in lines]
 
 
 def _close_journals() -> None:
@@ -131,9 +132,7 @@ def _close_journals() -> None:
     for path, pid in list(_own.items()):
         if pid != os.getpid() or not path.exists():
             continue
-        journal = LabelJournal.__new__(LabelJournal)
-        journal.path = path
-        found = tally(journal.drain())
+        found = tally(_drain(path))
         path.unlink()
         if found:
             times = sum(each.times for each in found.values())

@@ -129,6 +129,22 @@ def file_names(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     yield from _duplicates(facts, 'images', names, 'the file name')
 
 
+def _dangling(
+    facts: CocoFacts, ids: np.ndarray, known: np.ndarray, message: str
+) -> Iterator[Finding]:
+    """Annotations that name what is not there; one finding for each id."""
+    missing = ~np.isin(ids, known)
+    for value in np.unique(ids[missing]).tolist():
+        rows = np.flatnonzero(missing & (ids == value))
+        yield found(
+            message,
+            file=facts.path,
+            place=_rows('annotations', facts.file.annotations.index, rows),
+            value=str(value),
+            count=len(rows),
+        )
+
+
 @rule(
     'COCO005',
     title='annotation of an image that is not there',
@@ -142,17 +158,10 @@ def dangling_image(
     facts: CocoFacts, expected: Expectations
 ) -> Iterator[Finding]:
     """Annotations whose image_id no image has."""
-    notes = facts.file.annotations
-    missing = ~np.isin(notes.image_id, facts.file.images.id)
-    for value in np.unique(notes.image_id[missing]).tolist():
-        rows = np.flatnonzero(missing & (notes.image_id == value))
-        yield found(
-            'no image has the image_id of the annotation',
-            file=facts.path,
-            place=_rows('annotations', notes.index, rows),
-            value=str(value),
-            count=len(rows),
-        )
+    ids = facts.file.annotations.image_id
+    known = facts.file.images.id
+    message = 'no image has the image_id of the annotation'
+    yield from _dangling(facts, ids, known, message)
 
 
 @rule(
@@ -168,17 +177,10 @@ def dangling_category(
     facts: CocoFacts, expected: Expectations
 ) -> Iterator[Finding]:
     """Annotations whose category_id no category has."""
-    notes = facts.file.annotations
-    missing = ~np.isin(notes.category_id, facts.file.categories.id)
-    for value in np.unique(notes.category_id[missing]).tolist():
-        rows = np.flatnonzero(missing & (notes.category_id == value))
-        yield found(
-            'no category has the category_id of the annotation',
-            file=facts.path,
-            place=_rows('annotations', notes.index, rows),
-            value=str(value),
-            count=len(rows),
-        )
+    ids = facts.file.annotations.category_id
+    known = facts.file.categories.id
+    message = 'no category has the category_id of the annotation'
+    yield from _dangling(facts, ids, known, message)
 
 
 @rule(

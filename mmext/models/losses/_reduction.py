@@ -7,6 +7,7 @@ __all__ = [
     'DENOMINATORS',
     'REDUCTIONS',
     'check_reduction',
+    'check_smoothing',
     'divide',
     'mean_of_sum',
     'reduce_losses',
@@ -51,6 +52,21 @@ def check_reduction(reduction: str, avg_factor: Tensor | float | None) -> None:
         raise ValueError(
             f"avg_factor must be None with reduction='sum', got {avg_factor};"
             " it divides the sum of reduction='mean'"
+        )
+
+
+def check_smoothing(label_smoothing: float) -> None:
+    """Refuse label smoothing that is no share.
+
+    Args:
+        label_smoothing: In [0, 1].
+
+    Raises:
+        ValueError: If it is outside.
+    """
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(
+            f'label_smoothing must be in [0, 1], got {label_smoothing}'
         )
 
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ._reduction import check_reduction, reduce_losses
-from .checked_cross_entropy import accumulation_dtype
+from ...ops._precision import wide_type
+from ._reduction import check_reduction, check_smoothing, reduce_losses
 from .class_weights import check_class_weight
 from .label_range import LabelRangeMonitor
 
@@ -78,10 +78,7 @@ def checked_binary_cross_entropy(
             "denominator must be 'numel' or 'valid' for sigmoid losses, got "
             "'weight_sum': their class weights multiply positives only"
         )
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(
-            f'label_smoothing must be in [0, 1], got {label_smoothing}'
-        )
+    check_smoothing(label_smoothing)
     if monitor is None:
         monitor = _default_monitor
     if pred.dim() > 2 and pred.shape[1] == 1 and label.dim() < pred.dim():
@@ -91,7 +88,7 @@ def checked_binary_cross_entropy(
     elif class_weight is not None and pred.dim() > 1:
         check_class_weight(class_weight, pred.shape[1])
     target, valid = _targets(pred, label, ignore_index, monitor)
-    dtype = accumulation_dtype(pred.dtype)
+    dtype = wide_type(pred)
     target = target.to(dtype)
     if label_smoothing:
         target = target * (1 - label_smoothing) + label_smoothing / 2
@@ -224,9 +221,7 @@ def checked_mask_cross_entropy(
     index = safe.view(-1, *[1] * (pred.dim() - 1))
     index = index.expand(-1, 1, *pred.shape[2:])
     own = pred.gather(1, index).squeeze(1)
-    weight = known.view(-1, *[1] * (own.dim() - 1)).to(
-        accumulation_dtype(pred.dtype)
-    )
+    weight = known.view(-1, *[1] * (own.dim() - 1)).to(wide_type(pred))
     if class_weight is not None:
         chosen = class_weight.to(own.device, weight.dtype)[safe]
         weight = weight * chosen.view(weight.shape)

@@ -4,9 +4,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ...ops._precision import wide_type
 from ...registry import MODELS
 from ._reduction import divide
-from .checked_cross_entropy import accumulation_dtype
 from .label_range import LabelRangeMonitor
 from .resized_logits import ResizedLogits
 
@@ -103,7 +103,7 @@ class CheckedBoundaryLoss(nn.Module):
         elif ignore_index is None:
             ignore_index = _DEFAULT_IGNORE_INDEX
         valid = self.label_range.check(bd_gt, _NUM_KINDS, ignore_index)
-        dtype = accumulation_dtype(bd_pre.dtype)
+        dtype = wide_type(bd_pre)
         logits = bd_pre.squeeze(1).to(dtype)
         edge = (bd_gt == 1) & valid
         num_edge = torch.count_nonzero(edge)

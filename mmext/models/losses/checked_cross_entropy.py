@@ -6,29 +6,22 @@ Shape letters: N samples, C classes, ``*`` any further dimensions.
 import torch
 from torch import Tensor
 
-from ._reduction import check_reduction, mean_of_sum, reduce_losses
+from ...ops._precision import wide_type
+from ._reduction import (
+    check_reduction,
+    check_smoothing,
+    mean_of_sum,
+    reduce_losses,
+)
 from .class_weights import check_class_weight
 from .label_range import LabelRangeMonitor
 from .resized_logits import ResizedLogits
 
 __all__ = [
-    'accumulation_dtype',
     'checked_cross_entropy',
     'nll_map',
     'soft_cross_entropy',
 ]
-
-
-def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which losses of logits are added up.
-
-    Args:
-        dtype: Of the logits.
-
-    Returns:
-        float64 for float64, else float32.
-    """
-    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def check_shapes(
@@ -66,25 +59,14 @@ def weight_of(
 
 
 def _denominator(
-    kind: str,
-    label: Tensor,
-    valid: Tensor,
-    class_weight: Tensor | None,
-    dtype: torch.dtype,
+    kind: str, valid: Tensor, label_weight: Tensor | None
 ) -> Tensor | int:
     """What a mean divides by."""
     if kind == 'numel':
-        return label.numel()
-    if kind == 'valid' or class_weight is None:
+        return valid.numel()
+    if kind == 'valid' or label_weight is None:
         return torch.count_nonzero(valid)
-    return weight_of(label, valid, class_weight, dtype).sum()
-
-
-def _check_smoothing(label_smoothing: float) -> None:
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(
-            f'label_smoothing must be in [0, 1], got {label_smoothing}'
-        )
+    return label_weight.sum()
 
 
 def nll_map(pred: Tensor, label: Tensor, valid: Tensor) -> Tensor:
@@ -105,10 +87,14 @@ def nll_map(pred: Tensor, label: Tensor, valid: Tensor) -> Tensor:
         ... )
         tensor([0.])
     """
-    log_p = torch.log_softmax(pred, 1, accumulation_dtype(pred.dtype))
+    log_p = torch.log_softmax(pred, 1, wide_type(pred))
+    return _nll(log_p, label, valid)
+
+
+def _nll(log_p: Tensor, label: Tensor, valid: Tensor) -> Tensor:
+    """As :func:`nll_map`, of logarithms of probabilities."""
     safe = torch.where(valid, label, 0).long().unsqueeze(1)
-    losses = log_p.gather(1, safe).squeeze(1).neg()
-    return losses.masked_fill(~valid, 0)
+    return log_p.gather(1, safe).squeeze(1).neg().masked_fill(~valid, 0)
 
 
 def _hard_losses(
@@ -116,28 +102,22 @@ def _hard_losses(
     label: Tensor,
     valid: Tensor,
     class_weight: Tensor | None,
+    label_weight: Tensor | None,
     label_smoothing: float,
 ) -> Tensor:
     """Loss of each label, 0 where it is not valid."""
+    log_p = torch.log_softmax(pred, 1, wide_type(pred))
+    losses = _nll(log_p, label, valid)
+    if label_weight is not None:
+        losses = losses * label_weight
     if not label_smoothing:
-        losses = nll_map(pred, label, valid)
-        if class_weight is None:
-            return losses
-        return losses * weight_of(label, valid, class_weight, losses.dtype)
-    num_classes = pred.shape[1]
-    log_p = torch.log_softmax(pred, 1, accumulation_dtype(pred.dtype))
-    safe = torch.where(valid, label, 0).long().unsqueeze(1)
-    hard = log_p.gather(1, safe).squeeze(1)
-    if class_weight is None:
-        even = log_p.sum(1)
-    else:
+        return losses
+    if class_weight is not None:
         weight = class_weight.to(pred.device, log_p.dtype)
-        hard = hard * weight_of(label, valid, class_weight, log_p.dtype)
-        even = (log_p * weight.view(-1, *[1] * (pred.dim() - 2))).sum(1)
-    losses = (label_smoothing - 1) * hard - label_smoothing / num_classes * (
-        even
-    )
-    return losses.masked_fill(~valid, 0)
+        log_p = log_p * weight.view(-1, *[1] * (pred.dim() - 2))
+    even = log_p.sum(1).neg().masked_fill(~valid, 0)
+    part = label_smoothing / pred.shape[1]
+    return (1 - label_smoothing) * losses + part * even
 
 
 def checked_cross_entropy(
@@ -204,36 +184,38 @@ def checked_cross_entropy(
         1.0986
     """
     check_reduction(reduction, avg_factor)
-    _check_smoothing(label_smoothing)
+    check_smoothing(label_smoothing)
     num_classes = check_shapes(pred, label, weight)
     check_class_weight(class_weight, num_classes)
     if monitor is None:
         monitor = _default_monitor
     valid = monitor.check(label, num_classes, ignore_index)
+    if isinstance(pred, ResizedLogits) and reduction == 'none':
+        pred = pred.dense()
+    needs_count = reduction == 'mean' and avg_factor is None
+    resized = isinstance(pred, ResizedLogits)
+    label_weight = None
+    if class_weight is not None and (
+        not resized or (needs_count and denominator == 'weight_sum')
+    ):
+        label_weight = weight_of(label, valid, class_weight, wide_type(pred))
     count = None
-    if reduction == 'mean' and avg_factor is None:
-        count = _denominator(
-            denominator,
+    if needs_count:
+        count = _denominator(denominator, valid, label_weight)
+    if resized:
+        total = pred.cross_entropy_sum(
             label,
             valid,
-            class_weight,
-            accumulation_dtype(pred.dtype),
+            class_weight=class_weight,
+            weight=weight,
+            label_smoothing=label_smoothing,
         )
-    if isinstance(pred, ResizedLogits):
-        if reduction == 'none':
-            pred = pred.dense()
-        else:
-            total = pred.cross_entropy_sum(
-                label,
-                valid,
-                class_weight=class_weight,
-                weight=weight,
-                label_smoothing=label_smoothing,
-            )
-            if reduction == 'sum':
-                return total
-            return mean_of_sum(total, avg_factor, count)
-    losses = _hard_losses(pred, label, valid, class_weight, label_smoothing)
+        if reduction == 'sum':
+            return total
+        return mean_of_sum(total, avg_factor, count)
+    losses = _hard_losses(
+        pred, label, valid, class_weight, label_weight, label_smoothing
+    )
     if weight is not None:
         # 0 * inf: what is ignored stays 0 whatever its weight.
         losses = losses * weight.to(losses.dtype).masked_fill(~valid, 0)
@@ -281,7 +263,7 @@ def soft_cross_entropy(
         where nothing is ignored.
     """
     check_reduction(reduction, avg_factor)
-    _check_smoothing(label_smoothing)
+    check_smoothing(label_smoothing)
     if target.shape != pred.shape:
         raise ValueError(
             f'soft labels must have the shape of pred, {tuple(pred.shape)}, '
@@ -295,7 +277,7 @@ def soft_cross_entropy(
     if monitor is None:
         monitor = _default_monitor
     valid = monitor.check_soft(target, ignored.unsqueeze(1)).all(1)
-    log_p = torch.log_softmax(pred, 1, accumulation_dtype(pred.dtype))
+    log_p = torch.log_softmax(pred, 1, wide_type(pred))
     target = target.to(log_p.dtype).masked_fill(~valid.unsqueeze(1), 0)
     if class_weight is not None:
         shape = (1, -1, *[1] * (pred.dim() - 2))

@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from ...registry import MODELS
-from ._reduction import DENOMINATORS, REDUCTIONS
+from ._reduction import DENOMINATORS, check_reduction, check_smoothing
 from .checked_binary_cross_entropy import (
     checked_binary_cross_entropy,
     checked_mask_cross_entropy,
@@ -108,10 +108,7 @@ class CheckedCrossEntropyLoss(nn.Module):
                 'use_sigmoid and use_mask must not both be True; use_mask '
                 'alone is a sigmoid, too'
             )
-        if reduction not in REDUCTIONS:
-            raise ValueError(
-                f'reduction must be one of {REDUCTIONS}, got {reduction!r}'
-            )
+        check_reduction(reduction, None)
         allowed = ('auto', *DENOMINATORS)
         if denominator not in allowed:
             raise ValueError(
@@ -123,10 +120,7 @@ class CheckedCrossEntropyLoss(nn.Module):
                 f'use_sigmoid={use_sigmoid}, use_mask={use_mask}; take '
                 "'numel' or 'valid'"
             )
-        if not 0 <= label_smoothing <= 1:
-            raise ValueError(
-                f'label_smoothing must be in [0, 1], got {label_smoothing}'
-            )
+        check_smoothing(label_smoothing)
         if use_mask and (label_smoothing or reduction != 'mean'):
             raise ValueError(
                 "use_mask=True needs reduction='mean' and no label_smoothing,"

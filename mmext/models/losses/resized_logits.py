@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ...ops._precision import wide_type
 from ..utils.precision import float32_region
 from ._pixel_targets import PassResult, PixelTargets
+from ._reduction import check_smoothing
 from ._strip_cross_entropy import strip_cross_entropy
 from ._triton_resized_ce import can_use_triton, triton_cross_entropy
 
@@ -179,7 +181,7 @@ class ResizedLogits:
         self._check(label, valid)
         self._check_weights(class_weight, weight, label_smoothing)
         if class_weight is not None:
-            class_weight = class_weight.to(self._work_dtype)
+            class_weight = class_weight.to(wide_type(self.logits))
         targets = self._targets(
             label, valid, class_weight, weight, float(label_smoothing)
         )
@@ -220,16 +222,11 @@ class ResizedLogits:
     def _resize(self) -> '_Resize':
         return _Resize(self.size, self.align_corners)
 
-    @property
-    def _work_dtype(self) -> torch.dtype:
-        double = self.dtype == torch.float64
-        return torch.float64 if double else torch.float32
-
     def _targets(
         self, label: Tensor, valid: Tensor, *terms: Any
     ) -> PixelTargets:
         return PixelTargets(
-            label, valid, self.num_classes, self._work_dtype, *terms
+            label, valid, self.num_classes, wide_type(self.logits), *terms
         )
 
     def _check(self, label: Tensor, valid: Tensor) -> None:
@@ -284,10 +281,7 @@ class ResizedLogits:
                     f'{name} must not require a gradient, it would get none; '
                     'multiply the result of nll() for that'
                 )
-        if not 0 <= label_smoothing <= 1:
-            raise ValueError(
-                f'label_smoothing must be in [0, 1], got {label_smoothing}'
-            )
+        check_smoothing(label_smoothing)
 
 
 class _Resize(NamedTuple):
