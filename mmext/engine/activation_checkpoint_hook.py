@@ -4,19 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import BaseLoop, Runner
-from torch import nn
 
 from ..registry import HOOKS
+from .model_wrapping import unwrap_model
 
 __all__ = ['ActivationCheckpointHook']
-
-
-def _unwrap(model: nn.Module) -> nn.Module:
-    while is_model_wrapper(model):
-        model = model.module
-    return model
 
 
 @HOOKS.register_module()
@@ -91,14 +84,14 @@ reentrant_checkpoints.replace_reentrant_checkpoints`. False leaves them.
         # Here, as it brings mmdet along.
         from mmext.models.layers.model_checkpoints import find_modules
 
-        find_modules(_unwrap(runner.model), self.modules, self.classes)
+        find_modules(unwrap_model(runner.model), self.modules, self.classes)
 
     def before_train(self, runner: Runner) -> None:
         """Checkpoint, and say what is."""
         from mmext.models.layers.model_checkpoints import checkpoint_model
 
         summary = checkpoint_model(
-            _unwrap(runner.model),
+            unwrap_model(runner.model),
             self.modules,
             self.classes,
             self.replace_reentrant,
@@ -135,7 +128,7 @@ reentrant_checkpoints.replace_reentrant_checkpoints`. False leaves them.
         """After the first step, name what is checkpointed in vain."""
         if not self._watched:
             return
-        model = _unwrap(runner.model)
+        model = unwrap_model(runner.model)
         idle = [
             name
             for name in self._watched

@@ -5,7 +5,6 @@ from typing import Any
 
 from mmengine.dist import get_rank, is_distributed
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 from torch import distributed as dist
 from torch import nn
@@ -17,6 +16,7 @@ from ..models.losses.label_range import (
 )
 from ..registry import HOOKS
 from ._step_vote import StepVote, Vote
+from .model_wrapping import unwrap_model
 
 __all__ = ['LabelRangeHook', 'find_monitors', 'image_paths']
 
@@ -31,10 +31,8 @@ def find_monitors(model: nn.Module) -> dict[str, LabelRangeMonitor]:
         Name of the loss, such as ``'decode_head.loss_decode.0 (loss_ce)'``,
         to its monitor.
     """
-    while is_model_wrapper(model):
-        model = model.module
     found: dict[str, LabelRangeMonitor] = {}
-    for name, module in model.named_modules():
+    for name, module in unwrap_model(model).named_modules():
         monitor = getattr(module, 'label_range', None)
         if isinstance(monitor, LabelRangeMonitor):
             loss_name = getattr(module, 'loss_name', '')

@@ -5,12 +5,25 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from mmengine.model import is_model_wrapper
 from mmengine.registry import MODEL_WRAPPERS
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ['model_wrapper_config']
+__all__ = ['model_wrapper_config', 'unwrap_model']
 
 _DDP = 'mmext.DistributedDataParallel'
+
+
+def unwrap_model(model: nn.Module) -> nn.Module:
+    """The model inside of its wrappers.
+
+    Args:
+        model: Wrapped or not.
+    """
+    while is_model_wrapper(model):
+        model = model.module
+    return model
 
 
 def model_wrapper_config(

@@ -8,12 +8,14 @@ ours in its pipeline, and leaves the class, the attributes and the pipeline of
 the data set what they were, so hooks that exchange a pipeline go on working.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import cv2
 import mmcv
+
+from ..datasets.dataset_walk import walk_datasets
 
 __all__ = ['SampleError', 'name_failing_samples']
 
@@ -95,16 +97,6 @@ class _NamingPrepare:
             ) from error
 
 
-def _walk(dataset: Any) -> Iterator[Any]:
-    """A data set and those that it wraps."""
-    yield dataset
-    children = getattr(dataset, 'datasets', None) or ()
-    single = (getattr(dataset, name, None) for name in ('dataset', '_dataset'))
-    for inner in (*children, *single):
-        if inner is not None:
-            yield from _walk(inner)
-
-
 def name_failing_samples(dataset: Any) -> None:
     """Make a data set name the sample, and the image, that it fails on.
 
@@ -115,7 +107,7 @@ def name_failing_samples(dataset: Any) -> None:
         dataset: A data set of MMEngine's kind, or a wrapper around some.
             It is changed. One without ``prepare_data`` is left as it is.
     """
-    for inner in _walk(dataset):
+    for inner in walk_datasets(dataset):
         if hasattr(type(inner), 'prepare_data') and hasattr(
             inner, 'get_data_info'
         ):

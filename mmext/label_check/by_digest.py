@@ -16,8 +16,7 @@ class ImagesByDigest:
     their number.
 
     Args:
-        images: Path and facts of each image; those without a digest could
-            not be read at all and are left out, which their facts tell.
+        images: Path and facts of each image, see :meth:`add`.
 
     Examples:
         >>> rows = ImagesByDigest([('b.jpg', ImageFacts(digest='9f')),
@@ -26,28 +25,36 @@ class ImagesByDigest:
         [('03', -1, 'a.jpg'), ('9f', -1, 'b.jpg')]
     """
 
-    def __init__(self, images: Iterable[tuple[str, ImageFacts]]):
+    def __init__(self, images: Iterable[tuple[str, ImageFacts]] = ()):
         # An empty name is a data base that SQLite makes for itself.
         self._db = sqlite3.connect('', isolation_level=None)
         self._db.execute(
             'CREATE TABLE images (digest TEXT, path BLOB, fingerprint TEXT, '
             'PRIMARY KEY (digest, path)) WITHOUT ROWID'
         )
-        # Fingerprints have 64 bits and no sign; SQLite's integers have one.
-        rows = (
-            (
-                facts.digest,
-                path.encode('utf-8', 'surrogateescape'),
-                str(facts.fingerprint),
-            )
-            for path, facts in images
-            if facts.digest
-        )
         self._db.execute('BEGIN')
-        self._db.executemany(
-            'INSERT OR IGNORE INTO images VALUES (?,?,?)', rows
-        )
-        self._db.execute('COMMIT')
+        for path, facts in images:
+            self.add(path, facts)
+
+    def add(self, path: str, facts: ImageFacts) -> None:
+        """Add an image.
+
+        Args:
+            path: As the data set names it.
+            facts: Without a digest it could not be read at all, and is left
+                out, which its facts tell.
+        """
+        if facts.digest:
+            # Fingerprints have 64 bits and no sign; SQLite's integers have
+            # one.
+            self._db.execute(
+                'INSERT OR IGNORE INTO images VALUES (?,?,?)',
+                (
+                    facts.digest,
+                    path.encode('utf-8', 'surrogateescape'),
+                    str(facts.fingerprint),
+                ),
+            )
 
     def __iter__(self) -> Iterator[tuple[str, int, str]]:
         query = 'SELECT digest, fingerprint, path FROM images ORDER BY 1, 3'

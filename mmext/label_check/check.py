@@ -1,5 +1,6 @@
 """Check the labels of a data set: read its files, judge them, report."""
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -63,11 +64,14 @@ def sample_facts(
         KeyError: If a file has not been scanned.
 
     Note:
-        Two passes over the samples go side by side, so that files are looked
-        up by the thousand; memory does not depend on their number.
+        Files are looked up by the thousand, ahead of their samples; memory
+        does not depend on their number.
     """
-    known = stored_facts(work_items([source]), store)
-    for sample in source.samples():
+    options = _options(source)
+    samples, ahead = itertools.tee(source.samples())
+    items = (item for each in ahead for item in _items(each, options))
+    known = stored_facts(items, store)
+    for sample in samples:
         mask: MaskFacts | None = None
         image: ImageFacts | None = None
         if sample.mask:
@@ -82,25 +86,20 @@ def sample_facts(
         )
 
 
-def _images(
-    source: SplitSource, store: FactStore
-) -> Iterator[tuple[str, ImageFacts]]:
-    for each in sample_facts(source, store):
-        if each.image is not None:
-            yield each.sample.image, each.image
-
-
 def _sample_findings(
     source: SplitSource,
     store: FactStore,
     rules: Sequence[Rule],
     totals: SplitTotals,
 ) -> Iterator[Finding]:
-    """Findings of each sample; adds it to the totals."""
+    """Findings of each sample; adds it to the totals, images included."""
     checks = [rule.check for rule in rules if rule.scope == 'sample']
     expected = source.expected
+    totals.images = images = ImagesByDigest()
     for facts in sample_facts(source, store):
         totals.add(facts)
+        if facts.image is not None:
+            images.add(facts.sample.image, facts.image)
         for check in checks:
             yield from check(facts, expected)
 
@@ -115,7 +114,6 @@ def _findings(
     """All findings; fills totals and remedies on the way."""
     for source, own in zip(sources, totals):
         yield from _sample_findings(source, store, rules, own)
-        own.images = ImagesByDigest(_images(source, store))
         for rule in rules:
             if rule.scope == 'split':
                 yield from rule.check(own, source.expected)

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from ..dataset_walk import walk_datasets
+
 __all__ = ['transforms_of']
 
 
@@ -27,10 +29,6 @@ def transforms_of(dataset: Any) -> Iterator[tuple[Any, Any]]:
     Yields:
         Pairs of the data set that has the pipeline, and a transform.
     """
-    for transform in _nested(getattr(dataset, 'pipeline', None)):
-        yield dataset, transform
-    children = getattr(dataset, 'datasets', None) or ()
-    single = (getattr(dataset, name, None) for name in ('dataset', '_dataset'))
-    for inner in (*children, *single):
-        if inner is not None:
-            yield from transforms_of(inner)
+    for inner in walk_datasets(dataset):
+        for transform in _nested(getattr(inner, 'pipeline', None)):
+            yield inner, transform

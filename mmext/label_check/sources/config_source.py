@@ -7,6 +7,7 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.registry import DATASETS, DefaultScope
 
+from ...datasets.dataset_walk import inner_datasets, walk_datasets
 from ..expectations import Expectations, HeadFacts
 from ..facts import BoxFacts, Sample
 from .config_walk import read_heads, read_ignore_places, walk
@@ -46,7 +47,11 @@ def splits_of_config(
         loader = plain.get(f'{split}_dataloader') or {}
         if 'dataset' not in loader:
             continue
-        leaves = list(_leaves(_build(loader['dataset'], cfg)))
+        leaves = [
+            each
+            for each in walk_datasets(_build(loader['dataset'], cfg))
+            if not inner_datasets(each)
+        ]
         for number, dataset in enumerate(leaves):
             name = split if len(leaves) == 1 else f'{split}[{number}]'
             found.append(_source(dataset, name, plain, split, heads))
@@ -67,18 +72,6 @@ def _build(dataset: Mapping, cfg: Config) -> Any:
     scope = cfg.get('default_scope', 'mmengine')
     with DefaultScope.overwrite_default_scope(scope):
         return DATASETS.build(dataset)
-
-
-def _leaves(dataset: Any) -> Iterator[Any]:
-    """The data sets inside of wrappers, or the data set itself."""
-    inner = getattr(dataset, 'datasets', None)
-    if inner is None and hasattr(dataset, 'dataset'):
-        inner = [dataset.dataset]
-    if inner is None:
-        yield dataset
-        return
-    for each in inner:
-        yield from _leaves(each)
 
 
 def _loaders(plain: Mapping, split: str) -> Iterator[Mapping]:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from ..expectations import Expectations
@@ -57,7 +58,8 @@ def split_of_folders(
         NotADirectoryError: If a folder is none.
 
     Note:
-        Names of all files are held in memory, not their contents.
+        Folders are listed once. Names of all files are held in memory, not
+        their contents.
     """
     folders = {'masks': Path(masks)}
     if images is not None:
@@ -68,7 +70,8 @@ def split_of_folders(
                 f'{name} must be an existing folder, got {str(folder)!r}'
             )
 
-    def samples() -> Iterator[Sample]:
+    @cache
+    def pairs_by_stem() -> dict[str, list[str]]:
         pairs: dict[str, list[str]] = {}
         for path in _files(folders['masks'], MASK_SUFFIXES):
             stem = _stem(path, folders['masks'], mask_suffix)
@@ -77,6 +80,10 @@ def split_of_folders(
             for path in _files(folders['images'], IMAGE_SUFFIXES):
                 stem = _stem(path, folders['images'], image_suffix)
                 pairs.setdefault(stem, ['', ''])[0] = str(path)
+        return pairs
+
+    def samples() -> Iterator[Sample]:
+        pairs = pairs_by_stem()
         for index, stem in enumerate(sorted(pairs)):
             image, mask = pairs[stem]
             yield Sample(index=index, image=image, mask=mask)
