@@ -6,6 +6,7 @@ from torch import Tensor
 __all__ = [
     'DENOMINATORS',
     'REDUCTIONS',
+    'check_denominator',
     'check_reduction',
     'check_smoothing',
     'divide',
@@ -52,6 +53,27 @@ def check_reduction(reduction: str, avg_factor: Tensor | float | None) -> None:
         raise ValueError(
             f"avg_factor must be None with reduction='sum', got {avg_factor};"
             " it divides the sum of reduction='mean'"
+        )
+
+
+def check_denominator(denominator: str, sigmoid: bool = False) -> None:
+    """Refuse a word for what the mean divides by that is none.
+
+    Args:
+        denominator: One of :data:`DENOMINATORS`.
+        sigmoid: Of a sigmoid loss, which has no ``'weight_sum'``.
+
+    Raises:
+        ValueError: If it is another word.
+    """
+    if denominator not in DENOMINATORS:
+        raise ValueError(
+            f'denominator must be one of {DENOMINATORS}, got {denominator!r}'
+        )
+    if sigmoid and denominator == 'weight_sum':
+        raise ValueError(
+            "denominator must be 'numel' or 'valid' for sigmoid losses, got "
+            "'weight_sum': their class weights multiply positives only"
         )
 
 

@@ -8,7 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...ops._precision import wide_type
-from ._reduction import check_reduction, check_smoothing, reduce_losses
+from ._reduction import (
+    check_denominator,
+    check_reduction,
+    check_smoothing,
+    reduce_losses,
+)
 from .class_weights import check_class_weight
 from .label_range import LabelRangeMonitor
 
@@ -73,11 +78,7 @@ def checked_binary_cross_entropy(
         0.6931
     """
     check_reduction(reduction, avg_factor)
-    if denominator == 'weight_sum':
-        raise ValueError(
-            "denominator must be 'numel' or 'valid' for sigmoid losses, got "
-            "'weight_sum': their class weights multiply positives only"
-        )
+    check_denominator(denominator, sigmoid=True)
     check_smoothing(label_smoothing)
     if monitor is None:
         monitor = _default_monitor

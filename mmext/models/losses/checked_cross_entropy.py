@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ...ops._precision import wide_type
 from ._reduction import (
+    check_denominator,
     check_reduction,
     check_smoothing,
     mean_of_sum,
@@ -184,6 +185,7 @@ def checked_cross_entropy(
         1.0986
     """
     check_reduction(reduction, avg_factor)
+    check_denominator(denominator)
     check_smoothing(label_smoothing)
     num_classes = check_shapes(pred, label, weight)
     check_class_weight(class_weight, num_classes)
@@ -263,6 +265,7 @@ def soft_cross_entropy(
         where nothing is ignored.
     """
     check_reduction(reduction, avg_factor)
+    check_denominator(denominator)
     check_smoothing(label_smoothing)
     if target.shape != pred.shape:
         raise ValueError(

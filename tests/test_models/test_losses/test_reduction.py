@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from mmext.models.losses._reduction import (
+    check_denominator,
     check_reduction,
     divide,
     mean_of_sum,
@@ -41,3 +42,12 @@ def test_rejects():
     with pytest.raises(ValueError, match="must be None with reduction='sum'"):
         check_reduction('sum', 3)
     check_reduction('none', 3)
+
+
+def test_denominators():
+    assert check_denominator('weight_sum') is None
+    assert check_denominator('valid', sigmoid=True) is None
+    with pytest.raises(ValueError, match=r"must be one of .*got 'even'"):
+        check_denominator('even')
+    with pytest.raises(ValueError, match="'numel' or 'valid' for sigmoid"):
+        check_denominator('weight_sum', sigmoid=True)
