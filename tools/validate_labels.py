@@ -2,7 +2,8 @@
 
 From a config, the data sets are built as the training would build them, and
 their files are checked against what the model expects of them. Without a
-config, label maps in a folder are checked.
+config, label maps in a folder (--masks), an annotation file in COCO's format
+(--coco) or a folder in Pascal VOC's (--voc) is checked.
 
 Exit code: 0 without a finding at or above --fail-on, 1 with one, 2 if the
 check could not run.
@@ -17,6 +18,18 @@ from mmengine.config import DictAction
 
 import mmext  # noqa: F401  (first: it makes mmcv and mmext:: usable)
 from mmext.utils.cli import report_errors
+
+_PATHS = (
+    'masks',
+    'coco',
+    'voc',
+    'images',
+    'json',
+    'sarif',
+    'html',
+    'fix',
+    'store',
+)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -43,6 +56,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     _add_bare(parser)
     _add_output(parser)
+    _add_running(parser)
     return parser
 
 
@@ -50,19 +64,40 @@ def _add_bare(parser: argparse.ArgumentParser) -> None:
     """What takes the place of a config."""
     add = parser.add_argument
     add('--masks', metavar='DIR', help='label maps to check without a config')
-    add('--images', metavar='DIR', help='the images of --masks')
-    add('--mask-suffix', default='', metavar='TEXT', help='end of their names')
+    add('--coco', metavar='FILE', help="annotation file in COCO's format")
+    add(
+        '--voc',
+        metavar='DIR',
+        help='folder with Annotations, JPEGImages and ImageSets/Main, or of '
+        'XML files',
+    )
+    add('--images', metavar='DIR', help='the images of any of the three')
+    add(
+        '--mask-suffix',
+        default='',
+        metavar='TEXT',
+        help='end of the names of --masks that --images lack, such as '
+        '_gtFine_labelTrainIds.png',
+    )
     add(
         '--image-suffix', default='', metavar='TEXT', help='the same of images'
     )
     add('--num-classes', type=int, metavar='N', help='of --masks')
+    add(
+        '--classes',
+        nargs='+',
+        default=[],
+        metavar='NAME',
+        help='names of the classes in the order of labels; without, --coco '
+        'and --voc have those of the files',
+    )
     add(
         '--ignore-index', type=int, default=255, metavar='N', help='of --masks'
     )
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    """What to look for, what to write, and how to run."""
+    """What to look for, and what to write."""
     add = parser.add_argument
     add('--select', nargs='+', default=[], metavar='RULE', help='only these')
     add('--ignore', nargs='+', default=[], metavar='RULE', help='not these')
@@ -74,13 +109,30 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         help='least severity that makes the exit code 1 (default: error)',
     )
     add('--json', metavar='FILE', help='write the report as JSON')
+    add(
+        '--json-schema',
+        action='store_true',
+        help='print the schema of --json, and end',
+    )
     add('--sarif', metavar='FILE', help='write it in SARIF 2.1.0')
+    add('--html', metavar='FILE', help='write it as one page, with pictures')
+    add(
+        '--fix',
+        metavar='DIR',
+        help='write repaired label files into a new folder, with a log of '
+        'each change; nothing is changed in place',
+    )
     add(
         '--class-weights',
         metavar='KIND',
         help='print class weights of the training split, ready to paste: '
         'inverse, median_frequency, enet, effective_number or log',
     )
+
+
+def _add_running(parser: argparse.ArgumentParser) -> None:
+    """Where files are read, and where that is kept."""
+    add = parser.add_argument
     add(
         '--store',
         metavar='FILE',
@@ -89,11 +141,43 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         'read again (default: %(default)s)',
     )
     add(
+        '--verify',
+        action='store_true',
+        help='compare the checksum of the pixels of PNG label maps, too; '
+        'reading them takes twice the time',
+    )
+    add(
         '--workers',
         type=int,
         default=0,
         metavar='N',
         help='processes that read files; 0 for one each CPU (default)',
+    )
+    add(
+        '--backend',
+        default='joblib',
+        choices=('serial', 'joblib', 'dask', 'ray'),
+        help='what reads files: this process, processes of this machine '
+        '(default), or a cluster that is running',
+    )
+    add(
+        '--scheduler',
+        metavar='ADDRESS',
+        help="of the cluster, such as tcp://10.0.0.1:8786; for ray 'auto', "
+        'the default, finds it',
+    )
+    add(
+        '--shard',
+        metavar='i/n',
+        help='read the i-th of n parts of the files into --store, and end; '
+        'for array jobs, each with a store of its own',
+    )
+    add(
+        '--merge',
+        nargs='+',
+        default=[],
+        metavar='FILE',
+        help='stores of shards, to be put into --store before the check',
     )
 
 
@@ -109,17 +193,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = make_parser()
     args = parser.parse_args(argv)
     from mmext.label_check import run_check
+    from mmext.label_check.report import report_schema
+    from mmext.label_check.settings import CheckSettings
 
     if args.list_rules:
         run_check.list_rules()
         return 0
+    if args.json_schema:
+        sys.stdout.write(report_schema().decode())
+        return 0
     settings = vars(args)
-    settings.pop('list_rules')
-    for name in ('masks', 'images', 'json', 'sarif', 'store'):
+    for name in ('list_rules', 'json_schema'):
+        settings.pop(name)
+    settings['merge'] = [Path(each) for each in args.merge]
+    for name in _PATHS:
         if settings[name] is not None:
             settings[name] = Path(settings[name])
     return report_errors(
-        parser, run_check.run_check, run_check.CheckSettings(**settings)
+        parser, run_check.run_check, CheckSettings(**settings)
     )
 
 

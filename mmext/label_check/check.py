@@ -1,35 +1,72 @@
 """Check the labels of a data set: read its files, judge them, report."""
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
+import msgspec
+import numpy as np
+
 from .backends import serial
-from .by_digest import ImagesByDigest
 from .causes import likely_remedies
-from .facts import ImageFacts, MaskFacts, Sample, SampleFacts
+from .expectations import Expectations
+from .facts import Sample, SampleFacts, VocFile
 from .findings import Finding
 from .groups import group_findings
 from .report import Report, make_split_report
 from .rules import RULES, Rule
 from .scan import scan, stored_facts
 from .sources import SplitSource
+from .sources.coco_source import coco_class_counts
 from .store import FactStore
 from .totals import SplitTotals
+from .verdicts import judge_samples
 from .work import ReadOptions, WorkItem
 
-__all__ = ['check_labels', 'sample_facts', 'work_items']
+__all__ = ['check_labels', 'sample_facts', 'with_boxes', 'work_items']
 
 
 def _options(source: SplitSource) -> ReadOptions:
-    return ReadOptions(backend_args=source.backend_args)
+    return ReadOptions(backend_args=source.backend_args, verify=source.verify)
 
 
 def _items(sample: Sample, options: ReadOptions) -> Iterator[WorkItem]:
-    """Files of a sample, the label map first."""
-    for path, kind in ((sample.mask, 'mask'), (sample.image, 'image')):
-        if path:
-            yield WorkItem(path=path, kind=kind, options=options)
+    """Files of a sample, in the order of :func:`sample_facts`."""
+    if sample.mask:
+        yield WorkItem(path=sample.mask, kind='mask', options=options)
+    if sample.image:
+        yield WorkItem(path=sample.image, kind='image', options=options)
+    if sample.annotation_kind:
+        yield WorkItem(
+            path=sample.annotation,
+            kind=sample.annotation_kind,
+            options=options,
+        )
+
+
+def with_boxes(
+    sample: Sample, file: VocFile, label_of: dict[str, int]
+) -> Sample:
+    """A sample and what its own annotation file says.
+
+    Args:
+        sample: Without boxes.
+        file: What the file says.
+        label_of: Name of each class to its label.
+
+    Returns:
+        The sample with the boxes of the file; the label of a class that is
+        not known is -1.
+    """
+    boxes = tuple(
+        msgspec.structs.replace(box, label=label_of.get(box.class_name, -1))
+        for box in file.boxes
+    )
+    return msgspec.structs.replace(
+        sample, boxes=boxes, width=file.width, height=file.height
+    )
 
 
 def work_items(sources: Iterable[SplitSource]) -> Iterator[WorkItem]:
@@ -39,7 +76,7 @@ def work_items(sources: Iterable[SplitSource]) -> Iterator[WorkItem]:
         sources: The splits.
 
     Yields:
-        Label maps and images, in the order of samples.
+        Label maps, images and annotation files, in the order of samples.
     """
     for source in sources:
         options = _options(source)
@@ -71,19 +108,65 @@ def sample_facts(
     samples, ahead = itertools.tee(source.samples())
     items = (item for each in ahead for item in _items(each, options))
     known = stored_facts(items, store)
+    facts_of = _facts_of(source.expected)
     for sample in samples:
-        mask: MaskFacts | None = None
-        image: ImageFacts | None = None
-        if sample.mask:
-            mask = next(known)[1]
-        if sample.image:
-            image = next(known)[1]
-        yield SampleFacts(
-            split=source.expected.split,
+        number = sum(1 for _ in _items(sample, options))
+        yield facts_of(sample, [next(known)[1] for _ in range(number)])
+
+
+def _facts_of(
+    expected: Expectations,
+) -> Callable[[Sample, Sequence], SampleFacts]:
+    """How a sample and the facts of its files, as ordered, are put together.
+
+    The files are those of :func:`_items`.
+    """
+    label_of = {name: i for i, name in enumerate(expected.classes)}
+
+    def facts_of(sample: Sample, facts: Sequence) -> SampleFacts:
+        left = iter(facts)
+        mask = next(left) if sample.mask else None
+        image = next(left) if sample.image else None
+        annotation = None
+        if sample.annotation_kind:
+            annotation = next(left)
+            sample = with_boxes(sample, annotation, label_of)
+        return SampleFacts(
+            split=expected.split,
             sample=sample,
             mask=mask,
             image=image,
+            annotation=annotation,
         )
+
+    return facts_of
+
+
+def _learn_classes(
+    sources: Sequence[SplitSource], store: FactStore
+) -> list[SplitSource]:
+    """Give sources without classes the names that all their files have."""
+    names = sorted(
+        {
+            box.class_name
+            for source in sources
+            if source.learn_classes
+            for facts in sample_facts(source, store)
+            for box in facts.sample.boxes
+            if box.class_name
+        }
+    )
+    return [
+        dataclasses.replace(
+            source,
+            expected=msgspec.structs.replace(
+                source.expected, classes=tuple(names), num_classes=len(names)
+            ),
+        )
+        if source.learn_classes
+        else source
+        for source in sources
+    ]
 
 
 def _sample_findings(
@@ -93,15 +176,39 @@ def _sample_findings(
     totals: SplitTotals,
 ) -> Iterator[Finding]:
     """Findings of each sample; adds it to the totals, images included."""
-    checks = [rule.check for rule in rules if rule.scope == 'sample']
-    expected = source.expected
-    totals.images = images = ImagesByDigest()
-    for facts in sample_facts(source, store):
-        totals.add(facts)
-        if facts.image is not None:
-            images.add(facts.sample.image, facts.image)
-        for check in checks:
-            yield from check(facts, expected)
+    return judge_samples(
+        source.samples(),
+        store,
+        [rule for rule in rules if rule.scope == 'sample'],
+        source.expected,
+        totals,
+        items_of=partial(_items, options=_options(source)),
+        facts_of=_facts_of(source.expected),
+        boxes=source.coco is None,
+    )
+
+
+def _file_findings(
+    source: SplitSource, rules: Sequence[Rule], totals: SplitTotals
+) -> Iterator[Finding]:
+    """What is wrong with an annotation file, and with files of no sample."""
+    by_scope = {
+        scope: [rule.check for rule in rules if rule.scope == scope]
+        for scope in ('coco', 'orphan')
+    }
+    if source.coco is not None:
+        facts = source.coco()
+        notes = facts.file.annotations
+        totals.add_counts(
+            coco_class_counts(facts.file, source.expected.classes),
+            int(np.count_nonzero((notes.iscrowd != 0) | notes.ignore)),
+        )
+        for check in by_scope['coco']:
+            yield from check(facts, source.expected)
+    if by_scope['orphan']:
+        for orphan in source.orphans():
+            for check in by_scope['orphan']:
+                yield from check(orphan, source.expected)
 
 
 def _findings(
@@ -113,6 +220,7 @@ def _findings(
 ) -> Iterator[Finding]:
     """All findings; fills totals and remedies on the way."""
     for source, own in zip(sources, totals):
+        yield from _file_findings(source, rules, own)
         yield from _sample_findings(source, store, rules, own)
         for rule in rules:
             if rule.scope == 'split':
@@ -161,6 +269,7 @@ def check_labels(
     if rules is None:
         rules = tuple(RULES.values())
     scan(work_items(sources), store, run=run, progress=progress)
+    sources = _learn_classes(sources, store)
     totals = [SplitTotals(split=name) for name in names]
     remedies: dict[str, str] = {}
     groups = group_findings(

@@ -43,6 +43,7 @@ class Expectations(
             or to fill with, and the value.
         heads: Of the model.
         loader_backend: What decodes label maps: ``'pillow'``, ``'cv2'``, ...
+        with_images: Images belong to what is checked.
     """
 
     split: str = 'train'
@@ -56,3 +57,4 @@ class Expectations(
     ignore_places: tuple[tuple[str, int], ...] = ()
     heads: tuple[HeadFacts, ...] = ()
     loader_backend: str = 'pillow'
+    with_images: bool = True

@@ -6,7 +6,15 @@ the next, whatever the rules and the config are.
 
 import msgspec
 
-__all__ = ['BoxFacts', 'ImageFacts', 'MaskFacts', 'Sample', 'SampleFacts']
+__all__ = [
+    'BoxFacts',
+    'ImageFacts',
+    'MaskFacts',
+    'Orphan',
+    'Sample',
+    'SampleFacts',
+    'VocFile',
+]
 
 
 class MaskFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -84,7 +92,30 @@ class BoxFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     polygon_error: str = ''
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class VocFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An annotation file in the XML format of Pascal VOC.
+
+    Attributes:
+        image: File name of the image; empty without one.
+        width: Of the image in pixels; 0 if the file does not say.
+        height: Of the image.
+        boxes: Each object that is there, without its label, coordinates as
+            written; NaN for one that is missing or is no number.
+        error: What is wrong, each with its place, divided by ``'; '``; empty
+            if nothing is. Boxes outside of the image and the like are for
+            rules to find.
+    """
+
+    image: str = ''
+    width: int = 0
+    height: int = 0
+    boxes: tuple[BoxFacts, ...] = ()
+    error: str = ''
+
+
+class Sample(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
+):
     """What a data set says of one sample; no file has been opened for it.
 
     Attributes:
@@ -92,6 +123,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         image: Path or URL of the image; empty without one.
         mask: Path or URL of the label map; empty without one.
         annotation: File that holds its boxes; empty without one.
+        annotation_kind: ``'voc'`` if that file is of this sample alone, and
+            is still to be read; empty if ``boxes`` holds what it says.
         boxes: Its objects; of a large file only those that a rule may have
             something to say about.
         num_boxes: Number of its objects, listed or not; -1 for
@@ -104,6 +137,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     image: str = ''
     mask: str = ''
     annotation: str = ''
+    annotation_kind: str = ''
     boxes: tuple[BoxFacts, ...] = ()
     num_boxes: int = -1
     width: int = 0
@@ -117,12 +151,29 @@ class SampleFacts(
 
     Attributes:
         split: ``'train'``, ``'val'``, ...
-        sample: What the data set says.
+        sample: What the data set says; boxes of an annotation file that is
+            the sample's own are among it.
         image: Facts of the image; None if there is none.
         mask: Facts of the label map; None if there is none.
+        annotation: Facts of such an annotation file; None if there is none.
     """
 
     split: str
     sample: Sample
     image: ImageFacts | None = None
     mask: MaskFacts | None = None
+    annotation: VocFile | None = None
+
+
+class Orphan(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that lies where a data set has its files, and is not read.
+
+    Attributes:
+        split: ``'train'``, ``'val'``, ...
+        path: Of the file.
+        kind: ``'mask'``, ``'image'`` or ``'annotation'``.
+    """
+
+    split: str
+    path: str
+    kind: str

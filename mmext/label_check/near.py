@@ -29,31 +29,33 @@ def near_pairs(fingerprints: np.ndarray) -> Iterator[np.ndarray]:
         with fewer than 4 bits set, or not set, are left out: flat images.
 
     Note:
-        16 bytes for each fingerprint, and the candidates of one step.
+        About 32 bytes for each fingerprint, and the candidates of one step.
     """
     ones = _popcount(fingerprints)
-    usable = np.flatnonzero(
-        (ones >= _FLAT_BITS) & (ones <= _BITS - _FLAT_BITS)
-    )
+    usable = (ones >= _FLAT_BITS) & (ones <= _BITS - _FLAT_BITS)
+    usable = np.flatnonzero(usable).astype(np.uint32)
     bits = fingerprints[usable]
     edges = np.linspace(0, _BITS, _BLOCKS + 1).astype(int)
     blocks = [
         ((1 << int(end)) - (1 << int(begin))) for begin, end in pairwise(edges)
     ]
     for one, other in combinations(blocks, 2):
-        keys = bits & np.uint64(one | other)
-        order = np.argsort(keys, kind='stable')
-        for pairs in _in_buckets(keys[order], bits[order]):
-            yield usable[order[pairs]]
+        mask = np.uint64(one | other)
+        # Arrays of all fingerprints are what this costs in memory.
+        order = np.argsort(bits & mask).astype(np.uint32)
+        ordered = bits[order]
+        for pairs in _in_buckets(ordered & mask, ordered):
+            yield usable[order[pairs]].astype(np.int64)
 
 
 def _in_buckets(keys: np.ndarray, bits: np.ndarray) -> Iterator[np.ndarray]:
     """Near pairs among neighbours of the same key, by growing distance."""
-    begin = np.arange(len(keys) - 1 if len(keys) else 0)
+    begin = np.flatnonzero(keys[1:] == keys[:-1])
     step = 1
     while len(begin):
-        begin = begin[begin + step < len(keys)]
-        begin = begin[keys[begin] == keys[begin + step]]
+        if step > 1:
+            begin = begin[begin + step < len(keys)]
+            begin = begin[keys[begin] == keys[begin + step]]
         apart = _popcount(bits[begin] ^ bits[begin + step])
         near = begin[apart <= MAX_DISTANCE]
         if len(near):
@@ -63,8 +65,10 @@ def _in_buckets(keys: np.ndarray, bits: np.ndarray) -> Iterator[np.ndarray]:
 
 def _popcount(bits: np.ndarray) -> np.ndarray:
     """Number of bits set; numpy.bitwise_count is NumPy 2's."""
-    table = _ONES[bits.view(np.uint8).reshape(-1, 8)]
-    return table.sum(1, dtype=np.uint8)
+    ones = np.zeros(len(bits), np.uint8)
+    for byte in bits.view(np.uint8).reshape(-1, 8).T:
+        ones += _ONES[byte]
+    return ones
 
 
 _ONES = np.array([bin(value).count('1') for value in range(256)], np.uint8)

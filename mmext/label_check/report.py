@@ -14,6 +14,7 @@ __all__ = [
     'SplitReport',
     'make_split_report',
     'report_json',
+    'report_schema',
 ]
 
 SCHEMA_VERSION = 1
@@ -137,3 +138,17 @@ def report_json(report: Report) -> bytes:
         UTF-8, with a newline at the end.
     """
     return msgspec.json.format(msgspec.json.encode(report), indent=2) + b'\n'
+
+
+def report_schema() -> bytes:
+    """JSON Schema (2020-12) of what :func:`report_json` writes.
+
+    Returns:
+        UTF-8, with a newline at the end. Severities are 0 (note), 1
+        (warning) and 2 (error).
+    """
+    schema = {
+        '$schema': 'https://json-schema.org/draft/2020-12/schema',
+        **msgspec.json.schema(Report),
+    }
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2) + b'\n'

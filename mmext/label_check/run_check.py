@@ -1,10 +1,11 @@
 """What ``tools/validate_labels.py`` does, from its settings to the report."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.progress import (
     MofNCompleteColumn,
@@ -15,65 +16,24 @@ from rich.progress import (
 )
 
 from ..utils.files import atomic_path
-from .backends import joblib_backend, serial
+from .backends import dask_backend, joblib_backend, ray_backend, serial
 from .check import check_labels, work_items
-from .class_weights import (
-    CLASS_WEIGHT_KINDS,
-    class_weights,
-    format_class_weights,
-)
-from .expectations import Expectations
+from .class_weights import class_weights, format_class_weights
 from .findings import Severity
+from .fix import fix_labels
+from .fix.out_tree import check_out
 from .report import Report, report_json
 from .report_sarif import report_sarif
 from .report_table import print_report, print_rules
 from .rules import describe_rules, select_rules
-from .sources import SplitSource, split_of_folders
-from .store import FactStore
+from .run_sources import sources_of
+from .scan import parse_shard, scan, shard_of
+from .settings import CheckSettings, check_settings
+from .sources import SplitSource
+from .store import FactStore, merge_stores
+from .work import WorkItem
 
-__all__ = ['CheckSettings', 'list_rules', 'run_check', 'sources_of']
-
-
-class CheckSettings(msgspec.Struct, kw_only=True):
-    """Settings of a check; those of the tool, by the same names.
-
-    Attributes:
-        config: Config file, or None.
-        split: Splits of the config.
-        cfg_options: Settings to put over it.
-        masks: Folder of label maps, without a config.
-        images: Folder of their images.
-        mask_suffix: End of names of label maps that images lack.
-        image_suffix: The same of images.
-        num_classes: Of ``masks``.
-        ignore_index: Of ``masks``.
-        select: Rules to apply; empty for all.
-        ignore: Rules not to apply.
-        fail_on: Least severity that makes the exit code 1.
-        json: File for the report; None for none.
-        sarif: The same in SARIF.
-        class_weights: Kind of weights to print; None for none.
-        store: File that keeps facts.
-        workers: Processes; 0 for one each CPU.
-    """
-
-    config: str | None = None
-    split: Sequence[str] = ('train', 'val')
-    cfg_options: dict | None = None
-    masks: Path | None = None
-    images: Path | None = None
-    mask_suffix: str = ''
-    image_suffix: str = ''
-    num_classes: int | None = None
-    ignore_index: int | None = 255
-    select: Sequence[str] = ()
-    ignore: Sequence[str] = ()
-    fail_on: str = 'error'
-    json: Path | None = None
-    sarif: Path | None = None
-    class_weights: str | None = None
-    store: Path = Path('work_dirs/label_check.sqlite')
-    workers: int = 0
+__all__ = ['list_rules', 'run_check']
 
 
 def list_rules(console: Console | None = None) -> None:
@@ -83,55 +43,6 @@ def list_rules(console: Console | None = None) -> None:
         console: Where to; None for standard output.
     """
     print_rules(describe_rules(), console or Console())
-
-
-def sources_of(settings: CheckSettings) -> list[SplitSource]:
-    """What is to be checked.
-
-    Args:
-        settings: With a config, or with ``masks``.
-
-    Returns:
-        A source for each split.
-
-    Raises:
-        FileNotFoundError: If the config or its data are not there.
-        ValueError: If there is neither or both, or ``num_classes`` is
-            missing.
-    """
-    if (settings.config is None) == (settings.masks is None):
-        raise ValueError(
-            'give a config, or --masks with a folder of label maps; got '
-            f'config={settings.config!r} and --masks={settings.masks}'
-        )
-    if settings.config is not None:
-        # Not at the top: this loads the hosts, which bare files do not need.
-        from ..apis.detector import read_config
-        from ..datasets import check_data_paths
-        from .sources.config_source import splits_of_config
-
-        cfg = read_config(settings.config, cfg_options=settings.cfg_options)
-        check_data_paths(cfg, settings.split)
-        return splits_of_config(cfg, settings.split)
-    if not settings.num_classes or settings.num_classes < 1:
-        raise ValueError(
-            '--masks needs --num-classes, a number of at least 1, got '
-            f'{settings.num_classes}'
-        )
-    expected = Expectations(
-        split='train',
-        num_classes=settings.num_classes,
-        ignore_index=settings.ignore_index,
-    )
-    return [
-        split_of_folders(
-            settings.masks,
-            settings.images,
-            expected,
-            mask_suffix=settings.mask_suffix,
-            image_suffix=settings.image_suffix,
-        )
-    ]
 
 
 def _weights(report: Report, kind: str) -> str:
@@ -145,30 +56,119 @@ def _weights(report: Report, kind: str) -> str:
     return f'# {kind}, from {split.split}\n{format_class_weights(weights)}'
 
 
-def _check(settings: CheckSettings, sources: list[SplitSource]) -> Report:
-    rules = select_rules(settings.select, settings.ignore)
-    run = serial.run
-    if settings.workers != 1:
-        run = partial(joblib_backend.run, workers=settings.workers)
-    total = sum(1 for _ in work_items(sources))
-    settings.store.parent.mkdir(parents=True, exist_ok=True)
+def _backend(settings: CheckSettings) -> Callable[..., Iterator[Any]]:
+    """The function that reads batches, its options bound."""
+    if settings.backend == 'dask':
+        return partial(dask_backend.run, scheduler=settings.scheduler)
+    if settings.backend == 'ray':
+        address = settings.scheduler or 'auto'
+        return partial(ray_backend.run, address=address)
+    if settings.backend == 'serial' or settings.workers == 1:
+        return serial.run
+    return partial(joblib_backend.run, workers=settings.workers)
+
+
+@contextmanager
+def _progress(
+    files: Callable[[], Iterable],
+) -> Iterator[Callable[[int], Any] | None]:
+    """A bar on standard error, which takes the number of files done."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        # Counting goes through all samples.
+        yield None
+        return
     bar = Progress(
         TextColumn('reading files'),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
     )
-    with FactStore(settings.store) as store, bar:
-        task = bar.add_task('', total=total)
-        return check_labels(
+    with bar:
+        task = bar.add_task('', total=sum(1 for _ in files()))
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _read_shard(
+    settings: CheckSettings,
+    sources: Sequence[SplitSource],
+    store: FactStore,
+    console: Console,
+) -> int:
+    """Read the files of one shard; judge nothing."""
+    index, count = parse_shard(settings.shard)
+
+    def files() -> Iterator[WorkItem]:
+        return shard_of(work_items(sources), index, count)
+
+    with _progress(files) as progress:
+        counts = scan(
+            files(),
+            store,
+            run=_backend(settings),
+            progress=progress,
+        )
+    console.print(
+        f'shard {settings.shard}: {counts.read:,} files read, '
+        f'{counts.cached:,} known already, {counts.errors:,} with an error; '
+        f'facts are in {store.path}'
+    )
+    return 0
+
+
+def _write_reports(
+    settings: CheckSettings, report: Report, pictures: Callable[[], Sequence]
+) -> None:
+    """Write each file that is asked for, complete or not at all."""
+    forms = [(settings.json, report_json), (settings.sarif, report_sarif)]
+    if settings.html is not None:
+        # Jinja2 and Pillow are not needed for the others.
+        from .report_html import report_html
+
+        forms.append(
+            (settings.html, lambda _: report_html(report, pictures()))
+        )
+    for file, form in forms:
+        if file is not None:
+            with atomic_path(str(file)) as temporary:
+                Path(temporary).write_bytes(form(report))
+
+
+def _finish(
+    settings: CheckSettings,
+    sources: Sequence[SplitSource],
+    store: FactStore,
+    console: Console,
+) -> int:
+    """Check, print, write and repair; gives the exit code."""
+    rules = select_rules(settings.select, settings.ignore)
+    with _progress(lambda: work_items(sources)) as progress:
+        report = check_labels(
             sources,
             store,
             rules=rules,
-            run=run,
-            progress=lambda done: bar.update(task, completed=done),
+            run=_backend(settings),
+            progress=progress,
         )
+    print_report(report, console)
+    if settings.class_weights is not None:
+        text = _weights(report, settings.class_weights)
+        console.print(f'\n{text}', highlight=False)
+
+    def pictures() -> Sequence:
+        from .gallery import make_gallery
+
+        return make_gallery(report, sources)
+
+    _write_reports(settings, report, pictures)
+    if settings.fix is not None:
+        summary = fix_labels(sources, store, settings.fix, rules=rules)
+        console.print(f'\n{summary.text()}', highlight=False)
+    worst = report.worst()
+    limit = Severity[settings.fail_on.upper()]
+    return int(worst is not None and worst >= limit)
 
 
 def run_check(settings: CheckSettings, console: Console | None = None) -> int:
@@ -179,34 +179,25 @@ def run_check(settings: CheckSettings, console: Console | None = None) -> int:
         console: For the report; None for standard output.
 
     Returns:
-        0 without a finding at or above ``fail_on``, 1 with one.
+        0 without a finding at or above ``fail_on``, 1 with one; 0 after a
+        shard, which is not judged.
 
     Raises:
+        FileExistsError: If stores are to be merged into one that exists, or
+            ``fix`` names what exists.
         FileNotFoundError: If the config or its data are not there.
         ValueError: If a setting is not as said.
     """
-    if settings.workers < 0:
-        raise ValueError(
-            f'--workers must be at least 0, got {settings.workers}'
-        )
-    kind = settings.class_weights
-    if kind is not None and kind not in CLASS_WEIGHT_KINDS:
-        raise ValueError(
-            f'--class-weights must be one of {sorted(CLASS_WEIGHT_KINDS)}, '
-            f'got {kind!r}'
-        )
-    report = _check(settings, sources_of(settings))
+    check_settings(settings)
     console = console or Console()
-    print_report(report, console)
-    if kind is not None:
-        console.print(f'\n{_weights(report, kind)}', highlight=False)
-    for file, form in (
-        (settings.json, report_json),
-        (settings.sarif, report_sarif),
-    ):
-        if file is not None:
-            with atomic_path(str(file)) as temporary:
-                Path(temporary).write_bytes(form(report))
-    worst = report.worst()
-    limit = Severity[settings.fail_on.upper()]
-    return int(worst is not None and worst >= limit)
+    if settings.fix is not None:
+        # Not after an hour of reading.
+        check_out(settings.fix, ())
+    sources = sources_of(settings)
+    settings.store.parent.mkdir(parents=True, exist_ok=True)
+    if settings.merge:
+        merge_stores(settings.merge, settings.store)
+    with FactStore(settings.store) as store:
+        if settings.shard is not None:
+            return _read_shard(settings, sources, store, console)
+        return _finish(settings, sources, store, console)

@@ -14,6 +14,7 @@ from .work import Result, WorkItem, reader_key, stored_kind, unpack
 
 __all__ = [
     'ScanCounts',
+    'packed_facts',
     'parse_shard',
     'scan',
     'shard_of',
@@ -73,8 +74,11 @@ def _stamp(item: WorkItem) -> str:
 
 def _is_local(item: WorkItem) -> bool:
     """Whether mmengine reads the path from the file system, by name."""
-    args = item.options.backend_args or {}
-    return args.get('backend', item.path.rpartition('://')[0]) in ('', 'local')
+    args = item.options.backend_args
+    if not args and '://' not in item.path:
+        return True
+    prefix = item.path.rpartition('://')[0]
+    return (args or {}).get('backend', prefix) in ('', 'local')
 
 
 def _chunks(items: Iterable, size: int) -> Iterator[list]:
@@ -97,16 +101,16 @@ def _keys(items: Iterable[WorkItem]) -> list[tuple[str, str]]:
 
 
 def _look_up(
-    find: Callable[[str, list[str]], dict[str, Any]],
+    find: Callable[[str, list[str]], list[Any]],
     items: Sequence[WorkItem],
     kinds: Sequence[str],
 ) -> list[Any]:
     """Ask the store once for each kind; in the order of the files."""
-    paths: dict[str, list[str]] = {}
-    for item, kind in zip(items, kinds):
-        paths.setdefault(kind, []).append(item.path)
-    found = {kind: find(kind, names) for kind, names in paths.items()}
-    return [found[kind].get(item.path) for item, kind in zip(items, kinds)]
+    found = {}
+    for each in dict.fromkeys(kinds):
+        paths = [item.path for item, kind in zip(items, kinds) if kind == each]
+        found[each] = iter(find(each, paths))
+    return [next(found[kind]) for kind in kinds]
 
 
 class _Scan:
@@ -139,14 +143,15 @@ class _Scan:
             for item, key, stamp, row in zip(chunk, keys, stamps, rows):
                 kind, reader = key
                 fits = row is not None and row.reader == reader
-                if (kind, item.path) in handed_out:
+                # Most often there are none.
+                if handed_out and (kind, item.path) in handed_out:
                     self.counts.cached += 1
                 elif fits and stamp and row.stamp == stamp:
                     self.counts.cached += 1
                     self.counts.errors += row.failed
                 else:
                     handed_out.add((kind, item.path))
-                    self.at_work[kind, item.path] = fits and row.failed
+                    self.at_work[kind, item.path] = bool(fits and row.failed)
                     known = row.stamp if fits else ''
                     yield msgspec.structs.replace(
                         item, stamp=stamp, known=known
@@ -210,6 +215,30 @@ def scan(
     return state.counts
 
 
+def packed_facts(items: Sequence[WorkItem], store: FactStore) -> list[bytes]:
+    """Give the facts of files from the store, packed.
+
+    Args:
+        items: Files that have been scanned, as many as may be in memory.
+        store: Of the scan.
+
+    Returns:
+        For each file, for :func:`~mmext.label_check.work.unpack`.
+
+    Raises:
+        KeyError: If a file has not been scanned.
+    """
+    kinds = [kind for kind, _ in _keys(items)]
+    found = _look_up(store.facts, items, kinds)
+    if None in found:
+        item = items[found.index(None)]
+        raise KeyError(
+            f'{store.path} has no facts of {item.kind} {item.path!r}; '
+            f'scan it first'
+        )
+    return found
+
+
 def stored_facts(
     items: Iterable[WorkItem], store: FactStore
 ) -> Iterator[tuple[WorkItem, Any]]:
@@ -226,13 +255,7 @@ def stored_facts(
         KeyError: If a file has not been scanned.
     """
     for chunk in _chunks(items, _CHUNK):
-        kinds = [kind for kind, _ in _keys(chunk)]
-        for item, facts in zip(chunk, _look_up(store.facts, chunk, kinds)):
-            if facts is None:
-                raise KeyError(
-                    f'{store.path} has no facts of {item.kind} '
-                    f'{item.path!r}; scan it first'
-                )
+        for item, facts in zip(chunk, packed_facts(chunk, store)):
             yield item, unpack(item.kind, facts)
 
 

@@ -7,46 +7,41 @@ check writes small batches and asks for single files.
 """
 
 import os
-import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice, product
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from ._store_file import SCHEMA_VERSION, StoreFile
 from .work import Result
 
 __all__ = ['FactStore', 'Stored', 'merge_stores']
 
-# 'mmLC', big-endian: says in the header of the file that it is ours.
-APPLICATION_ID = 0x6D6D4C43
-SCHEMA_VERSION = 1
 # SQLite before 3.32 takes 999 parameters.
 _KEYS_A_QUERY = 900
-_TABLE = """
-CREATE TABLE facts (
-    path BLOB NOT NULL, kind TEXT NOT NULL, reader TEXT NOT NULL,
-    stamp TEXT NOT NULL, failed INTEGER NOT NULL, facts BLOB NOT NULL,
-    PRIMARY KEY (path, kind)
-) WITHOUT ROWID
-"""
+# Rows that may lie between those that are asked for; after a query that met
+# more, so many are not tried that way.
+_FEW_MORE = 3
+_TRY_AGAIN = 30
+MAX_VERDICTS = 100_000
+_DAY = 24 * 60 * 60
 _WRITE = 'INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?)'
 
 
-class Stored(msgspec.Struct, frozen=True):
+class Stored(msgspec.Struct, frozen=True, gc=False):
     """A row of the store without its facts.
 
     Attributes:
         reader: Version and options of the reader that gave the facts.
         stamp: What the file was then; empty for facts to be read anew.
-        failed: Whether the facts have an error.
+        failed: 1 if the facts have an error, else 0.
     """
 
     reader: str
     stamp: str
-    failed: bool
+    failed: int
 
 
 def _key(path: str) -> bytes:
@@ -64,18 +59,21 @@ def _chunks(items: Iterable, size: int) -> Iterator[list]:
         yield chunk
 
 
-class FactStore:
+class FactStore(StoreFile):
     """Facts of files by path and kind, in one file.
 
     Usable as a context manager. Several processes may read a store while one
     writes it; a second writer waits for up to half a minute.
 
+    Verdicts, of :mod:`~mmext.label_check.verdicts`, are kept beside them.
+
     Args:
-        path: File; made if it is not there, unless ``read_only``.
+        path: File; made if it is not there, unless ``read_only``. One of an
+            older version is brought up to date.
         read_only: Raise for every write.
 
     Raises:
-        ValueError: If the file is not a store, or one of another version.
+        ValueError: If the file is not a store, or one of a newer version.
         FileNotFoundError: If ``read_only`` and there is no file; or the
             folder does not exist.
 
@@ -94,66 +92,29 @@ class FactStore:
         ...     with FactStore(f'{folder}/facts.db') as store:
         ...         store.write([row])
         ...         store.facts('mask', ['a.png', 'b.png'])
-        {'a.png': b'...'}
+        [b'...', None]
     """
 
-    def __init__(self, path: str | Path, *, read_only: bool = False):
-        self.path = Path(path)
-        self.read_only = read_only
-        if read_only and not self.path.is_file():
-            raise FileNotFoundError(f'there is no store at {self.path}')
-        if not self.path.parent.is_dir():
-            raise FileNotFoundError(
-                f'the folder of the store must exist, got {self.path.parent}'
-            )
-        uri = self.path.absolute().as_uri()
-        self._db = sqlite3.connect(
-            f'{uri}?mode={"ro" if read_only else "rwc"}',
-            uri=True,
-            timeout=30,
-            isolation_level=None,
-        )
-        try:
-            self._open()
-        except sqlite3.DatabaseError as error:
-            self._db.close()
-            if isinstance(error, sqlite3.OperationalError):
-                raise
-            raise ValueError(self._refusal(str(error))) from error
-        except ValueError:
-            self._db.close()
-            raise
-
-    def __enter__(self) -> 'FactStore':
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
+    # Queries to go until neighbours are tried again.
+    _scattered = 0
 
     def __len__(self) -> int:
-        return self._value('SELECT count(*) FROM facts')
+        return self.value('SELECT count(*) FROM facts')
 
-    def close(self) -> None:
-        """Close the file; all that was written is in it."""
-        self._db.close()
-
-    def stored(self, kind: str, paths: Iterable[str]) -> dict[str, Stored]:
+    def stored(self, kind: str, paths: Iterable[str]) -> list[Stored | None]:
         """Look up files, without their facts.
 
         Args:
             kind: Of all of them.
-            paths: Any number.
+            paths: Any number that may be in memory.
 
         Returns:
-            Path -> row, of those that are stored.
+            For each file its row, None if it is not stored.
         """
         rows = self._select('reader, stamp, failed', kind, paths)
-        return {
-            path: Stored(reader, stamp, bool(failed))
-            for path, reader, stamp, failed in rows
-        }
+        return [row and Stored(*row[2:]) for row in rows]
 
-    def facts(self, kind: str, paths: Iterable[str]) -> dict[str, bytes]:
+    def facts(self, kind: str, paths: Iterable[str]) -> list[bytes | None]:
         """Look up the packed facts of files.
 
         Args:
@@ -161,9 +122,9 @@ class FactStore:
             paths: Any number that may be in memory.
 
         Returns:
-            Path -> packed facts, of those that are stored.
+            For each file its packed facts, None if it is not stored.
         """
-        return dict(self._select('facts', kind, paths))
+        return [row and row[2] for row in self._select('facts', kind, paths)]
 
     def missing(
         self, kind: str, reader: str, stamps: dict[str, str]
@@ -182,9 +143,9 @@ class FactStore:
         rows = self.stored(kind, stamps)
         return [
             path
-            for path, stamp in stamps.items()
+            for (path, stamp), row in zip(stamps.items(), rows)
             if not stamp
-            or (row := rows.get(path)) is None
+            or row is None
             or (row.reader, row.stamp) != (reader, stamp)
         ]
 
@@ -204,7 +165,7 @@ class FactStore:
             f'{only} ORDER BY path, kind LIMIT 500'
         )
         more = (kind,) if kind else ()
-        while found := self._db.execute(query, (*last, *more)).fetchall():
+        while found := self.db.execute(query, (*last, *more)).fetchall():
             last = found[-1][:2]
             for path, of_kind, reader, stamp, failed, facts in found:
                 yield Result(
@@ -226,89 +187,110 @@ class FactStore:
         Raises:
             PermissionError: If the store was opened to be read only.
         """
-        if self.read_only:
-            raise PermissionError(
-                f'{self.path} was opened with read_only=True'
-            )
+        self.refuse_read_only()
         rows = [
             (_key(r.path), r.kind, r.reader, r.stamp, r.failed, r.facts)
             for r in results
             if r.facts
         ]
-        with self._transaction():
-            self._db.executemany(_WRITE, rows)
+        with self.transaction():
+            self.db.executemany(_WRITE, rows)
+
+    def verdict(self, key: bytes) -> bytes | None:
+        """Look up a verdict.
+
+        Args:
+            key: Digest of all that it depends on.
+
+        Returns:
+            As it was written, None if there is none.
+        """
+        if self.version < SCHEMA_VERSION:
+            return None
+        query = 'SELECT verdict FROM verdicts WHERE key = ?'
+        row = self.db.execute(query, (key,)).fetchone()
+        return None if row is None else row[0]
+
+    def write_verdicts(
+        self,
+        verdicts: Iterable[tuple[bytes, bytes]],
+        used: Iterable[bytes] = (),
+    ) -> None:
+        """Write verdicts in one transaction.
+
+        Of more than :data:`MAX_VERDICTS`, those that were not used for the
+        longest time are removed.
+
+        Args:
+            verdicts: Pairs of key and verdict.
+            used: Keys of others that were of use just now.
+
+        Raises:
+            PermissionError: If the store was opened to be read only.
+        """
+        self.refuse_read_only()
+        now = int(time.time())
+        with self.transaction():
+            self.db.executemany(
+                'INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?)',
+                [(key, now, verdict) for key, verdict in verdicts],
+            )
+            # A run that finds all it needs writes once a day.
+            self.db.executemany(
+                'UPDATE verdicts SET used = ? WHERE key = ? AND used < ?',
+                [(now, key, now - _DAY) for key in used],
+            )
+            if self.value('SELECT count(*) FROM verdicts') > MAX_VERDICTS:
+                self.db.execute(
+                    'DELETE FROM verdicts WHERE key IN (SELECT key FROM '
+                    'verdicts ORDER BY used DESC LIMIT -1 OFFSET ?)',
+                    (MAX_VERDICTS,),
+                )
+
+    def all_verdicts(self) -> Iterator[tuple[bytes, bytes]]:
+        """Give keys and verdicts, in any order.
+
+        Do not write meanwhile.
+        """
+        if self.version == SCHEMA_VERSION:
+            query = 'SELECT key, verdict FROM verdicts'
+            yield from self.db.execute(query)
 
     def _select(
         self, columns: str, kind: str, paths: Iterable[str]
-    ) -> Iterator[tuple]:
-        for chunk in _chunks(paths, _KEYS_A_QUERY):
-            marks = ','.join('?' * len(chunk))
-            query = (
-                f'SELECT path, {columns} FROM facts '
-                f'WHERE kind = ? AND path IN ({marks})'
-            )
-            keys = [_key(path) for path in chunk]
-            for row in self._db.execute(query, (kind, *keys)).fetchall():
-                yield _path(row[0]), *row[1:]
+    ) -> Iterator[tuple | None]:
+        """Path, kind and columns of each file; None if it is not there."""
+        for keys in _chunks(map(_key, paths), _KEYS_A_QUERY):
+            query = f'SELECT path, kind, {columns} FROM facts WHERE '
+            rows = self._neighbours(query, keys)
+            if rows is None:
+                marks = ','.join('?' * len(keys))
+                query += f'kind = ? AND path IN ({marks})'
+                rows = self.db.execute(query, (kind, *keys)).fetchall()
+            found = {row[0]: row for row in rows if row[1] == kind}
+            yield from map(found.get, keys)
 
-    def _value(self, query: str) -> int:
-        return self._db.execute(query).fetchone()[0]
+    def _neighbours(self, query: str, keys: list[bytes]) -> list | None:
+        """All rows from the first to the last path, if these are not many.
 
-    def _refusal(self, reason: str) -> str:
-        return (
-            f'{self.path} must be a store of label checks, got a file that '
-            f'is none ({reason}); give another path, or move the file away'
-        )
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute('BEGIN IMMEDIATE')
-        try:
-            yield
-        except BaseException:
-            self._db.execute('ROLLBACK')
-            raise
-        self._db.execute('COMMIT')
-
-    def _check(self) -> bool:
-        """Raise if the file is not ours; tell whether it is still empty."""
-        ours = self._value('PRAGMA application_id')
-        version = self._value('PRAGMA user_version')
-        tables = self._value('SELECT count(*) FROM sqlite_master')
-        if not (ours or version or tables):
-            return True
-        if ours != APPLICATION_ID:
-            raise ValueError(
-                self._refusal(f'application id {ours}, {tables} tables')
-            )
-        if version != SCHEMA_VERSION:
-            raise ValueError(
-                f'{self.path} must be a store of version {SCHEMA_VERSION}, '
-                f'got version {version}; delete it to have all files read '
-                f'anew, or give another path'
-            )
-        return False
-
-    def _open(self) -> None:
-        empty = self._check()
-        if self.read_only:
-            if empty:
-                raise ValueError(self._refusal('it is empty'))
-            return
-        self._db.execute('PRAGMA journal_mode = WAL')
-        self._db.execute('PRAGMA synchronous = NORMAL')
-        if not empty:
-            return
-        with self._transaction():
-            # Another process may have been faster.
-            if self._check():
-                self._db.execute(_TABLE)
-                self._db.execute(f'PRAGMA application_id = {APPLICATION_ID}')
-                self._db.execute(f'PRAGMA user_version = {SCHEMA_VERSION}')
+        Files that are named one after another mostly are neighbours, and to
+        go from row to row takes a third of the time of looking up each.
+        """
+        if self._scattered:
+            self._scattered -= 1
+            return None
+        limit = _FEW_MORE * len(keys)
+        query += 'path BETWEEN ? AND ? LIMIT ?'
+        rows = self.db.execute(query, (min(keys), max(keys), limit))
+        rows = rows.fetchall()
+        if len(rows) < limit:
+            return rows
+        self._scattered = _TRY_AGAIN
+        return None
 
 
 def merge_stores(stores: Sequence[str | Path], out: str | Path) -> int:
-    """Put the facts of several stores, such as those of shards, into one.
+    """Put several stores, such as those of shards, into one.
 
     ``out`` appears when it is complete: until then the work is in a file
     beside it, whose name ends in ``.part``.
@@ -345,6 +327,8 @@ def merge_stores(stores: Sequence[str | Path], out: str | Path) -> int:
             with FactStore(path, read_only=True) as store:
                 for rows in _chunks(store.rows(), 2000):
                     merged.write(rows)
+                for verdicts in _chunks(store.all_verdicts(), 100):
+                    merged.write_verdicts(verdicts)
         count = len(merged)
     os.replace(part, out)
     return count

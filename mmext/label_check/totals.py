@@ -1,32 +1,18 @@
 """What is known of a whole split: sums over its samples, of bounded size."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
+from .by_digest import ImagesByDigest
 from .facts import BoxFacts, MaskFacts, SampleFacts
 from .loaded import INDEX_MODES
 
-__all__ = ['ImageRow', 'SplitTotals', 'image_rows']
+__all__ = ['SplitTotals', 'image_rows']
 
 _MAX_STORED = 65535
 _SIZE_STEP = 64
-
-
-class ImageRow(NamedTuple):
-    """One image, for the search of duplicates.
-
-    Attributes:
-        digest: Of its bytes; empty if unknown.
-        fingerprint: 64 bits, alike for images that look alike; -1 if
-            unknown.
-        path: As the data set names it.
-    """
-
-    digest: str
-    fingerprint: int
-    path: str
 
 
 class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -52,8 +38,8 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
         box_images: For each label, how many samples have such a box.
         num_ignored: Boxes that are crowd, difficult or ignored.
         sizes: Images by ``'WxH'``, rounded down to multiples of 64.
-        images: Of the split, ordered by digest, to be iterated over again
-            and again; the store gives it. Not added up, not for shards.
+        images: Of the split, for the search of duplicates; None if nobody
+            gave them. Not added up, not for shards.
     """
 
     split: str
@@ -69,13 +55,15 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
     box_images: dict[int, int] = {}
     num_ignored: int = 0
     sizes: dict[str, int] = {}
-    images: Any = ()
+    images: ImagesByDigest | None = None
 
-    def add(self, facts: SampleFacts) -> None:
+    def add(self, facts: SampleFacts, boxes: bool = True) -> None:
         """Add a sample.
 
         Args:
             facts: Of a sample of this split.
+            boxes: Its boxes count, too; False where a sample does not list
+                all that it has.
 
         Raises:
             ValueError: If it is of another split.
@@ -90,7 +78,7 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
             _count(self.sizes, f'{width}x{height}')
         if facts.mask is not None and not facts.mask.error:
             self._add_mask(facts.mask)
-        if facts.sample.boxes:
+        if boxes and facts.sample.boxes:
             self._add_boxes(facts.sample.boxes)
 
     def _add_mask(self, mask: MaskFacts) -> None:
@@ -118,6 +106,22 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
             _count(self.boxes, label)
         for label in set(labels):
             _count(self.box_images, label)
+
+    def add_counts(
+        self, counts: Iterable[tuple[int, int]], num_ignored: int
+    ) -> None:
+        """Add the objects of an annotation file as a whole.
+
+        Args:
+            counts: For each label, in order, its objects and the samples
+                that have one; ignored objects left out.
+            num_ignored: Those.
+        """
+        self.num_ignored += num_ignored
+        for label, (objects, samples) in enumerate(counts):
+            if objects:
+                _count(self.boxes, label, objects)
+                _count(self.box_images, label, samples)
 
     def merge(self, other: 'SplitTotals') -> None:
         """Add the totals of another part of the split.
@@ -150,23 +154,17 @@ def _count(counts: dict, key: Any, number: int = 1) -> None:
     counts[key] = counts.get(key, 0) + number
 
 
-def image_rows(facts: Iterable[SampleFacts]) -> list[ImageRow]:
-    """Rows for ``SplitTotals.images`` of data small enough for the memory.
+def image_rows(facts: Iterable[SampleFacts]) -> ImagesByDigest:
+    """Rows for ``SplitTotals.images``.
 
     Args:
         facts: Of samples.
 
     Returns:
-        A row for each image with a digest, ordered.
+        A row for each image with a digest.
     """
-
-    def rows() -> Iterator[ImageRow]:
-        for each in facts:
-            if each.image is not None and each.image.digest:
-                yield ImageRow(
-                    each.image.digest,
-                    each.image.fingerprint,
-                    each.sample.image,
-                )
-
-    return sorted(rows())
+    return ImagesByDigest(
+        (each.sample.image, each.image)
+        for each in facts
+        if each.image is not None
+    )

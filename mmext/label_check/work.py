@@ -22,6 +22,7 @@ __all__ = [
     'WorkItem',
     'failed_result',
     'read_batch',
+    'read_content',
     'read_item',
     'reader_key',
     'reader_of',
@@ -33,7 +34,7 @@ DEFAULT_MAX_PIXELS = 178_956_970
 
 # To be raised when a reader gives other facts for the same bytes than it
 # gave before: files are then read anew.
-_READER_VERSIONS = {'mask': 1, 'image': 1, 'voc': 1}
+_READER_VERSIONS = {'mask': 2, 'image': 2, 'voc': 1}
 
 # What file backends raise for a file that they cannot give. HTTP's errors
 # and those of the file system are OSError; a name that no file can have
@@ -50,14 +51,18 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
         max_pixels: Larger images are refused, before memory is taken.
         backend_args: Of mmengine's file backend; None to choose it by the
             prefix of the path.
+        verify: Hold the pixels of PNG label maps against their checksum,
+            too. It takes as long as all else, and finds what memory had
+            damaged before the file was written.
     """
 
     deep: bool = True
     max_pixels: int = DEFAULT_MAX_PIXELS
     backend_args: dict[str, Any] | None = None
+    verify: bool = False
 
 
-class WorkItem(msgspec.Struct, frozen=True, kw_only=True):
+class WorkItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A file to read.
 
     Attributes:
@@ -117,7 +122,9 @@ def _mask_reader() -> Reader:
     from .readers.mask_reader import read_mask_facts
 
     def read(content: bytes, options: ReadOptions) -> MaskFacts:
-        return read_mask_facts(content, max_pixels=options.max_pixels)
+        return read_mask_facts(
+            content, max_pixels=options.max_pixels, verify=options.verify
+        )
 
     version = _READER_VERSIONS['mask']
     return Reader(facts=MaskFacts, read=read, version=version)
@@ -198,11 +205,14 @@ def reader_key(item: WorkItem) -> str:
 
     Examples:
         >>> reader_key(WorkItem(path='a.png', kind='image'))
-        '1 deep=True max_pixels=178956970'
+        '2 deep=True max_pixels=178956970 verify=False'
     """
     options = item.options
     version = reader_of(item.kind).version
-    return f'{version} deep={options.deep} max_pixels={options.max_pixels}'
+    return (
+        f'{version} deep={options.deep} max_pixels={options.max_pixels} '
+        f'verify={options.verify}'
+    )
 
 
 @cache
@@ -220,7 +230,7 @@ def unpack(kind: str, facts: bytes) -> Any:
     return _packing(kind)[1].decode(facts)
 
 
-def _content(item: WorkItem) -> tuple[bytes | None, str]:
+def read_content(item: WorkItem) -> tuple[bytes | None, str]:
     """Bytes of a file, or None and why there are none."""
     args = item.options.backend_args
     try:
@@ -292,7 +302,7 @@ def read_item(item: WorkItem) -> Result:
         ValueError: If the options name a file backend that mmengine lacks.
         ImportError: If the package of the file backend is not installed.
     """
-    content, error = _content(item)
+    content, error = read_content(item)
     if content is None:
         # A file that went away after it was looked at may come back as it
         # was, so nothing is remembered of it.

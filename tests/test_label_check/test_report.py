@@ -10,6 +10,7 @@ from mmext.label_check.report import (
     Report,
     make_split_report,
     report_json,
+    report_schema,
 )
 from mmext.label_check.totals import SplitTotals
 
@@ -75,3 +76,23 @@ def test_worst():
         for each in (Severity.INFO, Severity.WARNING)
     )
     assert Report(groups=groups).worst() is Severity.WARNING
+
+
+def test_schema_names_every_field():
+    schema = json.loads(report_schema())
+    group = FindingGroup(
+        rule='SEG001', severity=Severity.ERROR, message='m', remedy='r'
+    )
+    split = make_split_report(totals(), EXPECTED)
+    written = json.loads(report_json(Report(splits=(split,), groups=(group,))))
+    parts = {
+        'Report': written,
+        'SplitReport': written['splits'][0],
+        'ClassCounts': written['splits'][0]['classes'][0],
+        'FindingGroup': written['groups'][0],
+    }
+    for name, part in parts.items():
+        known = schema['$defs'][name]
+        assert set(part) <= set(known['properties'])
+        assert set(known['required']) <= set(part)
+        assert 'Attributes:' in known['description']

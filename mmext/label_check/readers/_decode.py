@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from ._jpeg import JPEG_SIGNATURE, jpeg_error
-from ._png import PNG_SIGNATURE, PngHeader, walk_png
+from ._png import PNG_SIGNATURE, PngHeader, png_data_error, walk_png
 
 __all__ = [
     'DECODER_ERRORS',
@@ -149,12 +149,16 @@ def open_image(content: bytes) -> Image.Image:
     return Image.open(io.BytesIO(content), formats=_known_formats())
 
 
-def pixels_of(content: bytes, head: ImageHead) -> tuple[np.ndarray, str]:
+def pixels_of(
+    content: bytes, head: ImageHead, *, verify: bool = False
+) -> tuple[np.ndarray, str]:
     """Decode an image.
 
     Args:
         content: Of the file.
         head: From :func:`read_head`, without an error.
+        verify: Hold the pixels of a PNG file against their checksum. Where
+            kornia-rs refuses one, this is done in any case.
 
     Returns:
         Array of ``(H, W)`` or ``(H, W, channels)``, as NumPy makes it from
@@ -162,8 +166,12 @@ def pixels_of(content: bytes, head: ImageHead) -> tuple[np.ndarray, str]:
         first; colours that are neither grey nor RGB become RGB. And the
         error; the array is empty then.
     """
-    if head.png is not None and not head.png.animated:
-        png = head.png
+    png = head.png
+    if png is not None and verify:
+        error = png_data_error(content, png)
+        if error:
+            return np.empty(0, np.uint8), error
+    if png is not None and not png.animated:
         function, mode = _RUST_MODES.get((png.colour, png.depth), (None, ''))
         if function is not None:
             shape = (head.height, head.width)
@@ -172,6 +180,10 @@ def pixels_of(content: bytes, head: ImageHead) -> tuple[np.ndarray, str]:
                 return pixels.reshape(
                     shape if mode == 'mono' else (*shape, -1)
                 ), ''
+    if png is not None and not verify:
+        error = png_data_error(content, png)
+        if error:
+            return np.empty(0, np.uint8), error
     return _by_pillow(content, head)
 
 

@@ -7,6 +7,7 @@ the others are kept.
 
 import itertools
 import json
+import re
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
@@ -27,6 +28,14 @@ __all__ = [
 
 _KEYS = ('images', 'annotations', 'categories')
 NO_SEGMENTATION, POLYGONS, RLE, NEITHER = range(4)
+_FINE = 4
+_DIGITS = b'0123456789.+- \t\r\n'
+_POLYGONS = re.compile(rb'\[\[,*\](,\[,*\])*\]')
+# Texts of this length may hold a number that json refuses.
+_LONG = 4000
+_MANY_DIGITS = re.compile(rb'\d{%d}' % _LONG)
+# Between the six numbers of three points.
+_MIN_COMMAS = 5
 
 
 class CocoError(msgspec.Struct, frozen=True):
@@ -76,6 +85,9 @@ class CocoAnnotations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         ignore: ``(M,)``, bool; marked to be left out of training.
         segmentation_kind: ``(M,)``, uint8: 0 none, null or empty, 1
             polygons (a list), 2 RLE (an object), 3 neither.
+        segmentation_fine: ``(M,)``, bool: there is none, or each polygon has
+            an even number of finite numbers, 6 or more; False where this
+            was not found out.
         segmentations: ``M``, not decoded; see :meth:`segmentation`.
     """
 
@@ -90,6 +102,7 @@ class CocoAnnotations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     iscrowd: np.ndarray
     ignore: np.ndarray
     segmentation_kind: np.ndarray
+    segmentation_fine: np.ndarray
     segmentations: Sequence[Any]
 
     def segmentation(self, row: int) -> Any:
@@ -244,54 +257,79 @@ def _images(records: list, index: np.ndarray) -> CocoImages:
 def _annotations(records: list, index: np.ndarray) -> CocoAnnotations:
     boxes = [each.bbox for each in records]
     areas = [each.area for each in records]
-    nothing = (np.nan,) * 4
-    flat = itertools.chain.from_iterable(box or nothing for box in boxes)
+    has_bbox, has_area = _present(boxes), _present(areas)
+    if not has_bbox.all():
+        nothing = (np.nan,) * 4
+        boxes = [box or nothing for box in boxes]
+    flat = itertools.chain.from_iterable(boxes)
     segmentations = [each.segmentation for each in records]
+    codes = _codes(segmentations)
     return CocoAnnotations(
         index=index,
         id=_column(records, 'id', np.int64),
         image_id=_column(records, 'image_id', np.int64),
         category_id=_column(records, 'category_id', np.int64),
         bbox=np.fromiter(flat, np.float64, 4 * len(boxes)).reshape(-1, 4),
-        has_bbox=_present(boxes),
+        has_bbox=has_bbox,
         # None becomes NaN.
         area=np.array(areas, np.float64),
-        has_area=_present(areas),
+        has_area=has_area,
         iscrowd=_column(records, 'iscrowd', np.int64),
         ignore=_column(records, 'ignore', np.bool_),
-        segmentation_kind=_kinds(segmentations),
+        segmentation_kind=codes % _FINE,
+        segmentation_fine=codes >= _FINE,
         segmentations=segmentations,
     )
 
 
 def _present(values: list) -> np.ndarray:
-    flags = (value is not None for value in values)
-    return np.fromiter(flags, np.bool_, len(values))
+    if None not in values:
+        return np.ones(len(values), np.bool_)
+    return np.array([value is not None for value in values], np.bool_)
 
 
-def _kinds(segmentations: list) -> np.ndarray:
-    """Kind of each; two bytes tell, but for what may be empty."""
-    known = {b'[[': POLYGONS, b'{"': RLE, b'nu': NO_SEGMENTATION}
-    kinds = [
-        known.get(bytes(each)[:2])
-        if type(each) is msgspec.Raw
-        else _kind(each)
+def _codes(segmentations: list) -> np.ndarray:
+    """Kind of each, with :data:`_FINE` if there is no need to decode it.
+
+    Without digits, most texts are the same as others: what is left of them
+    tells how many numbers each polygon has, and each such rest is looked at
+    once.
+    """
+    if segmentations and type(segmentations[0]) is not msgspec.Raw:
+        return np.array([_kind(each) for each in segmentations], np.uint8)
+    rests = [
+        text.translate(None, _DIGITS)
+        if len(text := bytes(each)) < _LONG
+        else _rest_of_long(text)
         for each in segmentations
     ]
-    if None in kinds:
-        kinds = [
-            _kind_of_text(bytes(each)) if kind is None else kind
-            for kind, each in zip(kinds, segmentations)
-        ]
-    return np.array(kinds, np.uint8)
+    code_of = {rest: _code_of_rest(rest) for rest in set(rests)}
+    codes = np.array([code_of[rest] for rest in rests], np.uint8)
+    if b'' in code_of:
+        # There is none, or it is a number.
+        for row, rest in enumerate(rests):
+            if not rest and bytes(segmentations[row]):
+                codes[row] = NEITHER
+    return codes
 
 
-def _kind_of_text(text: bytes) -> int:
-    try:
-        return _kind(json.loads(text or b'null'))
-    # msgspec goes over numbers of any length.
-    except (ValueError, RecursionError):
-        return NEITHER
+def _rest_of_long(text: bytes) -> bytes:
+    """With a number of thousands of digits, which json refuses, the text."""
+    rest = text.translate(None, _DIGITS)
+    return text if _MANY_DIGITS.search(text) else rest
+
+
+def _code_of_rest(rest: bytes) -> int:
+    """From the text of a segmentation, its digits and spaces taken out."""
+    if rest in (b'', b'null', b'[]', b'{}'):
+        return NO_SEGMENTATION | _FINE
+    if rest.startswith(b'['):
+        fine = _POLYGONS.fullmatch(rest) and all(
+            commas >= _MIN_COMMAS and commas % 2
+            for commas in map(len, rest[2:-2].split(b'],['))
+        )
+        return POLYGONS | _FINE if fine else POLYGONS
+    return RLE if rest.startswith(b'{') else NEITHER
 
 
 def _kind(segmentation: Any) -> int:

@@ -16,6 +16,7 @@ from ._decode import (
     read_head,
     try_rust,
 )
+from ._png import png_data_error
 
 __all__ = ['difference_hash', 'read_image_facts']
 
@@ -111,6 +112,9 @@ def _visible(content: bytes, head: ImageHead) -> tuple[np.ndarray, str]:
     if head.kind in ('JPEG', 'MPO') and head.mode in ('L', 'RGB'):
         return _jpeg_grey(content, head)
     if head.mode in ('P', 'PA'):
+        error = png_data_error(content, head.png) if head.png else ''
+        if error:
+            return np.empty(0, np.uint8), error
         return _pillow_grey(content, head)
     return pixels_of(content, head)
 

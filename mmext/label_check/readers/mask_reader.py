@@ -10,7 +10,10 @@ __all__ = ['read_mask_facts']
 
 
 def read_mask_facts(
-    content: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS
+    content: bytes,
+    *,
+    max_pixels: int = DEFAULT_MAX_PIXELS,
+    verify: bool = False,
 ) -> MaskFacts:
     """Read a label map.
 
@@ -22,13 +25,17 @@ def read_mask_facts(
     Args:
         content: Bytes of the file.
         max_pixels: Larger images get an error, before memory is taken.
+        verify: Hold the pixels of a PNG file against their checksum, which
+            finds what memory had damaged before the file was written. What
+            befell the file later, and rows that are missing, are found
+            without.
 
     Returns:
         What is known; bytes that are no image, are cut off or are damaged
         end in ``error``. Nothing is raised for them.
 
     Note:
-        3 ms for 2048x1024 pixels of 8 bits.
+        3 ms for 2048x1024 pixels of 8 bits; 2 ms more with ``verify``.
 
     Examples:
         >>> read_mask_facts(b'').error
@@ -38,7 +45,7 @@ def read_mask_facts(
     size = {'width': head.width, 'height': head.height, 'mode': head.mode}
     if head.error:
         return MaskFacts(**size, error=head.error)
-    pixels, error = pixels_of(content, head)
+    pixels, error = pixels_of(content, head, verify=verify)
     if not error:
         numbers, error = _numbers(pixels, head.mode)
     if error:

@@ -4,34 +4,11 @@ import math
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
-import msgspec
+from ..facts import BoxFacts, VocFile
 
-from ..facts import BoxFacts
-
-__all__ = ['VocFile', 'read_voc']
+__all__ = ['read_voc']
 
 _CORNERS = ('xmin', 'ymin', 'xmax', 'ymax')
-
-
-class VocFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an annotation file says.
-
-    Attributes:
-        image: File name of the image; empty without one.
-        width: Of the image in pixels; 0 if the file does not say.
-        height: Of the image.
-        boxes: Each object that is there, without its label, coordinates as
-            written; NaN for one that is missing or is no number.
-        error: What is wrong, each with its place, divided by ``'; '``; empty
-            if nothing is. Boxes outside of the image and the like are for
-            rules to find.
-    """
-
-    image: str = ''
-    width: int = 0
-    height: int = 0
-    boxes: tuple[BoxFacts, ...] = ()
-    error: str = ''
 
 
 class _NoDoctype(ElementTree.TreeBuilder):

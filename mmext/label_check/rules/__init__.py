@@ -10,6 +10,7 @@ from . import (
     pairs,
     seg_files,
     seg_values,
+    voc_file,
 )
 from .registry import (
     RULES,
@@ -36,4 +37,5 @@ __all__ = [
     'seg_files',
     'seg_values',
     'select_rules',
+    'voc_file',
 ]

@@ -194,8 +194,10 @@ def dangling_category(
 def missing_classes(
     facts: CocoFacts, expected: Expectations
 ) -> Iterator[Finding]:
-    """Names of classes that are no category."""
+    """Names of classes that are no category of a file that has some."""
     names = facts.file.categories.name
+    if not names and facts.file.errors:
+        return  # COCO001 says so.
     for name in expected.classes:
         if name not in names:
             yield found(
@@ -305,3 +307,63 @@ def incomplete(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
                 value=key,
                 count=len(rows),
             )
+
+
+@rule(
+    'COCO012',
+    title='category that the config leaves out',
+    severity=Severity.INFO,
+    remedy='nothing, if the training is to be on fewer classes; else add the '
+    'name to metainfo.classes, letter by letter: loaders drop its objects',
+    scope='coco',
+    per_value=True,
+    unit='annotation',
+)
+def left_out(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """Categories with annotations whose name is no class."""
+    if not expected.classes:
+        return
+    kinds = facts.file.categories
+    ids, counts = np.unique(
+        facts.file.annotations.category_id, return_counts=True
+    )
+    number = dict(zip(ids.tolist(), counts.tolist()))
+    for each, name in zip(kinds.id.tolist(), kinds.name):
+        if name in expected.classes:
+            number.pop(each, None)
+    for index, each, name in zip(
+        kinds.index.tolist(), kinds.id.tolist(), kinds.name
+    ):
+        if name not in expected.classes and each in number:
+            yield found(
+                f'category {name!r} is not among the '
+                f'{len(expected.classes)} classes of the data set',
+                file=facts.path,
+                place=f'categories[{index}]',
+                value=name,
+                count=number[each],
+            )
+
+
+@rule(
+    'COCO013',
+    title='image without width or height',
+    severity=Severity.ERROR,
+    remedy='write both in pixels; without the keys, loaders of MMDetection '
+    'fail with a KeyError, and with 0 they drop all boxes of the image',
+    scope='coco',
+    unit='image',
+)
+def no_size(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """Images whose noted size is missing, 0, negative or no number."""
+    images = facts.file.images
+    good = np.isfinite(images.width) & np.isfinite(images.height)
+    good &= (images.width > 0) & (images.height > 0)
+    rows = np.flatnonzero(~good)
+    if len(rows):
+        yield found(
+            'the image has no width or height, or one that is not above 0',
+            file=facts.path,
+            place=_rows('images', images.index, rows),
+            count=len(rows),
+        )

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from ..expectations import Expectations
 from ..facts import BoxFacts, SampleFacts
 from ..findings import Finding, Severity
+from ._sizes import loaded_size
+from ._unreadable import has_size
 from .registry import found, rule
 
 __all__ = []
@@ -48,11 +50,17 @@ def _proper(facts: SampleFacts) -> Iterator[BoxFacts]:
 
 
 def _size(facts: SampleFacts) -> tuple[int, int] | None:
-    """Width and height of the image, of the file rather than as noted."""
-    if facts.image is not None and facts.image.width:
-        return facts.image.width, facts.image.height
-    sample = facts.sample
-    return (sample.width, sample.height) if sample.width else None
+    """Width and height of the image, of the file rather than as noted.
+
+    As loaded; or as stored, if the annotation is of the stored image, which
+    PAIR005 tells.
+    """
+    sample, image = facts.sample, facts.image
+    noted = sample.width, sample.height
+    if not has_size(image):
+        return noted if sample.width else None
+    stored = image.width, image.height
+    return stored if noted == stored else loaded_size(image)
 
 
 @rule(
@@ -62,15 +70,19 @@ def _size(facts: SampleFacts) -> tuple[int, int] | None:
     remedy='write the box anew, or remove the annotation; one NaN makes the '
     'loss of the whole batch NaN',
     scope='sample',
+    needs='boxes',
     subject='image',
     unit='box',
 )
 def not_finite(
     facts: SampleFacts, expected: Expectations
 ) -> Iterator[Finding]:
-    """Boxes whose sides are not all finite."""
+    """Boxes whose sides are not all finite, though they are numbers."""
+    file = facts.annotation
+    # VOC002 names what is missing or no number.
+    named = '' if file is None else file.error
     for box in facts.sample.boxes:
-        if not _finite(box):
+        if not _finite(box) and f'{box.place}.bndbox.' not in named:
             yield found(
                 'a side of the box is not a finite number',
                 **_about(facts, box),
@@ -84,6 +96,7 @@ def not_finite(
     remedy='x1 < x2 and y1 < y2 must hold; check the order of the sides, '
     '(x, y, width, height) against (x1, y1, x2, y2), or remove the annotation',
     scope='sample',
+    needs='boxes',
     subject='image',
     unit='box',
 )
@@ -106,6 +119,7 @@ def degenerate(
     severity=Severity.WARNING,
     remedy='remove or enlarge it; loaders drop it without saying so',
     scope='sample',
+    needs='boxes',
     subject='image',
     unit='box',
 )
@@ -127,6 +141,7 @@ def tiny(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     remedy='check whether the annotation belongs to this image, and to its '
     'size now; loaders drop such a box without saying so',
     scope='sample',
+    needs='boxes',
     subject='image',
     unit='box',
 )
@@ -151,6 +166,7 @@ def outside(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     remedy='cut it at the border of the image; the part outside is learnt as '
     'if it could be seen',
     scope='sample',
+    needs='boxes',
     subject='image',
     unit='box',
 )
@@ -177,6 +193,7 @@ def beyond(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     remedy='add the name to metainfo.classes, or rename it in the '
     'annotations; loaders drop such objects, or fail',
     scope='sample',
+    needs='boxes',
     per_value=True,
     subject='image',
     unit='object',
@@ -184,11 +201,17 @@ def beyond(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
 def unknown_class(
     facts: SampleFacts, expected: Expectations
 ) -> Iterator[Finding]:
-    """Names that are not among the classes."""
+    """Names that are not among the classes.
+
+    A box without a name is the matter of the annotation file: COCO006 and
+    COCO012 tell of categories, VOC002 of objects.
+    """
     if not expected.classes:
         return
     names = Counter(
-        box.class_name for box in facts.sample.boxes if box.label < 0
+        box.class_name
+        for box in facts.sample.boxes
+        if box.label < 0 and box.class_name
     )
     for name, count in sorted(names.items()):
         yield found(
@@ -207,6 +230,7 @@ def unknown_class(
     remedy='set num_classes of the head to the number of classes of the data '
     'set, or correct the labels',
     scope='sample',
+    needs='boxes',
     per_value=True,
     subject='image',
     unit='object',
@@ -214,13 +238,15 @@ def unknown_class(
 def label_out_of_range(
     facts: SampleFacts, expected: Expectations
 ) -> Iterator[Finding]:
-    """Labels that the head has no class for."""
+    """Labels that the head has no class for.
+
+    Where such a label has a name, CFG003 says that the head lacks a class.
+    """
     if not expected.num_classes:
         return
+    most = max(expected.num_classes, len(expected.classes))
     labels = Counter(
-        box.label
-        for box in facts.sample.boxes
-        if box.label >= expected.num_classes
+        box.label for box in facts.sample.boxes if box.label >= most
     )
     for label, count in sorted(labels.items()):
         yield found(
@@ -239,6 +265,7 @@ def label_out_of_range(
     remedy='compute the box from the mask; check that both belong to the '
     'same object and the same image size',
     scope='sample',
+    needs='boxes',
     subject='image',
     unit='object',
 )
@@ -263,6 +290,7 @@ def mask_and_box(
     severity=Severity.ERROR,
     remedy='draw it anew, or remove the annotation',
     scope='sample',
+    needs='boxes',
     subject='image',
     unit='object',
 )
@@ -283,6 +311,7 @@ def broken_polygon(
     severity=Severity.WARNING,
     remedy='remove one of the two',
     scope='sample',
+    needs='boxes',
     subject='image',
     unit='object',
 )
@@ -311,7 +340,9 @@ def twice(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
 def no_objects(
     facts: SampleFacts, expected: Expectations
 ) -> Iterator[Finding]:
-    """Images in which nothing is annotated."""
+    """Images in which nothing is annotated, in a file that can be read."""
+    if facts.annotation is not None and facts.annotation.error:
+        return
     count = facts.sample.num_boxes
     if count < 0:
         count = len(facts.sample.boxes)

@@ -1,8 +1,6 @@
 """Rules for images that occur twice, in a split or across splits."""
 
-import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 
 import numpy as np
 
@@ -18,20 +16,6 @@ _MAX_NAMES = 4
 _Place = tuple[str, str]
 
 
-def _ordered(totals: SplitTotals) -> Iterator[tuple[str, int, _Place]]:
-    """Digest, fingerprint, and split with path; ordered by digest."""
-    last = ''
-    for digest, fingerprint, path in totals.images:
-        if digest < last:
-            raise ValueError(
-                f'images of {totals.split} must be ordered by digest, got '
-                f'{digest!r} of {path} after {last!r}'
-            )
-        last = digest
-        if digest:
-            yield digest, fingerprint, (totals.split, path)
-
-
 def _names(places: Iterable[_Place], with_split: bool) -> str:
     ordered = sorted(places)
     names = [
@@ -42,51 +26,83 @@ def _names(places: Iterable[_Place], with_split: bool) -> str:
     return ', '.join(names) + (f' and {more} more' if more > 0 else '')
 
 
+def _columns(
+    totals: Sequence[SplitTotals],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Keys of digests, and fingerprints, of all splits."""
+    empty = np.empty(0, np.int64), np.empty(0, np.uint64)
+    columns = [
+        own.images.columns() for own in totals if own.images is not None
+    ]
+    keys, prints = zip(empty, *columns)
+    return np.concatenate(keys), np.concatenate(prints)
+
+
+def _rows(
+    totals: Sequence[SplitTotals], wanted: np.ndarray
+) -> Iterator[tuple[str, int, _Place]]:
+    """Digest, fingerprint, and split with path, of some of the columns."""
+    numbers = np.flatnonzero(wanted)
+    first = 0
+    for own in totals:
+        if own.images is None:
+            continue
+        end = first + len(own.images)
+        inside = numbers[(numbers >= first) & (numbers < end)] - first
+        for row in own.images.rows(inside.tolist()):
+            yield row.digest, row.fingerprint, (own.split, row.path)
+        first = end
+
+
 def _same(totals: Sequence[SplitTotals]) -> Iterator[set[_Place]]:
     """Sets of images with the same bytes."""
-    merged = heapq.merge(*map(_ordered, totals), key=lambda row: row[0])
-    for _, rows in groupby(merged, key=lambda row: row[0]):
-        places = {place for _, _, place in rows}
-        if len(places) > 1:
-            yield places
+    keys, _ = _columns(totals)
+    values, counts = np.unique(keys, return_counts=True)
+    if len(values) == len(keys):
+        return
+    members: dict[str, set[_Place]] = {}
+    wanted = np.isin(keys, values[counts > 1])
+    for digest, _, place in _rows(totals, wanted):
+        members.setdefault(digest, set()).add(place)
+    for digest in sorted(members):
+        if len(members[digest]) > 1:
+            yield members[digest]
 
 
 def _alike(totals: Sequence[SplitTotals]) -> Iterator[dict[str, set[_Place]]]:
     """Sets of images that look alike: digest to where it occurs."""
-    first = _fingerprints(totals)
-    own = np.unique(first)
+    first = _one_each(*_columns(totals))
+    own, counts = np.unique(first, return_counts=True)
+    counted = _repeated(own, counts)
+    several = len(own) < len(first)
+    # Columns of all images are let go of before the search needs its own.
+    del first, counts
     roots = _groups(own)
-    if not roots and len(own) == len(first):
+    if not roots and not several:
         return
     members: dict[int, dict[str, set[_Place]]] = {}
-    merged = heapq.merge(*map(_ordered, totals), key=lambda row: row[0])
-    counted = _repeated(first)
-    for digest, fingerprint, place in merged:
-        if fingerprint in roots or fingerprint in counted:
-            root = roots.get(fingerprint, fingerprint)
-            group = members.setdefault(root, {})
-            group.setdefault(digest, set()).add(place)
+    listed = np.fromiter(roots.keys() | counted, np.uint64)
+    _, prints = _columns(totals)
+    for digest, fingerprint, place in _rows(totals, np.isin(prints, listed)):
+        root = roots.get(fingerprint, fingerprint)
+        group = members.setdefault(root, {})
+        group.setdefault(digest, set()).add(place)
     for root in sorted(members):
         if len(members[root]) > 1:
             yield members[root]
 
 
-def _fingerprints(totals: Sequence[SplitTotals]) -> np.ndarray:
-    """One for each digest."""
-
-    def values() -> Iterator[int]:
-        merged = heapq.merge(*map(_ordered, totals), key=lambda row: row[0])
-        for _, rows in groupby(merged, key=lambda row: row[0]):
-            _, fingerprint, _ = next(rows)
-            if fingerprint > 0:
-                yield fingerprint
-
-    return np.fromiter(values(), np.uint64)
+def _one_each(keys: np.ndarray, prints: np.ndarray) -> np.ndarray:
+    """The fingerprint of each digest that has one."""
+    order = np.lexsort((keys, prints))
+    order = order[prints[order] > 0]
+    new = np.diff(keys[order]) != 0
+    new |= np.diff(prints[order]) != 0
+    return prints[order][np.concatenate(([True], new))[: len(order)]]
 
 
-def _repeated(fingerprints: np.ndarray) -> set[int]:
-    """Those of several images, flat ones left out."""
-    values, counts = np.unique(fingerprints, return_counts=True)
+def _repeated(values: np.ndarray, counts: np.ndarray) -> set[int]:
+    """Fingerprints of several images, flat ones left out."""
     return {
         value
         for value in values[counts > 1].tolist()
@@ -157,7 +173,7 @@ def leaked(
     totals: Sequence[SplitTotals], expected: Sequence[Expectations]
 ) -> Iterator[Finding]:
     """Files of the same bytes in the training and in another split."""
-    for places in _same(totals):
+    for places in _same(totals) if len(totals) > 1 else ():
         if _leaks(places):
             yield _found('files are the same image', places, True)
 
@@ -203,6 +219,6 @@ def alike_across_splits(
     totals: Sequence[SplitTotals], expected: Sequence[Expectations]
 ) -> Iterator[Finding]:
     """Fingerprints that differ in at most 4 of 64 bits, and leak."""
-    for group in _alike(totals):
+    for group in _alike(totals) if len(totals) > 1 else ():
         if _leaks(_all(group)):
             yield _found('images look alike', _all(group), True)

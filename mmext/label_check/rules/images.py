@@ -29,6 +29,7 @@ def _unreadable(facts: SampleFacts, kind: str) -> Iterator[Finding]:
     remedy='add the file, or correct img_suffix, data_prefix or the list '
     'that names it',
     scope='sample',
+    needs='image',
     subject='image',
 )
 def missing(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
@@ -42,6 +43,7 @@ def missing(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     severity=Severity.ERROR,
     remedy='copy the file anew',
     scope='sample',
+    needs='image',
     subject='image',
 )
 def empty(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
@@ -55,6 +57,7 @@ def empty(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     severity=Severity.ERROR,
     remedy='copy the file anew; a download or a full disk may have cut it',
     scope='sample',
+    needs='image',
     subject='image',
 )
 def truncated(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
@@ -68,6 +71,7 @@ def truncated(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     severity=Severity.ERROR,
     remedy='copy the file anew, or save it as PNG or JPEG',
     scope='sample',
+    needs='image',
     subject='image',
 )
 def corrupt(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
@@ -82,6 +86,7 @@ def corrupt(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     remedy='the file claims more pixels than are allowed; see whether it is '
     'damaged, and cut large scenes into tiles',
     scope='sample',
+    needs='image',
     subject='image',
 )
 def refused(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
@@ -96,6 +101,7 @@ def refused(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     remedy='look at the image; copy or save it anew if parts are grey or '
     'shifted',
     scope='sample',
+    needs='image',
     subject='image',
 )
 def suspect(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:

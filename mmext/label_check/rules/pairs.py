@@ -3,30 +3,23 @@
 from collections.abc import Iterator
 
 from ..expectations import Expectations
-from ..facts import ImageFacts, SampleFacts
+from ..facts import Orphan, SampleFacts
 from ..findings import Finding, Severity
 from ..totals import SplitTotals
+from ._sizes import loaded_size
+from ._unreadable import has_size
 from .registry import found, rule
 
 __all__ = []
-
-_QUARTER_TURNS = (5, 6, 7, 8)
-
-
-def _turned(image: ImageFacts) -> tuple[int, int]:
-    """Size as loaded: MMCV turns images as EXIF says."""
-    if image.orientation in _QUARTER_TURNS:
-        return image.height, image.width
-    return image.width, image.height
 
 
 def _sizes(facts: SampleFacts) -> tuple | None:
     """Of the loaded image, of the mask, of the image as stored."""
     image, mask = facts.image, facts.mask
-    if image is None or mask is None or not image.width or not mask.width:
+    if not has_size(image) or not has_size(mask):
         return None
     stored = image.width, image.height
-    return _turned(image), (mask.width, mask.height), stored
+    return loaded_size(image), (mask.width, mask.height), stored
 
 
 def _text(size: tuple[int, int]) -> str:
@@ -40,6 +33,7 @@ def _text(size: tuple[int, int]) -> str:
     remedy='find the mask that belongs to the image, or scale the one that '
     'was scaled back (masks by nearest neighbour)',
     scope='sample',
+    needs='image',
     subject='mask',
 )
 def other_size(
@@ -66,6 +60,7 @@ def other_size(
     remedy='save the image without the EXIF orientation, as the mask was '
     'made for the pixels as they are stored',
     scope='sample',
+    needs='image',
     subject='image',
 )
 def turned_image(
@@ -89,6 +84,7 @@ def turned_image(
     remedy='sizes do not tell whether the mask was made for the image as '
     'stored or as shown: look at one, and save images without orientation',
     scope='sample',
+    needs='image',
     subject='image',
 )
 def maybe_turned(
@@ -112,12 +108,12 @@ def maybe_turned(
 def _noted(facts: SampleFacts) -> tuple | None:
     """Of the loaded image, as annotated, of the image as stored."""
     image, sample = facts.image, facts.sample
-    if image is None or not image.width:
+    if not has_size(image):
         return None
     if not sample.width or not sample.height:
         return None
     stored = image.width, image.height
-    return _turned(image), (sample.width, sample.height), stored
+    return loaded_size(image), (sample.width, sample.height), stored
 
 
 @rule(
@@ -127,6 +123,7 @@ def _noted(facts: SampleFacts) -> tuple | None:
     remedy='write the size of the image into the annotation; if the image '
     'was scaled after it was annotated, scale the boxes, too',
     scope='sample',
+    needs='image',
     subject='image',
 )
 def noted_size(
@@ -149,6 +146,7 @@ def noted_size(
     severity=Severity.ERROR,
     remedy='save the image without the EXIF orientation, or turn the boxes',
     scope='sample',
+    needs='image',
     subject='image',
 )
 def noted_before_turn(
@@ -173,6 +171,7 @@ def noted_before_turn(
     remedy='add the mask, or take the image out of the list; see '
     'seg_map_suffix and data_prefix.seg_map_path',
     scope='sample',
+    needs='image',
     subject='image',
 )
 def image_alone(
@@ -195,14 +194,15 @@ def image_alone(
     remedy='the training does not read it; add the image, or compare '
     'img_suffix and seg_map_suffix with the names',
     scope='sample',
+    needs='mask',
     subject='mask',
 )
 def mask_alone(
     facts: SampleFacts, expected: Expectations
 ) -> Iterator[Finding]:
-    """Masks that no image names."""
-    sample, image = facts.sample, facts.image
-    if sample.mask and not sample.image and image is None:
+    """Masks that no image names, where images were asked for."""
+    sample = facts.sample
+    if expected.with_images and sample.mask and not sample.image:
         yield found('no image belongs to the mask', file=sample.mask)
 
 
@@ -221,3 +221,44 @@ def no_samples(
     """An img_suffix that fits no file gives an empty data set."""
     if not totals.num_samples:
         yield found('the data set has no sample', value='0')
+
+
+_WORDS = {'mask': 'mask', 'annotation': 'annotation file'}
+
+
+@rule(
+    'PAIR009',
+    title='label file that no sample reads',
+    severity=Severity.WARNING,
+    remedy='the training does not see it: add its image, or compare suffixes '
+    'and lists with the names; if it is to stay out, move it away',
+    scope='orphan',
+)
+def label_file_alone(
+    orphan: Orphan, expected: Expectations
+) -> Iterator[Finding]:
+    """Masks and annotation files beside those of the samples."""
+    if orphan.kind in _WORDS:
+        yield found(
+            f'no sample of the data set reads this {_WORDS[orphan.kind]}',
+            file=orphan.path,
+        )
+
+
+@rule(
+    'PAIR010',
+    title='image that nothing annotates',
+    severity=Severity.INFO,
+    remedy='nothing, if it is kept for later; else annotate it, or move it '
+    'away',
+    scope='orphan',
+    subject='image',
+)
+def image_of_nobody(
+    orphan: Orphan, expected: Expectations
+) -> Iterator[Finding]:
+    """Images beside those that annotations name."""
+    if orphan.kind == 'image':
+        yield found(
+            'no annotation of the data set names the image', file=orphan.path
+        )

@@ -37,7 +37,8 @@ __all__ = [
     'select_rules',
 ]
 
-SCOPES = ('sample', 'coco', 'split', 'run')
+SCOPES = ('sample', 'coco', 'orphan', 'split', 'run')
+NEEDS = ('', 'mask', 'image', 'annotation', 'boxes')
 _ID = re.compile(r'[A-Z]{2,6}\d{3}')
 _NO_RULE = ''
 
@@ -59,8 +60,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             :class:`~mmext.label_check.expectations.Expectations`;
             ``'coco'``: with
             :class:`~mmext.label_check.rules.coco_file.CocoFacts` and
-            Expectations; ``'split'``: with
-            :class:`~mmext.label_check.totals.SplitTotals` and Expectations;
+            Expectations; ``'orphan'``: with
+            :class:`~mmext.label_check.facts.Orphan` and Expectations;
+            ``'split'``: with :class:`~mmext.label_check.totals.SplitTotals`
+            and Expectations;
             ``'run'``: with a sequence of each.
         check: The function; yields completed findings.
         per_value: Findings of different values are different errors, and
@@ -68,6 +71,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         subject: What a finding is about, singular: ``'mask'``, ``'image'``.
         unit: What its count counts, singular: ``'pixel'``, ``'box'``; empty
             if there is nothing to count but subjects.
+        needs: Of the scope ``'sample'``: what a sample must have to be
+            looked at, ``'mask'``, ``'image'``, ``'annotation'`` or
+            ``'boxes'``; empty for any sample. It saves time, and must not
+            change what the rule finds.
     """
 
     id: str
@@ -79,6 +86,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     per_value: bool = False
     subject: str = 'file'
     unit: str = ''
+    needs: str = ''
 
 
 def found(message: str, **details: Any) -> Finding:
@@ -111,7 +119,7 @@ def register(new: Rule) -> None:
 
     Raises:
         ValueError: If its id has another form than ``'SEG001'`` or is taken,
-            or its scope is none of those there are.
+            or its scope or what it needs is none of those there are.
     """
     if not _ID.fullmatch(new.id):
         raise ValueError(
@@ -121,6 +129,11 @@ def register(new: Rule) -> None:
     if new.scope not in SCOPES:
         raise ValueError(
             f'scope of {new.id} must be one of {SCOPES}, got {new.scope!r}'
+        )
+    if new.needs not in NEEDS or (new.needs and new.scope != 'sample'):
+        raise ValueError(
+            f"needs of {new.id} must be one of {NEEDS}, and '' unless scope "
+            f"is 'sample', got {new.needs!r} with scope {new.scope!r}"
         )
     if new.id in _rules:
         raise ValueError(
@@ -142,6 +155,7 @@ def rule(
     per_value: bool = False,
     subject: str = 'file',
     unit: str = '',
+    needs: str = '',
 ) -> Callable[[Callable], Callable]:
     """Make a rule of a generator function, and add it to :data:`RULES`.
 
@@ -154,6 +168,7 @@ def rule(
         per_value: As :attr:`Rule.per_value`.
         subject: As :attr:`Rule.subject`.
         unit: As :attr:`Rule.unit`.
+        needs: As :attr:`Rule.needs`.
 
     Returns:
         A decorator. The decorated function yields completed findings.
@@ -180,6 +195,7 @@ def rule(
             per_value=per_value,
             subject=subject,
             unit=unit,
+            needs=needs,
         )
         register(new)
         return check

@@ -35,6 +35,7 @@ def _unreadable(facts: SampleFacts, kind: str) -> Iterator[Finding]:
     remedy='save the masks with one channel that holds the class index, each '
     'colour converted to its class',
     scope='sample',
+    needs='mask',
     subject='mask',
 )
 def several_channels(
@@ -57,6 +58,7 @@ def several_channels(
     remedy="set imdecode_backend='pillow' of LoadAnnotations, which gives the "
     'indices, or save the masks as 8-bit grey',
     scope='sample',
+    needs='mask',
     subject='mask',
 )
 def palette_with_cv2(
@@ -79,6 +81,7 @@ def palette_with_cv2(
     remedy="set imdecode_backend='pillow' of LoadAnnotations, which gives 0 "
     'and 1, or save the masks as 8-bit grey',
     scope='sample',
+    needs='mask',
     subject='mask',
 )
 def one_bit_with_cv2(
@@ -101,6 +104,7 @@ def one_bit_with_cv2(
     remedy='lossy compression changes labels at the borders of objects; make '
     'the masks anew as PNG, as a conversion keeps the damage',
     scope='sample',
+    needs='mask',
     subject='mask',
 )
 def lossy(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
@@ -121,6 +125,7 @@ def lossy(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     remedy='the loader squeezes masks, so that one of the two axes is lost; '
     'take the sample out of the data set',
     scope='sample',
+    needs='mask',
     subject='mask',
 )
 def one_pixel(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
@@ -140,6 +145,7 @@ def one_pixel(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     remedy='add the file, or correct seg_map_suffix, data_prefix or the list '
     'that names it; the loader finds out in the middle of the training',
     scope='sample',
+    needs='mask',
     subject='mask',
 )
 def missing(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
@@ -153,6 +159,7 @@ def missing(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     severity=Severity.ERROR,
     remedy='copy or make the file anew',
     scope='sample',
+    needs='mask',
     subject='mask',
 )
 def empty(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
@@ -166,6 +173,7 @@ def empty(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     severity=Severity.ERROR,
     remedy='copy the file anew; a download or a full disk may have cut it',
     scope='sample',
+    needs='mask',
     subject='mask',
 )
 def truncated(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
@@ -179,6 +187,7 @@ def truncated(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     severity=Severity.ERROR,
     remedy='copy the file anew, or save it as 8-bit PNG',
     scope='sample',
+    needs='mask',
     subject='mask',
 )
 def corrupt(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
@@ -193,6 +202,7 @@ def corrupt(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     remedy='the file claims more pixels than are allowed; see whether it is '
     'damaged, and cut large scenes into tiles',
     scope='sample',
+    needs='mask',
     subject='mask',
 )
 def refused(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:

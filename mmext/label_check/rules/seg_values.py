@@ -105,6 +105,7 @@ def _is_black_and_white(mask: MaskFacts, expected: Expectations) -> bool:
     remedy='compare num_classes of the head with the classes of the data '
     'set, and with what its label_map and reduce_zero_label make of masks',
     scope='sample',
+    needs='mask',
     per_value=True,
     subject='mask',
     unit='pixel',
@@ -124,6 +125,7 @@ def out_of_range(
     'write masks of 8 bits that hold class indices, such as the class of '
     'each instance id (26001 of Cityscapes is class id 26)',
     scope='sample',
+    needs='mask',
     subject='mask',
     unit='pixel',
 )
@@ -151,6 +153,7 @@ def wraps(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     '(from metainfo.classes of the data set) cover all values of the masks, '
     'or correct the masks',
     scope='sample',
+    needs='mask',
     per_value=True,
     subject='mask',
     unit='pixel',
@@ -178,6 +181,7 @@ def unmapped(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     'ignore_index=255 of the heads, or let masks and seg_pad_val hold the '
     'value that they ignore',
     scope='sample',
+    needs='mask',
     per_value=True,
     subject='mask',
     unit='pixel',
@@ -199,6 +203,7 @@ def void_not_ignored(
     remedy='save the masks with 1 in place of 255, or map 255 to 1 by the '
     'label_map of the data set',
     scope='sample',
+    needs='mask',
     subject='mask',
     unit='pixel',
 )
@@ -218,6 +223,7 @@ def black_and_white(
     '255 into 254; write the masks with 255 again, or set '
     'reduce_zero_label=False if they were reduced already',
     scope='sample',
+    needs='mask',
     per_value=True,
     subject='mask',
     unit='pixel',
@@ -236,6 +242,7 @@ def reduced_void(
     remedy='a batch of such masks has no loss, and with some settings NaN; '
     'take the sample out of the data set, or label it',
     scope='sample',
+    needs='mask',
     subject='mask',
     unit='pixel',
 )
@@ -264,6 +271,7 @@ def all_ignored(
     remedy='write masks of 8 bits with 255; a loader that does not cast to '
     'uint8 would find a label out of range',
     scope='sample',
+    needs='mask',
     per_value=True,
     subject='mask',
     unit='pixel',

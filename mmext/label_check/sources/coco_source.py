@@ -12,23 +12,38 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from ..facts import BoxFacts, Sample
-from ..readers.coco_reader import POLYGONS, CocoFile
+from ..readers._rle import rle_error
+from ..readers.coco_reader import NO_SEGMENTATION, POLYGONS, RLE, CocoFile
 
 __all__ = ['coco_class_counts', 'coco_samples', 'suspicious_rows']
 
 _MIN_SIZE = 1.0
+# The golden ratio, as whole number: spreads bits over all 64.
+_MIX = np.uint64(0x9E3779B97F4A7C15)
 _SLACK = 1.0
+# Ids whose range is not larger than so many times their number are looked
+# up in a table.
+_MAX_GAP = 16
 # A polygon of three points has six numbers.
 _MIN_POLYGON = 6
 
 
 def _image_rows(file: CocoFile) -> np.ndarray:
     """Row of the image of each annotation; -1 if there is none."""
-    ids = file.images.id
+    return _rows_of(file.images.id, file.annotations.image_id)
+
+
+def _rows_of(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Row of each of the wanted ids, of several the first; -1 if none."""
     if not len(ids):
-        return np.full(len(file.annotations.id), -1)
+        return np.full(len(wanted), -1)
+    low, high = int(ids.min()), int(ids.max())
+    if high - low < _MAX_GAP * len(ids):
+        table = np.full(high - low + 1, -1)
+        table[ids[::-1] - low] = np.arange(len(ids))[::-1]
+        inside = (wanted >= low) & (wanted <= high)
+        return np.where(inside, table[np.where(inside, wanted - low, 0)], -1)
     order = np.argsort(ids, kind='stable')
-    wanted = file.annotations.image_id
     place = np.searchsorted(ids[order], wanted).clip(max=len(ids) - 1)
     rows = order[place]
     return np.where(ids[rows] == wanted, rows, -1)
@@ -44,22 +59,35 @@ def _labels(file: CocoFile, classes: Sequence[str]) -> np.ndarray:
     used = [i for i, name in enumerate(names) if name in classes]
     if not classes:
         used = list(range(len(names)))
-    label = {int(file.categories.id[row]): i for i, row in enumerate(used)}
-    ids, inverse = np.unique(file.annotations.category_id, return_inverse=True)
-    numbers = np.array([label.get(int(each), -1) for each in ids], np.int64)
-    return numbers[inverse] if len(ids) else numbers
+    # Of categories with the same id, the last one counts.
+    ids = file.categories.id[used][::-1]
+    rows = _rows_of(ids, file.annotations.category_id)
+    return np.where(rows >= 0, len(used) - 1 - rows, -1)
 
 
 def _repeated(file: CocoFile) -> np.ndarray:
-    """Annotations whose image, category and box another one has, too."""
+    """Annotations whose image, category and box another one has, too.
+
+    By a hash of 64 bits; one that only seems to be repeated does no harm.
+    """
     notes = file.annotations
-    key = np.column_stack(
-        (notes.image_id, notes.category_id, notes.bbox.view(np.int64))
-    )
-    _, inverse, count = np.unique(
-        key, axis=0, return_inverse=True, return_counts=True
-    )
-    return count[inverse.reshape(-1)] > 1
+    hashes = np.zeros(len(notes.id), np.uint64)
+    for column in (notes.image_id, notes.category_id, *notes.bbox.T):
+        hashes ^= np.ascontiguousarray(column).view(np.uint64)
+        hashes *= _MIX
+        hashes ^= hashes >> np.uint64(32)
+    ordered = np.sort(hashes)
+    again = ordered[1:][ordered[1:] == ordered[:-1]]
+    return np.isin(hashes, again)
+
+
+def _broken(file: CocoFile, images: np.ndarray) -> np.ndarray:
+    """Annotations whose polygons or RLE may be wrong."""
+    notes = file.annotations
+    broken = ~notes.segmentation_fine
+    for row in np.flatnonzero(broken).tolist():
+        broken[row] = bool(_segmentation_error(file, row, int(images[row])))
+    return broken
 
 
 def suspicious_rows(file: CocoFile, classes: Sequence[str]) -> np.ndarray:
@@ -86,8 +114,27 @@ def suspicious_rows(file: CocoFile, classes: Sequence[str]) -> np.ndarray:
     fine &= (left + wide <= width + _SLACK) & (top + high <= height + _SLACK)
     fine &= (left < width) & (top < height) & (left + wide > 0)
     fine &= (top + high > 0) & (_labels(file, classes) >= 0)
-    fine &= (notes.segmentation_kind <= 2) & ~_repeated(file)
+    fine &= ~_repeated(file) & ~_broken(file, images)
     return known & notes.has_bbox & ~fine
+
+
+def _segmentation_error(file: CocoFile, row: int, image: int) -> str:
+    """What is wrong with polygons or RLE of an annotation."""
+    kind = file.annotations.segmentation_kind[row]
+    if kind == NO_SEGMENTATION or file.annotations.segmentation_fine[row]:
+        return ''
+    try:
+        value = file.annotations.segmentation(row)
+    except (ValueError, RecursionError) as error:
+        return f'it cannot be decoded: {error}'
+    if kind == POLYGONS:
+        return _polygon_error(value)
+    if kind == RLE:
+        size = 0.0, 0.0
+        if image >= 0:
+            size = file.images.height[image], file.images.width[image]
+        return rle_error(value, size)
+    return 'neither polygons nor RLE'
 
 
 def _polygon_error(segmentation: object) -> str:
@@ -107,22 +154,36 @@ def _polygon_error(segmentation: object) -> str:
     return ''
 
 
-def _box(file: CocoFile, row: int, label: int, names: dict) -> BoxFacts:
+def _polygon_box(file: CocoFile, row: int) -> tuple[float, ...]:
+    """Box around the polygons, if they are as they should be."""
+    notes = file.annotations
+    if not notes.segmentation_fine[row]:
+        return ()
+    polygons = notes.segmentation(row) or ()
+    sides = [
+        [value for polygon in polygons for value in polygon[axis::2]]
+        for axis in (0, 1)
+    ]
+    if not all(sides):
+        return ()
+    return (*map(float, map(min, sides)), *map(float, map(max, sides)))
+
+
+def _box(
+    file: CocoFile, row: int, image: int, label: int, names: dict
+) -> BoxFacts:
     notes = file.annotations
     left, top, wide, high = notes.bbox[row].tolist()
-    error = ''
-    if notes.segmentation_kind[row] == POLYGONS:
-        error = _polygon_error(notes.segmentation(row))
-    elif notes.segmentation_kind[row] > POLYGONS + 1:
-        error = 'neither polygons nor RLE'
     category = int(notes.category_id[row])
     return BoxFacts(
         box=(left, top, left + wide, top + high),
         label=label,
-        class_name=names.get(category, f'category {category}'),
+        # Without a label it is a matter of the file, not of the box.
+        class_name=names[category] if label >= 0 else '',
         place=f'annotations[{notes.index[row]}]',
         ignored=bool(notes.iscrowd[row] or notes.ignore[row]),
-        polygon_error=error,
+        mask_box=_polygon_box(file, row),
+        polygon_error=_segmentation_error(file, row, image),
     )
 
 
@@ -147,7 +208,8 @@ def coco_samples(
         One for each image.
 
     Note:
-        Polygons are looked at only of listed boxes.
+        Each polygon and RLE is looked at; those that are not as most are
+        get decoded. A box around polygons is made for listed boxes alone.
     """
     notes = file.annotations
     rows_of = _image_rows(file)
@@ -161,8 +223,9 @@ def coco_samples(
     names = dict(zip(file.categories.id.tolist(), file.categories.name))
     boxes: dict[int, list[BoxFacts]] = {}
     for row in np.flatnonzero(listed).tolist():
-        box = _box(file, row, int(labels[row]), names)
-        boxes.setdefault(int(rows_of[row]), []).append(box)
+        image = int(rows_of[row])
+        box = _box(file, row, image, int(labels[row]), names)
+        boxes.setdefault(image, []).append(box)
     width, height = (
         np.nan_to_num(side, posinf=0, neginf=0).astype(np.int64).tolist()
         for side in (file.images.width, file.images.height)
@@ -191,12 +254,15 @@ def coco_class_counts(
 
     Returns:
         For each class the two numbers; annotations of images that are not
-        there do not count.
+        there, and crowds and ignored ones, do not count.
     """
     rows = _image_rows(file)
     labels = _labels(file, classes)
+    notes = file.annotations
     kept = (rows >= 0) & (labels >= 0)
+    kept &= (notes.iscrowd == 0) & ~notes.ignore
     objects = np.bincount(labels[kept], minlength=len(classes))
-    pairs = np.unique(np.column_stack((labels[kept], rows[kept])), axis=0)
-    images = np.bincount(pairs[:, 0], minlength=len(classes))
+    number = max(len(file.images.id), 1)
+    pairs = np.unique(labels[kept] * number + rows[kept])
+    images = np.bincount(pairs // number, minlength=len(classes))
     return list(zip(objects.tolist(), images.tolist()))

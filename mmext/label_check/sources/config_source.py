@@ -1,21 +1,28 @@
 """The splits of a config, built as its training would build them."""
 
-import copy
+import os.path
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.registry import DATASETS, DefaultScope
+from mmengine.fileio import exists, list_dir_or_file, list_from_file
 
-from ...datasets.dataset_walk import inner_datasets, walk_datasets
 from ..expectations import Expectations, HeadFacts
-from ..facts import BoxFacts, Sample
-from .config_walk import read_heads, read_ignore_places, walk
+from ..facts import BoxFacts, Orphan, Sample
+from .coco_split import split_of_coco
+from .config_datasets import (
+    build_leaves,
+    classes_of,
+    loaders,
+    reads_coco,
+    reads_voc,
+)
+from .config_walk import read_heads, read_ignore_places
 from .split_source import SplitSource
+from .voc_split import split_of_pairs
 
 __all__ = ['splits_of_config']
 
-_LOADER = 'LoadAnnotations'
 _DEFAULT_IGNORE = 255
 
 
@@ -47,11 +54,7 @@ def splits_of_config(
         loader = plain.get(f'{split}_dataloader') or {}
         if 'dataset' not in loader:
             continue
-        leaves = [
-            each
-            for each in walk_datasets(_build(loader['dataset'], cfg))
-            if not inner_datasets(each)
-        ]
+        leaves = build_leaves(loader['dataset'], cfg)
         for number, dataset in enumerate(leaves):
             name = split if len(leaves) == 1 else f'{split}[{number}]'
             found.append(_source(dataset, name, plain, split, heads))
@@ -63,26 +66,9 @@ def splits_of_config(
     return found
 
 
-def _build(dataset: Mapping, cfg: Config) -> Any:
-    """The data set, without the steps of its pipelines."""
-    dataset = copy.deepcopy(dataset)
-    for _, node in walk(dataset, 'dataset'):
-        if 'pipeline' in node:
-            node['pipeline'] = []
-    scope = cfg.get('default_scope', 'mmengine')
-    with DefaultScope.overwrite_default_scope(scope):
-        return DATASETS.build(dataset)
-
-
-def _loaders(plain: Mapping, split: str) -> Iterator[Mapping]:
-    """Steps of the split's pipelines that load labels."""
-    dataset = (plain.get(f'{split}_dataloader') or {}).get('dataset')
-    for _, node in walk(dataset, 'dataset'):
-        if str(node.get('type')).rpartition('.')[2] == _LOADER:
-            yield node
-
-
 def _task(dataset: Any) -> str:
+    if reads_coco(dataset) or reads_voc(dataset):
+        return 'detection'
     if not len(dataset):
         return 'semantic' if hasattr(dataset, 'label_map') else 'detection'
     info = dataset.get_data_info(0)
@@ -113,10 +99,9 @@ def _source(
     split: str,
     heads: tuple[HeadFacts, ...],
 ) -> SplitSource:
-    meta = dataset.metainfo
     task = _task(dataset)
-    classes = tuple(str(each) for each in meta.get('classes') or ())
-    loader = next(_loaders(plain, split), {})
+    classes = classes_of(dataset)
+    loader = next(loaders(plain, split), {})
     reduce = loader.get('reduce_zero_label')
     if reduce is None:
         reduce = getattr(dataset, 'reduce_zero_label', False)
@@ -145,11 +130,85 @@ def _source(
         loader_backend=loader.get('imdecode_backend')
         or ('pillow' if task == 'semantic' else 'cv2'),
     )
+    return _of_files(dataset, expected)
+
+
+def _of_files(dataset: Any, expected: Expectations) -> SplitSource:
+    """A source that looks at the files themselves, where that can be done."""
+    args = getattr(dataset, 'backend_args', None)
+    if reads_coco(dataset):
+        return split_of_coco(
+            dataset.ann_file,
+            dataset.data_prefix.get('img') or '',
+            expected,
+            seg_maps=dataset.data_prefix.get('seg') or '',
+            seg_map_suffix=dataset.seg_map_suffix,
+            backend_args=args,
+        )
+    if reads_voc(dataset):
+        names = list_from_file(dataset.ann_file, backend_args=args)
+        return split_of_pairs(
+            _voc_pairs(dataset, names),
+            expected,
+            list_file=dataset.ann_file,
+            backend_args=args,
+        )
     return SplitSource(
         expected,
-        lambda: _samples(dataset, classes),
-        backend_args=getattr(dataset, 'backend_args', None),
+        lambda: _samples(dataset, expected.classes),
+        orphans=lambda: _orphans(dataset, expected.split),
+        list_file=_list_file(dataset),
+        backend_args=args,
     )
+
+
+def _list_file(dataset: Any) -> str:
+    """The list that mmseg's data sets read; a folder or JSON is none."""
+    path = str(getattr(dataset, 'ann_file', '') or '')
+    return path if path.endswith('.txt') else ''
+
+
+def _voc_pairs(dataset: Any, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Paths as XMLDataset makes them."""
+    root, join = dataset.sub_data_root, os.path.join
+    return [
+        (
+            join(root, dataset.img_subdir, f'{name}.jpg'),
+            join(root, dataset.ann_subdir, f'{name}.xml'),
+        )
+        for name in names
+    ]
+
+
+def _orphans(dataset: Any, split: str) -> Iterator[Orphan]:
+    """Label maps whose image is not there.
+
+    Only of a data set that takes all images of a folder: beside those that a
+    list names there may be those of other splits.
+    """
+    prefix = getattr(dataset, 'data_prefix', {})
+    masks, images = prefix.get('seg_map_path'), prefix.get('img_path')
+    ends = (
+        getattr(dataset, 'seg_map_suffix', ''),
+        getattr(dataset, 'img_suffix', ''),
+    )
+    if not (masks and images and all(ends)):
+        return
+    if dataset.ann_file and not os.path.isdir(dataset.ann_file):
+        return
+    args = dataset.backend_args
+    names = list_dir_or_file(
+        masks,
+        list_dir=False,
+        suffix=ends[0],
+        recursive=True,
+        backend_args=args,
+    )
+    for name in sorted(names):
+        image = os.path.join(images, name[: -len(ends[0])] + ends[1])
+        if not exists(image, backend_args=args):
+            path = os.path.join(masks, name)
+            yield Orphan(split=split, path=path, kind='mask')
 
 
 def _samples(dataset: Any, classes: Sequence[str]) -> Iterator[Sample]:
@@ -177,7 +236,7 @@ def _box(number: int, each: Mapping, classes: Sequence[str]) -> BoxFacts:
     return BoxFacts(
         box=tuple(float(value) for value in each['bbox']),
         label=label,
-        class_name=classes[label] if known else '',
+        class_name=classes[label] if known else str(label),
         place=f'instance {number}',
         ignored=bool(each.get('ignore_flag')),
     )

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...utils.config_nodes import place, walk_dicts
 from ..expectations import HeadFacts
 
-__all__ = ['read_heads', 'read_ignore_places', 'walk']
+__all__ = ['read_heads', 'read_ignore_places']
 
 _DEFAULT_IGNORE = 255
 # Keys that hold a value of pixels which are to be ignored, or to be filled.
@@ -14,37 +15,14 @@ _READ_SUFFIXES = ('_dataloader', '_evaluator')
 _IGNORE_KEYS = ('ignore_index', 'ignore_label', 'seg_pad_val')
 
 
-def walk(node: Any, place: str) -> Iterator[tuple[str, Mapping]]:
-    """All dicts below a node of a config.
-
-    Args:
-        node: Dicts, lists and values.
-        place: Of the node, such as ``'model'``.
-
-    Yields:
-        Place and dict, the outer ones first.
-
-    Examples:
-        >>> [place for place, _ in walk({'a': [{'b': 1}]}, 'model')]
-        ['model', 'model.a[0]']
-    """
-    if isinstance(node, Mapping):
-        yield place, node
-        for key, value in node.items():
-            yield from walk(value, f'{place}.{key}' if place else str(key))
-    elif isinstance(node, Sequence) and not isinstance(node, str | bytes):
-        for index, value in enumerate(node):
-            yield from walk(value, f'{place}[{index}]')
-
-
-def _losses(head: Mapping, place: str) -> Iterator[tuple[str, Mapping]]:
+def _losses(head: Mapping, path: tuple) -> Iterator[tuple[str, Mapping]]:
     """Losses of a head, not those of a head inside of it."""
     for key, value in head.items():
         if not str(key).startswith('loss'):
             continue
-        for where, each in walk(value, f'{place}.{key}'):
+        for where, each in walk_dicts(value, (*path, key)):
             if 'type' in each:
-                yield where, each
+                yield place(where), each
 
 
 def read_heads(model: Any) -> tuple[HeadFacts, ...]:
@@ -57,8 +35,8 @@ def read_heads(model: Any) -> tuple[HeadFacts, ...]:
         One for each dict with ``num_classes`` and a loss.
     """
     heads = []
-    for place, node in walk(model, 'model'):
-        losses = list(_losses(node, place))
+    for path, node in walk_dicts(model, ('model',)):
+        losses = list(_losses(node, path))
         if not isinstance(node.get('num_classes'), int) or not losses:
             continue
         # Only MMSegmentation's heads have an ignored value by default.
@@ -66,7 +44,7 @@ def read_heads(model: Any) -> tuple[HeadFacts, ...]:
         weights = ((where, loss.get('class_weight')) for where, loss in losses)
         heads.append(
             HeadFacts(
-                place=place,
+                place=place(path),
                 num_classes=node['num_classes'],
                 ignore_index=node.get(
                     'ignore_index', _DEFAULT_IGNORE if semantic else None
@@ -105,9 +83,9 @@ def read_ignore_places(cfg: Mapping) -> tuple[tuple[str, int], ...]:
     for section in cfg:
         if section != 'model' and not section.endswith(_READ_SUFFIXES):
             continue
-        for place, node in walk(cfg[section], section):
+        for path, node in walk_dicts(cfg[section], (section,)):
             for key in _IGNORE_KEYS:
                 value = node.get(key)
                 if isinstance(value, int) and not isinstance(value, bool):
-                    found.append((f'{place}.{key}', value))
+                    found.append((place((*path, key)), value))
     return tuple(found)

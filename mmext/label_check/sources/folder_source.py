@@ -6,30 +6,17 @@ from functools import cache
 from pathlib import Path
 
 from ..expectations import Expectations
-from ..facts import Sample
+from ..facts import Orphan, Sample
+from ..spool import Spool
+from .folder_files import (
+    IMAGE_SUFFIXES,
+    MASK_SUFFIXES,
+    names_in,
+    stem_below,
+)
 from .split_source import SplitSource
 
 __all__ = ['split_of_folders']
-
-MASK_SUFFIXES = ('.png', '.tif', '.tiff', '.bmp', '.gif')
-IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
-
-
-def _files(folder: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
-    """Files below a folder, in the order of their names."""
-    for parent, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names):
-            if name.lower().endswith(suffixes):
-                yield Path(parent, name)
-
-
-def _stem(path: Path, folder: Path, suffix: str) -> str:
-    """Name without folder, and without the suffix that all masks have."""
-    name = path.relative_to(folder).as_posix()
-    if suffix and name.endswith(suffix):
-        return name[: -len(suffix)]
-    return name.rpartition('.')[0]
 
 
 def split_of_folders(
@@ -51,15 +38,17 @@ def split_of_folders(
         image_suffix: The same of images.
 
     Returns:
-        Samples in the order of names; one for each label map and each image
-        without a label map.
+        Samples in the order of names, those of a folder before those of the
+        folders in it; one for each label map and each image without a label
+        map. Of files of the same name and different
+        suffixes the first is taken; the others are orphans.
 
     Raises:
         NotADirectoryError: If a folder is none.
 
     Note:
-        Folders are listed once. Names of all files are held in memory, not
-        their contents.
+        Folders are listed once, one after the other, and names kept in a
+        temporary file: memory is that of the largest folder.
     """
     folders = {'masks': Path(masks)}
     if images is not None:
@@ -71,21 +60,55 @@ def split_of_folders(
             )
 
     @cache
-    def pairs_by_stem() -> dict[str, list[str]]:
-        pairs: dict[str, list[str]] = {}
-        for path in _files(folders['masks'], MASK_SUFFIXES):
-            stem = _stem(path, folders['masks'], mask_suffix)
-            pairs.setdefault(stem, ['', ''])[1] = str(path)
-        if images is not None:
-            for path in _files(folders['images'], IMAGE_SUFFIXES):
-                stem = _stem(path, folders['images'], image_suffix)
-                pairs.setdefault(stem, ['', ''])[0] = str(path)
-        return pairs
+    def rows() -> Spool:
+        ends = mask_suffix, image_suffix
+        roots = str(folders['masks']), str(folders.get('images', ''))
+        return Spool(_rows(roots, ends))
 
     def samples() -> Iterator[Sample]:
-        pairs = pairs_by_stem()
-        for index, stem in enumerate(sorted(pairs)):
-            image, mask = pairs[stem]
-            yield Sample(index=index, image=image, mask=mask)
+        number = 0
+        for kind, image, mask in rows():
+            if not kind:
+                yield Sample(index=number, image=image, mask=mask)
+                number += 1
 
-    return SplitSource(expected, samples)
+    def orphans() -> Iterator[Orphan]:
+        for kind, image, mask in rows():
+            if kind:
+                path = image or mask
+                yield Orphan(split=expected.split, path=path, kind=kind)
+
+    return SplitSource(expected, samples, orphans=orphans)
+
+
+def _rows(
+    roots: tuple[str, str], ends: tuple[str, str], below: str = ''
+) -> Iterator[tuple[str, str, str]]:
+    """Kind of an orphan, image and mask of all folders, one at a time."""
+    inner: set[str] = set()
+    found: dict[str, list[str]] = {}
+    twins = []
+    suffixes = MASK_SUFFIXES, IMAGE_SUFFIXES
+    for kind, place, root, own, end in zip(
+        ('mask', 'image'), (1, 0), roots, suffixes, ends
+    ):
+        if not root:
+            continue
+        folder = os.path.join(root, below) if below else root
+        names, folders = names_in(folder, own)
+        inner.update(folders)
+        for name in names:
+            pair = found.setdefault(stem_below(name, '', end), ['', ''])
+            if pair[place]:
+                twins.append((kind, *_at(place, os.path.join(folder, name))))
+            else:
+                pair[place] = os.path.join(folder, name)
+    for stem in sorted(found):
+        yield ('', *found[stem])
+    yield from twins
+    for name in sorted(inner):
+        yield from _rows(roots, ends, os.path.join(below, name))
+
+
+def _at(place: int, path: str) -> tuple[str, str]:
+    return (path, '') if place == 0 else ('', path)

@@ -218,7 +218,8 @@ def test_rejects_numbers_of_thousands_of_digits():
     digits = b'9' * 5000
     text = encode(PLAIN).replace(b'"none"', b'[%s]' % digits, 1)
     file = read_coco(text)
-    assert file.annotations.segmentation_kind[4] == 3
+    assert file.annotations.segmentation_kind[4] == 1
+    assert not file.annotations.segmentation_fine[4]
     with pytest.raises(ValueError, match='Exceeds the limit'):
         file.annotations.segmentation(4)
 

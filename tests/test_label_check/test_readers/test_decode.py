@@ -1,6 +1,7 @@
 """Headers and pixels, against Pillow; refusals come before memory."""
 
 import io
+import zlib
 
 import cv2
 import image_bytes
@@ -184,7 +185,24 @@ def test_pixels_that_are_missing():
     assert head.error == ''
     pixels, error = pixels_of(content, head)
     assert pixels.size == 0
-    assert error.startswith('corrupt: the PNG data cannot be decoded: OSError')
+    assert error.startswith('truncated: the IDAT chunks hold 60 of 2,550')
+
+
+def test_pixels_that_are_not_those_of_the_checksum():
+    """kornia-rs does not look at it; Pillow refuses such a file."""
+    rows = zlib.compress(b'\x00' * 51 * 50)
+    content = image_bytes.bare_png(50, 50, b'')
+    chunks = [
+        image_bytes.chunk(b'IDAT', data)
+        for data in (zlib.compress(b''), rows[:-1] + b'?')
+    ]
+    content = content.replace(*chunks)
+    head = read_head(content, DEFAULT_MAX_PIXELS)
+    assert head.error == ''
+    assert pixels_of(content, head)[1] == ''
+    pixels, error = pixels_of(content, head, verify=True)
+    assert pixels.size == 0
+    assert error.startswith('corrupt: the pixels cannot be inflated: ')
 
 
 def test_every_error_of_pillow_is_caught():

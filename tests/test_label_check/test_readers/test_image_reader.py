@@ -181,3 +181,14 @@ def test_fuzzed_files_end_in_an_error(rng):
             unreadable += 1
             assert deep.error
     assert unreadable > 400
+
+
+def test_missing_rows_of_a_palette():
+    """Pillow fills them up without a word."""
+    palette = image_bytes.chunk(b'PLTE', bytes(range(30)))
+    options = {'colour': 3, 'extra': palette}
+    good = image_bytes.bare_png(50, 50, b'\x00' * 51 * 50, **options)
+    assert read_image_facts(good).error == ''
+    content = image_bytes.bare_png(50, 50, b'\x00' * 51 * 30, **options)
+    error = read_image_facts(content).error
+    assert error.startswith('truncated: the IDAT chunks hold 1,530 of')

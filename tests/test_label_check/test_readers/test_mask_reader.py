@@ -1,6 +1,7 @@
 """Facts of label maps, against Pillow and NumPy."""
 
 import io
+import zlib
 
 import image_bytes
 import numpy as np
@@ -125,3 +126,49 @@ def test_fuzzed_files_end_in_an_error(rng):
             assert facts.error
         assert bool(facts.error) == (not facts.values)
     assert unreadable > 500
+
+
+@pytest.mark.parametrize('name', ['grey_4', 'palette_8', 'rgb', 'grey_16'])
+def test_checksum_of_the_pixels(name):
+    """The CRCs are right: the file is as it was written."""
+    good = FILES[name]
+    begin = good.index(b'IDAT')
+    end = good.index(b'IEND') - 8
+    stream = good[begin + 4 : end - 1] + bytes([good[end - 1] ^ 1])
+    content = (
+        good[: begin - 4]
+        + image_bytes.chunk(b'IDAT', stream)
+        + good[good.index(b'IEND') - 4 :]
+    )
+    error = read_mask_facts(content, verify=True).error
+    assert error.startswith('corrupt: the pixels cannot be inflated: ')
+    assert read_mask_facts(good, verify=True) == read_mask_facts(good)
+
+
+def test_pixels_are_held_against_their_checksum_only_if_asked_for():
+    rows = b''.join(b'\x00' + bytes([n] * 50) for n in range(50))
+    stream = zlib.compress(rows)[:-1] + b'?'
+    content = image_bytes.bare_png(50, 50, rows)
+    begin, end = content.index(b'IDAT') - 4, content.index(b'IEND') - 4
+    damaged = (
+        content[:begin] + image_bytes.chunk(b'IDAT', stream) + content[end:]
+    )
+    assert read_mask_facts(damaged) == read_mask_facts(content)
+    assert (
+        'incorrect data check' in read_mask_facts(damaged, verify=True).error
+    )
+
+
+def test_missing_rows_are_found_in_any_case():
+    content = image_bytes.bare_png(50, 50, b'\x00' * 51 * 30)
+    for verify in (False, True):
+        error = read_mask_facts(content, verify=verify).error
+        assert error.startswith('truncated: the IDAT chunks hold 1,530 of')
+
+
+def test_missing_rows_of_palettes_and_of_few_bits():
+    """Those that kornia-rs does not read are inflated in any case."""
+    for depth in (1, 2, 4):
+        content = image_bytes.bare_png(80, 50, b'\x00' * 99, depth=depth)
+        error = read_mask_facts(content).error
+        assert error.startswith('truncated: the IDAT chunks hold 99 of')

@@ -1,10 +1,17 @@
 """The walk over PNG chunks: each damage is named, with its place."""
 
+import zlib
+
 import image_bytes
+import numpy as np
 import pytest
 from PIL import Image
 
-from mmext.label_check.readers._png import PNG_SIGNATURE, walk_png
+from mmext.label_check.readers._png import (
+    PNG_SIGNATURE,
+    png_data_error,
+    walk_png,
+)
 
 PLAIN = image_bytes.png(image_bytes.street())
 
@@ -82,3 +89,70 @@ def test_exif_is_kept():
     assert walk_png(content).exif == exif.tobytes().removeprefix(
         b'Exif\x00\x00'
     )
+
+
+ROWS = b''.join(b'\0' + row.tobytes() for row in image_bytes.street())
+
+
+def data_error(stream: bytes, cuts: int = 1) -> str:
+    """Of a file with that zlib stream, and with the right CRCs."""
+    size = -(-len(stream) // cuts)
+    parts = [stream[i : i + size] for i in range(0, len(stream), size)]
+    content = (
+        PLAIN[:33]
+        + b''.join(image_bytes.chunk(b'IDAT', part) for part in parts)
+        + image_bytes.chunk(b'IEND', b'')
+    )
+    header = walk_png(content)
+    assert header.error == ''
+    return png_data_error(content, header)
+
+
+@pytest.mark.parametrize(
+    ('name', 'content'), image_bytes.kinds_of_images().items()
+)
+def test_sound_pixels_have_no_error(name, content):
+    header = walk_png(content)
+    assert png_data_error(content, header) == ''
+    assert header.interlaced == (name == 'interlaced')
+
+
+@pytest.mark.parametrize('height', range(1, 10))
+@pytest.mark.parametrize('width', range(1, 10))
+def test_passes_of_small_images(height, width):
+    pixels = np.full((height, width), 7, np.uint8)
+    content = image_bytes.interlaced_png(pixels)
+    assert png_data_error(content, walk_png(content)) == ''
+
+
+@pytest.mark.parametrize('cuts', [1, 2, 7])
+def test_missing_rows(cuts):
+    """Pillow fills them with zeros and says nothing."""
+    assert data_error(zlib.compress(ROWS), cuts) == ''
+    error = data_error(zlib.compress(ROWS[:-1]), cuts)
+    assert error.startswith('truncated: the IDAT chunks hold 12,383 of 12,384')
+    error = data_error(zlib.compress(ROWS)[:-500], cuts)
+    assert error.startswith('truncated: the IDAT chunks hold ')
+    assert data_error(zlib.compress(b'')).startswith(
+        'truncated: the IDAT chunks hold 0 of'
+    )
+
+
+def test_every_flip_before_the_checksums_is_found(rng):
+    """The CRCs are right: memory was damaged before the file was written."""
+    stream = zlib.compress(ROWS)
+    for position in rng.integers(0, len(stream), 300):
+        changed = bytearray(stream)
+        changed[position] ^= 1 << int(rng.integers(8))
+        try:
+            same = zlib.decompress(changed) == ROWS
+        except zlib.error:
+            same = False
+        assert same or data_error(bytes(changed)), position
+
+
+def test_more_than_the_pixels_is_no_error():
+    assert data_error(zlib.compress(ROWS + b'more' * 99)) == ''
+    assert data_error(zlib.compress(ROWS) + b'more') == ''
+    # Nor is a checksum that was left out: all pixels are there.
+    assert data_error(zlib.compress(ROWS)[:-4]) == ''

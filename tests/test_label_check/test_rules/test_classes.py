@@ -18,6 +18,19 @@ def test_absent_in_training():
     assert finding.value == '2'
 
 
+def test_classes_without_a_name_are_the_matter_of_the_config():
+    """A head of 80 classes for a data set of 3 has one error, not 78."""
+    wide = replace(EXPECTED, num_classes=80)
+    sample = sample_of(mask=mask_of({0: 50, 1: 50}))
+    found = findings_of([sample], wide)
+    absent = [each.value for each in found if each.rule == 'CLS001']
+    assert absent == ['2']
+    bare = replace(EXPECTED, num_classes=5, classes=())
+    found = findings_of([sample], bare)
+    absent = [each.value for each in found if each.rule == 'CLS001']
+    assert absent == ['2', '3', '4']
+
+
 def test_absent_in_evaluation():
     sample = sample_of(split='val', mask=mask_of({0: 50, 1: 50}))
     (finding,) = only('CLS002', [sample_of(), sample], EXPECTED, VAL)

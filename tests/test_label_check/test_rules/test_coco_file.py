@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import random
 
 import pytest
@@ -53,6 +54,11 @@ def swap(content):
     names[0], names[2] = names[2], names[0]
 
 
+def new_kind(content):
+    content['categories'].append({'id': 20, 'name': 'fox'})
+    content['annotations'][3]['category_id'] = 20
+
+
 PLANTS = {
     'COCO001': lambda c: c['annotations'][3].update(bbox=[1, 2, 'x', 4]),
     'COCO002': lambda c: c['annotations'][3].update(id=10),
@@ -67,6 +73,8 @@ PLANTS = {
     'COCO009': lambda c: c['annotations'][3].update(area=0),
     'COCO010': lambda c: c['categories'].append({'id': 8, 'name': 'fox'}),
     'COCO011': lambda c: c['annotations'][3].pop('area'),
+    'COCO012': new_kind,
+    'COCO013': lambda c: c['images'][2].pop('width'),
 }
 
 
@@ -95,7 +103,11 @@ def test_clean_file():
 def test_planted_error(rule_id):
     content = copy.deepcopy(GOOD)
     PLANTS[rule_id](content)
-    (finding,) = findings(content)
+    found = findings(content)
+    if rule_id == 'COCO007':
+        # The name is in the file under another spelling.
+        assert found.pop().rule == 'COCO012'
+    (finding,) = found
     assert finding.rule == rule_id
     assert finding.file == 'ann.json'
     assert finding.split == 'train'
@@ -103,10 +115,40 @@ def test_planted_error(rule_id):
         assert finding.place.startswith('annotations[3]')
 
 
+def test_left_out_categories_are_counted():
+    """To train on some of the categories is fine, and worth a note."""
+    few = Expectations(task='detection', num_classes=1, classes=('cat',))
+    found = findings(GOOD, few)
+    assert {each.rule for each in found} == {'COCO012'}
+    assert [(each.value, each.count) for each in found] == [
+        ('dog', 3),
+        ('cow', 2),
+    ]
+    assert [each.place for each in found] == ['categories[1]', 'categories[2]']
+
+
 def test_malformed_file():
     (finding,) = findings('{"images": [', Expectations())
     assert finding.rule == 'COCO001'
     assert 'malformed JSON' in finding.message
+
+
+@pytest.mark.parametrize('value', [0, -3, math.nan, math.inf])
+def test_sizes_that_are_none(value):
+    content = copy.deepcopy(GOOD)
+    content['images'][1]['height'] = content['images'][3]['width'] = value
+    (finding,) = findings(content)
+    assert (finding.rule, finding.count) == ('COCO013', 2)
+    assert finding.place == 'images[1], images[3]'
+
+
+def test_lost_categories_are_said_once():
+    content = copy.deepcopy(GOOD)
+    content['categories'] = [{'id': 'x'}]
+    found = {each.rule for each in findings(content)}
+    assert found == {'COCO001', 'COCO006'}
+    (finding,) = findings('')
+    assert finding.rule == 'COCO001'
 
 
 def test_order_names_what_is_exchanged():

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mmext.label_check.expectations import Expectations
-from mmext.label_check.facts import BoxFacts, ImageFacts, Sample, SampleFacts
+from mmext.label_check.facts import (
+    BoxFacts,
+    ImageFacts,
+    Sample,
+    SampleFacts,
+    VocFile,
+)
 from mmext.label_check.findings import Severity
 from mmext.label_check.rules import det_boxes
 from mmext.label_check.rules.registry import RULES
@@ -98,6 +104,26 @@ def test_an_empty_image():
     (finding,) = findings(sample())
     assert (finding.rule, finding.severity) == ('DET011', Severity.INFO)
     assert findings(sample(), replace(EXPECTED, task='semantic')) == []
+    unread = replace(sample(), annotation=VocFile(error='malformed XML: x'))
+    assert {each.rule for each in findings(unread)} <= {'VOC002'}
+
+
+def test_what_is_no_number_is_named_once():
+    """By the rule for the file, which knows what is written there."""
+    box = replace(GOOD, box=(NAN, 20.0, 30.0, 50.0), place='object[1]')
+    assert [each.rule for each in findings(sample(box))] == ['DET001']
+    error = "object[1].bndbox.xmin must be a number, got 'x'"
+    facts = replace(sample(box), annotation=VocFile(error=error))
+    assert 'DET001' not in {each.rule for each in findings(facts)}
+    other = replace(facts, annotation=VocFile(error=error.replace('1', '2')))
+    assert 'DET001' in {each.rule for each in findings(other)}
+
+
+def test_a_label_with_a_name_is_the_matter_of_the_config():
+    facts = sample(replace(GOOD, label=2, class_name='c'))
+    assert findings(facts, replace(EXPECTED, num_classes=2)) == []
+    bare = replace(EXPECTED, num_classes=2, classes=())
+    assert [each.rule for each in findings(facts, bare)] == ['DET007']
 
 
 def test_counts_objects_of_a_class():
@@ -107,12 +133,35 @@ def test_counts_objects_of_a_class():
     assert (finding.value, finding.count) == ('d', 2)
 
 
+def test_a_box_without_a_name_is_another_matter():
+    assert findings(sample(replace(GOOD, label=-1, class_name=''))) == []
+
+
+def test_size_of_a_damaged_file_does_not_count():
+    facts = sample(GOOD, width=5, error='truncated: the file ends')
+    noted = replace(facts, sample=replace(facts.sample, width=200, height=80))
+    assert findings(noted) == []
+    assert [each.rule for each in findings(sample(GOOD, width=5))]
+
+
 def test_size_of_the_file_counts_not_that_of_the_annotation():
     facts = sample(replace(GOOD, box=(90.0, 20.0, 110.0, 50.0), mask_box=()))
     noted = replace(facts, sample=replace(facts.sample, width=200, height=80))
     assert [each.rule for each in findings(noted)] == ['DET005']
     unread = replace(noted, image=None)
     assert findings(unread) == []
+
+
+def test_images_that_are_turned_when_loaded():
+    """A box is of the loaded image, unless the annotation says else."""
+    tall = replace(GOOD, box=(10.0, 60.0, 30.0, 95.0), mask_box=())
+    facts = sample(tall, orientation=6)
+    assert not list(findings(facts))
+    assert list(findings(sample(tall)))
+    # PAIR005 says that boxes are of the stored image: that is one error.
+    wide = replace(GOOD, box=(60.0, 20.0, 95.0, 50.0), mask_box=())
+    stored = replace(facts.sample, boxes=(wide,), width=100, height=80)
+    assert not list(findings(replace(facts, sample=stored)))
 
 
 def test_without_a_size_nothing_is_outside():

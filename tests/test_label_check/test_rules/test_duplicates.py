@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from label_facts import EXPECTED, findings_of, only, sample_of
@@ -6,7 +5,7 @@ from msgspec.structs import replace
 
 from mmext.label_check import ImageFacts
 from mmext.label_check.rules import RULES, duplicates
-from mmext.label_check.totals import ImageRow, SplitTotals
+from mmext.label_check.totals import SplitTotals
 
 VAL = replace(EXPECTED, split='val')
 PRINT = 0x0F1E2D3C4B5A6978
@@ -79,8 +78,43 @@ def test_flat_images_are_left_out():
     assert findings_of([shown(0, 'a', 0), shown(1, 'b', 0)]) == []
 
 
-def test_rejects_rows_out_of_order():
-    rows = [ImageRow('b', 1, 'x.jpg'), ImageRow('a', 1, 'y.jpg')]
-    totals = SplitTotals(split='train', num_samples=2, images=rows)
-    with pytest.raises(ValueError, match="ordered by digest, got 'a' of y"):
-        list(RULES['DUP001'].check(totals, EXPECTED))
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from('abcdef'),
+            st.sampled_from(('train', 'val')),
+        ),
+        max_size=12,
+    )
+)
+def test_against_all_pairs(images):
+    """Sets of equal images, as comparing each with each finds them."""
+    samples = [
+        shown(n, digest, PRINT, split)
+        for n, (digest, split) in enumerate(images)
+    ]
+    by_digest: dict[str, set] = {}
+    for sample in samples:
+        place = sample.split, sample.sample.image
+        by_digest.setdefault(sample.image.digest, set()).add(place)
+    leaks = {
+        min(places)[1]
+        for places in by_digest.values()
+        if len({split for split, _ in places}) == 2
+    }
+    found = findings_of(samples, EXPECTED, VAL)
+    assert {each.file for each in found if each.rule == 'DUP002'} == leaks
+
+
+def test_an_image_of_two_samples_is_no_duplicate():
+    sample = shown(0, 'a', PRINT)
+    assert findings_of([sample, sample]) == []
+
+
+def test_splits_without_images():
+    totals = SplitTotals(split='train')
+    for name in ('DUP001', 'DUP003'):
+        assert list(RULES[name].check(totals, EXPECTED)) == []
+    for name in ('DUP002', 'DUP004'):
+        assert list(RULES[name].check([totals], [EXPECTED])) == []

@@ -1,5 +1,6 @@
 import pytest
 from label_facts import EXPECTED, findings_of, mask_of, only, sample_of
+from msgspec.structs import replace
 
 from mmext.label_check import ImageFacts
 from mmext.label_check.rules import pairs
@@ -24,6 +25,16 @@ def test_other_size():
     (finding,) = only('PAIR001', [*GOOD, sample])
     assert 'got 11 x 20 of train/7.jpg and 10 x 20' in finding.message
     assert finding.file == 'train/7.png'
+
+
+def test_files_that_cannot_be_read_have_no_size():
+    """They have an error of their own, of the reader."""
+    for error in ('truncated: x', 'corrupt: x', '9 x 9 are refused, x'):
+        broken = ImageFacts(width=11, height=20, digest='z', error=error)
+        own = {'width': 7, 'height': 9}
+        sample = sample_of(7, image=broken, sample=own)
+        found = {each.rule for each in findings_of([*GOOD, sample])}
+        assert not {each for each in found if each.startswith('PAIR')}
 
 
 @pytest.mark.parametrize('orientation', [5, 6, 7, 8])
@@ -71,6 +82,10 @@ def test_mask_alone():
     sample = sample_of(7, image=None, sample={'image': ''})
     (finding,) = only('PAIR007', [*GOOD, sample])
     assert finding.file == 'train/7.png'
+    # Label maps alone were to be checked.
+    bare = replace(EXPECTED, with_images=False)
+    found = findings_of([*GOOD, sample], bare)
+    assert 'PAIR007' not in {each.rule for each in found}
 
 
 def test_no_samples():

@@ -1,12 +1,16 @@
 """Splits of configs, as their training would read them."""
 
+import json
+
 import pytest
 from mmengine.config import Config
 
 import mmext
 from mmext.apis.detector import read_config
 from mmext.datasets import ShapesSpec, write_shapes_dataset
+from mmext.label_check.check import check_labels
 from mmext.label_check.sources.config_source import splits_of_config
+from mmext.label_check.store import FactStore
 
 
 @pytest.fixture(scope='module')
@@ -47,12 +51,44 @@ def test_detection(shapes):
     assert train.expected.loader_backend == 'cv2'
     first = next(train.samples())
     assert (first.width, first.height) == (48, 40)
-    assert first.boxes
-    for box in first.boxes:
-        assert box.class_name == train.expected.classes[box.label]
-        x1, y1, x2, y2 = box.box
-        assert 0 <= x1 < x2 <= 48
-        assert 0 <= y1 < y2 <= 40
+    # Of a good file no box needs to be listed.
+    assert (first.boxes, first.num_boxes > 0) == ((), True)
+    assert first.annotation == train.coco().path
+    assert len(train.coco().file.images.id) == 4
+
+
+def test_a_file_that_no_loader_takes(shapes, tmp_path):
+    """MMDetection ends with an AssertionError at a doubled id."""
+    cfg = load('co_dino/co_dino_r18_shapes.py', shapes)
+    content = json.loads((shapes / 'annotations/train.json').read_bytes())
+    content['annotations'][1]['id'] = content['annotations'][0]['id']
+    path = tmp_path / 'train.json'
+    path.write_text(json.dumps(content))
+    cfg.train_dataloader.dataset.ann_file = str(path)
+    (train,) = splits_of_config(cfg, ['train'])
+    with FactStore(tmp_path / 'facts.sqlite') as store:
+        report = check_labels([train], store)
+    assert 'COCO002' in [each.rule for each in report.groups]
+
+
+def test_voc(shared_path):
+    root = f'{shared_path("data/bccd")}/'
+    train, val = splits_of_config(load('co_dino/co_dino_r18_bccd.py', root))
+    assert train.expected.classes == ('RBC', 'WBC', 'Platelets')
+    assert len(list(val.samples())) == 87
+    first = next(train.samples())
+    assert first.annotation_kind == 'voc'
+    assert first.annotation.endswith('.xml')
+
+
+def test_a_split_without_samples(shapes, tmp_path):
+    """An img_suffix that fits no file."""
+    cfg = load('pidnet/pidnet_small_shapes.py', shapes)
+    cfg.train_dataloader.dataset.img_suffix = '.nope'
+    (train,) = splits_of_config(cfg, ['train'])
+    assert list(train.samples()) == []
+    # Each label map is without its image.
+    assert [each.kind for each in train.orphans()] == ['mask'] * 4
 
 
 def test_camvid(shared_path):

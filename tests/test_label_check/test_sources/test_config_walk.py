@@ -7,17 +7,11 @@ import mmext
 from mmext.label_check.sources.config_walk import (
     read_heads,
     read_ignore_places,
-    walk,
 )
 
 
 def load(name: str) -> dict:
     return Config.fromfile(mmext.config_path(name)).to_dict()
-
-
-def test_walk_names_every_dict():
-    node = {'a': {'b': [{'c': 1}, 2]}, 'd': 'text'}
-    assert [place for place, _ in walk(node, '')] == ['', 'a', 'a.b[0]']
 
 
 def test_heads_of_a_segmentor():

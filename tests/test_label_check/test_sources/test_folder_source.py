@@ -28,8 +28,8 @@ def test_pairs_by_name(tmp_path):
     source = split_of_folders(masks, images, Expectations())
     assert pairs(source) == [
         ('a.JPG', 'a.png'),
-        ('1.jpg', '1.png'),
         ('c.jpg', ''),
+        ('1.jpg', '1.png'),
     ]
     assert [each.index for each in source.samples()] == [0, 1, 2]
 
@@ -62,3 +62,15 @@ def test_rejects_missing_folders(tmp_path):
         split_of_folders(tmp_path / 'no', None, Expectations())
     with pytest.raises(NotADirectoryError, match='images must be'):
         split_of_folders(tmp_path, tmp_path / 'no', Expectations())
+
+
+def test_two_files_of_a_name(tmp_path):
+    """One is read, the other is told of."""
+    masks = touch(tmp_path / 'masks', 'a.png', 'a.tif')
+    images = touch(tmp_path / 'images', 'a.jpg', 'a.webp')
+    source = split_of_folders(masks, images, Expectations())
+    assert pairs(source) == [('a.jpg', 'a.png')]
+    assert [(Path(o.path).name, o.kind) for o in source.orphans()] == [
+        ('a.tif', 'mask'),
+        ('a.webp', 'image'),
+    ]

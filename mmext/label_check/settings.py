@@ -1,0 +1,127 @@
+"""Settings of a check of labels."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from .class_weights import CLASS_WEIGHT_KINDS
+
+__all__ = ['BACKENDS', 'CheckSettings', 'check_settings']
+
+BACKENDS = ('serial', 'joblib', 'dask', 'ray')
+
+
+class CheckSettings(msgspec.Struct, kw_only=True):
+    """Settings of a check; those of the tool, by the same names.
+
+    Attributes:
+        config: Config file, or None.
+        split: Splits of the config, or of ``voc``.
+        cfg_options: Settings to put over the config.
+        masks: Folder of label maps, without a config.
+        coco: Annotation file in COCO's format, without a config.
+        voc: Folder of annotation files in Pascal VOC's form, without a
+            config.
+        images: Folder of the images of any of the three.
+        mask_suffix: End of names of label maps that images lack.
+        image_suffix: The same of images.
+        num_classes: Of ``masks``.
+        classes: Names of the classes, in the order of labels.
+        ignore_index: Of ``masks``.
+        verify: Compare the checksum of the pixels of PNG label maps, too,
+            which doubles the time to read them. Without, the checksums of
+            the file's parts are compared, and that all pixels are there.
+        select: Rules to apply; empty for all.
+        ignore: Rules not to apply.
+        fail_on: Least severity that makes the exit code 1.
+        json: File for the report; None for none.
+        sarif: The same in SARIF.
+        html: The same as a page to read.
+        fix: Folder for repaired label files; None not to repair.
+        class_weights: Kind of weights to print; None for none.
+        store: File that keeps facts.
+        workers: Processes; 0 for one each CPU.
+        backend: What reads files: ``'serial'``, ``'joblib'``, ``'dask'`` or
+            ``'ray'``.
+        scheduler: Address of the cluster, for the latter two.
+        shard: ``'i/n'``: read that part of the files, and report nothing.
+        merge: Stores of shards to put into ``store`` first.
+    """
+
+    config: str | None = None
+    split: Sequence[str] = ('train', 'val')
+    cfg_options: dict | None = None
+    masks: Path | None = None
+    coco: Path | None = None
+    voc: Path | None = None
+    images: Path | None = None
+    mask_suffix: str = ''
+    image_suffix: str = ''
+    num_classes: int | None = None
+    classes: Sequence[str] = ()
+    ignore_index: int | None = 255
+    verify: bool = False
+    select: Sequence[str] = ()
+    ignore: Sequence[str] = ()
+    fail_on: str = 'error'
+    json: Path | None = None
+    sarif: Path | None = None
+    html: Path | None = None
+    fix: Path | None = None
+    class_weights: str | None = None
+    store: Path = Path('work_dirs/label_check.sqlite')
+    workers: int = 0
+    backend: str = 'joblib'
+    scheduler: str | None = None
+    shard: str | None = None
+    merge: Sequence[Path] = ()
+
+
+def check_settings(settings: CheckSettings) -> None:
+    """Refuse settings that do not go together.
+
+    Args:
+        settings: Any.
+
+    Raises:
+        ValueError: If one is not as said, or has no effect.
+    """
+    if settings.workers < 0:
+        raise ValueError(
+            f'--workers must be at least 0, got {settings.workers}'
+        )
+    kind = settings.class_weights
+    if kind is not None and kind not in CLASS_WEIGHT_KINDS:
+        raise ValueError(
+            f'--class-weights must be one of {sorted(CLASS_WEIGHT_KINDS)}, '
+            f'got {kind!r}'
+        )
+    if settings.backend not in BACKENDS:
+        raise ValueError(
+            f'--backend must be one of {BACKENDS}, got {settings.backend!r}'
+        )
+    if settings.backend == 'dask' and not settings.scheduler:
+        raise ValueError(
+            '--backend dask needs --scheduler, such as '
+            "'tcp://10.0.0.1:8786', got none"
+        )
+    if settings.scheduler and settings.backend not in ('dask', 'ray'):
+        raise ValueError(
+            '--scheduler must come with --backend dask or ray, got '
+            f'{settings.scheduler!r} with {settings.backend!r}'
+        )
+    if settings.shard is not None:
+        _check_shard(settings)
+
+
+def _check_shard(settings: CheckSettings) -> None:
+    """A shard alone cannot be judged."""
+    for name in ('json', 'sarif', 'html', 'fix', 'class_weights', 'merge'):
+        value = getattr(settings, name)
+        if value:
+            raise ValueError(
+                f'--shard {settings.shard} reads a part of the files and '
+                f'reports nothing; give --{name.replace("_", "-")} to the '
+                f'run that merges the stores, got {value}'
+            )

@@ -1,0 +1,119 @@
+"""Clean annotation files of boxes, in the formats of COCO and Pascal VOC."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+__all__ = [
+    'BOXES',
+    'coco_records',
+    'edit_json',
+    'edit_xml',
+    'openmmlab_records',
+    'voc_text',
+]
+
+# One of each class: left, top, width, height, in an image of 48 x 36.
+BOXES = ((4, 5, 12, 9), (20, 6, 15, 11), (8, 20, 30, 10))
+
+
+def coco_records(
+    names: Sequence[str], classes: Sequence[str], size: tuple[int, int]
+) -> dict:
+    """An annotation file of three objects in each image.
+
+    Args:
+        names: Of image files.
+        classes: As many as there are boxes.
+        size: Width and height of all images.
+    """
+    images, notes = [], []
+    for index, name in enumerate(names):
+        images.append(
+            {
+                'id': 100 + index,
+                'file_name': name,
+                'width': size[0],
+                'height': size[1],
+            }
+        )
+        for category, (left, top, wide, high) in enumerate(BOXES, 1):
+            left += index
+            right, low = left + wide, top + high
+            notes.append(
+                {
+                    'id': 1000 + len(notes),
+                    'image_id': 100 + index,
+                    'category_id': category,
+                    'bbox': [left, top, wide, high],
+                    'area': wide * high,
+                    'iscrowd': 0,
+                    'segmentation': [
+                        [left, top, right, top, right, low, left, low]
+                    ],
+                }
+            )
+    categories = [
+        {'id': number, 'name': name} for number, name in enumerate(classes, 1)
+    ]
+    return {'images': images, 'annotations': notes, 'categories': categories}
+
+
+def openmmlab_records(coco: dict) -> dict:
+    """The same objects in the format of OpenMMLab."""
+    instances: dict[int, list[dict]] = {}
+    for note in coco['annotations']:
+        left, top, wide, high = note['bbox']
+        instances.setdefault(note['image_id'], []).append(
+            {
+                'bbox': [left, top, left + wide, top + high],
+                'bbox_label': note['category_id'] - 1,
+                'ignore_flag': 0,
+            }
+        )
+    return {
+        'metainfo': {'classes': [each['name'] for each in coco['categories']]},
+        'data_list': [
+            {
+                'img_path': each['file_name'],
+                'width': each['width'],
+                'height': each['height'],
+                'instances': instances[each['id']],
+            }
+            for each in coco['images']
+        ],
+    }
+
+
+def voc_text(
+    name: str, index: int, classes: Sequence[str], size: tuple[int, int]
+) -> str:
+    """An annotation file of three objects."""
+    objects = ''.join(
+        f'<object><name>{kind}</name><difficult>0</difficult><bndbox>'
+        f'<xmin>{left + index}</xmin><ymin>{top}</ymin>'
+        f'<xmax>{left + index + wide}</xmax><ymax>{top + high}</ymax>'
+        '</bndbox></object>'
+        for kind, (left, top, wide, high) in zip(classes, BOXES)
+    )
+    return (
+        f'<annotation><filename>{name}</filename><size>'
+        f'<width>{size[0]}</width><height>{size[1]}</height>'
+        f'<depth>3</depth></size>{objects}</annotation>'
+    )
+
+
+def edit_json(path: Path, change: Callable[[dict], Any]) -> None:
+    """Change what a JSON file says; NaN and Infinity may be written."""
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def edit_xml(path: Path, change: Callable[[ElementTree.Element], Any]) -> None:
+    """Change what an XML file says."""
+    tree = ElementTree.parse(path)
+    change(tree.getroot())
+    tree.write(path)

@@ -1,0 +1,245 @@
+"""Errors of boxes in annotation files, and XML files of Pascal VOC."""
+
+import copy
+import math
+from xml.etree import ElementTree
+
+from label_boxes import edit_xml
+from label_plants import Planted, plant
+from label_plants_coco import COCO, change_coco, change_note
+from label_sets import DataSet
+
+_VOC = ('voc', 'voc_bare')
+
+
+def _box(data: DataSet, box: list, value: str, index: int = 4) -> Planted:
+    """Give an annotation another box and the polygon around it."""
+    left, top, wide, high = box
+    right, low = left + wide, top + high
+    outline = [left, top, right, top, right, low, left, low]
+    if not all(map(math.isfinite, outline)):
+        outline = [1, 1, 9, 1, 9, 9]
+    place = f'annotations[{index}] of {data.image(index // 3)}'
+    expected = {'place': place, 'value': value}
+    return change_note(data, index, expected, bbox=box, segmentation=[outline])
+
+
+def _corners(data: DataSet, box: tuple, value: str) -> Planted:
+    """Give the second object of an XML file another box."""
+
+    def change(root: ElementTree.Element) -> None:
+        ends = root.findall('object')[1].find('bndbox')
+        for name, side in zip(('xmin', 'ymin', 'xmax', 'ymax'), box):
+            ends.find(name).text = str(side)
+
+    path = data.annotation(2)
+    edit_xml(path, change)
+    place = f'object[1] of {data.image(2)}'
+    return Planted(path, place=place, value=value)
+
+
+@plant('DET001', *COCO)
+def nan_in_json(data: DataSet) -> Planted:
+    box = [math.nan, 4, 5, 6]
+    return _box(data, box, '(nan, 4, nan, 10)')
+
+
+@plant('DET001', *_VOC)
+def nan_in_xml(data: DataSet) -> Planted:
+    return _corners(data, ('nan', 2, 9, 9), '(nan, 2, 9, 9)')
+
+
+@plant('DET002', *COCO)
+def negative_width(data: DataSet) -> Planted:
+    return _box(data, [20, 8, -6, 9], '(20, 8, 14, 17)')
+
+
+@plant('DET002', *_VOC)
+def corners_exchanged(data: DataSet) -> Planted:
+    return _corners(data, (30, 4, 12, 20), '(30, 4, 12, 20)')
+
+
+@plant('DET003', *COCO)
+def smaller_than_a_pixel(data: DataSet) -> Planted:
+    return _box(data, [20, 8, 0.5, 9], '(20, 8, 20.5, 17)')
+
+
+@plant('DET004', *COCO)
+def outside(data: DataSet) -> Planted:
+    return _box(data, [60, 8, 6, 9], '(60, 8, 66, 17)')
+
+
+@plant('DET004', *_VOC)
+def outside_in_xml(data: DataSet) -> Planted:
+    return _corners(data, (50, 40, 60, 50), '(50, 40, 60, 50)')
+
+
+@plant('DET005', *COCO)
+def beyond(data: DataSet) -> Planted:
+    return _box(data, [40, 8, 20, 9], '(40, 8, 60, 17)')
+
+
+@plant('DET005', *_VOC)
+def beyond_in_xml(data: DataSet) -> Planted:
+    return _corners(data, (10, 4, 99, 20), '(10, 4, 99, 20)')
+
+
+@plant('DET006', 'voc')
+def unknown_class(data: DataSet) -> Planted:
+    def change(root: ElementTree.Element) -> None:
+        for item in root.findall('object')[:2]:
+            item.find('name').text = 'Road '
+
+    path = data.annotation(3)
+    edit_xml(path, change)
+    return Planted(path, value='Road', count=2)
+
+
+@plant('DET006', 'openmmlab')
+def label_below_all(data: DataSet) -> Planted:
+    return _label(data, -1)
+
+
+@plant('DET007', 'openmmlab')
+def label_beyond_all(data: DataSet) -> Planted:
+    return _label(data, 3)
+
+
+def _label(data: DataSet, label: int) -> Planted:
+    def change(content: dict) -> None:
+        content['data_list'][2]['instances'][1]['bbox_label'] = label
+
+    return change_coco(data, change, value=str(label))
+
+
+@plant('DET008', *COCO)
+def box_beside_its_polygon(data: DataSet) -> Planted:
+    """Polygons are decoded only of boxes with which more may be wrong.
+
+    This one reaches beyond the image, too, of which DET005 warns.
+    """
+    place = f'annotations[4] of {data.image(1)}'
+    expected = {'place': place, 'value': '(30, 3, 55, 13)'}
+    return change_note(data, 4, expected, bbox=[30, 3, 25, 10])
+
+
+@plant('DET009', *COCO)
+def polygon_of_two_points(data: DataSet) -> Planted:
+    place = f'annotations[4] of {data.image(1)}'
+    expected = {'place': place, 'value': '(21, 6, 36, 17)'}
+    return change_note(data, 4, expected, segmentation=[[21, 6, 36, 17]])
+
+
+@plant('DET010', *COCO)
+def object_twice(data: DataSet) -> Planted:
+    def change(content: dict) -> None:
+        again = copy.deepcopy(content['annotations'][4])
+        content['annotations'].append(again | {'id': 5000})
+
+    place = f'annotations[18] of {data.image(1)}'
+    return change_coco(data, change, place=place, value='(21, 6, 36, 17)')
+
+
+@plant('DET010', *_VOC)
+def object_twice_in_xml(data: DataSet) -> Planted:
+    def change(root: ElementTree.Element) -> None:
+        root.append(copy.deepcopy(root.findall('object')[1]))
+
+    path = data.annotation(0)
+    edit_xml(path, change)
+    place = f'object[3] of {data.image(0)}'
+    return Planted(path, place=place, value='(20, 6, 35, 17)')
+
+
+@plant('DET011', *COCO)
+def nothing_annotated(data: DataSet) -> Planted:
+    def change(content: dict) -> None:
+        del content['annotations'][6:9]
+
+    change_coco(data, change)
+    return Planted(data.image(2))
+
+
+@plant('DET011', *_VOC)
+def nothing_annotated_in_xml(data: DataSet) -> Planted:
+    def change(root: ElementTree.Element) -> None:
+        for item in root.findall('object'):
+            root.remove(item)
+
+    edit_xml(data.annotation(2), change)
+    return Planted(data.image(2))
+
+
+@plant('PAIR004', *COCO)
+def another_size(data: DataSet) -> Planted:
+    def change(content: dict) -> None:
+        content['images'][2] |= {'width': 96, 'height': 72}
+
+    change_coco(data, change)
+    return Planted(data.image(2), value='96 x 72')
+
+
+@plant('PAIR004', *_VOC)
+def another_size_in_xml(data: DataSet) -> Planted:
+    def change(root: ElementTree.Element) -> None:
+        root.find('size/width').text = '480'
+
+    edit_xml(data.annotation(2), change)
+    return Planted(data.image(2), value='480 x 36')
+
+
+@plant('PAIR009', 'semantic')
+def mask_of_no_image(data: DataSet) -> Planted:
+    path = data.mask(3)
+    data.image(3).unlink()
+    return Planted(path)
+
+
+@plant('PAIR009', 'voc_bare')
+def annotation_of_no_list(data: DataSet) -> Planted:
+    path = data.annotation(2)
+    text = path.read_text()
+    path = path.with_name('left_over.xml')
+    path.write_text(text)
+    return Planted(path)
+
+
+@plant('PAIR010', 'coco_bare', 'voc_bare')
+def image_of_nobody(data: DataSet) -> Planted:
+    path = data.image(2).with_name('left_over.jpg')
+    path.write_bytes(data.image(2).read_bytes()[::-1])
+    return Planted(path)
+
+
+@plant('VOC001', *_VOC)
+def annotation_missing(data: DataSet) -> Planted:
+    path = data.annotation(1)
+    path.unlink()
+    return Planted(path)
+
+
+@plant('VOC002', *_VOC)
+def xml_cut_off(data: DataSet) -> Planted:
+    path = data.annotation(1)
+    path.write_bytes(path.read_bytes()[:-60])
+    return Planted(path)
+
+
+@plant('VOC002', *_VOC)
+def no_number(data: DataSet) -> Planted:
+    def change(root: ElementTree.Element) -> None:
+        root.findall('object')[2].find('bndbox/ymax').text = '3o'
+
+    path = data.annotation(1)
+    edit_xml(path, change)
+    return Planted(path, place='object[2].bndbox.ymax')
+
+
+@plant('VOC003', *_VOC)
+def name_of_another_image(data: DataSet) -> Planted:
+    def change(root: ElementTree.Element) -> None:
+        root.find('filename').text = 'train_0.jpg'
+
+    path = data.annotation(1)
+    edit_xml(path, change)
+    return Planted(path, place='filename', value='train_0.jpg')

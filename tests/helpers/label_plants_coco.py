@@ -1,0 +1,171 @@
+"""Errors of annotation files in COCO's format as a whole."""
+
+from collections.abc import Callable
+
+from label_boxes import edit_json
+from label_plants import Planted, plant
+from label_sets import DataSet
+
+__all__ = ['COCO', 'change_coco', 'change_note']
+
+COCO = ('coco', 'coco_bare')
+
+
+def change_coco(
+    data: DataSet, change: Callable[[dict], object], **expected
+) -> Planted:
+    """Change the annotation file of the training."""
+    edit_json(data.annotation(), change)
+    return Planted(data.annotation(), **expected)
+
+
+def change_note(
+    data: DataSet, index: int, expected: dict, **fields
+) -> Planted:
+    """Change fields of an annotation; None takes a field away."""
+
+    def change(content: dict) -> None:
+        note = content['annotations'][index]
+        for name, value in fields.items():
+            note[name] = value
+            if value is None:
+                del note[name]
+
+    return change_coco(data, change, **expected)
+
+
+@plant('COCO001', *COCO)
+def text_for_a_number(data: DataSet) -> Planted:
+    expected = {'place': 'annotations[7].category_id'}
+    return change_note(data, 7, expected, category_id='car')
+
+
+@plant('COCO001', *COCO)
+def cut_off(data: DataSet) -> Planted:
+    path = data.annotation()
+    path.write_bytes(path.read_bytes()[:-100])
+    return Planted(path)
+
+
+@plant('COCO002', *COCO)
+def annotation_id_twice(data: DataSet) -> Planted:
+    value = '1002, first in annotations[2]'
+    expected = {'place': 'annotations[9]', 'value': value}
+    return change_note(data, 9, expected, id=1002)
+
+
+@plant('COCO003', *COCO)
+def image_id_twice(data: DataSet) -> Planted:
+    """Another image that has the id of one."""
+
+    def change(content: dict) -> None:
+        content['images'][3]['id'] = 101
+        for note in content['annotations']:
+            if note['image_id'] == 103:
+                note['image_id'] = 101
+
+    value = '101, first in images[1]'
+    return change_coco(data, change, place='images[3]', value=value)
+
+
+@plant('COCO004', *COCO)
+def file_name_twice(data: DataSet) -> Planted:
+    def change(content: dict) -> None:
+        content['images'][3]['file_name'] = '1.jpg'
+
+    value = '1.jpg, first in images[1]'
+    return change_coco(data, change, place='images[3]', value=value)
+
+
+@plant('COCO005', *COCO)
+def image_id_of_none(data: DataSet) -> Planted:
+    def change(content: dict) -> None:
+        for index in (3, 4, 8):
+            content['annotations'][index]['image_id'] = 777
+
+    place = 'annotations[3], annotations[4], annotations[8]'
+    return change_coco(data, change, place=place, value='777', count=3)
+
+
+@plant('COCO006', *COCO)
+def category_id_of_none(data: DataSet) -> Planted:
+    expected = {'place': 'annotations[5]', 'value': '0'}
+    return change_note(data, 5, expected, category_id=0)
+
+
+@plant('COCO007', 'coco')
+def class_is_misspelt(data: DataSet) -> Planted:
+    for split in ('train', 'val'):
+        dataset = data.config[f'{split}_dataloader']['dataset']
+        dataset['metainfo']['classes'] = ['road', 'Car', 'sky']
+    return Planted(data.annotation(), value='Car', count=2, files=2)
+
+
+@plant('COCO012', *COCO)
+def category_of_no_class(data: DataSet) -> Planted:
+    """Without a config, the classes have to be named."""
+    if not data.config:
+        data.settings['classes'] = ['road', 'car']
+    else:
+        data.config['model']['bbox_head']['num_classes'] = 2
+    for split in data.config and ('train', 'val'):
+        dataset = data.config[f'{split}_dataloader']['dataset']
+        dataset['metainfo']['classes'] = ['road', 'car']
+    files = 2 if data.config else 1
+    return Planted(
+        data.annotation(),
+        'categories[2]',
+        'sky',
+        count=10 if data.config else 6,
+        files=files,
+    )
+
+
+@plant('COCO008', 'coco')
+def classes_in_another_order(data: DataSet) -> Planted:
+    for split in ('train', 'val'):
+        dataset = data.config[f'{split}_dataloader']['dataset']
+        dataset['metainfo']['classes'] = ['road', 'sky', 'car']
+    value = 'sky and car'
+    path = data.annotation()
+    return Planted(path, 'categories', value, count=2, files=2)
+
+
+@plant('COCO009', *COCO)
+def marked_to_be_ignored(data: DataSet) -> Planted:
+    return change_note(data, 6, {'place': 'annotations[6]'}, ignore=1)
+
+
+@plant('COCO009', *COCO)
+def no_area_by_its_own_account(data: DataSet) -> Planted:
+    return change_note(data, 6, {'place': 'annotations[6]'}, area=0)
+
+
+@plant('COCO010', *COCO)
+def category_twice(data: DataSet) -> Planted:
+    def change(content: dict) -> None:
+        content['categories'].append({'id': 9, 'name': 'car'})
+
+    value = 'car, first in categories[1]'
+    return change_coco(data, change, place='categories[3]', value=value)
+
+
+@plant('COCO011', *COCO)
+def no_area(data: DataSet) -> Planted:
+    expected = {'place': 'annotations[10]', 'value': 'area'}
+    return change_note(data, 10, expected, area=None)
+
+
+@plant('COCO011', *COCO)
+def no_box(data: DataSet) -> Planted:
+    expected = {'place': 'annotations[10]', 'value': 'bbox'}
+    return change_note(data, 10, expected, bbox=None)
+
+
+@plant('COCO013', *COCO)
+def image_of_no_size(data: DataSet) -> Planted:
+    def change(content: dict) -> None:
+        del content['images'][1]['width']
+        content['images'][4]['height'] = 0
+
+    return change_coco(data, change, place='images[1], images[4]', count=2)

@@ -1,0 +1,294 @@
+"""Errors of configs, class counts, pairs of files, images and duplicates."""
+
+import numpy as np
+from image_bytes import bare_png
+from label_plants import Planted, plant
+from label_sets import SIZES, DataSet
+from PIL import Image
+
+from mmext.label_check.readers.image_reader import read_image_facts
+
+_ALL = sum(SIZES.values())
+
+
+def _dataset(data: DataSet, split: str) -> dict:
+    return data.config[f'{split}_dataloader']['dataset']
+
+
+def _replace(data: DataSet, split: str, old: int, new: int) -> int:
+    """Give pixels another value; how many."""
+    count = 0
+    for index in range(SIZES[split]):
+        pixels = data.pixels(index, split)
+        count += int((pixels == old).sum())
+        pixels[pixels == old] = new
+        Image.fromarray(pixels).save(data.mask(index, split))
+    return count
+
+
+@plant('CFG001', 'semantic', 'camvid')
+def metric_ignores_another(data: DataSet) -> Planted:
+    data.config['val_evaluator']['ignore_index'] = 254
+    place = 'val_evaluator.ignore_index'
+    return Planted(place=place, value='254', files=0)
+
+
+@plant('CFG001', 'semantic')
+def rotation_fills_with_a_class(data: DataSet) -> Planted:
+    step = {'type': 'RandomRotate', 'seg_pad_val': 0}
+    _dataset(data, 'train')['pipeline'].append(step)
+    place = 'train_dataloader.dataset.pipeline[2].seg_pad_val'
+    return Planted(place=place, value='0', files=0)
+
+
+@plant('CFG002', 'semantic')
+def weights_of_another_length(data: DataSet) -> Planted:
+    loss = data.config['model']['decode_head']['loss_decode']
+    loss['class_weight'] = [1.0, 2.0]
+    place = 'model.decode_head.loss_decode'
+    return Planted(place=place, value='2', files=0)
+
+
+@plant('CFG002', 'coco')
+def weights_of_a_detector(data: DataSet) -> Planted:
+    loss = data.config['model']['bbox_head']['loss_cls']
+    loss['class_weight'] = [1.0] * 5
+    place = 'model.bbox_head.loss_cls'
+    return Planted(place=place, value='5', files=0)
+
+
+@plant('CFG003', 'semantic')
+def one_class_more(data: DataSet) -> Planted:
+    data.config['model']['decode_head']['num_classes'] = 4
+    place = 'model.decode_head.num_classes'
+    return Planted(place=place, value='4', files=0)
+
+
+@plant('CFG003', 'coco', 'voc')
+def detector_of_more_classes(data: DataSet) -> Planted:
+    data.config['model']['bbox_head']['num_classes'] = 80
+    place = 'model.bbox_head.num_classes'
+    return Planted(place=place, value='80', files=0)
+
+
+@plant('CFG004', 'semantic')
+def padding(data: DataSet) -> Planted:
+    data.config['model']['data_preprocessor']['seg_pad_val'] = 0
+    place = 'model.data_preprocessor.seg_pad_val'
+    return Planted(place=place, value='0', files=0)
+
+
+@plant('CFG005', 'binary')
+def class_is_ignored(data: DataSet) -> Planted:
+    data.config['model']['decode_head']['ignore_index'] = 1
+    data.config['model']['data_preprocessor']['seg_pad_val'] = 1
+    data.config['val_evaluator']['ignore_index'] = 1
+    return Planted(place='ignore_index', value='1', files=0)
+
+
+@plant('CFG006', 'semantic')
+def first_class_is_reduced(data: DataSet) -> Planted:
+    count = 0
+    for split, size in SIZES.items():
+        _dataset(data, split)['reduce_zero_label'] = True
+        for index in range(size):
+            count += int((data.pixels(index, split) == 0).sum())
+    return Planted(value='0', count=count, files=0, findings=2)
+
+
+@plant('CFG007', 'semantic')
+def named_twice(data: DataSet) -> Planted:
+    for split in SIZES:
+        names = ['road', 'car', 'car']
+        _dataset(data, split)['metainfo']['classes'] = names
+    return Planted(place='metainfo.classes', value='car', files=0)
+
+
+@plant('CFG008', 'semantic')
+def other_order_in_val(data: DataSet) -> Planted:
+    names = ['road', 'sky', 'car']
+    _dataset(data, 'val')['metainfo']['classes'] = names
+    place = 'val_dataloader.dataset'
+    return Planted(place=place, value='classes', files=0)
+
+
+@plant('CLS001', 'folders')
+def never_trained(data: DataSet) -> Planted:
+    _replace(data, 'train', 1, 0)
+    return Planted(value='1', files=0)
+
+
+@plant('CLS002', 'semantic', 'camvid', 'palette')
+def never_evaluated(data: DataSet) -> Planted:
+    _replace(data, 'val', 2, 0)
+    return Planted(value='2', files=0)
+
+
+@plant('CLS003', 'semantic')
+def only_evaluated(data: DataSet) -> Planted:
+    _replace(data, 'train', 2, 0)
+    count = sum(
+        int((data.pixels(index, 'val') == 2).sum())
+        for index in range(SIZES['val'])
+    )
+    return Planted(value='2', count=count, files=0)
+
+
+@plant('CLS004', 'folders', 'semantic')
+def rare(data: DataSet) -> Planted:
+    _replace(data, 'train', 2, 0)
+    pixels = data.pixels(0)
+    y, x = np.argwhere(pixels == 0)[0]
+    pixels[y, x] = 2
+    Image.fromarray(pixels).save(data.mask(0))
+    return Planted(value='2', files=0)
+
+
+@plant('CLS005', 'folders', 'semantic')
+def all_void(data: DataSet) -> Planted:
+    for value in data.stored:
+        _replace(data, 'train', value, 255)
+    return Planted(value='0', files=0)
+
+
+@plant('DUP001', 'semantic', 'folders', 'coco')
+def same_twice(data: DataSet) -> Planted:
+    data.image(3).write_bytes(data.image(1).read_bytes())
+    return Planted(data.image(1), count=2)
+
+
+@plant('DUP002', 'semantic', 'coco')
+def same_in_both(data: DataSet) -> Planted:
+    data.image(3, 'val').write_bytes(data.image(1).read_bytes())
+    return Planted(data.image(1), count=2)
+
+
+def _resaved(data: DataSet, split: str) -> None:
+    """The same image in other bytes."""
+    image = Image.open(data.image(1))
+    image.putpixel((0, 0), (1, 2, 3))
+    image.save(data.image(3, split))
+
+
+@plant('DUP003', 'semantic', 'folders')
+def alike(data: DataSet) -> Planted:
+    _resaved(data, 'train')
+    return Planted(data.image(1), count=2)
+
+
+@plant('DUP004', 'semantic', 'coco')
+def alike_in_both(data: DataSet) -> Planted:
+    _resaved(data, 'val')
+    return Planted(data.image(1), count=2)
+
+
+@plant('IMG001', 'coco', 'voc')
+def image_missing(data: DataSet) -> Planted:
+    path = data.image(2)
+    path.unlink()
+    return Planted(path)
+
+
+@plant('IMG001', 'semantic')
+def image_of_a_list_missing(data: DataSet) -> Planted:
+    names = ''.join(f'{index}\n' for index in range(SIZES['train']))
+    (data.root / 'list.txt').write_text(names)
+    _dataset(data, 'train')['ann_file'] = 'list.txt'
+    path = data.image(2)
+    path.unlink()
+    return Planted(path)
+
+
+@plant('IMG002', 'semantic', 'folders', 'coco', 'voc')
+def image_empty(data: DataSet) -> Planted:
+    data.image(2).write_bytes(b'')
+    return Planted(data.image(2))
+
+
+@plant('IMG003', 'semantic', 'folders', 'coco', 'voc')
+def image_cut_off(data: DataSet) -> Planted:
+    path = data.image(2)
+    path.write_bytes(path.read_bytes()[:-30])
+    return Planted(path)
+
+
+@plant('IMG004', 'semantic', 'folders', 'coco', 'voc')
+def no_image(data: DataSet) -> Planted:
+    data.image(0).write_text('<html>404</html>')
+    return Planted(data.image(0))
+
+
+@plant('IMG005', 'semantic')
+def image_huge(data: DataSet) -> Planted:
+    data.image(0).write_bytes(bare_png(100_000, 100_000, colour=2))
+    return Planted(data.image(0))
+
+
+@plant('IMG006', 'folders', 'coco', 'voc')
+def image_suspect(data: DataSet) -> Planted:
+    """The first flipped byte of a scan that one decoder warns of."""
+    path = data.image(4)
+    content = bytearray(path.read_bytes())
+    for at in range(len(content) - 3, 0, -1):
+        changed = content.copy()
+        changed[at] ^= 0x5A
+        if read_image_facts(bytes(changed)).error.startswith('suspect: '):
+            path.write_bytes(changed)
+            return Planted(path)
+    raise AssertionError('no flipped byte makes a warning')
+
+
+@plant('PAIR001', 'semantic', 'folders', 'wide')
+def other_size(data: DataSet) -> Planted:
+    path = data.mask(2)
+    Image.fromarray(data.pixels(2)[:, :-1].copy()).save(path)
+    return Planted(path, value='31 x 24')
+
+
+def _turn(data: DataSet, orientation: int) -> Planted:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = data.image(2)
+    Image.open(path).save(path, exif=exif)
+    return Planted(path, value=str(orientation))
+
+
+@plant('PAIR002', 'semantic', 'folders')
+def turned_image(data: DataSet) -> Planted:
+    return _turn(data, 6)
+
+
+@plant('PAIR003', 'semantic', 'folders')
+def mirrored_image(data: DataSet) -> Planted:
+    return _turn(data, 3)
+
+
+@plant('PAIR005', 'coco', 'voc')
+def turned_after_annotation(data: DataSet) -> Planted:
+    return _turn(data, 8)
+
+
+@plant('PAIR006', 'folders')
+def no_mask(data: DataSet) -> Planted:
+    data.mask(5).unlink()
+    return Planted(data.image(5))
+
+
+@plant('PAIR007', 'folders')
+def no_image_of_mask(data: DataSet) -> Planted:
+    data.image(5).unlink()
+    return Planted(data.mask(5))
+
+
+@plant('PAIR008', 'semantic')
+def no_sample(data: DataSet) -> Planted:
+    _dataset(data, 'train')['img_suffix'] = '.jpeg'
+    return Planted(value='0', files=0)
+
+
+@plant('PAIR008', 'folders')
+def no_files(data: DataSet) -> Planted:
+    for index in range(SIZES['train']):
+        data.mask(index).unlink()
+        data.image(index).unlink()
+    return Planted(value='0', files=0)

@@ -1,0 +1,84 @@
+"""Each rule against the one error that it is for, in files on a disk."""
+
+import gc
+
+import label_plants_boxes  # noqa: F401  (fills PLANTS)
+import label_plants_masks  # noqa: F401
+import label_plants_sets  # noqa: F401
+import pytest
+from label_plants import CONSEQUENCES, PLANTS, Plant
+from label_sets import CLEAN, clean
+
+from mmext.label_check import Severity
+from mmext.label_check.rules import RULES
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _quick_collections():
+    """Data sets of mmengine collect garbage when they are built."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def test_every_rule_has_a_plant():
+    assert {each.rule for each in PLANTS} == set(RULES)
+
+
+@pytest.mark.parametrize('kind', CLEAN)
+def test_clean_data_have_no_finding(kind, tmp_path):
+    code, report = clean(kind, tmp_path / 'data').check()
+    assert report.groups == ()
+    assert code == 0
+    assert all(split.num_samples for split in report.splits)
+
+
+def test_ignored_void_of_a_config_that_agrees_with_itself(tmp_path):
+    """The usual mistake: ignore_index=255 for masks whose void is 11."""
+    data = clean('camvid', tmp_path / 'data')
+    (mistake,) = [
+        each.spoil
+        for each in PLANTS
+        if each.spoil.__name__ == 'void_that_is_not_ignored'
+    ]
+    mistake(data)
+    code, report = data.check()
+    assert code == 1
+    (group,) = report.groups
+    assert (group.rule, group.value) == ('SEG001', '11')
+    assert 'set ignore_index=11' in group.remedy
+
+
+def errors(groups) -> set[str]:
+    """Rules with an error."""
+    return {each.rule for each in groups if each.severity == Severity.ERROR}
+
+
+@pytest.mark.parametrize('plant', PLANTS, ids=lambda each: each.name)
+def test_plant_is_found_and_nothing_else(plant: Plant, tmp_path):
+    data = clean(plant.kind, tmp_path / 'data')
+    planted = plant.spoil(data)
+    code, report = data.check(**plant.settings)
+    groups = [each for each in report.groups if each.rule == plant.rule]
+    assert len(groups) == 1, report.groups
+    (group,) = groups
+    first = group.examples[0]
+    assert first.file == str(planted.file)
+    assert (first.place, first.value) == (planted.place, planted.value)
+    assert (group.count, group.num_files) == (planted.count, planted.files)
+    findings = planted.findings
+    if findings is None:
+        findings = max(planted.files, 1)
+    assert group.num_findings == findings
+    also = {other for rule, other in CONSEQUENCES if rule == plant.rule}
+    others = errors(report.groups) - {plant.rule}
+    assert others <= also, report.groups
+    assert code == int(group.severity == Severity.ERROR or bool(others))
+
+
+def test_label_maps_alone_need_no_images(tmp_path):
+    data = clean('folders', tmp_path / 'data')
+    del data.settings['images']
+    code, report = data.check()
+    assert (code, report.groups) == (0, ())

@@ -1,0 +1,83 @@
+"""Where repaired files go, and where they must not."""
+
+import os
+
+import pytest
+
+from mmext.label_check.fix.out_tree import (
+    check_out,
+    common_folder,
+    new_tree,
+    relative_to,
+)
+
+
+def test_common_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert common_folder([]) == ''
+    assert common_folder(['a/b']) == str(tmp_path / 'a' / 'b')
+    folders = ['a/b/../c', str(tmp_path / 'a' / 'c' / 'd'), './a/cd']
+    assert common_folder(folders) == str(tmp_path / 'a')
+    path = str(tmp_path / 'a' / 'c' / '1.png')
+    assert relative_to('./a//c/1.png', common_folder(folders)) == 'c/1.png'
+    assert relative_to(path, common_folder(folders)) == 'c/1.png'
+
+
+def test_common_folder_of_urls():
+    folders = ['s3://data/a/train', 's3://data/a/val']
+    assert common_folder(folders) == 's3://data/a'
+    with pytest.raises(ValueError, match='have a folder in common'):
+        common_folder([*folders, '.'])
+
+
+def test_check_out(tmp_path):
+    data = tmp_path / 'data' / 'masks'
+    data.mkdir(parents=True)
+    check_out(tmp_path / 'out', [str(data), 's3://data'])
+    check_out(data.parent / 'out', [str(data)])
+    for bad in (data, data / 'out', tmp_path / 'data' / 'masks' / 'a' / 'b'):
+        with pytest.raises(ValueError, match='apart from the data'):
+            check_out(bad, [str(data)])
+    link = tmp_path / 'link'
+    link.symlink_to(data)
+    with pytest.raises(ValueError, match='apart from the data'):
+        check_out(link / 'out', [str(data)])
+    for full in (tmp_path, data.parent):
+        with pytest.raises(FileExistsError, match='an empty one'):
+            check_out(full, [])
+    (tmp_path / 'file').write_text('')
+    with pytest.raises(FileExistsError, match='an empty one'):
+        check_out(tmp_path / 'file', [])
+    with pytest.raises(ValueError, match='apart from the data'):
+        check_out(tmp_path / 'above', [str(tmp_path / 'above' / 'masks')])
+
+
+def test_new_tree(tmp_path):
+    out = tmp_path / 'a' / 'b' / 'out'
+    with new_tree(out) as tree:
+        (tree / 'x').write_text('1')
+        assert not out.exists()
+    assert (out / 'x').read_text() == '1'
+    assert os.listdir(out.parent) == ['out']
+    # Others may read it, as any new folder.
+    (tmp_path / 'usual').mkdir()
+    assert out.stat().st_mode == (tmp_path / 'usual').stat().st_mode
+
+
+def test_new_tree_takes_the_place_of_an_empty_folder(tmp_path):
+    out = tmp_path / 'out'
+    out.mkdir()
+    with new_tree(out) as tree:
+        (tree / 'x').write_text('1')
+    assert (out / 'x').read_text() == '1'
+
+
+def test_error_leaves_nothing(tmp_path):
+    def write():
+        with new_tree(tmp_path / 'out') as tree:
+            (tree / 'x').write_text('1')
+            raise KeyError('stop')
+
+    with pytest.raises(KeyError, match='stop'):
+        write()
+    assert os.listdir(tmp_path) == []
