@@ -7,8 +7,9 @@ from types import FrameType
 import torch
 
 __all__ = [
+    'checkpoint_call_site',
     'code_place',
-    'inside_reentrant_checkpoint',
+    'place_of',
     'reentrant_backward',
     'user_frame',
 ]
@@ -62,12 +63,38 @@ def code_place(*, within_checkpoint: bool = False) -> str:
         within_checkpoint: As of :func:`user_frame`.
     """
     frame = user_frame(within_checkpoint=within_checkpoint)
-    if frame is None:
-        return ''
+    return place_of(frame, frame.f_lineno) if frame is not None else ''
+
+
+def place_of(frame: FrameType, line: int) -> str:
+    """``file:line in function`` of some code.
+
+    Args:
+        frame: It is running there, or was.
+        line: In its file.
+    """
     # Folders above the package say nothing.
-    parts = frame.f_code.co_filename.split(os.sep)
-    name = os.path.join(*parts[-3:])
-    return f'{name}:{frame.f_lineno} in {frame.f_code.co_name}'
+    name = os.path.join(*frame.f_code.co_filename.split(os.sep)[-3:])
+    return f'{name}:{line} in {frame.f_code.co_name}'
+
+
+def checkpoint_call_site() -> str:
+    """Where the reentrant checkpoint was called that runs its part now.
+
+    Returns:
+        ``file:line in function`` of the innermost one, or an empty string
+        outside of any.
+    """
+    frame = sys._getframe(1)
+    while frame is not None and not _starts_checkpoint(frame):
+        frame = frame.f_back
+    while frame is not None and _is_ours(frame):
+        frame = frame.f_back
+    return place_of(frame, frame.f_lineno) if frame is not None else ''
+
+
+def _starts_checkpoint(frame: FrameType) -> bool:
+    return _is_checkpoint(frame) and frame.f_code.co_name == 'forward'
 
 
 def reentrant_backward() -> int | None:
@@ -82,13 +109,3 @@ def reentrant_backward() -> int | None:
             return id(frame)
         frame = frame.f_back
     return None
-
-
-def inside_reentrant_checkpoint() -> bool:
-    """Whether a reentrant checkpoint runs its part for the first time."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if _is_checkpoint(frame) and frame.f_code.co_name == 'forward':
-            return True
-        frame = frame.f_back
-    return False

@@ -2,9 +2,11 @@
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from mmengine.registry import (
@@ -31,11 +33,14 @@ from mmengine.registry import (
 )
 from torch import nn
 
+from ..utils.config_nodes import place, walk_dicts
+
 __all__ = [
     'SECTIONS',
     'UNREAD',
     'Section',
     'find_component',
+    'is_used',
     'place',
     'takes',
     'walk',
@@ -99,24 +104,8 @@ class Section:
         return next(key for key in reversed(self.path) if isinstance(key, str))
 
 
-def place(path: Sequence[str | int]) -> str:
-    """A path in words.
-
-    Examples:
-        >>> place(('model', 'bbox_head', 0, 'with_cp'))
-        'model.bbox_head[0].with_cp'
-    """
-    text = str(path[0])
-    for step in path[1:]:
-        text += f'[{step}]' if isinstance(step, int) else f'.{step}'
-    return text
-
-
 def walk(
-    value: Any,
-    path: tuple[str | int, ...],
-    scope: str,
-    parent: Section | None = None,
+    value: Any, path: tuple[str | int, ...], scope: str
 ) -> Iterator[Section]:
     """All dicts in a value, the outer ones first.
 
@@ -124,19 +113,34 @@ def walk(
         value: Part of a config.
         path: Where it is.
         scope: Registry scope around it.
-        parent: The dict that it is in.
     """
-    if isinstance(value, Mapping):
-        scope = value.get('_scope_') or scope
-        parent = Section(path, value, scope, parent)
-        yield parent
-        for key, item in value.items():
-            # The keys in custom_keys are names of parameters.
-            if key != 'custom_keys':
-                yield from walk(item, (*path, key), scope, parent)
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from walk(item, (*path, index), scope, parent)
+    seen: dict[tuple[str | int, ...], Section] = {}
+    # The keys in custom_keys are names of parameters.
+    for where, cfg in walk_dicts(value, path, skip=('custom_keys',)):
+        outer = where
+        while len(outer) > len(path) and outer not in seen:
+            outer = outer[:-1]
+        parent = seen.get(outer)
+        own = cfg.get('_scope_') or (parent.scope if parent else scope)
+        seen[where] = section = Section(where, cfg, own, parent)
+        yield section
+
+
+def is_used(name: str, code: str) -> bool:
+    """Whether a config's own code uses one of its top-level names.
+
+    Args:
+        name: The name.
+        code: Text of its files, without comments.
+
+    Examples:
+        >>> is_used('size', 'size = 3'), is_used('size', 'x = dict(a=size)')
+        (False, True)
+    """
+    words = r'\b(?:if|not|and|or|else|in)\s+'
+    before = rf'(?:[=(\[,:+*/-]\s*|\b_base_\.|{words})'
+    after = r'\b(?!\s*=(?!=))'
+    return re.search(before + re.escape(name) + after, code) is not None
 
 
 def find_component(
@@ -192,21 +196,46 @@ def takes(
     """
     if not inspect.isclass(component):
         return _has(component, key)
+    after: type | None = None
     for base in component.__mro__:
-        if base in (nn.Module, object):
+        if base is nn.Module:
             return False
+        if base is object:
+            # A base that is not here may have been replaced by `object`.
+            own = len(component.__mro__) == 2
+            return None if own and '__init__' in vars(component) else False
         init = base.__dict__.get('__init__')
-        if init is None:
+        if after is not None or init is None:
+            # Passed over by `super(After, self)`.
+            after = None if base is after else after
             continue
         has = _has(init, key)
-        if has is not None or not (forwards or _only_forwards(init)):
+        if has is not None:
             return has
+        named = _forwarded_by(init)
+        if named is None and not forwards:
+            return None
+        if named not in (None, '', '__class__', base.__name__):
+            after = _named(component, named)
     return False
+
+
+def _named(component: type, name: str) -> type | None:
+    """Class of a name among those that a class inherits."""
+    for base in component.__mro__:
+        if base.__name__ == name:
+            return base
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _parameters(function: Callable) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function).parameters
 
 
 def _kwargs_of(function: Callable) -> str | None:
     """Name of the argument that takes all other keywords."""
-    for each in inspect.signature(function).parameters.values():
+    for each in _parameters(function).values():
         if each.kind is each.VAR_KEYWORD:
             return each.name
     return None
@@ -214,7 +243,7 @@ def _kwargs_of(function: Callable) -> str | None:
 
 def _has(function: Callable, key: str) -> bool | None:
     try:
-        names = inspect.signature(function).parameters
+        names = _parameters(function)
     except (TypeError, ValueError):
         return None
     if key in names:
@@ -222,20 +251,26 @@ def _has(function: Callable, key: str) -> bool | None:
     return None if _kwargs_of(function) else False
 
 
-def _only_forwards(init: Callable) -> bool:
-    """Whether ``**kwargs`` goes to ``super().__init__`` and nowhere else."""
+@lru_cache(maxsize=4096)
+def _forwarded_by(init: Callable) -> str | None:
+    """Where ``**kwargs`` goes, if only to one ``super().__init__``.
+
+    Returns:
+        Name of the class that ``super`` names, empty if it names none; None
+        if the arguments go elsewhere, or this cannot be known.
+    """
     try:
         name = _kwargs_of(init)
         tree = ast.parse(textwrap.dedent(inspect.getsource(init)))
     except (OSError, SyntaxError, TypeError, ValueError):
-        return False
+        return None
     uses = [
         node
         for node in ast.walk(tree)
         if isinstance(node, ast.Name) and node.id == name
     ]
     forwarded = [
-        keyword
+        node
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).startswith('super(')
@@ -243,4 +278,7 @@ def _only_forwards(init: Callable) -> bool:
         for keyword in node.keywords
         if keyword.arg is None and ast.unparse(keyword.value) == name
     ]
-    return len(uses) == len(forwarded) == 1
+    if not len(uses) == len(forwarded) == 1:
+        return None
+    named = forwarded[0].func.value.args
+    return ast.unparse(named[0]) if named else ''

@@ -7,6 +7,7 @@ from types import TracebackType
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
 
 from ._code_place import code_place, reentrant_backward
 from .step_usage import Firing
@@ -38,10 +39,16 @@ class FiringRecorder:
     Args:
         model: The model.
         parameters: The parameters to watch, by name.
+        as_reducer: Hear what DDP's reducer hears, firings without a
+            gradient included, and find those that add nothing.
     """
 
     def __init__(
-        self, model: nn.Module, parameters: Mapping[str, nn.Parameter]
+        self,
+        model: nn.Module,
+        parameters: Mapping[str, nn.Parameter],
+        *,
+        as_reducer: bool = False,
     ) -> None:
         self._model = model
         self._parameters = parameters
@@ -52,8 +59,11 @@ class FiringRecorder:
         self._rerun: list[str] = []
         self._place = ''
         self._rerun_used = False
-        self._firings: list[tuple[str, int]] = []
+        self._firings: list[tuple[str, int, bool]] = []
+        self._as_reducer = as_reducer
+        self._last: dict[str, Tensor] = {}
         self.reentrant: dict[str, str] = {}
+        self.reran: dict[str, None] = {}
 
     def watch(self, loss: Tensor) -> None:
         """Take the backward of ``loss`` for the outer pass."""
@@ -68,18 +78,30 @@ class FiringRecorder:
     def firings(self) -> tuple[Firing, ...]:
         """What was completed, in its order; the outer pass has number 0."""
         numbers = {self._outer: 0}
-        for _, task in self._firings:
+        for _, task, _ in self._firings:
             numbers.setdefault(task, len(numbers))
-        return tuple(Firing(n, numbers[task]) for n, task in self._firings)
+        return tuple(
+            Firing(name, numbers[task], empty)
+            for name, task, empty in self._firings
+        )
 
     def __enter__(self) -> 'FiringRecorder':
         """Begin to record."""
         for name, parameter in self._parameters.items():
-            self._add(
-                parameter.register_post_accumulate_grad_hook(
+            if self._as_reducer:
+                node = get_gradient_edge(parameter).node
+                # It is gone, and the hook with it, when nobody holds it.
+                self._exits.callback(lambda node: None, node)
+                hook = node.register_hook(
+                    lambda _, grads, name=name: self._fire(
+                        name, self._is_empty(name, grads)
+                    )
+                )
+            else:
+                hook = parameter.register_post_accumulate_grad_hook(
                     lambda _, name=name: self._fire(name)
                 )
-            )
+            self._add(hook)
         for name, module in self._model.named_modules():
             self._add(
                 module.register_forward_pre_hook(
@@ -106,6 +128,7 @@ class FiringRecorder:
     def _enter(self, name: str) -> None:
         if _task() == -1:
             return
+        self.reran[name] = None
         if self._depth == 0:
             self._note_rerun(name)
         self._depth += 1
@@ -124,9 +147,9 @@ class FiringRecorder:
         if _task() != -1:
             self._depth = max(self._depth - 1, 0)
 
-    def _fire(self, name: str) -> None:
+    def _fire(self, name: str, empty: bool = False) -> None:
         task = _task()
-        self._firings.append((name, task))
+        self._firings.append((name, task, empty))
         if self._outer is None or task == self._outer:
             return
         self._rerun_used = True
@@ -136,3 +159,11 @@ class FiringRecorder:
         self.reentrant[name] = (
             f'{module}, {self._place}' if self._place else module
         )
+
+    def _is_empty(self, name: str, grads: tuple[Tensor | None, ...]) -> bool:
+        """Whether the gradient is what it was at the firing before."""
+        grad = self._parameters[name].grad
+        if grad is None or grads[0] is None:
+            return True
+        last, self._last[name] = self._last.get(name), grad.detach().clone()
+        return last is not None and torch.equal(last, grad)

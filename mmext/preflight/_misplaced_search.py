@@ -11,6 +11,7 @@ from ._config_sections import (
     UNREAD,
     Section,
     find_component,
+    is_used,
     place,
     takes,
     walk,
@@ -269,10 +270,7 @@ class MisplacedKeySearch:
 
     def _is_used(self, name: str) -> bool:
         """Whether the config's own code uses one of its top-level names."""
-        before = r'(?:[=(\[,:+*/-]\s*|\b_base_\.|\b(?:if|not|and|or|else)\s+)'
-        after = r'\b(?!\s*=(?!=))'
-        pattern = before + re.escape(name) + after
-        return re.search(pattern, self._code) is not None
+        return is_used(name, self._code)
 
     def _is_fulfilled(self, name: str, value: Any) -> bool:
         """Whether all that reads a setting has that value."""

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ._code_place import code_place, inside_reentrant_checkpoint
+from ._checkpoint_calls import checkpoint_calls
+from ._code_place import checkpoint_call_site, code_place
 from ._graph import tensors_in
 
 __all__ = ['Cut', 'ValueFlow']
@@ -101,12 +102,17 @@ class ValueFlow(TorchFunctionMode):
         self._traces = WeakIdKeyDictionary()
         self._modules: list[tuple[str, _Trace]] = []
         self._exits = ExitStack()
+        self._checkpoints: list[bool] = []
         self.used = 0
         self.no_grad_cuts: dict[int, Cut] = {}
+        self.call_sites: dict[int, str] = {}
         self.module_calls: dict[str, int] = {}
 
     def __enter__(self) -> 'ValueFlow':
         """Begin to record."""
+        self._checkpoints = self._exits.enter_context(
+            checkpoint_calls(self._leave_checkpoint)
+        )
         for name, module in self._model.named_modules():
             hooks = (
                 module.register_forward_pre_hook(
@@ -174,6 +180,15 @@ class ValueFlow(TorchFunctionMode):
             # What a part has used, the whole has used.
             self._modules[-1][1].add(known)
 
+    def _leave_checkpoint(self, result: Any) -> None:
+        """What needs a gradient now, was not cut off by the checkpoint."""
+        for tensor in tensors_in(result):
+            trace = self._traces.get(tensor)
+            if trace is None or not tensor.requires_grad:
+                continue
+            for cut in [c for c in trace.cut if c.cause == 'checkpoint']:
+                trace.live |= trace.cut.pop(cut)
+
     def _trace_of(self, tensor: Tensor) -> _Trace:
         index = self._bits.get(id(tensor))
         if index is not None:
@@ -183,9 +198,8 @@ class ValueFlow(TorchFunctionMode):
     def _cut(self, function: str) -> Cut:
         cause = 'function'
         if not torch.is_grad_enabled():
-            cause = (
-                'checkpoint' if inside_reentrant_checkpoint() else 'no_grad'
-            )
+            inside = self._checkpoints[:1] == [True]
+            cause = 'checkpoint' if inside else 'no_grad'
         module = self.module
         where = f'{module}, {code_place()}' if module else code_place()
         return Cut(cause, function, where)
@@ -237,8 +251,13 @@ class ValueFlow(TorchFunctionMode):
             self.used |= bits
             return
         new = [i for i in _indices(bits) if i not in self.no_grad_cuts]
-        if new:
-            self.no_grad_cuts.update(dict.fromkeys(new, self._cut(function)))
+        if not new:
+            return
+        cut = self._cut(function)
+        self.no_grad_cuts.update(dict.fromkeys(new, cut))
+        if cut.cause == 'checkpoint':
+            site = checkpoint_call_site()
+            self.call_sites.update(dict.fromkeys(new, site))
 
     def is_used(self, index: int) -> bool:
         """Whether a parameter was an input while gradients were on."""

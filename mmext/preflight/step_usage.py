@@ -29,10 +29,12 @@ class Firing:
         name: The parameter.
         task: Number of the backward pass it happened in: 0 for the one that
             was called, another number for each nested one.
+        empty: Whether it is known to have added nothing to the gradient.
     """
 
     name: str
     task: int
+    empty: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,14 @@ class StepUsage:
             that was checkpointed, and the place in the code where known.
         module_calls: How often the forward of each module ran; those that
             did not run are absent.
+        joint_firings: The same as ``firings``, for a backward that goes
+            through all that ``forward`` returned, whether it is in the loss
+            or not: with ``find_unused_parameters``, and in the first step of
+            a static graph. None if it makes no difference.
+        reran: Modules whose forward ran again in the backward, as those in
+            activation checkpoints of any kind do.
+        call_sites: For each parameter that was used in a reentrant
+            checkpoint: the line that called it, as far as known.
     """
 
     names: tuple[str, ...]
@@ -77,11 +87,19 @@ class StepUsage:
     unused: Mapping[str, ParameterUse] = field(default_factory=dict)
     reentrant: Mapping[str, str] = field(default_factory=dict)
     module_calls: Mapping[str, int] = field(default_factory=dict)
+    joint_firings: tuple[Firing, ...] | None = None
+    reran: tuple[str, ...] = ()
+    call_sites: Mapping[str, str] = field(default_factory=dict)
 
-    def counts(self) -> dict[str, int]:
-        """How often each parameter fired; 0 is listed, too."""
+    def counts(self, *, joint: bool = False) -> dict[str, int]:
+        """How often each parameter fired; 0 is listed, too.
+
+        Args:
+            joint: Count :attr:`joint_firings`.
+        """
         counts = dict.fromkeys(self.names, 0)
-        for firing in self.firings:
+        firings = self.joint_firings if joint else self.firings
+        for firing in self.firings if firings is None else firings:
             counts[firing.name] += 1
         return counts
 
@@ -113,6 +131,7 @@ class StepUsage:
             reachable=self.reachable,
             reentrant=self.reentrant,
             module_calls=self.module_calls,
+            call_sites=self.call_sites,
         )
 
     def without_reentrant(self) -> 'StepUsage':

@@ -5,7 +5,7 @@ reducer.cpp``): it waits for one completed gradient, a firing, of every
 parameter that required gradients when the model was wrapped.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -80,17 +80,37 @@ def _predict_static(steps: Sequence[StepUsage]) -> Prediction:
     # with an empty gradient; in later ones what is in the loss.
     first = {
         name: max(count, int(name in steps[0].reachable))
-        for name, count in steps[0].counts().items()
+        for name, count in steps[0].counts(joint=True).items()
     }
     for number, usage in enumerate(steps[1:], 1):
-        counts = usage.counts()
-        more = tuple(n for n in first if counts[n] > first[n])
-        if more:
-            return Prediction(Outcome.GRAPH_CHANGED, number, more)
-        fewer = tuple(n for n in first if counts[n] < first[n])
-        if fewer:
-            return Prediction(Outcome.UNFINISHED, number, fewer)
+        outcome, names = _predict_static_step(usage, first)
+        if outcome is not Outcome.OK:
+            return Prediction(outcome, number, names)
     return Prediction(Outcome.OK)
+
+
+def _predict_static_step(
+    usage: StepUsage, first: Mapping[str, int]
+) -> tuple[Outcome, tuple[str, ...]]:
+    """Replay the firings of a step, of which the reducer knows the numbers."""
+    counts = usage.counts()
+    left = dict(first)
+    more = tuple(n for n in left if counts[n] > left[n])
+    waiting = sum(left.values())
+    for index, firing in enumerate(usage.firings):
+        if not left[firing.name]:
+            return Outcome.GRAPH_CHANGED, more
+        left[firing.name] -= 1
+        waiting -= 1
+        if not waiting:
+            # As without a static graph.
+            rest = usage.firings[index + 1 :]
+            heard, ignored = _split_at_end_of(firing.task, rest)
+            if heard:
+                return Outcome.GRAPH_CHANGED, more
+            return (Outcome.DIVERGED if ignored else Outcome.OK), more
+    missing = tuple(name for name, count in left.items() if count)
+    return (Outcome.UNFINISHED if missing else Outcome.OK), missing
 
 
 def _predict_step(
@@ -100,12 +120,15 @@ def _predict_step(
     waiting = set(usage.names)
     ready: set[str] = set()
     unused: set[str] = set()
+    firings = usage.firings
     if find_unused:
+        if usage.joint_firings is not None:
+            firings = usage.joint_firings
         unused = waiting - usage.reachable
         # The search also makes all that forward returns part of the
         # backward: an empty gradient will do.
-        waiting -= usage.reachable - {f.name for f in usage.firings}
-    for index, firing in enumerate(usage.firings):
+        waiting -= usage.reachable - {f.name for f in firings}
+    for index, firing in enumerate(firings):
         if index == 0:
             # What the search did not find is marked at the first firing.
             ready.update(unused)
@@ -115,17 +138,14 @@ def _predict_step(
         if waiting <= ready:
             # It finishes when this backward pass ends; a nested one ends
             # before the outer one, and firings after it are not heard.
-            rest = usage.firings[index + 1 :]
+            rest = firings[index + 1 :]
             heard, ignored = _split_at_end_of(firing.task, rest)
             if heard:
                 return Outcome.READY_TWICE, (heard[0].name,)
-            if ignored:
-                return Outcome.DIVERGED, tuple(
-                    dict.fromkeys(f.name for f in ignored)
-                )
-            return Outcome.OK, ()
+            lost = dict.fromkeys(f.name for f in ignored if not f.empty)
+            return (Outcome.DIVERGED if lost else Outcome.OK), tuple(lost)
     missing = tuple(n for n in usage.names if n in waiting - ready)
-    if not usage.firings:
+    if not firings:
         missing = usage.names
     return (Outcome.UNFINISHED, missing) if missing else (Outcome.OK, ())
 

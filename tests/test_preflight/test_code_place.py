@@ -5,8 +5,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from mmext.preflight._code_place import (
+    checkpoint_call_site,
     code_place,
-    inside_reentrant_checkpoint,
     reentrant_backward,
 )
 
@@ -15,7 +15,7 @@ PLACES: list[tuple[str, bool]] = []
 
 class Asking(nn.Module):
     def forward(self, x):
-        PLACES.append((code_place(), inside_reentrant_checkpoint()))
+        PLACES.append((code_place(), bool(checkpoint_call_site())))
         return x * x
 
 
@@ -58,3 +58,20 @@ def test_each_backward_of_a_reentrant_checkpoint_has_a_number():
     assert isinstance(numbers[1], int)
     checkpoint(numbered, x, use_reentrant=False).backward()
     assert numbers[2:] == [None, None]
+
+
+def test_where_a_checkpoint_is_called():
+    sites = []
+
+    def inner(x):
+        sites.append(checkpoint_call_site())
+        return x * 2
+
+    def outer(x):
+        return checkpoint(inner, x, use_reentrant=True)
+
+    x = torch.ones(1, requires_grad=True)
+    checkpoint(outer, x, use_reentrant=True)
+    assert len(sites) == 1
+    assert sites[0].endswith(' in outer')
+    assert checkpoint_call_site() == ''

@@ -136,3 +136,21 @@ def test_nothing_is_left_on_the_model():
         assert not module._forward_hooks
         assert not module._forward_pre_hooks
     assert not net.stem.weight._post_accumulate_grad_hooks
+
+
+def test_as_the_reducer_hears_it():
+    net = Net()
+    parameters = dict(net.named_parameters())
+
+    def part_of(factor):
+        x = torch.ones(1, 2, requires_grad=True)
+        out = checkpoint(net.part, x, use_reentrant=True)
+        return (out * factor).sum()
+
+    with FiringRecorder(net, parameters, as_reducer=True) as recorder:
+        for factor in (1, 0, 2):
+            part_of(factor).backward()
+    firings = [f for f in recorder.firings if f.name == 'part.first.bias']
+    assert [firing.empty for firing in firings] == [False, True, False]
+    assert set(recorder.reran) >= {'part', 'part.first'}
+    assert 'head' not in recorder.reran

@@ -2,9 +2,17 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.autograd.graph import get_gradient_edge
 from torch.utils.checkpoint import checkpoint
 
-from mmext.preflight._graph import graph_leaves, named_tensors, tensors_in
+from mmext.preflight._graph import (
+    graph_leaves,
+    graph_nodes,
+    hides_parameters,
+    joined,
+    named_tensors,
+    tensors_in,
+)
 
 
 @dataclass
@@ -52,3 +60,38 @@ def test_a_reentrant_checkpoint_hides_its_parameters():
         leaves = graph_leaves([out])
         assert id(stem.weight) in leaves
         assert (id(part.weight) in leaves) is found
+
+
+def test_nodes():
+    leaf = torch.ones(2, requires_grad=True)
+    assert graph_nodes([leaf, torch.ones(1)]) == set()
+    # A product, a sum, and what collects the gradient.
+    assert len(graph_nodes([(leaf * 2).sum()])) == 3
+
+
+def test_a_joint_backward_reaches_all():
+    model, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    x = torch.ones(1, 2, requires_grad=True)
+    value = {'loss': model(x).sum(), 'more': [(other(x), torch.ones(1))]}
+    new = joined(value)
+    assert new['more'][0][1] is value['more'][0][1]
+    assert graph_leaves([new['loss']]) >= {id(other.weight)}
+    fired = []
+    node = get_gradient_edge(other.weight).node
+    node.register_hook(lambda _, grads: fired.append(grads))
+    new['loss'].backward()
+    assert fired == [(None,)]
+    assert joined([1, None]) == [1, None]
+
+
+def test_what_may_fire_besides():
+    model = nn.Linear(2, 2)
+    x = torch.ones(1, 2, requires_grad=True)
+    plain, hidden = (
+        model(x).sum(),
+        checkpoint(model, x, use_reentrant=True).sum(),
+    )
+    assert hides_parameters([plain, hidden], plain)
+    assert hides_parameters([plain, hidden], hidden)
+    assert not hides_parameters([plain, hidden], plain + hidden)
+    assert not hides_parameters([plain, model(x)], plain)

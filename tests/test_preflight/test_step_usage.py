@@ -1,3 +1,4 @@
+import dataclasses
 import pickle
 
 from mmext.preflight import Firing, ParameterUse, StepUsage, UnusedReason
@@ -56,3 +57,12 @@ def test_without_unused_parameters():
 
 def test_it_can_be_sent_to_other_processes():
     assert pickle.loads(pickle.dumps(USAGE)) == USAGE
+
+
+def test_joint_firings_are_counted_where_they_differ():
+    usage = StepUsage(('a', 'b'), (Firing('a', 0),), frozenset('a'))
+    assert usage.counts(joint=True) == {'a': 1, 'b': 0}
+    joint = (Firing('a', 0), Firing('b', 1))
+    usage = dataclasses.replace(usage, joint_firings=joint)
+    assert usage.counts(joint=True) == {'a': 1, 'b': 1}
+    assert usage.counts() == {'a': 1, 'b': 0}

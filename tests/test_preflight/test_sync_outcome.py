@@ -1,5 +1,7 @@
 """The rules by hand; the real reducer is asked in the tests of the engine."""
 
+import dataclasses
+
 import pytest
 
 from mmext.preflight import Firing, Outcome, StepUsage, predict_outcome
@@ -104,3 +106,41 @@ def test_used_outside_of_forward():
         0,
         ('b',),
     )
+
+
+def test_a_static_graph_does_not_hear_all_either():
+    # Once more than in the first step, in a nested pass of its own.
+    first, second = step('c a1 b1'), step('c a1 b1 a2 b2')
+    assert outcome(first, second, static_graph=True) == (
+        Outcome.DIVERGED,
+        1,
+        ('a', 'b'),
+    )
+    heard = step('a1 b1 a2 b2 c')
+    assert outcome(first, heard, static_graph=True)[0] is Outcome.GRAPH_CHANGED
+
+
+def with_joint(usage, firings):
+    return dataclasses.replace(usage, joint_firings=step(firings).firings)
+
+
+def test_what_is_returned_from_a_reentrant_checkpoint_and_in_no_loss():
+    # The search makes b fire, which it does not find.
+    usage = with_joint(step('c a'), 'c a b1')
+    assert outcome(usage)[0] is Outcome.UNFINISHED
+    assert (
+        outcome(usage, find_unused_parameters=True)[0] is Outcome.READY_TWICE
+    )
+    # A static graph does so in the first step only.
+    assert outcome(usage, usage, static_graph=True) == (
+        Outcome.UNFINISHED,
+        1,
+        ('b',),
+    )
+
+
+def test_what_adds_nothing_is_not_missed():
+    usage = step('c a1 b1 a2 b2')
+    empty = [Firing(f.name, f.task, f.task == 2) for f in usage.firings]
+    usage = dataclasses.replace(usage, firings=tuple(empty))
+    assert outcome(usage) == OK

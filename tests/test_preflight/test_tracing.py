@@ -164,3 +164,56 @@ def test_gradients_are_on_whatever_the_caller_has_set():
             model, lambda: model(torch.ones(1, 2)), torch.Tensor.sum
         )
     assert usage.unused == {}
+
+
+def test_a_checkpoint_under_no_grad_is_not_to_blame():
+    model = nn.Linear(2, 2)
+    other = nn.ModuleDict({'teacher': model, 'student': nn.Linear(2, 2)})
+
+    def forward():
+        x = torch.ones(1, 2, requires_grad=True)
+        with torch.no_grad():
+            target = checkpoint(model, x, use_reentrant=True)
+        return other['student'](x) - target
+
+    usage = trace_step(other, forward, torch.Tensor.sum)
+    reasons = {use.reason for use in usage.unused.values()}
+    assert reasons == {UnusedReason.NO_GRAD}
+
+
+@pytest.mark.parametrize('how', ['detached', 'dropped', 'logged'])
+def test_a_checkpoint_whose_output_is_cut_off_is_not_to_blame(how):
+    model = nn.ModuleDict({'stem': nn.Linear(2, 2), 'part': nn.Linear(2, 2)})
+
+    def forward():
+        x = model['stem'](torch.ones(1, 2))
+        y = checkpoint(model['part'], x, use_reentrant=True)
+        out = {'loss': x.sum()}
+        if how == 'detached':
+            out['loss'] = out['loss'] + y.detach().sum()
+        if how == 'logged':
+            out['log'] = y.sum()
+        return out
+
+    usage = trace_step(model, forward, lambda out: out['loss'])
+    reasons = {use.reason for use in usage.unused.values()}
+    assert reasons == {
+        UnusedReason.DETACHED
+        if how == 'detached'
+        else UnusedReason.NOT_IN_LOSS
+    }
+    # DDP's search makes it fire, as an empty gradient will do.
+    joint = usage.counts(joint=True)
+    assert joint['part.bias'] == (how == 'logged')
+    assert usage.call_sites['part.bias'].endswith('in forward')
+    assert usage.counts()['part.bias'] == 0
+
+
+def test_modules_that_ran_again():
+    model = nn.ModuleDict({'stem': nn.Linear(2, 2), 'part': nn.Linear(2, 2)})
+
+    def forward():
+        x = model['stem'](torch.ones(1, 2))
+        return checkpoint(model['part'], x, use_reentrant=False)
+
+    assert trace_step(model, forward, torch.Tensor.sum).reran == ('part',)

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 from mmengine.fileio import get
 
-from ..check import with_boxes, sample_facts
+from ..check import sample_facts, with_boxes
 from ..facts import ImageFacts, Sample, SampleFacts
 from ..findings import Finding, Severity
 from ..readers.coco_reader import read_coco

@@ -1,0 +1,91 @@
+"""Gate a config by its preflight."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mmengine.config import Config
+
+from ..preflight.findings import Severity
+from ..preflight.report import PreflightReport
+from ..preflight.run_preflight import preflight
+from ..preflight.settings import PreflightSettings
+
+__all__ = ['assert_ddp_clean']
+
+
+def assert_ddp_clean(
+    cfg: Config | str | Path,
+    *,
+    cfg_options: dict | None = None,
+    batches: Sequence[str] = ('normal', 'empty'),
+    steps: int = 2,
+    batch_size: int = 0,
+    image_size: tuple[int, int] | None = None,
+    allow: Sequence[str] = (),
+) -> PreflightReport:
+    """Assert that a config will train on several GPUs.
+
+    For the tests of projects that inherit configs, or write their own: the
+    model is built and trained for some steps on the CPU with made-up
+    samples, no weights are loaded, and no process group is needed.
+
+    Args:
+        cfg: A config or its file.
+        cfg_options: Settings to put over it, keys with dots.
+        batches: Kinds of batches, see
+            :data:`~mmext.preflight.batches.kinds.KINDS`.
+        steps: Of each kind, at least 2.
+        batch_size: Samples of a batch; 0 for what suits the model.
+        image_size: Height and width of made-up pictures; None for what suits
+            the model.
+        allow: Ids of rules whose errors are accepted.
+
+    Returns:
+        The report, for more assertions.
+
+    Raises:
+        AssertionError: If the preflight finds an error, or cannot run a
+            step. It names each finding, its place and remedy.
+        FileNotFoundError: If there is no such config.
+
+    Examples:
+        >>> import mmext
+        >>> path = mmext.config_path('pidnet/pidnet_small_shapes.py')
+        >>> assert_ddp_clean(path, batches=['normal']).task
+        'semantic'
+    """
+    given = cfg if isinstance(cfg, Config) else None
+    if given is not None and cfg_options:
+        given = Config(given.to_dict())
+        given.merge_from_dict(dict(cfg_options))
+    settings = PreflightSettings(
+        config=str(cfg.filename or 'config')
+        if given is not None
+        else str(cfg),
+        cfg_options=cfg_options,
+        batches=batches,
+        steps=steps,
+        batch_size=batch_size,
+        image_size=image_size,
+        labels=False,
+    )
+    report = preflight(settings, given)
+    wrong = [
+        each
+        for each in report.findings
+        if each.severity >= Severity.ERROR and each.rule not in allow
+    ]
+    lines = [
+        f'{each.rule} {each.message} [{each.key or "config"}] '
+        f'remedy: {each.remedy}'
+        for each in wrong
+    ]
+    if not any(each.steps for each in report.batches):
+        lines += report.not_done or ['no step could be run']
+    if lines:
+        listed = '\n  '.join(lines)
+        raise AssertionError(
+            f'{settings.config} is not sound for several processes:\n'
+            f'  {listed}'
+        )
+    return report

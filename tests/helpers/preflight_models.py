@@ -1,0 +1,195 @@
+"""Small models with one mistake each, and what a preflight needs of them."""
+
+from typing import Any
+
+import torch
+from mmengine.model import BaseModel
+from mmengine.optim import OptimWrapper
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from mmext.preflight import SyncSettings
+from mmext.preflight.findings import PreflightFinding
+from mmext.preflight.proof import Proof, proof_findings, prove
+
+__all__ = [
+    'Planted',
+    'batches',
+    'build',
+    'find',
+    'in_process',
+    'prove_planted',
+    'sgd',
+]
+
+WIDTH = 3
+
+
+class Planted(BaseModel):
+    """A stem, a block and a head, and one mistake.
+
+    Args:
+        mistake: Name of the mistake; empty for none.
+    """
+
+    def __init__(self, mistake: str = '') -> None:
+        super().__init__()
+        self.mistake = mistake
+        self.stem = nn.Linear(WIDTH, WIDTH)
+        self.block = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
+        if mistake == 'batch in reentrant':
+            self.block.insert(1, nn.BatchNorm1d(WIDTH))
+        self.head = nn.Linear(WIDTH, 1)
+        if 'extra' in mistake:
+            self.extra = nn.Linear(WIDTH, WIDTH)
+        if 'norm' in mistake:
+            kind = nn.SyncBatchNorm if 'sync' in mistake else nn.BatchNorm1d
+            self.norm = kind(WIDTH)
+        if 'frozen stem' in mistake or 'silent' in mistake:
+            self.stem.requires_grad_(False)
+        self.kept: Any = []
+        self.loss_weight = 0 if 'weight 0' in mistake else 1
+
+    def forward(
+        self, inputs: Tensor, kind: str = 'normal', mode: str = 'loss'
+    ) -> dict[str, Tensor]:
+        """The losses, with the mistake."""
+        x = self.stem(inputs)
+        x = self._checkpoints(x)
+        if 'norm' in self.mistake and 'sync' not in self.mistake:
+            x = self.norm(x) + (
+                self.norm(-x) if 'twice' in self.mistake else 0
+            )
+        x = self._memory(x)
+        losses = {'loss': self.head(x).square().mean()}
+        losses.update(self._extra(x, kind))
+        losses.update(self._values(x, kind))
+        return losses
+
+    def _checkpoints(self, x: Tensor) -> Tensor:
+        if 'reentrant' not in self.mistake:
+            return self.block(x)
+        if 'silent' in self.mistake:
+            x = x.detach().requires_grad_()
+        x = checkpoint(self.block, x, use_reentrant=True)
+        if 'twice' in self.mistake or 'silent' in self.mistake:
+            x = checkpoint(self.block, x, use_reentrant=True)
+        return x
+
+    def _memory(self, x: Tensor) -> Tensor:
+        if self.mistake == 'memory':
+            x = x + sum(self.kept) if self.kept else x
+            self.kept = [x.mean(0)]
+        elif self.mistake == 'memory that grows':
+            self.kept.append(x.mean(0))
+        elif self.mistake == 'memory for nobody':
+            self.kept = {'last': x}
+        return x
+
+    def _extra(self, x: Tensor, kind: str) -> dict[str, Tensor]:
+        how = self.mistake.removeprefix('extra ')
+        if how == 'dropped':
+            self.extra(x)
+        elif how == 'no_grad':
+            with torch.no_grad():
+                self.extra(x)
+        elif how == 'detached':
+            return {'loss_e': (x - self.extra(x).detach()).square().mean()}
+        elif how == 'logged':
+            return {'norm': self.extra(x).norm()}
+        elif how == 'weight 0':
+            value = self.extra(x).square().mean()
+            return {'loss_e': value * self.loss_weight}
+        elif how == 'by kind' and kind != 'empty':
+            return {'loss_e': self.extra(x).square().mean()}
+        return {}
+
+    def _values(self, x: Tensor, kind: str) -> dict[str, Tensor]:
+        mistake = self.mistake
+        if mistake == 'crash' and kind == 'empty':
+            raise IndexError('no boxes')
+        if mistake == 'nan':
+            return {'loss_n': self.head(x).mean() * float('nan')}
+        if mistake == 'nan inside':
+            return {'loss_n': self.head(x * float('inf')).mean()}
+        if mistake == 'nan gradient':
+            return {'loss_n': (self.head(x).mean() * 0).abs().sqrt()}
+        if mistake == 'no gradient':
+            return {'loss_n': x.detach().mean()}
+        return {}
+
+
+def batches(kinds: tuple[str, ...] = ('normal',), steps: int = 2) -> dict:
+    """Batches that differ, of each kind."""
+    numbers = torch.Generator().manual_seed(0)
+    return {
+        kind: [
+            {
+                'inputs': torch.randn(4, WIDTH, generator=numbers),
+                'kind': kind,
+            }
+            for _ in range(steps)
+        ]
+        for kind in kinds
+    }
+
+
+def build(mistake: str = '') -> Planted:
+    """The model, with the same weights each time."""
+    torch.manual_seed(0)
+    return Planted(mistake)
+
+
+def sgd(model: nn.Module, **changes: Any) -> OptimWrapper:
+    """An optimizer of all parameters that are trained."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    return OptimWrapper(torch.optim.SGD(parameters, **{'lr': 0.1, **changes}))
+
+
+def prove_planted(
+    mistake: str = '', kinds: tuple[str, ...] = ('normal',)
+) -> Proof:
+    """Two steps of each kind with an optimizer."""
+    model = build(mistake)
+    return prove(model, batches(kinds), optim_wrapper=sgd(model))
+
+
+def find(
+    mistake: str,
+    *flags: bool,
+    kinds: tuple[str, ...] = ('normal',),
+) -> dict[str, PreflightFinding]:
+    """Findings by their rule, of which each must be there once."""
+    found = proof_findings(prove_planted(mistake, kinds), SyncSettings(*flags))
+    rules = {finding.rule: finding for finding in found}
+    assert len(rules) == len(found), found
+    return rules
+
+
+def in_process(rank: int, world: int, steps: int) -> tuple:
+    """A clean model for a process, with batches of its own."""
+    return _in_process('', rank, steps)
+
+
+def silent_in_process(rank: int, world: int, steps: int) -> tuple:
+    """A model whose replicas drift apart."""
+    return _in_process('reentrant silent', rank, steps)
+
+
+def crash_in_process(rank: int, world: int, steps: int) -> tuple:
+    """A model that fails with empty batches."""
+    return _in_process('crash', rank, steps, 'empty')
+
+
+def hang_in_process(rank: int, world: int, steps: int) -> tuple:
+    """Process 1 never comes to its first step."""
+    while rank == 1:
+        torch.zeros(1)
+    return _in_process('', rank, steps)
+
+
+def _in_process(
+    mistake: str, rank: int, steps: int, kind: str = 'normal'
+) -> tuple:
+    made = batches((kind,), 2 * steps)[kind]
+    return build(mistake), made[rank::2][:steps]

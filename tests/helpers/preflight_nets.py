@@ -1,0 +1,230 @@
+"""Small models made up by chance, in which DDP meets all that confuses it."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from mmengine.model import BaseModel
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+__all__ = ['Net', 'Part', 'Spec', 'batch_of', 'build_net', 'make_specs']
+
+WIDTH = 4
+NUM_BLOCKS = 3
+HOWS = (
+    'plain',
+    'reentrant',
+    'ordinary',
+    'reentrant in reentrant',
+    'reentrant in ordinary',
+    'ordinary in reentrant',
+)
+CUTS = ('none', 'detach', 'no_grad', 'logged', 'dropped')
+WHENS = ('always', 'even', 'odd', 'rank 0', 'rank 1', 'after the first')
+
+
+@dataclass(frozen=True)
+class Part:
+    """One use of some blocks.
+
+    Args:
+        blocks: Which are run, one after the other.
+        how: Are they checkpointed, see ``HOWS``.
+        cut: What becomes of their output, see ``CUTS``.
+        when: In which steps they run, see ``WHENS``.
+        in_series: Whether the next part gets the output, or the input.
+    """
+
+    blocks: tuple[int, ...]
+    how: str = 'plain'
+    cut: str = 'none'
+    when: str = 'always'
+    in_series: bool = True
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A model.
+
+    Args:
+        stem: ``'trainable'``, ``'frozen'`` or ``'none'``.
+        input_grad: Whether features that need no gradient are made to.
+        parts: What is run between the stem and the head.
+        frozen: Blocks that are not trained.
+        outside: Whether ``parse_losses`` uses a parameter.
+    """
+
+    stem: str
+    input_grad: bool
+    parts: tuple[Part, ...]
+    frozen: tuple[int, ...] = ()
+    outside: bool = False
+
+    def without_reentrant(self) -> 'Spec':
+        """The same, all of whose checkpoints are ordinary."""
+        parts = tuple(
+            dataclasses.replace(p, how=p.how.replace('reentrant', 'ordinary'))
+            for p in self.parts
+        )
+        return dataclasses.replace(self, parts=parts)
+
+
+def _checkpointed(function: Any, how: str) -> Any:
+    """The function, run again in the backward; 'a in b' is nested."""
+    for kind in how.split(' in '):
+        if kind == 'plain':
+            continue
+        inner, flag = function, kind == 'reentrant'
+
+        def function(x: Tensor, inner: Any = inner, flag: bool = flag):
+            return checkpoint(inner, x, use_reentrant=flag)
+
+    return function
+
+
+class Net(BaseModel):
+    """The model of a spec."""
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__()
+        self.spec = spec
+        if spec.stem != 'none':
+            self.stem = nn.Linear(WIDTH, WIDTH)
+            self.stem.requires_grad_(spec.stem == 'trainable')
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
+            for _ in range(NUM_BLOCKS)
+        )
+        for index in spec.frozen:
+            self.blocks[index].requires_grad_(False)
+        self.head = nn.Linear(WIDTH, 2)
+        if spec.outside:
+            self.balance = nn.Parameter(torch.zeros(()))
+        self.double()
+
+    def forward(
+        self, inputs: Tensor, step: int, rank: int, mode: str = 'loss'
+    ) -> dict[str, Tensor]:
+        """One loss of the head, and one of each part beside the series."""
+        x = self.stem(inputs) if hasattr(self, 'stem') else inputs
+        if not x.requires_grad and self.spec.input_grad:
+            x = x.detach().requires_grad_()
+        out = {}
+        for number, part in enumerate(self.spec.parts):
+            if not _runs(part.when, step, rank):
+                continue
+            y = self._run(part, x)
+            if part.cut == 'dropped':
+                continue
+            if part.cut == 'logged':
+                out[f'norm_{number}'] = y.norm()
+            elif part.in_series:
+                x = y
+            else:
+                out[f'loss_{number}'] = y.square().mean()
+        out['loss'] = self.head(x).square().mean()
+        return out
+
+    def _run(self, part: Part, x: Tensor) -> Tensor:
+        def function(x: Tensor) -> Tensor:
+            for index in part.blocks:
+                x = self.blocks[index](x)
+            return x
+
+        function = _checkpointed(function, part.how)
+        if part.cut == 'no_grad':
+            with torch.no_grad():
+                return x + function(x)
+        y = function(x)
+        return x + y.detach() if part.cut == 'detach' else y
+
+    def parse_losses(self, losses: dict[str, Tensor]) -> tuple:
+        """As MMEngine's, with a weight that is learned."""
+        loss, logs = super().parse_losses(losses)
+        if self.spec.outside:
+            loss = loss * (1 + self.balance).square()
+        return loss, logs
+
+
+def _runs(when: str, step: int, rank: int) -> bool:
+    return {
+        'always': True,
+        'even': step % 2 == 0,
+        'odd': step % 2 == 1,
+        'rank 0': rank == 0,
+        'rank 1': rank == 1,
+        'after the first': step > 0,
+    }[when]
+
+
+def build_net(spec: Spec) -> Net:
+    """The model, with the weights that every process has."""
+    torch.manual_seed(0)
+    return Net(spec).train()
+
+
+def batch_of(step: int, rank: int) -> dict[str, Any]:
+    """What a process gets in a step."""
+    numbers = torch.Generator().manual_seed(10 * step + rank)
+    shape = (5, WIDTH)
+    inputs = torch.randn(shape, generator=numbers, dtype=torch.float64)
+    return {'inputs': inputs, 'step': step, 'rank': rank}
+
+
+def _mostly(first: Any, *others: Any) -> st.SearchStrategy:
+    """The first of some values in half of the cases."""
+    return st.one_of(st.just(first), st.sampled_from(others))
+
+
+_parts = st.builds(
+    Part,
+    blocks=_mostly((0,), (1,), (2,), (0, 1), (1, 0), (0, 0)),
+    how=st.sampled_from(HOWS),
+    cut=_mostly(*CUTS),
+    when=_mostly(*WHENS),
+    in_series=st.booleans(),
+)
+_specs = st.builds(
+    Spec,
+    stem=st.sampled_from(('trainable', 'frozen', 'none')),
+    input_grad=_mostly(True, False),
+    parts=st.lists(_parts, min_size=1, max_size=4).map(tuple),
+    # A block that no part uses has no gradient: frozen in most models.
+    frozen=_mostly((), (2,), (1, 2), (0,)),
+    outside=_mostly(False, False, False, True),
+)
+
+
+def _freeze_unused(spec: Spec) -> Spec:
+    used = {index for part in spec.parts for index in part.blocks}
+    frozen = {*spec.frozen, *(set(range(NUM_BLOCKS)) - used)}
+    return dataclasses.replace(spec, frozen=tuple(sorted(frozen)))
+
+
+def make_specs(count: int, number: int = 0) -> list[Spec]:
+    """Different models, always the same for the same arguments.
+
+    Args:
+        count: How many.
+        number: Of the row of models.
+    """
+    found: dict[Spec, None] = {}
+
+    @seed(number)
+    @settings(
+        max_examples=4 * count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(_specs, st.integers(0, 3))
+    def take(spec: Spec, leave_unused: int) -> None:
+        found[spec if not leave_unused else _freeze_unused(spec)] = None
+
+    take()
+    return list(found)[:count]

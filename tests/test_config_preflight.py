@@ -1,0 +1,56 @@
+"""Every config of ours is sound on several devices, by its own preflight."""
+
+from pathlib import Path
+
+import pytest
+import reduce_config
+import reduce_semantic_config
+from mmengine import Config
+
+from mmext.testing import assert_ddp_clean
+
+FOLDER = Path(__file__).resolve().parents[1] / 'configs'
+NAMES = sorted(
+    path.relative_to(FOLDER).as_posix()
+    for path in FOLDER.glob('*/*.py')
+    if path.parent.name != '_base_'
+)
+# The rest takes minutes.
+QUICK = (
+    'co_dino/co_dino_class_embed_r18_shapes.py',
+    'pidnet/pidnet_small_shapes.py',
+)
+
+
+def reduced(name: str) -> Config:
+    """The config with a small model of the same structure."""
+    cfg = Config.fromfile(FOLDER / name)
+    if name.startswith('retinanet/'):
+        cfg.model.backbone.update(depth=18, base_channels=8, stem_channels=8)
+        cfg.model.neck.in_channels = [8, 16, 32, 64]
+        return cfg
+    part = reduce_semantic_config
+    if name.startswith('co_dino/'):
+        part = reduce_config
+    cfg.model = part.reduce_model(cfg.to_dict()['model'])
+    return cfg
+
+
+@pytest.mark.parametrize(
+    'name',
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name in NAMES
+    ],
+)
+def test_is_clean(name):
+    report = assert_ddp_clean(reduced(name), image_size=(96, 96))
+    assert [each.kind for each in report.batches] == ['normal', 'empty']
+    assert [each.steps for each in report.batches] == [2, 1]
+    (row,) = [row for row in report.verdicts.rows if row.current]
+    assert row.works
+
+
+def test_all_are_there():
+    assert len(NAMES) >= 26
+    assert set(QUICK) <= set(NAMES)

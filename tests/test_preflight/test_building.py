@@ -1,0 +1,211 @@
+import copy
+import logging
+import urllib.request
+from collections import OrderedDict
+
+import pytest
+import torch
+from mmdet.models.dense_heads import RetinaHead
+from mmengine.config import Config
+from mmengine.logging import MessageHub, MMLogger
+from mmengine.model import BaseDataPreprocessor
+from mmengine.registry import MODELS
+from preflight_configs import detector, segmentor
+from torch import nn
+
+from mmext import config_path
+from mmext.preflight import trace_train_step
+from mmext.preflight.batches import make_batches
+from mmext.preflight.building import CannotBuildError, build_for_preflight
+
+
+def state(model):
+    return {k: v.clone() for k, v in model.state_dict().items()}
+
+
+def test_builds_without_weights_or_data():
+    built = build_for_preflight(detector())
+    assert type(built.model).__name__ == 'RetinaNet'
+    assert built.task == 'detection'
+    assert built.recipe.size == (160, 256)
+    assert built.recipe.num_classes == 3
+    assert any('torchvision://resnet18' in note for note in built.notes)
+    held = {
+        id(parameter)
+        for group in built.optim_wrapper.param_groups
+        for parameter in group['params']
+    }
+    assert held == {id(p) for p in built.model.parameters()}
+
+
+def test_does_not_edit_its_config():
+    cfg = Config(detector())
+    before = copy.deepcopy(cfg.to_dict())
+    build_for_preflight(cfg)
+    assert cfg.to_dict() == before
+
+
+def test_is_the_same_each_time_and_leaves_random_numbers_alone():
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    first = state(build_for_preflight(detector()).model)
+    assert torch.equal(torch.rand(2), expected)
+    second = state(build_for_preflight(detector()).model)
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+def test_says_nothing_of_weights_and_leaves_the_level(caplog):
+    logger = MMLogger.get_current_instance()
+    level = logger.level
+    with caplog.at_level(logging.INFO):
+        build_for_preflight(detector())
+    assert logger.level == level
+    assert 'NormalInit' not in caplog.text
+
+
+@pytest.mark.parametrize('kind', ['SyncBN', 'MMSyncBN'])
+def test_one_process_and_float32(kind):
+    cfg = segmentor()
+    cfg['model']['decode_head']['norm_cfg']['type'] = kind
+    built = build_for_preflight(cfg)
+    kinds = {type(module) for module in built.model.modules()}
+    assert nn.SyncBatchNorm not in kinds
+    assert type(built.optim_wrapper).__name__ == 'OptimWrapper'
+    notes = ' '.join(built.notes)
+    assert 'SyncBN are BN' in notes
+    assert 'AmpOptimWrapper is OptimWrapper' in notes
+    assert 'padded to (96, 192), not to (512, 1024)' in notes
+    assert built.model.data_preprocessor.size == (96, 192)
+
+
+@pytest.mark.parametrize('size', [(512, 1024), 'declared'])
+def test_size_of_the_training(size):
+    built = build_for_preflight(segmentor(), size=size)
+    assert built.recipe.size == built.recipe.declared_size == (512, 1024)
+    assert built.model.data_preprocessor.size == (512, 1024)
+    assert 'padded' not in ' '.join(built.notes)
+
+
+def test_preprocessor_beside_the_model():
+    cfg = segmentor()
+    beside = cfg['model'].pop('data_preprocessor')
+    built = build_for_preflight({**cfg, 'data_preprocessor': beside})
+    assert built.model.data_preprocessor.size == (96, 192)
+    built = build_for_preflight({**segmentor(), 'data_preprocessor': {}})
+    assert built.model.data_preprocessor.size == (96, 192)
+
+
+def test_parts_find_the_start_of_a_training(monkeypatch):
+    monkeypatch.setattr(MessageHub, '_instance_dict', OrderedDict())
+    loop = {'max_epochs': 12, 'by_epoch': True}
+    build_for_preflight(detector(train_cfg=loop))
+    hub = MessageHub.get_current_instance()
+    assert hub.get_info('iter') == hub.get_info('epoch') == 0
+    assert hub.get_info('max_epochs') == 12
+    assert hub.get_info('max_iters') is None
+    hub.update_info('iter', 7)
+    build_for_preflight(detector())
+    assert hub.get_info('iter') == 7
+
+
+def test_model_that_can_only_load_weights(monkeypatch):
+    def init_weights(self):
+        raise AttributeError('no init_weights')
+
+    monkeypatch.setattr(RetinaHead, 'init_weights', init_weights)
+    built = build_for_preflight(detector())
+    assert built.notes[1].endswith('fails without: no init_weights')
+    cfg = detector()
+    del cfg['model']['backbone']['init_cfg']
+    with pytest.raises(CannotBuildError, match='no init_weights'):
+        build_for_preflight(cfg)
+
+
+def test_optimizer_that_does_not_build_is_told():
+    built = build_for_preflight(
+        detector(optim_wrapper={'optimizer': {'type': 'NoSuchOptimizer'}})
+    )
+    assert built.optim_wrapper is None
+    assert 'NoSuchOptimizer' in built.optim_error
+
+
+def test_config_without_optimizer():
+    cfg = detector()
+    del cfg['optim_wrapper']
+    built = build_for_preflight(cfg)
+    assert built.optim_wrapper is None
+    assert built.optim_error == 'the config has no optim_wrapper'
+
+
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
+def test_scope_is_found_by_the_prefix(scope):
+    cfg = detector() if scope == 'mmdet' else segmentor()
+    del cfg['default_scope']
+    cfg['model']['type'] = f'{scope}.{cfg["model"]["type"]}'
+    cfg['model']['_scope_'] = scope
+    assert build_for_preflight(cfg).scope == scope
+
+
+def test_model_alone_is_enough():
+    cfg = {'default_scope': 'mmdet', 'model': detector()['model']}
+    built = build_for_preflight(cfg)
+    ((batch,),) = make_batches(built, ['normal'], steps=1).values()
+    assert not trace_train_step(built.model, batch).unused
+
+
+def test_rejects_config_without_model():
+    with pytest.raises(CannotBuildError, match=r"must have a model.*\['a'\]"):
+        build_for_preflight({'a': 1})
+
+
+def test_rejects_unknown_part_and_names_its_key():
+    cfg = detector()
+    cfg['model']['backbone']['type'] = 'NoSuchBackbone'
+    with pytest.raises(
+        CannotBuildError, match=r'cannot build model\.backbone\.type: KeyError'
+    ):
+        build_for_preflight(cfg)
+
+
+def test_names_the_part_that_raised():
+    cfg = detector()
+    cfg['model']['neck']['num_outs'] = 0
+    with pytest.raises(
+        CannotBuildError, match=r'build model\.neck\.type: AssertionError'
+    ):
+        build_for_preflight(cfg)
+
+
+def test_refuses_to_download_and_names_host(monkeypatch):
+    class Downloading(BaseDataPreprocessor):
+        def __init__(self, url):
+            super().__init__()
+            urllib.request.urlopen(url)
+
+    monkeypatch.setitem(MODELS.module_dict, 'Downloading', Downloading)
+    cfg = detector()
+    cfg['model']['data_preprocessor'] = {
+        'type': 'Downloading',
+        'url': 'http://weights.invalid/a.pth',
+    }
+    with pytest.raises(
+        CannotBuildError,
+        match=r'data_preprocessor.*needs files of weights\.invalid .* fetch',
+    ):
+        build_for_preflight(cfg)
+
+
+@pytest.mark.parametrize(
+    'name',
+    [
+        'pidnet/pidnet_small_shapes.py',
+        'co_dino/co_dino_r18_shapes.py',
+        'co_dino/co_dino_class_embed_r18_shapes.py',
+    ],
+)
+def test_traces_a_step_of_shipped_configs(name):
+    built = build_for_preflight(Config.fromfile(config_path(name)))
+    assert built.optim_wrapper is not None, built.optim_error
+    ((batch,),) = make_batches(built, ['normal'], steps=1).values()
+    assert not trace_train_step(built.model, batch).unused

@@ -1,0 +1,44 @@
+"""The gate that other projects put before their configs."""
+
+import pytest
+from mmengine.config import Config
+
+import mmext
+from mmext.testing import assert_ddp_clean
+
+SMALL = {'batches': ('normal',), 'image_size': (64, 64)}
+
+
+@pytest.fixture
+def path() -> str:
+    return mmext.config_path('pidnet/pidnet_small_shapes.py')
+
+
+def test_clean(path):
+    report = assert_ddp_clean(path, **SMALL)
+    assert report.task == 'semantic'
+    assert [each.kind for each in report.batches] == ['normal']
+
+
+def test_a_config(path):
+    cfg = Config.fromfile(path)
+    before = cfg.to_dict()
+    wrong = {'model.decode_head.num_classes': 6}
+    with pytest.raises(AssertionError, match=r'(?s)not sound.*num_classes'):
+        assert_ddp_clean(cfg, cfg_options=wrong, **SMALL)
+    assert cfg.to_dict() == before
+
+
+def test_allowed(path):
+    wrong = {'model.decode_head.num_classes': 6}
+    with pytest.raises(AssertionError) as error:
+        assert_ddp_clean(path, cfg_options=wrong, **SMALL)
+    lines = str(error.value).splitlines()[1:]
+    rules = [line.split()[0] for line in lines]
+    assert_ddp_clean(path, cfg_options=wrong, allow=rules, **SMALL)
+
+
+def test_no_step(path):
+    wrong = {'model.backbone.type': 'NoSuchNet'}
+    with pytest.raises(AssertionError, match='NoSuchNet'):
+        assert_ddp_clean(path, cfg_options=wrong, **SMALL)

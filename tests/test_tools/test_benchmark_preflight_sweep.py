@@ -1,0 +1,114 @@
+"""The sweep tells what it could build, and survives what it could not."""
+
+import json
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+from preflight_configs import detector
+from toy_ranks import load_tool
+
+
+@pytest.fixture(scope='module')
+def tool():
+    return load_tool('benchmarks/preflight_sweep')
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Write a config; give its path."""
+
+    def write(name='retinanet_r18', **options):
+        path = tmp_path / f'{name}.py'
+        Config(detector(**options)).dump(path)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ('names', 'expected'),
+    [
+        (['mask-rcnn_r50_fpn', 'mask-rcnn_x101-64x4d_fpn'], [50, 101]),
+        (['yolox_nano_8xb8', 'yolox_x_8xb8'], [1, 95]),
+        (['deeplabv3_r18b-d8_4xb2-80k', 'fcn_4xb4-80k_512x512'], [18, 50]),
+        (['segformer_mit-b0_8xb2', 'resnest_s101-d8'], [6, 101]),
+        (['san-vit-b16_voc', 'san-vit-l14_voc'], [70, 90]),
+    ],
+)
+def test_size_by_the_name(tool, names, expected):
+    assert [tool.model_size(Path(f'{name}.py')) for name in names] == expected
+
+
+def test_smallest_of_each_folder(tool, tmp_path):
+    for name in (
+        'b/b_r101.py',
+        'b/b_r50_long.py',
+        'b/b_r50.py',
+        'a/in/a.py',
+        '_base_/c.py',
+        'd/README.md',
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    found = tool.smallest_configs(tmp_path)
+    assert [path.name for path in found] == ['a.py', 'b_r50.py']
+
+
+def test_folder_of_a_host(tool):
+    assert (tool.config_folder('mmdet') / 'retinanet').is_dir()
+    with pytest.raises(ValueError, match="got 'no_such_host'"):
+        tool.config_folder('no_such_host')
+
+
+def test_tries_configs_and_writes_what_it_found(
+    tool, config, tmp_path, capsys
+):
+    good, bad = config('good'), config('bad', model={'type': 'NoSuchModel'})
+    table, rows = tmp_path / 'table.md', tmp_path / 'rows.json'
+    code = tool.main(
+        [
+            *('--configs', str(good), str(bad)),
+            *('--kinds', 'normal', 'empty'),
+            *('--table', str(table), '--json', str(rows)),
+        ]
+    )
+    assert code == 1
+    assert '1 of 2 configs' in capsys.readouterr().out
+    first, second = json.loads(rows.read_text())
+    assert first['result'] == 'ok'
+    assert first['task'] == 'detection'
+    assert set(first['unused']) == {'normal', 'empty'}
+    assert first['unused']['normal'] == 0
+    assert second['result'].startswith('the model was not built: ')
+    assert 'TYPE001!' in second['findings']
+    assert first['setting'] == 'plain'
+    assert 'NoSuchModel' in second['result']
+    assert len(table.read_text().splitlines()) == 4
+    assert '| normal 0, empty 0 |' in table.read_text()
+
+
+def test_ends_what_takes_too_long(tool, config):
+    row = tool.try_in_child(config(), ['normal'], 2, (0, 1))
+    assert row['result'].endswith(': took more than 0 s of a processor')
+
+
+def test_row_of_the_table(tool):
+    row = {
+        'task': 'semantic',
+        'parameters': 3,
+        'unused': {'normal': 1},
+        'setting': 'plain',
+        'findings': 'DDP001!, KEY001 x2',
+        'result': 'step: a|b\nc',
+    }
+    assert tool.table_row('x/y', row, 3.6) == (
+        '| x/y | semantic | 3 | normal 1 | plain | DDP001!, KEY001 x2 | 4 '
+        '| step: a/b c |'
+    )
+
+
+def test_needs_a_config(tool):
+    with pytest.raises(SystemExit):
+        tool.main([])

@@ -1,0 +1,139 @@
+"""Prove a config sound before any GPU is booked.
+
+Builds the model on the CPU, trains it for some steps with made-up samples
+(nothing is downloaded, no data are needed), and tells what DDP would do with
+it: unused parameters and why, parameters that are ready twice, gradients that
+would silently differ; what each setting of the model wrapper would do; and
+what is wrong in the config itself.
+
+Exit code: 0 without a finding at or above --fail-on, 1 with one, 2 if no step
+could be run.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mmengine.config import DictAction
+
+from mmext.utils.cli import hide_gpus, report_errors
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line of this tool."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add('config', help='config file of a training')
+    add(
+        '--cfg-options',
+        nargs='+',
+        action=DictAction,
+        metavar='KEY=VALUE',
+        help='settings to put over the config',
+    )
+    add(
+        '--batches',
+        default='normal,empty,one-class,crowded',
+        metavar='KIND,...',
+        help="kinds of made-up batches, or 'real' for those of the config's "
+        'data (default: %(default)s)',
+    )
+    add(
+        '--steps',
+        type=int,
+        default=2,
+        metavar='N',
+        help='of the first kind; the others get one (default: 2)',
+    )
+    add(
+        '--batch-size',
+        type=int,
+        default=0,
+        metavar='N',
+        help='of each step; 0 for what suits the model (default)',
+    )
+    _add_run(parser)
+    _add_output(parser)
+    return parser
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    """How, and how much."""
+    add = parser.add_argument
+    add(
+        '--image-size',
+        type=int,
+        nargs=2,
+        metavar=('HEIGHT', 'WIDTH'),
+        help='of made-up pictures; by default what suits the model',
+    )
+    add('--device', default='cpu', help='where the model runs (default: cpu)')
+    add(
+        '--world',
+        type=int,
+        default=0,
+        metavar='N',
+        help='confirm the verdict with N real processes',
+    )
+    add('--no-labels', action='store_true', help='do not look at the data')
+    add(
+        '--store',
+        type=Path,
+        default=Path('work_dirs/label_check.sqlite'),
+        metavar='FILE',
+        help='keeps what was read of the data (default: %(default)s)',
+    )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    """What to write, and what fails."""
+    add = parser.add_argument
+    add(
+        '--fail-on',
+        default='error',
+        choices=('info', 'warning', 'error'),
+        help='least severity that makes the exit code 1 (default: error)',
+    )
+    add('--json', type=Path, metavar='FILE', help='write the report as JSON')
+    add('--html', type=Path, metavar='FILE', help='write it as one page')
+    add(
+        '--fix',
+        type=Path,
+        nargs='?',
+        const=Path(''),
+        metavar='FILE',
+        help='write a config that inherits this one and has its findings '
+        'mended, by default beside it as *_fixed.py, and look at that',
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the tool.
+
+    Args:
+        argv: The arguments, by default those of the command line.
+
+    Returns:
+        The exit code.
+    """
+    parser = make_parser()
+    settings = vars(parser.parse_args(argv))
+    # First: MMEngine asks for the memory of GPUs that are there.
+    hide_gpus(settings['device'])
+    import mmext  # noqa: F401  (it makes mmcv and mmext:: usable)
+    from mmext.preflight.run_preflight import run_preflight
+    from mmext.preflight.settings import PreflightSettings
+
+    settings['labels'] = not settings.pop('no_labels')
+    settings['batches'] = tuple(settings['batches'].split(','))
+    if settings['image_size'] is not None:
+        settings['image_size'] = tuple(settings['image_size'])
+    return report_errors(parser, run_preflight, PreflightSettings(**settings))
+
+
+if __name__ == '__main__':
+    sys.exit(main())
