@@ -6,6 +6,7 @@ from typing import Any
 
 from mmengine.config import Config
 
+from mmext.preflight.child_config import apply_options
 from mmext.preflight.findings import PreflightFinding
 from mmext.preflight.lint import lint_config
 
@@ -92,11 +93,34 @@ def changed(changes: Mapping[str, Any]) -> Config:
 def lint(
     changes: Mapping[str, Any] | Config, rule: str = '', **options: Any
 ) -> list[PreflightFinding]:
-    """Findings of a rule, or of rules that begin so."""
+    """Findings of a rule, or of rules that begin so.
+
+    The change that a finding offers must do away with it.
+    """
     cfg = changes if isinstance(changes, Config) else changed(changes)
     options.setdefault('environ', {})
-    return [
+    found = [
         each
         for each in lint_config(cfg, **options)
         if each.rule.startswith(rule)
     ]
+    for each in found:
+        # A model that was built does not change with the config.
+        if each.options and 'model' not in options:
+            _check_mends(each, cfg, options)
+    return found
+
+
+def _check_mends(
+    finding: PreflightFinding, cfg: Config, options: dict[str, Any]
+) -> None:
+    mended = Config(apply_options(cfg.to_dict(), finding.options))
+    # The text of a file would be that of the config before.
+    options = {key: v for key, v in options.items() if key != 'file'}
+    left = [
+        each
+        for each in lint_config(mended, **options)
+        if (each.rule, each.key) == (finding.rule, finding.key)
+        and each.message == finding.message
+    ]
+    assert left == [], f'{finding.rule}: {finding.options} does not mend it'
