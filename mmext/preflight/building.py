@@ -215,12 +215,14 @@ def _on_one_process(model: nn.Module) -> tuple[nn.Module, list[str]]:
 def _begin_training(cfg: Config) -> None:
     """Tell what a runner tells all at its start, where none has."""
     loop = cfg.get('train_cfg') or {}
+    epochs = loop.get('max_epochs')
     said = {
         'loop_stage': 'train',
         'epoch': 0,
         'iter': 0,
-        'max_epochs': loop.get('max_epochs'),
-        'max_iters': loop.get('max_iters'),
+        'max_epochs': epochs,
+        # How long an epoch is, only the data would tell.
+        'max_iters': loop.get('max_iters') or (epochs and 1000 * epochs),
     }
     hub = MessageHub.get_current_instance()
     for key, value in said.items():

@@ -30,11 +30,15 @@ from .report import (
 )
 from .report_table import print_report
 from .settings import PreflightSettings, check_settings
+from .sync_cures import SyncSettings
 from .world_findings import world_findings
 
 __all__ = ['preflight', 'run_preflight']
 
 Tell = Callable[[str], Any]
+
+# What is not finite in a loss, and in a gradient.
+_OF_VALUES = ('STEP003', 'STEP004')
 
 
 def preflight(
@@ -82,7 +86,7 @@ def _look(
         findings += _labels(cfg, settings, not_done)
     verdicts = world = None
     if proof is not None:
-        findings += proof_findings(proof, current)
+        findings += _of_proof(proof, current, found.notes)
         if any(proof.steps.values()):
             verdicts = verdict_table(proof, current)
     if settings.world and proof is not None:
@@ -101,6 +105,25 @@ def _look(
         not_done=tuple(not_done),
         findings=sort_findings(_with_places(findings, settings)),
     )
+
+
+def _of_proof(
+    proof: Proof, current: SyncSettings, notes: Sequence[str]
+) -> list[PreflightFinding]:
+    """Findings of a proof; with random weights, overflow proves little."""
+    findings = proof_findings(proof, current)
+    if not any(note.endswith('are not loaded') for note in notes):
+        return findings
+    return [
+        msgspec.structs.replace(
+            each,
+            severity=min(each.severity, Severity.WARNING),
+            message=f'{each.message}; the weights are random here',
+        )
+        if each.rule in _OF_VALUES
+        else each
+        for each in findings
+    ]
 
 
 def _num_trainable(built: Built | None) -> int:

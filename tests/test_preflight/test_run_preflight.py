@@ -8,7 +8,12 @@ import pytest
 from rich.console import Console
 
 import mmext
-from mmext.preflight.run_preflight import preflight, run_preflight
+from mmext.preflight.findings import PreflightFinding, Severity
+from mmext.preflight.run_preflight import (
+    _of_proof,
+    preflight,
+    run_preflight,
+)
 from mmext.preflight.settings import PreflightSettings
 
 SMALL = {'batches': ('normal',), 'image_size': (64, 64)}
@@ -123,3 +128,19 @@ def test_two_processes(clean):
     code, text = run(clean, world=2)
     assert code == 0
     assert 'real processes agree' in text
+
+
+def test_overflow_with_random_weights_is_no_error():
+    finding = PreflightFinding(
+        rule='STEP003', severity=Severity.ERROR, message='m', remedy='r'
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            'mmext.preflight.run_preflight.proof_findings',
+            lambda proof, current: [finding],
+        )
+        own = _of_proof(None, None, ['SyncBN are BN'])
+        random = _of_proof(None, None, ["model: weights 'x' are not loaded"])
+    assert own == [finding]
+    assert random[0].severity is Severity.WARNING
+    assert random[0].message == 'm; the weights are random here'

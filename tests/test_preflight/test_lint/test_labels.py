@@ -8,7 +8,8 @@ from PIL import Image
 
 import mmext
 from mmext.label_check.rules import RULES
-from mmext.preflight.lint.labels import label_findings
+from mmext.preflight.findings import Severity
+from mmext.preflight.lint.labels import _severity, label_findings
 
 
 @pytest.fixture
@@ -47,7 +48,14 @@ def test_padding(pidnet):
 def test_names_twice():
     classes = {'classes': ('a', 'b', 'a')}
     (found,) = lint({'train_dataloader.dataset.metainfo': classes}, 'CFG')
-    assert found.rule == 'CFG007'
+    assert (found.rule, found.severity.name) == ('CFG007', 'ERROR')
+
+
+def test_names_twice_of_pictures():
+    """ImageNet has a crane that is a bird, and one that is a machine."""
+    assert _severity('CFG007', Severity.ERROR, 'mmpretrain') is Severity.INFO
+    assert _severity('CFG007', Severity.ERROR, 'mmdet') is Severity.ERROR
+    assert _severity('CFG004', Severity.ERROR, 'mmseg') is Severity.WARNING
 
 
 @pytest.fixture
