@@ -27,8 +27,8 @@ def step_findings(proof: Proof) -> Iterator[PreflightFinding]:
         The findings.
     """
     for crash in proof.crashes:
-        filtered = proof.config is not None and proof.config.filters_empty
-        yield _crash(crash, filtered)
+        rare = proof.config is not None and bool(proof.config.rarely_empty)
+        yield _crash(crash, rare)
     yield from _kept(proof)
     yield from _not_finite(proof)
     yield from _loss_keys(proof)
@@ -36,7 +36,7 @@ def step_findings(proof: Proof) -> Iterator[PreflightFinding]:
     yield from _norms(proof)
 
 
-def _crash(crash: Crash, filtered: bool) -> PreflightFinding:
+def _crash(crash: Crash, rare: bool) -> PreflightFinding:
     text = textwrap.shorten(crash.message, _MAX_TEXT, placeholder=' ...')
     inside = f' in {" > ".join(crash.modules)}' if crash.modules else ''
     at = f' ({crash.place})' if crash.place else ''
@@ -45,7 +45,7 @@ def _crash(crash: Crash, filtered: bool) -> PreflightFinding:
     if any(known in crash.message for known in _KEPT_ERRORS):
         remedy = f'a step uses what an earlier one has computed; {_DETACH}'
     elif crash.kind == 'empty':
-        severity = Severity.WARNING if filtered else Severity.ERROR
+        severity = Severity.WARNING if rare else Severity.ERROR
         remedy = (
             'let the model train on a batch without any object, or keep such '
             'samples out of the training: filter_cfg=dict('

@@ -84,7 +84,7 @@ class _SyncFindings:
         usages = proof.usages()
         self.names = list(dict.fromkeys(n for u in usages for n in u.names))
         self.uses = _uses(proof)
-        self.filtered = options.filters_empty
+        self.rare = options.rarely_empty
         self.searched = current.find_unused_parameters or current.static_graph
 
     def words(self, names: Any) -> str:
@@ -190,12 +190,9 @@ class _SyncFindings:
                 effect = 'DDP stops at the step after such a batch'
             fine = search and not static
             severity = Severity.INFO if fine else Severity.ERROR
-            if not fine and kinds == ('empty',) and self.filtered:
+            if not fine and kinds == ('empty',) and self.rare:
                 severity = Severity.WARNING
-                effect += (
-                    '; filter_empty_gt leaves them out, unless augmentation '
-                    'takes the last object of a sample'
-                )
+                effect += f'; {self.rare}'
             yield PreflightFinding(
                 rule='DDP007',
                 severity=severity,

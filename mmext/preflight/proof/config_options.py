@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ...utils.config_nodes import walk_dicts
 from .._right_places import FLAG, RightPlaces, RunnerKind
 from ..current_settings import current_settings
 from ..sync_cures import SyncSettings
@@ -64,6 +65,20 @@ class ConfigOptions:
         Augmentation may still make some.
         """
         return _sets_true(self._top.get('train_dataloader'), _FILTER)
+
+    @property
+    def rarely_empty(self) -> str:
+        """Why a batch without labels is rare, in words; empty if it is not."""
+        if self.filters_empty:
+            return (
+                'filter_empty_gt leaves them out, unless augmentation takes '
+                'the last object of a sample'
+            )
+        loader = self._top.get('train_dataloader') or {}
+        for _, node in walk_dicts(loader):
+            if str(node.get('type')).endswith('PackSegInputs'):
+                return 'a whole batch without a labelled pixel is rare'
+        return ''
 
     def key_of(self, setting: str) -> str:
         """Where a setting is set, or else has to be.

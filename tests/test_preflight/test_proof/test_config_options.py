@@ -60,5 +60,13 @@ def test_filter_of_empty_samples():
     assert not ConfigOptions().filters_empty
     dataset = {'dataset': {'filter_cfg': {'filter_empty_gt': True}}}
     assert ConfigOptions({'train_dataloader': dataset}).filters_empty
+    assert 'filter_empty_gt' in (
+        ConfigOptions({'train_dataloader': dataset}).rarely_empty
+    )
+    packed = {'dataset': {'pipeline': [{'type': 'mmseg.PackSegInputs'}]}}
+    assert 'labelled pixel' in (
+        ConfigOptions({'train_dataloader': packed}).rarely_empty
+    )
+    assert ConfigOptions().rarely_empty == ''
     dataset['dataset']['filter_cfg']['filter_empty_gt'] = False
     assert not ConfigOptions({'train_dataloader': dataset}).filters_empty
