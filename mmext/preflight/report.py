@@ -7,11 +7,13 @@ import msgspec
 from .findings import PreflightFinding, Severity
 from .proof.facts import Proof
 from .sync_cures import SyncSettings
+from .sync_outcome import Outcome
 
 __all__ = [
     'BatchReport',
     'PreflightReport',
     'make_batch_reports',
+    'outcome_words',
     'report_json',
     'sort_findings',
 ]
@@ -102,6 +104,21 @@ def make_batch_reports(proof: Proof) -> tuple[BatchReport, ...]:
             )
         )
     return tuple(found)
+
+
+def outcome_words(name: str) -> str:
+    """What an outcome of real processes means.
+
+    Args:
+        name: Of an :class:`~mmext.preflight.sync_outcome.Outcome`, in lower
+            case; others are given back.
+
+    Examples:
+        >>> outcome_words('unfinished')
+        'a parameter has no gradient: error at the next forward'
+    """
+    found = Outcome.__members__.get(name.upper())
+    return found.value if found is not None else name
 
 
 def sort_findings(

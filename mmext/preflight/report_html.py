@@ -5,7 +5,7 @@ from typing import Any
 
 from ..utils.html_page import render_page
 from .findings import PreflightFinding, Severity
-from .report import BatchReport, PreflightReport
+from .report import BatchReport, PreflightReport, outcome_words
 
 __all__ = ['report_html']
 
@@ -53,8 +53,8 @@ def _world(report: PreflightReport) -> str:
         return ''
     word = 'agree' if world.agrees else 'disagree'
     return (
-        f'Real processes {word}: {world.observed} (predicted: '
-        f'{world.predicted})'
+        f'Real processes {word}: {outcome_words(world.observed)} (predicted: '
+        f'{outcome_words(world.predicted)})'
     )
 
 

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from .findings import PreflightFinding, Severity
-from .report import PreflightReport
+from .report import PreflightReport, outcome_words
 
 __all__ = ['print_report']
 
@@ -107,8 +107,9 @@ def _print_proof(report: PreflightReport, console: Console) -> None:
     if world is not None:
         word = 'agree' if world.agrees else 'DISAGREE'
         console.print(
-            f'real processes {word}: {escape(world.observed)} (predicted: '
-            f'{escape(world.predicted)})',
+            f'real processes {word}: '
+            f'{escape(outcome_words(world.observed))} (predicted: '
+            f'{escape(outcome_words(world.predicted))})',
             highlight=False,
         )
 
