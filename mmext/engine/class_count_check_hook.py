@@ -68,7 +68,8 @@ def model_class_counts(model: nn.Module) -> dict[str, int]:
             where the config has it.
 
     Returns:
-        Config key -> number. Empty if the model does not say.
+        Config key -> number. Empty if the model does not say, or knows
+        objects only, whatever their class, as a region proposal network.
 
     Examples:
         >>> model = nn.Module()
@@ -77,7 +78,12 @@ def model_class_counts(model: nn.Module) -> dict[str, int]:
         >>> model_class_counts(model)
         {'model.bbox_head.num_classes': 80}
     """
+    # Not at the top: this loads the models of MMDetection.
+    from mmdet.models.detectors import RPN
+
     model = _unwrap(model)
+    if isinstance(model, RPN):
+        return {}
     is_segmentor = hasattr(model, 'decode_head')
     own = getattr(model, 'num_classes', None)
     if isinstance(own, int) and not is_segmentor:

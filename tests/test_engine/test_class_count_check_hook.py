@@ -2,6 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 import toy_training as toy
+from mmdet.models.detectors import RPN
 from mmengine.model import BaseTTAModel
 from torch import nn
 
@@ -74,6 +75,15 @@ def model(**parts):
 )
 def test_counts_of_hosts(parts, expected):
     assert model_class_counts(model(**parts)) == expected
+
+
+def test_region_proposals_have_no_classes():
+    """Its only head says 1, and takes objects of any class for it."""
+    model = RPN.__new__(RPN)
+    nn.Module.__init__(model)
+    model.bbox_head = nn.Module()
+    model.bbox_head.num_classes = 1
+    assert model_class_counts(model) == {}
 
 
 def test_wrapped_model():
