@@ -31,7 +31,8 @@ def _effective_number(pixels: np.ndarray, area: np.ndarray) -> np.ndarray:
 
 
 def _log(pixels: np.ndarray, area: np.ndarray) -> np.ndarray:
-    weight = 1 / np.log(pixels)
+    # The logarithm of 1 is 0: a single one counts as two.
+    weight = 1 / np.log(np.maximum(pixels, 2))
     return weight / weight.mean()
 
 
@@ -68,7 +69,7 @@ def class_weights(
 
     Returns:
         A number per class, rounded to 4 digits after the point. A class that
-        does not occur, or only with 1 pixel, gets 0: nothing is known of it.
+        does not occur gets 0: nothing is known of it.
 
     Raises:
         KeyError: If there is no such kind.
@@ -88,7 +89,7 @@ def class_weights(
             'pixels and area must be one number per class, got '
             f'{counts.shape} and {areas.shape}'
         )
-    occurs = counts > 1
+    occurs = counts > 0
     if not occurs.any():
         raise ValueError(
             f'class weights need a class that occurs, got {list(pixels)}'

@@ -46,14 +46,21 @@ def list_rules(console: Console | None = None) -> None:
 
 
 def _weights(report: Report, kind: str) -> str:
-    """Class weights of the first split."""
+    """Class weights of the first split, of pixels or else of objects."""
     split = report.splits[0]
-    weights = class_weights(
-        kind,
-        [each.pixels for each in split.classes],
-        [each.area for each in split.classes],
+    pixels = any(each.pixels for each in split.classes)
+    counts = [
+        (each.pixels, each.area) if pixels else (each.boxes, each.images)
+        for each in split.classes
+    ]
+    if not any(count for count, _ in counts):
+        return f'# {kind}: no weights, {split.split} has no labels'
+    weights = class_weights(kind, *map(list, zip(*counts)))
+    unit = 'pixels' if pixels else 'objects'
+    return (
+        f'# {kind}, from {unit} of {split.split}\n'
+        f'{format_class_weights(weights)}'
     )
-    return f'# {kind}, from {split.split}\n{format_class_weights(weights)}'
 
 
 def _backend(settings: CheckSettings) -> Callable[..., Iterator[Any]]:

@@ -39,7 +39,8 @@ class CheckSettings(msgspec.Struct, kw_only=True):
         sarif: The same in SARIF.
         html: The same as a page to read.
         fix: Folder for repaired label files; None not to repair.
-        class_weights: Kind of weights to print; None for none.
+        class_weights: Kind of weights to print, of pixels or else of
+            objects; None for none.
         store: File that keeps facts.
         workers: Processes; 0 for one each CPU.
         backend: What reads files: ``'serial'``, ``'joblib'``, ``'dask'`` or

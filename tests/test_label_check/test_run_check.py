@@ -97,6 +97,31 @@ def test_class_weights(data, tmp_path):
     assert sum(names['class_weight']) == pytest.approx(3, abs=1e-3)
 
 
+def test_class_weights_of_objects(tmp_path):
+    box = '<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax>'
+    names = {'a': ('dog', 'cat'), 'b': ('dog',), 'c': ('dog',)}
+    for name, objects in names.items():
+        text = ''.join(
+            f'<object><name>{each}</name>{box}</bndbox></object>'
+            for each in objects
+        )
+        path = tmp_path / f'{name}.xml'
+        path.write_text(f'<annotation>{text}</annotation>')
+    _, text = run(tmp_path, voc=tmp_path, class_weights='inverse')
+    assert '# inverse, from objects of train' in text
+    values: dict = {}
+    exec(text[text.index('class_weight = [') :], values)
+    cat, dog = values['class_weight']
+    assert cat == pytest.approx(3 * dog, rel=1e-2)
+
+
+def test_class_weights_of_nothing(tmp_path):
+    (tmp_path / 'a.xml').write_text('<annotation/>')
+    code, text = run(tmp_path, voc=tmp_path, class_weights='inverse')
+    assert '# inverse: no weights, train has no labels' in text
+    assert code in (0, 1)
+
+
 def test_camvid(shared_path, tmp_path):
     """Clean with its config; with another ignore_index, what is wrong."""
     root = f'{shared_path("data/camvid")}/'
