@@ -17,7 +17,7 @@ from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 
 from ..ops import active_backend
-from ..utils.config_nodes import walk_dicts
+from ..utils.config_nodes import copy_tree, walk_dicts
 from ._offline import no_network
 from ._seeded import seeded
 from ._weights import drop_init_weights, drop_weights
@@ -99,7 +99,7 @@ def build_for_preflight(
             installed or a file that is not there, or does not fit. The
             message names the key where it can be told.
     """
-    cfg = Config(copy.deepcopy(_as_dict(cfg)))
+    cfg = Config(copy_tree(_as_dict(cfg)))
     if not cfg.get('model'):
         raise CannotBuildError(
             f'config must have a model, got keys {sorted(cfg)}'

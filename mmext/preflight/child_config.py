@@ -4,7 +4,6 @@ The file that was given stays as it is. What is wrong in it is mended in a
 child, which says for each change which rule asked for it, and why.
 """
 
-import copy
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from mmengine.config import Config
 
+from ..utils.config_nodes import copy_tree
 from ..utils.files import atomic_path
 from ._config_source import ConfigWriter, is_argument_name, source_of
 from ._config_values import Steps
@@ -54,7 +54,7 @@ def apply_options(
         >>> apply_options(tree, {'model.heads[0].a': 2, 'lr': 0.1})
         {'model': {'depth': 50, 'heads': [{'a': 2}]}, 'lr': 0.1}
     """
-    changed = copy.deepcopy(dict(tree))
+    changed = copy_tree(tree)
     for key, value in options.items():
         steps = key_steps(key)
         name = steps[0]
@@ -68,7 +68,7 @@ def apply_options(
             raise ValueError(
                 f'options must have keys of a config, got {key!r}'
             )
-        _set(changed, steps, copy.deepcopy(value), key)
+        _set(changed, steps, copy_tree(value), key)
     return changed
 
 

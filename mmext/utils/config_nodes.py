@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ['Path', 'place', 'walk_dicts']
+__all__ = ['Path', 'copy_tree', 'place', 'walk_dicts']
 
 Path = tuple[str | int, ...]
 
@@ -53,3 +53,25 @@ def walk_dicts(
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             yield from walk_dicts(item, (*path, index), skip)
+
+
+def copy_tree(value: Any) -> Any:
+    """A copy of dicts, lists and tuples; what they hold is shared.
+
+    Configs may hold classes, functions, and even modules, of which some
+    cannot be copied.
+
+    Args:
+        value: Dicts, lists, tuples and other values.
+
+    Examples:
+        >>> import os
+        >>> tree = {'a': [1, {'b': os}]}
+        >>> copy_tree(tree) == tree, copy_tree(tree)['a'] is tree['a']
+        (True, False)
+    """
+    if isinstance(value, Mapping):
+        return {key: copy_tree(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(copy_tree(item) for item in value)
+    return value

@@ -1,9 +1,11 @@
 """Walking the dicts of a config."""
 
+import os
+
 import pytest
 from mmengine.config import ConfigDict
 
-from mmext.utils.config_nodes import place, walk_dicts
+from mmext.utils.config_nodes import copy_tree, place, walk_dicts
 
 
 @pytest.mark.parametrize(
@@ -46,3 +48,14 @@ def test_skips_keys():
 def test_values_have_no_dicts():
     assert list(walk_dicts('text')) == []
     assert list(walk_dicts(None)) == []
+
+
+def test_copies_containers_alone():
+    """A module in a config cannot be copied, and need not be."""
+    tree = {'a': [1, ({'b': os},)], 'c': ConfigDict(d=2)}
+    copied = copy_tree(tree)
+    assert copied == tree
+    copied['a'][1][0]['b'] = None
+    copied['c']['d'] = 3
+    assert tree['a'][1][0]['b'] is os
+    assert tree['c']['d'] == 2
