@@ -1,13 +1,17 @@
 """Checkpoint activations of modules that the config names."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmengine.hooks import Hook
 from mmengine.runner import BaseLoop, Runner
+from torch import nn
 
 from ..registry import HOOKS
 from .model_wrapping import unwrap_model
+
+if TYPE_CHECKING:
+    from mmext.models.layers.model_checkpoints import CheckpointedModules
 
 __all__ = ['ActivationCheckpointHook']
 
@@ -86,16 +90,32 @@ reentrant_checkpoints.replace_reentrant_checkpoints`. False leaves them.
 
         find_modules(unwrap_model(runner.model), self.modules, self.classes)
 
-    def before_train(self, runner: Runner) -> None:
-        """Checkpoint, and say what is."""
+    def checkpoint(self, model: nn.Module) -> 'CheckpointedModules':
+        """Checkpoint the modules of a model, as at the start of a training.
+
+        Args:
+            model: The model, wrapped or not.
+
+        Returns:
+            What is checkpointed now.
+
+        Raises:
+            TypeError: If a name is none.
+            ValueError: If a name fits nothing.
+        """
+        # Here, as it brings mmdet along.
         from mmext.models.layers.model_checkpoints import checkpoint_model
 
-        summary = checkpoint_model(
-            unwrap_model(runner.model),
+        return checkpoint_model(
+            unwrap_model(model),
             self.modules,
             self.classes,
             self.replace_reentrant,
         )
+
+    def before_train(self, runner: Runner) -> None:
+        """Checkpoint, and say what is."""
+        summary = self.checkpoint(runner.model)
         self._watched = summary.modules
         text = (
             'Activation checkpointing (non-reentrant): '

@@ -16,7 +16,9 @@ from mmengine.optim import OptimWrapper, build_optim_wrapper
 from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 
+from ..engine.activation_checkpoint_hook import ActivationCheckpointHook
 from ..ops import active_backend
+from ..registry import HOOKS
 from ..utils.config_nodes import copy_tree, walk_dicts
 from ._offline import no_network
 from ._seeded import seeded
@@ -121,6 +123,7 @@ def build_for_preflight(
         model.to(device)
         _begin_training(cfg)
         wrapper, reason, changed = _build_optimizer(model, cfg)
+        changed += _checkpoint(model, cfg)
     notes += changed
     if active_backend() == 'mmext':
         notes.append("mmcv's operators are those of mmext.ops")
@@ -228,6 +231,32 @@ def _begin_training(cfg: Config) -> None:
     for key, value in said.items():
         if value is not None and hub.get_info(key) is None:
             hub.update_info(key, value)
+
+
+def _checkpoint(model: nn.Module, cfg: Config) -> list[str]:
+    """Checkpoint what a hook of the config will, and say so."""
+    named = cfg.get('default_hooks') or {}
+    hooks = [*named.values(), *(cfg.get('custom_hooks') or ())]
+    notes = []
+    for options in hooks:
+        if not isinstance(options, Mapping):
+            continue
+        kind = options.get('type')
+        if isinstance(kind, str):
+            kind = HOOKS.get(kind)
+        if kind is not ActivationCheckpointHook:
+            continue
+        try:
+            done = HOOKS.build(dict(options)).checkpoint(model)
+        except _BAD_OPTIONS as error:
+            raise CannotBuildError(
+                f'ActivationCheckpointHook cannot be used: {error}'
+            ) from error
+        notes.append(
+            f'ActivationCheckpointHook: {len(done.modules)} modules are '
+            f'checkpointed, {len(done.replaced)} were reentrant'
+        )
+    return notes
 
 
 def _build_optimizer(

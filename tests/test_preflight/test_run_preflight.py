@@ -92,6 +92,37 @@ def test_an_unused_layer(child, tmp_path, monkeypatch):
     assert 'warning DDP001' in text
 
 
+def test_reentrant_checkpoints_are_mended(tmp_path, monkeypatch):
+    """The hook that the written config has is part of what is proved."""
+    (tmp_path / 'two_views.py').write_text(
+        'from mmdet.models import RetinaNet\n'
+        'from mmdet.registry import MODELS\n'
+        '@MODELS.register_module(force=True)\n'
+        'class TwoViews(RetinaNet):\n'
+        '    def loss(self, inputs, data_samples):\n'
+        '        one = super().loss(inputs, data_samples)\n'
+        '        two = super().loss(inputs.flip(-1), data_samples)\n'
+        "        return {**one, **{f'{k}_flip': two[k] for k in two}}\n"
+    )
+    base = mmext.config_path('retinanet/retinanet_r50_fpn_cp_8xb2_1x_coco.py')
+    config = tmp_path / 'two.py'
+    config.write_text(
+        f'_base_ = {str(base)!r}\n'
+        "custom_imports = dict(imports=['two_views'])\n"
+        'default_hooks = dict(activation_checkpoint=None)\n'
+        "model = dict(type='mmdet.TwoViews', backbone=dict(depth=18, "
+        'base_channels=4, stem_channels=4, with_cp=True, frozen_stages=-1), '
+        'neck=dict(in_channels=[4, 8, 16, 32]))\n'
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    code, text = run(str(config), fix=Path(''))
+    assert code == 1
+    assert 'error DDP002 marked ready twice' in text
+    code, text = run(str(tmp_path / 'two_fixed.py'))
+    assert code == 0
+    assert '8 modules are checkpointed, 8 were reentrant' in text
+
+
 def test_a_needless_flag_is_mended(child, tmp_path):
     config = child('find_unused_parameters = True')
     code, text = run(config, fix=Path(''), fail_on='warning')
