@@ -13,10 +13,13 @@ from pathlib import Path
 
 from mmengine.config.utils import MODULE2PACKAGE
 
-from .ops.finder import install_ext_finder
+from .ops import install_ext_finder
 from .version import __version__
 
-__all__ = ['__version__', 'config_path']
+__all__ = [
+    '__version__',
+    'config_path',
+]
 
 # The value is a module, not a distribution: every mmengine then finds the
 # folder by import, which works for wheels and for editable installs alike

@@ -31,7 +31,7 @@ MODEL_WRAPPERS = Registry(
     'model_wrapper',
     parent=MMENGINE_MODEL_WRAPPERS,
     scope='mmext',
-    locations=['mmext.engine'],
+    locations=['mmext.ddp'],
 )
 DATASETS = Registry(
     'dataset',
@@ -40,7 +40,6 @@ DATASETS = Registry(
     locations=[
         'mmext.datasets',
         'mmext.datasets.shapes_dataset',
-        'mmext.datasets.shapes_seg_dataset',
     ],
 )
 HOOKS = Registry(

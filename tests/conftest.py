@@ -8,21 +8,47 @@ os.environ.setdefault('OMP_NUM_THREADS', '1')
 
 import random
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from managed_kinds import managed_kinds
+from helpers.managed_kinds import managed_kinds
 
 import mmext  # noqa: F401  (makes mmdet importable without compiled ops)
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 # The sample downstream project is copied and run, never collected.
-collect_ignore = ['downstream_project']
+# Helpers are imported by name, never collected as doctests: pytest would
+# import them a second time.
+collect_ignore = ['downstream_project', 'helpers', 'reference']
 
 torch.set_num_threads(1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """With several workers: the tests of a file stay together.
+
+    All files that have tests in the group ``processes`` go to one worker, so
+    that two tests with processes of their own do not starve each other.
+    pytest-xdist's own groups have no effect with pytest 9.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split('::')[0]
+            return 'processes' if _starts_processes(file) else file
+
+    return ByFile(config, log)
+
+
+@cache
+def _starts_processes(file: str) -> bool:
+    return "xdist_group('processes')" in (CHECKOUT / file).read_text()
 
 
 @pytest.fixture(autouse=True)

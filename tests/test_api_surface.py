@@ -119,7 +119,7 @@ def command_line(parser: argparse.ArgumentParser) -> list[str]:
 
 def surface() -> dict:
     """All that users rely on, in plain lists and dicts."""
-    tools = sorted((ROOT / 'tools').glob('*.py'))
+    tools = sorted((ROOT / 'tools').glob('[!_]*.py'))
     scripts = sorted((ROOT / 'tools').glob('[!_]*.sh'))
     return {
         'names': public_names(),

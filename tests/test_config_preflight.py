@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-import reduce_config
-import reduce_semantic_config
+from helpers import reduce_config, reduce_semantic_config
 from mmengine import Config
 
 from mmext.testing import assert_ddp_clean

@@ -11,17 +11,13 @@ import mmseg.registry
 import pytest
 import torch
 import yaml
+from helpers.reduce_config import reduce_model, state_spec
 from mmdet.registry import MODELS as MMDET_MODELS
 from mmdet.structures import DetDataSample
 from mmengine import Config
 from mmengine.dataset import Compose
-from mmengine.registry import (
-    RUNNERS,
-    Registry,
-    init_default_scope,
-)
+from mmengine.registry import RUNNERS, Registry, init_default_scope
 from mmengine.structures import InstanceData
-from reduce_config import reduce_model, state_spec
 from torch.utils.data import DataLoader
 
 import mmext
@@ -38,9 +34,8 @@ FUNCTIONS = {'RoIAlign', 'nms', 'soft_nms'}
 SIZE = (64, 80)
 
 every_shipped = pytest.mark.parametrize('name', SHIPPED)
-every_co_dino = pytest.mark.parametrize(
-    'name', [name for name in SHIPPED if name.startswith('co_dino/')]
-)
+CO_DINO = [name for name in SHIPPED if name.startswith('co_dino/')]
+every_co_dino = pytest.mark.parametrize('name', CO_DINO)
 
 
 @cache
@@ -238,7 +233,16 @@ def runnable(name: str, folder: Path) -> Config:
     return Config(cfg)
 
 
-@every_co_dino
+@pytest.mark.parametrize(
+    'name',
+    [
+        # A model of the real size takes seconds.
+        name
+        if 'shapes' in name
+        else pytest.param(name, marks=pytest.mark.slow)
+        for name in CO_DINO
+    ],
+)
 def test_training_parts_build(name, tmp_path, clean_globals):
     """Model, visualizer, hooks, loops, evaluators, optimizer, schedulers."""
     cfg = runnable(name, tmp_path)

@@ -27,11 +27,13 @@ CONFIG = 'co_dino/co_dino_r18_shapes.py'
 # What the build reads; the rest of a checkout may be large.
 SOURCES = (
     'CHANGELOG.md',
+    'CONTRIBUTING.md',
     'LICENSE',
     'MANIFEST.in',
     'README.md',
     'configs',
     'constraints.txt',
+    'docs',
     'mmext',
     'model-index.yml',
     'pyproject.toml',

@@ -50,6 +50,7 @@ def test_importing_the_registry_loads_mmengine_only():
     assert (done.returncode, done.stdout.strip()) == (0, '[]'), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('host', ['mmdet', 'mmseg'])
 def test_resolves_from_a_host_without_custom_imports(host: str):
     """Neither mmext.models nor mmext.registry was imported by the user."""

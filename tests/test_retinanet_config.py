@@ -18,10 +18,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 import mmext
-from mmext.models.layers.activation_checkpoint import is_checkpointed
-from mmext.models.layers.reentrant_checkpoints import (
-    replace_reentrant_checkpoints,
-)
+from mmext.models.checkpointing.checkpoint import is_checkpointed
+from mmext.models.checkpointing.reentrant import replace_reentrant_checkpoints
 
 NAME = 'retinanet/retinanet_r50_fpn_cp_8xb2_1x_coco.py'
 SIZE = (64, 96)

@@ -7,19 +7,19 @@ import mmseg
 import pytest
 import torch
 import torch.nn.functional as F
-from mmengine import Config, ConfigDict
-from mmengine.model import BaseModel
-from mmengine.registry import DATASETS, MODELS, RUNNERS, DefaultScope
-from reduce_semantic_config import (
+from helpers.reduce_semantic_config import (
     IMAGE_SIZE,
     SIZE,
     make_batch,
     reduce_model,
     state_shapes,
 )
+from mmengine import Config, ConfigDict
+from mmengine.model import BaseModel
+from mmengine.registry import DATASETS, MODELS, RUNNERS, DefaultScope
 from torch.utils.data import DataLoader
 
-from mmext.preflight import check_misplaced_keys
+from mmext.config import check_misplaced_keys
 
 FOLDER = Path(__file__).resolve().parents[1] / 'configs'
 SHIPPED = {

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from sync_census import SyncCensus
+from helpers.sync_census import SyncCensus
 
 X = torch.arange(6.0).view(2, 3)
 MASK = X > 2

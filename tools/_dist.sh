@@ -25,7 +25,7 @@ launch() {  # launch TOOL POSITION_OF_NPROC ARGUMENTS...
     # Time to finish a step and save when the run is to end.
     export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-60}
     # exec: signals go to the launcher, which passes them on.
-    exec "${PYTHON:-python}" -m torch.distributed.run \
+    exec "${PYTHON:-python}" "$TOOLS/_torchrun.py" \
         --nnodes "$nnodes" --nproc-per-node "$nproc" "${where[@]}" \
         "$TOOLS/$tool" "${before[@]}" --launcher pytorch \
         ${after[@]+"${after[@]}"}

@@ -9,7 +9,7 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 VENV=$ROOT/.venv
 MARK=$VENV/mmext-env.txt
 LOGS=$ROOT/work_dirs/logs
-CANDIDATES=(python3.11 python3.12 python3.10 python3 python)
+CANDIDATES=(python3.11 python3.12 python3.13 python3.10 python3 python)
 SECONDS=0
 STEP='start'
 

@@ -8,9 +8,12 @@ does the same in memory, so it is only needed for other readers of the file.
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 import mmext  # noqa: F401  (before anything of mmcv and mmdet)
-from mmext.compat import convert_checkpoint_file, convert_config_file
+from mmext.models.co_dino import convert_checkpoint_file, convert_config_file
+from mmext.utils.cli import report_errors, run_tool
+from mmext.utils.files import check_outputs, prepare_outputs
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -29,37 +32,47 @@ def make_parser() -> argparse.ArgumentParser:
                 '--ema', action='store_true', help='take the averaged weights'
             )
             command.add_argument(
+                '--trust-checkpoint',
                 '--trust',
                 action='store_true',
-                help='unpickle whatever the file holds, which can run code',
+                help='let the file run code when it is read; only for one '
+                'from people you trust',
             )
     return parser
 
 
+def convert(args: argparse.Namespace) -> None:
+    """Write the file, and say what is in it."""
+    if args.command == 'config':
+        convert_config_file(args.source, args.target, overwrite=args.overwrite)
+        print(f'Written to {args.target}')
+        return
+    count, renamed = convert_checkpoint_file(
+        args.source,
+        args.target,
+        ema=args.ema,
+        trust=args.trust_checkpoint,
+        overwrite=args.overwrite,
+    )
+    print(f'Written to {args.target}: {count} tensors, {renamed} renamed')
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the tool; returns the exit code."""
+    """Run the tool; returns the exit code, 2 for an unwritable target."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    try:
-        if args.command == 'config':
-            convert_config_file(
-                args.source, args.target, overwrite=args.overwrite
-            )
-            print(f'Written to {args.target}')
-            return 0
-        count, renamed = convert_checkpoint_file(
-            args.source,
-            args.target,
-            ema=args.ema,
-            trust=args.trust,
-            overwrite=args.overwrite,
-        )
-    except (OSError, TypeError, ValueError) as error:
-        print(f'{parser.prog}: error: {error}', file=sys.stderr)
-        return 1
-    print(f'Written to {args.target}: {count} tensors, {renamed} renamed')
+    files = {'target': args.target}
+    report_errors(
+        parser, partial(check_outputs, files, inputs={'source': args.source})
+    )
+    with prepare_outputs(files):
+        try:
+            convert(args)
+        except (OSError, TypeError, ValueError) as error:
+            print(f'{parser.prog}: error: {error}', file=sys.stderr)
+            return 1
     return 0
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    run_tool(main)

@@ -6,8 +6,10 @@ whole factor before they are drawn on; input images are never changed.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from mmengine.config import DictAction
 
@@ -19,7 +21,9 @@ from mmext.apis import (
     load_detector,
     read_ground_truth,
 )
-from mmext.utils.cli import report_errors
+from mmext.utils.cli import add_trust_argument, report_errors, run_tool
+from mmext.utils.files import check_outputs, prepare_outputs
+from mmext.utils.safe_load import careful_readers
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +56,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         metavar='KEY=VALUE',
         help='settings to put over the config, such as data_root=FOLDER',
     )
+    add_trust_argument(parser)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -70,7 +75,8 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         '--json',
         metavar='FILE',
-        help='file for the predictions (default: DIR/predictions.json)',
+        help='file for the predictions, - for standard output (default: '
+        'DIR/predictions.json)',
     )
     add(
         '--from-val',
@@ -89,18 +95,14 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def prepare(args: argparse.Namespace) -> tuple:
-    """Find the images, load the model, and read the ground truth.
-
-    Raises:
-        ValueError: If an argument is wrong.
-        OSError: If a file is missing.
-    """
+    """Find the images, load the model, and read the ground truth."""
     images = list_images(args.images) if args.from_val is None else []
     model = load_detector(
         args.config,
         args.checkpoint,
         device=args.device,
         cfg_options=args.cfg_options,
+        trust_checkpoint=args.trust_checkpoint,
     )
     truths = []
     if args.from_val is not None:
@@ -124,23 +126,30 @@ def print_report(report: InferReport) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the tool.
-
-    Args:
-        argv: The arguments, by default those of the command line.
-
-    Returns:
-        The exit code: 0, or 1 when some of the images could not be read, or
-        130 when interrupted. Wrong input exits with 2.
-    """
+    """Run the tool; 1 if an image is unreadable, 2 for wrong input."""
     parser = make_parser()
     args = parser.parse_args(argv)
     if bool(args.images) == (args.from_val is not None):
         parser.error('name either images or --from-val N')
     if args.with_gt and args.from_val is None:
         parser.error('--with-gt needs --from-val N')
+    files = {'--json': args.json or os.path.join(args.out, 'predictions.json')}
+    outputs = partial(
+        check_outputs,
+        files,
+        folders={'--out': args.out},
+        inputs={'--checkpoint': args.checkpoint, '--config': args.config},
+    )
+    report_errors(parser, outputs)
+    with prepare_outputs(files):
+        return infer(parser, args)
+
+
+def infer(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
+    """Run the model, and say what was found; returns the exit code."""
     try:
-        model, images, truths = report_errors(parser, prepare, args)
+        with careful_readers(args.trust_checkpoint):
+            model, images, truths = report_errors(parser, prepare, args)
         report = infer_to_folder(
             model,
             images,
@@ -161,4 +170,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    run_tool(main)

@@ -3,8 +3,10 @@
 A head that classifies by the cosine to them, such as
 mmext.CoDINOClassEmbedHead, reads the file. Each name is put into each
 template, with blanks for underscores; the directions of its texts are
-averaged. The encoders are extras: open-clip, sentence-transformers and
-transformers, as in pip install 'mmext[transformers]'.
+averaged. The model is run by an extra: pip install 'mmext[transformers]'. It
+may be CLIP-style (CLIP, SigLIP), a plain text encoder, or one of
+sentence-transformers. Checkpoints in open_clip's own format have to be
+converted first.
 """
 
 import argparse
@@ -21,19 +23,17 @@ import mmext  # (first: it makes mmcv and mmext:: usable)
 from mmext.apis.class_embeddings import (
     SIMILAR_COSINE,
     check_embeddings_path,
-    closest_classes,
-    make_class_embeddings,
-    save_class_embeddings,
-)
-from mmext.apis.class_names import (
     check_templates,
     class_phrases,
-    read_config_classes,
+    closest_classes,
+    make_class_embeddings,
     read_lines,
+    save_class_embeddings,
 )
-from mmext.apis.detector import read_config
-from mmext.apis.text_encoders import TEXT_ENCODERS, build_text_encoder
-from mmext.utils.cli import report_errors
+from mmext.apis.text_encoders import TextEncoder
+from mmext.config import read_config, read_config_classes
+from mmext.utils.cli import report_errors, run_tool
+from mmext.utils.files import check_outputs
 
 
 def _add_texts(parser: argparse.ArgumentParser) -> None:
@@ -72,20 +72,9 @@ def make_parser() -> argparse.ArgumentParser:
     _add_texts(parser)
     add = parser.add_argument
     add(
-        '--encoder',
-        required=True,
-        choices=list(TEXT_ENCODERS),
-        help='package that runs the model',
-    )
-    add(
         '--model',
         required=True,
-        help='folder of a model, or a name that the package knows',
-    )
-    add(
-        '--pretrained',
-        metavar='TAG',
-        help='tag or file of the weights, for open_clip and a name',
+        help='folder of a model, or a name on the Hugging Face hub',
     )
     add(
         '--device',
@@ -116,13 +105,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def read_texts(args: argparse.Namespace) -> tuple:
-    """Class names, and templates or None for those of the encoder.
-
-    Raises:
-        OSError: If a file is missing.
-        TypeError: If names are no strings.
-        ValueError: If names or templates are wrong.
-    """
+    """Class names, and templates or None for those of the encoder."""
     if args.config is not None:
         config = read_config(args.config, cfg_options=args.cfg_options)
         classes = read_config_classes(config)
@@ -142,19 +125,18 @@ def make(args: argparse.Namespace) -> tuple:
 
     What can be wrong with the command line is found before the model is
     loaded.
-
-    Returns:
-        The names, their embeddings, and what was written beside them.
     """
     check_embeddings_path(args.out, force=args.force)
-    classes, templates = read_texts(args)
-    encoder = build_text_encoder(
-        args.encoder,
-        args.model,
-        pretrained=args.pretrained,
-        device=args.device,
-        offline=args.offline,
+    check_outputs(
+        {'--out': args.out},
+        inputs={
+            '--config': args.config,
+            '--classes-file': args.classes_file,
+            '--templates-file': args.templates_file,
+        },
     )
+    classes, templates = read_texts(args)
+    encoder = TextEncoder(args.model, device=args.device, offline=args.offline)
     templates = templates or encoder.default_templates
     console = Console(stderr=True)
     quiet = not console.is_terminal
@@ -217,14 +199,7 @@ def print_report(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the tool.
-
-    Args:
-        argv: The arguments, by default those of the command line.
-
-    Returns:
-        The exit code: 0, or 130 when interrupted. Wrong input exits with 2.
-    """
+    """Run the tool; returns 0, or 130 when interrupted."""
     parser = make_parser()
     args = parser.parse_args(argv)
     try:
@@ -237,4 +212,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    run_tool(main)

@@ -9,6 +9,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from rich.progress import (
     BarColumn,
@@ -21,6 +22,8 @@ from rich.progress import (
 
 import mmext  # noqa: F401  (before anything of mmcv and mmdet)
 from mmext.datasets import SHAPE_CLASSES, ShapesSpec, write_shapes_dataset
+from mmext.utils.cli import report_errors, run_tool
+from mmext.utils.files import check_outputs
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -75,11 +78,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def make_spec(args: argparse.Namespace) -> ShapesSpec:
-    """The settings of the pictures.
-
-    Raises:
-        ValueError: If a setting is out of range.
-    """
+    """The settings of the pictures."""
     size = args.image_size
     if len(size) > 2:
         raise ValueError(f'image_size must be W H or one number, got {size}')
@@ -123,10 +122,12 @@ def _stop(signum, frame):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the tool; returns the exit code."""
+    """Run the tool; returns the exit code, 2 if --out cannot be made."""
     parser = make_parser()
     args = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, _stop)
+    outputs = partial(check_outputs, {}, new_folders={'--out': args.out})
+    report_errors(parser, outputs)
     try:
         report = write_with_progress(args)
     except (ValueError, OSError) as error:
@@ -146,4 +147,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    run_tool(main)

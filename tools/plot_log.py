@@ -11,7 +11,8 @@ from pathlib import Path
 
 import mmext  # noqa: F401  (first: it makes mmcv and mmext:: usable)
 from mmext.apis import plot_log
-from mmext.utils.cli import report_errors
+from mmext.utils.cli import report_errors, run_tool
+from mmext.utils.files import prepare_outputs
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -22,29 +23,28 @@ def make_parser() -> argparse.ArgumentParser:
         '--out',
         type=Path,
         metavar='FILE',
-        help='picture to write, *.png (default: WORK_DIR/curves.png)',
+        help='picture to write, *.png, or - for standard output '
+        '(default: WORK_DIR/curves.png)',
     )
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the tool.
-
-    Args:
-        argv: The arguments, by default those of the command line.
-
-    Returns:
-        The exit code, 0. Wrong input exits with 2.
-    """
-    parser = make_parser()
-    args = parser.parse_args(argv)
+def draw(args: argparse.Namespace) -> int:
+    """Draw the curves, and say where; returns 0."""
     out = args.out or args.work_dir / 'curves.png'
-    log = report_errors(parser, plot_log, args.work_dir, out)
-    for note in log.notes:
-        print(f'note: {note}', file=sys.stderr)
-    print(f'losses, learning rate and validation: {out}')
+    with prepare_outputs({'--out': out}):
+        log = plot_log(args.work_dir, out)
+        for note in log.notes:
+            print(f'note: {note}', file=sys.stderr)
+        print(f'losses, learning rate and validation: {out}')
     return 0
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the tool; returns 0, wrong input exits with 2."""
+    parser = make_parser()
+    return report_errors(parser, draw, parser.parse_args(argv))
+
+
 if __name__ == '__main__':
-    sys.exit(main())
+    run_tool(main)

@@ -1,7 +1,7 @@
-"""Prove a config sound before any GPU is booked.
+"""Check a config before any GPU is booked.
 
 Builds the model on the CPU, trains it for some steps with made-up samples
-(nothing is downloaded, no data are needed), and tells what DDP would do with
+(nothing is downloaded, no data are needed), and reports what DDP would do with
 it: unused parameters and why, parameters that are ready twice, gradients that
 would silently differ; what each setting of the model wrapper would do; and
 what is wrong in the config itself.
@@ -11,13 +11,18 @@ could be run.
 """
 
 import argparse
-import sys
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from mmengine.config import DictAction
 
-from mmext.utils.cli import hide_gpus, report_errors
+from mmext.utils.cli import (
+    add_trust_argument,
+    hide_gpus,
+    report_errors,
+    run_tool,
+)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -27,7 +32,7 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add('config', help='config file of a training')
+    add('config', nargs='?', help='config file of a training')
     add(
         '--cfg-options',
         nargs='+',
@@ -79,6 +84,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         metavar='N',
         help='confirm the verdict with N real processes',
     )
+    add_trust_argument(parser)
     add('--no-labels', action='store_true', help='do not look at the data')
     add(
         '--store',
@@ -93,12 +99,25 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     """What to write, and what fails."""
     add = parser.add_argument
     add(
+        '--list-rules',
+        nargs='?',
+        const='table',
+        choices=('table', 'markdown'),
+        help='print all rules, also those of the labels, and end',
+    )
+    add(
         '--fail-on',
         default='error',
         choices=('info', 'warning', 'error'),
         help='least severity that makes the exit code 1 (default: error)',
     )
-    add('--json', type=Path, metavar='FILE', help='write the report as JSON')
+    add(
+        '--json',
+        type=Path,
+        metavar='FILE',
+        help='write the report as JSON; - is standard output, and what is '
+        'printed goes to standard error then',
+    )
     add('--html', type=Path, metavar='FILE', help='write it as one page')
     add(
         '--fix',
@@ -107,7 +126,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         const=Path(''),
         metavar='FILE',
         help='write a config that inherits this one and has its findings '
-        'mended, by default beside it as *_fixed.py, and look at that',
+        'fixed, by default beside it as *_fixed.py, and look at that',
     )
 
 
@@ -122,13 +141,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = make_parser()
     settings = vars(parser.parse_args(argv))
+    form = settings.pop('list_rules')
+    if form is None and settings['config'] is None:
+        parser.error('a config is needed, or --list-rules')
+    # As the training will see it, with the GPUs that are hidden here.
+    settings['environ'] = dict(os.environ)
     # First: MMEngine asks for the memory of GPUs that are there.
     hide_gpus(settings['device'])
     import mmext  # noqa: F401  (it makes mmcv and mmext:: usable)
-    from mmext.preflight.run_preflight import run_preflight
-    from mmext.preflight.settings import PreflightSettings
+    from mmext.preflight.run import (
+        PreflightSettings,
+        list_rules,
+        run_preflight,
+    )
 
+    if form is not None:
+        list_rules(form)
+        return 0
     settings['labels'] = not settings.pop('no_labels')
+    if settings.pop('trust_checkpoint'):
+        options = settings['cfg_options'] or {}
+        settings['cfg_options'] = {**options, 'trust_checkpoint': True}
     settings['batches'] = tuple(settings['batches'].split(','))
     if settings['image_size'] is not None:
         settings['image_size'] = tuple(settings['image_size'])
@@ -136,4 +169,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    run_tool(main)

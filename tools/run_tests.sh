@@ -5,6 +5,8 @@
 #   bash tools/run_tests.sh -m slow         the slow ones
 #   bash tools/run_tests.sh tests/test_x.py -k name ...
 #
+# They run in parallel, one process a core; -n 0 is without.
+#
 # All arguments go to pytest. The exit code is pytest's; "no test was run" (5)
 # counts as a failure.
 set -euo pipefail
@@ -13,7 +15,7 @@ set -euo pipefail
 use_env
 step "Tests: pytest $*"
 code=0
-python -m pytest "$@" || code=$?
+python -m pytest -n logical --maxprocesses 8 "$@" || code=$?
 if [ "$code" -ne 0 ]; then
     case $code in
         1) what='at least one test failed' ;;

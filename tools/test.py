@@ -4,7 +4,6 @@ For several processes, on GPUs or on a CPU, see dist_test.sh.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from functools import partial
 
@@ -14,6 +13,7 @@ from mmext.utils.cli import (
     find_device,
     hide_gpus,
     report_errors,
+    run_tool,
 )
 
 
@@ -31,19 +31,11 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the tool.
-
-    Args:
-        argv: The arguments, by default those of the command line.
-
-    Returns:
-        The exit code, 0. Wrong input exits with 2, an error during the test
-        with 1.
-    """
+    """Run the tool; returns 0, wrong input exits with 2."""
     parser = make_parser()
     args = parser.parse_args(argv)
     hide_gpus(report_errors(parser, find_device, args))
-    from mmext.apis.test import prepare_test, run_test
+    from mmext.apis.runs import prepare_test, run_test
 
     prepare = partial(
         prepare_test,
@@ -54,10 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         cfg_options=args.cfg_options,
         launcher=args.launcher,
         device=args.device,
+        trust_checkpoint=args.trust_checkpoint,
     )
     run_test(report_errors(parser, prepare), out=args.out)
     return 0
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    run_tool(main)

@@ -6,7 +6,6 @@ or on a CPU, see dist_train.sh and slurm_train.sh.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from functools import partial
 
@@ -16,6 +15,7 @@ from mmext.utils.cli import (
     find_device,
     hide_gpus,
     report_errors,
+    run_tool,
 )
 
 
@@ -45,19 +45,11 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the tool.
-
-    Args:
-        argv: The arguments, by default those of the command line.
-
-    Returns:
-        The exit code, 0. Wrong input exits with 2, a signal with 128 plus
-        its number, an error during the training with 1.
-    """
+    """Run the tool; exits with 2 for wrong input, 128 + n for signal n."""
     parser = make_parser()
     args = parser.parse_args(argv)
     hide_gpus(report_errors(parser, find_device, args))
-    from mmext.apis.train import prepare_training, run_training
+    from mmext.apis.runs import prepare_training, run_training
 
     prepare = partial(
         prepare_training,
@@ -69,10 +61,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         cfg_options=args.cfg_options,
         launcher=args.launcher,
         device=args.device,
+        trust_checkpoint=args.trust_checkpoint,
     )
     run_training(report_errors(parser, prepare))
     return 0
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    run_tool(main)

@@ -17,7 +17,7 @@ from pathlib import Path
 from mmengine.config import DictAction
 
 import mmext  # noqa: F401  (first: it makes mmcv and mmext:: usable)
-from mmext.utils.cli import report_errors
+from mmext.utils.cli import report_errors, run_tool
 
 _PATHS = (
     'masks',
@@ -108,7 +108,12 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         choices=('info', 'warning', 'error'),
         help='least severity that makes the exit code 1 (default: error)',
     )
-    add('--json', metavar='FILE', help='write the report as JSON')
+    add(
+        '--json',
+        metavar='FILE',
+        help='write the report as JSON; - is standard output, for this and '
+        'the other reports, and what is printed goes to standard error then',
+    )
     add(
         '--json-schema',
         action='store_true',
@@ -156,15 +161,14 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
     add(
         '--backend',
         default='joblib',
-        choices=('serial', 'joblib', 'dask', 'ray'),
+        choices=('serial', 'joblib', 'dask'),
         help='what reads files: this process, processes of this machine '
-        '(default), or a cluster that is running',
+        '(default), or a Dask cluster that is running',
     )
     add(
         '--scheduler',
         metavar='ADDRESS',
-        help="of the cluster, such as tcp://10.0.0.1:8786; for ray 'auto', "
-        'the default, finds it',
+        help='of the cluster, such as tcp://10.0.0.1:8786',
     )
     add(
         '--shard',
@@ -192,7 +196,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = make_parser()
     args = parser.parse_args(argv)
-    from mmext.label_check import run_check
+    from mmext.label_check import run as run_check
     from mmext.label_check.report import report_schema
     from mmext.label_check.settings import CheckSettings
 
@@ -215,4 +219,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    run_tool(main)

@@ -14,15 +14,17 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ..utils.files import atomic_path
-from .class_names import check_templates, class_phrases, fill_templates
+from ..utils.files import atomic_path, is_stream
 from .text_encoders import TextEncoder
 
 __all__ = [
     'SIMILAR_COSINE',
     'check_embeddings_path',
+    'check_templates',
+    'class_phrases',
     'closest_classes',
     'make_class_embeddings',
+    'read_lines',
     'save_class_embeddings',
 ]
 
@@ -30,6 +32,97 @@ __all__ = [
 # differ by sqrt(2 - 2c) at the most: 0.32 of a range of 2 for this one.
 SIMILAR_COSINE = 0.95
 _SUFFIXES = ('.safetensors', '.pt', '.npy')
+
+
+def class_phrases(classes: Sequence[str]) -> tuple[str, ...]:
+    """Word K names as text, all different; ``_`` and blanks are one blank."""
+    if isinstance(classes, str):
+        raise TypeError(
+            f'classes must be a sequence of names, got the string '
+            f'{classes!r}; for one class write [{classes!r}]'
+        )
+    if not classes:
+        raise ValueError('classes must name at least one class, got none')
+    first: dict[str, int] = {}
+    for index, name in enumerate(classes):
+        if not isinstance(name, str):
+            raise TypeError(
+                f'classes must be strings, got {name!r} at position {index}'
+            )
+        phrase = ' '.join(name.replace('_', ' ').split())
+        if not phrase:
+            raise ValueError(
+                f'classes must not be empty, got {name!r} at position {index}'
+            )
+        if phrase in first:
+            other = first[phrase]
+            raise ValueError(
+                f'classes must be different, got {classes[other]!r} at '
+                f'position {other} and {name!r} at position {index}, which '
+                f'both read {phrase!r}; rename one, since no classifier can '
+                'tell them apart'
+            )
+        first[phrase] = index
+    return tuple(first)
+
+
+def check_templates(templates: Sequence[str]) -> tuple[str, ...]:
+    """Check texts that hold ``{}`` once; other braces are kept as they are."""
+    if isinstance(templates, str):
+        raise TypeError(
+            'templates must be a sequence of texts, got the string '
+            f'{templates!r}; for one template write [{templates!r}]'
+        )
+    if not templates:
+        raise ValueError(
+            'templates must hold at least one text, got none; use "{}" for '
+            'the bare name'
+        )
+    for index, template in enumerate(templates):
+        if template.count('{}') != 1:
+            raise ValueError(
+                'templates must hold {} exactly once, where the name goes, '
+                f'got {template!r} at position {index}'
+            )
+        if template in templates[:index]:
+            raise ValueError(
+                f'templates must be different, got {template!r} again at '
+                f'position {index}'
+            )
+    return tuple(templates)
+
+
+def _fill_templates(
+    phrases: Sequence[str], templates: Sequence[str]
+) -> list[str]:
+    """K x T texts; those of one phrase follow each other."""
+    return [
+        template.replace('{}', phrase)
+        for phrase in phrases
+        for template in templates
+    ]
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """Read names or templates, one a line, in UTF-8; none may be empty."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f'there must be a text file at {path}')
+    try:
+        text = path.read_text(encoding='utf-8-sig')
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f'{path} must be text in UTF-8, got {error}'
+        ) from error
+    lines = [line.strip() for line in text.rstrip().splitlines()]
+    if not lines:
+        raise ValueError(f'{path} must hold one text a line, got none')
+    if '' in lines:
+        raise ValueError(
+            f'{path} must have no empty lines, got one at line '
+            f'{lines.index("") + 1}; remove it'
+        )
+    return lines
 
 
 def _unit_rows(vectors: Tensor, texts: Sequence[str]) -> Tensor:
@@ -70,8 +163,8 @@ def make_class_embeddings(
 
     Args:
         classes: K names; underscores are read as blanks.
-        encoder: Gives the vectors f, see
-            :func:`~mmext.apis.text_encoders.build_text_encoder`.
+        encoder: Gives the vectors f: a :class:`~mmext.apis.TextEncoder`, or
+            any object with its ``encode`` and ``default_templates``.
         templates: T texts with ``{}`` for the name. By default those that
             suit the encoder.
         batch_size: Texts at once.
@@ -97,7 +190,7 @@ def make_class_embeddings(
     templates = check_templates(templates)
     if batch_size < 1:
         raise ValueError(f'batch_size must be at least 1, got {batch_size}')
-    texts = fill_templates(phrases, templates)
+    texts = _fill_templates(phrases, templates)
     parts = []
     for start in range(0, len(texts), batch_size):
         batch = texts[start : start + batch_size]
@@ -116,19 +209,7 @@ def make_class_embeddings(
 
 
 def closest_classes(embeddings: Tensor) -> tuple[int, int, float] | None:
-    """Find the two classes that are hardest to tell apart.
-
-    Args:
-        embeddings: ``(K, D)``, rows of length 1.
-
-    Returns:
-        Their indices, the smaller one first, and their cosine; None if there
-        is only one class.
-
-    Examples:
-        >>> closest_classes(torch.eye(3)[[0, 1, 0]])
-        (0, 2, 1.0)
-    """
+    """The two rows of ``(K, D)`` with the largest cosine, and the cosine."""
     count = len(embeddings)
     if count < 2:
         return None
@@ -139,21 +220,7 @@ def closest_classes(embeddings: Tensor) -> tuple[int, int, float] | None:
 
 
 def check_embeddings_path(path: str | Path, *, force: bool = False) -> Path:
-    """Check that class embeddings can be written to a path, before the work.
-
-    Args:
-        path: File to write.
-        force: An existing file may be replaced.
-
-    Returns:
-        The path.
-
-    Raises:
-        FileExistsError: If there is a file and ``force`` is false.
-        IsADirectoryError: If it is a directory.
-        ValueError: If the suffix is not ``.safetensors``, ``.pt`` or
-            ``.npy``.
-    """
+    """Check that class embeddings can be written to a path, beforehand."""
     path = Path(path)
     if path.suffix not in _SUFFIXES:
         raise ValueError(
@@ -161,7 +228,7 @@ def check_embeddings_path(path: str | Path, *, force: bool = False) -> Path:
         )
     if path.is_dir():
         raise IsADirectoryError(f'path must be a file, got directory {path}')
-    if path.exists() and not force:
+    if path.exists() and not (force or is_stream(path)):
         raise FileExistsError(
             f'path must not exist, got {path}; name another file, or replace '
             'it with --force'

@@ -1,7 +1,9 @@
 """Draw loss, learning rate and mAP of a training as one picture."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +11,167 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from ..utils.files import atomic_path
-from .scalars import ScalarLog, Series, read_scalars
+from ..utils.files import atomic_path, is_stream
 
-__all__ = ['draw_curves', 'group_losses', 'loss_group', 'plot_log']
+__all__ = [
+    'ScalarLog',
+    'Series',
+    'draw_curves',
+    'group_losses',
+    'loss_group',
+    'merge_records',
+    'plot_log',
+    'read_scalars',
+]
 
-# Colours of Okabe and Ito, told apart with any kind of colour vision.
+_PATTERNS = (
+    'scalars.json',
+    'vis_data/scalars.json',
+    '*/vis_data/scalars.json',
+)
+_NOT_SCALARS = frozenset({'iter', 'epoch', 'step'})
+
+
+@dataclass(frozen=True)
+class Series:
+    """One logged value over training."""
+
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ScalarLog:
+    """The history of one training."""
+
+    train: dict[str, Series]
+    val: dict[str, Series]
+    restarts: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def _parse_file(path: Path) -> tuple[list[dict], list[str]]:
+    """Records of one file, and a note when its last line is cut off."""
+    records, notes = [], []
+    lines = path.read_text(encoding='utf-8', errors='replace').split('\n')
+    while lines and not lines[-1].strip():
+        lines.pop()
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            if number == len(lines):
+                notes.append(
+                    f'{path}: line {number}, the last, is only half '
+                    'written and was left out'
+                )
+                break
+            raise ValueError(
+                f'{path} must hold one JSON object per line, got {line[:60]!r}'
+                f' in line {number}; remove that line'
+            ) from error
+        if not isinstance(record, dict):
+            raise ValueError(
+                f'{path} must hold one JSON object per line, got {line[:60]!r}'
+                f' in line {number}; remove that line'
+            )
+        records.append(record)
+    return records, notes
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _series(records: list[tuple[int, dict]]) -> dict[str, Series]:
+    columns: dict[str, dict[int, float]] = {}
+    for step, record in records:
+        for key, value in record.items():
+            if key not in _NOT_SCALARS and _number(value):
+                columns.setdefault(key, {})[step] = float(value)
+    return {
+        key: Series(tuple(column), tuple(column.values()))
+        for key, column in columns.items()
+    }
+
+
+def merge_records(records: list[dict]) -> ScalarLog:
+    """Make one history of log records in the order they were written.
+
+    A training record has ``iter``; every other record is a validation. A
+    training record that goes back in ``iter`` starts a new run, and all that
+    older runs logged at or after that iteration is dropped: the newest wins.
+
+    A validation stands at its own ``step``, or, where MMEngine counted that
+    in epochs, at the last training iteration logged before it (which is
+    early by less than one log interval).
+    """
+    train: list[tuple[int, dict]] = []
+    val: list[tuple[int, dict]] = []
+    restarts: list[int] = []
+    dropped = 0
+    for record in records:
+        if 'iter' not in record:
+            last = train[-1][0] if train else 0
+            step = record.get('step', 0)
+            val.append((max(last, int(step) if _number(step) else 0), record))
+            continue
+        if not _number(record['iter']):
+            raise ValueError(
+                'iter must be a number in every training record, '
+                f'got {record["iter"]!r}'
+            )
+        step = int(record['iter'])
+        if train and step <= train[-1][0]:
+            before = len(train) + len(val)
+            train = [item for item in train if item[0] < step]
+            val = [item for item in val if item[0] < step]
+            dropped += before - len(train) - len(val)
+            restarts = [item for item in restarts if item < step]
+            restarts += [step] if train else []
+        train.append((step, record))
+    notes = ()
+    if dropped:
+        notes = (
+            f'{dropped} records of older runs were left out: a newer run '
+            'logged the same iterations again',
+        )
+    return ScalarLog(_series(train), _series(val), tuple(restarts), notes)
+
+
+def read_scalars(work_dir: str | Path) -> ScalarLog:
+    """Read all runs of a work dir as one history."""
+    work_dir = Path(work_dir)
+    if not work_dir.is_dir():
+        raise FileNotFoundError(
+            f'work_dir must be an existing directory, got {work_dir}; give '
+            'the --work-dir of a training'
+        )
+    paths = sorted(
+        path for pattern in _PATTERNS for path in work_dir.glob(pattern)
+    )
+    if not paths:
+        raise FileNotFoundError(
+            f'work_dir must hold a training log, got {work_dir} without any '
+            '<time>/vis_data/scalars.json; give the --work-dir of a training '
+            "whose visualizer has a 'LocalVisBackend'"
+        )
+    records, notes = [], []
+    for path in paths:
+        new_records, problems = _parse_file(path)
+        records += new_records
+        notes += problems
+    log = merge_records(records)
+    if not log.train and not log.val:
+        raise ValueError(
+            f'work_dir must hold a training log, got {work_dir} whose '
+            f'{len(paths)} log file(s) are empty; train for at least one log '
+            'interval (default_hooks.logger.interval iterations)'
+        )
+    return ScalarLog(log.train, log.val, log.restarts, (*notes, *log.notes))
+
+
+# Colours of Okabe and Ito, distinct for any kind of colour vision.
 _COLORS = (
     '#0072B2',
     '#D55E00',
@@ -36,21 +193,7 @@ _GROUPS = {
 
 
 def loss_group(name: str) -> str:
-    """Tell which part of CO-DINO a loss belongs to.
-
-    Args:
-        name: Key of the loss dict, such as ``'d0.dn_loss_cls'``.
-
-    Returns:
-        ``'total'``, ``'rpn'``, ``'dn'``, ``'aux'`` (queries made of a
-        co-head's positives), ``'co-heads'`` or ``'detr'``.
-
-    Examples:
-        >>> loss_group('d0.dn_loss_cls'), loss_group('enc_loss_bbox')
-        ('dn', 'detr')
-        >>> loss_group('loss_cls_aux1'), loss_group('loss_cls1')
-        ('aux', 'co-heads')
-    """
+    """The part of CO-DINO that a loss belongs to."""
     if name == 'loss':
         return 'total'
     if 'rpn' in name:
@@ -74,24 +217,12 @@ def _sum_series(parts: Sequence[Series]) -> Series:
 
 
 def group_losses(train: Mapping[str, Series]) -> dict[str, Series]:
-    """Sum the logged losses of each part of the model.
+    """Sum the logged losses of each part of the model, ``'total'`` first.
 
     A name is a loss when it contains ``loss``, as in MMEngine. The parts of
     CO-DINO are summed up by :func:`loss_group`; a log without denoising or
     layer-wise losses is of another kind of detector, and each loss is a line
     of its own there.
-
-    Args:
-        train: The training series of a :class:`ScalarLog`.
-
-    Returns:
-        Series by label, ``'total'`` first where it was logged.
-
-    Examples:
-        >>> one = Series((1, ), (1.0, ))
-        >>> list(group_losses(dict(
-        ...     lr=one, loss=one, loss_rpn_cls=one, dn_loss_cls=one)))
-        ['total', 'DN, denoising queries', 'RPN']
     """
     losses = {name: item for name, item in train.items() if 'loss' in name}
     grouped: dict[str, Series] = {}
@@ -113,12 +244,12 @@ def _pick_metrics(val: Mapping[str, Series]) -> dict[str, Series]:
     names = [name for name in val if name.split('/')[-1] not in skip]
     pattern = re.compile(r'(mAP|AP)(_?50|_?75)?$')
     names = [name for name in names if pattern.search(name)] or names
-    found = {}
+    metrics = {}
     for name in names[:_MAX_LINES]:
         # pycocotools writes -1 for "there was nothing to measure".
         values = [np.nan if v == -1 else v for v in val[name].values]
-        found[name] = Series(val[name].steps, tuple(values))
-    return found
+        metrics[name] = Series(val[name].steps, tuple(values))
+    return metrics
 
 
 def _smooth(values: np.ndarray, width: int) -> np.ndarray:
@@ -204,17 +335,6 @@ def draw_curves(log: ScalarLog, *, title: str = '') -> Figure:
     when its values spread over more than a factor of 20 and are positive.
     From 40 points on a loss is a moving mean over 1/20 of them, with the
     logged values faint behind it. NaN and infinite values are gaps.
-
-    Args:
-        log: What :func:`~mmext.apis.scalars.read_scalars` returned.
-        title: Text above the picture.
-
-    Returns:
-        The figure, bound to no window system; it can be saved as it is.
-
-    Raises:
-        ValueError: If the log holds neither a loss, a learning rate nor a
-            metric.
     """
     losses = group_losses(log.train)
     losses = dict(list(losses.items())[:_MAX_LINES])
@@ -253,9 +373,9 @@ def plot_log(work_dir: str | Path, out: str | Path) -> ScalarLog:
     The file appears whole or not at all; an older one is replaced.
 
     Args:
-        work_dir: See :func:`~mmext.apis.scalars.read_scalars`.
-        out: The picture to write, ending in ``.png``. Missing folders are
-            made.
+        work_dir: See :func:`~mmext.apis.curves.read_scalars`.
+        out: The picture to write, ending in ``.png``, or a stream such as
+            ``-`` for standard output. Missing folders are made.
 
     Returns:
         The history that was drawn, with its ``notes``.
@@ -265,10 +385,10 @@ def plot_log(work_dir: str | Path, out: str | Path) -> ScalarLog:
         ValueError: If ``out`` does not end in ``.png``, or the log is broken.
     """
     out = Path(out)
-    if out.suffix.lower() != '.png':
+    if out.suffix.lower() != '.png' and not is_stream(out):
         raise ValueError(f'out must end in .png, got {out}')
     log = read_scalars(work_dir)
     figure = draw_curves(log, title=Path(work_dir).resolve().name)
     with atomic_path(out) as temporary:
-        figure.savefig(temporary, dpi=110)
+        figure.savefig(temporary, dpi=110, format='png')
     return log

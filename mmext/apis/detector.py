@@ -12,95 +12,34 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import DATASETS, MODELS, DefaultScope
 from torch import nn
 
-from ..datasets import apply_data_root
-from ..engine.checkpoint_file import read_checkpoint
-from ..engine.checkpoint_load import check_complete, load_weights
-from ..engine.device import resolve_device
+from ..config import dataset_configs, read_config
+from ..engine import (
+    check_complete,
+    load_weights,
+    read_checkpoint,
+    resolve_device,
+)
+from ..utils.safe_load import careful_readers
 
 __all__ = [
     'inference_pipeline',
     'load_detector',
-    'read_config',
     'read_metainfo',
 ]
 
 
-def read_config(
-    config: Config | str | Path | None,
-    *,
-    meta: Mapping | None = None,
-    cfg_options: Mapping | None = None,
-) -> Config:
-    """Read a config from a file, or the one a checkpoint was trained with.
-
-    Args:
-        config: A config, its file, or None for the one in ``meta``.
-        meta: The ``meta`` of a checkpoint; MMEngine stores the config there
-            as text under ``cfg``.
-        cfg_options: Settings to put over it, keys with dots.
-
-    Returns:
-        A config of its own, with ``data_root`` applied (see
-        :func:`~mmext.datasets.apply_data_root`); the argument is not
-        changed.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If no config is given and ``meta`` has none.
-    """
-    if isinstance(config, Config):
-        result = config
-    elif config is not None:
-        if not Path(config).is_file():
-            raise FileNotFoundError(
-                f'config must be an existing file, got {config}'
-            )
-        result = Config.fromfile(config)
-    else:
-        stored = (meta or {}).get('cfg')
-        if not stored:
-            raise ValueError(
-                'config must be given, got None and a checkpoint that does '
-                'not hold its config; name the config file it was trained '
-                'with'
-            )
-        if isinstance(stored, str):
-            result = Config.fromstring(stored, '.py')
-        else:
-            result = Config(copy.deepcopy(dict(stored)))
-    result = apply_data_root(result)
-    if cfg_options:
-        result.merge_from_dict(copy.deepcopy(dict(cfg_options)))
-        result = apply_data_root(result)
-    return result
-
-
 def _plain_dataset(config: Config) -> Mapping:
-    """Config of the test data set, taken out of its wrappers."""
+    """Config of the outermost test data set that has a pipeline."""
     for name in ('test_dataloader', 'val_dataloader'):
-        dataset = (config.get(name) or {}).get('dataset') or {}
-        while 'pipeline' not in dataset:
-            inner = dataset.get('dataset') or dataset.get('datasets') or {}
-            dataset = inner[0] if isinstance(inner, (list, tuple)) else inner
-            if not dataset:
-                break
-        if dataset:
-            return dataset
+        dataset = (config.get(name) or {}).get('dataset')
+        for _, part in dataset_configs(dataset):
+            if 'pipeline' in part:
+                return part
     return {}
 
 
 def inference_pipeline(config: Config) -> list[dict]:
-    """Transforms from an image file to the model's input.
-
-    Args:
-        config: A config with a test or validation data loader.
-
-    Returns:
-        Configs of the transforms, without those that load annotations.
-
-    Raises:
-        ValueError: If the config has no such data loader.
-    """
+    """Configs of the test transforms, without those that load annotations."""
     pipeline = _plain_dataset(config).get('pipeline')
     if not pipeline:
         raise ValueError(
@@ -125,18 +64,7 @@ def _dataset_class(config: Config, dataset: Mapping) -> type | None:
 
 
 def read_metainfo(config: Config, *, meta: Mapping | None = None) -> dict:
-    """Class names and colours: the checkpoint's, else those of the config.
-
-    Args:
-        config: A config, whose test data set may name classes.
-        meta: The ``meta`` of a checkpoint.
-
-    Returns:
-        ``classes``, a tuple of names, and ``palette`` where there is one.
-
-    Raises:
-        ValueError: If neither names the classes.
-    """
+    """``classes`` and ``palette``: the checkpoint's, else the config's."""
     meta = meta or {}
     info = {
         key.lower(): value
@@ -201,6 +129,7 @@ def load_detector(
     *,
     device: str = 'auto',
     cfg_options: Mapping | None = None,
+    trust_checkpoint: bool = False,
 ) -> nn.Module:
     """Build a detector, load its weights and make it ready to predict.
 
@@ -218,26 +147,37 @@ def load_detector(
         device: ``'auto'`` (the first GPU, else the CPU), ``'cpu'``,
             ``'cuda'`` or ``'cuda:N'``.
         cfg_options: Settings to put over the config, keys with dots.
+        trust_checkpoint: Let the checkpoint, and the config in it, run code
+            when they are read. Only for files from people you trust.
 
     Returns:
         The model, in eval mode, on the device.
 
     Raises:
         FileNotFoundError: If the config or the checkpoint does not exist.
-        ValueError: If the checkpoint cannot be read or lacks weights of the
-            model, no config or no class names can be found, these are fewer
-            or more than the classes, or there is no such device.
+        ValueError: If the checkpoint is damaged, would have to be trusted or
+            lacks weights of the model, no config or no class names can be
+            found, these are fewer or more than the classes, or there is no
+            such device.
 
     Note:
-        A config, also one from a checkpoint, is Python that is run. Open
-        only files from people you trust.
+        A config file is Python that is run. Open only files from people you
+        trust.
     """
     place = resolve_device(device)
-    loaded = read_checkpoint(checkpoint, mmap=True)
+    loaded = read_checkpoint(checkpoint, mmap=True, trust=trust_checkpoint)
     meta = loaded.get('meta') or {}
-    config = read_config(config, meta=meta, cfg_options=cfg_options)
+    config = read_config(
+        config,
+        meta=meta,
+        cfg_options=cfg_options,
+        trust_checkpoint=trust_checkpoint,
+    )
     scope = config.get('default_scope', 'mmdet')
-    with DefaultScope.overwrite_default_scope(scope):
+    with (
+        DefaultScope.overwrite_default_scope(scope),
+        careful_readers(trust_checkpoint),
+    ):
         model = MODELS.build(copy.deepcopy(config.model))
     model = revert_sync_batchnorm(model)
     model.dataset_meta = _evaluated_metainfo(model, config, meta)

@@ -6,21 +6,157 @@ all boxes ``(N, 4)`` as x1 y1 x2 y2 in pixels of the image.
 
 import colorsys
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import cv2
+import matplotlib
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from ..utils.files import atomic_path
-from ._labels import Color, draw_labels, ink_on
 
 __all__ = [
+    'Color',
     'class_palette',
     'draw_instances',
+    'draw_labels',
+    'font_size',
+    'ink_on',
     'picture_scale',
+    'side_by_side',
+    'text_size',
+    'tile_sheet',
+    'title_bar',
     'write_picture',
 ]
+
+Color = tuple[int, int, int]
+
+_PAPER = (250, 250, 250)
+_INK = (30, 30, 30)
+_MAX_PILE = 6
+
+
+@lru_cache(maxsize=64)
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    # matplotlib, which mmengine requires, brings this font along.
+    folder = Path(matplotlib.get_data_path(), 'fonts', 'ttf')
+    return ImageFont.truetype(str(folder / 'DejaVuSans.ttf'), size)
+
+
+def font_size(side: int) -> int:
+    """Height of text in pixels that suits a picture of that longer side."""
+    return int(np.clip(side / 46, 11, 26))
+
+
+def text_size(text: str, size: int) -> tuple[int, int]:
+    """Width of a text and height of its line, in pixels."""
+    font = _font(size)
+    ascent, descent = font.getmetrics()
+    return int(np.ceil(font.getlength(text))), ascent + descent
+
+
+def _shorten(text: str, size: int, width: int) -> str:
+    """The text, or its beginning and an ellipsis, within ``width`` pixels."""
+    if text_size(text, size)[0] <= width:
+        return text
+    while text and text_size(text + '…', size)[0] > width:
+        text = text[:-1]
+    return text + '…'
+
+
+def ink_on(color: Color) -> Color:
+    """Black or white, whichever is easier to read on ``color``."""
+    red, green, blue = color
+    light = 0.299 * red + 0.587 * green + 0.114 * blue
+    return (0, 0, 0) if light > 130 else (255, 255, 255)
+
+
+def _overlap(one: np.ndarray, others: Sequence[np.ndarray]) -> float:
+    """Area of a rectangle that others cover, counted once for each."""
+    if not others:
+        return 0.0
+    other = np.stack(others)
+    low = np.maximum(one[:2], other[:, :2])
+    high = np.minimum(one[2:], other[:, 2:])
+    return float((high - low).clip(min=0).prod(axis=1).sum())
+
+
+def _place_label(
+    box: np.ndarray,
+    size: tuple[int, int],
+    canvas: tuple[int, int],
+    taken: Sequence[np.ndarray],
+) -> np.ndarray:
+    """Where a label covers least of the other labels, inside the picture."""
+    (width, height), (canvas_width, canvas_height) = size, canvas
+    x1, y1, x2, y2 = box
+    corners = [
+        (x1, y1 - height),
+        (x1, y2),
+        (x2 - width, y1 - height),
+        (x1, y1),
+        (x1, y2 - height),
+        (x2 - width, y2),
+    ]
+    # Many boxes in one place: their names pile up above and below it.
+    for line in range(1, _MAX_PILE):
+        corners += [
+            (x1, y1 - (line + 1) * height),
+            (x1, y2 + line * height),
+            (x1, y1 + line * height),
+        ]
+    # A picture lower than the line has room nowhere; then it is cut off.
+    room = max(canvas_height - height, 0)
+    fitting = [(x, y) for x, y in corners if 0 <= y <= room]
+    rects = []
+    for x, y in fitting or [(x1, min(max(y1, 0), room))]:
+        x = min(max(x, 0), max(canvas_width - width, 0))
+        rects.append(np.array([x, y, x + width, y + height]))
+    return min(rects, key=lambda rect: _overlap(rect, taken))
+
+
+def draw_labels(
+    canvas: np.ndarray,
+    boxes: np.ndarray,
+    texts: Sequence[str],
+    colors: Sequence[Color],
+) -> np.ndarray:
+    """Write names on filled rectangles at their boxes, on a copy.
+
+    The first box chooses its position first and lies on top. A text wider
+    than the picture ends in an ellipsis.
+    """
+    height, width = canvas.shape[:2]
+    size = font_size(max(height, width))
+    pad = max(2, size // 6)
+    taken: list[np.ndarray] = []
+    shown = []
+    for box, text in zip(boxes, texts):
+        text = _shorten(text, size, width - 2 * pad)
+        text_width, text_height = text_size(text, size)
+        label = (text_width + 2 * pad, text_height)
+        taken.append(_place_label(box, label, (width, height), taken))
+        shown.append(text)
+    picture = Image.fromarray(canvas)
+    pen = ImageDraw.Draw(picture)
+    for rect, text, color in reversed(list(zip(taken, shown, colors))):
+        x, y, right, bottom = (round(value) for value in rect.tolist())
+        pen.rectangle((x, y, right - 1, bottom - 1), fill=color)
+        pen.text((x + pad, y), text, font=_font(size), fill=ink_on(color))
+    return np.array(picture)
+
+
+def title_bar(text: str, width: int, size: int) -> np.ndarray:
+    """A strip of paper with a line of text, ``size`` pixels high."""
+    height = text_size(text, size)[1] + 6
+    picture = Image.new('RGB', (width, height), _PAPER)
+    ImageDraw.Draw(picture).text(
+        (2, 3), _shorten(text, size, width - 4), font=_font(size), fill=_INK
+    )
+    return np.array(picture)
+
 
 PICTURE_SIDE = 640
 """Smaller pictures are enlarged, by a whole factor, up to this length."""
@@ -43,22 +179,11 @@ _FIRST_COLORS = (
 def class_palette(
     num_classes: int, given: Sequence[Sequence[int]] | str | None = None
 ) -> list[Color]:
-    """Give every class a colour that is told apart from its neighbours.
+    """Give every class a colour that differs from those of its neighbours.
 
-    Args:
-        num_classes: How many colours are needed.
-        given: Colours of a data set, red green blue in [0, 255]. Used when
-            there is one per class. Any other number belongs to the classes
-            of a base data set, and a name such as ``'random'`` is no colour.
-
-    Returns:
-        ``num_classes`` colours.
-
-    Examples:
-        >>> class_palette(2, [(1, 2, 3), (4, 5, 6)])
-        [(1, 2, 3), (4, 5, 6)]
-        >>> len(set(class_palette(80)))
-        80
+    ``given`` are the colours of a data set, used when there is one per class:
+    any other number belongs to the classes of a base data set, and a name
+    such as ``'random'`` is no colour.
     """
     if given and not isinstance(given, str) and len(given) == num_classes:
         return [tuple(map(int, color)) for color in given]
@@ -75,23 +200,10 @@ def class_palette(
 def picture_scale(
     height: int, width: int, *, side: int = PICTURE_SIDE, shrink: bool = False
 ) -> float:
-    """By how much an image is enlarged before anything is drawn on it.
+    """Factor by which an image is enlarged before anything is drawn on it.
 
-    Args:
-        height: Height of the image in pixels.
-        width: Width of the image in pixels.
-        side: Length in pixels that the longer side may have.
-        shrink: Whether larger images are made smaller to fit.
-
-    Returns:
-        The largest whole factor that keeps the longer side within ``side``;
-        1 for larger images, or, with ``shrink``, the fraction that fits.
-
-    Examples:
-        >>> picture_scale(64, 64), picture_scale(480, 300)
-        (10.0, 1.0)
-        >>> picture_scale(1280, 720), picture_scale(1280, 720, shrink=True)
-        (1.0, 0.5)
+    The largest whole factor that keeps the longer side within ``side`` pixels;
+    1 for larger images, or, with ``shrink``, the fraction that fits.
     """
     longer = max(height, width, 1)
     if longer > side:
@@ -168,38 +280,12 @@ def draw_instances(
     side: int = PICTURE_SIDE,
     shrink: bool = False,
 ) -> np.ndarray:
-    """Draw objects with their class names and scores.
+    """Draw objects with their class names and scores, on a copy.
 
-    An image smaller than ``side`` is enlarged first, see
-    :func:`picture_scale`, so that lines and names stay legible at 64 pixels.
-    Objects of higher score lie on top and get the better place for the name.
-
-    Args:
-        image: ``(H, W, 3)``, uint8, red green blue. Not changed.
-        boxes: ``(N, 4)``, x1 y1 x2 y2 in pixels of ``image``; what lies
-            outside of the image is cut off.
-        labels: ``(N,)``, integers in [0, C).
-        classes: The C class names.
-        scores: ``(N,)``; without it names stand alone, as for ground truth.
-        masks: ``(N, H, W)``, bool.
-        palette: One colour per class, by default :func:`class_palette`.
-        side: Length in pixels up to which images are enlarged.
-        shrink: Whether larger images are made smaller than that.
-
-    Returns:
-        The picture, uint8, enlarged or shrunk by :func:`picture_scale`.
-
-    Raises:
-        ValueError: If a shape or dtype is another one, a box is not finite,
-            or a label has no class name.
-
-    Examples:
-        >>> import numpy as np
-        >>> picture = draw_instances(
-        ...     np.zeros((64, 48, 3), np.uint8), np.array([[4, 4, 30, 40.]]),
-        ...     np.array([1]), classes=('cat', 'dog'), scores=np.array([0.9]))
-        >>> picture.shape
-        (640, 480, 3)
+    The image is scaled first, see :func:`picture_scale`, so that lines and
+    names stay legible at 64 pixels. Objects of higher score lie on top and get
+    the better position for the name. Boxes are in pixels of ``image``; what
+    lies outside of it is cut off. ``masks`` are ``(N, H, W)``, bool.
     """
     _check_instances(image, boxes, labels, len(classes))
     palette = palette or class_palette(len(classes))
@@ -224,18 +310,66 @@ def draw_instances(
 
 
 def write_picture(path: str | Path, picture: np.ndarray) -> None:
-    """Write a picture whole or not at all; an older file is replaced.
-
-    Args:
-        path: The file, whose suffix chooses the format: ``.png``, ``.jpg``
-            or ``.jpeg``. Missing folders are made.
-        picture: ``(H, W, 3)``, uint8, red green blue.
-
-    Raises:
-        ValueError: If the suffix is another one.
-    """
+    """Write a .png or .jpg whole or not at all; an older one is replaced."""
     path = Path(path)
     if path.suffix.lower() not in ('.png', '.jpg', '.jpeg'):
         raise ValueError(f'path must end in .png, .jpg or .jpeg, got {path}')
     with atomic_path(path) as temporary:
         Image.fromarray(picture).save(temporary, quality=95)
+
+
+_SHEETS_PAPER = 250
+
+
+def _paper(height: int, width: int) -> np.ndarray:
+    return np.full((height, width, 3), _SHEETS_PAPER, dtype=np.uint8)
+
+
+def side_by_side(
+    panels: Sequence[np.ndarray], titles: Sequence[str], *, gap: int = 6
+) -> np.ndarray:
+    """Put pictures next to each other, each under its title."""
+    if not panels or len(panels) != len(titles):
+        raise ValueError(
+            'panels must be at least one, with one title each, got '
+            f'{len(panels)} with {len(titles)} titles'
+        )
+    height = max(panel.shape[0] for panel in panels)
+    size = font_size(max(max(panel.shape[:2]) for panel in panels))
+    columns = []
+    for panel, title in zip(panels, titles):
+        low, wide = panel.shape[:2]
+        parts = [
+            title_bar(title, wide, size),
+            panel,
+            _paper(height - low, wide),
+        ]
+        columns += [np.concatenate(parts), None]
+    columns.pop()
+    strip = _paper(columns[0].shape[0], gap)
+    return np.concatenate(
+        [strip if column is None else column for column in columns], axis=1
+    )
+
+
+def tile_sheet(
+    tiles: Sequence[np.ndarray], *, columns: int, gap: int = 14
+) -> np.ndarray:
+    """Put pictures into a grid; a row is as high as its highest tile."""
+    if not tiles or columns < 1:
+        raise ValueError(
+            'tiles and columns must be at least one, got '
+            f'{len(tiles)} and {columns}'
+        )
+    columns = min(columns, len(tiles))
+    wide = max(tile.shape[1] for tile in tiles)
+    sheet = [_paper(gap, columns * (wide + gap) + gap)]
+    for start in range(0, len(tiles), columns):
+        row = tiles[start : start + columns]
+        height = max(tile.shape[0] for tile in row)
+        strip = _paper(height + gap, sheet[0].shape[1])
+        for index, tile in enumerate(row):
+            left = gap + index * (wide + gap)
+            strip[: tile.shape[0], left : left + tile.shape[1]] = tile
+        sheet.append(strip)
+    return np.concatenate(sheet)

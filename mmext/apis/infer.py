@@ -1,5 +1,7 @@
 """Run a detector on image files."""
 
+import glob
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,9 +15,17 @@ from mmengine.registry import TRANSFORMS, DefaultScope
 from PIL import Image, UnidentifiedImageError
 from torch import nn
 
+from ..utils.files import require_regular_file
 from .detector import inference_pipeline
 
-__all__ = ['Detections', 'UnreadableImageError', 'infer_images']
+__all__ = [
+    'IMAGE_SUFFIXES',
+    'Detections',
+    'UnreadableImageError',
+    'infer_images',
+    'list_images',
+    'output_paths',
+]
 
 # What loaders raise for a file that is not a whole image.
 _LOAD_ERRORS = (AssertionError, OSError, ValueError, cv2.error)
@@ -55,6 +65,7 @@ def _scope_of(model: nn.Module) -> AbstractContextManager:
 
 def _refuse_cut_off(path: Path) -> None:
     """Raise for a file that breaks off; cv2 fills the rest with grey."""
+    require_regular_file(path)
     try:
         with Image.open(path) as picture:
             picture.load()
@@ -105,15 +116,15 @@ def _to_detections(
     path: Path, image: np.ndarray, sample: object, score_thr: float
 ) -> Detections:
     """Numbers of one data sample, best first, from the threshold up."""
-    found = getattr(sample, 'pred_instances', None)
-    if found is None or 'scores' not in found:
+    instances = getattr(sample, 'pred_instances', None)
+    if instances is None or 'scores' not in instances:
         raise ValueError(
             'model must predict instances with scores, got '
             f'{type(sample).__name__} without pred_instances.scores'
         )
-    found = found.detach().cpu()
-    scores = found.scores.float()
-    boxes = found.bboxes
+    instances = instances.detach().cpu()
+    scores = instances.scores.float()
+    boxes = instances.bboxes
     boxes = getattr(boxes, 'tensor', boxes).float()
     if not (scores.isfinite().all() and boxes.isfinite().all()):
         raise ValueError(
@@ -122,7 +133,7 @@ def _to_detections(
         )
     order = scores.argsort(descending=True, stable=True)
     order = order[scores[order] >= score_thr]
-    masks = found.get('masks')
+    masks = instances.get('masks')
     if masks is not None:
         masks = np.asarray(masks)[order.numpy()].astype(bool)
     return Detections(
@@ -130,7 +141,7 @@ def _to_detections(
         image=image,
         boxes=boxes[order].numpy(),
         scores=scores[order].numpy(),
-        labels=found.labels[order].numpy(),
+        labels=instances.labels[order].numpy(),
         masks=masks,
     )
 
@@ -222,3 +233,109 @@ def _infer(
             yield from _run(model, batch, score_thr)
             batch = []
     yield from _run(model, batch, score_thr)
+
+
+IMAGE_SUFFIXES = (
+    '.bmp',
+    '.jpeg',
+    '.jpg',
+    '.png',
+    '.pgm',
+    '.ppm',
+    '.tif',
+    '.tiff',
+    '.webp',
+)
+_KEPT_SUFFIXES = ('.png', '.jpg', '.jpeg')
+
+
+def _image_files(paths: Sequence[Path]) -> list[Path]:
+    return sorted(
+        path
+        for path in paths
+        if path.suffix.lower() in IMAGE_SUFFIXES
+        and path.is_file()
+        and not path.name.startswith('.')
+    )
+
+
+def list_images(sources: Sequence[str | Path]) -> list[Path]:
+    """Turn files, directories and patterns into a list of files.
+
+    A directory stands for the image files right in it, a pattern such as
+    ``'a/**/*.jpg'`` for the image files it matches; both go by the suffix
+    and leave hidden files out. A file is taken as it is. The same file is
+    listed once.
+
+    Args:
+        sources: What the user named. Order is kept, the content of a
+            directory or pattern is sorted.
+
+    Returns:
+        At least one existing file.
+
+    Raises:
+        FileNotFoundError: If any of the sources does not exist or holds no
+            image. The message names all of them.
+        ValueError: If there is no source.
+    """
+    if not sources:
+        raise ValueError('images must name at least one file, got none')
+    files_by_path: dict[Path, Path] = {}
+    missing = []
+    for source in sources:
+        path = Path(source)
+        if path.is_dir():
+            files = _image_files(list(path.iterdir()))
+        elif path.exists():
+            files = [path]
+        else:
+            matches = glob.glob(str(source), recursive=True)
+            files = _image_files([Path(match) for match in matches])
+        if not files:
+            missing.append(
+                f'{source} '
+                + (
+                    '(a directory without images)'
+                    if path.is_dir()
+                    else '(does not exist)'
+                )
+            )
+        for file in files:
+            files_by_path.setdefault(file.resolve(), file)
+    if missing:
+        raise FileNotFoundError(
+            'images must be existing files, directories with images or '
+            f'patterns that match some, got {", ".join(missing)}; known '
+            f'suffixes in directories are {" ".join(IMAGE_SUFFIXES)}'
+        )
+    return list(files_by_path.values())
+
+
+def output_paths(images: Sequence[Path], out_dir: str | Path) -> list[Path]:
+    """Choose a picture file in ``out_dir`` for each image, no two the same.
+
+    It has the image's name, with ``.png`` appended unless the name ends in
+    ``.png``, ``.jpg`` or ``.jpeg``. When two images have the same name, all
+    keep their folders below the deepest folder they share.
+    """
+    full = [Path(os.path.abspath(image)) for image in images]
+    names = [Path(image.name) for image in full]
+    if len(set(names)) < len(names):
+        shared = os.path.commonpath([image.parent for image in full])
+        names = [image.relative_to(shared) for image in full]
+    paths = []
+    for name in names:
+        keep = name.suffix.lower() in _KEPT_SUFFIXES
+        paths.append(
+            Path(out_dir, name if keep else name.with_name(f'{name.name}.png'))
+        )
+    inputs = {image.resolve() for image in full}
+    for path in paths:
+        if path.resolve() in inputs:
+            raise ValueError(
+                'out must not be a folder of the images, got '
+                f'{out_dir}, where {path} would be written over; choose '
+                'another folder'
+            )
+    return paths

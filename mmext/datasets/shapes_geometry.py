@@ -29,14 +29,13 @@ _FRACTION_BITS = 4  # of the corners that OpenCV gets
 
 @dataclass(frozen=True)
 class PlacedShape:
-    """The part of one shape that can be seen.
+    """A shape on the picture, as far as nothing covers it.
 
-    Args:
+    Attributes:
         label: Index into ``SHAPE_CLASSES``.
         left: First column of ``visible`` on the picture.
         top: First row of ``visible`` on the picture.
-        visible: Pixels of the shape that nothing covers, shape ``(h, w)``,
-            bool, cut to the tight box: no outer row or column is empty.
+        visible: ``(h, w)`` bool, cut to the tight box of what can be seen.
         fraction: Share of the shape's own area that ``visible`` is, (0, 1].
     """
 
@@ -77,21 +76,9 @@ def _cross(arm: float, half_width: float) -> NDArray[np.float64]:
 
 @cache
 def unit_outline(name: str) -> tuple[NDArray[np.float64], ...]:
-    """Outline of a shape class inside the unit circle.
+    """Closed contours ``(P, 2)`` of a shape, x and y in [-1, 1].
 
-    Args:
-        name: One of ``SHAPE_CLASSES``.
-
-    Returns:
-        Closed contours, each of shape ``(P, 2)``, x and y in [-1, 1], to be
-        filled by the even-odd rule: the second one of the ring is its hole.
-
-    Raises:
-        ValueError: If ``name`` is not a shape class.
-
-    Examples:
-        >>> [len(contour) for contour in unit_outline('ring')]
-        [40, 40]
+    To be filled by the even-odd rule: the second one of the ring is its hole.
     """
     outlines = {
         'circle': (_spokes([0.9], 40),),
@@ -182,36 +169,13 @@ def place_shapes(
     min_visible: float,
     classes: Sequence[str] = SHAPE_CLASSES,
 ) -> list[PlacedShape]:
-    """Stack shapes of random class, pose and size, from the top downwards.
+    """Place up to ``count`` shapes, topmost first; fewer if there is no room.
 
-    A shape that would be hidden too much is tried again elsewhere and a
-    little smaller; its class is kept, so that hard-to-place classes are as
-    frequent as others. Nothing that is placed ends up below ``min_visible``,
-    since later shapes go underneath.
-
-    Args:
-        rng: Source of randomness. It is advanced.
-        count: How many shapes to place.
-        width: W.
-        height: H.
-        min_visible: Least share of a shape's own area that can be seen.
-        classes: Names to choose from, all equally likely.
-
-    Returns:
-        The shapes, topmost first. Fewer than ``count`` when there is no room
-        left.
-
-    Examples:
-        >>> import numpy as np
-        >>> shapes = place_shapes(
-        ...     np.random.default_rng(0),
-        ...     count=3,
-        ...     width=64,
-        ...     height=48,
-        ...     min_visible=0.5,
-        ... )
-        >>> len(shapes), all(shape.fraction >= 0.5 for shape in shapes)
-        (3, True)
+    Each has at least ``min_visible`` of its own area uncovered. A shape that
+    would be hidden too much is tried again elsewhere and a little smaller; its
+    class is kept, so that hard-to-place classes are as frequent as others.
+    Nothing that is placed ends up below ``min_visible``, since later shapes go
+    underneath.
     """
     taken = np.zeros((height, width), dtype=bool)
     placed: list[PlacedShape] = []

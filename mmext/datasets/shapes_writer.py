@@ -42,24 +42,10 @@ _JPEG_QUALITY = 95
 def coco_annotations(
     sample: ShapesSample, *, image_id: int, first_id: int
 ) -> list[dict]:
-    """Labels of one picture as COCO annotations.
+    """One COCO annotation per shape, with its box in pixels and its RLE.
 
-    Args:
-        sample: The picture.
-        image_id: Its id.
-        first_id: Id of the first annotation, from 1 (pycocotools takes 0 for
-            "no match"); the others follow.
-
-    Returns:
-        One dict per shape: ``bbox`` in pixels (left, top, width, height),
-        ``segmentation`` a compressed RLE, ``area`` in pixels of the mask.
-
-    Examples:
-        >>> spec = ShapesSpec(min_objects=2, empty_fraction=0.0)
-        >>> sample = draw_sample(spec, split=0, index=0)
-        >>> found = coco_annotations(sample, image_id=7, first_id=5)
-        >>> [item['id'] for item in found][:2], found[0]['image_id']
-        ([5, 6], 7)
+    Ids count from ``first_id``, at least 1: pycocotools takes 0 for "no
+    match".
     """
     stacked = np.asfortranarray(sample.masks.transpose(1, 2, 0), np.uint8)
     encoded = mask_utils.encode(stacked)

@@ -10,23 +10,20 @@ import numpy as np
 import torch
 from torch import distributed as dist
 
-__all__ = ['exchange_rng_states', 'get_rng_state', 'set_rng_state']
+from ..ddp import lost_ranks, waiting_for_ranks
+
+__all__ = ['exchange_states', 'get_rng_state', 'set_rng_state']
+
+# A store takes values of up to 8 MiB.
+_PIECE_BYTES = 4 << 20
 
 
 def get_rng_state() -> dict[str, Any]:
     """State of Python's, numpy's and torch's global generators.
 
-    Returns:
-        Tensors and plain Python values only, so that it can be stored in a
-        checkpoint that is read without running code. ``cuda``, the generator
-        of the current CUDA device, is there once CUDA is in use.
-
-    Examples:
-        >>> state = get_rng_state()
-        >>> first = random.random(), float(torch.rand(()))
-        >>> set_rng_state(state)
-        >>> first == (random.random(), float(torch.rand(())))
-        True
+    Tensors and plain Python values only, so that it can be stored in a
+    checkpoint that is read without running code. ``cuda``, the generator of
+    the current CUDA device, is there once CUDA is in use.
     """
     kind, keys, position, has_gauss, gauss = np.random.get_state()
     state = {
@@ -46,12 +43,7 @@ def get_rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: Mapping[str, Any]) -> None:
-    """Put the generators back to a state.
-
-    Args:
-        state: What :func:`get_rng_state` returned. ``cuda`` is left out where
-            there is no CUDA.
-    """
+    """Set the generators to a state; ``cuda`` only where it is there."""
     version, internal, gauss = state['python']
     random.setstate((version, tuple(internal), gauss))
     kind, keys, position, has_gauss, cached = state['numpy']
@@ -63,7 +55,7 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
         torch.cuda.set_rng_state(state['cuda'].cpu())
 
 
-def exchange_rng_states(
+def exchange_states(
     store: dist.Store,
     name: str,
     state: Mapping[str, Any],
@@ -72,35 +64,58 @@ def exchange_rng_states(
     world_size: int,
     timeout_s: float,
 ) -> list[Mapping[str, Any] | None]:
-    """Bring the states of all ranks to rank 0.
+    """Bring the states of all ranks to rank 0, which waits for them.
 
     Through the store and not by a collective, in which rank 0 would hang
-    where only rank 0 was asked to save, as some hooks do.
-
-    Args:
-        store: Shared by all ranks.
-        name: Of this exchange, the same on all ranks and used once.
-        state: Of this rank.
-        rank: This rank.
-        world_size: Number of ranks.
-        timeout_s: How long rank 0 waits for the others, in seconds.
-
-    Returns:
-        On rank 0 one state per rank, None for one that did not come;
-        elsewhere an empty list.
+    where only rank 0 was asked to save, as some hooks do. ``name`` is the
+    same on all ranks and used once. Rank 0 gets one state per rank, None for
+    one of which nothing has come for ``timeout_s`` seconds, or that is gone;
+    the others get an empty list.
     """
-    if rank > 0:
-        store.set(f'mmext/rng/{name}/{rank}', pickle.dumps(state))
-        return []
-    states: list[Mapping[str, Any] | None] = [state]
     deadline = time.monotonic() + timeout_s
-    for other in range(1, world_size):
-        key = f'mmext/rng/{name}/{other}'
-        while not store.check([key]) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        if store.check([key]):
-            states.append(pickle.loads(store.get(key)))
-            store.delete_key(key)
-        else:
-            states.append(None)
-    return states
+    with waiting_for_ranks('the states of the ranks'):
+        if rank > 0:
+            _send(store, f'mmext/state/{name}/{rank}', state)
+            return []
+        others = [
+            _receive(store, name, other, deadline, timeout_s)
+            for other in range(1, world_size)
+        ]
+    return [state, *others]
+
+
+def _send(store: dist.Store, key: str, state: Mapping[str, Any]) -> None:
+    data = pickle.dumps(state)
+    pieces = range(0, len(data), _PIECE_BYTES)
+    store.set(key, str(len(pieces)))
+    for number, start in enumerate(pieces):
+        store.set(f'{key}/{number}', data[start : start + _PIECE_BYTES])
+
+
+def _receive(
+    store: dist.Store, name: str, rank: int, deadline: float, timeout_s: float
+) -> Mapping[str, Any] | None:
+    """The state of a rank; each piece prolongs the wait for the next."""
+    key = f'mmext/state/{name}/{rank}'
+    num = _take(store, key, rank, deadline)
+    data = []
+    for number in range(int(num or 0)):
+        later = time.monotonic() + timeout_s
+        piece = _take(store, f'{key}/{number}', rank, later)
+        if piece is None:
+            return None
+        data.append(piece)
+    return pickle.loads(b''.join(data)) if data else None
+
+
+def _take(
+    store: dist.Store, key: str, rank: int, deadline: float
+) -> bytes | None:
+    """Take a value out; None if it is late, or its rank is gone."""
+    while not store.check([key]):
+        if time.monotonic() > deadline or rank in lost_ranks():
+            return None
+        time.sleep(0.01)
+    value = store.get(key)
+    store.delete_key(key)
+    return value

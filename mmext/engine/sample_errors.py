@@ -1,23 +1,31 @@
-"""Name the file when a sample cannot be prepared.
+"""Name the files when a sample cannot be prepared.
 
-A damaged image ends, in a worker process, in an error of the decoder or of
-the transform after it, which rarely says which file it was. MMEngine's data
-sets prepare a sample in one method, ``prepare_data``. It is wrapped on the
-instance: this works for the data sets of any config, needs no transform of
+A damaged image or mask ends, in a worker process, in an error of the decoder
+or of the transform after it, which rarely says which file it was. MMEngine's
+data sets prepare a sample in one method, ``prepare_data``. It is wrapped on
+the instance: this works for the data sets of any config, needs no transform of
 ours in its pipeline, and leaves the class, the attributes and the pipeline of
 the data set what they were, so hooks that exchange a pipeline go on working.
 """
 
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import cv2
 import mmcv
 
-from ..datasets.dataset_walk import walk_datasets
+from ..config import walk_datasets
 
-__all__ = ['SampleError', 'name_failing_samples']
+# Files are read by it, also in processes of data loaders.
+from ..utils import local_backend  # noqa: F401
+from ..utils.files import require_regular_file
+
+__all__ = [
+    'SampleError',
+    'name_failing_samples',
+]
 
 # What transforms raise on data they cannot digest. Interrupts, exits and lack
 # of memory are not about the sample and pass.
@@ -34,45 +42,87 @@ _SAMPLE_ERRORS = (
     cv2.error,
 )
 _IMAGE_KEYS = ('img_path', 'filename')
+# What can be decoded as a picture; other files go by their key.
+_KINDS = {
+    'img_path': 'image',
+    'filename': 'image',
+    'seg_map_path': 'mask',
+}
 
 
 class SampleError(ValueError):
     """A sample of a data set could not be prepared."""
 
 
-def _image_of(dataset: Any, index: int) -> str | None:
+def _files_of(dataset: Any, index: int) -> dict[str, str]:
+    """Files of a sample by what they are, the image first."""
     info = dataset.get_data_info(index)
     if not isinstance(info, Mapping):
-        return None
-    return next((str(info[key]) for key in _IMAGE_KEYS if info.get(key)), None)
+        return {}
+    given = {
+        key: str(info[key])
+        for key in info
+        if (key in _IMAGE_KEYS or str(key).endswith('_path'))
+        and isinstance(info[key], str | PathLike)
+        and str(info[key])
+    }
+    if 'img_path' in given:
+        given.pop('filename', None)
+    order = sorted(given, key=lambda key: key not in _IMAGE_KEYS)
+    return {_KINDS.get(key, key): given[key] for key in order}
 
 
 def _is_decodable(path: str) -> bool:
+    for backend in ('cv2', 'pillow'):
+        try:
+            if mmcv.imread(path, backend=backend) is not None:
+                return True
+        except _SAMPLE_ERRORS:
+            continue
+    return False
+
+
+def _fault(path: str, kind: str) -> str:
+    """What is wrong with a file, and what to do; empty for nothing."""
+    if '://' in path:
+        return ''
     try:
-        return mmcv.imread(path) is not None
-    except _SAMPLE_ERRORS:
-        return False
-
-
-def _diagnose(path: str | None) -> str:
-    """What to say and do about a sample, from a second look at its file."""
-    if path is None or '://' in path:
-        return 'a step of its pipeline failed'
+        require_regular_file(path)
+    except OSError:
+        return (
+            'is a FIFO, a device or a socket, which is not read; put a '
+            'regular file there, or remove it from the annotations'
+        )
     if not Path(path).is_file():
         return (
-            'the file does not exist; put it back, or correct data_root '
-            'and data_prefix of the data set'
+            'does not exist; put it back, or correct data_root and '
+            'data_prefix of the data set'
         )
     if Path(path).stat().st_size == 0:
+        return 'is empty; replace it, or remove it from the annotations'
+    if kind in _KINDS.values() and not _is_decodable(path):
         return (
-            'the file is empty; replace it, or remove it from the annotations'
+            'is no image that can be decoded; replace it, or remove it from '
+            'the annotations'
         )
-    if not _is_decodable(path):
-        return (
-            'the file is no image that can be decoded; replace it, or '
-            'remove it from the annotations'
-        )
-    return 'the image is readable, a step of the pipeline failed on it'
+    return ''
+
+
+def _diagnose(files: Mapping[str, str]) -> str:
+    """What to say and do about a sample, from a second look at its files."""
+    faults = []
+    for kind, path in files.items():
+        fault = _fault(path, kind)
+        if fault:
+            noun = 'the file' if len(files) == 1 else f'the {kind} file'
+            faults.append(f'{noun} {fault}')
+    if faults:
+        return '; '.join(faults)
+    if not files or any('://' in path for path in files.values()):
+        return 'a step of its pipeline failed'
+    if len(files) == 1:
+        return 'the image is readable, a step of the pipeline failed on it'
+    return 'the files are readable, a step of the pipeline failed on them'
 
 
 class _NamingPrepare:
@@ -89,10 +139,14 @@ class _NamingPrepare:
             # Of a data set inside this one, which has named it.
             raise
         except _SAMPLE_ERRORS as error:
-            path = _image_of(dataset, idx)
+            files = _files_of(dataset, idx)
+            names = ', '.join(
+                f'{kind} {path!r}' for kind, path in files.items()
+            )
             raise SampleError(
-                f'sample {idx} of {type(dataset).__name__}, image {path!r}, '
-                f'cannot be prepared: {_diagnose(path)}. The error was '
+                f'sample {idx} of {type(dataset).__name__}, '
+                f'{names or "without a file"}, '
+                f'cannot be prepared: {_diagnose(files)}. The error was '
                 f'{type(error).__name__}: {str(error).strip()}'
             ) from error
 
@@ -100,12 +154,10 @@ class _NamingPrepare:
 def name_failing_samples(dataset: Any) -> None:
     """Make a data set name the sample, and the image, that it fails on.
 
-    The data set then raises :class:`SampleError` with the cause attached,
-    for anything a transform raises; nothing is skipped.
-
-    Args:
-        dataset: A data set of MMEngine's kind, or a wrapper around some.
-            It is changed. One without ``prepare_data`` is left as it is.
+    The data set, of MMEngine's kind or a wrapper around some, is changed: it
+    then raises :class:`SampleError` with the cause attached, for anything a
+    transform raises; nothing is skipped. A FIFO or a device in place of a
+    file is refused, not waited for.
     """
     for inner in walk_datasets(dataset):
         if hasattr(type(inner), 'prepare_data') and hasattr(

@@ -1,17 +1,14 @@
 """Check the labels of a data set against the config that trains on it."""
 
+from .check import check_labels
 from .expectations import Expectations, HeadFacts
-from .facts import BoxFacts, ImageFacts, MaskFacts, Sample, SampleFacts
-from .findings import Finding, Severity
+from .groups import FindingGroup
+from .store import FactStore
 
 __all__ = [
-    'BoxFacts',
     'Expectations',
-    'Finding',
+    'FactStore',
+    'FindingGroup',
     'HeadFacts',
-    'ImageFacts',
-    'MaskFacts',
-    'Sample',
-    'SampleFacts',
-    'Severity',
+    'check_labels',
 ]

@@ -1,145 +1,61 @@
-"""Check the labels of a data set: read its files, judge them, report."""
+"""Check the labels of a data set: facts to rules, totals and a report."""
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from .backends import serial
-from .causes import likely_remedies
+from ..findings import Finding, Rule
+from ..utils.label_hints import likely_cause
+from .backends import run_serial
 from .expectations import Expectations
-from .facts import Sample, SampleFacts, VocFile
-from .findings import Finding
 from .groups import group_findings
+from .loaded import loaded_values
 from .report import Report, make_split_report
-from .rules import RULES, Rule
-from .scan import scan, stored_facts
-from .sources import SplitSource
-from .sources.coco_source import coco_class_counts
+from .rules.registry import RULES
+from .scan import sample_facts, scan, work_items
+from .sources.coco import coco_class_counts
+from .sources.split_source import SplitSource
 from .store import FactStore
 from .totals import SplitTotals
-from .verdicts import judge_samples
-from .work import ReadOptions, WorkItem
 
-__all__ = ['check_labels', 'sample_facts', 'with_boxes', 'work_items']
+__all__ = ['check_labels']
 
-
-def _options(source: SplitSource) -> ReadOptions:
-    return ReadOptions(backend_args=source.backend_args, verify=source.verify)
+_MAP_SHAPE = (1, 1, 1)
+# What rules of the scope 'sample' may need, in the order of facts below.
+_NEEDS = ('mask', 'image', 'annotation', 'boxes')
 
 
-def _items(sample: Sample, options: ReadOptions) -> Iterator[WorkItem]:
-    """Files of a sample, in the order of :func:`sample_facts`."""
-    if sample.mask:
-        yield WorkItem(path=sample.mask, kind='mask', options=options)
-    if sample.image:
-        yield WorkItem(path=sample.image, kind='image', options=options)
-    if sample.annotation_kind:
-        yield WorkItem(
-            path=sample.annotation,
-            kind=sample.annotation_kind,
-            options=options,
+def _likely_remedies(
+    totals: Sequence[SplitTotals], expected: Sequence[Expectations]
+) -> dict[str, str]:
+    """Remedies that take all values into account, by rule id."""
+    bad: dict[int, int] = {}
+    fine: set[int] = set()
+    wanted: Expectations | None = None
+    for own, expectations in zip(totals, expected):
+        table = loaded_values(expectations)
+        for stored, count in own.pixels.items():
+            kind, value = table.kind_of(stored), table.value[stored % 256]
+            if kind == 'bad':
+                bad[value] = bad.get(value, 0) + count
+                wanted = wanted or expectations
+            elif kind in ('class', 'ignored'):
+                fine.add(value)
+    if wanted is None:
+        return {}
+    return {
+        'SEG001': likely_cause(
+            wanted.num_classes,
+            wanted.ignore_index,
+            bad,
+            fine,
+            _MAP_SHAPE,
         )
-
-
-def with_boxes(
-    sample: Sample, file: VocFile, label_of: dict[str, int]
-) -> Sample:
-    """A sample and what its own annotation file says.
-
-    Args:
-        sample: Without boxes.
-        file: What the file says.
-        label_of: Name of each class to its label.
-
-    Returns:
-        The sample with the boxes of the file; the label of a class that is
-        not known is -1.
-    """
-    boxes = tuple(
-        msgspec.structs.replace(box, label=label_of.get(box.class_name, -1))
-        for box in file.boxes
-    )
-    return msgspec.structs.replace(
-        sample, boxes=boxes, width=file.width, height=file.height
-    )
-
-
-def work_items(sources: Iterable[SplitSource]) -> Iterator[WorkItem]:
-    """All files of some splits.
-
-    Args:
-        sources: The splits.
-
-    Yields:
-        Label maps, images and annotation files, in the order of samples.
-    """
-    for source in sources:
-        options = _options(source)
-        for sample in source.samples():
-            yield from _items(sample, options)
-
-
-def sample_facts(
-    source: SplitSource, store: FactStore
-) -> Iterator[SampleFacts]:
-    """What is known of each sample of a split.
-
-    Args:
-        source: The split.
-        store: Holds the facts of its files, see
-            :func:`~mmext.label_check.scan.scan`.
-
-    Yields:
-        In the order of samples.
-
-    Raises:
-        KeyError: If a file has not been scanned.
-
-    Note:
-        Files are looked up by the thousand, ahead of their samples; memory
-        does not depend on their number.
-    """
-    options = _options(source)
-    samples, ahead = itertools.tee(source.samples())
-    items = (item for each in ahead for item in _items(each, options))
-    known = stored_facts(items, store)
-    facts_of = _facts_of(source.expected)
-    for sample in samples:
-        number = sum(1 for _ in _items(sample, options))
-        yield facts_of(sample, [next(known)[1] for _ in range(number)])
-
-
-def _facts_of(
-    expected: Expectations,
-) -> Callable[[Sample, Sequence], SampleFacts]:
-    """How a sample and the facts of its files, as ordered, are put together.
-
-    The files are those of :func:`_items`.
-    """
-    label_of = {name: i for i, name in enumerate(expected.classes)}
-
-    def facts_of(sample: Sample, facts: Sequence) -> SampleFacts:
-        left = iter(facts)
-        mask = next(left) if sample.mask else None
-        image = next(left) if sample.image else None
-        annotation = None
-        if sample.annotation_kind:
-            annotation = next(left)
-            sample = with_boxes(sample, annotation, label_of)
-        return SampleFacts(
-            split=expected.split,
-            sample=sample,
-            mask=mask,
-            image=image,
-            annotation=annotation,
-        )
-
-    return facts_of
+    }
 
 
 def _learn_classes(
@@ -175,17 +91,25 @@ def _sample_findings(
     rules: Sequence[Rule],
     totals: SplitTotals,
 ) -> Iterator[Finding]:
-    """Findings of each sample; adds it to the totals, images included."""
-    return judge_samples(
-        source.samples(),
-        store,
-        [rule for rule in rules if rule.scope == 'sample'],
-        source.expected,
-        totals,
-        items_of=partial(_items, options=_options(source)),
-        facts_of=_facts_of(source.expected),
-        boxes=source.coco is None,
-    )
+    """Findings of each sample; adds it to the totals."""
+    rules = [rule for rule in rules if rule.scope == 'sample']
+    checks_of: dict[tuple[bool, ...], list[Callable]] = {}
+    boxes = source.coco is None
+    for facts in sample_facts(source, store):
+        totals.add(facts, boxes=boxes)
+        has = (
+            facts.mask is not None,
+            facts.image is not None,
+            facts.annotation is not None,
+            bool(facts.sample.boxes),
+        )
+        if has not in checks_of:
+            there = {'', *itertools.compress(_NEEDS, has)}
+            checks_of[has] = [
+                rule.check for rule in rules if rule.needs in there
+            ]
+        for check in checks_of[has]:
+            yield from check(facts, source.expected)
 
 
 def _file_findings(
@@ -198,10 +122,14 @@ def _file_findings(
     }
     if source.coco is not None:
         facts = source.coco()
-        notes = facts.file.annotations
+        annotations = facts.file.annotations
         totals.add_counts(
             coco_class_counts(facts.file, source.expected.classes),
-            int(np.count_nonzero((notes.iscrowd != 0) | notes.ignore)),
+            int(
+                np.count_nonzero(
+                    (annotations.iscrowd != 0) | annotations.ignore
+                )
+            ),
         )
         for check in by_scope['coco']:
             yield from check(facts, source.expected)
@@ -229,7 +157,7 @@ def _findings(
     for rule in rules:
         if rule.scope == 'run':
             yield from rule.check(totals, expected)
-    remedies.update(likely_remedies(totals, expected))
+    remedies.update(_likely_remedies(totals, expected))
 
 
 def check_labels(
@@ -237,7 +165,7 @@ def check_labels(
     store: FactStore,
     *,
     rules: Sequence[Rule] | None = None,
-    run: Callable[..., Iterator[Any]] = serial.run,
+    run: Callable[..., Iterator[Any]] = run_serial,
     progress: Callable[[int], Any] | None = None,
     num_examples: int = 5,
 ) -> Report:

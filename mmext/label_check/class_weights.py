@@ -100,18 +100,7 @@ def class_weights(
 
 
 def format_class_weights(weights: Sequence[float], width: int = 72) -> str:
-    """Python code for a config.
-
-    Args:
-        weights: One per class.
-        width: Longest line.
-
-    Examples:
-        >>> print(format_class_weights([0.5, 1.5]))
-        class_weight = [
-            0.5, 1.5,
-        ]
-    """
+    """Python code for a config, in lines of at most ``width`` characters."""
     lines, line = ['class_weight = ['], '   '
     for weight in weights:
         item = f' {weight:g},'

@@ -1,20 +1,63 @@
-"""What is known of one file or sample, before any rule judges it.
+"""What is known of one file or sample, before any rule checks it.
 
 Facts depend on the bytes of a file alone, so they are kept from one run to
 the next, whatever the rules and the config are.
 """
 
+from enum import Enum
+
 import msgspec
 
 __all__ = [
+    'DEFAULT_MAX_PIXELS',
     'BoxFacts',
+    'ErrorKind',
     'ImageFacts',
     'MaskFacts',
     'Orphan',
+    'ReadError',
+    'RecordError',
     'Sample',
     'SampleFacts',
     'VocFile',
 ]
+
+# What Pillow itself refuses, unless it is configured.
+DEFAULT_MAX_PIXELS = 178_956_970
+
+
+class ErrorKind(Enum):
+    """Why a file cannot be used; rules go by it, never by the text."""
+
+    MISSING = 'missing'
+    UNAVAILABLE = 'unavailable'  # It is there, or may be; reading it failed.
+    EMPTY = 'empty'
+    TRUNCATED = 'truncated'
+    CORRUPT = 'corrupt'
+    REFUSED = 'refused'  # For its size.
+    SUSPECT = 'suspect'  # One decoder complains about it, another reads it.
+
+
+class ReadError(msgspec.Struct, frozen=True):
+    """What is wrong with a file: a kind for rules, a sentence for people."""
+
+    kind: ErrorKind
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class RecordError(msgspec.Struct, frozen=True):
+    """What is wrong with one part of an annotation file.
+
+    Attributes:
+        place: ``'annotations[17].bbox'``; empty for the whole file.
+        message: What is wrong there.
+    """
+
+    place: str
+    message: str
 
 
 class MaskFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -30,7 +73,7 @@ class MaskFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         first: For each of ``values``, in the same order, the first pixel in
             reading order, ``y * width + x``.
         truncated: There are more values than listed.
-        error: Why it could not be read; empty if it could.
+        error: Why it could not be read; None if it could.
     """
 
     width: int = 0
@@ -39,7 +82,7 @@ class MaskFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     values: tuple[tuple[int, int], ...] = ()
     first: tuple[int, ...] = ()
     truncated: bool = False
-    error: str = ''
+    error: ReadError | None = None
 
 
 class ImageFacts(
@@ -64,7 +107,7 @@ class ImageFacts(
     orientation: int = 1
     digest: str = ''
     fingerprint: int = -1
-    error: str = ''
+    error: ReadError | None = None
 
 
 class BoxFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,9 +120,10 @@ class BoxFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         place: Where in the file, such as ``'annotation 17'``.
         ignored: Crowd, difficult, or marked to be ignored.
         mask_box: Box around its mask or polygon; empty without one.
-        mask_area: Pixels of the mask or polygon; -1 without one.
         polygon_error: What is wrong with its polygon or RLE; empty if
             nothing.
+        unreadable: A side is missing or is no number, which is an error of
+            its file.
     """
 
     box: tuple[float, float, float, float]
@@ -88,8 +132,8 @@ class BoxFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     place: str = ''
     ignored: bool = False
     mask_box: tuple[float, ...] = ()
-    mask_area: float = -1.0
     polygon_error: str = ''
+    unreadable: bool = False
 
 
 class VocFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -101,16 +145,17 @@ class VocFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         height: Of the image.
         boxes: Each object that is there, without its label, coordinates as
             written; NaN for one that is missing or is no number.
-        error: What is wrong, each with its place, divided by ``'; '``; empty
-            if nothing is. Boxes outside of the image and the like are for
-            rules to find.
+        error: Why it cannot be read, or not all of it; None if it can.
+            Boxes outside of the image and the like are for rules to find.
+        errors: Of a file that is well-formed, each thing that is wrong.
     """
 
     image: str = ''
     width: int = 0
     height: int = 0
     boxes: tuple[BoxFacts, ...] = ()
-    error: str = ''
+    error: ReadError | None = None
+    errors: tuple[RecordError, ...] = ()
 
 
 class Sample(

@@ -1,23 +1,28 @@
-"""The same finding in many files, told as one."""
+"""Group equal findings across files."""
 
 import heapq
+import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from .findings import Finding, Severity
+from ..findings import Finding, Severity, page
 from .rules.registry import RULES
 
-__all__ = ['FindingGroup', 'group_findings']
+__all__ = [
+    'FindingGroup',
+    'group_findings',
+]
 
 _MAX_VALUES = 1000
+_NUMBERS = re.compile(r'(\d+)')
 _OTHERS = 'others'
 
 
 class FindingGroup(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 ):
-    """What a rule has found, over all files.
+    """Findings of a rule, over all files.
 
     Attributes:
         rule: Stable id.
@@ -25,7 +30,7 @@ class FindingGroup(
         message: One sentence with the extent, such as ``'label 11 is out of
             range; ...: 468 masks, 2,801,266 pixels'``.
         remedy: What to do about it.
-        value: The wrong value, for rules that are told apart by it.
+        value: The wrong value, for rules whose findings are grouped by it.
         num_files: How many files; 0 if it is about no file.
         num_findings: How many findings.
         count: Pixels, boxes or files, together.
@@ -74,7 +79,7 @@ class _Collected:
         self._keep((finding,))
 
     def merge(self, other: '_Collected') -> None:
-        """Add another group, that of a value that is told no more."""
+        """Add the group of a value that is not listed any more."""
         self.num_files += other.num_files
         self.num_findings += other.num_findings
         self.count += other.count
@@ -88,7 +93,7 @@ class _Collected:
     def _keep(self, new: Iterable[Finding]) -> None:
         if len(self.examples) >= self.num_examples:
             last = _order(self.examples[-1]) if self.examples else ()
-            new = [each for each in new if _order(each) < last]
+            new = [example for example in new if _order(example) < last]
         if new:
             self.examples = heapq.nsmallest(
                 self.num_examples, [*self.examples, *new], key=_order
@@ -96,15 +101,18 @@ class _Collected:
 
 
 def _order(finding: Finding) -> tuple:
-    numbers = [
-        int(word) if word.isdecimal() else 0
-        for word in finding.place.replace('=', ' ').replace(',', ' ').split()
+    """By file and place; numbers in keys go by size."""
+    location = finding.location
+    key = [
+        (int(part), '') if part.isdecimal() else (-1, part)
+        for part in _NUMBERS.split(location.key)
     ]
     return (
         finding.split,
-        finding.file,
-        numbers,
-        finding.place,
+        location.file,
+        location.pixel or (),
+        key,
+        location.image,
         finding.value,
         finding.message,
     )
@@ -116,25 +124,13 @@ def group_findings(
     num_examples: int = 5,
     remedies: Mapping[str, str] | None = None,
 ) -> list[FindingGroup]:
-    """Put findings of the same error together.
+    """Group findings, the worst first, then by rule and value.
 
     Findings of a rule are one group, or one for each value if the rule says
     so (``per_value``; the 1,000 smallest values, and one group of all
     others). A group whose findings have different messages, or remedies,
     gets the title, or the remedy, of its rule. The result does not depend on
-    the order of files.
-
-    Args:
-        findings: Any number, those of a file one after another; read once.
-        num_examples: For each group.
-        remedies: Better ones, by rule, that know the whole data set, such as
-            :func:`~mmext.label_check.causes.likely_remedies`.
-
-    Returns:
-        Groups, the worst first, then by rule and value.
-
-    Note:
-        Memory is that of the groups, whatever the number of findings.
+    the order of files, and memory not on the number of findings.
     """
     groups: dict[tuple[str, str], _Collected] = {}
     values: dict[str, list[tuple[int, str]]] = {}
@@ -153,7 +149,8 @@ def group_findings(
         for (_, value), group in groups.items()
     ]
     return sorted(
-        done, key=lambda each: (-each.severity, each.rule, _rank(each.value))
+        done,
+        key=lambda group: (-group.severity, group.rule, _rank(group.value)),
     )
 
 
@@ -192,12 +189,6 @@ def _make_room(
     return rule, value
 
 
-def _many(count: int, noun: str) -> str:
-    if count != 1:
-        noun += 'es' if noun.endswith(('s', 'x')) else 's'
-    return f'{count:,} {noun}'
-
-
 def _finish(group: _Collected, value: str, remedy: str | None) -> FindingGroup:
     rule = RULES.get(group.rule)
     message = group.message
@@ -206,9 +197,10 @@ def _finish(group: _Collected, value: str, remedy: str | None) -> FindingGroup:
         if value:
             message += f', value {value}'
     number = group.num_files or group.num_findings
-    extent = _many(number, rule.subject if rule else 'file')
+    subject = rule.subject if rule else 'file'
+    extent = f'{number:,} {page.plural(number, subject)}'
     if rule and rule.unit:
-        extent += f', {_many(group.count, rule.unit)}'
+        extent += f', {group.count:,} {page.plural(group.count, rule.unit)}'
     default = rule.remedy if rule else ''
     return FindingGroup(
         rule=group.rule,

@@ -48,14 +48,10 @@ class LoadedValues(msgspec.Struct, frozen=True, kw_only=True):
     expected: Expectations
 
     def kind_of(self, stored: int) -> str:
-        """Kind of any value.
+        """Kind of any stored value.
 
-        Args:
-            stored: As in the file.
-
-        Returns:
-            As :attr:`kind`, or ``'wraps'``, or ``'wide_void'`` for -1 and
-            65535 that end as the ignored value.
+        As :attr:`kind`, or ``'wraps'``, or ``'wide_void'`` for -1 and 65535
+        that end as the ignored value.
         """
         if 0 <= stored < _BYTE:
             return self.kind[stored]
@@ -66,21 +62,7 @@ class LoadedValues(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_value(stored: int, expected: Expectations) -> int:
-    """What the loader makes of one value.
-
-    Args:
-        stored: As in the file.
-        expected: Of the split.
-
-    Returns:
-        The value after loading, 0 to 255 unless the label map says else.
-
-    Examples:
-        >>> load_value(26001, Expectations())
-        145
-        >>> load_value(0, Expectations(reduce_zero_label=True))
-        255
-    """
+    """What the loader makes of one stored value."""
     value = stored % _BYTE
     if expected.reduce_zero_label:
         value = _VOID if value in (0, _VOID) else value - 1
@@ -106,14 +88,7 @@ _last: LoadedValues | None = None
 
 
 def loaded_values(expected: Expectations) -> LoadedValues:
-    """What becomes of each value; the last answer is kept.
-
-    Args:
-        expected: Of the split.
-
-    Returns:
-        The table.
-    """
+    """What becomes of each value, for a split; the last answer is kept."""
     global _last
     table = _last
     # By identity: to hash or compare a long label map takes microseconds.
@@ -138,14 +113,8 @@ def loaded_values(expected: Expectations) -> LoadedValues:
 def holds_indices(mask: MaskFacts | None, expected: Expectations) -> bool:
     """Whether the loader gets the stored numbers, one per pixel.
 
-    Args:
-        mask: May be None.
-        expected: Of the split; its ``loader_backend`` counts.
-
-    Returns:
-        False for a mask that is not there, cannot be read, has several
-        channels, or that OpenCV expands: palettes to colours, 1 bit to 0
-        and 255.
+    Not of a mask that is not there, cannot be read, has several channels, or
+    that OpenCV expands: palettes to colours, 1 bit to 0 and 255.
     """
     return (
         mask is not None
@@ -160,19 +129,9 @@ def holds_indices(mask: MaskFacts | None, expected: Expectations) -> bool:
 def count_classes(
     counts: dict[int, int], expected: Expectations
 ) -> dict[int, int]:
-    """Turn counts of stored values into counts of classes.
+    """Counts of stored values as counts of all classes, for known num_classes.
 
-    Args:
-        counts: Stored value to count.
-        expected: Of the split; ``num_classes`` must be known.
-
-    Returns:
-        For each class its count, 0 if it has none. What is ignored or out
-        of range is left out.
-
-    Examples:
-        >>> count_classes({0: 5, 1: 7, 255: 9}, Expectations(num_classes=3))
-        {0: 5, 1: 7, 2: 0}
+    What is ignored or out of range is left out.
     """
     table = loaded_values(expected)
     classes = dict.fromkeys(range(expected.num_classes), 0)

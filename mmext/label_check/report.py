@@ -1,11 +1,17 @@
-"""The result of a check, and its JSON form."""
+"""The result of a check: as data, as JSON, as SARIF and in a terminal."""
+
+from typing import Any
 
 import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
+from ..findings import Location, Severity, as_record, sarif, terminal, to_json
 from .expectations import Expectations
-from .findings import Severity
 from .groups import FindingGroup
 from .loaded import count_classes
+from .rules import RULES
 from .totals import SplitTotals
 
 __all__ = [
@@ -13,7 +19,9 @@ __all__ = [
     'Report',
     'SplitReport',
     'make_split_report',
+    'print_report',
     'report_json',
+    'report_sarif',
     'report_schema',
 ]
 
@@ -83,21 +91,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     def worst(self) -> Severity | None:
         """The severity of the worst finding; None without any."""
-        return max((each.severity for each in self.groups), default=None)
+        return max((group.severity for group in self.groups), default=None)
 
 
 def make_split_report(
     totals: SplitTotals, expected: Expectations
 ) -> SplitReport:
-    """Sum up a split.
-
-    Args:
-        totals: Of its samples.
-        expected: Of the same split.
-
-    Returns:
-        Its numbers, with a row for each class.
-    """
+    """Sum up a split, with a row for each class."""
     number = max(expected.num_classes, len(expected.classes))
     pixels, masks, area = (
         count_classes(counts, expected)
@@ -128,27 +128,140 @@ def make_split_report(
     )
 
 
-def report_json(report: Report) -> bytes:
-    """JSON of a report: two blanks of indent, keys in a fixed order.
+class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that a rule has found.
 
-    Args:
-        report: Of a check.
-
-    Returns:
-        UTF-8, with a newline at the end.
+    Attributes:
+        rule: Stable id, such as ``'SEG001'``.
+        severity: That of the rule.
+        message: One sentence with the facts; names value and allowed range.
+        remedy: What to do about it.
+        split: ``'train'``, ``'val'``, ...; empty for all.
+        file: Path of the file that is wrong, as the data set names it; empty
+            for the data set or the config itself.
+        place: Where in the file: ``'y=3, x=5'`` of the first pixel,
+            ``'annotation 17'``, ``'images[4].width'``; empty for all of it.
+        value: The value that is wrong, as text.
+        count: Pixels, boxes or files that it is about.
     """
-    return msgspec.json.format(msgspec.json.encode(report), indent=2) + b'\n'
+
+    rule: str
+    severity: Severity
+    message: str
+    remedy: str
+    split: str = ''
+    file: str = ''
+    place: str = ''
+    value: str = ''
+    count: int = 1
+
+
+def report_json(report: Report) -> bytes:
+    """JSON of a report: UTF-8, keys in a fixed order, a newline at the end."""
+    form = msgspec.to_builtins(msgspec.structs.replace(report, groups=()))
+    form['groups'] = [_group_form(group) for group in report.groups]
+    return to_json(form)
+
+
+def _group_form(group: FindingGroup) -> dict[str, Any]:
+    form = msgspec.to_builtins(msgspec.structs.replace(group, examples=()))
+    if group.examples:
+        form['examples'] = [
+            as_record(finding, Example) for finding in group.examples
+        ]
+    return form
 
 
 def report_schema() -> bytes:
     """JSON Schema (2020-12) of what :func:`report_json` writes.
 
-    Returns:
-        UTF-8, with a newline at the end. Severities are 0 (note), 1
-        (warning) and 2 (error).
+    Severities are 0 (note), 1 (warning) and 2 (error).
     """
-    schema = {
-        '$schema': 'https://json-schema.org/draft/2020-12/schema',
-        **msgspec.json.schema(Report),
+    schema = msgspec.json.schema(Report)
+    definitions = schema['$defs']
+    del definitions['Location']
+    definitions['Finding'] = {
+        **msgspec.json.schema(Example)['$defs']['Example'],
+        'title': 'Finding',
     }
-    return msgspec.json.format(msgspec.json.encode(schema), indent=2) + b'\n'
+    first = {'$schema': 'https://json-schema.org/draft/2020-12/schema'}
+    return to_json(first | schema)
+
+
+def _split_table(split: SplitReport) -> Table:
+    semantic = any(row.pixels for row in split.classes)
+    title = (
+        f'{split.split}: {split.num_samples:,} samples, '
+        f'{split.num_images:,} images, {split.num_masks:,} label maps, '
+        f'{split.num_boxes:,} objects'
+    )
+    table = Table(title=escape(title), title_justify='left')
+    table.add_column('label', justify='right')
+    table.add_column('class')
+    columns = ('pixels', 'share', 'label maps')
+    for name in columns if semantic else ('objects', 'share', 'images'):
+        table.add_column(name, justify='right')
+    numbers = [
+        (row.pixels, row.masks) if semantic else (row.boxes, row.images)
+        for row in split.classes
+    ]
+    total = sum(count for count, _ in numbers) or 1
+    for row, (count, where) in zip(split.classes, numbers):
+        table.add_row(
+            str(row.label),
+            escape(row.name),
+            f'{count:,}',
+            f'{100 * count / total:.2f} %',
+            f'{where:,}',
+        )
+    return table
+
+
+def _print_group(console: Console, group: FindingGroup) -> None:
+    terminal.print_heading(console, group.severity, group.rule, group.message)
+    for finding in group.examples:
+        where = (finding.file, finding.place, finding.value)
+        if any(where):
+            terminal.print_line(
+                console, ', '.join(filter(None, where)), '    '
+            )
+    more = group.num_findings - len(group.examples)
+    if more > 0 and group.examples:
+        terminal.print_line(console, f'    and {more:,} more')
+    terminal.print_line(console, f'  remedy: {group.remedy}')
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print a report, the worst finding last, where the eye is."""
+    for split in report.splits:
+        if split.classes:
+            console.print(_split_table(split))
+    for group in reversed(report.groups):
+        console.print()
+        _print_group(console, group)
+    console.print()
+    severities = (group.severity for group in report.groups)
+    after = f'; {len(report.rules)} rules applied'
+    terminal.print_counts(console, severities, after)
+
+
+def report_sarif(report: Report) -> bytes:
+    """SARIF of a report: a result for each file that it names.
+
+    A group names as many files as its check was asked to (``num_examples``);
+    its message gives the extent.
+    """
+    results = []
+    for group in report.groups:
+        for example in group.examples or (None,):
+            text, location = group.message, Location()
+            if example is not None:
+                location = example.location
+                parts = (example.message, example.place, example.value)
+                text = '; '.join(filter(None, parts))
+            text = f'{text}. Remedy: {group.remedy}'
+            results.append(
+                sarif.result(group.rule, group.severity, text, location)
+            )
+    rules = [RULES[rule_id] for rule_id in report.rules]
+    return sarif.log('label_check', rules, results)

@@ -1,25 +1,36 @@
-"""Bring a store up to date with files, reading only what has changed."""
+"""Sources to facts: read files that have changed, and look up the facts."""
 
+import itertools
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 import msgspec
 
-from .backends import serial
+from .backends import run_serial
+from .facts import Sample, SampleFacts, VocFile
+from .sources.split_source import SplitSource
 from .store import FactStore
-from .work import Result, WorkItem, reader_key, stored_kind, unpack
+from .work import (
+    ReadOptions,
+    Result,
+    WorkItem,
+    reader_key,
+    stored_kind,
+    unpack,
+)
 
 __all__ = [
     'ScanCounts',
-    'packed_facts',
     'parse_shard',
+    'sample_facts',
     'scan',
     'shard_of',
     'stamps_of',
     'stored_facts',
+    'with_boxes',
+    'work_items',
 ]
 
 # Files that are looked up together.
@@ -27,13 +38,11 @@ _CHUNK = 4096
 
 
 class ScanCounts(msgspec.Struct):
-    """What a scan did.
+    """What a scan did, in files.
 
-    Attributes:
-        read: Files read.
-        cached: Files whose facts were stored already; also those that were
-            named before in the same scan.
-        errors: Files, read or stored, whose facts have an error.
+    ``cached`` are those whose facts were stored already, or that were named
+    before in the same scan; ``errors`` those, read or stored, whose facts
+    have an error.
     """
 
     read: int = 0
@@ -42,19 +51,10 @@ class ScanCounts(msgspec.Struct):
 
 
 def stamps_of(items: Sequence[WorkItem]) -> list[str]:
-    """Tell what files are now, without reading them.
+    """What files are now, without reading them.
 
-    Args:
-        items: Files.
-
-    Returns:
-        For each, size and time of change in nanoseconds; ``'absent'`` if it
-        is not there; empty where only reading can tell, as in object stores
-        and data bases.
-
-    Examples:
-        >>> stamps_of([WorkItem(path='no/such/file', kind='mask')])
-        ['absent']
+    Size and time of change in nanoseconds; ``'absent'`` for a file that is
+    not there; empty where only reading can tell, as in object stores.
     """
     return [_stamp(item) for item in items]
 
@@ -83,7 +83,7 @@ def _is_local(item: WorkItem) -> bool:
 
 def _chunks(items: Iterable, size: int) -> Iterator[list]:
     items = iter(items)
-    while chunk := list(islice(items, size)):
+    while chunk := list(itertools.islice(items, size)):
         yield chunk
 
 
@@ -106,11 +106,13 @@ def _look_up(
     kinds: Sequence[str],
 ) -> list[Any]:
     """Ask the store once for each kind; in the order of the files."""
-    found = {}
-    for each in dict.fromkeys(kinds):
-        paths = [item.path for item, kind in zip(items, kinds) if kind == each]
-        found[each] = iter(find(each, paths))
-    return [next(found[kind]) for kind in kinds]
+    rows_of = {}
+    for wanted in dict.fromkeys(kinds):
+        paths = [
+            item.path for item, kind in zip(items, kinds) if kind == wanted
+        ]
+        rows_of[wanted] = iter(find(wanted, paths))
+    return [next(rows_of[kind]) for kind in kinds]
 
 
 class _Scan:
@@ -119,11 +121,9 @@ class _Scan:
     def __init__(
         self,
         store: FactStore,
-        stamps: Callable[[Sequence[WorkItem]], list[str]],
         progress: Callable[[int], Any] | None,
     ):
         self.store = store
-        self.stamps = stamps
         self.progress = progress
         self.counts = ScanCounts()
         # Handed out and not stored yet: bounded, as batches in flight are.
@@ -134,7 +134,7 @@ class _Scan:
         """Files that must be read; counts the others."""
         for chunk in _chunks(items, _CHUNK):
             keys = _keys(chunk)
-            stamps = self.stamps(chunk)
+            stamps = stamps_of(chunk)
             rows = _look_up(
                 self.store.stored, chunk, [kind for kind, _ in keys]
             )
@@ -168,7 +168,7 @@ class _Scan:
         self.report()
 
     def report(self) -> None:
-        """Tell how many files are done."""
+        """Report how many files are done."""
         if self.progress is not None:
             self.progress(self.counts.read + self.counts.cached)
 
@@ -177,98 +177,118 @@ def scan(
     items: Iterable[WorkItem],
     store: FactStore,
     *,
-    run: Callable[..., Iterator[Sequence[Result]]] = serial.run,
+    run: Callable[..., Iterator[Sequence[Result]]] = run_serial,
     batch_size: int = 16,
-    stamps: Callable[[Sequence[WorkItem]], list[str]] = stamps_of,
     progress: Callable[[int], Any] | None = None,
 ) -> ScanCounts:
     """Read the files that the store does not know as they are now.
 
     Results are stored as each batch arrives, so whatever ends the process
     loses no more than the batches that are at work; what has been stored is
-    not read again.
-
-    Args:
-        items: Files, gone through once; a generator need not end soon.
-        store: Written by this process alone, while this runs.
-        run: Of a backend, its options bound by ``functools.partial``.
-        batch_size: Files in a batch.
-        stamps: Files -> what they are now, as :func:`stamps_of`; for object
-            stores that know a tag or version of each object.
-        progress: Called with the number of files done, after each batch.
-
-    Returns:
-        What was done. Facts are in the store: :func:`stored_facts`.
-
-    Raises:
-        ValueError: If ``batch_size`` is below 1.
-        PermissionError: If the store was opened to be read only.
-
-    Note:
-        Memory does not depend on the number of files.
+    not read again. Memory does not depend on the number of files.
     """
     if batch_size < 1:
         raise ValueError(f'batch_size must be at least 1, got {batch_size}')
-    state = _Scan(store, stamps, progress)
+    state = _Scan(store, progress)
     for results in run(_chunks(state.stale(items), batch_size)):
         state.take(results)
     return state.counts
 
 
-def packed_facts(items: Sequence[WorkItem], store: FactStore) -> list[bytes]:
-    """Give the facts of files from the store, packed.
-
-    Args:
-        items: Files that have been scanned, as many as may be in memory.
-        store: Of the scan.
-
-    Returns:
-        For each file, for :func:`~mmext.label_check.work.unpack`.
-
-    Raises:
-        KeyError: If a file has not been scanned.
-    """
-    kinds = [kind for kind, _ in _keys(items)]
-    found = _look_up(store.facts, items, kinds)
-    if None in found:
-        item = items[found.index(None)]
-        raise KeyError(
-            f'{store.path} has no facts of {item.kind} {item.path!r}; '
-            f'scan it first'
-        )
-    return found
-
-
 def stored_facts(
     items: Iterable[WorkItem], store: FactStore
 ) -> Iterator[tuple[WorkItem, Any]]:
-    """Give the facts of files from the store, in the order of ``items``.
+    """Files and their facts, in the order of ``items``.
 
-    Args:
-        items: Files that have been scanned.
-        store: Of the scan.
-
-    Yields:
-        File and its facts.
-
-    Raises:
-        KeyError: If a file has not been scanned.
+    Raises KeyError for a file that has not been scanned. Files are looked up
+    by the thousand; memory does not depend on their number.
     """
     for chunk in _chunks(items, _CHUNK):
-        for item, facts in zip(chunk, packed_facts(chunk, store)):
+        packed = _look_up(
+            store.facts, chunk, [kind for kind, _ in _keys(chunk)]
+        )
+        for item, facts in zip(chunk, packed):
+            if facts is None:
+                raise KeyError(
+                    f'{store.path} has no facts of {item.kind} '
+                    f'{item.path!r}; scan it first'
+                )
             yield item, unpack(item.kind, facts)
 
 
-def parse_shard(text: str) -> tuple[int, int]:
-    """Read ``'i/n'``, the ``i``-th of ``n`` shards, counted from 1.
+def _items_of(sample: Sample, options: ReadOptions) -> Iterator[WorkItem]:
+    """Files of a sample, in the order of :func:`sample_facts`."""
+    if sample.mask:
+        yield WorkItem(path=sample.mask, kind='mask', options=options)
+    if sample.image:
+        yield WorkItem(path=sample.image, kind='image', options=options)
+    if sample.annotation_kind:
+        yield WorkItem(
+            path=sample.annotation,
+            kind=sample.annotation_kind,
+            options=options,
+        )
 
-    Raises:
-        ValueError: If the text is anything else.
 
-    Examples:
-        >>> parse_shard('1/4')
-        (1, 4)
+def work_items(sources: Iterable[SplitSource]) -> Iterator[WorkItem]:
+    """All files of some splits, in the order of samples."""
+    for source in sources:
+        options = _options(source)
+        for sample in source.samples():
+            yield from _items_of(sample, options)
+
+
+def _options(source: SplitSource) -> ReadOptions:
+    return ReadOptions(backend_args=source.backend_args, verify=source.verify)
+
+
+def sample_facts(
+    source: SplitSource, store: FactStore
+) -> Iterator[SampleFacts]:
+    """What is known of each sample of a split, in the order of samples.
+
+    Raises KeyError for a file that has not been scanned.
     """
+    options = _options(source)
+    split = source.expected.split
+    label_of = {name: i for i, name in enumerate(source.expected.classes)}
+    samples, ahead = itertools.tee(source.samples())
+    items = (item for one in ahead for item in _items_of(one, options))
+    known = (facts for _, facts in stored_facts(items, store))
+    for sample in samples:
+        mask = next(known) if sample.mask else None
+        image = next(known) if sample.image else None
+        annotation = None
+        if sample.annotation_kind:
+            annotation = next(known)
+            sample = with_boxes(sample, annotation, label_of)
+        yield SampleFacts(
+            split=split,
+            sample=sample,
+            mask=mask,
+            image=image,
+            annotation=annotation,
+        )
+
+
+def with_boxes(
+    sample: Sample, file: VocFile, label_of: dict[str, int]
+) -> Sample:
+    """A sample and what its own annotation file says.
+
+    The label of a class that is not known is -1.
+    """
+    boxes = tuple(
+        msgspec.structs.replace(box, label=label_of.get(box.class_name, -1))
+        for box in file.boxes
+    )
+    return msgspec.structs.replace(
+        sample, boxes=boxes, width=file.width, height=file.height
+    )
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Read ``'i/n'``, the ``i``-th of ``n`` shards, counted from 1."""
     first, slash, second = text.partition('/')
     good = slash and first.isdecimal() and second.isdecimal()
     if not good or not 1 <= int(first) <= int(second):
@@ -279,21 +299,10 @@ def parse_shard(text: str) -> tuple[int, int]:
 def shard_of(
     items: Iterable[WorkItem], index: int, count: int
 ) -> Iterator[WorkItem]:
-    """Give the files of one of ``count`` shards.
+    """Files of one of ``count`` shards, ``index`` counted from 1.
 
     A file is in the same shard wherever it stands among ``items``, by a
     checksum of its path.
-
-    Args:
-        items: Files.
-        index: Which shard, from 1 to ``count``.
-        count: Shards in all.
-
-    Yields:
-        Files of that shard, in the order of ``items``.
-
-    Raises:
-        ValueError: If ``index`` is not in 1 to ``count``.
     """
     if not 1 <= index <= count:
         raise ValueError(

@@ -9,7 +9,7 @@ from .class_weights import CLASS_WEIGHT_KINDS
 
 __all__ = ['BACKENDS', 'CheckSettings', 'check_settings']
 
-BACKENDS = ('serial', 'joblib', 'dask', 'ray')
+BACKENDS = ('serial', 'joblib', 'dask')
 
 
 class CheckSettings(msgspec.Struct, kw_only=True):
@@ -43,9 +43,8 @@ class CheckSettings(msgspec.Struct, kw_only=True):
             objects; None for none.
         store: File that keeps facts.
         workers: Processes; 0 for one each CPU.
-        backend: What reads files: ``'serial'``, ``'joblib'``, ``'dask'`` or
-            ``'ray'``.
-        scheduler: Address of the cluster, for the latter two.
+        backend: What reads files: ``'serial'``, ``'joblib'`` or ``'dask'``.
+        scheduler: Address of the cluster, for the latter.
         shard: ``'i/n'``: read that part of the files, and report nothing.
         merge: Stores of shards to put into ``store`` first.
     """
@@ -80,14 +79,7 @@ class CheckSettings(msgspec.Struct, kw_only=True):
 
 
 def check_settings(settings: CheckSettings) -> None:
-    """Refuse settings that do not go together.
-
-    Args:
-        settings: Any.
-
-    Raises:
-        ValueError: If one is not as said, or has no effect.
-    """
+    """Raise ValueError for settings that do not go together."""
     if settings.workers < 0:
         raise ValueError(
             f'--workers must be at least 0, got {settings.workers}'
@@ -107,9 +99,9 @@ def check_settings(settings: CheckSettings) -> None:
             '--backend dask needs --scheduler, such as '
             "'tcp://10.0.0.1:8786', got none"
         )
-    if settings.scheduler and settings.backend not in ('dask', 'ray'):
+    if settings.scheduler and settings.backend != 'dask':
         raise ValueError(
-            '--scheduler must come with --backend dask or ray, got '
+            '--scheduler must come with --backend dask, got '
             f'{settings.scheduler!r} with {settings.backend!r}'
         )
     if settings.shard is not None:
@@ -117,7 +109,7 @@ def check_settings(settings: CheckSettings) -> None:
 
 
 def _check_shard(settings: CheckSettings) -> None:
-    """A shard alone cannot be judged."""
+    """A shard alone cannot be checked."""
     for name in ('json', 'sarif', 'html', 'fix', 'class_weights', 'merge'):
         value = getattr(settings, name)
         if value:

@@ -7,37 +7,47 @@ check writes small batches and asks for single files.
 """
 
 import os
-import time
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice, product
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from ._store_file import SCHEMA_VERSION, StoreFile
 from .work import Result
 
-__all__ = ['FactStore', 'Stored', 'merge_stores']
+__all__ = [
+    'SCHEMA_VERSION',
+    'FactStore',
+    'Stored',
+    'TemporaryRows',
+    'merge_stores',
+]
 
+# 'mmLC', big-endian: says in the header of the file that it is ours.
+APPLICATION_ID = 0x6D6D4C43
+# Version 2 kept what rules had found, too, in a table of its own.
+SCHEMA_VERSION = 3
+_TABLE = """
+CREATE TABLE facts (
+    path BLOB NOT NULL, kind TEXT NOT NULL, reader TEXT NOT NULL,
+    stamp TEXT NOT NULL, failed INTEGER NOT NULL, facts BLOB NOT NULL,
+    PRIMARY KEY (path, kind)
+) WITHOUT ROWID
+"""
 # SQLite before 3.32 takes 999 parameters.
 _KEYS_A_QUERY = 900
 # Rows that may lie between those that are asked for; after a query that met
 # more, so many are not tried that way.
 _FEW_MORE = 3
 _TRY_AGAIN = 30
-MAX_VERDICTS = 100_000
-_DAY = 24 * 60 * 60
 _WRITE = 'INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?)'
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
-    """A row of the store without its facts.
-
-    Attributes:
-        reader: Version and options of the reader that gave the facts.
-        stamp: What the file was then; empty for facts to be read anew.
-        failed: 1 if the facts have an error, else 0.
-    """
+    """A row of the store without its facts; see :class:`Result`."""
 
     reader: str
     stamp: str
@@ -59,13 +69,11 @@ def _chunks(items: Iterable, size: int) -> Iterator[list]:
         yield chunk
 
 
-class FactStore(StoreFile):
-    """Facts of files by path and kind, in one file.
+class FactStore:
+    """Facts of files by path and kind, in one SQLite file.
 
     Usable as a context manager. Several processes may read a store while one
     writes it; a second writer waits for up to half a minute.
-
-    Verdicts, of :mod:`~mmext.label_check.verdicts`, are kept beside them.
 
     Args:
         path: File; made if it is not there, unless ``read_only``. One of an
@@ -81,7 +89,7 @@ class FactStore(StoreFile):
         Every write is one transaction: killing the process loses none that
         has returned. A loss of power may lose the last ones, and never
         leaves half of one. The file must be on a disk of this machine:
-        SQLite's write-ahead log does not work over a network. Of a cluster,
+        SQLite's write-ahead log does not work over a network. On a cluster,
         each shard writes its own, for :func:`merge_stores`.
 
     Examples:
@@ -98,79 +106,126 @@ class FactStore(StoreFile):
     # Queries to go until neighbours are tried again.
     _scattered = 0
 
+    def __init__(self, path: str | Path, *, read_only: bool = False):
+        self.path = Path(path)
+        self.read_only = read_only
+        if read_only and not self.path.is_file():
+            raise FileNotFoundError(f'there is no store at {self.path}')
+        if not self.path.parent.is_dir():
+            raise FileNotFoundError(
+                f'the folder of the store must exist, got {self.path.parent}'
+            )
+        uri = self.path.absolute().as_uri()
+        self._db = sqlite3.connect(
+            f'{uri}?mode={"ro" if read_only else "rwc"}',
+            uri=True,
+            timeout=30,
+            isolation_level=None,
+        )
+        try:
+            self._open()
+        except sqlite3.DatabaseError as error:
+            self._db.close()
+            if isinstance(error, sqlite3.OperationalError):
+                raise
+            raise ValueError(self._refusal(str(error))) from error
+        except ValueError:
+            self._db.close()
+            raise
+
+    def __enter__(self) -> 'FactStore':
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; all that was written is in it."""
+        self._db.close()
+
     def __len__(self) -> int:
-        return self.value('SELECT count(*) FROM facts')
+        return self._value('SELECT count(*) FROM facts')
+
+    def _value(self, query: str) -> int:
+        return self._db.execute(query).fetchone()[0]
+
+    def _refusal(self, reason: str) -> str:
+        return (
+            f'{self.path} must be a store of label checks, got a file that '
+            f'is none ({reason}); give another path, or move the file away'
+        )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All that is written inside, or nothing if an error is raised."""
+        self._db.execute('BEGIN IMMEDIATE')
+        try:
+            yield
+        except BaseException:
+            self._db.execute('ROLLBACK')
+            raise
+        self._db.execute('COMMIT')
+
+    def _version(self) -> int:
+        """Version of the file, 0 if it is still empty; raise if not ours."""
+        ours = self._value('PRAGMA application_id')
+        version = self._value('PRAGMA user_version')
+        tables = self._value('SELECT count(*) FROM sqlite_master')
+        if not (ours or version or tables):
+            return 0
+        if ours != APPLICATION_ID:
+            raise ValueError(
+                self._refusal(f'application id {ours}, {tables} tables')
+            )
+        if not 1 <= version <= SCHEMA_VERSION:
+            raise ValueError(
+                f'{self.path} must be a store of version 1 to '
+                f'{SCHEMA_VERSION}, got version {version}; delete it to have '
+                f'all files read anew, or give another path'
+            )
+        return version
+
+    def _open(self) -> None:
+        """Check the file; unless read only, make it one of this version."""
+        version = self._version()
+        if self.read_only:
+            if not version:
+                raise ValueError(self._refusal('it is empty'))
+            return
+        self._db.execute('PRAGMA journal_mode = WAL')
+        self._db.execute('PRAGMA synchronous = NORMAL')
+        if version == SCHEMA_VERSION:
+            return
+        with self._transaction():
+            # Another process may have been faster.
+            if not self._version():
+                self._db.execute(_TABLE)
+                self._db.execute(f'PRAGMA application_id = {APPLICATION_ID}')
+            self._db.execute('DROP TABLE IF EXISTS verdicts')
+            self._db.execute(f'PRAGMA user_version = {SCHEMA_VERSION}')
 
     def stored(self, kind: str, paths: Iterable[str]) -> list[Stored | None]:
-        """Look up files, without their facts.
-
-        Args:
-            kind: Of all of them.
-            paths: Any number that may be in memory.
-
-        Returns:
-            For each file its row, None if it is not stored.
-        """
+        """Rows of files of one kind, without facts; None if not stored."""
         rows = self._select('reader, stamp, failed', kind, paths)
         return [row and Stored(*row[2:]) for row in rows]
 
     def facts(self, kind: str, paths: Iterable[str]) -> list[bytes | None]:
-        """Look up the packed facts of files.
-
-        Args:
-            kind: Of all of them.
-            paths: Any number that may be in memory.
-
-        Returns:
-            For each file its packed facts, None if it is not stored.
-        """
+        """Packed facts of files of one kind, None for one not stored."""
         return [row and row[2] for row in self._select('facts', kind, paths)]
 
-    def missing(
-        self, kind: str, reader: str, stamps: dict[str, str]
-    ) -> list[str]:
-        """Tell which files must be read.
-
-        Args:
-            kind: Of all of them.
-            reader: Version and options of the reader.
-            stamps: Path -> stamp of the file as it is now; an empty stamp
-                is never the same.
-
-        Returns:
-            Paths, in the order of ``stamps``.
-        """
-        rows = self.stored(kind, stamps)
-        return [
-            path
-            for (path, stamp), row in zip(stamps.items(), rows)
-            if not stamp
-            or row is None
-            or (row.reader, row.stamp) != (reader, stamp)
-        ]
-
-    def rows(self, kind: str = '') -> Iterator[Result]:
-        """Give all that is stored, in the order of path and kind.
-
-        Rows are read as they are asked for; the store may be written
-        meanwhile.
-
-        Args:
-            kind: Only those of this kind; empty for all.
-        """
+    def rows(self) -> Iterator[Result]:
+        """All rows by path and kind; the store may be written meanwhile."""
         last = (b'', '')
-        only = 'AND kind = ?' if kind else ''
         query = (
             'SELECT * FROM facts WHERE (path, kind) > (?, ?) '
-            f'{only} ORDER BY path, kind LIMIT 500'
+            'ORDER BY path, kind LIMIT 500'
         )
-        more = (kind,) if kind else ()
-        while found := self.db.execute(query, (*last, *more)).fetchall():
-            last = found[-1][:2]
-            for path, of_kind, reader, stamp, failed, facts in found:
+        while rows := self._db.execute(query, last).fetchall():
+            last = rows[-1][:2]
+            for path, kind, reader, stamp, failed, facts in rows:
                 yield Result(
                     path=_path(path),
-                    kind=of_kind,
+                    kind=kind,
                     reader=reader,
                     stamp=stamp,
                     facts=facts,
@@ -180,81 +235,19 @@ class FactStore(StoreFile):
     def write(self, results: Sequence[Result]) -> None:
         """Write results in one transaction, over those of the same files.
 
-        Args:
-            results: Those without facts are left out: what is stored of
-                their files still holds.
-
-        Raises:
-            PermissionError: If the store was opened to be read only.
+        Results without facts are left out: what is stored still holds.
         """
-        self.refuse_read_only()
+        if self.read_only:
+            raise PermissionError(
+                f'{self.path} was opened with read_only=True'
+            )
         rows = [
             (_key(r.path), r.kind, r.reader, r.stamp, r.failed, r.facts)
             for r in results
             if r.facts
         ]
-        with self.transaction():
-            self.db.executemany(_WRITE, rows)
-
-    def verdict(self, key: bytes) -> bytes | None:
-        """Look up a verdict.
-
-        Args:
-            key: Digest of all that it depends on.
-
-        Returns:
-            As it was written, None if there is none.
-        """
-        if self.version < SCHEMA_VERSION:
-            return None
-        query = 'SELECT verdict FROM verdicts WHERE key = ?'
-        row = self.db.execute(query, (key,)).fetchone()
-        return None if row is None else row[0]
-
-    def write_verdicts(
-        self,
-        verdicts: Iterable[tuple[bytes, bytes]],
-        used: Iterable[bytes] = (),
-    ) -> None:
-        """Write verdicts in one transaction.
-
-        Of more than :data:`MAX_VERDICTS`, those that were not used for the
-        longest time are removed.
-
-        Args:
-            verdicts: Pairs of key and verdict.
-            used: Keys of others that were of use just now.
-
-        Raises:
-            PermissionError: If the store was opened to be read only.
-        """
-        self.refuse_read_only()
-        now = int(time.time())
-        with self.transaction():
-            self.db.executemany(
-                'INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?)',
-                [(key, now, verdict) for key, verdict in verdicts],
-            )
-            # A run that finds all it needs writes once a day.
-            self.db.executemany(
-                'UPDATE verdicts SET used = ? WHERE key = ? AND used < ?',
-                [(now, key, now - _DAY) for key in used],
-            )
-            if self.value('SELECT count(*) FROM verdicts') > MAX_VERDICTS:
-                self.db.execute(
-                    'DELETE FROM verdicts WHERE key IN (SELECT key FROM '
-                    'verdicts ORDER BY used DESC LIMIT -1 OFFSET ?)',
-                    (MAX_VERDICTS,),
-                )
-
-    def all_verdicts(self) -> Iterator[tuple[bytes, bytes]]:
-        """Give keys and verdicts, in any order.
-
-        Do not write meanwhile.
-        """
-        if self.version == SCHEMA_VERSION:
-            query = 'SELECT key, verdict FROM verdicts'
-            yield from self.db.execute(query)
+        with self._transaction():
+            self._db.executemany(_WRITE, rows)
 
     def _select(
         self, columns: str, kind: str, paths: Iterable[str]
@@ -266,9 +259,9 @@ class FactStore(StoreFile):
             if rows is None:
                 marks = ','.join('?' * len(keys))
                 query += f'kind = ? AND path IN ({marks})'
-                rows = self.db.execute(query, (kind, *keys)).fetchall()
-            found = {row[0]: row for row in rows if row[1] == kind}
-            yield from map(found.get, keys)
+                rows = self._db.execute(query, (kind, *keys)).fetchall()
+            row_of = {row[0]: row for row in rows if row[1] == kind}
+            yield from map(row_of.get, keys)
 
     def _neighbours(self, query: str, keys: list[bytes]) -> list | None:
         """All rows from the first to the last path, if these are not many.
@@ -281,7 +274,7 @@ class FactStore(StoreFile):
             return None
         limit = _FEW_MORE * len(keys)
         query += 'path BETWEEN ? AND ? LIMIT ?'
-        rows = self.db.execute(query, (min(keys), max(keys), limit))
+        rows = self._db.execute(query, (min(keys), max(keys), limit))
         rows = rows.fetchall()
         if len(rows) < limit:
             return rows
@@ -290,23 +283,11 @@ class FactStore(StoreFile):
 
 
 def merge_stores(stores: Sequence[str | Path], out: str | Path) -> int:
-    """Put several stores, such as those of shards, into one.
+    """Put several stores, such as those of shards, into a new one.
 
+    Of a file that several know, the facts of the last store are taken.
     ``out`` appears when it is complete: until then the work is in a file
-    beside it, whose name ends in ``.part``.
-
-    Args:
-        stores: Files; of a file that several know, the last one's facts
-            are taken.
-        out: File to make.
-
-    Returns:
-        Number of rows in ``out``.
-
-    Raises:
-        ValueError: If ``stores`` is empty, or one of them is not a store.
-        FileNotFoundError: If one of ``stores`` does not exist.
-        FileExistsError: If ``out`` is there already.
+    beside it, whose name ends in ``.part``. Gives the number of rows.
     """
     out = Path(out)
     if not stores:
@@ -327,8 +308,49 @@ def merge_stores(stores: Sequence[str | Path], out: str | Path) -> int:
             with FactStore(path, read_only=True) as store:
                 for rows in _chunks(store.rows(), 2000):
                     merged.write(rows)
-                for verdicts in _chunks(store.all_verdicts(), 100):
-                    merged.write_verdicts(verdicts)
         count = len(merged)
     os.replace(part, out)
     return count
+
+
+class TemporaryRows:
+    """Texts, numbers and None in rows, on disk; gone with the object.
+
+    Memory does not depend on the number of rows: they are in a temporary
+    database of SQLite.
+    """
+
+    def __init__(self, width: int) -> None:
+        self._db = sqlite3.connect('', isolation_level=None)
+        names = ', '.join(f'c{number}' for number in range(width))
+        self._db.execute(f'CREATE TABLE rows ({names})')
+        self._insert = f'INSERT INTO rows VALUES ({", ".join("?" * width)})'
+
+    def extend(self, rows: Iterable[tuple]) -> None:
+        """Add rows, any number; do not iterate meanwhile."""
+        self._db.execute('BEGIN')
+        self._db.executemany(self._insert, map(_packed, rows))
+        self._db.execute('COMMIT')
+
+    def __len__(self) -> int:
+        return self._db.execute('SELECT count(*) FROM rows').fetchone()[0]
+
+    def __iter__(self) -> Iterator[tuple]:
+        """Rows in their order; several may go through them at a time."""
+        return map(_unpacked, self._db.execute('SELECT * FROM rows'))
+
+    def at(self, number: int) -> tuple:
+        """Row of a number, counted from 0."""
+        query = 'SELECT * FROM rows WHERE rowid = ?'
+        return _unpacked(self._db.execute(query, (number + 1,)).fetchone())
+
+
+def _packed(row: tuple) -> list:
+    """Names of files need not be valid text: texts are stored as bytes."""
+    return [_key(cell) if isinstance(cell, str) else cell for cell in row]
+
+
+def _unpacked(row: tuple) -> tuple:
+    return tuple(
+        _path(cell) if isinstance(cell, bytes) else cell for cell in row
+    )

@@ -1,26 +1,97 @@
 """What is known of a whole split: sums over its samples, of bounded size."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
-from .by_digest import ImagesByDigest
-from .facts import BoxFacts, MaskFacts, SampleFacts
+from .facts import BoxFacts, ImageFacts, MaskFacts, SampleFacts
 from .loaded import INDEX_MODES
+from .store import TemporaryRows
 
-__all__ = ['SplitTotals', 'image_rows']
+__all__ = ['ImageRow', 'ImagesByDigest', 'SplitTotals']
 
 _MAX_STORED = 65535
 _SIZE_STEP = 64
+_BLOCK = 1024
+# SQLite's numbers are signed.
+_SHIFT = 1 << 63
+
+
+class ImageRow(NamedTuple):
+    """One image, for the search of duplicates.
+
+    Attributes:
+        digest: Of its bytes.
+        fingerprint: 64 bits, alike for images that look alike; -1 if
+            unknown.
+        path: As the data set names it.
+    """
+
+    digest: str
+    fingerprint: int
+    path: str
+
+
+class ImagesByDigest:
+    """Digest, fingerprint and path of images, in a temporary file.
+
+    What all images are compared by comes as columns, 16 bytes an image while
+    they are in use; rows are given of those that turn out to be of interest.
+    """
+
+    def __init__(self) -> None:
+        self._rows = TemporaryRows(3)
+        self._new: list[tuple] = []
+
+    def add(self, path: str, facts: ImageFacts) -> None:
+        """Add an image; one without a digest could not be read at all."""
+        if facts.digest:
+            mark = facts.fingerprint
+            shifted = None if mark < 0 else mark - _SHIFT
+            self._new.append((facts.digest, shifted, path))
+        if len(self._new) == _BLOCK:
+            self._store()
+
+    def _store(self) -> None:
+        self._rows.extend(self._new)
+        self._new = []
+
+    def __len__(self) -> int:
+        return len(self._rows) + len(self._new)
+
+    def columns(self) -> tuple[np.ndarray, np.ndarray]:
+        """What images are compared by, ``(n,)`` each, as they were added.
+
+        int64, the same for the same digest, in this process, and hardly ever
+        for two; uint64, the fingerprints, 0 for unknown ones.
+        """
+        self._store()
+        table = np.fromiter(
+            (
+                (hash(digest), 0 if shifted is None else shifted + _SHIFT)
+                for digest, shifted, _ in self._rows
+            ),
+            [('key', np.int64), ('fingerprint', np.uint64)],
+            len(self._rows),
+        )
+        return table['key'].copy(), table['fingerprint'].copy()
+
+    def rows(self, numbers: Iterable[int]) -> list[ImageRow]:
+        """Images by their positions in the order in which they were added."""
+        self._store()
+        return [
+            ImageRow(digest, -1 if shifted is None else shifted + _SHIFT, path)
+            for digest, shifted, path in map(self._rows.at, numbers)
+        ]
 
 
 class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Sums over the samples of a split.
+    """Sums over the samples of a split; they do not depend on the order.
 
     All but ``images`` is bounded: by 65,536 values, by the number of classes
-    and by the sizes that images have. Sums do not depend on the order of
-    samples, nor on how they are cut into shards.
+    and by the sizes that images have.
 
     Attributes:
         split: ``'train'``, ``'val'``, ...
@@ -38,8 +109,7 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
         box_images: For each label, how many samples have such a box.
         num_ignored: Boxes that are crowd, difficult or ignored.
         sizes: Images by ``'WxH'``, rounded down to multiples of 64.
-        images: Of the split, for the search of duplicates; None if nobody
-            gave them. Not added up, not for shards.
+        images: Of the split, for the search of duplicates.
     """
 
     split: str
@@ -55,22 +125,17 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
     box_images: dict[int, int] = {}
     num_ignored: int = 0
     sizes: dict[str, int] = {}
-    images: ImagesByDigest | None = None
+    images: ImagesByDigest = msgspec.field(default_factory=ImagesByDigest)
 
     def add(self, facts: SampleFacts, boxes: bool = True) -> None:
-        """Add a sample.
+        """Add a sample of this split.
 
-        Args:
-            facts: Of a sample of this split.
-            boxes: Its boxes count, too; False where a sample does not list
-                all that it has.
-
-        Raises:
-            ValueError: If it is of another split.
+        Its boxes count only where a sample lists all that it has: ``boxes``.
         """
-        self._check_split(facts.split)
         self.num_samples += 1
         image = facts.image
+        if image is not None:
+            self.images.add(facts.sample.image, image)
         if image is not None and image.width:
             self.num_images += 1
             width = image.width // _SIZE_STEP * _SIZE_STEP
@@ -112,10 +177,8 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
     ) -> None:
         """Add the objects of an annotation file as a whole.
 
-        Args:
-            counts: For each label, in order, its objects and the samples
-                that have one; ignored objects left out.
-            num_ignored: Those.
+        ``counts`` has, for each label in order, its objects and the samples
+        that have one; ignored objects are left out, and counted apart.
         """
         self.num_ignored += num_ignored
         for label, (objects, samples) in enumerate(counts):
@@ -123,48 +186,6 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
                 _count(self.boxes, label, objects)
                 _count(self.box_images, label, samples)
 
-    def merge(self, other: 'SplitTotals') -> None:
-        """Add the totals of another part of the split.
-
-        Args:
-            other: Of other samples; stays as it is. Its ``images`` are not
-                taken over.
-
-        Raises:
-            ValueError: If it is of another split.
-        """
-        self._check_split(other.split)
-        for name in self.__struct_fields__:
-            own, new = getattr(self, name), getattr(other, name)
-            if isinstance(own, int):
-                setattr(self, name, own + new)
-            elif isinstance(own, dict):
-                for key, count in new.items():
-                    _count(own, key, count)
-
-    def _check_split(self, split: str) -> None:
-        if split != self.split:
-            raise ValueError(
-                f'split must be {self.split!r}, that of the totals, got '
-                f'{split!r}'
-            )
-
 
 def _count(counts: dict, key: Any, number: int = 1) -> None:
     counts[key] = counts.get(key, 0) + number
-
-
-def image_rows(facts: Iterable[SampleFacts]) -> ImagesByDigest:
-    """Rows for ``SplitTotals.images``.
-
-    Args:
-        facts: Of samples.
-
-    Returns:
-        A row for each image with a digest.
-    """
-    return ImagesByDigest(
-        (each.sample.image, each.image)
-        for each in facts
-        if each.image is not None
-    )

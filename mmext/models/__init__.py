@@ -1,5 +1,13 @@
 """Registered models."""
 
+from .co_dino import (
+    CoATSSHead,
+    CoDETR,
+    CoDINOClassEmbedHead,
+    CoDINOHead,
+    CoDINOTransformer,
+    CoStandardRoIHead,
+)
 from .decode_heads import (
     ASPPHead,
     DepthwiseSeparableASPPHead,
@@ -9,15 +17,11 @@ from .decode_heads import (
     SegformerHead,
     UPerHead,
 )
-from .dense_heads import CoATSSHead, CoDINOClassEmbedHead, CoDINOHead
-from .detectors import CoDETR
-from .layers import CoDINOTransformer
 from .losses import (
     CheckedBoundaryLoss,
     CheckedCrossEntropyLoss,
     CheckedOhemCrossEntropy,
 )
-from .roi_heads import CoStandardRoIHead
 
 __all__ = [
     'ASPPHead',

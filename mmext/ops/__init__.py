@@ -5,7 +5,10 @@ mmcv's own Python API stays the one that is used. The operators themselves
 are in the modules of this package, which load torch; this file does not.
 """
 
-from .active import active_backend, log_backend
-from .finder import install_ext_finder
+from .finder import active_backend, install_ext_finder, log_backend
 
-__all__ = ['active_backend', 'install_ext_finder', 'log_backend']
+__all__ = [
+    'active_backend',
+    'install_ext_finder',
+    'log_backend',
+]

@@ -6,26 +6,18 @@ Shape letters: N images, C channels, H W map size, R regions, U pixels in use.
 import torch
 from torch import Tensor
 
-from ._precision import wide_type
+from ..utils.precision import wide_type
 
-__all__ = ['PixelTable', 'check_rois']
+__all__ = [
+    'PixelTable',
+    'check_rois',
+]
 
 
 def check_rois(rois: Tensor, images: int) -> None:
     """Refuse regions that the compiled operators would read memory with.
 
-    Args:
-        rois: ``(R, 5)``: image, x1 y1 x2 y2.
-        images: N, images in the batch.
-
-    Raises:
-        ValueError: If a region is not finite, or on an image outside [0, N).
-
-    Examples:
-        >>> check_rois(torch.tensor([[2.0, 0, 0, 4, 4]]), images=2)
-        Traceback (most recent call last):
-            ...
-        ValueError: rois must be finite with an image index in [0, 2), got ...
+    ``rois``: ``(R, 5)``: image, x1 y1 x2 y2.
     """
     image = rois[:, 0]
     good = rois.isfinite().all(1) & (image >= 0) & (image < images)
@@ -86,11 +78,8 @@ class PixelTable:
     def read(self, source: Tensor) -> Tensor:
         """Copy the pixels out of a map.
 
-        Args:
-            source: ``(N, C, H, W)``, any floating type.
-
-        Returns:
-            ``(U, C)``, float64 for float64, else float32.
+        ``source``: ``(N, C, H, W)``, any floating type. Returns ``(U, C)``,
+        float64 for float64, else float32.
         """
         table = source.new_empty(
             len(self), self.channels, dtype=wide_type(source)
@@ -104,9 +93,7 @@ class PixelTable:
     def add_to_(self, target: Tensor, table: Tensor) -> None:
         """Add the rows to the pixels of a map in place.
 
-        Args:
-            target: ``(N, C, H, W)``, any floating type.
-            table: ``(U, C)``.
+        ``target``: ``(N, C, H, W)``, any floating type; ``table``: ``(U, C)``.
         """
         parts = table.split([len(pixels) for pixels in self._pixels])
         for plane, pixels, part in zip(target.flatten(2), self._pixels, parts):

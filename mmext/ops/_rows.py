@@ -20,20 +20,9 @@ def sum_rows(table: Tensor, index: Tensor, weight: Tensor) -> Tensor:
 
     ``out[b] = sum_k weight[b, k] table[index[b, k]]``
 
-    Args:
-        table: ``(R, C)``, float32 or float64.
-        index: ``(B, K)``, int64 in ``[0, R)``.
-        weight: ``(B, K)``, the type of ``table``; autograd may follow it,
-            while it does not follow the table.
-
-    Returns:
-        ``(B, C)``.
-
-    Examples:
-        >>> table = torch.tensor([[1.0, 10.0], [2.0, 20.0]])
-        >>> index = torch.tensor([[0, 1]])
-        >>> sum_rows(table, index, torch.tensor([[0.5, 2.0]]))
-        tensor([[ 4.5000, 45.0000]])
+    ``table``: ``(R, C)``, float32 or float64; ``index``: ``(B, K)``, int64 in
+    ``[0, R)``; ``weight``: ``(B, K)``, the type of ``table``; autograd may
+    follow it, while it does not follow the table. Returns ``(B, C)``.
     """
     if not index.numel():
         return table.new_zeros(len(index), table.shape[1])
@@ -57,15 +46,6 @@ def add_rows_(
         index: ``(B, K)``, int64 in ``[0, R)``; a row may come many times.
         weight: ``(B, K)``, the type of ``table``.
         rows: ``(B, C)``, the type of ``table``.
-
-    Examples:
-        >>> table = torch.zeros(2, 1)
-        >>> index = torch.tensor([[0, 1], [1, 1]])
-        >>> rows = torch.tensor([[1.0], [5.0]])
-        >>> add_rows_(table, index, torch.ones(2, 2), rows)
-        >>> table
-        tensor([[ 1.],
-                [11.]])
     """
     sums = torch.arange(len(index), device=index.device)
     where = torch.stack([index, sums[:, None].expand_as(index)]).flatten(1)

@@ -1,9 +1,12 @@
 """The operator table that stands in for the compiled ``mmcv._ext``."""
 
 import platform
+from collections.abc import Callable
 from types import ModuleType
+from typing import NoReturn
 
 import torch
+from mmcv.version import __version__ as mmcv_version
 
 from .deform_conv import (
     deform_conv_backward_input,
@@ -19,19 +22,39 @@ from .focal_loss import (
     softmax_focal_loss_forward,
 )
 from .ms_deform_attn import ms_deform_attn_backward, ms_deform_attn_forward
-from .nms import nms
-from .nms_match import nms_match
+from .nms import nms, nms_match, softnms
 from .roi_align import roi_align_backward, roi_align_forward
 from .roi_pool import roi_pool_backward, roi_pool_forward
-from .soft_nms import softnms
-from .unsupported import unsupported_op
 
 __all__ = [
     'OPS',
     'fill_module',
     'get_compiler_version',
     'get_compiling_cuda_version',
+    'unsupported_op',
 ]
+
+
+def unsupported_op(name: str) -> Callable[..., NoReturn]:
+    """Stand-in for an operator that only compiled mmcv has.
+
+    mmcv looks up every operator when it is imported, so the name has to
+    exist; the error comes when the operator is called.
+    """
+
+    def raise_unsupported(*_args: object, **_kwargs: object) -> NoReturn:
+        raise RuntimeError(
+            f'mmcv operator {name!r} must be compiled, got the PyTorch '
+            'backend of mmext, which has only the operators that detectors '
+            'and segmentors commonly run on; build the others with `pip '
+            'install --no-build-isolation --no-deps --force-reinstall '
+            f'--no-binary onedl-mmcv onedl-mmcv=={mmcv_version}` (needs a '
+            'C++ compiler and the packages ninja, wheel and setuptools<82; '
+            'for GPUs also the CUDA toolkit that matches torch)'
+        )
+
+    raise_unsupported.__name__ = name
+    return raise_unsupported
 
 
 def get_compiler_version() -> str:
@@ -77,9 +100,6 @@ def fill_module(module: ModuleType) -> None:
     Every other public name is answered too, with a function that raises when
     it is called: mmcv looks up all of its operators when it is imported, and
     which ones there are depends on its version.
-
-    Args:
-        module: Module to fill, in place.
     """
     module.__doc__ = __doc__
     vars(module).update(OPS)

@@ -10,7 +10,7 @@ done with labels outside the classes follow mmcv's CUDA kernels.
 import torch
 from torch import Tensor
 
-from ._precision import exact, widen
+from ..utils.precision import exact, widen
 
 __all__ = [
     'sigmoid_focal_loss_backward',
@@ -79,10 +79,6 @@ def sigmoid_focal_loss_forward(
         output: Filled; ``(N, C)``.
         gamma: Focusing exponent, >= 0.
         alpha: Weight of the target class, in [0, 1].
-
-    Raises:
-        ValueError: If a label is above C, or outside [0, C) while ``weight``
-            is given.
     """
     classes = input.shape[1]
     _check_target(target, classes, weight, classes)
@@ -107,17 +103,7 @@ def sigmoid_focal_loss_backward(
 ) -> None:
     """Fill ``grad_input`` with the slope of each loss in its own logit.
 
-    Args:
-        input: As in the forward call, as are the others.
-        target: See above.
-        weight: See above.
-        grad_input: Filled; ``(N, C)``.
-        gamma: See above.
-        alpha: See above.
-
-    Raises:
-        ValueError: If a label is above C, or outside [0, C) while ``weight``
-            is given.
+    ``grad_input``: Filled; ``(N, C)``.
     """
     classes = input.shape[1]
     _check_target(target, classes, weight, classes)
@@ -151,10 +137,6 @@ def softmax_focal_loss_forward(
         output: Filled; ``(N,)``.
         gamma: Focusing exponent, >= 0.
         alpha: Factor of all losses.
-
-    Raises:
-        ValueError: If a label is C or above, or negative while ``weight`` is
-            given.
     """
     classes = input.shape[1]
     _check_target(target, classes - 1, weight, classes)
@@ -178,18 +160,8 @@ def softmax_focal_loss_backward(
 ) -> None:
     """Fill ``grad_input`` with the slope of each sample's loss in its logits.
 
-    Args:
-        input: As in the forward call, as are the others.
-        target: See above.
-        weight: See above.
-        buff: Filled with a factor of the gradient; ``(N,)``.
-        grad_input: Filled; ``(N, C)``.
-        gamma: See above.
-        alpha: See above.
-
-    Raises:
-        ValueError: If a label is C or above, or negative while ``weight`` is
-            given.
+    ``buff``: Filled with a factor of the gradient; ``(N,)``; ``grad_input``:
+    Filled; ``(N, C)``.
     """
     classes = input.shape[1]
     _check_target(target, classes - 1, weight, classes)

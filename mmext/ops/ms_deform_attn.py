@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ._precision import exact, wide_type, widen
+from ..utils.precision import exact, wide_type, widen
 
 __all__ = [
     'attend_level',

@@ -10,10 +10,76 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ._iou import box_rows, iou_matrix
-from ._precision import exact
+from ..utils.precision import exact, widen
 
-__all__ = ['nms', 'nms_by_blocks', 'split_by_gaps']
+__all__ = [
+    'box_rows',
+    'decay',
+    'iou_matrix',
+    'iou_with_rest',
+    'nms',
+    'nms_by_blocks',
+    'nms_match',
+    'softnms',
+    'split_by_gaps',
+]
+
+
+def box_rows(boxes: Tensor, offset: int) -> Tensor:
+    """Store boxes by coordinate, with their areas.
+
+    ``boxes``: ``(N, 4)``, x1 y1 x2 y2 in pixels. Returns ``(5, N)``,
+    contiguous: x1, y1, x2, y2, area; float64 for float64 boxes, else float32.
+    """
+    x1, y1, x2, y2 = widen(boxes).unbind(1)
+    area = (x2 - x1 + offset) * (y2 - y1 + offset)
+    return torch.stack([x1, y1, x2, y2, area])
+
+
+def iou_matrix(boxes: Tensor, others: Tensor, offset: int) -> Tensor:
+    """IoU of every box with every other.
+
+    ``boxes``: ``(5, N)``, see :func:`box_rows`; ``others``: ``(5, M)``.
+    Returns ``(N, M)``.
+    """
+    x1, y1, x2, y2, area = boxes[:, :, None]
+    width = torch.minimum(x2, others[2])
+    width -= torch.maximum(x1, others[0])
+    height = torch.minimum(y2, others[3])
+    height -= torch.maximum(y1, others[1])
+    if offset:
+        width += offset
+        height += offset
+    # In place: on the CPU the time goes into memory.
+    inter = width.clamp_(min=0)
+    inter *= height.clamp_(min=0)
+    union = torch.add(area, others[4], out=height)
+    union -= inter
+    inter /= union
+    return inter
+
+
+def iou_with_rest(boxes: np.ndarray, offset: int) -> np.ndarray:
+    """IoU of the first box with all that follow it.
+
+    ``boxes``: ``(5, N)``, see :func:`box_rows`. Returns ``(N - 1,)``.
+    """
+    first, rest = boxes[:, 0], boxes[:, 1:]
+    width = np.minimum(first[2], rest[2])
+    width -= np.maximum(first[0], rest[0])
+    height = np.minimum(first[3], rest[3])
+    height -= np.maximum(first[1], rest[1])
+    if offset:
+        width += offset
+        height += offset
+    inter = np.maximum(width, 0, out=width)
+    inter *= np.maximum(height, 0, out=height)
+    union = np.add(first[4], rest[4], out=height)
+    union -= inter
+    with np.errstate(divide='ignore', invalid='ignore'):
+        inter /= union
+    return inter
+
 
 # Boxes of a block, and pairs that are compared at once. On the CPU the
 # matrices then stay in the cache; elsewhere few, large steps count.
@@ -37,13 +103,8 @@ def _keep_in_order(hit: Tensor) -> Tensor:
 def nms_by_blocks(boxes: Tensor, iou_threshold: float, offset: int) -> Tensor:
     """Suppress boxes that are sorted by score.
 
-    Args:
-        boxes: ``(5, N)`` of :func:`~mmext.ops._iou.box_rows`, best first.
-        iou_threshold: A box goes if its IoU with a kept one is above this.
-        offset: 0 or 1.
-
-    Returns:
-        Ascending positions of the kept boxes, int64.
+    ``boxes``: ``(5, N)`` of :func:`~mmext.ops.nms.box_rows`, best first.
+    Returns ascending positions of the kept boxes, int64.
     """
     block, pairs = _ON_CPU if boxes.is_cpu else _ELSEWHERE
     kept = []
@@ -71,19 +132,9 @@ def split_by_gaps(boxes: Tensor, offset: int, size: int) -> list[Tensor]:
     mmcv moves the boxes of each class apart and suppresses them together;
     the gaps between the classes give the groups back.
 
-    Args:
-        boxes: ``(5, N)`` of :func:`~mmext.ops._iou.box_rows`.
-        offset: 0 or 1.
-        size: Not more than one cut is made within so many boxes.
-
-    Returns:
-        Positions of the boxes of every group, ascending, int64. Boxes of two
-        groups do not overlap.
-
-    Examples:
-        >>> boxes = box_rows(torch.tensor([[9., 0, 12, 1], [0., 0, 5, 1]]), 0)
-        >>> split_by_gaps(boxes, offset=0, size=1)
-        [tensor([1]), tensor([0])]
+    ``boxes``: ``(5, N)`` of :func:`~mmext.ops.nms.box_rows`. Returns positions
+    of the boxes of every group, ascending, int64. Boxes of two groups do not
+    overlap.
     """
     left, order = boxes[0].sort()
     reach = boxes[2][order].cummax(0).values + offset
@@ -100,21 +151,14 @@ def nms(
 ) -> Tensor:
     """Keep the best box of every cluster of overlapping ones.
 
-    Args:
-        boxes: ``(N, 4)``, x1 y1 x2 y2.
-        scores: ``(N,)``. Equal scores keep the order of the input, on every
-            device; the compiled operator leaves that to ``torch.sort``.
-        iou_threshold: A box goes if its IoU with a better kept box is above
-            this.
-        offset: 0 or 1, added to widths and heights.
-
-    Returns:
-        Indices of the kept boxes, best first, int64.
+    ``boxes``: ``(N, 4)``, x1 y1 x2 y2; ``scores``: ``(N,)``. Equal scores keep
+    the order of the input, on every device; the compiled operator leaves that
+    to ``torch.sort``. Returns indices of the kept boxes, best first, int64.
     """
     order = scores.sort(dim=0, descending=True, stable=True).indices
     rows = box_rows(boxes[order], offset)
     parts = [torch.arange(len(order), device=order.device)]
-    # A GPU compares far-apart boxes faster than it is told not to.
+    # Comparing far-apart boxes is faster on a GPU than skipping them.
     if rows.is_cpu and len(order) and iou_threshold > _SPLIT_THRESHOLD:
         parts = split_by_gaps(rows, offset, size=_ON_CPU[0])
     kept = [
@@ -122,3 +166,109 @@ def nms(
         for part in parts
     ]
     return order[torch.cat(kept).sort().values]
+
+
+@exact
+def nms_match(dets: Tensor, iou_threshold: float) -> list[list[int]]:
+    """Group every suppressed box with the kept box that suppressed it.
+
+    ``dets``: ``(N, 5)``, x1 y1 x2 y2 score, on the CPU. Equal scores keep the
+    order of the input.
+    """
+    order = dets[:, 4].sort(dim=0, descending=True, stable=True).indices
+    rows = box_rows(dets[order, :4], 0).numpy()
+    order = order.numpy()
+    groups = []
+    while len(order):
+        hit = iou_with_rest(rows, 0) >= np.float32(iou_threshold)
+        groups.append([int(order[0]), *order[1:][hit].tolist()])
+        rows, order = rows[:, 1:][:, ~hit], order[1:][~hit]
+    return groups
+
+
+NAIVE, LINEAR, GAUSSIAN = range(3)
+
+# Up to so many boxes all pairs are compared before the loop.
+_AT_ONCE = 1024
+
+
+def decay(
+    iou: np.ndarray, method: int, iou_threshold: float, sigma: float
+) -> np.ndarray:
+    """Factor by which the score of an overlapping box is multiplied.
+
+    ``iou``: ``(N,)``, IoU with the box that was just kept. Returns ``(N,)``,
+    the type of ``iou``.
+    """
+    if method == GAUSSIAN:
+        return np.exp(-(iou * iou) / iou.dtype.type(sigma))
+    full = 1 - iou if method == LINEAR else np.zeros_like(iou)
+    return np.where(iou >= iou.dtype.type(iou_threshold), full, 1)
+
+
+def _close_ranks(columns: list[np.ndarray], drop: np.ndarray) -> None:
+    """Fill dropped places from the end, as the compiled loop does.
+
+    It swaps a dropped box with the last one and goes on with that one, so
+    the first hole gets the last survivor. The order of the boxes decides
+    between equal scores, hence it has to be the same.
+    """
+    count = len(drop) - int(np.count_nonzero(drop))
+    holes = np.flatnonzero(drop[:count])
+    fill = np.flatnonzero(~drop[count:])[::-1] + count
+    for column in columns:
+        column[..., holes] = column[..., fill]
+
+
+@exact
+def softnms(
+    boxes: Tensor,
+    scores: Tensor,
+    dets: Tensor,
+    iou_threshold: float,
+    sigma: float,
+    min_score: float,
+    method: int,
+    offset: int,
+) -> Tensor:
+    """Keep boxes one by one, lowering the scores of those they overlap.
+
+    ``boxes``: ``(N, 4)``, x1 y1 x2 y2, on the CPU; ``scores``: ``(N,)``;
+    ``dets``: Filled up to the number of kept boxes with box and lowered score;
+    ``(N, 5)``. Returns indices of the kept boxes, best first, int64.
+    """
+    boxes_by_row = box_rows(boxes, offset)
+    rows, known = boxes_by_row.numpy(), None
+    score = widen(scores).numpy().astype(rows.dtype)
+    index = np.arange(len(score))
+    order = [score, index]
+    if len(score) <= _AT_ONCE:
+        iou = iou_matrix(boxes_by_row, boxes_by_row, offset).numpy()
+        known = decay(iou, method, iou_threshold, sigma)
+    else:
+        rows = rows.copy()
+        order.append(rows)
+    count, i = len(score), 0
+    while i < count:
+        best = i + int(score[i:count].argmax())
+        for column in order:
+            # A column is one number or five; the right side must be a copy.
+            column[..., i], column[..., best] = (
+                column[..., best].copy(),
+                column[..., i].copy(),
+            )
+        rest = slice(i + 1, count)
+        if known is not None:
+            score[rest] *= known[index[i], index[rest]]
+        else:
+            iou = iou_with_rest(rows[:, i:count], offset)
+            score[rest] *= decay(iou, method, iou_threshold, sigma)
+        drop = score[rest] < score.dtype.type(min_score)
+        if drop.any():
+            _close_ranks([column[..., rest] for column in order], drop)
+            count -= int(np.count_nonzero(drop))
+        i += 1
+    kept = torch.from_numpy(index[:count])
+    dets[:count, :4] = boxes[kept]
+    dets[:count, 4] = torch.from_numpy(score[:count])
+    return kept

@@ -8,10 +8,14 @@ Source: Girshick, Fast R-CNN, https://arxiv.org/abs/1504.08083
 import torch
 from torch import Tensor
 
-from ._precision import exact, widen
+from ..utils.precision import exact, widen
 from ._rois import check_rois
 
-__all__ = ['bin_edges', 'roi_pool_backward', 'roi_pool_forward']
+__all__ = [
+    'bin_edges',
+    'roi_pool_backward',
+    'roi_pool_forward',
+]
 
 # Pooled values, (R, P, Q, C), that are worked on at once: few enough for the
 # cache of a CPU.
@@ -23,18 +27,9 @@ def bin_edges(
 ) -> tuple[Tensor, Tensor]:
     """First pixel of every bin along one axis, and the one after its last.
 
-    Args:
-        low: ``(R,)``, where the regions begin on the map.
-        high: ``(R,)``, where they end.
-        bins: P.
-        size: Pixels of the map along this axis.
-
-    Returns:
-        Two ``(R, P)``, int64 in [0, size]; a bin may be empty.
-
-    Examples:
-        >>> bin_edges(torch.tensor([0.5]), torch.tensor([4.5]), 2, size=8)
-        (tensor([[0, 2]]), tensor([[3, 5]]))
+    ``low``: ``(R,)``, where the regions begin on the map; ``high``: ``(R,)``,
+    where they end. Returns two ``(R, P)``, int64 in [0, size]; a bin may be
+    empty.
     """
     width = ((high - low) / bins)[:, None]
     step = torch.arange(bins, device=low.device)
@@ -87,9 +82,6 @@ def roi_pool_forward(
         pooled_height: P.
         pooled_width: Q.
         spatial_scale: Map pixels per image pixel.
-
-    Raises:
-        ValueError: If a region is on an image that is not in the batch.
     """
     images, channels, height, width = input.shape
     check_rois(rois, images)
@@ -131,14 +123,9 @@ def roi_pool_backward(
 ) -> None:
     """Add the gradient of every maximum to the pixel it came from.
 
-    Args:
-        grad_output: ``(R, C, P, Q)``.
-        rois: As in the forward call.
-        argmax: As the forward call filled it.
-        grad_input: ``(N, C, H, W)``; changed in place.
-        pooled_height: P.
-        pooled_width: Q.
-        spatial_scale: Not needed, the pixels are in ``argmax``.
+    ``grad_output``: ``(R, C, P, Q)``; ``grad_input``: ``(N, C, H, W)``;
+    changed in place; ``spatial_scale``: Not needed, the pixels are in
+    ``argmax``.
     """
     channels = grad_input.shape[1]
     plane = rois[:, 0].long()[:, None] * channels

@@ -1,5 +1,91 @@
-"""What tests of other projects can use."""
+"""What tests of other projects can use: a config gated by its preflight."""
 
-from .ddp_clean import assert_ddp_clean
+from collections.abc import Sequence
+from pathlib import Path
 
-__all__ = ['assert_ddp_clean']
+from mmengine.config import Config
+
+from ..findings import Severity
+from ..preflight import PreflightReport, PreflightSettings, preflight
+
+__all__ = [
+    'assert_ddp_clean',
+]
+
+
+def assert_ddp_clean(
+    cfg: Config | str | Path,
+    *,
+    cfg_options: dict | None = None,
+    batches: Sequence[str] = ('normal', 'empty'),
+    steps: int = 2,
+    batch_size: int = 0,
+    image_size: tuple[int, int] | None = None,
+    allow: Sequence[str] = (),
+) -> PreflightReport:
+    """Assert that a config will train on several GPUs.
+
+    For the tests of projects that inherit configs, or write their own: the
+    model is built and trained for some steps on the CPU with made-up
+    samples, no weights are loaded, and no process group is needed.
+
+    Args:
+        cfg: A config or its file.
+        cfg_options: Settings to put over it, keys with dots.
+        batches: Kinds of batches, see
+            :class:`~mmext.preflight.PreflightSettings`.
+        steps: Of each kind, at least 2.
+        batch_size: Samples of a batch; 0 for what suits the model.
+        image_size: Height and width of made-up pictures; None for what suits
+            the model.
+        allow: Ids of rules whose errors are accepted.
+
+    Returns:
+        The report, for more assertions.
+
+    Raises:
+        AssertionError: If the preflight finds an error, or cannot run a
+            step. It names each finding, its key and remedy.
+        FileNotFoundError: If there is no such config.
+
+    Examples:
+        >>> import mmext
+        >>> path = mmext.config_path('pidnet/pidnet_small_shapes.py')
+        >>> assert_ddp_clean(path, batches=['normal']).task
+        'semantic'
+    """
+    given = cfg if isinstance(cfg, Config) else None
+    if given is not None and cfg_options:
+        given = Config(given.to_dict())
+        given.merge_from_dict(dict(cfg_options))
+    settings = PreflightSettings(
+        config=str(cfg.filename or 'config')
+        if given is not None
+        else str(cfg),
+        cfg_options=cfg_options,
+        batches=batches,
+        steps=steps,
+        batch_size=batch_size,
+        image_size=image_size,
+        labels=False,
+    )
+    report = preflight(settings, given)
+    wrong = [
+        finding
+        for finding in report.findings
+        if finding.severity >= Severity.ERROR and finding.rule not in allow
+    ]
+    lines = [
+        f'{finding.rule} {finding.message} [{finding.key or "config"}] '
+        f'remedy: {finding.remedy}'
+        for finding in wrong
+    ]
+    if not any(batch.steps for batch in report.batches):
+        lines += report.not_done or ['no step could be run']
+    if lines:
+        listed = '\n  '.join(lines)
+        raise AssertionError(
+            f'{settings.config} is not sound for several processes:\n'
+            f'  {listed}'
+        )
+    return report

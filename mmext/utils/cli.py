@@ -1,25 +1,41 @@
 """Arguments that several tools share. Loads no torch."""
 
 import argparse
+import io
 import os
+import sqlite3
+import sys
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from mmengine.config import Config, DictAction
 
-__all__ = ['add_run_arguments', 'find_device', 'hide_gpus', 'report_errors']
+from .config_bases import require_regular_bases
 
-# As mmext.engine.launcher has them, which is not imported here to stay light.
+__all__ = [
+    'add_run_arguments',
+    'add_trust_argument',
+    'find_device',
+    'hide_gpus',
+    'report_errors',
+    'run_tool',
+]
+
+# As mmext.engine.launch has them, which is not imported here to stay light.
 _LAUNCHERS = ('none', 'pytorch', 'slurm', 'mpi')
+_INPUT_ERRORS = (
+    ImportError,
+    KeyError,
+    OSError,
+    TypeError,
+    ValueError,
+    sqlite3.OperationalError,
+)
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what a training and a test have in common.
-
-    Args:
-        parser: It is changed.
-    """
+    """Add what a training and a test have in common."""
     add = parser.add_argument
     add('config', help='config file')
     add(
@@ -49,6 +65,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         help='auto (GPU where there is one, else CPU), cpu, cuda or cuda:N '
         '(default: device of the config, else auto)',
     )
+    add_trust_argument(parser)
     # Older launchers pass it; the environment says the same.
     add(
         '--local_rank',
@@ -59,18 +76,21 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_trust_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the switch for files that may run code when they are read."""
+    parser.add_argument(
+        '--trust-checkpoint',
+        action='store_true',
+        help='let checkpoints that are named run code when they are read; '
+        'only for files from people you trust',
+    )
+
+
 def find_device(args: argparse.Namespace) -> str | None:
-    """The device that a run is going to ask for, as far as it is known.
-
-    Args:
-        args: Of a parser with :func:`add_run_arguments`.
-
-    Returns:
-        That of ``--device``, of ``--cfg-options`` or of the config, in this
-        order; None if no place names one, or there is no such config.
-    """
+    """The device that a run is going to ask for, as far as it is known."""
     device = args.device or (args.cfg_options or {}).get('device')
     if device is None and Path(args.config).is_file():
+        require_regular_bases(args.config)
         cfg = Config.fromfile(args.config, import_custom_modules=False)
         device = cfg.get('device')
     return device
@@ -83,15 +103,6 @@ def hide_gpus(
 
     MMEngine asks for a GPU's memory and its name wherever there is one. To be
     called before torch is loaded.
-
-    Args:
-        device: What :func:`find_device` says. Only ``'cpu'`` hides GPUs.
-        environ: The environment to change, by default ``os.environ``.
-
-    Examples:
-        >>> environ = {}
-        >>> hide_gpus('cuda', environ), hide_gpus('cpu', environ), environ
-        (None, None, {'CUDA_VISIBLE_DEVICES': '-1'})
     """
     if device == 'cpu':
         environ = os.environ if environ is None else environ
@@ -105,20 +116,55 @@ def report_errors(
 
     For the part of a tool that reads and checks what the user gave, where
     the message says it all and a traceback would bury it.
-
-    Args:
-        parser: Of the tool. Prints the message; the exit code is 2.
-        function: To be called.
-        args: Its arguments.
-
-    Returns:
-        What the function returned.
-
-    Raises:
-        SystemExit: If the function raised a ValueError, TypeError,
-            ImportError, KeyError or OSError.
     """
     try:
         return function(*args)
-    except (ImportError, KeyError, OSError, TypeError, ValueError) as error:
+    except _INPUT_ERRORS as error:
         parser.exit(2, f'{parser.prog}: error: {error}\n')
+
+
+class _LenientOutput(io.FileIO):
+    """Standard output or error.
+
+    What is written once its reader has gone, as for ``| head``, is dropped.
+    """
+
+    def write(self, data: Any) -> int | None:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            return super().write(data)
+
+
+def _lenient(stream: Any, descriptor: int) -> io.TextIOWrapper:
+    """A text stream like the given one; None if it was closed."""
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        # Else the next file that is opened gets the number, and the prints.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        if nowhere != descriptor:
+            os.dup2(nowhere, descriptor)
+            os.close(nowhere)
+    if stream is not None:
+        stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_LenientOutput(descriptor, 'wb', closefd=False)),
+        encoding=getattr(stream, 'encoding', None),
+        errors=getattr(stream, 'errors', None),
+        line_buffering=getattr(stream, 'line_buffering', True),
+    )
+
+
+def run_tool(main: Callable[[], int]) -> NoReturn:
+    """Run the function of a tool as a script, and exit with its code.
+
+    Where the reader of what is printed has gone, as in ``| head``, the tool
+    goes on in silence: it writes its files, and its exit code is the usual.
+    """
+    sys.stdout = _lenient(sys.stdout, 1)
+    sys.stderr = _lenient(sys.stderr, 2)
+    sys.exit(main())

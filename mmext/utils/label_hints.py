@@ -17,22 +17,7 @@ def likely_cause(
     in_range: Collection[int],
     shape: tuple[int, ...],
 ) -> str:
-    """The likely cause of labels out of range, and what to do about it.
-
-    Args:
-        num_classes: ``C``.
-        ignore_index: None if nothing is ignored.
-        bad: Values out of range, each with its count; not empty.
-        in_range: Values in range that occur, the ignored one included.
-        shape: Of the label map.
-
-    Returns:
-        One sentence or two.
-
-    Examples:
-        >>> likely_cause(2, 255, {200: 3}, (0, 1), (1, 4, 4))[:42]
-        'the labels were made for other classes tha'
-    """
+    """The likely cause of labels out of range, and what to do about it."""
     occurring = {*bad, *in_range} - {ignore_index}
     for rule in _RULES:
         cause = rule(num_classes, ignore_index, set(bad), occurring, shape)

@@ -6,26 +6,26 @@ locations, ``mmengine.hub``).
 
 import importlib
 
-from mmengine.registry import init_default_scope
+from mmengine.registry import init_default_scope as set_default_scope
 
 __all__ = ['register_all_modules']
 
 
-def register_all_modules(init_default_scope_: bool = True) -> None:
+def register_all_modules(init_default_scope: bool = True) -> None:
     """Import every mmext package that registers a component.
 
     Args:
-        init_default_scope_: Also make ``mmext`` the current default scope.
-            Positional in mmengine's own calls, which pass False.
+        init_default_scope: Also make ``mmext`` the current default scope.
+            MMEngine's own calls pass False.
     """
     # mmext.datasets alone loads no host, so that it stays light.
     for name in (
         'mmext.models',
         'mmext.datasets.shapes_dataset',
-        'mmext.datasets.shapes_seg_dataset',
         'mmext.datasets.transforms',
+        'mmext.ddp',
         'mmext.engine',
     ):
         importlib.import_module(name)
-    if init_default_scope_:
-        init_default_scope('mmext')
+    if init_default_scope:
+        set_default_scope('mmext')

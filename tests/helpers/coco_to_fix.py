@@ -2,11 +2,11 @@
 
 import json
 
-from mmext.label_check import Expectations, ImageFacts, SampleFacts
-from mmext.label_check.readers.coco_reader import read_coco
+from mmext.label_check import Expectations
+from mmext.label_check.facts import ImageFacts, SampleFacts
+from mmext.label_check.readers.coco import CocoFacts, read_coco
 from mmext.label_check.rules import RULES
-from mmext.label_check.rules.coco_file import CocoFacts
-from mmext.label_check.sources.coco_source import coco_samples
+from mmext.label_check.sources.coco import coco_samples
 
 __all__ = [
     'EXPECTED',

@@ -11,16 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-
-# Optimizers load it late, which takes seconds in each process anew.
-import torch._dynamo
+import torch._dynamo  # Optimizers load it late, which takes seconds.
 from mmengine.model import BaseModel, MMDistributedDataParallel
 from mmengine.optim import OptimWrapper
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-import mmext.engine
-from mmext.models.layers import checkpoint_modules
+import mmext.ddp
+from mmext.models.checkpointing.checkpoint import checkpoint_modules
 
 __all__ = [
     'NUM_STEPS',
@@ -208,7 +206,7 @@ def build_wrapper(case: Case, model: nn.Module) -> nn.Module:
     """The model in the wrapper of the case."""
     kind = MMDistributedDataParallel
     if case.wrapper == 'mmext':
-        kind = mmext.engine.DistributedDataParallel
+        kind = mmext.ddp.DistributedDataParallel
     return kind(
         model,
         broadcast_buffers=False,
@@ -276,10 +274,10 @@ def run_rank(case: Case, rank: int) -> dict[str, Any]:
             logs = wrapped.train_step(batch_of(case, step, rank), optim)
             losses.append(float(logs['loss']))
     except Exception as error:
+        # Not raised: it is what the case is run for.
         report.update(
             error=type(error).__name__, message=str(error), step=step
         )
-        # Not raised: it is what the case is run for.
     report.update(
         losses=losses,
         gradients=optim.gradients,

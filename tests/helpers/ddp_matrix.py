@@ -11,9 +11,15 @@ no error; 'untrained' are ranks that agree, on gradients that lack some.
 import itertools
 from typing import Any, NamedTuple
 
-from ddp_cases import Case
+from helpers.ddp_cases import Case
 
-__all__ = ['MATRIX', 'Expected', 'matrix_a', 'matrix_b', 'ours_of']
+__all__ = [
+    'MATRIX',
+    'Expected',
+    'matrix_a',
+    'matrix_b',
+    'ours_of',
+]
 
 UNFINISHED = 'unfinished@1'
 TWICE = 'twice@0'

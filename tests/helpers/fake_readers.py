@@ -1,20 +1,24 @@
 """Readers that do nothing but what a test of the engine needs.
 
-Kinds are named ``'fake_readers:COUNTING'`` and so on, so that other
-processes find them where this folder is on their path.
+Importing this adds them to the table of readers. Processes that get a
+:class:`FakeItem` import it when they unpickle the item, so they have them,
+too, if this folder is on their path.
 """
 
 import os
 import signal
 import time
+from pathlib import Path
 
-from mmext.label_check import MaskFacts
-from mmext.label_check.work import Reader, ReadOptions
+from mmext.label_check.facts import ErrorKind, MaskFacts, ReadError
+from mmext.label_check.work import READERS, Reader, ReadOptions, WorkItem
 
 
 def facts_of(content: bytes) -> MaskFacts:
     """Number of bytes as width, so that a test knows what must come out."""
-    error = 'corrupt: bad' if content.startswith(b'bad') else ''
+    error = None
+    if content.startswith(b'bad'):
+        error = ReadError(ErrorKind.CORRUPT, 'corrupt: bad')
     return MaskFacts(width=len(content), mode='L', error=error)
 
 
@@ -39,7 +43,15 @@ def deadly(content: bytes, options: ReadOptions) -> MaskFacts:
     return facts_of(content)
 
 
-FAST = Reader(facts=MaskFacts, read=read)
-FAST_2 = Reader(facts=MaskFacts, read=read, version=2)
-SLOW = Reader(facts=MaskFacts, read=slow)
-DEADLY = Reader(facts=MaskFacts, read=deadly)
+READERS['fast'] = Reader(facts=MaskFacts, read=read)
+READERS['slow'] = Reader(facts=MaskFacts, read=slow)
+READERS['deadly'] = Reader(facts=MaskFacts, read=deadly)
+
+
+class FakeItem(WorkItem, frozen=True, kw_only=True, gc=False):
+    """A file that one of these readers reads, in whatever process."""
+
+
+def item(path: Path | str, kind: str) -> FakeItem:
+    """Item for ``'fast'``, ``'slow'`` or ``'deadly'``."""
+    return FakeItem(path=str(path), kind=kind)

@@ -3,10 +3,10 @@
 from contextlib import suppress
 
 import numpy as np
-from label_report import finding, group, report_of, split_of
 
-from mmext.label_check._painting import data_uri
-from mmext.label_check.gallery import Picture
+from helpers.label_report import finding, group, report_of, split_of
+from mmext.label_check.gallery.painting import data_uri
+from mmext.label_check.gallery.pictures import Picture
 from mmext.label_check.report import Report
 from mmext.label_check.rules import RULES
 

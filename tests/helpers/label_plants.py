@@ -1,16 +1,24 @@
 """One error at a time, put into a clean data set, and what must be found.
 
-Each function takes a data set of :mod:`label_sets`, spoils it in one way,
-and says which file is wrong, where, and how much of it.
+Each decorated function in ``label_plants_*.py`` takes a data set of
+:mod:`helpers.label_sets`, spoils it in one way, and says which file is wrong,
+where, and how much of it.
 """
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from label_sets import DataSet
+from helpers.label_sets import DataSet
 
-__all__ = ['CONSEQUENCES', 'PLANTS', 'Plant', 'Planted', 'plant']
+__all__ = [
+    'CONSEQUENCES',
+    'Plant',
+    'Planted',
+    'all_plants',
+    'plant',
+]
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,7 @@ class Plant:
 
     Attributes:
         rule: That must find it.
-        kind: Of clean data set, key of ``label_sets.CLEAN``.
+        kind: Of clean data set, key of ``helpers.label_sets.CLEAN``.
         spoil: Puts it there.
         settings: Of the check, besides those of the data set.
     """
@@ -56,7 +64,15 @@ class Plant:
         return f'{self.rule}-{self.kind}-{self.spoil.__name__}'
 
 
-PLANTS: list[Plant] = []
+_plants: list[Plant] = []
+
+
+def all_plants() -> list[Plant]:
+    """Every plant there is."""
+    for family in ('boxes', 'coco', 'masks', 'sets'):
+        importlib.import_module(f'helpers.label_plants_{family}')
+    return _plants
+
 
 # (rule, other): why an error of `other` must come along with one of `rule`.
 CONSEQUENCES = {
@@ -65,24 +81,10 @@ CONSEQUENCES = {
 
 
 def plant(rule: str, *kinds: str, **settings) -> Callable:
-    """Add the decorated function to ``PLANTS``.
-
-    Args:
-        rule: That must find what it does.
-        kinds: Of data sets that it can spoil.
-        settings: Of the check.
-    """
+    """Make the decorated function a plant of a rule in kinds of data sets."""
 
     def decorate(spoil: Callable[[DataSet], Planted]) -> Callable:
-        # pytest imports this folder once more, to look for doctests.
-        known = {
-            (each.rule, each.kind, each.spoil.__name__) for each in PLANTS
-        }
-        PLANTS.extend(
-            Plant(rule, kind, spoil, settings)
-            for kind in kinds
-            if (rule, kind, spoil.__name__) not in known
-        )
+        _plants.extend(Plant(rule, kind, spoil, settings) for kind in kinds)
         return spoil
 
     return decorate

@@ -4,10 +4,10 @@ import copy
 import math
 from xml.etree import ElementTree
 
-from label_boxes import edit_xml
-from label_plants import Planted, plant
-from label_plants_coco import COCO, change_coco, change_note
-from label_sets import DataSet
+from helpers.label_boxes import edit_xml
+from helpers.label_plants import Planted, plant
+from helpers.label_plants_coco import COCO, change_coco, change_note
+from helpers.label_sets import DataSet
 
 _VOC = ('voc', 'voc_bare')
 

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable
 
-from label_boxes import edit_json
-from label_plants import Planted, plant
-from label_sets import DataSet
+from helpers.label_boxes import edit_json
+from helpers.label_plants import Planted, plant
+from helpers.label_sets import DataSet
 
-__all__ = ['COCO', 'change_coco', 'change_note']
+__all__ = [
+    'COCO',
+    'change_coco',
+    'change_note',
+]
 
 COCO = ('coco', 'coco_bare')
 

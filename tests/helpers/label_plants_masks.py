@@ -3,10 +3,11 @@
 import zlib
 
 import numpy as np
-from image_bytes import bare_png, chunk
-from label_plants import Planted, plant
-from label_sets import SIZES, DataSet
 from PIL import Image
+
+from helpers.image_bytes import bare_png, chunk
+from helpers.label_plants import Planted, plant
+from helpers.label_sets import SIZES, DataSet
 
 _ALL = sum(SIZES.values())
 _PIXELS = 24 * 32

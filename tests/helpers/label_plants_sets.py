@@ -1,12 +1,13 @@
 """Errors of configs, class counts, pairs of files, images and duplicates."""
 
 import numpy as np
-from image_bytes import bare_png
-from label_plants import Planted, plant
-from label_sets import SIZES, DataSet
 from PIL import Image
 
-from mmext.label_check.readers.image_reader import read_image_facts
+from helpers.image_bytes import bare_png
+from helpers.label_plants import Planted, plant
+from helpers.label_sets import SIZES, DataSet
+from mmext.label_check.facts import ErrorKind
+from mmext.label_check.readers.image import read_image_facts
 
 _ALL = sum(SIZES.values())
 
@@ -232,7 +233,8 @@ def image_suspect(data: DataSet) -> Planted:
     for at in range(len(content) - 3, 0, -1):
         changed = content.copy()
         changed[at] ^= 0x5A
-        if read_image_facts(bytes(changed)).error.startswith('suspect: '):
+        error = read_image_facts(bytes(changed)).error
+        if error is not None and error.kind is ErrorKind.SUSPECT:
             path.write_bytes(changed)
             return Planted(path)
     raise AssertionError('no flipped byte makes a warning')

@@ -3,25 +3,22 @@
 from pathlib import Path
 
 import numpy as np
-from image_bytes import photo
 from PIL import Image
 
-from mmext.label_check import (
-    BoxFacts,
-    Expectations,
-    Finding,
-    Sample,
-)
+from helpers.image_bytes import photo
+from mmext.findings import Finding
+from mmext.label_check import Expectations
+from mmext.label_check.facts import BoxFacts, Sample
 from mmext.label_check.groups import FindingGroup
 from mmext.label_check.report import ClassCounts, Report, SplitReport
 from mmext.label_check.rules import RULES
-from mmext.label_check.sources import SplitSource
+from mmext.label_check.sources.split_source import SplitSource
 
 
 def finding(rule: str, **fields) -> Finding:
     """A finding of a rule that there is."""
     fields = {'message': RULES[rule].title, 'remedy': 'mend it'} | fields
-    return Finding(rule=rule, severity=RULES[rule].severity, **fields)
+    return RULES[rule].finding(**fields)
 
 
 def group(rule: str, *examples: Finding, **fields) -> FindingGroup:

@@ -13,14 +13,20 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from label_boxes import coco_records, openmmlab_records, voc_text
 from PIL import Image
-from rich.console import Console
 
+from helpers.label_boxes import coco_records, openmmlab_records, voc_text
+from helpers.toy_ranks import load_tool
 from mmext.label_check.report import Report
-from mmext.label_check.run_check import CheckSettings, run_check
 
-__all__ = ['CLASSES', 'CLEAN', 'SIZES', 'DataSet', 'clean', 'noise']
+__all__ = [
+    'CLASSES',
+    'CLEAN',
+    'SIZES',
+    'DataSet',
+    'clean',
+    'noise',
+]
 
 CLASSES = ('road', 'car', 'sky')
 SIZES = {'train': 6, 'val': 4}
@@ -74,28 +80,49 @@ class DataSet:
         """What a label map holds."""
         return np.array(Image.open(self.mask(index, split)))
 
-    def check(
-        self, *, store: Path | None = None, **more
-    ) -> tuple[int, Report]:
-        """Run the tool's function; exit code and what its JSON file says."""
-        settings = dict(self.settings)
+    def argv(self, **more) -> list[str]:
+        """Arguments of the tool; a config is written to a file."""
+        settings = {
+            'workers': 1,
+            'store': self.root / 'facts.sqlite',
+            'json': self.root / 'report.json',
+            **self.settings,
+            **more,
+        }
+        argv = []
         if self.config:
             path = self.root / 'config.py'
             lines = (f'{key} = {self.config[key]!r}\n' for key in self.config)
             path.write_text(''.join(lines))
-            settings['config'] = str(path)
-        out = self.root / 'report.json'
-        settings |= {
-            'workers': 1,
-            'store': store or self.root / 'facts.sqlite',
-            'json': out,
-            **more,
-        }
-        with (self.root / 'printed').open('w') as printed:
-            code = run_check(
-                CheckSettings(**settings), Console(file=printed, width=200)
-            )
-        return code, msgspec.json.decode(out.read_bytes(), type=Report)
+            argv.append(str(path))
+        for name, value in settings.items():
+            values = [] if value is True else value
+            values = values if isinstance(values, list) else [values]
+            argv += [f'--{name.replace("_", "-")}', *map(str, values)]
+        return argv
+
+    def report(self) -> Report:
+        """What the tool has written."""
+        return _report((self.root / 'report.json').read_bytes())
+
+    def check(self, **more) -> tuple[int, Report]:
+        """Run the tool in this process; its exit code and its report."""
+        code = load_tool('validate_labels').main(self.argv(**more))
+        return code, self.report()
+
+
+def _report(content: bytes) -> Report:
+    """The report of a JSON file; places as text, in the keys of locations."""
+    form = msgspec.json.decode(content)
+    for group in form['groups']:
+        for example in group.get('examples', ()):
+            location = {'file': 'file', 'place': 'key'}
+            example['location'] = {
+                name: example.pop(old)
+                for old, name in location.items()
+                if old in example
+            }
+    return msgspec.convert(form, Report)
 
 
 def noise(seed: Sequence[int], height: int, width: int) -> Image.Image:

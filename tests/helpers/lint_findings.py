@@ -6,9 +6,9 @@ from typing import Any
 
 from mmengine.config import Config
 
-from mmext.preflight.child_config import apply_options
-from mmext.preflight.findings import PreflightFinding
-from mmext.preflight.lint import lint_config
+from mmext.config.child import apply_options
+from mmext.findings import Finding
+from mmext.preflight.rules.registry import lint_config
 
 # A whole config of a training, in which nothing is wrong.
 CLEAN: dict[str, Any] = {
@@ -92,7 +92,7 @@ def changed(changes: Mapping[str, Any]) -> Config:
 
 def lint(
     changes: Mapping[str, Any] | Config, rule: str = '', **options: Any
-) -> list[PreflightFinding]:
+) -> list[Finding]:
     """Findings of a rule, or of rules that begin so.
 
     The change that a finding offers must do away with it.
@@ -112,7 +112,7 @@ def lint(
 
 
 def _check_mends(
-    finding: PreflightFinding, cfg: Config, options: dict[str, Any]
+    finding: Finding, cfg: Config, options: dict[str, Any]
 ) -> None:
     mended = Config(apply_options(cfg.to_dict(), finding.options))
     # The text of a file would be that of the config before.

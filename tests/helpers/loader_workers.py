@@ -5,16 +5,27 @@ keeps in a cycle in any order; without its queues a loader waits five seconds
 for each process.
 """
 
-import gc
+from typing import Any
+from weakref import WeakSet
 
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 __all__ = ['shut_down_loaders']
 
+_started: WeakSet = WeakSet()
+_init = _MultiProcessingDataLoaderIter.__init__
 
-def shut_down_loaders():
-    """End the processes of all loaders of this process."""
-    for each in gc.get_objects():
-        # Not `isinstance`, which asks proxies for their class.
-        if type(each) is _MultiProcessingDataLoaderIter:
-            each._shutdown_workers()
+
+def _init_and_note(self: Any, *args: Any, **kwargs: Any) -> None:
+    _started.add(self)
+    _init(self, *args, **kwargs)
+
+
+_MultiProcessingDataLoaderIter.__init__ = _init_and_note
+
+
+def shut_down_loaders() -> None:
+    """End the processes of all loaders started since this was imported."""
+    for loader in list(_started):
+        loader._shutdown_workers()
+    _started.clear()

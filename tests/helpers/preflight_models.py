@@ -3,22 +3,27 @@
 from typing import Any
 
 import torch
+from mmdet.models import RetinaNet
+from mmdet.registry import MODELS
 from mmengine.model import BaseModel
-from mmengine.optim import OptimWrapper
-from torch import Tensor, nn
+from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
+from torch import Tensor, distributed, nn
 from torch.utils.checkpoint import checkpoint
 
-from mmext.preflight import SyncSettings
-from mmext.preflight.findings import PreflightFinding
-from mmext.preflight.proof import Proof, proof_findings, prove
+from mmext.ddp import SyncSettings
+from mmext.findings import Finding
+from mmext.preflight.dry_run.facts import DryRun
+from mmext.preflight.dry_run.run import dry_run_model
+from mmext.preflight.rules.steps import proof_findings
 
 __all__ = [
     'Planted',
     'batches',
     'build',
+    'dry_run_planted',
     'find',
     'in_process',
-    'prove_planted',
     'sgd',
 ]
 
@@ -42,9 +47,13 @@ class Planted(BaseModel):
         self.head = nn.Linear(WIDTH, 1)
         if 'extra' in mistake:
             self.extra = nn.Linear(WIDTH, WIDTH)
+            self.extra.requires_grad_('unfrozen' not in mistake)
+        if mistake == 'lazy':
+            self.lazy = nn.LazyLinear(WIDTH)
+        if 'sparse' in mistake:
+            self.table = nn.Embedding(4, WIDTH, sparse=True)
         if 'norm' in mistake:
-            kind = nn.SyncBatchNorm if 'sync' in mistake else nn.BatchNorm1d
-            self.norm = kind(WIDTH)
+            self.norm = nn.BatchNorm1d(WIDTH)
         if 'frozen stem' in mistake or 'silent' in mistake:
             self.stem.requires_grad_(False)
         self.kept: Any = []
@@ -55,8 +64,14 @@ class Planted(BaseModel):
     ) -> dict[str, Tensor]:
         """The losses, with the mistake."""
         x = self.stem(inputs)
+        if self.mistake == 'lazy':
+            x = self.lazy(x)
+        if 'sparse' in self.mistake:
+            x = x + self.table(torch.arange(2)).mean()
+        if 'tied' in self.mistake:
+            x = x + (x @ self.table.weight.t()).mean()
         x = self._checkpoints(x)
-        if 'norm' in self.mistake and 'sync' not in self.mistake:
+        if 'norm' in self.mistake:
             x = self.norm(x) + (
                 self.norm(-x) if 'twice' in self.mistake else 0
             )
@@ -90,6 +105,11 @@ class Planted(BaseModel):
         how = self.mistake.removeprefix('extra ')
         if how == 'dropped':
             self.extra(x)
+        elif how == 'unfrozen':
+            value = self.extra(x).square().mean()
+            # From the second step on.
+            self.extra.requires_grad_()
+            return {'loss_e': value}
         elif how == 'no_grad':
             with torch.no_grad():
                 self.extra(x)
@@ -100,7 +120,9 @@ class Planted(BaseModel):
         elif how == 'weight 0':
             value = self.extra(x).square().mean()
             return {'loss_e': value * self.loss_weight}
-        elif how == 'by kind' and kind != 'empty':
+        elif (how == 'by kind' and kind != 'empty') or (
+            how == 'alone' and not distributed.is_initialized()
+        ):
             return {'loss_e': self.extra(x).square().mean()}
         return {}
 
@@ -146,21 +168,22 @@ def sgd(model: nn.Module, **changes: Any) -> OptimWrapper:
     return OptimWrapper(torch.optim.SGD(parameters, **{'lr': 0.1, **changes}))
 
 
-def prove_planted(
+def dry_run_planted(
     mistake: str = '', kinds: tuple[str, ...] = ('normal',)
-) -> Proof:
+) -> DryRun:
     """Two steps of each kind with an optimizer."""
     model = build(mistake)
-    return prove(model, batches(kinds), optim_wrapper=sgd(model))
+    return dry_run_model(model, batches(kinds), optim_wrapper=sgd(model))
 
 
 def find(
     mistake: str,
     *flags: bool,
     kinds: tuple[str, ...] = ('normal',),
-) -> dict[str, PreflightFinding]:
+) -> dict[str, Finding]:
     """Findings by their rule, of which each must be there once."""
-    found = proof_findings(prove_planted(mistake, kinds), SyncSettings(*flags))
+    dry_run = dry_run_planted(mistake, kinds)
+    found = proof_findings(dry_run, SyncSettings(*flags))
     rules = {finding.rule: finding for finding in found}
     assert len(rules) == len(found), found
     return rules
@@ -193,3 +216,79 @@ def _in_process(
 ) -> tuple:
     made = batches((kind,), 2 * steps)[kind]
     return build(mistake), made[rank::2][:steps]
+
+
+class OwnDict(dict):
+    """A dict that DDP does not open everywhere."""
+
+
+class PlantedDetector(RetinaNet):
+    """A RetinaNet with a :class:`Planted` beside it, for configs on disk.
+
+    Args:
+        mistake: Of :class:`Planted`; ``'extra alone'`` uses a layer in a
+            single process only, ``'extra outside'`` in ``parse_losses`` only.
+        **options: Of RetinaNet.
+    """
+
+    def __init__(self, mistake: str = '', **options: Any) -> None:
+        super().__init__(**options)
+        self.planted = Planted(mistake)
+        if 'silent' in mistake:
+            # The last parameter of all must be in the checkpoint.
+            for part in (self.backbone, self.neck, self.bbox_head):
+                part.requires_grad_(False)
+
+    def loss(self, batch_inputs: Tensor, batch_data_samples: list) -> dict:
+        """The losses of both; those of the latter begin with ``planted_``."""
+        losses = {}
+        if 'silent' not in self.planted.mistake:
+            losses = super().loss(batch_inputs, batch_data_samples)
+        boxes = sum(len(each.gt_instances) for each in batch_data_samples)
+        kind = 'normal' if boxes else 'empty'
+        more = self.planted(batch_inputs.mean((2, 3)), kind)
+        losses |= {f'planted_{key}': more[key] for key in more}
+        if self.planted.mistake == 'container':
+            return OwnDict(losses)
+        return losses
+
+    def parse_losses(self, losses: dict) -> tuple:
+        """As MMEngine's, with what is used outside of the forward."""
+        loss, logs = super().parse_losses(losses)
+        if self.planted.mistake == 'extra outside':
+            loss = loss + sum(p.sum() for p in self.planted.extra.parameters())
+        return loss, logs
+
+
+class OwnStepDetector(PlantedDetector):
+    """Does more in a step than DDP's wrapper would."""
+
+    def train_step(self, data: Any, optim_wrapper: OptimWrapper) -> dict:
+        """As MMEngine's, and a count."""
+        self.count = getattr(self, 'count', 0) + 1
+        return super().train_step(data, optim_wrapper)
+
+
+class BackboneOnlyConstructor(DefaultOptimWrapperConstructor):
+    """Leaves out all but the backbone."""
+
+    def __call__(self, model: nn.Module) -> OptimWrapper:
+        """The wrapper of the backbone's optimizer."""
+        return super().__call__(model.backbone)
+
+
+class TwiceOptimWrapper(OptimWrapper):
+    """Differentiates a loss twice, as gradient surgery does."""
+
+    def backward(self, loss: Tensor, **kwargs: Any) -> None:
+        """Two backwards of one forward."""
+        loss.backward(retain_graph=True)
+        super().backward(loss, **kwargs)
+
+
+OPTIM_WRAPPERS.register_module(module=TwiceOptimWrapper, force=True)
+MODELS.register_module(module=PlantedDetector, force=True)
+MODELS.register_module(module=OwnStepDetector, force=True)
+OPTIM_WRAPPER_CONSTRUCTORS.register_module(
+    module=BackboneOnlyConstructor, force=True
+)

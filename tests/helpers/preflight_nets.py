@@ -1,17 +1,29 @@
 """Small models made up by chance, in which DDP meets all that confuses it."""
 
 import dataclasses
+import itertools
+import random
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from mmengine.model import BaseModel
+from mmengine.model import BaseDataPreprocessor, BaseModel
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-__all__ = ['Net', 'Part', 'Spec', 'batch_of', 'build_net', 'make_specs']
+from helpers.preflight_twists import BACKWARDS, CONTAINERS, TWISTS
+
+__all__ = [
+    'Net',
+    'Part',
+    'Spec',
+    'batch_of',
+    'build_net',
+    'make_specs',
+    'make_twisted',
+]
 
 WIDTH = 4
 NUM_BLOCKS = 3
@@ -56,6 +68,9 @@ class Spec:
         parts: What is run between the stem and the head.
         frozen: Blocks that are not trained.
         outside: Whether ``parse_losses`` uses a parameter.
+        twist: Name of what else it does, see ``TWISTS``.
+        container: Name of what it returns its losses in, see ``CONTAINERS``.
+        backward: What is made of the loss, see ``BACKWARDS``.
     """
 
     stem: str
@@ -63,6 +78,14 @@ class Spec:
     parts: tuple[Part, ...]
     frozen: tuple[int, ...] = ()
     outside: bool = False
+    twist: str = 'none'
+    container: str = 'dict'
+    backward: str = 'once'
+
+    @property
+    def unpredictable(self) -> bool:
+        """Whether one process cannot know what several will do."""
+        return self.backward == 'local noise after'
 
     def without_reentrant(self) -> 'Spec':
         """The same, all of whose checkpoints are ordinary."""
@@ -86,12 +109,28 @@ def _checkpointed(function: Any, how: str) -> Any:
     return function
 
 
+class _Before(BaseDataPreprocessor):
+    """Lets the twist of a model do what it does between steps."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        # In a list: not one of its modules.
+        self._net = [net]
+
+    def forward(self, data: dict, training: bool = False) -> dict:
+        """The batch as it is."""
+        (net,) = self._net
+        TWISTS[net.spec.twist].between(net, data['step'], data['rank'])
+        return data
+
+
 class Net(BaseModel):
     """The model of a spec."""
 
     def __init__(self, spec: Spec) -> None:
         super().__init__()
         self.spec = spec
+        self.data_preprocessor = _Before(self)
         if spec.stem != 'none':
             self.stem = nn.Linear(WIDTH, WIDTH)
             self.stem.requires_grad_(spec.stem == 'trainable')
@@ -104,7 +143,9 @@ class Net(BaseModel):
         self.head = nn.Linear(WIDTH, 2)
         if spec.outside:
             self.balance = nn.Parameter(torch.zeros(()))
+        TWISTS[spec.twist].build(self)
         self.double()
+        TWISTS[spec.twist].ready(self)
 
     def forward(
         self, inputs: Tensor, step: int, rank: int, mode: str = 'loss'
@@ -113,7 +154,8 @@ class Net(BaseModel):
         x = self.stem(inputs) if hasattr(self, 'stem') else inputs
         if not x.requires_grad and self.spec.input_grad:
             x = x.detach().requires_grad_()
-        out = {}
+        twist = TWISTS[self.spec.twist]
+        x, out = twist.forward(self, x, step, rank)
         for number, part in enumerate(self.spec.parts):
             if not _runs(part.when, step, rank):
                 continue
@@ -127,7 +169,7 @@ class Net(BaseModel):
             else:
                 out[f'loss_{number}'] = y.square().mean()
         out['loss'] = self.head(x).square().mean()
-        return out
+        return CONTAINERS[self.spec.container].pack(out)
 
     def _run(self, part: Part, x: Tensor) -> Tensor:
         def function(x: Tensor) -> Tensor:
@@ -142,12 +184,17 @@ class Net(BaseModel):
         y = function(x)
         return x + y.detach() if part.cut == 'detach' else y
 
-    def parse_losses(self, losses: dict[str, Tensor]) -> tuple:
+    def parse_losses(self, losses: Any) -> tuple:
         """As MMEngine's, with a weight that is learned."""
+        losses = CONTAINERS[self.spec.container].unpack(losses)
         loss, logs = super().parse_losses(losses)
         if self.spec.outside:
             loss = loss * (1 + self.balance).square()
-        return loss, logs
+        return TWISTS[self.spec.twist].loss(self, loss), logs
+
+    def backward(self, loss: Tensor) -> None:
+        """What is made of the loss."""
+        BACKWARDS[self.spec.backward](self, loss)
 
 
 def _runs(when: str, step: int, rank: int) -> bool:
@@ -203,6 +250,49 @@ def _freeze_unused(spec: Spec) -> Spec:
     used = {index for part in spec.parts for index in part.blocks}
     frozen = {*spec.frozen, *(set(range(NUM_BLOCKS)) - used)}
     return dataclasses.replace(spec, frozen=tuple(sorted(frozen)))
+
+
+def make_twisted(count: int, number: int = 0) -> list[Spec]:
+    """Models with every twist, container and backward, on any of them.
+
+    As many as are asked for: first each twist, each container and each
+    backward by itself on a small model, then on others made up by chance,
+    two at a time.
+    """
+    plain = Spec('trainable', True, (Part((0,)),), frozen=(1, 2))
+    loose = Part((0,), cut='logged', in_series=False)
+    dims = [
+        *({'twist': name} for name in TWISTS),
+        *({'container': name} for name in CONTAINERS),
+        *(
+            {'container': name, 'parts': (Part((0,), in_series=False), loose)}
+            for name in CONTAINERS
+        ),
+        *({'backward': name} for name in BACKWARDS),
+    ]
+    specs = [dataclasses.replace(plain, **change) for change in dims]
+    draw = random.Random(number)
+    for spec in itertools.cycle(make_specs(40, number)):
+        if len(specs) >= 2 * count:
+            break
+        change = {}
+        for name, kinds in (
+            ('twist', TWISTS),
+            ('container', CONTAINERS),
+            ('backward', BACKWARDS),
+        ):
+            if draw.random() < 0.5:
+                change[name] = draw.choice(list(kinds))
+        inner = 'backward' in change.get('twist', '')
+        reentrant = any('reentrant' in part.how for part in spec.parts)
+        kind = change.get('backward')
+        if (inner and kind == 'autograd.grad') or (
+            reentrant and kind in ('autograd.grad', 'surgery', 'in parts')
+        ):
+            # The reducer, and the checkpoint, have internal errors then.
+            del change['backward']
+        specs.append(dataclasses.replace(spec, **change))
+    return list(dict.fromkeys(specs))[:count]
 
 
 def make_specs(count: int, number: int = 0) -> list[Spec]:

@@ -2,10 +2,12 @@
 
 from types import SimpleNamespace
 
-from mmext.preflight.findings import PreflightFinding, Severity
+from mmext.findings import Finding, Location, Severity
 from mmext.preflight.report import BatchReport, PreflightReport
 
-__all__ = ['sample_report']
+__all__ = [
+    'sample_report',
+]
 
 _ROWS = (
     SimpleNamespace(
@@ -34,19 +36,17 @@ _VERDICTS = SimpleNamespace(
     cost='a search over 120 nodes in each step',
 )
 _FINDINGS = (
-    PreflightFinding(
+    Finding(
         rule='DDP001',
         severity=Severity.ERROR,
         message='8 parameters have no gradient <script>',
         remedy='use them',
-        key='model.head',
-        file='configs/a.py',
-        line=12,
+        location=Location(key='model.head', file='configs/a.py', line=12),
         names=tuple(f'head.{i}.weight' for i in range(8)),
         batches=('empty',),
         options={'find_unused_parameters': True},
     ),
-    PreflightFinding(
+    Finding(
         rule='KEY001',
         severity=Severity.INFO,
         message='nobody reads [this]',

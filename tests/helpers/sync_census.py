@@ -1,7 +1,9 @@
 """The census of the benchmarks, for tests: operators that wait for a GPU."""
 
-from toy_ranks import load_tool
+from helpers.toy_ranks import load_tool
 
-__all__ = ['SyncCensus']
+__all__ = [
+    'SyncCensus',
+]
 
 SyncCensus = load_tool('benchmarks/sync_count').SyncCensus

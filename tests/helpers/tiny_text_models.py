@@ -4,6 +4,7 @@ Their packages are imported when one is made: they are extras.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -96,31 +97,54 @@ def write_siglip(folder: Path) -> str:
     return str(folder)
 
 
-def write_open_clip(folder: Path) -> str:
-    """An open_clip model with 20 dimensions; returns the folder."""
-    import open_clip
+def write_t5(folder: Path) -> str:
+    """An encoder and decoder with 24 dimensions; returns the folder."""
+    from transformers import T5Config, T5Model
 
-    config = {
-        'embed_dim': 20,
-        'vision_cfg': {
-            'image_size': 32,
-            'patch_size': 16,
-            'layers': 1,
-            'width': 32,
-            'head_width': 16,
-        },
-        'text_cfg': {
-            'context_length': MAX_TOKENS,
-            'vocab_size': 49408,
-            'width': 32,
-            'heads': 2,
-            'layers': 2,
-        },
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / 'open_clip_config.json').write_text(
-        json.dumps({'model_cfg': config, 'preprocess_cfg': {}})
+    _write_tokenizer(folder, 'input_ids', 'attention_mask')
+    config = T5Config(
+        vocab_size=len(_VOCABULARY),
+        d_model=24,
+        d_kv=12,
+        d_ff=48,
+        num_layers=2,
+        num_heads=2,
     )
-    model = open_clip.CLIP(**config)
-    torch.save(model.state_dict(), folder / 'open_clip_pytorch_model.bin')
+    T5Model(config).save_pretrained(folder)
+    return str(folder)
+
+
+def write_modules(
+    folder: Path, modules: Mapping[str, Mapping], **files: Mapping
+) -> str:
+    """Make a folder of sentence-transformers of a model that lies in it.
+
+    Args:
+        folder: With a transformer, or one in its folder ``0_Transformer``.
+        modules: Name, such as ``1_Pooling``, -> content of its config.json;
+            what follows the number is the type.
+        files: Name of another JSON file, without its suffix -> content.
+
+    Returns:
+        The folder.
+    """
+    old = folder / '0_Transformer'
+    table = [
+        {
+            'idx': 0,
+            'path': old.name if old.is_dir() else '',
+            'type': 'Transformer',
+        }
+    ]
+    for index, (name, settings) in enumerate(modules.items(), 1):
+        (folder / name).mkdir()
+        (folder / name / 'config.json').write_text(json.dumps(settings))
+        kind = name.partition('_')[2]
+        table.append({'idx': index, 'path': name, 'type': kind})
+    for row in table:
+        row['name'] = str(row['idx'])
+        row['type'] = f'sentence_transformers.models.{row["type"]}'
+    (folder / 'modules.json').write_text(json.dumps(table))
+    for name, content in files.items():
+        (folder / f'{name}.json').write_text(json.dumps(content))
     return str(folder)

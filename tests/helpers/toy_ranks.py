@@ -4,8 +4,10 @@ They are forked from the test, which has loaded everything already; what
 torchrun adds is tested with torchrun itself.
 """
 
+import importlib
 import importlib.util
 import os
+import random
 import signal
 import socket
 import sys
@@ -14,22 +16,32 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+# mmcv.ops, torch._dynamo, which an optimizer loads, and what the tools load
+# late take seconds in each forked process anew.
 import mmcv.ops  # noqa: F401
 import torch
-
-# An optimizer loads it, which takes seconds in each process anew, as does
-# what the tools load late.
 import torch._dynamo
-from managed_kinds import managed_kinds
 from torch import distributed as dist
 
-import mmext.apis.test
-import mmext.apis.train  # noqa: F401
+import mmext.apis.runs  # noqa: F401
+from helpers import toy_training as toy
+from helpers.managed_kinds import managed_kinds
 from mmext.engine import init_process_group, read_launcher_env
 
-TOOLS = Path(__file__).resolve().parents[2] / 'tools'
+__all__ = [
+    'Ranks',
+    'cells',
+    'free_port',
+    'kill_and_resume',
+    'load_segmentation',
+    'load_tool',
+    'process_environ',
+    'run_on_ranks',
+    'start_ranks',
+]
 
-__all__ = ['Ranks', 'free_port', 'load_tool', 'run_on_ranks', 'start_ranks']
+TESTS = Path(__file__).resolve().parents[1]
+TOOLS = TESTS.parent / 'tools'
 
 
 def load_tool(name):
@@ -39,6 +51,29 @@ def load_tool(name):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def cells(printed: str) -> list[list[str]]:
+    """The rows of the printed table."""
+    return [
+        [cell.strip() for cell in line.strip('│').split('│')]
+        for line in printed.splitlines()
+        if line.startswith('│')
+    ]
+
+
+def load_segmentation():
+    """Load what a segmentor's run loads, before it is forked: 5 s each."""
+    for name in ('datasets', 'engine', 'evaluation', 'visualization'):
+        importlib.import_module(f'mmseg.{name}')
+    for name in ('mmseg.models', 'mmdet.datasets', 'mmext.datasets'):
+        importlib.import_module(name)
+
+
+def process_environ(**more):
+    """Environment of a new process that finds helpers and this checkout."""
+    path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
+    return {**os.environ, 'PYTHONPATH': path, 'OMP_NUM_THREADS': '1', **more}
 
 
 def free_port():
@@ -113,13 +148,8 @@ class Ranks:
                 if done:
                     self.codes[index] = os.waitstatus_to_exitcode(status)
 
-    def wait(self, seconds=90, end_others=False):
-        """Exit codes, a negative one for a signal.
-
-        Args:
-            seconds: After which the test fails.
-            end_others: Do as a launcher does: when one fails, kill the rest.
-        """
+    def wait(self, seconds=240, end_others=False):
+        """Exit codes, a negative one for a signal."""
         end = time.monotonic() + seconds
         while None in self.codes:
             self.poll()
@@ -132,10 +162,10 @@ class Ranks:
         return self.codes
 
 
-def _fork(function, world_size, out, own_group=False):
+def _fork(function, world_size, out, own_group=False, only=None):
     port = free_port()
     pids = []
-    for rank in range(world_size):
+    for rank in range(world_size) if only is None else only:
         environ = dict(
             RANK=str(rank),
             LOCAL_RANK=str(rank),
@@ -157,37 +187,87 @@ def _fork(function, world_size, out, own_group=False):
     return Ranks(pids, out)
 
 
-def start_ranks(argv, world_size, out, tool='train', own_group=False):
+def start_ranks(
+    argv, world_size, out, tool='train', own_group=False, only=None
+):
     """Start a tool in several processes, or in one without a launcher.
 
-    Args:
-        argv: Arguments of the tool, without the launcher.
-        world_size: Number of processes.
-        out: Prefix of the files for their output.
-        tool: Its name.
-        own_group: Make each process the head of a group.
+    Those of ``only`` arrive, by default all.
     """
     main = load_tool(tool).main
     argv = [str(item) for item in argv]
     if world_size > 1:
         argv += ['--launcher', 'pytorch']
-    return _fork(lambda: main(argv), world_size, out, own_group)
+    return _fork(lambda: main(argv), world_size, out, own_group, only)
 
 
 def run_on_ranks(function, world_size, out):
-    """Call a function in several processes that are joined by gloo.
-
-    Args:
-        function: Called without arguments.
-        world_size: Number of processes.
-        out: Prefix of the files for their output.
-    """
+    """Call a function in several processes that are joined by gloo."""
 
     def joined():
         env = read_launcher_env('pytorch', os.environ)
-        init_process_group(env, torch.device('cpu'), dict(timeout=60))
+        init_process_group(env, torch.device('cpu'), dict(timeout=180))
         function()
         dist.barrier()
         dist.destroy_process_group()
 
     return _fork(joined, world_size, out)
+
+
+_HOOKS = dict(
+    checkpoint=dict(type='CheckpointHook', interval=2, by_epoch=False),
+    logger=dict(type='LoggerHook', interval=1),
+)
+_MODEL = dict(type='ToyModel', noise=0.3)
+
+
+def kill_and_resume(tmp_path, world_size, start, num_kills=2):
+    """Kill before a random step, resume; until done; compare with no kill.
+
+    A process that dies is not one that is just saving with the others: such
+    a checkpoint lacks its random numbers. Every second step is saved.
+    """
+    draw = random.Random(str(tmp_path))
+    steps = draw.sample(range(4, 18 // world_size, 2), num_kills)
+    folder = tmp_path / 'run'
+    for name in ('plain', 'run'):
+        (tmp_path / name).mkdir()
+        hooks = [dict(type='EMAHook', momentum=0.5)]
+        if name == 'run':
+            hooks += [
+                dict(
+                    type='StrikeHook',
+                    signal='SIGKILL',
+                    at=step,
+                    stage='before_train_iter',
+                    rank=draw.randrange(world_size),
+                    once=str(folder / f'struck{step}'),
+                )
+                for step in steps
+            ]
+        cfg = toy.traced(
+            tmp_path / name / 'trace',
+            toy.config(model=_MODEL, custom_hooks=hooks, default_hooks=_HOOKS),
+        )
+        toy.write(tmp_path / name / 'cfg.py', cfg)
+    args = [folder / 'cfg.py', '--resume', 'auto', '--work-dir', folder / 'w']
+    strikes = 0
+    while start(args) != 0:
+        strikes += 1
+        assert len(list(folder.glob('struck*'))) == strikes
+    plain = tmp_path / 'plain'
+    ranks = start_ranks(
+        [plain / 'cfg.py', '--work-dir', plain / 'w'],
+        world_size,
+        plain / 'out',
+    )
+    assert not any(ranks.wait()), ranks.output()
+    for rank in range(world_size):
+        expected = toy.read_trace(plain / f'trace.{rank}')
+        trace = toy.read_trace(folder / f'trace.{rank}')
+        # A step after the last checkpoint was done again, with the same
+        # outcome, by those that live on.
+        last = {line['iter']: line for line in toy.steps(trace)}
+        assert list(last.values()) == toy.steps(expected)
+        assert all(line in toy.steps(expected) for line in toy.steps(trace))
+        assert trace[-1] == expected[-1]

@@ -6,9 +6,11 @@ this folder on its ``PYTHONPATH``.
 
 import json
 import os
+import resource
 import signal
 import time
 import uuid
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -17,7 +19,16 @@ from mmengine.dataset import BaseDataset
 from mmengine.evaluator import BaseMetric
 from mmengine.hooks import Hook
 from mmengine.model import BaseModel
-from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS, RUNNERS
+from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.registry import (
+    DATASETS,
+    HOOKS,
+    METRICS,
+    MODELS,
+    OPTIM_WRAPPER_CONSTRUCTORS,
+    RUNNERS,
+)
+from mmengine.utils import get_object_from_string
 from torch import nn
 
 SIGNALS = signal.Signals.__members__
@@ -81,6 +92,50 @@ class ToyModel(BaseModel):
         return dict(loss=(out.float() - target).square().mean())
 
 
+@MODELS.register_module(force=True)
+class Pair(BaseModel):
+    """Two networks, one of which judges the other, as in a GAN."""
+
+    def __init__(self):
+        super().__init__()
+        self.maker, self.judge = nn.Linear(3, 3), nn.Linear(3, 1)
+
+    def train_step(self, data, optim_wrapper):
+        points = torch.stack(data['inputs'])
+        maker, judge = optim_wrapper['maker'], optim_wrapper['judge']
+        made = self.maker(points + torch.randn_like(points))
+        with judge.optim_context(self):
+            wrong = self.judge(made.detach()).square().mean()
+            right = (self.judge(points) - 1).square().mean()
+        judge.update_params(wrong + right)
+        # Leaves gradients in the judge, which its next step adds to.
+        loss = (self.judge(made) - 1).square().mean()
+        maker.update_params(loss)
+        return dict(loss=loss.detach())
+
+    def forward(self, inputs, mode='tensor', **_):
+        return [self.judge(self.maker(torch.stack(list(inputs)))).mean()]
+
+
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module(force=True)
+class PairConstructor:
+    """One optimizer for each network, with windows of their own."""
+
+    def __init__(self, optim_wrapper_cfg, paramwise_cfg=None):
+        self.cfg = optim_wrapper_cfg
+
+    def __call__(self, model):
+        return OptimWrapperDict(
+            **{
+                name: OptimWrapper(
+                    torch.optim.Adam(getattr(model, name).parameters()),
+                    accumulative_counts=counts,
+                )
+                for name, counts in self.cfg['counts'].items()
+            }
+        )
+
+
 @METRICS.register_module(force=True)
 class ToyMetric(BaseMetric):
     """Mean of the outputs, or what it is told to say, time after time."""
@@ -112,11 +167,13 @@ class TraceHook(Hook):
             file.write(json.dumps(values) + '\n')
 
     def after_train_iter(self, runner, batch_idx, data_batch, outputs):
+        rates = runner.optim_wrapper.get_lr()
         self.note(
             iter=runner.iter + 1,
             epoch=runner.epoch,
             batch=batch_idx,
-            lr=runner.optim_wrapper.get_lr()['lr'][0],
+            # By name of the optimizer, if there are several.
+            lr=rates['lr'][0] if 'lr' in rates else rates,
             loss=float(outputs['loss']),
         )
 
@@ -154,6 +211,109 @@ class StrikeHook(Hook):
             os.kill(os.getpid(), self.signum)
 
 
+@HOOKS.register_module(force=True)
+class AimHook(Hook):
+    """End this process, once, at a call of a function while it saves.
+
+    Args:
+        call: ``module.function`` or ``module.Class.function``.
+        at: From this iteration on.
+        number: At which call, counted from 1.
+        after: After it has returned, and not before.
+        once: File that says that it was done.
+    """
+
+    priority = 'VERY_HIGH'
+
+    def __init__(self, call, at, once, number=1, after=False):
+        self.call, self.at, self.once = call, at, once
+        self.number, self.after, self.count = number, after, 0
+
+    def before_train_iter(self, runner, *args, **kwargs):
+        due = runner.iter + 1 == self.at and runner.rank == 0
+        if not due or os.path.exists(self.once):
+            return
+        where, name = self.call.rsplit('.', 1)
+        owner = get_object_from_string(where) or import_module(where)
+        inner = getattr(owner, name)
+
+        def wrapper(*args, **kwargs):
+            self.count += 1
+            if self.after:
+                result = inner(*args, **kwargs)
+            if self.count == self.number:
+                Path(self.once).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result if self.after else inner(*args, **kwargs)
+
+        setattr(owner, name, wrapper)
+
+
+@HOOKS.register_module(force=True)
+class FullDiskHook(Hook):
+    """From an iteration on, files of checkpoints may have so many bytes only.
+
+    As the system does it: the writer gets an error or, with ``kill``, ends in
+    the middle of the write.
+    """
+
+    def __init__(self, at, size, once, kill=False):
+        self.at, self.size, self.once, self.kill = at, size, once, kill
+
+    def before_train_iter(self, runner, *args, **kwargs):
+        due = runner.iter + 1 == self.at and runner.rank == 0
+        if not due or os.path.exists(self.once):
+            return
+        inner = runner.save_checkpoint
+
+        def save_checkpoint(*args, **kwargs):
+            Path(self.once).touch()
+            limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+            if self.kill:
+                signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (self.size, limits[1]))
+            try:
+                return inner(*args, **kwargs)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+        runner.save_checkpoint = save_checkpoint
+
+
+@HOOKS.register_module(force=True)
+class ClockHook(Hook):
+    """Set the clock of this process back."""
+
+    def __init__(self, seconds):
+        now, local = time.time, time.localtime
+        time.time = lambda: now() - seconds
+        time.localtime = lambda moment=None: local(
+            time.time() if moment is None else moment
+        )
+        format_time = time.strftime
+        time.strftime = lambda text, moment=None: format_time(
+            text, time.localtime() if moment is None else moment
+        )
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@HOOKS.register_module(force=True)
+class KillHook(Hook):
+    """End the training after a step, not gracefully."""
+
+    priority = 'LOWEST'
+
+    def __init__(self, at):
+        self.at = at
+
+    def after_train_iter(self, runner, batch_idx, data_batch, outputs):
+        if runner.iter + 1 == self.at:
+            raise Killed
+
+
 def loader(**kwargs):
     """Config of a data loader."""
     options = dict(size=12, log=None, seconds=0.0, broken=None)
@@ -178,7 +338,7 @@ def config(**changes):
     """Config of a training of three epochs of six steps (one process)."""
     cfg = dict(
         custom_imports=dict(
-            imports=['toy_training'], allow_failed_imports=False
+            imports=['helpers.toy_training'], allow_failed_imports=False
         ),
         default_scope='mmengine',
         runner_type='mmext.PortableRunner',
@@ -245,6 +405,63 @@ def train(work_dir, **changes):
     return read_trace(Path(work_dir, 'trace.0'))
 
 
+def interrupted(work_dir, kills, **changes):
+    """Train, killed after certain steps and resumed each time."""
+    for at in kills:
+        hooks = [
+            *changes.get('custom_hooks', []),
+            dict(type='KillHook', at=at),
+        ]
+        try:
+            train(work_dir, resume=True, **{**changes, 'custom_hooks': hooks})
+        except Killed:
+            continue
+        raise AssertionError(f'not killed at {at}')
+    return train(work_dir, resume=True, **changes)
+
+
+# Of a checkpoint, what two runs of the same training need not share.
+_OWN = {
+    'cfg',
+    'experiment_name',
+    'time',
+    'last_ckpt',
+    'best_ckpt',
+    'anneal_func',
+    'run_id',
+}
+
+
+def differences(one, other, where=''):
+    """Where two checkpoints, or parts of them, are not the same."""
+    if isinstance(one, Path):
+        one = torch.load(one, weights_only=False)
+        other = torch.load(other, weights_only=False)
+        for checkpoint in (one, other):
+            # Times are among the numbers of the log.
+            checkpoint.pop('message_hub')
+    if isinstance(one, dict) and isinstance(other, dict):
+        keys = {*one, *other} - _OWN
+        return [
+            text
+            for key in sorted(keys, key=str)
+            for text in differences(
+                one.get(key, '-'), other.get(key, '-'), f'{where}.{key}'
+            )
+        ]
+    if isinstance(one, list | tuple) and len(one) == len(other):
+        return [
+            text
+            for index, pair in enumerate(zip(one, other, strict=True))
+            for text in differences(*pair, f'{where}[{index}]')
+        ]
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        same = one.dtype == other.dtype and torch.equal(one, other)
+    else:
+        same = one == other
+    return [] if same else [f'{where}: {one} and {other}']
+
+
 def steps(trace):
     """Those lines of a trace that are steps."""
     return [line for line in trace if 'iter' in line]
@@ -259,6 +476,13 @@ def quicken(monkeypatch):
 
 
 __all__ = [
+    'AimHook',
+    'ClockHook',
+    'FullDiskHook',
+    'KillHook',
+    'Killed',
+    'Pair',
+    'PairConstructor',
     'StrikeHook',
     'ToyDataset',
     'ToyMetric',
@@ -266,6 +490,8 @@ __all__ = [
     'TraceHook',
     'build',
     'config',
+    'differences',
+    'interrupted',
     'loader',
     'quicken',
     'read_trace',

@@ -12,9 +12,12 @@ import json
 import torch
 from torch import Tensor
 
-from mmext.models.losses._pixel_targets import PassResult, PixelTargets
-from mmext.models.losses._strip_cross_entropy import strip_cross_entropy
-from mmext.models.losses._triton_resized_ce import triton_cross_entropy
+from mmext.models.losses._resized_cross_entropy import (
+    PassResult,
+    PixelTargets,
+    strip_cross_entropy,
+)
+from mmext.models.losses._triton_cross_entropy import triton_cross_entropy
 
 # Classes, source, size, align_corners, dtype, weights and smoothing, lowest.
 CASES = [

@@ -9,10 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mmext.models.layers.co_dino_transformer import (
-    CoDINOTransformer,
-    EncodedImage,
-)
+from mmext.models.co_dino.transformer import CoDINOTransformer, EncodedImage
 
 CHANNELS = 32
 SHAPES = [(6, 8), (3, 4), (2, 2)]

@@ -5,15 +5,19 @@ import json
 import numpy as np
 import pytest
 import torch
+from mmdet.datasets import CocoDataset, LVISDataset
 from safetensors import safe_open
 
 from mmext.apis.class_embeddings import (
     check_embeddings_path,
+    check_templates,
+    class_phrases,
     closest_classes,
     make_class_embeddings,
+    read_lines,
     save_class_embeddings,
 )
-from mmext.models.utils.class_embeddings import read_class_embeddings
+from mmext.models.co_dino.class_embeddings import read_class_embeddings
 
 
 class TableEncoder:
@@ -217,3 +221,105 @@ def test_rejects_paths(tmp_path):
     with pytest.raises(IsADirectoryError, match='got directory'):
         check_embeddings_path(tmp_path / 'b.pt', force=True)
     assert check_embeddings_path(str(tmp_path / 'c.pt')) == tmp_path / 'c.pt'
+
+
+def test_phrases():
+    names = [
+        'traffic_light',
+        '  Band_Aid ',
+        'bow_(weapon)',
+        'a\tb__c',
+        'crème',
+    ]
+    assert class_phrases(names) == (
+        'traffic light',
+        'Band Aid',
+        'bow (weapon)',
+        'a b c',
+        'crème',
+    )
+
+
+@pytest.mark.parametrize('kind', [CocoDataset, LVISDataset])
+def test_phrases_of_large_sets(kind):
+    names = kind.METAINFO['classes']
+    phrases = class_phrases(names)
+    assert len(phrases) == len(set(phrases)) == len(names)
+    assert not any('_' in phrase for phrase in phrases)
+
+
+@pytest.mark.parametrize(
+    ('names', 'error', 'message'),
+    [
+        ('cat', TypeError, r"got the string 'cat'; for one class .*\['cat'\]"),
+        (['a', 3], TypeError, 'must be strings, got 3 at position 1'),
+        ([], ValueError, 'at least one class, got none'),
+        (['a', ' _ '], ValueError, "not be empty, got ' _ ' at position 1"),
+        (
+            ['a', 'b', 'a'],
+            ValueError,
+            "'a' at position 0 and 'a' at position 2",
+        ),
+        (['a_b', 'a b'], ValueError, "both read 'a b'"),
+    ],
+)
+def test_rejects_names(names, error, message):
+    with pytest.raises(error, match=message):
+        class_phrases(names)
+
+
+def test_templates_are_kept_as_they_are():
+    given = ['{}', 'a {0} {} and {braces}']
+    assert check_templates(given) == tuple(given)
+    encoder = TableEncoder(torch.rand(4, 3))
+    make_class_embeddings(['x', '{}'], encoder, given)
+    assert encoder.texts == [
+        'x',
+        'a {0} x and {braces}',
+        '{}',
+        'a {0} {} and {braces}',
+    ]
+
+
+@pytest.mark.parametrize(
+    ('templates', 'error', 'message'),
+    [
+        ('a {}', TypeError, r"got the string 'a \{\}'"),
+        ([], ValueError, 'at least one text, got none'),
+        (['{}', 'a cat'], ValueError, "got 'a cat' at position 1"),
+        (['{} or {}'], ValueError, r'exactly once.* at position 0'),
+        (['a {x}'], ValueError, 'exactly once'),
+        (['{}', 'a {}', '{}'], ValueError, r"'\{\}' again at position 2"),
+    ],
+)
+def test_rejects_templates(templates, error, message):
+    with pytest.raises(error, match=message):
+        check_templates(templates)
+
+
+def test_reads_lines(tmp_path):
+    path = tmp_path / 'names.txt'
+    path.write_bytes('\ufeff red cell \r\ncrème\nb\n\n'.encode())
+    assert read_lines(path) == ['red cell', 'crème', 'b']
+
+
+@pytest.mark.parametrize(
+    ('content', 'message'),
+    [
+        (b'', 'one text a line, got none'),
+        (b' \n\n', 'one text a line, got none'),
+        (b'a\n\nb\n', 'no empty lines, got one at line 2'),
+        (b'\na\n', 'at line 1; remove it'),
+        (b'caf\xe9', 'must be text in UTF-8'),
+    ],
+)
+def test_rejects_lines(tmp_path, content, message):
+    path = tmp_path / 'names.txt'
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        read_lines(path)
+
+
+def test_rejects_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match='must be a text file'):
+        read_lines(tmp_path / 'names.txt')

@@ -1,17 +1,237 @@
+import copy
+import pickle
+import uuid
+
 import pytest
 import torch
-import toy_training as toy
+from helpers import toy_training as toy
+from mmengine.config import Config
 from torch import distributed as dist
 
-from mmext.apis._runs import build_runner, prepare_config, process_group
+from mmext.apis.runs import (
+    build_runner,
+    prepare_config,
+    prepare_test,
+    prepare_training,
+    process_group,
+    run_test,
+    run_training,
+)
 from mmext.engine import GracefulExit, PortableRunner
-
-SPLITS = ('train', 'val')
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     toy.quicken(monkeypatch)
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Writes a config file with some changes."""
+    # MMEngine logs runs of the same name and second into one file.
+    return lambda **changes: toy.write(
+        tmp_path / 'cfg.py',
+        toy.config(experiment_name=uuid.uuid4().hex, **changes),
+    )
+
+
+def test_a_training(make, tmp_path):
+    cfg = prepare_training(make(), work_dir=str(tmp_path / 'work'))
+    before = copy.deepcopy(cfg.to_dict())
+    run_training(cfg)
+    assert cfg.to_dict() == before
+    assert (tmp_path / 'work' / 'epoch_3.pth').is_file()
+
+
+def test_resume(make, tmp_path):
+    path = make(load_from='weights.pth')
+    cfg = prepare_training(path)
+    assert (cfg.get('resume', False), cfg.load_from) == (False, 'weights.pth')
+    cfg = prepare_training(path, resume='auto')
+    assert (cfg.resume, cfg.load_from) == ('auto', 'weights.pth')
+    (tmp_path / 'a.pth').touch()
+    cfg = prepare_training(path, resume=str(tmp_path / 'a.pth'))
+    assert (cfg.resume, cfg.load_from) == (True, str(tmp_path / 'a.pth'))
+    cfg = prepare_training(path, resume='s3://bucket/a.pth')
+    assert cfg.load_from == 's3://bucket/a.pth'
+
+
+def test_resume_rejects_absent_file(make):
+    with pytest.raises(
+        FileNotFoundError,
+        match=(r"existing checkpoint, got 'none.pth'; --resume alone takes"),
+    ):
+        prepare_training(make(), resume='none.pth')
+
+
+@pytest.mark.parametrize('kind', [None, 'OptimWrapper', 'AmpOptimWrapper'])
+def test_amp(make, tmp_path, kind):
+    wrapper = dict(optimizer=dict(type='SGD', lr=0.05))
+    if kind:
+        wrapper['type'] = kind
+    cfg = prepare_training(
+        make(optim_wrapper=wrapper), amp=True, work_dir=str(tmp_path / 'w')
+    )
+    assert cfg.optim_wrapper.type == 'AmpOptimWrapper'
+    assert cfg.optim_wrapper.loss_scale == 'dynamic'
+    run_training(cfg)
+    (log,) = (tmp_path / 'w').rglob('*.log')
+    assert 'Mixed precision on the CPU: bfloat16' in log.read_text()
+
+
+def test_amp_keeps_own_loss_scale(make):
+    wrapper = dict(
+        type='AmpOptimWrapper',
+        loss_scale=512.0,
+        optimizer=dict(type='SGD', lr=0.05),
+    )
+    cfg = prepare_training(make(optim_wrapper=wrapper), amp=True)
+    assert cfg.optim_wrapper.loss_scale == 512.0
+
+
+@pytest.mark.parametrize(
+    ('wrapper', 'message'),
+    [
+        (
+            dict(type='ApexOptimWrapper'),
+            "got 'ApexOptimWrapper'; set up mixed",
+        ),
+        (None, 'optim_wrapper in the config, got None'),
+    ],
+)
+def test_amp_rejects(make, wrapper, message):
+    with pytest.raises(ValueError, match=f'--amp .*{message}'):
+        prepare_training(make(optim_wrapper=wrapper), amp=True)
+
+
+def test_auto_scale_lr(make, tmp_path):
+    path = make(auto_scale_lr=dict(base_batch_size=4))
+    cfg = prepare_training(
+        path, auto_scale_lr=True, work_dir=str(tmp_path / 'w')
+    )
+    assert cfg.auto_scale_lr.enable
+    cfg.custom_hooks = [dict(type='TraceHook', path=str(tmp_path / 'trace'))]
+    cfg.param_scheduler = []
+    run_training(cfg)
+    assert toy.read_trace(tmp_path / 'trace.0')[0]['lr'] == 0.05 * 2 / 4
+    assert 'enable' not in prepare_training(path).auto_scale_lr
+
+
+@pytest.mark.parametrize(
+    'setting',
+    [
+        None,
+        dict(),
+        dict(enable=True),
+        dict(base_batch_size=0),
+        dict(base_batch_size='16'),
+    ],
+)
+def test_auto_scale_lr_rejects(make, setting):
+    with pytest.raises(
+        ValueError,
+        match=(r'needs auto_scale_lr.base_batch_size.*add auto_scale_lr=dict'),
+    ):
+        prepare_training(make(auto_scale_lr=setting), auto_scale_lr=True)
+
+
+def test_config_object_is_not_changed():
+    cfg = Config(toy.config())
+    before = copy.deepcopy(cfg.to_dict())
+    prepare_training(cfg, amp=True, resume='auto', device='auto')
+    assert cfg.to_dict() == before
+
+
+TEST = dict(
+    test_dataloader=toy.loader(size=4, shuffle=False),
+    test_cfg=dict(),
+    test_evaluator=dict(type='ToyMetric'),
+)
+
+
+@pytest.fixture
+def run_test_make(tmp_path):
+    """Writes a config file with some changes."""
+    return lambda **changes: toy.write(
+        tmp_path / 'cfg.py', toy.config(**{**TEST, **changes})
+    )
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Weights that make every output 3, of which the first are 2 + 1."""
+    path = tmp_path / 'a.pth'
+    torch.save(
+        {
+            'linear.weight': torch.zeros(2, 3),
+            'linear.bias': torch.full((2,), 3.0),
+        },
+        path,
+    )
+    return str(path)
+
+
+def test_a_test(run_test_make, checkpoint, tmp_path):
+    out = str(tmp_path / 'predictions.pkl')
+    work_dir = str(tmp_path / 'w')
+    cfg = prepare_test(run_test_make(), checkpoint, work_dir=work_dir, out=out)
+    assert run_test(cfg, out=out) == dict(mean=3.0)
+    with open(out, 'rb') as file:
+        assert len(pickle.load(file)) == 2
+    assert run_test(cfg) == dict(mean=3.0)
+
+
+def test_resume_of_the_config_does_not_count(run_test_make, checkpoint):
+    cfg = prepare_test(run_test_make(resume=True), checkpoint)
+    assert (cfg.resume, cfg.load_from) == (False, checkpoint)
+
+
+def test_only_test_data_are_needed(run_test_make, checkpoint):
+    loader = toy.loader()
+    loader['dataset']['ann_file'] = 'nowhere.json'
+    prepare_test(run_test_make(train_dataloader=loader), checkpoint)
+    with pytest.raises(FileNotFoundError, match='test data'):
+        prepare_test(run_test_make(test_dataloader=loader), checkpoint)
+
+
+def test_rejects_another_model(run_test_make, tmp_path):
+    path = tmp_path / 'b.pth'
+    torch.save({'other': torch.zeros(1)}, path)
+    cfg = prepare_test(
+        run_test_make(), str(path), work_dir=str(tmp_path / 'w')
+    )
+    with pytest.raises(ValueError, match='loaded 0 of 2 entries'):
+        run_test(cfg)
+
+
+def test_rejects_weights_that_leave_some_random(
+    run_test_make, checkpoint, tmp_path
+):
+    weights = torch.load(checkpoint, weights_only=True)
+    weights.pop('linear.bias')
+    torch.save(weights, tmp_path / 'part.pth')
+    cfg = prepare_test(run_test_make(), str(tmp_path / 'part.pth'))
+    with pytest.raises(ValueError, match='must hold all weights of the mode'):
+        run_test(cfg)
+
+
+def test_rejects_suffix(run_test_make, checkpoint):
+    with pytest.raises(ValueError, match=r"must end in .pkl, got 'a.json'"):
+        prepare_test(run_test_make(), checkpoint, out='a.json')
+
+
+def test_rejects_absent_checkpoint(run_test_make):
+    with pytest.raises(FileNotFoundError, match=r"got 'none.pth'"):
+        prepare_test(run_test_make(), 'none.pth')
+
+
+def test_rejects_config_without_test(run_test_make, checkpoint):
+    none = dict.fromkeys(TEST)
+    with pytest.raises(ValueError, match='config must have test_dataloader'):
+        prepare_test(run_test_make(**none), checkpoint)
+
+
+SPLITS = ('train', 'val')
 
 
 @pytest.fixture
@@ -107,7 +327,7 @@ def test_runner_is_ours_unless_the_config_says_otherwise(path, tmp_path):
 def test_process_group_is_left(monkeypatch, error, failed):
     calls = []
     monkeypatch.setattr(
-        'mmext.apis._runs.close_process_group',
+        'mmext.apis.runs.close_process_group',
         lambda **kwargs: calls.append(kwargs),
     )
 

@@ -14,13 +14,8 @@ from mmengine.registry import DATASETS
 from mmengine.structures import InstanceData
 
 import mmext
-from mmext.datasets import (
-    SHAPE_CLASSES,
-    ShapesSpec,
-    apply_data_root,
-    check_data_paths,
-    write_shapes_dataset,
-)
+from mmext.config import apply_data_root, check_data_paths
+from mmext.datasets import SHAPE_CLASSES, ShapesSpec, write_shapes_dataset
 
 CONFIGS = (
     'bccd_detection',

@@ -12,12 +12,8 @@ from mmengine.registry import DATASETS
 from mmengine.structures import PixelData
 
 import mmext
-from mmext.datasets import (
-    ShapesSpec,
-    apply_data_root,
-    check_data_paths,
-    write_shapes_dataset,
-)
+from mmext.config import apply_data_root, check_data_paths
+from mmext.datasets import ShapesSpec, write_shapes_dataset
 
 CONFIGS = {  # images per step
     'ade20k_semantic': 4,

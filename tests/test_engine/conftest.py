@@ -2,7 +2,7 @@
 
 import mmengine.device.utils
 import pytest
-import toy_training as toy
+from helpers import toy_training as toy
 
 
 @pytest.fixture(autouse=True)

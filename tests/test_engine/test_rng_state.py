@@ -6,7 +6,7 @@ import torch
 from torch import distributed as dist
 
 from mmext.engine import get_rng_state, set_rng_state
-from mmext.engine.rng_state import exchange_rng_states
+from mmext.engine.rng_state import exchange_states
 
 
 def draw():
@@ -56,7 +56,7 @@ def test_exchange():
     state = get_rng_state()
 
     def take_part(rank, world_size):
-        return exchange_rng_states(
+        return exchange_states(
             store, 'a', state, rank=rank, world_size=world_size, timeout_s=0.1
         )
 

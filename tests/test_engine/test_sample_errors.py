@@ -4,12 +4,14 @@ import pickle
 import cv2
 import numpy as np
 import pytest
-import toy_training as toy
+from helpers import toy_training as toy
+from helpers.loader_workers import shut_down_loaders
 from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
 from mmengine.runner.runner import _SlicedDataset
 from torch.utils.data import DataLoader
 
-from mmext.engine import SampleError, name_failing_samples
+from mmext.engine import SampleError
+from mmext.engine.sample_errors import name_failing_samples
 
 
 class Images(BaseDataset):
@@ -141,6 +143,7 @@ def test_worker_process_passes_it_on():
     loader = DataLoader(dataset, num_workers=1, collate_fn=list)
     with pytest.raises(SampleError, match=r"image '1.jpg'"):
         list(loader)
+    shut_down_loaders()
 
 
 def test_copies_and_pickles_are_of_their_own():

@@ -4,15 +4,22 @@ from functools import partial
 
 import numpy as np
 import pytest
-from label_data import write_pairs
+from helpers.label_data import write_pairs
+from helpers.label_facts import EXPECTED as OF_FACTS
+from helpers.label_facts import mask_of, sample_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 from PIL import Image
 
-from mmext.label_check import Expectations, Severity
-from mmext.label_check.backends import joblib_backend
-from mmext.label_check.check import check_labels, sample_facts, work_items
+from mmext.findings import Severity
+from mmext.label_check import Expectations, check_labels
+from mmext.label_check.backends import run_joblib
+from mmext.label_check.facts import BoxFacts, ErrorKind, ImageFacts, ReadError
 from mmext.label_check.report import Report, report_json
-from mmext.label_check.rules import select_rules
-from mmext.label_check.scan import scan
+from mmext.label_check.rules import RULES
+from mmext.label_check.rules.registry import select_rules
+from mmext.label_check.scan import sample_facts, scan, work_items
 from mmext.label_check.sources import split_of_folders
 from mmext.label_check.store import FactStore
 
@@ -125,7 +132,7 @@ def test_other_expectations_need_no_reading(data, store):
 
 def test_several_processes_say_the_same(data, store, tmp_path):
     plant(data, '2.png', 7)
-    run = partial(joblib_backend.run, workers=2)
+    run = partial(run_joblib, workers=2)
     with FactStore(tmp_path / 'other.sqlite') as other:
         assert report_json(
             check_labels([source(data)], other, run=run)
@@ -152,3 +159,79 @@ def test_facts_belong_to_their_samples(data, store):
 def test_rejects_two_splits_of_one_name(data, store):
     with pytest.raises(ValueError, match='must have different names'):
         check_labels([source(data), source(data)], store)
+
+
+BOX = BoxFacts(box=(-5.0, 2.0, 40.0, 3.0), label=9, class_name='?')
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_what_a_rule_needs_changes_nothing(data):
+    """Where a sample lacks it, the rule has nothing to say."""
+    draw = data.draw
+    facts = sample_of(
+        mask=draw(
+            st.sampled_from(
+                [
+                    None,
+                    mask_of({9: 100}),
+                    mask_of({0: 9}, error=ReadError(ErrorKind.MISSING, 'a')),
+                ]
+            )
+        ),
+        image=draw(
+            st.sampled_from([None, ImageFacts(width=4, height=2, mode='L')])
+        ),
+        sample=draw(
+            st.sampled_from(
+                [{}, {'boxes': (BOX, BOX), 'width': 10, 'height': 10}]
+            )
+        ),
+    )
+    if facts.mask is None or facts.image is None:
+        lacks = {'mask': ''} if facts.mask is None else {}
+        lacks |= {'image': ''} if facts.image is None else {}
+        facts = replace(facts, sample=replace(facts.sample, **lacks))
+    has = {
+        'mask': facts.mask,
+        'image': facts.image,
+        'annotation': facts.annotation,
+        'boxes': facts.sample.boxes,
+        '': True,
+    }
+    for rule in RULES.values():
+        if rule.scope != 'sample':
+            continue
+        if not has[rule.needs]:
+            assert list(rule.check(facts, OF_FACTS)) == []
+
+
+def test_most_rules_say_what_they_need():
+    rules = [rule for rule in RULES.values() if rule.scope == 'sample']
+    assert sum(rule.needs == '' for rule in rules) <= 3
+
+
+def remedy_of(tmp_path, store, values: list[int]) -> str:
+    """Remedy for label maps with these values, one row of pixels each."""
+    data = write_pairs(tmp_path / 'causes', number=1)
+    rows = np.repeat(np.array(values, np.uint8)[:, None], 32, axis=1)
+    Image.fromarray(rows).save(data / 'masks' / '0.png')
+    (data / 'images' / '0.png').unlink()
+    found = errors(check_labels([source(data)], store))
+    return found['SEG001'].remedy if 'SEG001' in found else ''
+
+
+@pytest.mark.parametrize(
+    ('values', 'remedy'),
+    [
+        ([0, 1, 2, 255], ''),
+        ([0] * 5 + [1, 2, 3], 'If it marks void pixels, set ignore_index=3'),
+        ([1] * 5 + [2, 3], 'labels start at 1'),
+    ],
+)
+def test_a_remedy_takes_all_values_into_account(
+    tmp_path, store, values, remedy
+):
+    own = remedy_of(tmp_path, store, values)
+    assert remedy in own
+    assert bool(own) == bool(remedy)

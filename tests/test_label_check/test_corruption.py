@@ -1,15 +1,14 @@
-"""Each rule against the one error that it is for, in files on a disk."""
+"""The tool against one error for each rule, in files on a disk."""
 
 import gc
+import subprocess
+import sys
 
-import label_plants_boxes  # noqa: F401  (fills PLANTS)
-import label_plants_masks  # noqa: F401
-import label_plants_sets  # noqa: F401
 import pytest
-from label_plants import CONSEQUENCES, PLANTS, Plant
-from label_sets import CLEAN, clean
+from helpers.label_plants import CONSEQUENCES, Plant, all_plants
+from helpers.label_sets import CLEAN, clean
 
-from mmext.label_check import Severity
+from mmext.findings import Severity
 from mmext.label_check.rules import RULES
 
 
@@ -23,7 +22,7 @@ def _quick_collections():
 
 
 def test_every_rule_has_a_plant():
-    assert {each.rule for each in PLANTS} == set(RULES)
+    assert {each.rule for each in all_plants()} == set(RULES)
 
 
 @pytest.mark.parametrize('kind', CLEAN)
@@ -39,7 +38,7 @@ def test_ignored_void_of_a_config_that_agrees_with_itself(tmp_path):
     data = clean('camvid', tmp_path / 'data')
     (mistake,) = [
         each.spoil
-        for each in PLANTS
+        for each in all_plants()
         if each.spoil.__name__ == 'void_that_is_not_ignored'
     ]
     mistake(data)
@@ -55,11 +54,8 @@ def errors(groups) -> set[str]:
     return {each.rule for each in groups if each.severity == Severity.ERROR}
 
 
-@pytest.mark.parametrize('plant', PLANTS, ids=lambda each: each.name)
-def test_plant_is_found_and_nothing_else(plant: Plant, tmp_path):
-    data = clean(plant.kind, tmp_path / 'data')
-    planted = plant.spoil(data)
-    code, report = data.check(**plant.settings)
+def assert_found(plant: Plant, planted, report, code: int) -> None:
+    """The report has the planted error, and no other."""
     groups = [each for each in report.groups if each.rule == plant.rule]
     assert len(groups) == 1, report.groups
     (group,) = groups
@@ -75,6 +71,35 @@ def test_plant_is_found_and_nothing_else(plant: Plant, tmp_path):
     others = errors(report.groups) - {plant.rule}
     assert others <= also, report.groups
     assert code == int(group.severity == Severity.ERROR or bool(others))
+
+
+@pytest.mark.parametrize('plant', all_plants(), ids=lambda each: each.name)
+def test_plant_is_found_and_nothing_else(plant: Plant, tmp_path):
+    data = clean(plant.kind, tmp_path / 'data')
+    planted = plant.spoil(data)
+    code, report = data.check(**plant.settings)
+    assert_found(plant, planted, report, code)
+
+
+@pytest.mark.parametrize(
+    ('rule', 'kind'),
+    [('SEG004', 'camvid'), ('DET008', 'coco_bare'), ('VOC002', 'voc_bare')],
+)
+def test_plant_is_found_by_a_process(rule, kind, tmp_path, checkout):
+    plant = next(
+        each for each in all_plants() if (each.rule, each.kind) == (rule, kind)
+    )
+    data = clean(kind, tmp_path / 'data')
+    planted = plant.spoil(data)
+    tool = checkout / 'tools' / 'validate_labels.py'
+    done = subprocess.run(
+        [sys.executable, tool, *data.argv(**plant.settings)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert_found(plant, planted, data.report(), done.returncode)
+    assert rule in done.stdout
 
 
 def test_label_maps_alone_need_no_images(tmp_path):

@@ -12,16 +12,16 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from helpers.label_boxes import BOXES, coco_records, edit_xml
+from helpers.label_sets import CLASSES, SIZES, DataSet, clean, noise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from label_boxes import BOXES, coco_records, edit_xml
-from label_sets import CLASSES, SIZES, DataSet, clean, noise
 from PIL import Image
 
-from mmext.label_check import Finding
+from mmext.findings import Finding
 from mmext.label_check.check import check_labels
-from mmext.label_check.rules import select_rules
-from mmext.label_check.run_sources import sources_of
+from mmext.label_check.rules.registry import select_rules
+from mmext.label_check.run import sources_of
 from mmext.label_check.settings import CheckSettings
 from mmext.label_check.store import FactStore
 

@@ -1,10 +1,10 @@
 import random
 
 import pytest
-from label_facts import EXPECTED, findings_of, mask_of, sample_of
+from helpers.label_facts import EXPECTED, findings_of, mask_of, sample_of
 from msgspec.structs import replace
 
-from mmext.label_check import Finding, Severity
+from mmext.findings import Finding, Location, Severity
 from mmext.label_check.groups import FindingGroup, group_findings
 
 VAL = replace(EXPECTED, split='val')
@@ -12,8 +12,13 @@ VAL = replace(EXPECTED, split='val')
 
 def finding(file: str, value: str = '11', **fields) -> Finding:
     fields = {'rule': 'SEG001', 'message': f'label {value}'} | fields
+    location = Location(file=file, key=fields.pop('key', ''))
     return Finding(
-        severity=Severity.ERROR, remedy='r', file=file, value=value, **fields
+        severity=Severity.ERROR,
+        remedy='r',
+        location=location,
+        value=value,
+        **fields,
     )
 
 
@@ -60,7 +65,7 @@ def test_rules_without_values_have_one_group():
 
 def test_findings_of_a_file_count_it_once():
     findings = [
-        finding('a.json', place=f'annotation {index}', rule='DET002')
+        finding('a.json', key=f'annotation {index}', rule='DET002')
         for index in range(12)
     ]
     (group,) = group_findings(findings, num_examples=3)

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from label_child import SlowTool, stored_paths
-from label_data import write_pairs
-from label_sets import noise
+from helpers.label_child import SlowTool, stored_paths
+from helpers.label_data import write_pairs
+from helpers.label_sets import noise
 
 PAIRS = 150
 BATCH = 16
@@ -53,6 +53,7 @@ def uninterrupted(data, tool, tmp_path_factory):
 
 
 # Batches at work: one in the process itself, or two for each of a pool.
+@pytest.mark.slow
 @pytest.mark.parametrize(('workers', 'batches'), [(1, 1), (2, 4)])
 def test_killed_and_started_again(
     workers, batches, data, tool, uninterrupted, tmp_path

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmext.label_check import Expectations, MaskFacts
+from mmext.label_check import Expectations
+from mmext.label_check.facts import ErrorKind, MaskFacts, ReadError
 from mmext.label_check.loaded import (
     INDEX_MODES,
     LoadedValues,
@@ -42,6 +43,12 @@ def test_matches_the_loader(stored, reduce, label_map):
     assert table.value[stored % 256] == load_value(stored, expected)
 
 
+def test_what_is_reduced_stays_ignored():
+    expected = Expectations(reduce_zero_label=True)
+    values = [load_value(value, expected) for value in (0, 1, 254, 255)]
+    assert values == [255, 0, 253, 255]
+
+
 def test_kinds():
     table = loaded_values(Expectations(num_classes=3))
     assert isinstance(table, LoadedValues)
@@ -76,7 +83,10 @@ def test_holds_indices(mode, backend, holds):
 
 def test_holds_no_indices_without_a_mask():
     assert not holds_indices(None, Expectations())
-    assert not holds_indices(MaskFacts(mode='L', error='x'), Expectations())
+    assert not holds_indices(
+        MaskFacts(mode='L', error=ReadError(ErrorKind.CORRUPT, 'x')),
+        Expectations(),
+    )
 
 
 def test_count_classes_adds_what_is_mapped_together():

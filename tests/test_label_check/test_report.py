@@ -1,17 +1,26 @@
-"""The report as data."""
+"""The report: as data, in a terminal and as SARIF."""
 
+import io
 import json
 
 import msgspec
+import pytest
+from rich.console import Console
 
-from mmext.label_check import Expectations, Severity
+from mmext.findings import Finding, Location, Severity, terminal
+from mmext.label_check import Expectations
 from mmext.label_check.groups import FindingGroup
 from mmext.label_check.report import (
+    ClassCounts,
     Report,
+    SplitReport,
     make_split_report,
+    print_report,
     report_json,
+    report_sarif,
     report_schema,
 )
+from mmext.label_check.rules import RULES
 from mmext.label_check.totals import SplitTotals
 
 EXPECTED = Expectations(num_classes=2, classes=('road', 'car'))
@@ -96,3 +105,184 @@ def test_schema_names_every_field():
         assert set(part) <= set(known['properties'])
         assert set(known['required']) <= set(part)
         assert 'Attributes:' in known['description']
+
+
+def printed(function, *args) -> str:
+    out = io.StringIO()
+    function(*args, Console(file=out, width=100))
+    return out.getvalue()
+
+
+def shown_group(severity: Severity, rule: str, **more) -> FindingGroup:
+    example = Finding(
+        rule=rule,
+        severity=severity,
+        message='m',
+        remedy='r',
+        location=Location(file='[red]a[/red].png', pixel=(3, 5)),
+        value='11',
+    )
+    return FindingGroup(
+        rule=rule,
+        severity=severity,
+        message=f'message of {rule}',
+        remedy='do [this]',
+        num_findings=4,
+        examples=(example,),
+        **more,
+    )
+
+
+def shown_report(**split) -> Report:
+    groups = (
+        shown_group(Severity.ERROR, 'SEG001'),
+        shown_group(Severity.INFO, 'DUP003'),
+    )
+    counts = ClassCounts(label=0, name='road', **split)
+    return Report(
+        rules=('SEG001', 'DUP003'),
+        splits=(
+            SplitReport(
+                split='train',
+                task='semantic',
+                num_samples=2,
+                num_images=2,
+                num_masks=2,
+                num_boxes=0,
+                classes=(counts,),
+            ),
+        ),
+        groups=groups,
+    )
+
+
+def test_findings_the_worst_last():
+    text = printed(print_report, shown_report(pixels=1234, masks=2))
+    assert text.index('info DUP003') < text.index('error SEG001')
+    assert '[red]a[/red].png, y=3, x=5, 11' in text
+    assert 'and 3 more' in text
+    assert 'remedy: do [this]' in text
+    assert '1 error, 0 warnings, 1 note; 2 rules applied' in text
+
+
+def test_classes_with_pixels_or_objects():
+    text = printed(print_report, shown_report(pixels=1234, masks=2))
+    assert '1,234' in text
+    assert 'pixels' in text
+    text = printed(print_report, shown_report(boxes=77, images=2))
+    assert '77' in text
+    assert 'objects' in text
+
+
+def test_rules():
+    text = printed(terminal.print_rules, RULES.values())
+    for rule_id in RULES:
+        assert rule_id in text
+
+
+def group(rule: str, *files: str, **more) -> FindingGroup:
+    examples = tuple(
+        Finding(
+            rule=rule,
+            severity=RULES[rule].severity,
+            message='label 11 is out of range',
+            remedy='r',
+            location=Location(file=file, pixel=(3, 5)),
+        )
+        for file in files
+    )
+    return FindingGroup(
+        rule=rule,
+        severity=RULES[rule].severity,
+        message='label 11 is out of range: 2 masks',
+        remedy='set ignore_index=11',
+        examples=examples,
+        **more,
+    )
+
+
+def sarif(*groups: FindingGroup) -> dict:
+    report = Report(rules=tuple(RULES), groups=groups)
+    return json.loads(report_sarif(report))
+
+
+def test_a_result_for_each_file():
+    log = sarif(group('SEG001', 'masks/a b.png', 'masks/ü.png'))
+    assert log['version'] == '2.1.0'
+    (run,) = log['runs']
+    rules = run['tool']['driver']['rules']
+    assert [each['id'] for each in rules] == list(RULES)
+    assert len(run['results']) == 2
+    for result, uri in zip(
+        run['results'], ('masks/a%20b.png', 'masks/%C3%BC.png')
+    ):
+        assert result['level'] == 'error'
+        assert rules[result['ruleIndex']]['id'] == result['ruleId']
+        assert 'y=3, x=5' in result['message']['text']
+        assert 'set ignore_index=11' in result['message']['text']
+        (place,) = result['locations']
+        found = place['physicalLocation']['artifactLocation']['uri']
+        assert found == uri
+
+
+def test_findings_about_no_file():
+    (run,) = sarif(group('CFG001'))['runs']
+    (result,) = run['results']
+    assert 'locations' not in result
+    assert '2 masks' in result['message']['text']
+
+
+@pytest.mark.parametrize(
+    ('path', 'uri'),
+    [
+        ('/x/a.png', 'file:///x/a.png'),
+        ('s3://bucket/a.png', 's3://bucket/a.png'),
+    ],
+)
+def test_uris(path, uri):
+    (run,) = sarif(group('SEG001', path))['runs']
+    location = run['results'][0]['locations'][0]['physicalLocation']
+    assert location['artifactLocation']['uri'] == uri
+
+
+def test_levels():
+    levels = {
+        rule['id']: rule['defaultConfiguration']['level']
+        for rule in sarif()['runs'][0]['tool']['driver']['rules']
+    }
+    words = {
+        Severity.ERROR: 'error',
+        Severity.WARNING: 'warning',
+        Severity.INFO: 'note',
+    }
+    assert levels == {each.id: words[each.severity] for each in RULES.values()}
+
+
+def test_json_of_an_example():
+    """The form of version 1: file and place stand beside the message."""
+    report = Report(groups=(group('SEG001', 'a.png'), group('CFG001')))
+    (first, second) = json.loads(report_json(report))['groups']
+    assert first['examples'] == [
+        {
+            'rule': 'SEG001',
+            'severity': 2,
+            'message': 'label 11 is out of range',
+            'remedy': 'r',
+            'file': 'a.png',
+            'place': 'y=3, x=5',
+        }
+    ]
+    assert 'examples' not in second
+    schema = json.loads(report_schema())['$defs']
+    assert 'Location' not in schema
+    assert list(schema['Finding']['properties']) == [
+        'rule',
+        'severity',
+        'message',
+        'remedy',
+        'split',
+        'file',
+        'place',
+        'value',
+        'count',
+    ]

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from label_boxes import edit_xml
-from label_data import write_pairs
-from label_sets import clean
+from helpers.label_boxes import edit_xml
+from helpers.label_data import write_pairs
+from helpers.label_sets import clean
 from PIL import Image
 
-from mmext.label_check.backends import dask_backend, joblib_backend
-from mmext.label_check.check import check_labels, work_items
+from mmext.label_check.backends import run_dask, run_joblib
+from mmext.label_check.check import check_labels
 from mmext.label_check.report import report_json
-from mmext.label_check.run_check import run_check
-from mmext.label_check.run_sources import sources_of
-from mmext.label_check.scan import scan, shard_of
+from mmext.label_check.run import run_check, sources_of
+from mmext.label_check.scan import scan, shard_of, work_items
 from mmext.label_check.settings import CheckSettings
 from mmext.label_check.store import FactStore, merge_stores
+from mmext.label_check.work import read_batch
 
 PAIRS = 100
 SHARDS = 4
@@ -91,7 +91,7 @@ def test_again_from_the_store(settings, wanted, tmp_path):
 
 
 def test_processes(settings, wanted, tmp_path):
-    run = partial(joblib_backend.run, workers=2)
+    run = partial(run_joblib, workers=2)
     store = tmp_path / 'facts.sqlite'
     assert checked(settings, store, run=run) == wanted
 
@@ -101,7 +101,7 @@ def test_batches_in_any_order(settings, wanted, tmp_path):
         batches = list(batches)
         random.shuffle(batches)
         for batch in batches:
-            yield list(dask_backend.read_batch(batch))[::-1]
+            yield list(read_batch(batch))[::-1]
 
     store = tmp_path / 'facts.sqlite'
     assert checked(settings, store, run=shuffled) == wanted
@@ -135,7 +135,7 @@ def test_dask_with_a_process_that_is_killed(
             os.kill(killed[0], signal.SIGKILL)
 
     address = cluster.scheduler_address
-    run = partial(dask_backend.run, scheduler=address, in_flight=4)
+    run = partial(run_dask, scheduler=address, in_flight=4)
     sources = sources_of(CheckSettings(**settings))
     store = FactStore(tmp_path / 'facts.sqlite')
     with store:

@@ -11,11 +11,11 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-import fake_readers
 import msgspec
 import pytest
+from helpers import fake_readers
 
-from mmext.label_check.backends import serial
+from mmext.label_check.backends import run_serial
 from mmext.label_check.scan import (
     parse_shard,
     scan,
@@ -27,15 +27,12 @@ from mmext.label_check.store import FactStore, merge_stores
 from mmext.label_check.work import ReadOptions, WorkItem, read_batch
 
 ROOT = Path(__file__).resolve().parents[2]
-FAST = 'fake_readers:FAST'
 
 
-def make_items(folder: Path, count: int, kind: str = FAST) -> list[WorkItem]:
+def make_items(folder: Path, count: int, kind: str = 'fast') -> list[WorkItem]:
     for i in range(count):
         (folder / f'{i:05}').write_bytes(b'%05d' % i + b'.' * (i % 7))
-    return [
-        WorkItem(path=str(folder / f'{i:05}'), kind=kind) for i in range(count)
-    ]
+    return [fake_readers.item(folder / f'{i:05}', kind) for i in range(count)]
 
 
 @pytest.fixture
@@ -79,8 +76,8 @@ def test_second_run_reads_only_what_changed(files, store):
     assert log == [files[i].path for i in (7, 9, 11)]
     assert (counts.read, counts.cached, counts.errors) == (3, 97, 2)
     facts = [facts for _, facts in stored_facts(files, store)]
-    assert facts[7].error == 'corrupt: bad'
-    assert facts[11].error == 'missing: No such file or directory'
+    assert facts[7].error.text == 'corrupt: bad'
+    assert facts[11].error.text == 'missing: No such file or directory'
     # Errors of files that are not read again are counted, too.
     counts = scan(files, store)
     assert (counts.read, counts.cached, counts.errors) == (0, 100, 2)
@@ -119,11 +116,11 @@ def test_a_file_named_twice_across_look_ups(files, store, monkeypatch):
 
 
 def test_another_version_of_the_reader_reads_anew(files, store):
-    options = ReadOptions(deep=False)
-    flat = [msgspec.structs.replace(i, options=options) for i in files[:5]]
+    options = ReadOptions(verify=True)
+    checked = [msgspec.structs.replace(i, options=options) for i in files[:5]]
     assert scan(files[:5], store).read == 5
-    assert scan(flat, store).read == 5
-    assert scan(flat, store).read == 0
+    assert scan(checked, store).read == 5
+    assert scan(checked, store).read == 0
 
 
 def test_kinds_and_backends_keep_apart(files, store):
@@ -132,31 +129,27 @@ def test_kinds_and_backends_keep_apart(files, store):
     items = [
         files[3],
         WorkItem(path=path, kind='mask'),
-        WorkItem(path=path, kind='fake_readers:FAST_2', options=options),
+        WorkItem(path=path, kind='fast', options=options),
     ]
     assert scan(items, store).read == 3
     widths = [facts.width for _, facts in stored_facts(items, store)]
     assert widths == [8, 0, 8]
 
 
-def test_without_stamps_bytes_are_compared(files, store):
-    def unknown(items):
-        return [''] * len(items)
-
-    assert scan(files, store, stamps=unknown).read == 100
+def test_without_stamps_bytes_are_compared(files, store, monkeypatch):
+    monkeypatch.setattr('mmext.label_check.scan._stamp', lambda item: '')
+    assert scan(files, store).read == 100
     Path(files[2].path).write_bytes(b'new')
-    counts = scan(files, store, stamps=unknown)
+    counts = scan(files, store)
     assert counts.read == 100
     assert list(stored_facts(files, store)) == expected(files)
 
 
-def test_errors_of_bytes_that_are_known_are_counted(files, store):
-    def unknown(items):
-        return [''] * len(items)
-
+def test_errors_of_bytes_that_are_known_are_counted(files, store, monkeypatch):
+    monkeypatch.setattr('mmext.label_check.scan._stamp', lambda item: '')
     Path(files[2].path).write_bytes(b'bad')
     for _ in range(2):
-        assert scan(files, store, stamps=unknown).errors == 1
+        assert scan(files, store).errors == 1
 
 
 def test_stamps_tell_size_and_time(tmp_path):
@@ -240,7 +233,7 @@ class _StoppedError(Exception):
 
 def test_what_was_read_before_an_interrupt_is_stored(files, store):
     def stops(batches):
-        for number, results in enumerate(serial.run(batches)):
+        for number, results in enumerate(run_serial(batches)):
             if number == 3:
                 raise _StoppedError
             yield results
@@ -255,30 +248,31 @@ def test_what_was_read_before_an_interrupt_is_stored(files, store):
 KILLED = """
     import sys
     from functools import partial
-    from mmext.label_check.backends import joblib_backend, serial
+    from mmext.label_check.backends import run_joblib, run_serial
     from mmext.label_check.scan import scan
     from mmext.label_check.store import FactStore
-    from mmext.label_check.work import WorkItem
+    from helpers import fake_readers
 
     folder, count, workers = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    kind = 'fake_readers:SLOW'
     items = (
-        WorkItem(path=f'{folder}/{i:05}', kind=kind) for i in range(count)
+        fake_readers.item(f'{folder}/{i:05}', 'slow') for i in range(count)
     )
-    run = partial(joblib_backend.run, workers=workers) if workers else (
-        serial.run)
+    run = partial(run_joblib, workers=workers) if workers else (
+        run_serial)
     scan(items, FactStore(f'{folder}/facts.db'), run=run, batch_size=4)
 """
 
 
-@pytest.mark.parametrize(('workers', 'lost'), [(0, 4), (2, 16)])
+@pytest.mark.parametrize(
+    ('workers', 'lost'), [(0, 4), pytest.param(2, 16, marks=pytest.mark.slow)]
+)
 def test_kill_9_loses_no_more_than_the_batches_at_work(
     tmp_path, workers, lost
 ):
     make_items(tmp_path, 400)
     log = tmp_path / 'log'
     log.touch()
-    path = os.pathsep.join([str(ROOT), str(ROOT / 'tests' / 'helpers')])
+    path = os.pathsep.join([str(ROOT), str(ROOT / 'tests')])
     env = {**os.environ, 'PYTHONPATH': path, 'FAKE_READERS_LOG': str(log)}
     command = [sys.executable, '-c', textwrap.dedent(KILLED)]
     command += [str(tmp_path), '400', str(workers)]
@@ -308,8 +302,7 @@ def test_kill_9_loses_no_more_than_the_batches_at_work(
     assert twice == set(before_kill) - stored
     assert max(times.values()) <= 2
     items = [
-        WorkItem(path=str(tmp_path / f'{i:05}'), kind='fake_readers:SLOW')
-        for i in range(400)
+        fake_readers.item(tmp_path / f'{i:05}', 'slow') for i in range(400)
     ]
     with FactStore(tmp_path / 'facts.db') as store:
         assert list(stored_facts(items, store)) == expected(items)

@@ -10,7 +10,7 @@ from mmext.label_check.settings import CheckSettings, check_settings
     [
         {},
         {'backend': 'dask', 'scheduler': 'tcp://127.0.0.1:1'},
-        {'backend': 'ray'},
+        {'backend': 'serial'},
         {'shard': '1/4'},
         {'class_weights': 'enet'},
     ],
@@ -24,7 +24,7 @@ def test_accepts(settings):
     [
         ({'workers': -1}, '--workers must be at least 0, got -1'),
         ({'class_weights': 'even'}, "--class-weights must be one of .*'even'"),
-        ({'backend': 'spark'}, "--backend must be one of .*got 'spark'"),
+        ({'backend': 'ray'}, "--backend must be one of .*got 'ray'"),
         ({'backend': 'dask'}, '--backend dask needs --scheduler'),
         ({'scheduler': 'tcp://a:1'}, '--scheduler must come with --backend'),
         ({'shard': '1/4', 'json': 'a'}, 'give --json to the run that merges'),

@@ -1,11 +1,21 @@
 """The store, against dictionaries, other SQLite files and a second reader."""
 
+import os
 import random
 import sqlite3
+import subprocess
+import sys
+import threading
 
 import pytest
 
-from mmext.label_check.store import FactStore, Stored, merge_stores
+from mmext.label_check.store import (
+    SCHEMA_VERSION,
+    FactStore,
+    Stored,
+    TemporaryRows,
+    merge_stores,
+)
 from mmext.label_check.work import Result
 
 
@@ -51,11 +61,10 @@ def test_thousands_of_keys_against_a_dictionary(store):
     assert in_order == sorted(expected.items())
 
 
-def test_rows_keep_every_field_and_choose_a_kind(store):
+def test_rows_keep_every_field(store):
     rows = [row('b', kind='image', failed=True), row('a'), row('b')]
     store.write(rows)
     assert list(store.rows()) == [rows[1], rows[0], rows[2]]
-    assert list(store.rows('mask')) == [rows[1], rows[2]]
 
 
 def test_rows_while_the_store_is_written(store):
@@ -78,14 +87,6 @@ def test_names_that_are_no_valid_text(store):
     )
     assert None not in store.facts('mask', names)
     assert {r.path for r in store.rows()} == set(names)
-
-
-def test_missing_wants_same_stamp_and_reader(store):
-    store.write([row('same'), row('changed'), row('old', reader='0')])
-    stamps = {'new': '9', 'same': '9', 'changed': '8', 'old': '9'}
-    assert store.missing('mask', '1', stamps) == ['new', 'changed', 'old']
-    store.write([row('same', stamp='')])
-    assert store.missing('mask', '1', {'same': ''}) == ['same']
 
 
 def test_a_result_without_facts_leaves_what_is_stored(store):
@@ -167,3 +168,113 @@ def test_merge_rejects(tmp_path):
     with pytest.raises(ValueError, match='must be a store'):
         merge_stores([tmp_path / 'c.db'], tmp_path / 'out.db')
     assert not (tmp_path / 'out.db').exists()
+
+
+def test_refuses_files_that_are_not_ours(tmp_path):
+    text = tmp_path / 'notes.txt'
+    text.write_text('no data base, and longer than a header' * 10)
+    before = text.read_bytes()
+    with pytest.raises(ValueError, match=r'notes\.txt must be a store'):
+        FactStore(text)
+    assert text.read_bytes() == before
+    other = tmp_path / 'other.db'
+    db = sqlite3.connect(other)
+    db.execute('CREATE TABLE facts (a)')
+    db.commit()
+    db.close()
+    before = other.read_bytes()
+    for read_only in False, True:
+        with pytest.raises(ValueError, match=r'must be a store.*1 tables'):
+            FactStore(other, read_only=read_only)
+    assert other.read_bytes() == before
+
+
+def test_refuses_another_version_and_an_empty_file(tmp_path):
+    path = tmp_path / 'facts.db'
+    FactStore(path).close()
+    db = sqlite3.connect(path)
+    db.execute('PRAGMA user_version = 4')
+    db.close()
+    with pytest.raises(ValueError, match='version 1 to 3, got version 4'):
+        FactStore(path)
+    empty = tmp_path / 'empty.db'
+    empty.touch()
+    with pytest.raises(ValueError, match='it is empty'):
+        FactStore(empty, read_only=True)
+    FactStore(empty).close()
+    with FactStore(empty, read_only=True) as store:
+        assert len(store) == 0
+
+
+def test_says_what_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match='there is no store at'):
+        FactStore(tmp_path / 'no.db', read_only=True)
+    with pytest.raises(FileNotFoundError, match='folder of the store'):
+        FactStore(tmp_path / 'no' / 'facts.db')
+
+
+@pytest.mark.parametrize('version', [1, 2])
+def test_an_old_file_is_brought_up_to_date_once(tmp_path, version):
+    """Its facts stay; what rules had found goes."""
+    path = tmp_path / 'facts.db'
+    with FactStore(path) as store:
+        store.write([row('old')])
+    db = sqlite3.connect(path)
+    if version == 2:
+        db.execute('CREATE TABLE verdicts (key BLOB PRIMARY KEY)')
+    db.execute(f'PRAGMA user_version = {version}')
+    db.close()
+    with FactStore(path, read_only=True) as old:
+        assert old.facts('mask', ['old']) == [b'f']
+    seen = []
+
+    def work(name):
+        with FactStore(path) as store:
+            store.write([row(name)])
+            seen.extend(store.facts('mask', ['old', name]))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in 'abcd']
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [b'f'] * 8
+    db = sqlite3.connect(path)
+    assert db.execute('PRAGMA user_version').fetchone() == (SCHEMA_VERSION,)
+    names = db.execute('SELECT name FROM sqlite_master').fetchall()
+    db.close()
+    assert ('verdicts',) not in names
+
+
+@pytest.mark.parametrize('number', [0, 1, 5000])
+def test_temporary_rows_are_gone_through_again_and_again(number):
+    rows = [(f'name {index}', index, None) for index in range(number)]
+    kept = TemporaryRows(3)
+    kept.extend(iter(rows[:100]))
+    kept.extend(iter(rows[100:]))
+    assert len(kept) == number
+    assert list(kept) == list(kept) == rows
+    assert list(zip(kept, kept)) == list(zip(rows, rows))
+    assert [kept.at(index) for index in range(number)] == rows
+
+
+def test_temporary_rows_with_names_of_any_bytes():
+    name = os.fsdecode(b'a\xff\xc3\xa9.png')
+    kept = TemporaryRows(2)
+    kept.extend([(name, 'caf\u00e9')])
+    assert list(kept) == [(name, 'caf\u00e9')]
+
+
+def test_temporary_rows_leave_nothing(tmp_path):
+    """In a process of its own, as SQLite looks for the folder once."""
+    code = (
+        'from mmext.label_check.store import TemporaryRows\n'
+        'kept = TemporaryRows(1)\n'
+        'kept.extend((str(n) * 100,) for n in range(50_000))\n'
+        'print(len(kept))\n'
+    )
+    env = {**os.environ, 'SQLITE_TMPDIR': str(tmp_path)}
+    command = [sys.executable, '-c', code]
+    done = subprocess.run(command, env=env, capture_output=True, check=True)
+    assert done.stdout.split() == [b'50000']
+    assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,7 @@ import mmcv.ops  # noqa: F401  (loads the modules that hold ext_module)
 import pytest
 import torch
 
-from mmext.ops.active import active_backend
+from mmext.ops import active_backend
 from mmext.ops.backend import fill_module
 
 CALLERS = (

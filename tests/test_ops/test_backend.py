@@ -2,18 +2,22 @@
 
 import inspect
 import re
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import mmcv.ops
 import pytest
 import torch
+from mmcv.ops import contour_expand
+from mmcv.version import __version__
 
 from mmext.ops.backend import (
     OPS,
     fill_module,
     get_compiler_version,
     get_compiling_cuda_version,
+    unsupported_op,
 )
 
 BINDINGS = Path(mmcv.ops.__file__).parent / 'csrc' / 'pytorch' / 'pybind.cpp'
@@ -71,3 +75,26 @@ def test_versions_are_what_mmcv_reports(module, monkeypatch):
     assert get_compiling_cuda_version() == (
         mmcv.ops.get_compiling_cuda_version()
     )
+
+
+def test_rejects_the_call():
+    op = unsupported_op('knn_forward')
+    assert op.__name__ == 'knn_forward'
+    for args, kwargs in ([], {}), ([1, 2], {'k': 3}):
+        with pytest.raises(RuntimeError, match=r"operator 'knn_forward' must"):
+            op(*args, **kwargs)
+
+
+def test_message_says_how_to_compile():
+    remedy = f'--no-binary onedl-mmcv onedl-mmcv=={__version__}'
+    with pytest.raises(RuntimeError, match=re.escape(remedy)):
+        unsupported_op('carafe_forward')()
+
+
+def test_is_what_mmcv_calls(ours, monkeypatch):
+    """Through mmcv's own API."""
+    module = sys.modules['mmcv.ops.contour_expand']
+    monkeypatch.setattr(module, 'ext_module', ours)
+    kernels = torch.zeros(2, 4, 4), torch.zeros(4, 4)
+    with pytest.raises(RuntimeError, match="operator 'contour_expand'"):
+        contour_expand(*kernels, min_kernel_area=1, kernel_num=2)

@@ -1,12 +1,17 @@
 """When ``mmcv._ext`` is ours and when it is not; each in a fresh process."""
 
+import logging
 import os
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import mmcv.ops
+import pytest
 
+from mmext.ops import active_backend, finder, log_backend
 from mmext.ops.finder import ExtFinder, ExtLoader, install_ext_finder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,6 +104,7 @@ def test_spec_is_found_without_loading_torch(tmp_path):
     assert python(code, path=path) == 'mmcv._ext mmext False'
 
 
+@pytest.mark.slow
 def test_hosts_register_all_their_modules():
     """On the installed mmcv, whichever it is; and what reports on it works."""
     code = (
@@ -120,11 +126,11 @@ def test_hosts_register_all_their_modules():
 
 
 def test_finder_answers_for_one_name_only():
-    finder = ExtFinder()
-    spec = finder.find_spec('mmcv._ext', None)
+    ext_finder = ExtFinder()
+    spec = ext_finder.find_spec('mmcv._ext', None)
     assert isinstance(spec.loader, ExtLoader)
     for name in ('mmcv', 'mmcv._ext.nms', '_ext', 'mmcv.ops', 'mmdet'):
-        assert finder.find_spec(name, None) is None
+        assert ext_finder.find_spec(name, None) is None
 
 
 def test_install_is_idempotent_and_last(monkeypatch):
@@ -134,3 +140,50 @@ def test_install_is_idempotent_and_last(monkeypatch):
     install_ext_finder()
     assert sys.meta_path[:-1] == others
     assert isinstance(sys.meta_path[-1], ExtFinder)
+
+
+def module_from(loader: object) -> ModuleType:
+    module = ModuleType('mmcv._ext')
+    module.__spec__ = ModuleSpec('mmcv._ext', loader)
+    return module
+
+
+def test_a_loaded_module_is_known_by_its_loader(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'mmcv._ext', module_from(ExtLoader()))
+    assert active_backend() == 'mmext'
+    monkeypatch.setitem(sys.modules, 'mmcv._ext', module_from(None))
+    assert active_backend() == 'compiled'
+
+
+def test_a_stand_in_without_spec_is_not_ours(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'mmcv._ext', ModuleType('mmcv._ext'))
+    assert active_backend() == 'compiled'
+
+
+def test_nothing_has_to_be_loaded(monkeypatch):
+    expected = active_backend()
+    monkeypatch.delitem(sys.modules, 'mmcv._ext', raising=False)
+    assert active_backend() == expected
+
+
+def test_rejects_a_missing_mmcv(monkeypatch):
+    monkeypatch.delitem(sys.modules, 'mmcv._ext', raising=False)
+    monkeypatch.setitem(sys.modules, 'mmcv', None)
+    with pytest.raises(ModuleNotFoundError, match='mmcv'):
+        active_backend()
+    with pytest.raises(ModuleNotFoundError, match='mmcv'):
+        log_backend()
+
+
+@pytest.mark.parametrize(
+    ('loader', 'text'), [(ExtLoader(), 'PyTorch backend'), (None, 'compiled')]
+)
+def test_log_backend_says_it_once(loader, text, monkeypatch, caplog):
+    monkeypatch.setattr(finder, '_logged', set())
+    monkeypatch.setitem(sys.modules, 'mmcv._ext', module_from(loader))
+    logger = logging.getLogger('test_finder')
+    with caplog.at_level(logging.INFO, logger='test_finder'):
+        log_backend(logger)
+        log_backend(logger)
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith(f'mmcv operators: {text}')

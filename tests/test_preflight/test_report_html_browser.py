@@ -1,10 +1,10 @@
 """The page of a preflight in a real browser."""
 
 import pytest
-from browser import browser, complaints, open_file, requests, resize
-from preflight_reports import sample_report
+from helpers.browser import browser, complaints, open_file, requests, resize
+from helpers.preflight_reports import sample_report
 
-from mmext.preflight.report_html import report_html
+from mmext.preflight.report import report_html
 
 ROWS = '#finding-table tbody tr'
 

@@ -2,12 +2,14 @@
 
 import pytest
 import torch
+from helpers.reduce_config import reduce_model
+from helpers.toy_ranks import TOOLS, cells, load_tool
 from mmengine.config import Config
-from reduce_config import reduce_model
 from torch import nn
-from toy_ranks import TOOLS, load_tool
 
 import mmext
+
+pytestmark = pytest.mark.slow
 
 CPU = torch.device('cpu')
 N = 256 * 4  # bytes of a feature of the chain
@@ -29,15 +31,6 @@ def tiny(tmp_path_factory) -> str:
     file = tmp_path_factory.mktemp('tiny') / 'tiny.py'
     Config({'model': model}).dump(str(file))
     return str(file)
-
-
-def cells(printed: str) -> list[list[str]]:
-    """The rows of the printed table."""
-    return [
-        [cell.strip() for cell in line.strip('│').split('│')]
-        for line in printed.splitlines()
-        if line.startswith('│')
-    ]
 
 
 def blocks() -> nn.Sequential:

@@ -1,12 +1,14 @@
 """The benchmark runs, compares equals, and counts memory; no times."""
 
 import runpy
-from pathlib import Path
 
 import pytest
 import torch
+from helpers.toy_ranks import TOOLS, cells
 
-TOOL = Path(__file__).resolve().parents[2] / 'tools/benchmarks/co_dino.py'
+pytestmark = pytest.mark.slow
+
+TOOL = TOOLS / 'benchmarks/co_dino.py'
 CPU = torch.device('cpu')
 TINY = [
     *('--device', 'cpu', '--image-size', '64', '--embed-dims', '32'),
@@ -18,15 +20,6 @@ TINY = [
 @pytest.fixture(scope='module')
 def tool() -> dict:
     return runpy.run_path(str(TOOL))
-
-
-def cells(printed: str) -> list[list[str]]:
-    """The rows of the printed table."""
-    return [
-        [cell.strip() for cell in line.strip('│').split('│')]
-        for line in printed.splitlines()
-        if line.startswith('│')
-    ]
 
 
 def test_prints_both_sides_and_their_ratio(tool, capsys, monkeypatch):

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy_ranks import TOOLS, load_tool, run_on_ranks
+from helpers.toy_ranks import TOOLS, cells, load_tool, run_on_ranks
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group('processes')]
 
 CPU = torch.device('cpu')
 TINY = ['--device', 'cpu', '--repeats', '1', '--tensors', '6', '--size', '32']
@@ -26,15 +28,6 @@ def tool():
         yield module
 
 
-def cells(printed: str) -> list[list[str]]:
-    """The rows of the printed table."""
-    return [
-        [cell.strip() for cell in line.strip('│').split('│')]
-        for line in printed.splitlines()
-        if line.startswith('│')
-    ]
-
-
 def on_ranks(tool, argv: list[str], world_size: int, out: Path) -> list[str]:
     """Outputs of all ranks."""
     args = tool.make_parser().parse_args(argv)
@@ -45,14 +38,20 @@ def on_ranks(tool, argv: list[str], world_size: int, out: Path) -> list[str]:
     return outputs
 
 
-def test_first_rank_prints_every_model(tool, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    'models',
+    [
+        ('small', 'resnet'),
+        ('small', 'resnet', 'co-dino'),
+    ],
+)
+def test_first_rank_prints_every_model(tool, tmp_path, monkeypatch, models):
     monkeypatch.setenv('COLUMNS', '100')
-    first, second = on_ranks(tool, TINY, 2, tmp_path / 'out')
+    argv = [*TINY, '--models', *models]
+    first, second = on_ranks(tool, argv, 2, tmp_path / 'out')
     rows = cells(first)
-    assert [row[0] for row in rows] == [
-        *('small', 'small', 'resnet', 'resnet', 'co-dino', 'co-dino')
-    ]
-    assert [row[2] for row in rows] == ['False', 'True'] * 3
+    assert [row[0] for row in rows] == [name for name in models for _ in '12']
+    assert [row[2] for row in rows] == ['False', 'True'] * len(models)
     assert [row[1] for row in rows[:3]] == ['6', '6', '159']
     assert all(float(cell) > 0 for row in rows for cell in row[3:])
     assert 'DDP wrappers, 2 processes, gloo' in first
@@ -114,7 +113,6 @@ def test_starts_its_processes(tool, monkeypatch):
     assert command[place + 3 :] == [*TINY, '--processes', '4']
 
 
-@pytest.mark.slow
 def test_as_a_script():
     argv = [*TINY, '--models', 'small']
     environ = {**os.environ, 'OMP_NUM_THREADS': '1', 'COLUMNS': '100'}

@@ -4,9 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from toy_ranks import TOOLS, load_tool
+from helpers.toy_ranks import TOOLS, load_tool
 
-from mmext.label_check.readers.coco_reader import read_coco
+from mmext.label_check.readers.coco import read_coco
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope='module')

@@ -5,7 +5,9 @@ import math
 
 import pytest
 import torch
-from toy_ranks import TOOLS, load_tool
+from helpers.toy_ranks import TOOLS, cells, load_tool
+
+pytestmark = pytest.mark.slow
 
 CPU = torch.device('cpu')
 
@@ -15,15 +17,6 @@ def tool():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(TOOLS / 'benchmarks'))
         yield load_tool('benchmarks/loss')
-
-
-def cells(printed: str) -> list[list[str]]:
-    """The rows of the printed tables."""
-    return [
-        [cell.strip() for cell in line.strip('│').split('│')]
-        for line in printed.splitlines()
-        if line.startswith('│')
-    ]
 
 
 def test_prints_and_writes_all_sides(tool, capsys, monkeypatch, tmp_path):
@@ -41,9 +34,9 @@ def test_prints_and_writes_all_sides(tool, capsys, monkeypatch, tmp_path):
     content = json.loads(file.read_text())
     assert content['device'] == 'cpu'
     results = content['results']
-    assert [each['side'] for each in results] == expected
-    assert {each['case'] for each in results} == set(tool.CASES)
-    assert all(each['allocated'] is None for each in results)
+    assert [result['side'] for result in results] == expected
+    assert {result['case'] for result in results} == set(tool.CASES)
+    assert all(result['allocated'] is None for result in results)
 
 
 @pytest.mark.parametrize('name', ['ade20k', 'cityscapes_b2', 'pidhead'])
@@ -55,9 +48,9 @@ def test_we_need_less_memory_and_no_sync(tool, name: str):
     # OHEM and of the edges.
     assert theirs.syncs >= (10 if name == 'pidhead' else 1)
     assert theirs.peak >= 2.9 * theirs.full
-    for each in others:
-        assert each.syncs == 0
-        assert 2.9 * each.full < each.peak < 3.2 * each.full
+    for result in others:
+        assert result.syncs == 0
+        assert 2.9 * result.full < result.peak < 3.2 * result.full
 
 
 def test_scale_keeps_the_stride(tool):

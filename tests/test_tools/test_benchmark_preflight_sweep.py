@@ -1,12 +1,14 @@
-"""The sweep tells what it could build, and survives what it could not."""
+"""The sweep reports what it could build, and survives what it could not."""
 
 import json
 from pathlib import Path
 
 import pytest
+from helpers.preflight_configs import detector
+from helpers.toy_ranks import load_tool
 from mmengine.config import Config
-from preflight_configs import detector
-from toy_ranks import load_tool
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope='module')

@@ -5,7 +5,9 @@ import doctest
 import pytest
 import torch
 import torch.nn.functional as F
-from toy_ranks import load_tool
+from helpers.toy_ranks import load_tool
+
+pytestmark = pytest.mark.slow
 
 N = 256 * 4  # bytes of the tensor that most tests use
 

@@ -4,7 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from toy_ranks import load_tool
+from helpers.toy_ranks import load_tool
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope='module')

@@ -1,6 +1,5 @@
 """Several processes on a CPU, by the script that users start."""
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -9,15 +8,24 @@ import time
 from pathlib import Path
 
 import pytest
-import toy_training as toy
-from toy_ranks import TOOLS, free_port
-
-HELPERS = os.path.dirname(toy.__file__)
-spec = importlib.util.spec_from_file_location(
-    'train_checks', Path(__file__).with_name('test_train.py')
+from helpers import toy_training as toy
+from helpers.toy_ranks import (
+    TOOLS,
+    free_port,
+    kill_and_resume,
+    load_tool,
+    process_environ,
+    start_ranks,
 )
-train_checks = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(train_checks)
+from torch.distributed.elastic.multiprocessing import (
+    ProcessFailure,
+    SignalException,
+)
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+from mmext.engine.checkpoints import find_newest_checkpoint
+
+pytestmark = pytest.mark.xdist_group('processes')
 
 
 @pytest.fixture(autouse=True)
@@ -27,16 +35,9 @@ def _quick(monkeypatch):
 
 def script(name, *args, **environ):
     """Start a script; returns the process."""
-    environ = {
-        **os.environ,
-        'PYTHONPATH': HELPERS,
-        'PYTHON': sys.executable,
-        'OMP_NUM_THREADS': '1',
-        **environ,
-    }
     return subprocess.Popen(
         ['bash', str(TOOLS / name), *map(str, args)],
-        env=environ,
+        env=process_environ(**{'PYTHON': sys.executable, **environ}),
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -58,7 +59,7 @@ def shown(name, *args, **environ):
 
 def test_command_for_one_machine():
     words = shown('dist_train.sh', 'my config.py', 2, '--resume', '--amp')
-    assert words[:2] == ['-m', 'torch.distributed.run']
+    assert words[0].endswith('_torchrun.py')
     text = ' '.join(words)
     assert '--nnodes 1 --nproc-per-node 2 --standalone' in text
     assert text.endswith(
@@ -132,23 +133,28 @@ def test_slurm_command(tmp_path):
     assert 'usage: bash tools/slurm_train.sh PARTITION' in output
 
 
-@pytest.mark.parametrize(
-    'num_kills', [1, pytest.param(2, marks=pytest.mark.slow)]
-)
-def test_kill_9_and_resume(tmp_path, num_kills):
-    """Two processes, one of which is killed at a random step."""
+@pytest.mark.slow
+@pytest.mark.parametrize(('num_kills', 'num_forked'), [(1, 1), (1, 0), (2, 0)])
+def test_kill_9_and_resume(tmp_path, num_kills, num_forked):
+    """Two processes, one of which is killed at a random step.
+
+    The first ``num_forked`` starts are without torchrun, which takes seconds.
+    """
+    starts = []
 
     def start(args):
+        starts.append(args)
+        if len(starts) <= num_forked:
+            ranks = start_ranks(args, 2, tmp_path / 'forked')
+            return next(filter(None, ranks.wait(end_others=True)), 0)
         config, *more = args
         code, output = finish(script('dist_train.sh', config, 2, *more))
         Path(tmp_path, 'output').write_text(output)
         return code
 
-    try:
-        train_checks.kill_and_resume(tmp_path, 2, start, num_kills)
-    finally:
-        output = Path(tmp_path, 'output').read_text()
-        print(output)
+    kill_and_resume(tmp_path, 2, start, num_kills)
+    output = Path(tmp_path, 'output').read_text()
+    assert len(starts) == num_kills + 1
     assert 'over gloo' in output
     assert 'Resuming from' in output
 
@@ -172,8 +178,10 @@ def test_signal_to_the_launcher_and_resume(tmp_path, signum):
         time.sleep(0.05)
     process.send_signal(signum)
     code, output = finish(process)
-    assert code != 0
+    assert code == 128 + signum
     assert f'{signum.name}: stopped after iteration' in output
+    assert f'launcher: {signum.name}: all processes have ended' in output
+    assert 'Traceback' not in output
     code, output = finish(script(*args))
     assert code == 0, output
     assert 'stopped_iter_' in output.split('Resuming from')[1].splitlines()[0]
@@ -199,5 +207,77 @@ def test_failing_process_ends_all(tmp_path):
             PORT=str(free_port()),
         )
     )
-    assert code != 0
+    assert code == 1
     assert "image '5.jpg'" in output
+    assert 'was the first to fail, it ended with exit code 1' in output
+
+
+@pytest.mark.parametrize(
+    ('raised', 'code', 'text'),
+    [
+        (SignalException('', signal.SIGTERM), 143, 'SIGTERM: all processes'),
+        (KeyboardInterrupt(), 130, 'SIGINT: ended before the start'),
+        (-9, 137, 'rank 1 (pid 7) was the first to fail, it was killed by'),
+        (3, 3, 'rank 1 (pid 7) was the first to fail, it ended with exit'),
+        (143, 143, 'SIGTERM: all processes have ended'),
+    ],
+)
+def test_exit_code_of_the_launcher(monkeypatch, capsys, raised, code, text):
+    """The same with processes: the slow tests below and above."""
+    if isinstance(raised, int):
+        failure = ProcessFailure(1, 7, raised, 'none')
+        raised = ChildFailedError('train.py', {1: failure})
+
+    def run(args):
+        raise raised
+
+    launcher = load_tool('_torchrun')
+    monkeypatch.setattr(launcher, 'run', run)
+    assert launcher.main(['train.py']) == code
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_killed_process_ends_the_run(tmp_path):
+    """Its signal is the exit code, and the others do not wait."""
+    hook = dict(
+        type='StrikeHook',
+        signal='SIGKILL',
+        at=3,
+        rank=1,
+        once=str(tmp_path / 'struck'),
+    )
+    path = toy.write(tmp_path / 'cfg.py', toy.config(custom_hooks=[hook]))
+    code, output = finish(
+        script('dist_train.sh', path, 2, '--work-dir', tmp_path / 'w')
+    )
+    seconds = time.time() - (tmp_path / 'struck').stat().st_mtime
+    assert code == 137
+    assert seconds < 10
+    assert 'rank 1 (pid ' in output
+    assert 'was killed by SIGKILL, as by kill -9' in output
+
+
+@pytest.mark.slow
+def test_a_signal_to_plain_torchrun(tmp_path):
+    """The checkpoint is there; exit code and traceback are torchrun's."""
+    process = subprocess.Popen(
+        [
+            *(sys.executable, '-m', 'torch.distributed.run', '--standalone'),
+            *('--nproc-per-node', '2', str(TOOLS / 'train.py')),
+            *(slow_config(tmp_path), '--launcher', 'pytorch'),
+            *('--work-dir', str(tmp_path / 'w')),
+        ],
+        env=process_environ(),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    while not (tmp_path / 'trace.0').exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    code, output = finish(process)
+    assert code == 1
+    assert 'SIGTERM: stopped after iteration' in output
+    assert find_newest_checkpoint(tmp_path / 'w').checkpoint.endswith('.pth')

@@ -1,4 +1,4 @@
-"""A downstream project adds a layer, reads the error, and pastes the cure.
+"""A downstream project adds a layer, reads the error, and pastes the advice.
 
 The error comes from a training in two processes; the lines that it prints are
 put into the project's config as they are.
@@ -10,16 +10,18 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from toy_ranks import load_tool, start_ranks
+from helpers.toy_ranks import load_tool, start_ranks
+
+pytestmark = pytest.mark.xdist_group('processes')
 
 
-def printed_cures(text: str) -> list[str]:
+def printed_advice(text: str) -> list[str]:
     """The lines for the config that an error holds."""
     blocks = text.split('\n\n')
     return [
         lines.strip()
-        for cure, lines in pairwise(blocks)
-        if cure.startswith('Cure') and cure.endswith('config:')
+        for advice, lines in pairwise(blocks)
+        if advice.startswith('Advice') and advice.endswith('config:')
     ]
 
 
@@ -48,7 +50,7 @@ def train(config: Path, out: Path) -> tuple[list[int], str]:
 
 
 @pytest.mark.slow
-def test_the_printed_cure_makes_it_train(project: Path):
+def test_the_printed_advice_makes_it_train(project: Path):
     config = project / 'configs' / 'extra_layer.py'
     codes, text = train(config, project / 'broken')
     assert codes == [1, 1], text
@@ -59,9 +61,9 @@ def test_the_printed_cure_makes_it_train(project: Path):
     )
     assert not list((project / 'broken').glob('*.pth'))
 
-    (lines,) = printed_cures(text.rpartition('GradientSyncError')[2])
+    (lines,) = printed_advice(text.rpartition('GradientSyncError')[2])
     assert lines == 'find_unused_parameters = True'
     config.write_text(f'{config.read_text()}\n{lines}\n')
-    codes, text = train(config, project / 'cured')
+    codes, text = train(config, project / 'advised')
     assert codes == [0, 0], text
-    assert (project / 'cured' / 'epoch_1.pth').is_file()
+    assert (project / 'advised' / 'epoch_1.pth').is_file()

@@ -1,13 +1,11 @@
 """The command line of inference: exit code first."""
 
 import importlib
-import importlib.util
 import json
 import os
-import subprocess
-import sys
 
 import pytest
+from helpers.toy_ranks import load_tool
 
 
 @pytest.fixture
@@ -17,13 +15,8 @@ def finder(monkeypatch, checkout):
 
 
 @pytest.fixture
-def tool(checkout):
-    spec = importlib.util.spec_from_file_location(
-        'tool_infer', checkout / 'tools' / 'infer.py'
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def tool():
+    return load_tool('infer')
 
 
 @pytest.fixture
@@ -67,28 +60,12 @@ def rejected(tool, args, capsys):
     return capsys.readouterr().err
 
 
-def test_in_a_process_of_its_own(checkout, place):
-    done = subprocess.run(
-        [
-            sys.executable,
-            checkout / 'tools' / 'infer.py',
-            *arguments(place, place / 'images'),
-            '--config',
-            place / 'finder.py',
-            '--device',
-            'cpu',
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={
-            **os.environ,
-            'PYTHONPATH': str(checkout / 'tests' / 'reference'),
-        },
-    )
-    assert done.returncode == 0, done.stderr
-    assert '2 objects in 2 images' in done.stdout
-    assert '2/2' in done.stderr
+def test_writes_pictures_and_numbers(tool, place, capsys):
+    more = ['--config', str(place / 'finder.py'), '--device', 'cpu']
+    assert tool.main([*arguments(place, place / 'images'), *more]) == 0
+    printed = capsys.readouterr()
+    assert '2 objects in 2 images' in printed.out
+    assert '2/2' in printed.err
     assert sorted(os.listdir(place / 'out')) == [
         '0.png',
         '1.png',
@@ -172,3 +149,69 @@ def test_interrupted_has_its_own_exit_code(tool, place, monkeypatch):
 )
 def test_contradictions_are_usage_errors(tool, place, capsys, more):
     assert 'from-val' in rejected(tool, arguments(place, *more), capsys)
+
+
+class Hostile:
+    """Makes a folder when it is read."""
+
+    def __init__(self, trap):
+        self.trap = trap
+
+    def __reduce__(self):
+        return os.mkdir, (self.trap,)
+
+
+def test_hostile_checkpoint_is_not_run(tool, place, finder, capsys):
+    trap = place / 'trap'
+    config = (place / 'finder.py').read_text()
+    args = arguments(place, place / 'images')
+    for meta, words in (
+        (dict(cfg=config, a=Hostile(str(trap))), 'posix.mkdir'),
+        (dict(cfg=f'import os\nos.mkdir({str(trap)!r})\n{config}'), 'line 1'),
+        (
+            dict(cfg=config.replace('mmengine.RectangleFinder', 'os.mkdir')),
+            "'os.mkdir'",
+        ),
+    ):
+        finder.write_checkpoint(place, **meta)
+        error = rejected(tool, args, capsys)
+        assert words in error
+        assert '--trust-checkpoint' in error
+        assert not trap.exists()
+    finder.write_checkpoint(place, cfg=config, a=Hostile(str(trap)))
+    assert tool.main([*args, '--trust-checkpoint']) == 0
+    assert trap.is_dir()
+
+
+def test_damaged_checkpoint(tool, place, capsys):
+    data = bytearray((place / 'finder.pth').read_bytes())
+    data[data.index(b'scores')] ^= 1
+    (place / 'finder.pth').write_bytes(data)
+    error = rejected(tool, arguments(place, place / 'images'), capsys)
+    assert "finder.pth' is damaged: record" in error
+
+
+def test_standard_output_has_the_predictions_only(tool, place, capfd):
+    args = arguments(place, place / 'images', '--json', '-')
+    assert tool.main(args) == 0
+    printed = capfd.readouterr()
+    assert len(json.loads(printed.out)['images']) == 2
+    assert '2 objects in 2 images' in printed.err
+
+
+def test_the_checkpoint_is_not_written_over(tool, place, capsys):
+    path = place / 'finder.pth'
+    content = path.read_bytes()
+    args = arguments(place, place / 'images', '--json', path)
+    assert 'the input --checkpoint, too' in rejected(tool, args, capsys)
+    assert path.read_bytes() == content
+
+
+def test_an_image_that_is_no_file(tool, place, capsys):
+    (place / 'images' / '0.png').unlink()
+    os.mkfifo(place / 'images' / '0.png')
+    args = arguments(
+        place, place / 'images' / '0.png', place / 'images' / '1.png'
+    )
+    assert tool.main(args) == 1
+    assert 'is a FIFO, not a regular file' in capsys.readouterr().err

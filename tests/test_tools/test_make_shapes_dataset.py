@@ -86,6 +86,7 @@ def test_ctrl_c_has_its_code(main, tmp_path, capsys, monkeypatch):
     assert 'is as it was' in capsys.readouterr().err
 
 
+@pytest.mark.xdist_group('processes')
 def test_as_a_process_without_torch(tmp_path: Path):
     """Starts quickly: nothing of torch or mmdet is loaded."""
     done = subprocess.run(
@@ -101,6 +102,7 @@ def test_as_a_process_without_torch(tmp_path: Path):
     assert not modules & {'torch', 'mmcv', 'mmdet'}
 
 
+@pytest.mark.xdist_group('processes')
 @pytest.mark.parametrize(
     ('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )

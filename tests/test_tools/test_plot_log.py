@@ -1,21 +1,14 @@
 """The command line of the curves: exit code first."""
 
-import importlib.util
 import json
-import subprocess
-import sys
 
 import pytest
+from helpers.toy_ranks import load_tool
 
 
 @pytest.fixture
-def tool(checkout):
-    spec = importlib.util.spec_from_file_location(
-        'tool_plot_log', checkout / 'tools' / 'plot_log.py'
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def tool():
+    return load_tool('plot_log')
 
 
 @pytest.fixture
@@ -30,24 +23,13 @@ def work_dir(tmp_path):
     return tmp_path / 'work'
 
 
-def test_draws_and_tells_what_it_left_out(checkout, work_dir, tmp_path):
+def test_draws_and_reports_what_it_left_out(tool, work_dir, tmp_path, capsys):
     out = tmp_path / 'a.png'
-    done = subprocess.run(
-        [
-            sys.executable,
-            checkout / 'tools' / 'plot_log.py',
-            work_dir,
-            '--out',
-            out,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+    assert tool.main([str(work_dir), '--out', str(out)]) == 0
     assert out.is_file()
-    assert str(out) in done.stdout
-    assert 'half written' in done.stderr
+    printed = capsys.readouterr()
+    assert str(out) in printed.out
+    assert 'half written' in printed.err
 
 
 def test_picture_goes_to_the_work_dir(tool, work_dir):

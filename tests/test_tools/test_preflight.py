@@ -1,7 +1,10 @@
 """The tool: exit codes, and what it prints."""
 
+import json
+import os
+
 import pytest
-from toy_ranks import load_tool
+from helpers.toy_ranks import load_tool
 
 import mmext
 
@@ -25,3 +28,35 @@ def test_cannot_run(main, capsys):
         main(['no/such.py'])
     assert error.value.code == 2
     assert 'config must be an existing file' in capsys.readouterr().err
+
+
+def test_standard_output_has_the_report_only(main, capfd):
+    """Also with processes of its own, which print on their own account."""
+    config = mmext.config_path('pidnet/pidnet_small_shapes.py')
+    argv = [str(config), '--batches', 'normal', '--image-size', '64', '64']
+    assert main([*argv, '--no-labels', '--json', '-']) == 0
+    printed = capfd.readouterr()
+    assert json.loads(printed.out)['batches']
+    assert '0 errors' in printed.err
+
+
+def test_unwritable_outputs_are_one_error(main, tmp_path, capsys):
+    config = mmext.config_path('pidnet/pidnet_small_shapes.py')
+    (tmp_path / 'file').write_text('')
+    bad = [str(tmp_path / 'file' / name) for name in ('a', 'b', 'c.py', 'd')]
+    outputs = ['--json', bad[0], '--html', bad[1], '--fix', bad[2]]
+    with pytest.raises(SystemExit) as error:
+        main([str(config), *outputs, '--store', bad[3]])
+    assert error.value.code == 2
+    message = capsys.readouterr().err
+    assert all(f'{path}: ' in message for path in bad)
+
+
+@pytest.mark.parametrize('base', [False, True])
+def test_a_fifo_for_a_config(main, base, tmp_path, capsys):
+    os.mkfifo(tmp_path / 'a.py')
+    (tmp_path / 'b.py').write_text("_base_ = ['a.py']\n")
+    with pytest.raises(SystemExit) as error:
+        main([str(tmp_path / ('b.py' if base else 'a.py'))])
+    assert error.value.code == 2
+    assert f'{tmp_path}/a.py' in capsys.readouterr().err

@@ -1,12 +1,18 @@
-import os
 import pickle
 import subprocess
 import sys
 
 import pytest
 import torch
-import toy_training as toy
-from toy_ranks import TOOLS, load_tool, start_ranks
+from helpers import toy_training as toy
+from helpers.toy_ranks import (
+    TOOLS,
+    load_tool,
+    process_environ,
+    start_ranks,
+)
+
+pytestmark = pytest.mark.xdist_group('processes')
 
 TEST = dict(
     test_dataloader=toy.loader(size=6, shuffle=False),
@@ -64,15 +70,9 @@ def test_wrong_input_is_one_line(args, capsys):
 @pytest.mark.slow
 def test_two_processes_by_the_script(args):
     config, checkpoint, *more = args
-    environ = {
-        **os.environ,
-        'PYTHONPATH': os.path.dirname(toy.__file__),
-        'PYTHON': sys.executable,
-        'OMP_NUM_THREADS': '1',
-    }
     done = subprocess.run(
         ['bash', str(TOOLS / 'dist_test.sh'), config, checkpoint, '2', *more],
-        env=environ,
+        env=process_environ(PYTHON=sys.executable),
         capture_output=True,
         text=True,
         timeout=300,

@@ -8,14 +8,21 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from helpers.reduce_semantic_config import reduce_model
+from helpers.toy_ranks import load_segmentation, load_tool, start_ranks
 from mmengine import Config
-from reduce_semantic_config import reduce_model
-from toy_ranks import load_tool, start_ranks
 
 from mmext.datasets import ShapesSpec, write_shapes_dataset
 
+pytestmark = pytest.mark.xdist_group('processes')
+
 CONFIG = 'pidnet/pidnet_small_shapes.py'
 STEPS = 4
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _loaded() -> None:
+    load_segmentation()
 
 
 @pytest.fixture(scope='module')
@@ -124,6 +131,7 @@ def test_draws_the_metric(trained: Path, tmp_path: Path):
     assert out.stat().st_size > 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('checked', [False, True])
 def test_a_bad_label_names_its_image(
     config: Path, shapes: Path, tmp_path: Path, checked: bool

@@ -1,9 +1,9 @@
 """The tool: exit codes, and what it prints."""
 
 import pytest
-from label_data import write_pairs
+from helpers.label_data import write_pairs
+from helpers.toy_ranks import load_tool
 from PIL import Image
-from toy_ranks import load_tool
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def argv(data, *more) -> list[str]:
         '--num-classes', 3, '--store', data / 'facts.sqlite',
         '--workers', 1, *more,
     ]  # fmt: skip
-    return [str(each) for each in given]
+    return [str(item) for item in given]
 
 
 def test_clean_data(main, data, capsys):
@@ -30,7 +30,8 @@ def test_clean_data(main, data, capsys):
     assert '0 errors' in capsys.readouterr().out
 
 
-def test_a_colour_mask(main, data, capsys):
+def test_a_colour_mask(main, data, capsys, monkeypatch):
+    monkeypatch.setenv('COLUMNS', '300')  # a long path is folded
     path = data / 'masks' / '3.png'
     Image.open(path).convert('RGB').save(path)
     assert main(argv(data)) == 1

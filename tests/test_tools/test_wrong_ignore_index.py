@@ -11,9 +11,11 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from helpers.reduce_semantic_config import reduce_model
+from helpers.toy_ranks import load_segmentation, start_ranks
 from mmengine import Config
-from reduce_semantic_config import reduce_model
-from toy_ranks import start_ranks
+
+pytestmark = pytest.mark.xdist_group('processes')
 
 VOID = 11
 LINE = re.compile(
@@ -56,8 +58,10 @@ def config(checkout: Path, camvid: Path, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('world_size', [1, 2])
 def test_ends_in_the_first_step(config, camvid, tmp_path, world_size):
+    load_segmentation()
     argv = [config, '--device', 'cpu', '--work-dir', tmp_path / 'run']
     start = time.monotonic()
     ranks = start_ranks(argv, world_size, tmp_path / 'out')
@@ -73,9 +77,10 @@ def test_ends_in_the_first_step(config, camvid, tmp_path, world_size):
         text = output[output.index(f'iteration 1, rank {rank}') :]
         assert f'values: {VOID} ({count})' in text
         assert f'set ignore_index={VOID} of the heads' in text
-        paths = re.findall(r'^  (\S+\.jpg): ([\d,]+) pixels', text, re.M)
-        assert len(paths[: int(images)]) == int(images)
-        for path, stated in paths[: int(images)]:
-            name = Path(path).with_suffix('.png').name
-            mask = cv2.imread(str(camvid / 'trainannot' / name), -1)
+        lines = re.findall(
+            r'^  \S+\.jpg, mask (\S+\.png): ([\d,]+) pixels', text, re.M
+        )
+        assert len(lines[: int(images)]) == int(images)
+        for file, stated in lines[: int(images)]:
+            mask = cv2.imread(str(camvid / 'trainannot' / Path(file).name), -1)
             assert int(stated.replace(',', '')) == np.sum(mask == VOID)

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from mmext.engine import LAUNCHERS
+from mmext.engine.launch import LAUNCHERS
 from mmext.utils import cli
 from mmext.utils.cli import (
     add_run_arguments,
@@ -27,6 +27,7 @@ def test_defaults():
         cfg_options=None,
         launcher='none',
         device=None,
+        trust_checkpoint=False,
         local_rank=0,
     )
 

@@ -42,35 +42,28 @@ from types import ModuleType
 from typing import Any, NamedTuple
 from unittest import mock
 
+import mmext  # before anything of mmcv and mmdet
+
+# isort: split
 import torch
+from benchmark_parts import build_model, median_seconds, positive, random_batch
+from mmcv.ops import multi_scale_deform_attn
 from rich.console import Console
 from rich.table import Table
+from saved_bytes import SavedBytes
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-import mmext
-
-# isort: split
-from mmcv.ops import multi_scale_deform_attn
-
-from mmext.engine.device import resolve_device
-from mmext.models.detectors.co_detr import CoDETR
-from mmext.models.layers import co_dino_attention
-from mmext.models.layers.activation_checkpoint import (
+from mmext.engine.launch import resolve_device
+from mmext.models.checkpointing.checkpoint import (
     checkpoint_module,
     checkpointable_blocks,
     is_checkpointed,
 )
+from mmext.models.co_dino import attention as co_dino_attention
+from mmext.models.co_dino.detector import CoDETR
 from mmext.ops.backend import fill_module
-
-# isort: split
-from benchmark_parts import (
-    build_model,
-    median_seconds,
-    positive,
-    random_batch,
-)
-from saved_bytes import SavedBytes
+from mmext.utils.cli import run_tool
 
 CONFIG = mmext.config_path('_base_/models/co_dino_5scale_r50.py')
 SAMPLE_ON_CPU = 'multi_scale_deformable_attn_pytorch'
@@ -149,11 +142,7 @@ def reentrant(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def find_variants(model: nn.Module) -> dict[str, list[nn.Module]]:
-    """Modules to checkpoint by variant; the model is left with none.
-
-    Raises:
-        ValueError: If it is no CO-DINO.
-    """
+    """Modules to checkpoint by variant; the model is left with none."""
     if not isinstance(model, CoDETR):
         raise ValueError(
             'model of the config must be a mmext.CoDETR, got '
@@ -217,11 +206,7 @@ def count(name: str, model: nn.Module, run: Callable[[], float]) -> Result:
 
 
 def check_same(results: Sequence[Result]) -> None:
-    """Compare what the variants compute.
-
-    Raises:
-        ValueError: If losses or norms of gradients differ.
-    """
+    """Compare what the variants compute."""
     for what, tolerance in (
         ('loss', LOSS_TOLERANCE),
         ('gradient', GRADIENT_TOLERANCE),
@@ -240,11 +225,7 @@ def check_same(results: Sequence[Result]) -> None:
 def measure(
     args: argparse.Namespace, device: torch.device
 ) -> list[tuple[Result, float]]:
-    """Results and median seconds, in the order of ``VARIANTS``.
-
-    Raises:
-        ValueError: If the variants compute different things.
-    """
+    """Results and median seconds, in the order of ``VARIANTS``."""
     model = build_model(args.config, device)
     batch = random_batch(args.size, args.boxes, model.num_classes)
     variants = find_variants(model)
@@ -325,4 +306,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    run_tool(main)

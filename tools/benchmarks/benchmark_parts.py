@@ -24,19 +24,7 @@ def positive(text: str) -> int:
 
 
 def build_model(config: str, device: torch.device) -> nn.Module:
-    """The detector of a config, in training mode, with random weights.
-
-    Args:
-        config: Path of a config with a ``model``. Weights that its backbone
-            would load are not.
-        device: Where the model goes.
-
-    Returns:
-        The same weights at every call.
-
-    Raises:
-        ValueError: If the config has no ``model``.
-    """
+    """The detector of a config, in training mode, with random weights."""
     cfg = Config.fromfile(config)
     if 'model' not in cfg:
         raise ValueError(f'config must have a model, got none in {config!r}')
@@ -55,18 +43,7 @@ def build_model(config: str, device: torch.device) -> nn.Module:
 def random_batch(
     size: int, num_boxes: int, num_classes: int, seed: int = 0
 ) -> dict:
-    """One image of noise with boxes, as a data loader gives it.
-
-    Args:
-        size: Pixels of each side.
-        num_boxes: Their sides are a tenth to a half of the image's.
-        num_classes: Labels are in ``[0, num_classes)``.
-        seed: Of all random numbers in it.
-
-    Returns:
-        ``inputs``, a list of one ``(3, size, size)`` uint8, and
-        ``data_samples``, a list of one sample.
-    """
+    """One image of noise with boxes, as a data loader gives it."""
     random = torch.Generator().manual_seed(seed)
     start = torch.rand(num_boxes, 2, generator=random) * 0.5
     extent = 0.1 + torch.rand(num_boxes, 2, generator=random) * 0.4
@@ -97,18 +74,7 @@ def median_seconds(
     before: Callable[[], object] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[float]:
-    """Median duration of each run, all of them in turns.
-
-    Args:
-        runs: Already run once.
-        repeats: Turns, at least 1.
-        device: Waited for on both sides of a run.
-        before: Called before each run, outside of its time.
-        clock: Tells seconds.
-
-    Returns:
-        Seconds, in the order of the runs.
-    """
+    """Median duration of each run, all of them in turns."""
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(repeats):
         for run, record in zip(runs, times):

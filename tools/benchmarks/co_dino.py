@@ -23,12 +23,10 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import mmext  # noqa: F401  (before anything of mmcv and mmdet)
-from mmext.engine.device import resolve_device
-from mmext.models.layers.co_dino_transformer import (
-    CoDINOTransformer,
-    EncodedImage,
-)
-from mmext.models.utils.query_groups import group_attention_mask
+from mmext.engine.launch import resolve_device
+from mmext.models.co_dino.query_head import group_attention_mask
+from mmext.models.co_dino.transformer import CoDINOTransformer, EncodedImage
+from mmext.utils.cli import run_tool
 
 STRIDES = (4, 8, 16, 32, 64)
 DENOISING = 100
@@ -189,11 +187,7 @@ def kept_bytes(run: Callable[[], Tensor], device: torch.device) -> int:
 def measure(
     contest: Contest, device: torch.device, repeats: int
 ) -> list[tuple[str, str, float, float]]:
-    """Rows of the table: what is measured, its unit, ours, theirs.
-
-    Raises:
-        ValueError: If the two sides compute different losses.
-    """
+    """Rows of the table: what is measured, its unit, ours, theirs."""
     sides = (contest.ours, contest.theirs)
     values = [run().item() for run in sides]
     if not math.isclose(*values, rel_tol=TOLERANCE):
@@ -242,4 +236,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    run_tool(main)

@@ -25,32 +25,27 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import mmext  # before anything of mmcv and mmdet
+
+# isort: split
 import torch
+from benchmark_parts import build_model, median_seconds, positive, random_batch
+from mmdet.models.backbones import ResNet
+from mmengine.model import BaseModel, MMDistributedDataParallel
+from mmengine.optim import OptimWrapper
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 from torch import distributed as dist
 
-import mmext
+from mmext.ddp import DistributedDataParallel, StepVote, Vote
 from mmext.engine import (
     close_process_group,
     init_process_group,
     read_launcher_env,
 )
-from mmext.engine._step_vote import StepVote, Vote
-from mmext.engine.device import pin_device, resolve_device
-from mmext.engine.distributed_data_parallel import DistributedDataParallel
-
-# isort: split
-from benchmark_parts import (
-    build_model,
-    median_seconds,
-    positive,
-    random_batch,
-)
-from mmdet.models.backbones import ResNet
-from mmengine.model import BaseModel, MMDistributedDataParallel
-from mmengine.optim import OptimWrapper
+from mmext.engine.launch import pin_device, resolve_device
+from mmext.utils.cli import run_tool
 
 CO_DINO = mmext.config_path('_base_/models/co_dino_r18_small.py')
 MODELS = ('small', 'resnet', 'co-dino')
@@ -158,11 +153,7 @@ def compare(
     device: torch.device,
     find_unused: bool,
 ) -> Line:
-    """Time both wrappers on one model.
-
-    Raises:
-        ValueError: If they compute different losses.
-    """
+    """Time both wrappers on one model."""
     model, batch = make_model(name, args, device)
     steps = [
         make_step(wrapper, model, batch, device, find_unused)
@@ -218,11 +209,7 @@ def make_table(rows: Sequence[Line], vote: float, where: str) -> Table:
 
 
 def run(args: argparse.Namespace, device: torch.device) -> None:
-    """Measure, in a process group; its first process prints the table.
-
-    Raises:
-        ValueError: If the wrappers compute different losses.
-    """
+    """Measure, in a process group; its first process prints the table."""
     rows, vote = list(lines(args, device)), vote_seconds(device)
     if dist.get_rank() == 0:
         where = (
@@ -233,11 +220,7 @@ def run(args: argparse.Namespace, device: torch.device) -> None:
 
 
 def start(args: argparse.Namespace, argv: Sequence[str]) -> int:
-    """Start the processes; returns their exit code.
-
-    Raises:
-        ValueError: If the device is not there.
-    """
+    """Start the processes; returns their exit code."""
     count = args.processes
     if resolve_device(args.device).type == 'cuda':
         count = min(count, torch.cuda.device_count())
@@ -272,4 +255,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    run_tool(main)

@@ -35,23 +35,6 @@ from statistics import median
 import cv2
 import numpy as np
 from joblib.externals.loky import get_reusable_executor
-from PIL import Image
-
-import mmext  # noqa: F401  (before anything of the hosts)
-
-# isort: split
-from mmext.label_check import Expectations, Severity
-from mmext.label_check.backends import joblib_backend
-from mmext.label_check.check import check_labels
-from mmext.label_check.report import Report
-from mmext.label_check.scan import scan
-from mmext.label_check.sources import split_of_folders
-from mmext.label_check.sources.coco_split import split_of_coco
-from mmext.label_check.store import FactStore
-from mmext.label_check.work import WorkItem
-from mmext.utils.files import atomic_path
-
-# isort: split
 from label_check_data import (
     KINDS,
     NUM_CLASSES,
@@ -59,6 +42,21 @@ from label_check_data import (
     write_maps,
     write_pairs,
 )
+from PIL import Image
+
+import mmext  # noqa: F401  (before anything of the hosts)
+from mmext.findings import Severity
+from mmext.label_check import Expectations
+from mmext.label_check.backends import run_joblib
+from mmext.label_check.check import check_labels
+from mmext.label_check.report import Report
+from mmext.label_check.scan import scan
+from mmext.label_check.sources import split_of_folders
+from mmext.label_check.sources.coco import split_of_coco
+from mmext.label_check.store import FactStore
+from mmext.label_check.work import WorkItem
+from mmext.utils.cli import report_errors, run_tool
+from mmext.utils.files import atomic_path, check_outputs, prepare_outputs
 
 PARTS = ('maps', 'coco', 'workers', 'warm', 'memory')
 CLOCKS = {'wall': time.perf_counter, 'cpu': time.process_time}
@@ -198,7 +196,7 @@ def measure_workers(folder: Path, options: argparse.Namespace) -> dict:
     def run(workers: int, anew: bool = False) -> None:
         if anew:
             get_reusable_executor().shutdown(wait=True)
-        backend = partial(joblib_backend.run, workers=workers)
+        backend = partial(run_joblib, workers=workers)
         with FactStore(folder / f'{next(stores)}.sqlite') as store:
             counts = scan(items, store, run=backend)
         if (counts.read, counts.errors) != (len(items), 0):
@@ -316,11 +314,21 @@ def show(figures: dict, indent: str = '') -> None:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the benchmark from a command line."""
-    options = make_parser().parse_args(args)
+    parser = make_parser()
+    options = parser.parse_args(args)
     cv2.setNumThreads(1)
     if options.pairs is not None:
         print(json.dumps(check_pairs(options.pairs, options.clock)))
         return 0
+    files = {'--json': options.json}
+    report_errors(parser, check_outputs, files)
+    with prepare_outputs(files):
+        run(options)
+    return 0
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure what is asked for, print it and write it."""
     measures = {
         'maps': measure_maps,
         'coco': measure_coco,
@@ -340,8 +348,7 @@ def main(args: Sequence[str] | None = None) -> int:
     if options.json:
         with atomic_path(options.json) as temporary:
             Path(temporary).write_text(json.dumps(found))
-    return 0
 
 
 if __name__ == '__main__':
-    raise SystemExit(main())
+    run_tool(main)

@@ -31,22 +31,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from benchmark_parts import median_seconds, positive
+from loss_cases import CASES, Case, Side, make_case
 from rich.console import Console
 from rich.table import Table
+from sync_count import counting_syncs
+from tensor_peak import TensorPeak
 from torch import Tensor
 
 import mmext  # noqa: F401  (before anything of mmcv and mmseg)
-
-# isort: split
-from mmext.engine.device import resolve_device
-from mmext.engine.label_range_hook import find_monitors
-from mmext.utils.files import atomic_path
-
-# isort: split
-from benchmark_parts import median_seconds, positive
-from loss_cases import CASES, Case, Side, make_case
-from sync_count import counting_syncs
-from tensor_peak import TensorPeak
+from mmext.engine.hooks.label_range import find_monitors
+from mmext.engine.launch import resolve_device
+from mmext.utils.cli import report_errors, run_tool
+from mmext.utils.files import atomic_path, check_outputs, prepare_outputs
 
 LOSS_TOLERANCE = 1e-4
 # Of the largest gradient; sums of float32 in another order.
@@ -158,11 +155,7 @@ def examine(
 
 
 def check_same(results: Sequence[Result]) -> None:
-    """Compare what the sides of a case compute.
-
-    Raises:
-        ValueError: If losses or gradients differ.
-    """
+    """Compare what the sides of a case compute."""
     for what, limit in (
         ('loss', LOSS_TOLERANCE),
         ('gradient', GRADIENT_TOLERANCE),
@@ -179,11 +172,7 @@ def check_same(results: Sequence[Result]) -> None:
 
 
 def measure(case: Case, repeats: int) -> list[Result]:
-    """Results of all sides; the last side is the one to compare with.
-
-    Raises:
-        ValueError: If the sides compute different things.
-    """
+    """Results of all sides; the last side is the one to compare with."""
     device = case.logits[0].device
     facts: dict[str, dict] = {}
     expected = None
@@ -252,25 +241,33 @@ def write_json(path: str, device: torch.device, results: list) -> None:
         temporary.write_text(json.dumps(content, indent=2) + '\n')
 
 
+def run(args: argparse.Namespace) -> None:
+    """Measure the cases, print them, and write what was measured."""
+    every: list[Result] = []
+    device = resolve_device(args.device)
+    for name in args.cases:
+        case = make_case(name, args.scale, device)
+        results = measure(case, args.repeats)
+        Console().print(make_table(f'{case.title}, {device}', results))
+        every += results
+    if args.json:
+        write_json(args.json, device, every)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool; returns the exit code."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    every: list[Result] = []
-    try:
-        device = resolve_device(args.device)
-        for name in args.cases:
-            case = make_case(name, args.scale, device)
-            results = measure(case, args.repeats)
-            Console().print(make_table(f'{case.title}, {device}', results))
-            every += results
-        if args.json:
-            write_json(args.json, device, every)
-    except (OSError, ValueError) as error:
-        print(f'{parser.prog}: error: {error}', file=sys.stderr)
-        return 1
+    files = {'--json': args.json}
+    report_errors(parser, check_outputs, files)
+    with prepare_outputs(files):
+        try:
+            run(args)
+        except (OSError, ValueError) as error:
+            print(f'{parser.prog}: error: {error}', file=sys.stderr)
+            return 1
     return 0
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    run_tool(main)

@@ -183,13 +183,7 @@ def _case(
 
 
 def make_case(name: str, scale: float, device: torch.device) -> Case:
-    """A case, the same at every call.
-
-    Args:
-        name: One of ``CASES``.
-        scale: Factor of the sides of the images, above 0.
-        device: Where the tensors go.
-    """
+    """A case, the same at every call."""
     torch.manual_seed(0)
     make = pid_head_case if name == 'pidhead' else cross_entropy_case
     return make(name, scaled(CASES[name], scale), device)

@@ -27,9 +27,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import mmext  # noqa: F401  (before anything of mmcv)
-
-# isort: split
-from mmext.utils.files import atomic_path
+from mmext.utils.cli import report_errors, run_tool
+from mmext.utils.files import atomic_path, check_outputs, prepare_outputs
 
 MARK = 'preflight-sweep: '
 # A process waits for its turn on a machine that others use.
@@ -51,20 +50,7 @@ _WITH_DEPTH = {'r', 'x', 's', 'resnet', 'resnext', 'resnest', 'vgg', 'dla'}
 
 
 def model_size(path: Path) -> int:
-    """About how large a model is, by the name of its config.
-
-    Args:
-        path: Of the config.
-
-    Returns:
-        The larger, the larger; of the largest word that tells.
-
-    Examples:
-        >>> model_size(Path('retinanet_r18_fpn.py'))
-        18
-        >>> model_size(Path('retinanet_x101-64x4d_fpn.py'))
-        101
-    """
+    """About how large a model is, by the name of its config."""
     sizes = []
     for word in re.split(r'[-_.]', path.stem):
         # A depth, or a letter for a size and the side of a patch.
@@ -78,14 +64,7 @@ def model_size(path: Path) -> int:
 
 
 def smallest_configs(root: Path) -> list[Path]:
-    """The config of the smallest model in each folder.
-
-    Args:
-        root: Folder of the configs of a host.
-
-    Returns:
-        Paths, in the order of the folders.
-    """
+    """The config of the smallest model in each folder."""
     chosen = []
     for folder in sorted(path for path in root.iterdir() if path.is_dir()):
         files = list(folder.glob('*.py')) or list(folder.rglob('*.py'))
@@ -105,17 +84,10 @@ def config_folder(host: str) -> Path:
 
 
 def try_config(path: Path, kinds: Sequence[str], batch_size: int) -> None:
-    """Run the preflight of a config, and print a row of what it found.
-
-    Args:
-        path: Of the config.
-        kinds: Of batches.
-        batch_size: Samples of a batch; 0 for what suits the model.
-    """
+    """Run the preflight of a config, and print a row of what it found."""
     import torch
 
-    from mmext.preflight.run_preflight import preflight
-    from mmext.preflight.settings import PreflightSettings
+    from mmext.preflight.run import PreflightSettings, preflight
 
     stage = ''
 
@@ -132,19 +104,11 @@ def try_config(path: Path, kinds: Sequence[str], batch_size: int) -> None:
         batch_size=batch_size,
         labels=False,
     )
-    print(f'\n{MARK}{json.dumps(row_of(preflight(settings, tell=tell)))}')
+    print(f'\n{MARK}{json.dumps(row_of(preflight(settings, progress=tell)))}')
 
 
 def row_of(report: Any) -> dict:
-    """What the table tells of a preflight.
-
-    Args:
-        report: A :class:`~mmext.preflight.report.PreflightReport`.
-
-    Returns:
-        ``task``, ``parameters``, ``unused`` (by kind), ``setting``,
-        ``findings``, ``result``: ``'ok'`` if steps of all kinds were run.
-    """
+    """A row of the table, of a preflight."""
     counts = Counter(
         f'{each.rule}{_MARKS[each.severity.name]}' for each in report.findings
     )
@@ -179,18 +143,7 @@ def try_in_child(
     batch_size: int,
     limits: tuple[int, int],
 ) -> dict:
-    """Try a config in a process of its own.
-
-    Args:
-        path: Of the config.
-        kinds: Of batches.
-        batch_size: Samples of a batch.
-        limits: Seconds, and GiB of memory.
-
-    Returns:
-        A row as of :func:`row_of`; with only ``unused`` and ``result`` if
-        the process did not come to its end.
-    """
+    """Try a config in a process of its own."""
     seconds = limits[0]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         child = get_context('fork').Process(
@@ -263,16 +216,7 @@ def _last_error(text: str, child: BaseProcess) -> str:
 
 
 def table_row(name: str, row: dict, seconds: float) -> str:
-    """A line of the table.
-
-    Args:
-        name: Of the config.
-        row: Of :func:`try_config`.
-        seconds: Taken.
-
-    Returns:
-        Text without the end of the line.
-    """
+    """A line of the table."""
     unused = ', '.join(f'{k} {n}' for k, n in row.get('unused', {}).items())
     result = ' '.join(row['result'].split()).replace('|', '/')[:300]
     cells = [name, row.get('task', ''), row.get('parameters', ''), unused]
@@ -348,6 +292,13 @@ def main(args: Sequence[str] | None = None) -> int:
         paths += smallest_configs(config_folder(host))
     if not paths:
         parser.error('give --hosts or --configs, so that there is a config')
+    files = {'--json': options.json, '--table': options.table}
+    report_errors(parser, check_outputs, files)
+    with prepare_outputs(files):
+        return _run(paths, options)
+
+
+def _run(paths: Sequence[Path], options: argparse.Namespace) -> int:
     rows = sweep(paths, options)
     if options.json:
         with atomic_path(options.json) as temporary:
@@ -358,4 +309,4 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
-    raise SystemExit(main())
+    run_tool(main)

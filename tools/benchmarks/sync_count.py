@@ -83,13 +83,6 @@ def counting_syncs(device: torch.device) -> Iterator[list[str]]:
     On CUDA PyTorch itself says so, on a CPU :class:`SyncCensus` looks for
     what would. The two need not find the same number: a copy to the device
     counts on CUDA only where the host really waits for it.
-
-    Args:
-        device: Where the tensors are.
-
-    Yields:
-        A list that is complete when the block has ended: names of operators,
-        or on CUDA the warnings.
     """
     found: list[str] = []
     if device.type != 'cuda':

@@ -21,7 +21,8 @@ import mmext  # noqa: F401  (before anything of mmcv and mmseg)
 from mmseg.datasets.transforms import LoadAnnotations
 
 from mmext.datasets.transforms import ValidateLabels
-from mmext.utils.files import atomic_path
+from mmext.utils.cli import report_errors, run_tool
+from mmext.utils.files import atomic_path, check_outputs, prepare_outputs
 
 NUM_CLASSES = 19
 PATCH = 16
@@ -102,6 +103,15 @@ def main(args: Sequence[str] | None = None) -> int:
     for name in ('height', 'width', 'repeats'):
         if getattr(options, name) < 1:
             parser.error(f'--{name} must be at least 1')
+    files = {'--json': options.json}
+    report_errors(parser, check_outputs, files)
+    with prepare_outputs(files):
+        run(options)
+    return 0
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure, print and write the figures."""
     found = measure(options.height, options.width, options.repeats)
     print(
         f'{options.width} x {options.height}: check {found["check_ms"]:.3f} '
@@ -111,8 +121,7 @@ def main(args: Sequence[str] | None = None) -> int:
     if options.json:
         with atomic_path(options.json) as temporary:
             Path(temporary).write_text(json.dumps(found))
-    return 0
 
 
 if __name__ == '__main__':
-    raise SystemExit(main())
+    run_tool(main)

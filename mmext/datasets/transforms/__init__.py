@@ -1,6 +1,12 @@
 """Transforms for pipelines of mmdet and of mmseg."""
 
-from .label_problem import LabelError, LabelProblem
+from .label_problem import LabelError, LabelJournal, Tally, tally
 from .validate_labels import ValidateLabels
 
-__all__ = ['LabelError', 'LabelProblem', 'ValidateLabels']
+__all__ = [
+    'LabelError',
+    'LabelJournal',
+    'Tally',
+    'ValidateLabels',
+    'tally',
+]

@@ -15,34 +15,14 @@ _MAX_VALUES = 12
 
 
 def seg_map_keys(results: Mapping[str, Any]) -> list[str]:
-    """Keys of the label maps of a sample.
-
-    Args:
-        results: The sample.
-
-    Returns:
-        Those present. Maps of edges and of depth hold no classes.
-    """
+    """Keys of the label maps of a sample; edges and depth hold no classes."""
     return [key for key in _KEYS if results.get(key) is not None]
 
 
 def out_of_range(
     label_map: np.ndarray, num_classes: int, ignore_index: int | None
 ) -> np.ndarray:
-    """Tell the pixels that are neither a class nor ignored.
-
-    Args:
-        label_map: Any shape, an integer dtype.
-        num_classes: ``C``; classes are ``0`` to ``C - 1``.
-        ignore_index: Any int; None for no value.
-
-    Returns:
-        Bool array of the same shape.
-
-    Examples:
-        >>> out_of_range(np.array([0, 2, 3, 255, -1]), 3, 255).tolist()
-        [False, False, True, False, True]
-    """
+    """Bool, pixels that are neither in ``[0, num_classes)`` nor ignored."""
     bad = label_map >= num_classes
     if label_map.dtype.kind == 'i':
         bad |= label_map < 0
@@ -64,23 +44,10 @@ def _in_memory_order(array: np.ndarray) -> np.ndarray:
 def in_range(
     label_map: np.ndarray, num_classes: int, ignore_index: int | None
 ) -> bool:
-    """Tell whether each pixel is a class or ignored.
+    """Whether each pixel is a class or ignored: ``not out_of_range().any()``.
 
-    Args:
-        label_map: Any shape, an integer dtype.
-        num_classes: ``C``; classes are ``0`` to ``C - 1``.
-        ignore_index: Any int; None for no value.
-
-    Returns:
-        The same as ``not out_of_range(...).any()``.
-
-    Note:
-        One or two passes over a map of bytes; comparisons, which are slower,
-        only where these do not decide.
-
-    Examples:
-        >>> in_range(np.array([0, 2, 255], np.uint8), 3, 255)
-        True
+    One or two passes over a map of bytes; comparisons, which are slower, only
+    where these do not decide.
     """
     if not label_map.size:
         return True
@@ -146,6 +113,8 @@ def _range_problem(
         f'{label_map[y, x]} at (y={y}, x={x})',
         _cause(label_map, spec, dict(pairs), np.unique(label_map[~bad])),
         count,
+        # In the files, SEG002 to SEG006 tell special cases of it apart.
+        'SEG001',
     )
 
 
@@ -172,6 +141,7 @@ def _form_problem(
             if has_colours
             else 'save masks with a height and a width over 1; the loader '
             'drops axes of length 1',
+            rule='SEG010' if has_colours else 'SEG014',
         )
     if label_map.dtype.kind not in 'iu':
         return LabelProblem(
@@ -187,15 +157,7 @@ def _form_problem(
 def seg_map_problems(
     results: Mapping[str, Any], spec: LabelSpec
 ) -> Iterator[LabelProblem]:
-    """Find what is wrong with the label maps of a sample.
-
-    Args:
-        results: The sample, as loaders of mmdet or mmseg make it.
-        spec: What labels must be.
-
-    Yields:
-        Each problem.
-    """
+    """Find what is wrong with the label maps of a sample."""
     size = image_size(results)
     for key in seg_map_keys(results):
         label_map = results[key]
@@ -213,6 +175,7 @@ def seg_map_problems(
                 'files, img_suffix and seg_map_suffix, and the EXIF '
                 'orientation of the image; or a transform before this one '
                 'changes only one of them',
+                rule='PAIR001',
             )
         if not in_range(label_map, spec.num_seg_classes, spec.ignore_index):
             yield _range_problem(results, key, spec)

@@ -1,19 +1,33 @@
 """What is wrong with the labels of a sample, and how it is said."""
 
-from collections.abc import Mapping, Sequence
+import atexit
+import fcntl
+import json
+import os
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .. import box_limits
+
 __all__ = [
+    'JournalEntry',
     'LabelError',
+    'LabelJournal',
     'LabelProblem',
     'LabelSpec',
+    'Tally',
     'as_array',
     'describe',
     'file_of',
     'image_size',
+    'tally',
 ]
 
 
@@ -25,11 +39,10 @@ class LabelSpec:
         num_classes: Labels of boxes are in ``[0, num_classes)``.
         num_seg_classes: The same of pixels.
         ignore_index: Value of pixels without a class; None for none.
-        box_tolerance: Pixels by which a box may stick out of the image, and
-            a side of it differ from that of its mask.
-        min_size: Width and height of a box are larger than this.
-        mask_box_iou: Overlap of a box with that around its mask is at least
-            this.
+        box_tolerance: Pixels by which a box may stick out of the image.
+        min_size: Width and height of a box are at least this.
+        mask_box_iou: Overlap with the box around its mask from which on a
+            box may differ from that.
         panoptic_agreement: Part of the pixels of a mask that have its class
             in the semantic map is at least this.
     """
@@ -37,9 +50,9 @@ class LabelSpec:
     num_classes: int
     num_seg_classes: int
     ignore_index: int | None = 255
-    box_tolerance: float = 1.0
+    box_tolerance: float = box_limits.BORDER_TOLERANCE
     min_size: float = 0.0
-    mask_box_iou: float = 0.5
+    mask_box_iou: float = 1.0
     panoptic_agreement: float = 0.95
 
 
@@ -54,6 +67,8 @@ class LabelProblem:
         message: Facts, with value, place and what is allowed.
         remedy: What to do about it.
         count: Pixels, boxes, labels or masks that are wrong.
+        rule: Id of the rule of ``tools/validate_labels.py`` that finds the
+            same in the files; empty for what only a pipeline can get wrong.
     """
 
     check: str
@@ -61,6 +76,7 @@ class LabelProblem:
     message: str
     remedy: str
     count: int = 1
+    rule: str = ''
 
     @property
     def is_repairable(self) -> bool:
@@ -88,20 +104,7 @@ class LabelError(ValueError):
 
 
 def file_of(results: Mapping[str, Any], field: str = '') -> str:
-    """The file that a label comes from, as far as the sample says.
-
-    Args:
-        results: The sample.
-        field: Key of the label.
-
-    Returns:
-        The label map for labels of pixels, else the image; words if neither
-        is known.
-
-    Examples:
-        >>> file_of({'img_path': 'a.jpg', 'seg_map_path': 'a.png'})
-        'a.jpg'
-    """
+    """The label map for labels of pixels, else the image, else words."""
     keys = ('img_path', 'filename', 'seg_map_path')
     if field.startswith('gt_seg_map'):
         keys = (field.removeprefix('gt_') + '_path', 'seg_map_path', *keys)
@@ -110,43 +113,23 @@ def file_of(results: Mapping[str, Any], field: str = '') -> str:
 
 
 def image_size(results: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Height and width of the image of a sample.
-
-    Args:
-        results: The sample.
-
-    Returns:
-        None if it has no image, and does not tell the size of one.
-    """
+    """Height and width of the image of a sample; None if it tells none."""
     shape = getattr(results.get('img'), 'shape', results.get('img_shape'))
     return None if shape is None else (int(shape[0]), int(shape[1]))
 
 
 def as_array(values: Any) -> np.ndarray:
-    """Boxes or labels as numbers.
-
-    Args:
-        values: An array, a tensor of the CPU, or boxes of mmdet.
-
-    Returns:
-        Without a copy if possible.
-    """
+    """Array, CPU tensor or boxes of mmdet as numbers, if possible uncopied."""
     return np.asarray(getattr(values, 'tensor', values))
 
 
 def describe(
     results: Mapping[str, Any], problems: Sequence[LabelProblem]
 ) -> str:
-    """Say what is wrong with a sample.
-
-    Args:
-        results: The sample.
-        problems: At least one.
-
-    Returns:
-        Several lines: the files, then each problem with its remedy.
-    """
-    files = dict.fromkeys(file_of(results, each.field) for each in problems)
+    """The files of a sample's problems, then each problem with its remedy."""
+    files = dict.fromkeys(
+        file_of(results, problem.field) for problem in problems
+    )
     number = len(problems)
     lines = [
         f'{number} label problem{"s" if number > 1 else ""} in '
@@ -156,6 +139,138 @@ def describe(
     if image not in files:
         lines[0] += f' (image {image})'
     for problem in problems:
-        lines.append(f'  {problem.field}: {problem.message}')
+        rule = f'{problem.rule} ' if problem.rule else ''
+        lines.append(f'  {rule}{problem.field}: {problem.message}')
         lines.append(f'    {problem.remedy}')
     return '\n'.join(lines)
+
+
+# Journals of this process that nothing has closed.
+_own: dict[Path, int] = {}
+
+
+@dataclass(frozen=True)
+class JournalEntry:
+    """One sample that was not as it should be.
+
+    Attributes:
+        action: ``'skipped'``, ``'ignored'`` or ``'warned'``.
+        file: That the label comes from.
+        pixels: That are ignored now.
+        text: What is wrong.
+    """
+
+    action: str
+    file: str
+    pixels: int = 0
+    text: str = ''
+
+
+@dataclass
+class Tally:
+    """What has happened to one file.
+
+    Attributes:
+        times: How often.
+        pixels: That were ignored, in all.
+        text: What was wrong the first time.
+    """
+
+    times: int = 0
+    pixels: int = 0
+    text: str = ''
+
+
+def tally(entries: Iterable[JournalEntry]) -> dict[tuple[str, str], Tally]:
+    """Sum entries up.
+
+    Args:
+        entries: In any number.
+
+    Returns:
+        For each action and file, in the order in which they first occur.
+
+    Examples:
+        >>> entry = JournalEntry('ignored', 'a.png', 3)
+        >>> tally([entry, entry])[('ignored', 'a.png')].pixels
+        6
+    """
+    found: dict[tuple[str, str], Tally] = {}
+    for entry in entries:
+        one = found.setdefault(
+            (entry.action, entry.file), Tally(text=entry.text)
+        )
+        one.times += 1
+        one.pixels += entry.pixels
+    return found
+
+
+class LabelJournal:
+    """A file of entries that any process may append to.
+
+    It is made by the first entry, in the folder for temporary files of this
+    machine, and removed when the process that made the journal ends; what
+    nobody has read until then is summed up on stderr.
+
+    Attributes:
+        path: Of the file.
+    """
+
+    def __init__(self) -> None:
+        name = f'mmext_labels_{os.getpid()}_{uuid.uuid4().hex}.jsonl'
+        self.path = Path(tempfile.gettempdir(), name)
+        _own[self.path] = os.getpid()
+
+    def append(self, entry: JournalEntry) -> None:
+        """Add an entry. Waits for others that write or read.
+
+        Args:
+            entry: What has happened.
+        """
+        line = json.dumps(vars(entry)) + '\n'
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        with open(os.open(self.path, flags, 0o600), 'ab') as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(line.encode())
+
+    def drain(self) -> list[JournalEntry]:
+        """Take all entries out.
+
+        Returns:
+            In the order in which they were written.
+        """
+        return _drain(self.path)
+
+
+def _drain(path: Path) -> list[JournalEntry]:
+    """Take all entries out of a file."""
+    if not path.exists():
+        return []
+    with path.open('r+b') as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        lines = file.read().splitlines()
+        file.truncate(0)
+    return [JournalEntry(**json.loads(line)) for line in lines]
+
+
+def _close_journals() -> None:
+    """At the end of a process: nothing vanishes in silence."""
+    for path, pid in list(_own.items()):
+        if pid != os.getpid() or not path.exists():
+            continue
+        found = tally(_drain(path))
+        path.unlink()
+        if found:
+            times = sum(entry.times for entry in found.values())
+            files = sorted({file for _, file in found})
+            print(
+                f'ValidateLabels passed over label problems {times:,} '
+                f'time(s), in {len(files):,} file(s) such as {files[0]}, that '
+                'no hook has reported; add mmext.LabelReportHook to '
+                'custom_hooks to have them listed',
+                file=sys.stderr,
+            )
+    _own.clear()
+
+
+atexit.register(_close_journals)

@@ -11,27 +11,28 @@ from mmcv.transforms import BaseTransform
 from mmengine.logging import print_log
 from torch.utils.data import get_worker_info
 
-from mmext.registry import TRANSFORMS
-
-from ._boxes import box_problems
-from ._instance_masks import mask_problems
-from ._panoptic import panoptic_problems
+from ...config import transforms_of
+from ...registry import TRANSFORMS
+from .. import box_limits
+from ._instances import box_problems, mask_problems, panoptic_problems
 from ._seg_maps import out_of_range, seg_map_keys, seg_map_problems
-from .label_journal import JournalEntry, LabelJournal
 from .label_problem import (
+    JournalEntry,
     LabelError,
+    LabelJournal,
     LabelProblem,
     LabelSpec,
     describe,
     file_of,
 )
-from .pipeline_walk import transforms_of
 
-__all__ = ['ValidateLabels']
+__all__ = [
+    'ValidateLabels',
+]
 
 ACTIONS = ('raise', 'warn', 'ignore_pixels', 'skip_sample')
 _BOX_KEYS = ('gt_bboxes', 'gt_bboxes_labels', 'gt_masks')
-_MAX_TOLD = 5
+_MAX_LOGGED = 5
 
 
 def _check_number(name: str, value: Any, low: float, high: float) -> None:
@@ -57,7 +58,9 @@ class ValidateLabels(BaseTransform):
       overlap and have their class in the semantic map.
 
     The message names the file, each value with its count, the first place,
-    the allowed range and the likely cause.
+    the allowed range and the likely cause; and the rule of
+    ``tools/validate_labels.py`` that finds the same before the training,
+    with the same limits.
 
     Args:
         num_classes: Of boxes and of pixels. None to take it from
@@ -77,12 +80,16 @@ class ValidateLabels(BaseTransform):
             mode, where none may be missing, it is an error.
             Each process logs the first five samples that it passes over;
             all are counted, for :class:`mmext.LabelReportHook`.
-        box_tolerance: Pixels by which a box may reach out of the image, or
-            differ from the box around its mask.
-        min_size: Width and height of boxes must be over it, in pixels.
-        mask_box_iou: Least overlap of a box with the box around its mask.
-            Rotations and crops make boxes loose; 0 to check for empty masks
-            only.
+        box_tolerance: Pixels by which a box may reach out of the image; one
+            that shares no pixel with the image is wrong with any, but for
+            infinity, which leaves both unchecked.
+        min_size: Width and height of boxes must be at least this, in pixels,
+            and always over 0. Loaders drop boxes under a pixel, and
+            transforms make small ones, so that it is 0 by default.
+        mask_box_iou: A box that is off the box around its mask by more than
+            2 pixels, or twice the factor by which the image was enlarged, is
+            right where the two overlap by at least this. Rotations and crops
+            make boxes loose, 0.5 suits them; 0 to check for empty masks only.
         panoptic_agreement: Least part of the pixels of a mask that has its
             class in the semantic map.
 
@@ -112,9 +119,9 @@ class ValidateLabels(BaseTransform):
         num_seg_classes: int | None = None,
         ignore_index: int | None = 255,
         action: str = 'raise',
-        box_tolerance: float = 1.0,
+        box_tolerance: float = box_limits.BORDER_TOLERANCE,
         min_size: float = 0.0,
-        mask_box_iou: float = 0.5,
+        mask_box_iou: float = 1.0,
         panoptic_agreement: float = 0.95,
     ) -> None:
         if action not in ACTIONS:
@@ -145,7 +152,7 @@ class ValidateLabels(BaseTransform):
         )
         self.test_mode = False
         self.journal = LabelJournal()
-        self._told = 0
+        self._num_logged = 0
         self._adopted = False
         self._classes = self._seg_classes = 0
 
@@ -258,7 +265,7 @@ class ValidateLabels(BaseTransform):
         problems: Sequence[LabelProblem],
         spec: LabelSpec,
     ) -> dict:
-        others = [each for each in problems if not each.is_repairable]
+        others = [problem for problem in problems if not problem.is_repairable]
         if others:
             raise LabelError(
                 f'{describe(results, others)}\n  '
@@ -299,18 +306,20 @@ class ValidateLabels(BaseTransform):
         """Count a sample, and log the first ones of this process."""
         pixels = 0
         if action == 'ignored':
-            pixels = sum(each.count for each in problems)
-        text = '; '.join(f'{each.field}: {each.message}' for each in problems)
+            pixels = sum(problem.count for problem in problems)
+        text = '; '.join(
+            f'{problem.field}: {problem.message}' for problem in problems
+        )
         self.journal.append(
             JournalEntry(
                 action, file_of(results, problems[0].field), pixels, text
             )
         )
-        self._told += 1
-        if self._told > _MAX_TOLD:
+        self._num_logged += 1
+        if self._num_logged > _MAX_LOGGED:
             return
         text = f'{describe(results, problems)}\n  {what}.'
-        if self._told == _MAX_TOLD:
+        if self._num_logged == _MAX_LOGGED:
             text += ' Further ones of this process are counted, not shown.'
         print_log(text, 'current', logging.WARNING)
 

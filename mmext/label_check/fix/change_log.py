@@ -1,16 +1,21 @@
 """What a repair has done, and what it has left alone."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 
+from ..rules.registry import RULES
+from .out_tree import SampleList
+
 __all__ = [
     'Change',
     'ChangeLog',
+    'FixSummary',
     'FixedFile',
     'Left',
     'LeftGroup',
+    'NewPlace',
     'in_groups',
 ]
 
@@ -76,19 +81,7 @@ class FixedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeLog:
-    """Writes changes to a file as they come, one JSON object a line.
-
-    Args:
-        path: Of the file, which must not exist yet.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with ChangeLog(Path(folder, 'fixes.jsonl')) as log:
-        ...         log.add([Change(rule='SEG011', count=1)])
-        ...     log.by_rule, Path(folder, 'fixes.jsonl').read_text()[:16]
-        ({'SEG011': 1}, '{"rule":"SEG011"')
-    """
+    """Writes changes to a file as they come, one JSON object a line."""
 
     def __init__(self, path: Path):
         self.by_rule: dict[str, int] = {}
@@ -103,11 +96,7 @@ class ChangeLog:
         self._file.close()
 
     def add(self, changes: Iterable[Change]) -> None:
-        """Write changes.
-
-        Args:
-            changes: Complete ones, with split and files.
-        """
+        """Write changes."""
         for change in changes:
             count = self.by_rule.get(change.rule, 0)
             self.by_rule[change.rule] = count + 1
@@ -131,26 +120,100 @@ class LeftGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def in_groups(left: Iterable[Left]) -> list[LeftGroup]:
-    """Bring together what was left for the same reason.
-
-    Args:
-        left: In any order.
-
-    Returns:
-        Ordered by rule, split and reason.
-
-    Examples:
-        >>> left = [Left(rule='SEG001', file=name) for name in 'bab']
-        >>> in_groups(left)[0].files
-        ('a', 'b')
-    """
+    """Bring together what was left for the same reason."""
     files: dict[tuple[str, str, str], set[str]] = {}
-    for each in left:
-        key = (each.rule, each.split, each.reason)
-        files.setdefault(key, set()).add(each.file)
+    for item in left:
+        key = (item.rule, item.split, item.reason)
+        files.setdefault(key, set()).add(item.file)
     return [
         LeftGroup(
             rule=rule, split=split, reason=reason, files=tuple(sorted(names))
         )
         for (rule, split, reason), names in sorted(files.items())
     ]
+
+
+SCHEMA_VERSION = 1
+
+
+def _number(count: int, noun: str) -> str:
+    return f'{count:,} {noun}' if count == 1 else f'{count:,} {noun}s'
+
+
+class NewPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the repaired labels of a split are.
+
+    Attributes:
+        split: ``'train'``, ``'val'``, ...
+        key: Of the config of the data set, such as
+            ``'data_prefix.seg_map_path'``.
+        was: Folder or file that the labels were in.
+        now: Folder or file to name instead; an absolute path.
+    """
+
+    split: str
+    key: str
+    was: str
+    now: str
+
+
+class FixSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a repair has done, in all.
+
+    Attributes:
+        schema_version: Of this form; it grows when a field changes meaning.
+        out: Folder of the repaired files.
+        num_files: Label files in it.
+        num_fixed: Those that differ from what they were.
+        changes: Id of a rule to the number of its changes.
+        places: What to name in the config.
+        lists: Lists of samples that cannot be trained with.
+        not_repaired: What is left, and why.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    out: str
+    num_files: int
+    num_fixed: int
+    changes: Mapping[str, int]
+    places: tuple[NewPlace, ...] = ()
+    lists: tuple[SampleList, ...] = ()
+    not_repaired: tuple[LeftGroup, ...] = ()
+
+    def text(self) -> str:
+        """The same to be read.
+
+        Returns:
+            Some lines, without a line end after the last.
+        """
+        lines = [
+            f'repaired {self.num_fixed:,} of {self.num_files:,} label files; '
+            f'all of them are in {self.out}, each change is in fixes.jsonl'
+        ]
+        for rule, count in sorted(self.changes.items()):
+            lines.append(f'  {rule}  {count:,} x {RULES[rule].title}')
+        if self.not_repaired:
+            lines.append('not repaired (fixes.json names all files):')
+        for group in self.not_repaired:
+            files = _number(len(group.files), 'file')
+            lines.append(
+                f'  {group.rule}  {group.split}, {files}: {group.reason}'
+            )
+        places = self.places if self.num_fixed else ()
+        if places:
+            lines.append('to train with the repaired files, set')
+        for place in places:
+            lines.append(
+                f'  {place.split}: {place.key}={place.now!r}, which was '
+                f'{place.was!r}'
+            )
+        for entry in self.lists:
+            more = ''
+            if entry.include_file:
+                more = f'; {entry.include_file} lists the others, for ann_file'
+            lines.append(
+                f'  {entry.split}: {entry.exclude_file} lists '
+                f'{_number(entry.excluded, "sample")} that cannot be trained '
+                f'with{more}'
+            )
+        return '\n'.join(lines)

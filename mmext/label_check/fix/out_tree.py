@@ -2,13 +2,29 @@
 
 import os
 import posixpath
+import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ['check_out', 'common_folder', 'new_tree', 'relative_to']
+import msgspec
+from mmengine.fileio import list_from_file
+
+from ..facts import Sample
+from ..rules import RULES
+from ..sources.split_source import SplitSource
+
+__all__ = [
+    'NOT_TRAINABLE',
+    'SampleList',
+    'check_out',
+    'common_folder',
+    'new_tree',
+    'relative_to',
+    'write_lists',
+]
 
 
 def _parts(path: str) -> tuple[str, ...]:
@@ -26,20 +42,9 @@ def _joined(parts: tuple[str, ...]) -> str:
 
 
 def common_folder(folders: Iterable[str]) -> str:
-    """The deepest folder that holds all others.
+    """The folder that holds all folders, paths or URLs; empty for none.
 
-    Args:
-        folders: Paths or URLs.
-
-    Returns:
-        Its path or URL; empty for no folders.
-
-    Raises:
-        ValueError: If there is none, as for a path and a URL.
-
-    Examples:
-        >>> common_folder(['s3://data/masks/train', 's3://data/masks/val'])
-        's3://data/masks'
+    ValueError if there is none, as for a path and a URL.
     """
     common: tuple[str, ...] | None = None
     for folder in folders:
@@ -66,29 +71,14 @@ def iter_while_equal(
 
 
 def relative_to(path: str, folder: str) -> str:
-    """Where a file is to be in a new tree.
-
-    Args:
-        path: Of the file, below ``folder``.
-        folder: Of :func:`common_folder`.
-
-    Examples:
-        >>> relative_to('s3://data/masks/val/1.png', 's3://data/masks')
-        'val/1.png'
-    """
+    """Where a file is to be in a new tree."""
     return '/'.join(_parts(path)[len(_parts(folder)) :])
 
 
 def check_out(out: Path, folders: Iterable[str]) -> None:
-    """Refuse a folder that holds something, or mixes with the data.
+    """Refuse a folder that holds something, or that is among the data.
 
-    Args:
-        out: The folder that is to be made.
-        folders: Those that data files are in; URLs are passed by.
-
-    Raises:
-        FileExistsError: If ``out`` is there and is not an empty folder.
-        ValueError: If it is in one of ``folders``, or one of them in it.
+    URLs are passed by.
     """
     if os.path.lexists(out) and not (out.is_dir() and not any(out.iterdir())):
         raise FileExistsError(
@@ -112,19 +102,6 @@ def new_tree(out: Path) -> Iterator[Path]:
     """Give a temporary folder that becomes ``out`` when the block succeeds.
 
     It lies beside ``out``. When the block raises, it is removed.
-
-    Args:
-        out: Not there, or an empty folder; missing folders above are made.
-
-    Yields:
-        The folder to write to.
-
-    Examples:
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with new_tree(Path(folder, 'new')) as tree:
-        ...         _ = (tree / 'a.txt').write_text('done')
-        ...     os.listdir(folder), os.listdir(Path(folder, 'new'))
-        (['new'], ['a.txt'])
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     holder = tempfile.mkdtemp(prefix=f'.{out.name}.', dir=out.parent)
@@ -136,3 +113,96 @@ def new_tree(out: Path) -> Iterator[Path]:
         os.replace(tree, out)
     finally:
         shutil.rmtree(holder)
+
+
+NOT_TRAINABLE = frozenset(
+    rule.id for rule in RULES.values() if rule.blocks_training
+)
+
+
+class SampleList(msgspec.Struct, frozen=True, kw_only=True):
+    """Lists that were written for a split.
+
+    Attributes:
+        split: ``'train'``, ``'val'``, ...
+        excluded: Number of samples that cannot be trained with.
+        exclude_file: Name of the list of them.
+        include_file: Name of the list of the others; empty if the split has
+            no list of its own that it could take the place of.
+    """
+
+    split: str
+    excluded: int
+    exclude_file: str
+    include_file: str = ''
+
+
+def _file_name(word: str, split: str) -> str:
+    return f'{word}_{re.sub("[^A-Za-z0-9.-]+", "_", split).strip("_")}.txt'
+
+
+def _stems(samples: Sequence[Sample], folder: str) -> list[str]:
+    """Names of images, or else of label files, without suffix."""
+    names = []
+    for sample in samples:
+        path = sample.image or sample.mask or sample.annotation
+        name = relative_to(path, folder)
+        names.append(name.rpartition('.')[0] or name)
+    return names
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    path.write_text(
+        ''.join(f'{line}\n' for line in lines), errors='surrogateescape'
+    )
+
+
+def write_lists(
+    tree: Path,
+    source: SplitSource,
+    excluded: Sequence[Sample],
+    folders: Iterable[str],
+) -> SampleList | None:
+    """List the samples that cannot be trained with; None if there are none.
+
+    If a list of the split's own names its samples, lines are those of that
+    list; otherwise names are relative to the folder that holds all
+    ``folders``.
+    """
+    if not excluded:
+        return None
+    split = source.expected.split
+    exclude_file = _file_name('exclude', split)
+    lines = _lines(source)
+    if not lines:
+        _write(tree / exclude_file, _stems(excluded, common_folder(folders)))
+        return SampleList(
+            split=split, excluded=len(excluded), exclude_file=exclude_file
+        )
+    bad = {sample.index for sample in excluded}
+    include_file = _file_name('include', split)
+    _write(tree / exclude_file, (lines[index] for index in sorted(bad)))
+    _write(
+        tree / include_file,
+        (line for index, line in enumerate(lines) if index not in bad),
+    )
+    return SampleList(
+        split=split,
+        excluded=len(excluded),
+        exclude_file=exclude_file,
+        include_file=include_file,
+    )
+
+
+def _lines(source: SplitSource) -> list[str]:
+    """Lines of the list that names the samples; empty if there is none."""
+    path = source.list_file
+    if not path:
+        return []
+    lines = list_from_file(path, backend_args=source.backend_args)
+    samples = list(source.samples())
+    fits = len(lines) == len(samples) and all(
+        line.strip().partition(' ')[0] in (sample.image or sample.annotation)
+        for line, sample in zip(lines, samples)
+    )
+    return lines if fits else []

@@ -1,41 +1,16 @@
 """Rules, one file a family; importing this fills the list of them."""
 
-from . import (
-    classes,
-    coco_file,
-    config_lint,
-    det_boxes,
-    duplicates,
-    images,
-    pairs,
-    seg_files,
-    seg_values,
-    voc_file,
-)
-from .registry import (
-    RULES,
-    Rule,
-    describe_rules,
-    found,
-    rule,
-    select_rules,
-)
+from . import classes as classes
+from . import coco_file as coco_file
+from . import config_lint as config_lint
+from . import det_boxes as det_boxes
+from . import duplicates as duplicates
+from . import images as images
+from . import pairs as pairs
+from . import seg_files as seg_files
+from . import seg_values as seg_values
+from .registry import RULES
 
 __all__ = [
     'RULES',
-    'Rule',
-    'classes',
-    'coco_file',
-    'config_lint',
-    'describe_rules',
-    'det_boxes',
-    'duplicates',
-    'found',
-    'images',
-    'pairs',
-    'rule',
-    'seg_files',
-    'seg_values',
-    'select_rules',
-    'voc_file',
 ]

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
+from ...findings import Finding, Severity, found
 from ..expectations import Expectations
-from ..findings import Finding, Severity
 from ..loaded import count_classes
 from ..totals import SplitTotals
-from .registry import found, rule
+from .registry import CLS
 
-__all__ = []
+__all__: list[str] = []
 
 _IMBALANCE = 1000
 
@@ -56,15 +56,13 @@ def _absent(
             )
 
 
-@rule(
+@CLS.rule(
     'CLS001',
     title='class that no training sample has',
     severity=Severity.WARNING,
     remedy='it cannot be learned; see whether masks or annotations have it '
     'under another value or name, or take it out of the classes',
-    scope='split',
     per_value=True,
-    subject='split',
 )
 def absent_in_training(
     totals: SplitTotals, expected: Expectations
@@ -73,15 +71,13 @@ def absent_in_training(
     yield from _absent(totals, expected, True)
 
 
-@rule(
+@CLS.rule(
     'CLS002',
     title='class that no sample of the evaluation has',
     severity=Severity.WARNING,
     remedy='its figure is NaN or left out of the mean; evaluate on more '
     'samples, or read the mean with this in mind',
-    scope='split',
     per_value=True,
-    subject='split',
 )
 def absent_in_evaluation(
     totals: SplitTotals, expected: Expectations
@@ -90,7 +86,7 @@ def absent_in_evaluation(
     yield from _absent(totals, expected, False)
 
 
-@rule(
+@CLS.rule(
     'CLS003',
     title='class that is evaluated and never trained',
     severity=Severity.ERROR,
@@ -98,7 +94,6 @@ def absent_in_evaluation(
     'the splits were annotated with different classes',
     scope='run',
     per_value=True,
-    subject='split',
 )
 def only_evaluated(
     totals: Sequence[SplitTotals], expected: Sequence[Expectations]
@@ -123,14 +118,12 @@ def only_evaluated(
                 )
 
 
-@rule(
+@CLS.rule(
     'CLS004',
     title='classes of very different frequency',
     severity=Severity.INFO,
     remedy='consider class weights (--class-weights prints some), or '
     'sampling rare classes more often',
-    scope='split',
-    subject='split',
 )
 def imbalance(
     totals: SplitTotals, expected: Expectations
@@ -154,15 +147,13 @@ def imbalance(
         )
 
 
-@rule(
+@CLS.rule(
     'CLS005',
     title='split without any label',
     severity=Severity.ERROR,
     remedy='nothing can be learned; see whether the class names of the data '
     'set are those of the annotations (unknown ones are dropped), or all '
     'pixels are ignored',
-    scope='split',
-    subject='split',
 )
 def no_labels(
     totals: SplitTotals, expected: Expectations

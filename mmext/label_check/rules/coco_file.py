@@ -4,32 +4,20 @@ Boxes are looked at by the rules of det_boxes.py.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-import msgspec
 import numpy as np
 
+from ...findings import Finding, Location, Severity, found
 from ..expectations import Expectations
-from ..findings import Finding, Severity
-from ..readers.coco_reader import CocoFile
-from .registry import found, rule
+from ..readers.coco import CocoFacts
+from .registry import COCO
 
-__all__ = ['CocoFacts']
+__all__ = [
+    'CocoFacts',
+]
 
 _MAX_EXAMPLES = 20
-
-
-class CocoFacts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """An annotation file.
-
-    Attributes:
-        split: ``'train'``, ``'val'``, ...
-        path: Of the file.
-        file: What it says.
-    """
-
-    split: str
-    path: str
-    file: CocoFile
 
 
 def _repeated(values: Sequence) -> Iterator[tuple[int, int]]:
@@ -48,25 +36,31 @@ def _repeated(values: Sequence) -> Iterator[tuple[int, int]]:
         yield int(order[row]), int(order[starts[row]])
 
 
-def _rows(kind: str, index: np.ndarray, rows: np.ndarray) -> str:
-    """Places of some records, for a message."""
-    places = [f'{kind}[{index[row]}]' for row in rows[:_MAX_EXAMPLES]]
-    more = len(rows) - len(places)
-    return ', '.join(places) + (f' and {more} more' if more > 0 else '')
+def _records(
+    facts: CocoFacts, kind: str, index: np.ndarray, rows: np.ndarray
+) -> dict[str, Any]:
+    """Location of the first of some records, the others, and their number."""
+    first, *others = (f'{kind}[{index[row]}]' for row in rows[:_MAX_EXAMPLES])
+    related = tuple(Location(file=facts.path, key=key) for key in others)
+    return {
+        'file': facts.path,
+        'key': first,
+        'related': related,
+        'count': len(rows),
+    }
 
 
-@rule(
+@COCO.rule(
     'COCO001',
     title='record or file that cannot be read',
     severity=Severity.ERROR,
     remedy='correct the record; loaders fail at it, or at the first image '
     'that needs it',
-    scope='coco',
 )
 def unreadable(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     """What the reader could not make sense of."""
     for error in facts.file.errors:
-        yield found(error.message, file=facts.path, place=error.place)
+        yield found(error.message, file=facts.path, key=error.place)
 
 
 def _duplicates(facts: CocoFacts, kind: str, values: Sequence, what: str):
@@ -77,19 +71,20 @@ def _duplicates(facts: CocoFacts, kind: str, values: Sequence, what: str):
         yield found(
             f'{what} is taken by another record',
             file=facts.path,
-            place=f'{kind}[{records.index[row]}]',
+            key=f'{kind}[{records.index[row]}]',
             value=f'{values[row]}, first in {kind}[{records.index[first]}]',
         )
 
 
-@rule(
+@COCO.rule(
     'COCO002',
     title='annotation id used twice',
     severity=Severity.ERROR,
     remedy='number the annotations anew; MMDetection refuses such a file, '
     'pycocotools keeps the last one',
-    scope='coco',
     unit='annotation',
+    fix='give the later annotation a new id',
+    fixed_in=('coco',),
 )
 def annotation_ids(
     facts: CocoFacts, expected: Expectations
@@ -99,14 +94,15 @@ def annotation_ids(
     yield from _duplicates(facts, 'annotations', ids, 'the annotation id')
 
 
-@rule(
+@COCO.rule(
     'COCO003',
     title='image id used twice',
     severity=Severity.ERROR,
     remedy='number the images anew, and their annotations with them; loaders '
     'keep one image and give it the objects of both',
-    scope='coco',
     unit='image',
+    fix='remove an equal record; give one without annotations a new id',
+    fixed_in=('coco',),
 )
 def image_ids(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     """Images with the id of another one."""
@@ -114,14 +110,15 @@ def image_ids(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     yield from _duplicates(facts, 'images', ids, 'the image id')
 
 
-@rule(
+@COCO.rule(
     'COCO004',
     title='file name used twice',
     severity=Severity.WARNING,
     remedy='merge the two images, and the annotations of both; each is '
     'trained with the objects of the other as background',
-    scope='coco',
     unit='image',
+    fix='remove the images that no annotation names',
+    fixed_in=('coco',),
 )
 def file_names(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     """Images with the file of another one."""
@@ -133,26 +130,26 @@ def _dangling(
     facts: CocoFacts, ids: np.ndarray, known: np.ndarray, message: str
 ) -> Iterator[Finding]:
     """Annotations that name what is not there; one finding for each id."""
+    index = facts.file.annotations.index
     missing = ~np.isin(ids, known)
     for value in np.unique(ids[missing]).tolist():
         rows = np.flatnonzero(missing & (ids == value))
         yield found(
             message,
-            file=facts.path,
-            place=_rows('annotations', facts.file.annotations.index, rows),
             value=str(value),
-            count=len(rows),
+            **_records(facts, 'annotations', index, rows),
         )
 
 
-@rule(
+@COCO.rule(
     'COCO005',
     title='annotation of an image that is not there',
     severity=Severity.ERROR,
     remedy='add the image, or remove the annotation; loaders drop it without '
     'saying so',
-    scope='coco',
     unit='annotation',
+    fix='remove the annotation',
+    fixed_in=('coco',),
 )
 def dangling_image(
     facts: CocoFacts, expected: Expectations
@@ -164,14 +161,15 @@ def dangling_image(
     yield from _dangling(facts, ids, known, message)
 
 
-@rule(
+@COCO.rule(
     'COCO006',
     title='annotation of a category that is not there',
     severity=Severity.ERROR,
     remedy='add the category, or correct category_id; loaders drop such an '
     'annotation without saying so',
-    scope='coco',
     unit='annotation',
+    fix='remove the annotation',
+    fixed_in=('coco',),
 )
 def dangling_category(
     facts: CocoFacts, expected: Expectations
@@ -183,13 +181,12 @@ def dangling_category(
     yield from _dangling(facts, ids, known, message)
 
 
-@rule(
+@COCO.rule(
     'COCO007',
     title='class of the config that the file does not have',
     severity=Severity.ERROR,
     remedy='metainfo.classes must hold the names of the file, letter by '
     'letter; a class that is not found gets no objects',
-    scope='coco',
 )
 def missing_classes(
     facts: CocoFacts, expected: Expectations
@@ -208,13 +205,14 @@ def missing_classes(
             )
 
 
-@rule(
+@COCO.rule(
     'COCO008',
     title='categories in another order than the classes',
     severity=Severity.ERROR,
     remedy='list metainfo.classes in the order of the categories of the '
     'file, which is what the labels are numbered by',
-    scope='coco',
+    fix='sort the categories into the order of the classes',
+    fixed_in=('coco',),
 )
 def category_order(
     facts: CocoFacts, expected: Expectations
@@ -236,18 +234,17 @@ def category_order(
             f'label {index} is {wanted!r} to the config, but its objects are '
             f'those of {given!r}; {len(wrong)} classes are exchanged',
             file=facts.path,
-            place='categories',
+            key='categories',
             value=f'{wanted} and {given}',
         )
 
 
-@rule(
+@COCO.rule(
     'COCO009',
     title='annotation that loaders drop without saying so',
     severity=Severity.WARNING,
     remedy='remove it from the file, or correct what they drop it for: '
     '"ignore", or an area of 0 or less',
-    scope='coco',
     unit='annotation',
 )
 def dropped(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
@@ -263,19 +260,15 @@ def dropped(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
         rows = np.flatnonzero(mask)
         if len(rows):
             yield found(
-                message,
-                file=facts.path,
-                place=_rows('annotations', notes.index, rows),
-                count=len(rows),
+                message, **_records(facts, 'annotations', notes.index, rows)
             )
 
 
-@rule(
+@COCO.rule(
     'COCO010',
     title='category id or name used twice',
     severity=Severity.ERROR,
     remedy='merge the two categories, and the annotations of both',
-    scope='coco',
 )
 def categories_twice(
     facts: CocoFacts, expected: Expectations
@@ -286,13 +279,14 @@ def categories_twice(
     yield from _duplicates(facts, 'categories', kinds.name, 'the name')
 
 
-@rule(
+@COCO.rule(
     'COCO011',
     title='annotation without a box or an area',
     severity=Severity.ERROR,
     remedy='write bbox and area; loaders of MMDetection fail with a KeyError',
-    scope='coco',
     unit='annotation',
+    fix='write the area of the polygons or the box, and iscrowd=0',
+    fixed_in=('coco',),
 )
 def incomplete(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     """Annotations that lack what loaders read."""
@@ -302,22 +296,19 @@ def incomplete(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
         if len(rows):
             yield found(
                 f'the annotation has no {key}',
-                file=facts.path,
-                place=_rows('annotations', notes.index, rows),
                 value=key,
-                count=len(rows),
+                **_records(facts, 'annotations', notes.index, rows),
             )
 
 
-@rule(
+@COCO.rule(
     'COCO012',
     title='category that the config leaves out',
     severity=Severity.INFO,
     remedy='nothing, if the training is to be on fewer classes; else add the '
     'name to metainfo.classes, letter by letter: loaders drop its objects',
-    scope='coco',
-    per_value=True,
     unit='annotation',
+    per_value=True,
 )
 def left_out(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     """Categories with annotations whose name is no class."""
@@ -328,30 +319,29 @@ def left_out(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
         facts.file.annotations.category_id, return_counts=True
     )
     number = dict(zip(ids.tolist(), counts.tolist()))
-    for each, name in zip(kinds.id.tolist(), kinds.name):
+    for category_id, name in zip(kinds.id.tolist(), kinds.name):
         if name in expected.classes:
-            number.pop(each, None)
-    for index, each, name in zip(
+            number.pop(category_id, None)
+    for index, category_id, name in zip(
         kinds.index.tolist(), kinds.id.tolist(), kinds.name
     ):
-        if name not in expected.classes and each in number:
+        if name not in expected.classes and category_id in number:
             yield found(
                 f'category {name!r} is not among the '
                 f'{len(expected.classes)} classes of the data set',
                 file=facts.path,
-                place=f'categories[{index}]',
+                key=f'categories[{index}]',
                 value=name,
-                count=number[each],
+                count=number[category_id],
             )
 
 
-@rule(
+@COCO.rule(
     'COCO013',
     title='image without width or height',
     severity=Severity.ERROR,
     remedy='write both in pixels; without the keys, loaders of MMDetection '
     'fail with a KeyError, and with 0 they drop all boxes of the image',
-    scope='coco',
     unit='image',
 )
 def no_size(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
@@ -363,7 +353,5 @@ def no_size(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     if len(rows):
         yield found(
             'the image has no width or height, or one that is not above 0',
-            file=facts.path,
-            place=_rows('images', images.index, rows),
-            count=len(rows),
+            **_records(facts, 'images', images.index, rows),
         )

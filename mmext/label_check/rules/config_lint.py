@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from ...findings import Finding, Severity, found
 from ..expectations import Expectations, HeadFacts
-from ..findings import Finding, Severity
 from ..loaded import loaded_values
 from ..totals import SplitTotals
-from .registry import found, rule
+from .registry import CFG
 
-__all__ = []
+__all__: list[str] = []
 
 _PAD = 'seg_pad_val'
 _Totals = Sequence[SplitTotals]
@@ -19,11 +19,11 @@ _Expected = Sequence[Expectations]
 def _once(findings: Iterator[Finding]) -> Iterator[Finding]:
     """Splits share a model: what is wrong with it is said once."""
     seen = set()
-    for each in findings:
-        key = each.place, each.message
+    for finding in findings:
+        key = finding.key, finding.message
         if key not in seen:
             seen.add(key)
-            yield each
+            yield finding
 
 
 def _heads(expected: _Expected) -> Iterator[tuple[HeadFacts, Expectations]]:
@@ -55,14 +55,13 @@ def _other_ignored(wanted: Expectations) -> Iterator[tuple[str, int | None]]:
             yield place, value
 
 
-@rule(
+@CFG.rule(
     'CFG001',
     title='places of the config disagree on the value to ignore',
     severity=Severity.ERROR,
     remedy='set the same value in the heads, in losses, in transforms that '
     'fill or ignore, and in the metric',
-    scope='run',
-    subject='place',
+    in_preflight=True,
 )
 def one_ignored_value(
     totals: _Totals, expected: _Expected
@@ -77,21 +76,20 @@ def one_ignored_value(
                 yield found(
                     f'{place} must be {wanted.ignore_index}, the value that '
                     f'the loss ignores, got {_meaning(value, wanted)}',
-                    place=place,
+                    key=place,
                     value=str(value),
                 )
 
     yield from _once(places())
 
 
-@rule(
+@CFG.rule(
     'CFG002',
     title='class_weight has another length than the classes',
     severity=Severity.ERROR,
     remedy='give one weight for each class, in the order of the classes '
     '(detectors with softmax: one more for the background)',
-    scope='run',
-    subject='place',
+    in_preflight=True,
 )
 def weight_length(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     """Lengths of weights against num_classes of their head."""
@@ -108,21 +106,19 @@ def weight_length(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
                         f'{place}.class_weight must have '
                         f'{" or ".join(map(str, allowed))} numbers '
                         f'(num_classes={count}), got {length}',
-                        place=place,
+                        key=place,
                         value=str(length),
                     )
 
     yield from _once(places())
 
 
-@rule(
+@CFG.rule(
     'CFG003',
     title='num_classes is not the number of classes of the data',
     severity=Severity.ERROR,
     remedy='set num_classes of the heads to the number of '
     'metainfo.classes of the data set',
-    scope='run',
-    subject='place',
 )
 def class_count(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     """Heads, or what was asked for, against names of classes."""
@@ -140,21 +136,20 @@ def class_count(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
                     yield found(
                         f'{place} must be {len(wanted.classes)}, the number '
                         f'of classes of the data, got {count}',
-                        place=place,
+                        key=place,
                         value=str(count),
                     )
 
     yield from _once(places())
 
 
-@rule(
+@CFG.rule(
     'CFG004',
     title='padding of label maps is not ignored',
     severity=Severity.ERROR,
     remedy='set seg_pad_val of the data preprocessor to the ignore_index of '
     'the heads',
-    scope='run',
-    subject='place',
+    in_preflight=True,
 )
 def padding(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     """What the data preprocessor pads with against the ignored value."""
@@ -170,21 +165,20 @@ def padding(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
                 yield found(
                     f'{_PAD} must be {wanted.ignore_index}, the value that '
                     f'the loss ignores, got {_meaning(value, wanted)}',
-                    place=f'model.data_preprocessor.{_PAD}',
+                    key=f'model.data_preprocessor.{_PAD}',
                     value=str(value),
                 )
 
     yield from _once(places())
 
 
-@rule(
+@CFG.rule(
     'CFG005',
     title='the ignored value is a class',
     severity=Severity.WARNING,
     remedy='the class is not trained; if this is not meant, set '
     'ignore_index=255 of the heads',
-    scope='run',
-    subject='place',
+    in_preflight=True,
 )
 def ignored_class(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     """ignore_index inside of the range of classes."""
@@ -197,14 +191,14 @@ def ignored_class(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
             if 0 <= value < wanted.num_classes:
                 yield found(
                     f'ignore_index is {_meaning(value, wanted)}',
-                    place='ignore_index',
+                    key='ignore_index',
                     value=str(value),
                 )
 
     yield from _once(places())
 
 
-@rule(
+@CFG.rule(
     'CFG006',
     title='reduce_zero_label ignores a class',
     severity=Severity.ERROR,
@@ -237,13 +231,13 @@ def reduced_class(
         )
 
 
-@rule(
+@CFG.rule(
     'CFG007',
     title='class named twice',
     severity=Severity.ERROR,
     remedy='give each class of metainfo.classes a name of its own',
-    scope='run',
     subject='class',
+    in_preflight=True,
 )
 def named_twice(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     """Names that occur more than once."""
@@ -254,20 +248,19 @@ def named_twice(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
                 if count > 1:
                     yield found(
                         f'class {name!r} is {count} times in the classes',
-                        place='metainfo.classes',
+                        key='metainfo.classes',
                         value=name,
                     )
 
     yield from _once(names())
 
 
-@rule(
+@CFG.rule(
     'CFG008',
     title='splits have different classes or loaders',
     severity=Severity.ERROR,
     remedy='give all splits the same metainfo.classes in the same order, and '
     'the same reduce_zero_label',
-    scope='run',
     subject='split',
 )
 def splits_differ(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
@@ -282,7 +275,7 @@ def splits_differ(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
                 f'{field} of {wanted.split} must be that of {first.split}, '
                 f'{_short(other)}, got {_short(own)}',
                 split=wanted.split,
-                place=f'{wanted.split}_dataloader.dataset',
+                key=f'{wanted.split}_dataloader.dataset',
                 value=field,
             )
 

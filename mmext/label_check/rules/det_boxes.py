@@ -1,23 +1,16 @@
 """Rules for boxes and their classes, one sample at a time."""
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 
+from ...datasets import box_limits
+from ...findings import Finding, Severity, found
 from ..expectations import Expectations
-from ..facts import BoxFacts, SampleFacts
-from ..findings import Finding, Severity
-from ._sizes import loaded_size
-from ._unreadable import has_size
-from .registry import found, rule
+from ..facts import BoxFacts, ErrorKind, RecordError, SampleFacts
+from .images import has_size, loaded_size
+from .registry import DET, VOC
 
-__all__ = []
-
-# A box may end at the last pixel's index or behind it, by convention.
-_SLACK = 1.0
-# The loaders of MMDetection drop what is narrower or lower than that.
-_MIN_SIZE = 1.0
-_MASK_SLACK = 2.0
+__all__: list[str] = []
 
 
 def _file(facts: SampleFacts) -> str:
@@ -27,26 +20,12 @@ def _file(facts: SampleFacts) -> str:
 def _about(facts: SampleFacts, box: BoxFacts) -> dict:
     """Where a box is, and what it is."""
     image = facts.sample.image
-    place = box.place
-    if image and image != _file(facts):
-        place = f'{place} of {image}' if place else image
     return {
         'file': _file(facts),
-        'place': place,
+        'key': box.place,
+        'image': image if image != _file(facts) else '',
         'value': '(' + ', '.join(f'{side:g}' for side in box.box) + ')',
     }
-
-
-def _finite(box: BoxFacts) -> bool:
-    return all(math.isfinite(side) for side in box.box)
-
-
-def _proper(facts: SampleFacts) -> Iterator[BoxFacts]:
-    """Boxes that have an area."""
-    for box in facts.sample.boxes:
-        x1, y1, x2, y2 = box.box
-        if _finite(box) and x2 > x1 and y2 > y1:
-            yield box
 
 
 def _size(facts: SampleFacts) -> tuple[int, int] | None:
@@ -63,140 +42,121 @@ def _size(facts: SampleFacts) -> tuple[int, int] | None:
     return stored if noted == stored else loaded_size(image)
 
 
-@rule(
+@DET.rule(
     'DET001',
     title='box with NaN or infinity',
     severity=Severity.ERROR,
     remedy='write the box anew, or remove the annotation; one NaN makes the '
     'loss of the whole batch NaN',
-    scope='sample',
-    needs='boxes',
-    subject='image',
     unit='box',
+    fix='remove the object',
+    fixed_in=('coco', 'voc'),
 )
 def not_finite(
     facts: SampleFacts, expected: Expectations
 ) -> Iterator[Finding]:
     """Boxes whose sides are not all finite, though they are numbers."""
-    file = facts.annotation
-    # VOC002 names what is missing or no number.
-    named = '' if file is None else file.error
     for box in facts.sample.boxes:
-        if not _finite(box) and f'{box.place}.bndbox.' not in named:
+        # VOC002 names what is missing or no number.
+        if not box_limits.is_finite(box.box) and not box.unreadable:
             yield found(
                 'a side of the box is not a finite number',
                 **_about(facts, box),
             )
 
 
-@rule(
+@DET.rule(
     'DET002',
     title='box without area',
     severity=Severity.ERROR,
     remedy='x1 < x2 and y1 < y2 must hold; check the order of the sides, '
     '(x, y, width, height) against (x1, y1, x2, y2), or remove the annotation',
-    scope='sample',
-    needs='boxes',
-    subject='image',
     unit='box',
+    fix='remove the object',
+    fixed_in=('coco', 'voc'),
 )
 def degenerate(
     facts: SampleFacts, expected: Expectations
 ) -> Iterator[Finding]:
     """Boxes of width or height 0 or less."""
     for box in facts.sample.boxes:
-        x1, y1, x2, y2 = box.box
-        if _finite(box) and (x2 <= x1 or y2 <= y1):
+        if box_limits.lacks_area(box.box):
             yield found(
                 'width or height of the box is 0 or negative',
                 **_about(facts, box),
             )
 
 
-@rule(
+@DET.rule(
     'DET003',
     title='box smaller than a pixel',
     severity=Severity.WARNING,
     remedy='remove or enlarge it; loaders drop it without saying so',
-    scope='sample',
-    needs='boxes',
-    subject='image',
     unit='box',
 )
 def tiny(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """Boxes that MMDetection's loaders drop for their size."""
-    for box in _proper(facts):
-        x1, y1, x2, y2 = box.box
-        if min(x2 - x1, y2 - y1) < _MIN_SIZE:
+    for box in facts.sample.boxes:
+        if box_limits.is_tiny(box.box):
             yield found(
                 'the box is narrower or lower than one pixel',
                 **_about(facts, box),
             )
 
 
-@rule(
+@DET.rule(
     'DET004',
     title='box outside of the image',
     severity=Severity.ERROR,
     remedy='check whether the annotation belongs to this image, and to its '
     'size now; loaders drop such a box without saying so',
-    scope='sample',
-    needs='boxes',
-    subject='image',
     unit='box',
+    fix='remove the object',
+    fixed_in=('coco', 'voc'),
 )
 def outside(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """Boxes that share no pixel with the image."""
     size = _size(facts)
     if size is None:
         return
-    for box in _proper(facts):
-        x1, y1, x2, y2 = box.box
-        if x1 >= size[0] or y1 >= size[1] or x2 <= 0 or y2 <= 0:
+    for box in facts.sample.boxes:
+        if box_limits.is_outside(box.box, *size):
             yield found(
                 'the box has no pixel in common with its image',
                 **_about(facts, box),
             )
 
 
-@rule(
+@DET.rule(
     'DET005',
     title='box reaches beyond the image',
     severity=Severity.WARNING,
     remedy='cut it at the border of the image; the part outside is learnt as '
     'if it could be seen',
-    scope='sample',
-    needs='boxes',
-    subject='image',
     unit='box',
+    fix='cut the box at the border of the image',
+    fixed_in=('coco', 'voc'),
 )
 def beyond(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """Boxes that lie partly outside, by more than the last pixel."""
     size = _size(facts)
     if size is None:
         return
-    for box in _proper(facts):
-        x1, y1, x2, y2 = box.box
-        inside = x1 < size[0] and y1 < size[1] and x2 > 0 and y2 > 0
-        most = max(-x1, -y1, x2 - size[0], y2 - size[1])
-        if inside and most > _SLACK:
+    for box in facts.sample.boxes:
+        if box_limits.is_beyond(box.box, *size):
             yield found(
                 'the box reaches beyond the border of its image',
                 **_about(facts, box),
             )
 
 
-@rule(
+@DET.rule(
     'DET006',
     title='class that the data set does not have',
     severity=Severity.ERROR,
     remedy='add the name to metainfo.classes, or rename it in the '
     'annotations; loaders drop such objects, or fail',
-    scope='sample',
-    needs='boxes',
     per_value=True,
-    subject='image',
-    unit='object',
 )
 def unknown_class(
     facts: SampleFacts, expected: Expectations
@@ -223,17 +183,13 @@ def unknown_class(
         )
 
 
-@rule(
+@DET.rule(
     'DET007',
     title='label out of the range of the head',
     severity=Severity.ERROR,
     remedy='set num_classes of the head to the number of classes of the data '
     'set, or correct the labels',
-    scope='sample',
-    needs='boxes',
     per_value=True,
-    subject='image',
-    unit='object',
 )
 def label_out_of_range(
     facts: SampleFacts, expected: Expectations
@@ -258,41 +214,30 @@ def label_out_of_range(
         )
 
 
-@rule(
+@DET.rule(
     'DET008',
     title='mask and box disagree',
     severity=Severity.WARNING,
     remedy='compute the box from the mask; check that both belong to the '
     'same object and the same image size',
-    scope='sample',
-    needs='boxes',
-    subject='image',
-    unit='object',
 )
 def mask_and_box(
     facts: SampleFacts, expected: Expectations
 ) -> Iterator[Finding]:
     """Boxes that are not those around the masks."""
-    for box in _proper(facts):
-        if not box.mask_box:
-            continue
-        off = max(abs(a - b) for a, b in zip(box.box, box.mask_box))
-        if off > _MASK_SLACK:
+    for box in facts.sample.boxes:
+        if box.mask_box and box_limits.is_off_mask(box.box, box.mask_box):
             yield found(
                 'the box is not the one around its mask',
                 **_about(facts, box),
             )
 
 
-@rule(
+@DET.rule(
     'DET009',
     title='polygon or RLE that cannot be read',
     severity=Severity.ERROR,
     remedy='draw it anew, or remove the annotation',
-    scope='sample',
-    needs='boxes',
-    subject='image',
-    unit='object',
 )
 def broken_polygon(
     facts: SampleFacts, expected: Expectations
@@ -305,20 +250,20 @@ def broken_polygon(
             )
 
 
-@rule(
+@DET.rule(
     'DET010',
     title='the same object twice',
     severity=Severity.WARNING,
     remedy='remove one of the two',
-    scope='sample',
-    needs='boxes',
-    subject='image',
-    unit='object',
+    fix='remove the object, if it is another one but for its id',
+    fixed_in=('coco', 'voc'),
 )
 def twice(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """Objects with the same box and class."""
     seen: set[tuple] = set()
-    for box in _proper(facts):
+    for box in facts.sample.boxes:
+        if not box_limits.has_area(box.box):
+            continue
         key = (box.box, box.label, box.class_name)
         if key in seen:
             yield found(
@@ -328,14 +273,14 @@ def twice(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
         seen.add(key)
 
 
-@rule(
+@DET.rule(
     'DET011',
     title='image without objects',
     severity=Severity.INFO,
     remedy='nothing, if there are none to be seen; loaders leave such images '
     'out of the training with filter_cfg=dict(filter_empty_gt=True)',
-    scope='sample',
-    subject='image',
+    needs='',
+    unit='',
 )
 def no_objects(
     facts: SampleFacts, expected: Expectations
@@ -348,3 +293,71 @@ def no_objects(
         count = len(facts.sample.boxes)
     if expected.task != 'semantic' and not count:
         yield found('no object is annotated', file=facts.sample.image)
+
+
+@VOC.rule(
+    'VOC001',
+    title='annotation file is missing',
+    severity=Severity.ERROR,
+    remedy='add the file, or correct ann_subdir, or the list that names it; '
+    'building the data set fails at it',
+    blocks_training=True,
+)
+def missing(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """A file that is named and not there."""
+    file = facts.annotation
+    error = file.error if file is not None else None
+    if error is not None and error.kind is ErrorKind.MISSING:
+        yield found(
+            'the annotation file is not there', file=facts.sample.annotation
+        )
+
+
+@VOC.rule(
+    'VOC002',
+    title='annotation file that cannot be read, or not all of it',
+    severity=Severity.ERROR,
+    remedy='correct the file at the place that is named; loaders fail at it',
+    blocks_training=True,
+)
+def unreadable(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """What is no XML, or lacks what every object must have."""
+    file = facts.annotation
+    if file is None or file.error is None:
+        return
+    if file.error.kind is ErrorKind.MISSING:
+        return
+    for error in file.errors or (RecordError('', str(file.error)),):
+        yield found(
+            error.message, file=facts.sample.annotation, key=error.place
+        )
+
+
+@VOC.rule(
+    'VOC003',
+    title='annotation file names another image',
+    severity=Severity.WARNING,
+    remedy='see whether the two were exchanged: loaders go by the name of the '
+    'annotation file and do not read <filename>',
+)
+def other_image(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """The stem of ``<filename>`` is not that of the image."""
+    file, image = facts.annotation, facts.sample.image
+    if file is None or not file.image or not image:
+        return
+    if _stem(file.image) != _stem(image):
+        yield found(
+            'filename of the annotation is not the image it is read for',
+            file=facts.sample.annotation,
+            key='filename',
+            value=file.image,
+        )
+
+
+def _stem(path: str) -> str:
+    name = path.replace('\\', '/').rpartition('/')[2]
+    return name.rpartition('.')[0] or name

@@ -1,16 +1,75 @@
 """Rules for images that occur twice, in a split or across splits."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, pairwise
 
 import numpy as np
 
+from ...findings import Finding, Location, Severity, found
 from ..expectations import Expectations
-from ..findings import Finding, Severity
-from ..near import MAX_DISTANCE, near_pairs
 from ..totals import SplitTotals
-from .registry import found, rule
+from .registry import DUP
 
-__all__ = []
+__all__ = [
+    'MAX_DISTANCE',
+    'near_pairs',
+]
+
+MAX_DISTANCE = 4
+_BITS = 64
+_BLOCKS = 6
+# Blocks of a fingerprint without contrast: all such images look alike.
+_FLAT_BITS = 4
+
+
+def near_pairs(fingerprints: np.ndarray) -> Iterator[np.ndarray]:
+    """``(m, 2)`` indices of pairs that are alike; a pair may come repeatedly.
+
+    Of ``(n,)`` uint64 fingerprints, each once; those with fewer than 4 bits
+    set, or not set, are left out: flat images.
+    """
+    ones = _popcount(fingerprints)
+    usable = (ones >= _FLAT_BITS) & (ones <= _BITS - _FLAT_BITS)
+    usable = np.flatnonzero(usable).astype(np.uint32)
+    bits = fingerprints[usable]
+    edges = np.linspace(0, _BITS, _BLOCKS + 1).astype(int)
+    blocks = [
+        ((1 << int(end)) - (1 << int(begin))) for begin, end in pairwise(edges)
+    ]
+    for one, other in combinations(blocks, 2):
+        mask = np.uint64(one | other)
+        # Arrays of all fingerprints are what this costs in memory.
+        order = np.argsort(bits & mask).astype(np.uint32)
+        ordered = bits[order]
+        for pairs in _in_buckets(ordered & mask, ordered):
+            yield usable[order[pairs]].astype(np.int64)
+
+
+def _in_buckets(keys: np.ndarray, bits: np.ndarray) -> Iterator[np.ndarray]:
+    """Near pairs among neighbours of the same key, by growing distance."""
+    begin = np.flatnonzero(keys[1:] == keys[:-1])
+    step = 1
+    while len(begin):
+        if step > 1:
+            begin = begin[begin + step < len(keys)]
+            begin = begin[keys[begin] == keys[begin + step]]
+        apart = _popcount(bits[begin] ^ bits[begin + step])
+        near = begin[apart <= MAX_DISTANCE]
+        if len(near):
+            yield np.stack([near, near + step], 1)
+        step += 1
+
+
+def _popcount(bits: np.ndarray) -> np.ndarray:
+    """Number of bits set; numpy.bitwise_count is NumPy 2's."""
+    ones = np.zeros(len(bits), np.uint8)
+    for byte in bits.view(np.uint8).reshape(-1, 8).T:
+        ones += _ONES[byte]
+    return ones
+
+
+_ONES = np.array([bin(value).count('1') for value in range(256)], np.uint8)
+
 
 _MAX_NAMES = 4
 _Place = tuple[str, str]
@@ -131,25 +190,28 @@ def _groups(fingerprints: np.ndarray) -> dict[int, int]:
 def _found(
     what: str, places: set[_Place], with_split: bool, value: str = ''
 ) -> Finding:
-    split, path = min(places)
+    (split, path), *others = sorted(places)
+    related = (
+        Location(file=other, split=own)
+        for own, other in others[: _MAX_NAMES - 1]
+    )
     return found(
         f'{len(places)} {what}: {_names(places, with_split)}',
         file=path,
         split=split if not with_split else '',
+        related=tuple(related),
         value=value,
         count=len(places),
     )
 
 
-@rule(
+@DUP.rule(
     'DUP001',
     title='the same image twice in a split',
     severity=Severity.WARNING,
     remedy='keep one of them; if their labels differ, find out which are '
     'right',
     scope='split',
-    subject='image',
-    unit='file',
 )
 def same_in_split(
     totals: SplitTotals, expected: Expectations
@@ -159,15 +221,13 @@ def same_in_split(
         yield _found('files are the same image', places, False)
 
 
-@rule(
+@DUP.rule(
     'DUP002',
     title='the same image in several splits',
     severity=Severity.ERROR,
     remedy='what was trained on is evaluated on, so that figures are too '
     'good; take the image out of one of the splits',
     scope='run',
-    subject='image',
-    unit='file',
 )
 def leaked(
     totals: Sequence[SplitTotals], expected: Sequence[Expectations]
@@ -187,15 +247,13 @@ def _all(group: dict[str, set[_Place]]) -> set[_Place]:
     return set().union(*group.values())
 
 
-@rule(
+@DUP.rule(
     'DUP003',
     title='images of a split that look alike',
     severity=Severity.INFO,
     remedy='look at them: frames of a video or crops of one picture count '
     'as one, and make a split seem larger than it is',
     scope='split',
-    subject='image',
-    unit='file',
 )
 def alike_in_split(
     totals: SplitTotals, expected: Expectations
@@ -205,15 +263,13 @@ def alike_in_split(
         yield _found('images look alike', _all(group), False)
 
 
-@rule(
+@DUP.rule(
     'DUP004',
     title='images of several splits that look alike',
     severity=Severity.WARNING,
     remedy='look at them: if they show the same scene, the evaluation is '
     'too good; split by scene, video or patient',
     scope='run',
-    subject='image',
-    unit='file',
 )
 def alike_across_splits(
     totals: Sequence[SplitTotals], expected: Sequence[Expectations]

@@ -2,108 +2,126 @@
 
 from collections.abc import Iterator
 
+from ...findings import Finding, Severity, found
 from ..expectations import Expectations
-from ..facts import SampleFacts
-from ..findings import Finding, Severity
-from ._unreadable import error_kind
-from .registry import found, rule
+from ..facts import ErrorKind, ImageFacts, MaskFacts, SampleFacts
+from .registry import IMG
 
-__all__ = []
+__all__ = [
+    'has_size',
+    'is_turned',
+    'loaded_size',
+]
 
 
-def _unreadable(facts: SampleFacts, kind: str) -> Iterator[Finding]:
-    image = facts.image
-    if image is not None and image.error and error_kind(image.error) == kind:
+def has_size(facts: ImageFacts | MaskFacts | None) -> bool:
+    """Whether the size of a file can be held against another.
+
+    A file that is damaged or refused claims whatever it likes, and has a
+    finding of its own.
+    """
+    return (
+        facts is not None
+        and facts.width > 0
+        and (facts.error is None or facts.error.kind is ErrorKind.SUSPECT)
+    )
+
+
+def _unreadable(facts: SampleFacts, *kinds: ErrorKind) -> Iterator[Finding]:
+    error = facts.image.error if facts.image is not None else None
+    if error is not None and error.kind in kinds:
         yield found(
-            f'the image cannot be read: {image.error}'
-            if kind != 'suspect'
-            else f'the image may be damaged: {image.error}',
+            f'the image cannot be read: {error}'
+            if error.kind is not ErrorKind.SUSPECT
+            else f'the image may be damaged: {error}',
             file=facts.sample.image,
         )
 
 
-@rule(
+@IMG.rule(
     'IMG001',
     title='image is missing',
     severity=Severity.ERROR,
     remedy='add the file, or correct img_suffix, data_prefix or the list '
     'that names it',
-    scope='sample',
-    needs='image',
-    subject='image',
+    blocks_training=True,
 )
 def missing(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """A file that is named and not there."""
-    yield from _unreadable(facts, 'missing')
+    yield from _unreadable(facts, ErrorKind.MISSING)
 
 
-@rule(
+@IMG.rule(
     'IMG002',
     title='image file is empty',
     severity=Severity.ERROR,
     remedy='copy the file anew',
-    scope='sample',
-    needs='image',
-    subject='image',
+    blocks_training=True,
 )
 def empty(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """A file of no bytes."""
-    yield from _unreadable(facts, 'empty')
+    yield from _unreadable(facts, ErrorKind.EMPTY)
 
 
-@rule(
+@IMG.rule(
     'IMG003',
     title='image file is cut off',
     severity=Severity.ERROR,
     remedy='copy the file anew; a download or a full disk may have cut it',
-    scope='sample',
-    needs='image',
-    subject='image',
+    blocks_training=True,
 )
 def truncated(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """A file that ends early."""
-    yield from _unreadable(facts, 'truncated')
+    yield from _unreadable(facts, ErrorKind.TRUNCATED)
 
 
-@rule(
+@IMG.rule(
     'IMG004',
     title='image file is damaged or no image',
     severity=Severity.ERROR,
     remedy='copy the file anew, or save it as PNG or JPEG',
-    scope='sample',
-    needs='image',
-    subject='image',
+    blocks_training=True,
 )
 def corrupt(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """A file that cannot be decoded."""
-    yield from _unreadable(facts, 'corrupt')
+    yield from _unreadable(facts, ErrorKind.CORRUPT, ErrorKind.UNAVAILABLE)
 
 
-@rule(
+@IMG.rule(
     'IMG005',
     title='image is too large to be read',
     severity=Severity.ERROR,
     remedy='the file claims more pixels than are allowed; see whether it is '
     'damaged, and cut large scenes into tiles',
-    scope='sample',
-    needs='image',
-    subject='image',
+    blocks_training=True,
 )
 def refused(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """A file that was not decoded for its size."""
-    yield from _unreadable(facts, 'refused')
+    yield from _unreadable(facts, ErrorKind.REFUSED)
 
 
-@rule(
+@IMG.rule(
     'IMG006',
     title='image file may be damaged',
     severity=Severity.WARNING,
     remedy='look at the image; copy or save it anew if parts are grey or '
     'shifted',
-    scope='sample',
-    needs='image',
-    subject='image',
 )
 def suspect(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """A file that one decoder complains about and another reads."""
-    yield from _unreadable(facts, 'suspect')
+    yield from _unreadable(facts, ErrorKind.SUSPECT)
+
+
+_QUARTER_TURNS = (5, 6, 7, 8)
+
+
+def is_turned(image: ImageFacts) -> bool:
+    """Whether MMCV loads an image with its sides exchanged."""
+    return image.orientation in _QUARTER_TURNS
+
+
+def loaded_size(image: ImageFacts) -> tuple[int, int]:
+    """Width and height as loaded: MMCV turns images as EXIF says."""
+    if is_turned(image):
+        return image.height, image.width
+    return image.width, image.height

@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator
 
+from ...findings import Finding, Severity, found
 from ..expectations import Expectations
 from ..facts import Orphan, SampleFacts
-from ..findings import Finding, Severity
 from ..totals import SplitTotals
-from ._sizes import loaded_size
-from ._unreadable import has_size
-from .registry import found, rule
+from .images import has_size, loaded_size
+from .registry import PAIR
 
-__all__ = []
+__all__: list[str] = []
 
 
 def _sizes(facts: SampleFacts) -> tuple | None:
@@ -26,15 +25,14 @@ def _text(size: tuple[int, int]) -> str:
     return f'{size[0]} x {size[1]}'
 
 
-@rule(
+@PAIR.rule(
     'PAIR001',
     title='image and mask have different sizes',
     severity=Severity.ERROR,
     remedy='find the mask that belongs to the image, or scale the one that '
     'was scaled back (masks by nearest neighbour)',
-    scope='sample',
-    needs='image',
     subject='mask',
+    blocks_training=True,
 )
 def other_size(
     facts: SampleFacts, expected: Expectations
@@ -53,15 +51,13 @@ def other_size(
         )
 
 
-@rule(
+@PAIR.rule(
     'PAIR002',
     title='EXIF turns the image by 90 degrees, not its mask',
     severity=Severity.ERROR,
     remedy='save the image without the EXIF orientation, as the mask was '
     'made for the pixels as they are stored',
-    scope='sample',
-    needs='image',
-    subject='image',
+    blocks_training=True,
 )
 def turned_image(
     facts: SampleFacts, expected: Expectations
@@ -77,15 +73,12 @@ def turned_image(
         )
 
 
-@rule(
+@PAIR.rule(
     'PAIR003',
     title='EXIF turns or mirrors the image, perhaps not its mask',
     severity=Severity.WARNING,
     remedy='sizes do not tell whether the mask was made for the image as '
     'stored or as shown: look at one, and save images without orientation',
-    scope='sample',
-    needs='image',
-    subject='image',
 )
 def maybe_turned(
     facts: SampleFacts, expected: Expectations
@@ -116,15 +109,15 @@ def _noted(facts: SampleFacts) -> tuple | None:
     return loaded_size(image), (sample.width, sample.height), stored
 
 
-@rule(
+@PAIR.rule(
     'PAIR004',
     title='annotation notes another size than the image has',
     severity=Severity.ERROR,
     remedy='write the size of the image into the annotation; if the image '
     'was scaled after it was annotated, scale the boxes, too',
-    scope='sample',
-    needs='image',
-    subject='image',
+    of_records=True,
+    fix='write the size of the image file',
+    fixed_in=('coco', 'voc'),
 )
 def noted_size(
     facts: SampleFacts, expected: Expectations
@@ -140,14 +133,12 @@ def noted_size(
         )
 
 
-@rule(
+@PAIR.rule(
     'PAIR005',
     title='annotation is of the image before EXIF turns it',
     severity=Severity.ERROR,
     remedy='save the image without the EXIF orientation, or turn the boxes',
-    scope='sample',
-    needs='image',
-    subject='image',
+    of_records=True,
 )
 def noted_before_turn(
     facts: SampleFacts, expected: Expectations
@@ -164,15 +155,13 @@ def noted_before_turn(
         )
 
 
-@rule(
+@PAIR.rule(
     'PAIR006',
     title='image without mask',
     severity=Severity.ERROR,
     remedy='add the mask, or take the image out of the list; see '
     'seg_map_suffix and data_prefix.seg_map_path',
-    scope='sample',
-    needs='image',
-    subject='image',
+    blocks_training=True,
 )
 def image_alone(
     facts: SampleFacts, expected: Expectations
@@ -187,15 +176,15 @@ def image_alone(
         yield found('no mask belongs to the image', file=facts.sample.image)
 
 
-@rule(
+@PAIR.rule(
     'PAIR007',
     title='mask without image',
     severity=Severity.WARNING,
     remedy='the training does not read it; add the image, or compare '
     'img_suffix and seg_map_suffix with the names',
-    scope='sample',
     needs='mask',
     subject='mask',
+    blocks_training=True,
 )
 def mask_alone(
     facts: SampleFacts, expected: Expectations
@@ -206,13 +195,14 @@ def mask_alone(
         yield found('no image belongs to the mask', file=sample.mask)
 
 
-@rule(
+@PAIR.rule(
     'PAIR008',
     title='split without samples',
     severity=Severity.ERROR,
     remedy='see whether data_root, data_prefix, ann_file and img_suffix fit '
     'the files that are there',
     scope='split',
+    needs='',
     subject='split',
 )
 def no_samples(
@@ -226,13 +216,15 @@ def no_samples(
 _WORDS = {'mask': 'mask', 'annotation': 'annotation file'}
 
 
-@rule(
+@PAIR.rule(
     'PAIR009',
     title='label file that no sample reads',
     severity=Severity.WARNING,
     remedy='the training does not see it: add its image, or compare suffixes '
     'and lists with the names; if it is to stay out, move it away',
     scope='orphan',
+    needs='',
+    subject='file',
 )
 def label_file_alone(
     orphan: Orphan, expected: Expectations
@@ -245,14 +237,14 @@ def label_file_alone(
         )
 
 
-@rule(
+@PAIR.rule(
     'PAIR010',
     title='image that nothing annotates',
     severity=Severity.INFO,
     remedy='nothing, if it is kept for later; else annotate it, or move it '
     'away',
     scope='orphan',
-    subject='image',
+    needs='',
 )
 def image_of_nobody(
     orphan: Orphan, expected: Expectations

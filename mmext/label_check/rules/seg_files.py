@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator
 
+from ...findings import Finding, Severity, found
 from ..expectations import Expectations
-from ..facts import SampleFacts
-from ..findings import Finding, Severity
+from ..facts import ErrorKind, SampleFacts
 from ..loaded import INDEX_MODES
-from ._unreadable import error_kind
-from .registry import found, rule
+from .registry import SEG
 
-__all__ = []
+__all__: list[str] = []
 
 _LOSSY = ('.jpg', '.jpeg', '.webp')
 
@@ -20,23 +19,23 @@ def _mode(facts: SampleFacts) -> str:
     return '' if mask is None or mask.error else mask.mode
 
 
-def _unreadable(facts: SampleFacts, kind: str) -> Iterator[Finding]:
-    mask = facts.mask
-    if mask is not None and mask.error and error_kind(mask.error) == kind:
+def _unreadable(facts: SampleFacts, *kinds: ErrorKind) -> Iterator[Finding]:
+    error = facts.mask.error if facts.mask is not None else None
+    if error is not None and error.kind in kinds:
         yield found(
-            f'the mask cannot be read: {mask.error}', file=facts.sample.mask
+            f'the mask cannot be read: {error}', file=facts.sample.mask
         )
 
 
-@rule(
+@SEG.rule(
     'SEG010',
     title='mask with several channels',
     severity=Severity.ERROR,
     remedy='save the masks with one channel that holds the class index, each '
     'colour converted to its class',
-    scope='sample',
-    needs='mask',
-    subject='mask',
+    blocks_training=True,
+    fix='write one channel, if all channels are equal',
+    fixed_in=('mask',),
 )
 def several_channels(
     facts: SampleFacts, expected: Expectations
@@ -51,15 +50,15 @@ def several_channels(
         )
 
 
-@rule(
+@SEG.rule(
     'SEG011',
     title='palette mask, which OpenCV turns into colours',
     severity=Severity.ERROR,
     remedy="set imdecode_backend='pillow' of LoadAnnotations, which gives the "
     'indices, or save the masks as 8-bit grey',
-    scope='sample',
-    needs='mask',
-    subject='mask',
+    blocks_training=True,
+    fix='write the indices as grey values, without a palette',
+    fixed_in=('mask',),
 )
 def palette_with_cv2(
     facts: SampleFacts, expected: Expectations
@@ -74,15 +73,15 @@ def palette_with_cv2(
         )
 
 
-@rule(
+@SEG.rule(
     'SEG012',
     title='1-bit mask, which OpenCV turns into 0 and 255',
     severity=Severity.ERROR,
     remedy="set imdecode_backend='pillow' of LoadAnnotations, which gives 0 "
     'and 1, or save the masks as 8-bit grey',
-    scope='sample',
-    needs='mask',
-    subject='mask',
+    blocks_training=True,
+    fix='write the values with 8 bits',
+    fixed_in=('mask',),
 )
 def one_bit_with_cv2(
     facts: SampleFacts, expected: Expectations
@@ -97,15 +96,12 @@ def one_bit_with_cv2(
         )
 
 
-@rule(
+@SEG.rule(
     'SEG013',
     title='mask in a lossy format',
     severity=Severity.WARNING,
     remedy='lossy compression changes labels at the borders of objects; make '
     'the masks anew as PNG, as a conversion keeps the damage',
-    scope='sample',
-    needs='mask',
-    subject='mask',
 )
 def lossy(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """Masks named as JPEG or WebP."""
@@ -118,15 +114,13 @@ def lossy(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
         )
 
 
-@rule(
+@SEG.rule(
     'SEG014',
     title='mask one pixel high or wide',
     severity=Severity.ERROR,
     remedy='the loader squeezes masks, so that one of the two axes is lost; '
     'take the sample out of the data set',
-    scope='sample',
-    needs='mask',
-    subject='mask',
+    blocks_training=True,
 )
 def one_pixel(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """Masks of a single row or column."""
@@ -138,73 +132,63 @@ def one_pixel(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
         )
 
 
-@rule(
+@SEG.rule(
     'SEG015',
     title='mask is missing',
     severity=Severity.ERROR,
     remedy='add the file, or correct seg_map_suffix, data_prefix or the list '
     'that names it; the loader finds out in the middle of the training',
-    scope='sample',
-    needs='mask',
-    subject='mask',
+    blocks_training=True,
 )
 def missing(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """A file that is named and not there."""
-    yield from _unreadable(facts, 'missing')
+    yield from _unreadable(facts, ErrorKind.MISSING)
 
 
-@rule(
+@SEG.rule(
     'SEG016',
     title='mask file is empty',
     severity=Severity.ERROR,
     remedy='copy or make the file anew',
-    scope='sample',
-    needs='mask',
-    subject='mask',
+    blocks_training=True,
 )
 def empty(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """A file of no bytes."""
-    yield from _unreadable(facts, 'empty')
+    yield from _unreadable(facts, ErrorKind.EMPTY)
 
 
-@rule(
+@SEG.rule(
     'SEG017',
     title='mask file is cut off',
     severity=Severity.ERROR,
     remedy='copy the file anew; a download or a full disk may have cut it',
-    scope='sample',
-    needs='mask',
-    subject='mask',
+    blocks_training=True,
 )
 def truncated(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """A file that ends early."""
-    yield from _unreadable(facts, 'truncated')
+    yield from _unreadable(facts, ErrorKind.TRUNCATED)
 
 
-@rule(
+@SEG.rule(
     'SEG018',
     title='mask file is damaged or no label map',
     severity=Severity.ERROR,
     remedy='copy the file anew, or save it as 8-bit PNG',
-    scope='sample',
-    needs='mask',
-    subject='mask',
+    blocks_training=True,
 )
 def corrupt(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """A file that cannot be decoded."""
-    yield from _unreadable(facts, 'corrupt')
+    yield from _unreadable(facts, ErrorKind.CORRUPT, ErrorKind.UNAVAILABLE)
 
 
-@rule(
+@SEG.rule(
     'SEG019',
     title='mask is too large to be read',
     severity=Severity.ERROR,
     remedy='the file claims more pixels than are allowed; see whether it is '
     'damaged, and cut large scenes into tiles',
-    scope='sample',
-    needs='mask',
-    subject='mask',
+    blocks_training=True,
 )
 def refused(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """A file that was not decoded for its size."""
-    yield from _unreadable(facts, 'refused')
+    yield from _unreadable(facts, ErrorKind.REFUSED)

@@ -5,41 +5,41 @@ A value that is wrong is found by one rule, the one that knows most about it.
 
 from collections.abc import Iterator
 
+from ...findings import Finding, Severity, found
 from ..expectations import Expectations
 from ..facts import MaskFacts, SampleFacts
-from ..findings import Finding, Severity
 from ..loaded import LoadedValues, holds_indices, loaded_values
 from ..totals import SplitTotals
-from .registry import found, rule
+from .registry import SEG_VALUES
 
-__all__ = []
+__all__: list[str] = []
 
 _FEW_CLASSES = 2
 _BLACK_AND_WHITE = frozenset((0, 255))
 
 
-def _place(mask: MaskFacts, number: int) -> str:
+def _first_pixel(mask: MaskFacts, number: int) -> tuple[int, int] | None:
+    """Row and column of the first pixel of a value."""
     if len(mask.first) <= number or not mask.width:
-        return ''
-    y, x = divmod(mask.first[number], mask.width)
-    return f'y={y}, x={x}'
+        return None
+    return divmod(mask.first[number], mask.width)
 
 
 def _wrong(
     facts: SampleFacts, expected: Expectations, kind: str
-) -> Iterator[tuple[int, int, str]]:
-    """Stored values of a kind, with count and place of the first pixel."""
-    for each, value, count, place in _not_fine(facts.mask, expected):
-        if each == kind:
-            yield value, count, place
+) -> Iterator[tuple[int, int, tuple[int, int] | None]]:
+    """Stored values of a kind, with count and the first pixel."""
+    for own_kind, value, count, pixel in _not_fine(facts.mask, expected):
+        if own_kind == kind:
+            yield value, count, pixel
 
 
-_Wrong = list[tuple[str, int, int, str]]
+_Wrong = list[tuple[str, int, int, tuple[int, int] | None]]
 _last: tuple[MaskFacts, Expectations, _Wrong] | None = None
 
 
 def _not_fine(mask: MaskFacts | None, expected: Expectations) -> _Wrong:
-    """Kind, value, count and place; kept for the next rule."""
+    """Kind, value, count and first pixel; kept for the next rule."""
     global _last
     last = _last
     if last is not None and last[0] is mask and last[1] is expected:
@@ -49,7 +49,7 @@ def _not_fine(mask: MaskFacts | None, expected: Expectations) -> _Wrong:
     table = loaded_values(expected)
     fine = table.fine
     wrong = [
-        (table.kind_of(value), value, count, _place(mask, number))
+        (table.kind_of(value), value, count, _first_pixel(mask, number))
         for number, (value, count) in enumerate(mask.values)
         if value not in fine
     ]
@@ -76,14 +76,14 @@ def _out_of_range(
     facts: SampleFacts, expected: Expectations, kind: str
 ) -> Iterator[Finding]:
     """A finding for each value of a kind."""
-    for value, count, place in _wrong(facts, expected, kind):
+    for value, count, pixel in _wrong(facts, expected, kind):
         what = _becomes(value, loaded_values(expected))
         yield found(
             f'{what}, is out of range; {_allowed(expected)}'
             if ',' in what
             else f'{what} is out of range; {_allowed(expected)}',
             file=facts.sample.mask,
-            place=place,
+            pixel=pixel,
             value=str(value),
             count=count,
         )
@@ -98,17 +98,14 @@ def _is_black_and_white(mask: MaskFacts, expected: Expectations) -> bool:
     )
 
 
-@rule(
+@SEG_VALUES.rule(
     'SEG001',
     title='label out of range',
     severity=Severity.ERROR,
     remedy='compare num_classes of the head with the classes of the data '
     'set, and with what its label_map and reduce_zero_label make of masks',
-    scope='sample',
-    needs='mask',
     per_value=True,
-    subject='mask',
-    unit='pixel',
+    blocks_training=True,
 )
 def out_of_range(
     facts: SampleFacts, expected: Expectations
@@ -117,62 +114,58 @@ def out_of_range(
     yield from _out_of_range(facts, expected, 'bad')
 
 
-@rule(
+@SEG_VALUES.rule(
     'SEG002',
     title='value beyond 8 bits, which the loader wraps to another',
     severity=Severity.ERROR,
     remedy='LoadAnnotations casts masks to uint8, so that 256 becomes 0; '
     'write masks of 8 bits that hold class indices, such as the class of '
     'each instance id (26001 of Cityscapes is class id 26)',
-    scope='sample',
-    needs='mask',
-    subject='mask',
-    unit='pixel',
+    blocks_training=True,
+    fix='write the ignored value in place of 65535 or -1',
+    fixed_in=('mask',),
 )
 def wraps(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """Values below 0 or above 255."""
     wrong = list(_wrong(facts, expected, 'wraps'))
     if wrong:
-        value, _, place = wrong[0]
+        value, _, pixel = wrong[0]
         loaded = loaded_values(expected).value[value % 256]
         yield found(
             f'{len(wrong)} values are not in [0, 255], and the loader wraps '
             f'them: {value} becomes {loaded}',
             file=facts.sample.mask,
-            place=place,
+            pixel=pixel,
             value=str(value),
             count=sum(count for _, count, _ in wrong),
         )
 
 
-@rule(
+@SEG_VALUES.rule(
     'SEG003',
     title='value that the label_map does not have',
     severity=Severity.ERROR,
     remedy='the loader leaves such values as they are; make the label_map '
     '(from metainfo.classes of the data set) cover all values of the masks, '
     'or correct the masks',
-    scope='sample',
-    needs='mask',
     per_value=True,
-    subject='mask',
-    unit='pixel',
+    blocks_training=True,
 )
 def unmapped(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """Values that pass by the label map."""
-    for value, count, place in _wrong(facts, expected, 'unmapped'):
+    for value, count, pixel in _wrong(facts, expected, 'unmapped'):
         loaded = loaded_values(expected).value[value]
         yield found(
             f'value {value} is not in the label_map and stays {loaded}; '
             f'{_allowed(expected)}',
             file=facts.sample.mask,
-            place=place,
+            pixel=pixel,
             value=str(value),
             count=count,
         )
 
 
-@rule(
+@SEG_VALUES.rule(
     'SEG004',
     title='255 is not what the loss ignores',
     severity=Severity.ERROR,
@@ -180,11 +173,10 @@ def unmapped(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     'preprocessor) and reduce_zero_label mark as "to be ignored"; set '
     'ignore_index=255 of the heads, or let masks and seg_pad_val hold the '
     'value that they ignore',
-    scope='sample',
-    needs='mask',
     per_value=True,
-    subject='mask',
-    unit='pixel',
+    blocks_training=True,
+    fix='write the ignored value in place of 255, if all others are fine',
+    fixed_in=('mask',),
 )
 def void_not_ignored(
     facts: SampleFacts, expected: Expectations
@@ -196,16 +188,13 @@ def void_not_ignored(
         yield from _out_of_range(facts, expected, 'void')
 
 
-@rule(
+@SEG_VALUES.rule(
     'SEG005',
     title='black and white mask, 0 and 255',
     severity=Severity.ERROR,
     remedy='save the masks with 1 in place of 255, or map 255 to 1 by the '
     'label_map of the data set',
-    scope='sample',
-    needs='mask',
-    subject='mask',
-    unit='pixel',
+    blocks_training=True,
 )
 def black_and_white(
     facts: SampleFacts, expected: Expectations
@@ -215,18 +204,15 @@ def black_and_white(
         yield from _out_of_range(facts, expected, 'void')
 
 
-@rule(
+@SEG_VALUES.rule(
     'SEG006',
     title='254, an ignored 255 reduced by one',
     severity=Severity.ERROR,
     remedy='reduce_zero_label, or a converter that did the same, has turned '
     '255 into 254; write the masks with 255 again, or set '
     'reduce_zero_label=False if they were reduced already',
-    scope='sample',
-    needs='mask',
     per_value=True,
-    subject='mask',
-    unit='pixel',
+    blocks_training=True,
 )
 def reduced_void(
     facts: SampleFacts, expected: Expectations
@@ -235,16 +221,12 @@ def reduced_void(
     yield from _out_of_range(facts, expected, 'reduced')
 
 
-@rule(
+@SEG_VALUES.rule(
     'SEG007',
     title='mask in which all is ignored',
     severity=Severity.WARNING,
     remedy='a batch of such masks has no loss, and with some settings NaN; '
     'take the sample out of the data set, or label it',
-    scope='sample',
-    needs='mask',
-    subject='mask',
-    unit='pixel',
 )
 def all_ignored(
     facts: SampleFacts, expected: Expectations
@@ -264,39 +246,37 @@ def all_ignored(
         )
 
 
-@rule(
+@SEG_VALUES.rule(
     'SEG008',
     title='-1 or 65535 that is ignored only because it wraps to 255',
     severity=Severity.WARNING,
     remedy='write masks of 8 bits with 255; a loader that does not cast to '
     'uint8 would find a label out of range',
-    scope='sample',
-    needs='mask',
     per_value=True,
-    subject='mask',
-    unit='pixel',
+    fix='write the ignored value in place of the void',
+    fixed_in=('mask',),
 )
 def wide_void(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """Void of wide masks."""
-    for value, count, place in _wrong(facts, expected, 'wide_void'):
+    for value, count, pixel in _wrong(facts, expected, 'wide_void'):
         yield found(
             f'{value} wraps to {value % 256}, which is ignored',
             file=facts.sample.mask,
-            place=place,
+            pixel=pixel,
             value=str(value),
             count=count,
         )
 
 
-@rule(
+@SEG_VALUES.rule(
     'SEG009',
     title='black and white masks of which the white is ignored',
     severity=Severity.ERROR,
     remedy='the second class has no pixel, so nothing is learned; save the '
     'masks with 1 in place of 255',
     scope='split',
+    needs='',
     subject='split',
-    unit='pixel',
 )
 def white_is_ignored(
     totals: SplitTotals, expected: Expectations

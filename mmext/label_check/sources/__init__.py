@@ -1,13 +1,11 @@
 """Where samples come from: a config, or bare files."""
 
-from .coco_split import split_of_coco
-from .folder_source import split_of_folders
-from .split_source import SplitSource
-from .voc_split import splits_of_voc
+from .config import read_heads, read_ignore_places, splits_of_config
+from .folder import split_of_folders
 
 __all__ = [
-    'SplitSource',
-    'split_of_coco',
+    'read_heads',
+    'read_ignore_places',
     'split_of_folders',
-    'splits_of_voc',
+    'splits_of_config',
 ]

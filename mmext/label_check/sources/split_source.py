@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..expectations import Expectations
 from ..facts import Orphan, Sample
-from ..rules.coco_file import CocoFacts
+from ..readers.coco import CocoFacts
 
 __all__ = ['SplitSource']
 

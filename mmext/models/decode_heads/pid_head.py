@@ -7,13 +7,15 @@ from torch import Tensor, nn
 
 from ...registry import MODELS
 from ..losses.checked_boundary_loss import CheckedBoundaryLoss
-from ..losses.checked_cross_entropy_loss import CheckedCrossEntropyLoss
+from ..losses.checked_cross_entropy import CheckedCrossEntropyLoss
 from ..losses.checked_ohem_cross_entropy import CheckedOhemCrossEntropy
-from ..losses.class_weights import check_class_weight
+from ..losses.reduction import check_class_weight
 from ..losses.resized_logits import ResizedLogits
-from .resized_loss_mixin import accuracy_of, called, warn_once
+from .heads import accuracy_of, called, warn_once
 
-__all__ = ['PIDHead']
+__all__ = [
+    'PIDHead',
+]
 
 _EDGE_PROBABILITY = 0.8
 _LOSSES = (
@@ -86,8 +88,8 @@ class PIDHead(decode_heads.PIDHead):
             warn_once(self, reason)
             return super().loss_by_feat(seg_logits, batch_data_samples)
         label, edge = (
-            each.squeeze(1)
-            for each in self._stack_batch_gt(batch_data_samples)
+            label.squeeze(1)
+            for label in self._stack_batch_gt(batch_data_samples)
         )
         if edge.shape != label.shape:
             raise ValueError(
@@ -96,8 +98,8 @@ class PIDHead(decode_heads.PIDHead):
             )
         size = label.shape[1:]
         p_logits, i_logits = (
-            ResizedLogits(each, size, self.align_corners)
-            for each in seg_logits[:2]
+            ResizedLogits(logits, size, self.align_corners)
+            for logits in seg_logits[:2]
         )
         d_logits = resize(
             seg_logits[2],

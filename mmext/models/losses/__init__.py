@@ -1,22 +1,18 @@
 """Losses that check their labels."""
 
-from .checked_binary_cross_entropy import (
-    checked_binary_cross_entropy,
-    checked_mask_cross_entropy,
-)
+from .checked_binary_cross_entropy import checked_binary_cross_entropy
 from .checked_boundary_loss import CheckedBoundaryLoss
 from .checked_cross_entropy import (
+    CheckedCrossEntropyLoss,
     checked_cross_entropy,
-    nll_map,
-    soft_cross_entropy,
 )
-from .checked_cross_entropy_loss import CheckedCrossEntropyLoss
 from .checked_ohem_cross_entropy import CheckedOhemCrossEntropy
 from .label_range import (
     LabelRangeError,
     LabelRangeMonitor,
-    out_of_range,
-    valid_labels,
+    LabelReport,
+    find_out_of_range,
+    set_current_batch,
 )
 from .resized_logits import ResizedLogits
 
@@ -26,12 +22,10 @@ __all__ = [
     'CheckedOhemCrossEntropy',
     'LabelRangeError',
     'LabelRangeMonitor',
+    'LabelReport',
     'ResizedLogits',
     'checked_binary_cross_entropy',
     'checked_cross_entropy',
-    'checked_mask_cross_entropy',
-    'nll_map',
-    'out_of_range',
-    'soft_cross_entropy',
-    'valid_labels',
+    'find_out_of_range',
+    'set_current_batch',
 ]

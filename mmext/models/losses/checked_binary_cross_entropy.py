@@ -7,17 +7,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...ops._precision import wide_type
-from ._reduction import (
+from ...utils.precision import wide_type
+from .label_range import LabelRangeMonitor
+from .reduction import (
+    check_class_weight,
     check_denominator,
     check_reduction,
     check_smoothing,
     reduce_losses,
 )
-from .class_weights import check_class_weight
-from .label_range import LabelRangeMonitor
 
-__all__ = ['checked_binary_cross_entropy', 'checked_mask_cross_entropy']
+__all__ = [
+    'checked_binary_cross_entropy',
+    'checked_mask_cross_entropy',
+]
 
 
 def checked_binary_cross_entropy(

@@ -4,13 +4,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...ops._precision import wide_type
 from ...registry import MODELS
-from ._reduction import divide
+from ...utils.precision import wide_type
 from .label_range import LabelRangeMonitor
+from .reduction import divide
 from .resized_logits import ResizedLogits
 
-__all__ = ['CheckedBoundaryLoss']
+__all__ = [
+    'CheckedBoundaryLoss',
+]
 
 _NUM_KINDS = 2
 _DEFAULT_IGNORE_INDEX = 255

@@ -8,14 +8,62 @@ import torch
 from torch import Tensor, nn
 
 from ...registry import MODELS
-from ._kth_smallest import host_kth_smallest, kth_smallest
-from ._reduction import divide
 from .checked_cross_entropy import check_shapes, nll_map, weight_of
-from .class_weights import check_class_weight, read_class_weight
 from .label_range import LabelRangeMonitor
+from .reduction import check_class_weight, divide, read_class_weight
 from .resized_logits import ResizedLogits
 
-__all__ = ['CheckedOhemCrossEntropy', 'hardest']
+__all__ = [
+    'CheckedOhemCrossEntropy',
+    'hardest',
+    'host_kth_smallest',
+    'kth_smallest',
+]
+
+_INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
+
+
+def kth_smallest(values: Tensor, index: Tensor) -> Tensor:
+    """The number that would be at an index if all were sorted.
+
+    Bits of non-negative floating-point numbers, read as an integer, are in
+    the order of the numbers. The integer is found from its highest bit to
+    its lowest, by counting the numbers below a candidate.
+
+    ``values``: At least one, of at least 0, or inf; any shape, float32 or
+    float64; ``index``: int64 scalar tensor on the same device, in ``[0,
+    values.numel())``. Returns scalar of the same dtype, exactly one of the
+    numbers.
+
+    Note:
+        One pass over the numbers for each bit but the sign; the host does
+        not wait for the device. On a CPU, :func:`host_kth_smallest` is
+        several times as fast.
+    """
+    integer = _INTEGERS[values.dtype]
+    bits = values.contiguous().view(integer)
+    found = torch.zeros((), dtype=integer, device=values.device)
+    for bit in reversed(range(torch.iinfo(integer).bits - 1)):
+        candidate = found + (1 << bit)
+        below = torch.count_nonzero(bits < candidate)
+        found = torch.where(below <= index, candidate, found)
+    return found.view(values.dtype)
+
+
+def host_kth_smallest(values: Tensor, index: Tensor) -> Tensor:
+    """The number that would be at an index if all were sorted.
+
+    ``values``: At least one, on a CPU; any shape, float32 or float64;
+    ``index``: int64 scalar tensor in ``[0, values.numel())``. Returns scalar
+    of the same dtype, exactly one of the numbers. NaN counts as the largest.
+
+    Note:
+        Copies the numbers.
+    """
+    rank = int(index)
+    parted = np.partition(values.detach().numpy(), rank, axis=None)
+    return torch.from_numpy(parted)[rank].clone()
+
 
 _DEFAULT_IGNORE_LABEL = 255
 
@@ -36,28 +84,15 @@ def hardest(
     where the least probable ones up to that rank are equal, those at it:
     ``min_kept`` asks for hard pixels even if all are easy.
 
-    Args:
-        nll: Negative logarithm of the probability of the label, any shape,
-            float32 or float64.
-        valid: Bool of that shape; others are not selected.
-        threshold: In [0, 1].
-        min_kept: At least 1.
-        wait: Whether the host may wait for a result; None for "if it is on
-            a CPU".
-
-    Returns:
-        Bool of that shape. At least one is set if one is valid. Where the
-        probability is NaN it is set, so that the loss tells of it.
+    ``nll``: Negative logarithm of the probability of the label, any shape,
+    float32 or float64; ``valid``: Bool of that shape; others are not selected.
+    Returns bool of that shape. At least one is set if one is valid. Where the
+    probability is NaN it is set, so that the loss shows it.
 
     Note:
         Nothing is sorted. If the host may wait, the rank is looked for only
         if no more than ``min_kept`` are below ``threshold``; else always, as
         the host would have to wait to know.
-
-    Examples:
-        >>> nll = torch.tensor([2.0, 0.1, 0.2, 3.0])
-        >>> hardest(nll, torch.ones(4, dtype=torch.bool), 0.5, 1).tolist()
-        [True, False, False, True]
     """
     if not nll.numel():
         return valid

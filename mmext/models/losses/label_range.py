@@ -2,29 +2,291 @@
 
 import functools
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from mmengine.logging import print_log
 from torch import Tensor
 
-from ._label_report import (
-    BatchContext,
-    LabelReport,
-    is_probability,
-    make_report,
-)
+from ...utils.label_hints import likely_cause
 
 __all__ = [
+    'BatchContext',
+    'ImageCount',
     'LabelRangeError',
     'LabelRangeMonitor',
+    'LabelReport',
     'current_batch',
+    'find_out_of_range',
+    'is_probability',
+    'make_report',
     'out_of_range',
     'set_current_batch',
     'valid_labels',
 ]
+
+_MAX_VALUES = 12
+_MAX_IMAGES = 8
+# Interpolated masks and mixed labels miss 0 and 1 by rounding.
+_TOLERANCE = 1e-4
+_TOLERANCE_EPS = 4
+
+
+def is_probability(target: Tensor) -> Tensor:
+    """Tell the numbers in [0, 1], but for rounding.
+
+    ``target``: Any shape, a floating dtype.
+    """
+    margin = max(_TOLERANCE, _TOLERANCE_EPS * torch.finfo(target.dtype).eps)
+    return (target >= -margin) & (target <= 1 + margin)
+
+
+@dataclass(frozen=True)
+class BatchContext:
+    """The batch that is trained.
+
+    Attributes:
+        iteration: Number of the step, from 0; None if unknown.
+        paths: File of each image; empty if unknown.
+        rank: Of this process.
+        masks: File of each label map; empty if unknown.
+    """
+
+    iteration: int | None = None
+    paths: tuple[str, ...] = ()
+    rank: int = 0
+    masks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ImageCount:
+    """Labels out of range in one image.
+
+    Attributes:
+        index: In the batch.
+        count: How many.
+        first: Position of the first, without the batch dimension.
+        value: Of the first.
+    """
+
+    index: int
+    count: int
+    first: tuple[int, ...]
+    value: float
+
+
+@dataclass(frozen=True)
+class LabelReport:
+    """Labels out of range in one batch.
+
+    Attributes:
+        name: Of the loss.
+        num_classes: ``C``; None if labels are probabilities.
+        ignore_index: None if nothing is ignored.
+        last_label: The largest label in range.
+        batch: What is known of the batch.
+        shape: Of the label map.
+        num_bad: How many labels are out of range.
+        values: Each such value with its count, the most frequent first.
+        in_range: Values in range that occur.
+        images: Those with labels out of range.
+        changed_since: The map was written to after it was checked.
+    """
+
+    name: str
+    num_classes: int | None = None
+    ignore_index: int | None = None
+    last_label: int = 0
+    batch: BatchContext = field(default_factory=BatchContext)
+    shape: tuple[int, ...] = ()
+    num_bad: int = 0
+    values: tuple[tuple[float, int], ...] = ()
+    in_range: tuple[float, ...] = ()
+    images: tuple[ImageCount, ...] = ()
+    changed_since: bool = False
+
+    def __str__(self) -> str:
+        return '\n'.join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        total = 1
+        for length in self.shape:
+            total *= length
+        is_map = len(self.shape) == 3
+        unit = 'pixels' if is_map else 'labels'
+        where = ''
+        if is_map:
+            where = f' in {len(self.images)} of {self.shape[0]} images'
+        yield (
+            f'{self.name}: {self.num_bad:,} {unit} '
+            f'({100 * self.num_bad / max(total, 1):.3g} %){where} are out of '
+            f'range, {self._allowed()}{self._place()}'
+        )
+        yield f'  values: {self._values()}'
+        yield from self._image_lines(unit)
+        if self.changed_since:
+            yield (
+                '  The label map was changed after it was checked; the '
+                'values above are those of now.'
+            )
+        if self.num_classes is not None:
+            cause = likely_cause(
+                self.num_classes,
+                self.ignore_index,
+                dict(self.values),
+                self.in_range,
+                self.shape,
+            )
+            yield f'  Likely cause: {cause}'
+        else:
+            yield (
+                '  Likely cause: soft labels are probabilities; divide '
+                'scores by their sum, and fill all channels of an ignored '
+                'pixel with ignore_index'
+            )
+
+    def _allowed(self) -> str:
+        if self.num_classes is None:
+            return 'soft labels must be in [0, 1]'
+        return (
+            f'labels must be in [0, {self.last_label}] '
+            f'(num_classes={self.num_classes}, '
+            f'ignore_index={self.ignore_index})'
+        )
+
+    def _place(self) -> str:
+        if self.batch.iteration is None:
+            return ''
+        return (
+            f' [iteration {self.batch.iteration + 1}, rank {self.batch.rank}]'
+        )
+
+    def _values(self) -> str:
+        shown = ', '.join(
+            f'{value:g} ({count:,})'
+            if isinstance(value, float)
+            else f'{value} ({count:,})'
+            for value, count in self.values[:_MAX_VALUES]
+        )
+        more = len(self.values) - _MAX_VALUES
+        return shown + (f', and {more} more values' if more > 0 else '')
+
+    def _image_lines(self, unit: str) -> Iterator[str]:
+        paths = self.batch.paths
+        one_each = bool(paths) and len(paths) == (self.shape or (0,))[0]
+        for image in self.images[:_MAX_IMAGES]:
+            name = f'position {image.index}'
+            if len(self.shape) > 1 or one_each:
+                name = f'image {image.index} of the batch'
+            if one_each:
+                name = paths[image.index]
+                if len(self.batch.masks) == len(paths):
+                    name = f'{name}, mask {self.batch.masks[image.index]}'
+            place = image.first
+            if len(place) == 2:
+                place = f'y={place[0]}, x={place[1]}'
+            at = f' at ({place})' if image.first else ''
+            yield (
+                f'  {name}: {image.count:,} {unit}, first {image.value}{at}'
+            )
+        more = len(self.images) - _MAX_IMAGES
+        if more > 0:
+            yield f'  and {more} more'
+        if paths and not one_each:
+            yield f'  images of this batch: {", ".join(paths)}'
+            if self.batch.masks:
+                yield f'  masks of this batch: {", ".join(self.batch.masks)}'
+
+
+def make_report(
+    label: Tensor, facts: LabelReport, ignored: Tensor | None = None
+) -> LabelReport:
+    """Count what is out of range. Waits for the device.
+
+    ``label``: The label map, ``(N, *)``.
+    """
+    label = label.cpu()
+    if facts.num_classes is None:
+        bad = ~is_probability(label)
+        if ignored is not None:
+            bad &= ~ignored.cpu()
+    else:
+        # int64 holds every dtype's numbers, so that nothing wraps.
+        label = label.long()
+        bad = (label < 0) | (label > facts.last_label)
+    if facts.ignore_index is not None:
+        bad &= label != facts.ignore_index
+    values, counts = torch.unique(label[bad], return_counts=True)
+    order = counts.argsort(descending=True, stable=True)
+    inside = ()
+    if facts.num_classes is not None:
+        inside = tuple(torch.unique(label[~bad]).tolist())
+    return replace(
+        facts,
+        shape=tuple(label.shape),
+        num_bad=int(bad.sum()),
+        values=tuple(zip(values[order].tolist(), counts[order].tolist())),
+        in_range=inside,
+        images=tuple(_image_counts(label, bad)),
+    )
+
+
+def _image_counts(label: Tensor, bad: Tensor) -> Iterator[ImageCount]:
+    if not label.dim():
+        label, bad = label[None], bad[None]
+    flat = bad.reshape(len(bad), -1)
+    for index in flat.any(1).nonzero().flatten().tolist():
+        first = flat[index].to(torch.uint8).argmax()
+        yield ImageCount(
+            index,
+            int(flat[index].sum()),
+            tuple(
+                int(index)
+                for index in torch.unravel_index(first, label.shape[1:])
+            )
+            if label.dim() > 1
+            else (),
+            label[index].reshape(-1)[first].item(),
+        )
+
+
+def find_out_of_range(
+    label: Tensor,
+    num_classes: int,
+    ignore_index: int | None,
+    *,
+    name: str,
+    paths: tuple[str, ...] = (),
+    masks: tuple[str, ...] = (),
+) -> LabelReport | None:
+    """Report labels out of range; None if there are none.
+
+    Args:
+        label: ``(N, *)``, an integer dtype.
+        num_classes: ``C``; classes are ``0`` to ``C - 1``.
+        ignore_index: Value that is no class; None for no value.
+        name: Of what has the labels, for the report.
+        paths: File of each of the N images; empty if unknown.
+        masks: File of each of the N label maps; empty if unknown.
+    """
+    if not label.numel():
+        return None
+    low, high = (int(value) for value in label.aminmax())
+    if low >= 0 and high < num_classes:
+        return None
+    if not out_of_range(label, num_classes, ignore_index).any():
+        return None
+    facts = LabelReport(
+        name=name,
+        num_classes=num_classes,
+        ignore_index=ignore_index,
+        last_label=num_classes - 1,
+        batch=BatchContext(paths=paths, masks=masks),
+    )
+    return make_report(label.detach(), facts)
+
 
 POLICIES = ('raise', 'ignore')
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -54,7 +316,10 @@ class LabelRangeError(ValueError):
 
 
 def set_current_batch(
-    iteration: int | None = None, paths: tuple[str, ...] = (), rank: int = 0
+    iteration: int | None = None,
+    paths: tuple[str, ...] = (),
+    rank: int = 0,
+    masks: tuple[str, ...] = (),
 ) -> None:
     """Tell the losses what batch they are about to see.
 
@@ -64,13 +329,14 @@ def set_current_batch(
         iteration: Number of the step, from 0; None if it has none.
         paths: File of each image, in the order of the batch.
         rank: Of this process.
+        masks: File of each label map, in the same order.
     """
     global _batch
-    _batch = BatchContext(iteration, tuple(paths), rank)
+    _batch = BatchContext(iteration, tuple(paths), rank, tuple(masks))
 
 
 def current_batch() -> BatchContext:
-    """What :func:`set_current_batch` was told last."""
+    """The batch that :func:`set_current_batch` got last."""
     return _batch
 
 
@@ -293,7 +559,7 @@ class LabelRangeMonitor:
             wait: Wait for all.
 
         Raises:
-            LabelRangeError: If one of them tells of labels out of range.
+            LabelRangeError: If one of them reports labels out of range.
         """
         while self._queue and self._queue[0].is_ready(wait):
             queued = self._queue.pop(0)

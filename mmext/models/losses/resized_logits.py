@@ -14,14 +14,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...ops._precision import wide_type
-from ..utils.precision import float32_region
-from ._pixel_targets import PassResult, PixelTargets
-from ._reduction import check_smoothing
-from ._strip_cross_entropy import strip_cross_entropy
-from ._triton_resized_ce import can_use_triton, triton_cross_entropy
+from ...utils.precision import float32_region, wide_type
+from ._resized_cross_entropy import (
+    PassResult,
+    PixelTargets,
+    strip_cross_entropy,
+)
+from ._triton_cross_entropy import can_use_triton, triton_cross_entropy
+from .reduction import check_smoothing
 
-__all__ = ['ResizedLogits']
+__all__ = [
+    'ResizedLogits',
+]
 
 _INTEGER = {
     torch.uint8,

@@ -1,19 +1,103 @@
 """Make the batches of a model that was built for a preflight."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mmengine.registry import DefaultScope
+from mmengine.registry import DATASETS, DefaultScope
+from torch.utils.data import DataLoader
 
-from .fake_samples import fake_batch
-from .kinds import check_kinds, kinds_of
-from .real import real_batches
+from ..sandbox import CannotBuildError, seeded
+from .fake import collate_function, fake_batch
+
+__all__ = [
+    'KINDS',
+    'check_kinds',
+    'kinds_of',
+    'make_batches',
+    'real_batches',
+]
+
+
+def real_batches(
+    cfg: Mapping, *, steps: int = 2, batch_size: int = 2, seed: int = 0
+) -> list[Any]:
+    """The first batches of the training data, read in this process.
+
+    Fewer, and the last one smaller, if there are not enough data.
+    """
+    loader = cfg.get('train_dataloader')
+    if not loader:
+        raise CannotBuildError(
+            'config must have train_dataloader for batches of kind '
+            f"'real', got keys {sorted(cfg)}; use made-up ones"
+        )
+    dataset = loader['dataset']
+    scope = cfg.get('default_scope') or 'mmengine'
+    try:
+        with DefaultScope.overwrite_default_scope(scope), seeded(seed):
+            if isinstance(dataset, Mapping):
+                dataset = DATASETS.build(dict(dataset))
+            if hasattr(dataset, 'full_init'):
+                dataset.full_init()
+            return list(
+                DataLoader(
+                    dataset,
+                    batch_sampler=_indices(dataset, steps, batch_size),
+                    collate_fn=collate_function(loader.get('collate_fn')),
+                )
+            )
+    except Exception as error:
+        raise CannotBuildError(
+            'train_dataloader.dataset must give samples, got '
+            f'{type(error).__name__}: {error}; check its paths, or use '
+            'made-up batches'
+        ) from error
+
+
+def _indices(dataset: Any, steps: int, batch_size: int) -> list[list[int]]:
+    """Samples of each batch: the next ones of each part of the data set."""
+    ends = list(getattr(dataset, 'cumulative_sizes', [len(dataset)]))
+    batches = []
+    for step in range(steps):
+        batch = []
+        for start, end in zip([0, *ends[:-1]], ends):
+            first = start + step * batch_size
+            batch += range(first, min(first + batch_size, end))
+        if batch:
+            batches.append(batch)
+    return batches
+
+
+# 'real' is read from the data of the config, the others are made up.
+KINDS = ('normal', 'empty', 'one-class', 'crowded', 'real')
+_FEW = {
+    'depth': ('normal', 'real'),
+    'classification': ('normal', 'one-class', 'real'),
+    'multi-label': ('normal', 'empty', 'one-class', 'real'),
+    'pretraining': ('normal', 'real'),
+}
+
+
+def kinds_of(task: str) -> tuple[str, ...]:
+    """Kinds of batches that exist for a task.
+
+    A picture of a classification always has a class, and a pre-training looks
+    at no labels, so that some kinds mean nothing to them.
+    """
+    return _FEW.get(task, KINDS)
+
+
+def check_kinds(kinds: Sequence[str]) -> None:
+    """ValueError if a kind of batch is not known, or there is none."""
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if isinstance(kinds, str) or not kinds:
+        unknown = kinds
+    if unknown or not kinds:
+        raise ValueError(f'kinds must be some of {KINDS}, got {unknown!r}')
+
 
 if TYPE_CHECKING:
-    from ..building import Built
-
-__all__ = ['make_batches']
+    from ..build import Built
 
 
 def make_batches(
@@ -22,32 +106,16 @@ def make_batches(
     *,
     steps: int = 2,
     batch_size: int = 2,
-    size: tuple[int, int] | None = None,
     seed: int = 0,
 ) -> dict[str, list[Any]]:
-    """Make batches of several kinds for a model.
+    """Batches of each kind, as the data loader would give them.
 
-    A made-up sample is packed by the steps of the training pipeline, so it
-    has the fields that the training would have, and no others.
-
-    Args:
-        built: Of :func:`~mmext.preflight.build_for_preflight`.
-        kinds: Of :data:`~mmext.preflight.batches.KINDS`.
-        steps: Batches of each kind, at least 1.
-        batch_size: Samples of a batch, of each data set; at least 1. Batch
-            normalisation of a 1x1 map needs 2.
-        size: Height and width of made-up pictures in pixels; by default
-            what suits the model.
-        seed: Same seed, same batches.
-
-    Returns:
-        Kind to its batches, as the data loader would give them. Without
-        kinds that mean nothing to the task.
-
-    Raises:
-        ValueError: If a kind is not known or a number is out of range.
-        CannotBuildError: If a step of the training pipeline cannot be built
-            or fails, or real data were asked for and cannot be read.
+    A made-up sample is packed by the steps of the training pipeline, so it has
+    the fields that the training would have, and no others. Kinds that mean
+    nothing to the task are left out. A batch has ``batch_size`` samples of
+    each data set; batch normalisation of a 1x1 map needs 2. ValueError for
+    unknown kinds, CannotBuildError where a step of the pipeline or real data
+    fail.
     """
     check_kinds(kinds)
     if steps < 1 or batch_size < 1:
@@ -55,9 +123,6 @@ def make_batches(
             'steps and batch_size must be at least 1, got '
             f'{steps} and {batch_size}'
         )
-    recipe = built.recipe
-    if size is not None:
-        recipe = replace(recipe, size=size)
     suited = kinds_of(built.task)
     batches = {}
     with DefaultScope.overwrite_default_scope(built.scope):
@@ -69,7 +134,7 @@ def make_batches(
             elif kind in suited:
                 batches[kind] = [
                     fake_batch(
-                        recipe,
+                        built.recipe,
                         kind,
                         step=step,
                         batch_size=batch_size,

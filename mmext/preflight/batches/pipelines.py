@@ -13,6 +13,8 @@ from typing import Any
 
 from mmengine.registry import TRANSFORMS
 
+from ...config import inner_dataset_configs, walk_dicts
+
 __all__ = [
     'Fields',
     'find_pipelines',
@@ -87,12 +89,7 @@ class Fields:
 
 
 def step_name(step: Any) -> str:
-    """Name of a step without scope or module; empty if it has none.
-
-    Examples:
-        >>> step_name({'type': 'mmdet.Resize'})
-        'Resize'
-    """
+    """Name of a step without scope or module; empty if it has none."""
     kind = step.get('type') if isinstance(step, Mapping) else step
     if isinstance(kind, str):
         return kind.rpartition('.')[2]
@@ -100,68 +97,40 @@ def step_name(step: Any) -> str:
 
 
 def steps_of(pipeline: Any) -> Iterator[Mapping]:
-    """All steps, also those inside of others, in the order of the text.
-
-    Args:
-        pipeline: Steps, or one step.
-
-    Yields:
-        Configs of steps.
-    """
-    if isinstance(pipeline, Mapping):
-        if 'type' in pipeline:
-            yield pipeline
-        for value in pipeline.values():
-            if isinstance(value, (Mapping, list, tuple)):
-                yield from steps_of(value)
-    elif isinstance(pipeline, (list, tuple)):
-        for item in pipeline:
-            yield from steps_of(item)
+    """Configs of all steps, those inside of others included."""
+    for _, part in walk_dicts(pipeline):
+        if 'type' in part:
+            yield part
 
 
 def find_pipelines(dataset: Any) -> list[list]:
-    """Pipelines of the data sets in a config of a data set.
-
-    Args:
-        dataset: With its wrappers. What a wrapper adds comes last.
-
-    Returns:
-        One for each data set that differs from those before it.
-    """
-    if isinstance(dataset, (list, tuple)):
-        found = [each for item in dataset for each in find_pipelines(item)]
-    elif isinstance(dataset, Mapping):
-        inner = [dataset[k] for k in ('dataset', 'datasets') if k in dataset]
+    """Pipelines in the config of a data set, each once."""
+    pipelines: list[list] = []
+    if isinstance(dataset, Mapping):
         own = list(dataset.get('pipeline') or [])
-        found = [each + own for each in find_pipelines(inner)] if inner else []
-        if not found and own:
-            found = [own]
-    else:
-        found = []
-    unlike: list[list] = []
-    for each in found:
-        if each not in unlike:
-            unlike.append(each)
-    return unlike
+        for _, inner in inner_dataset_configs(dataset):
+            pipelines += [steps + own for steps in find_pipelines(inner)]
+        if not pipelines and own:
+            pipelines = [own]
+    elif isinstance(dataset, list | tuple):
+        for part in dataset:
+            pipelines += find_pipelines(part)
+    return [
+        steps
+        for index, steps in enumerate(pipelines)
+        if steps not in pipelines[:index]
+    ]
 
 
 def pipeline_fields(pipeline: Sequence, *, text: bool = False) -> Fields:
-    """What the loading steps of a pipeline add to a sample.
-
-    Args:
-        pipeline: Configs of the steps, not shortened.
-        text: Whether the data set adds the names of its classes.
-
-    Returns:
-        All that is added.
-    """
-    found: dict[str, Any] = {'text': text}
+    """What the loading steps of a pipeline, not shortened, add to a sample."""
+    fields: dict[str, Any] = {'text': text}
     for step in steps_of(pipeline):
         name = step_name(step)
         if name in _LABEL_LOADERS:
             panoptic = name == 'LoadPanopticAnnotations'
             segment = step_is_semantic(step)
-            found.update(
+            fields.update(
                 boxes=step.get('with_bbox', not segment),
                 labels=step.get('with_label', not segment),
                 masks=step.get('with_mask', panoptic),
@@ -175,15 +144,15 @@ def pipeline_fields(pipeline: Sequence, *, text: bool = False) -> Fields:
                 ),
             )
         elif name == 'LoadDepthAnnotation':
-            found['depth'] = True
+            fields['depth'] = True
         elif name == 'LoadProposals':
-            found['proposals'] = step.get('num_max_proposals') or 100
+            fields['proposals'] = step.get('num_max_proposals') or 100
         elif name == 'PackTrackInputs':
-            found['frames'] = 2
+            fields['frames'] = 2
         elif name == 'PackReIDInputs':
-            # Two pictures of each of two identities, to be told apart.
-            found.update(frames=4, alone=True)
-    return Fields(**found)
+            # Two pictures of each of two identities, to be distinguished.
+            fields.update(frames=4, alone=True)
+    return Fields(**fields)
 
 
 def step_is_semantic(step: Mapping) -> bool:
@@ -202,15 +171,9 @@ def _origin(step: Any) -> str:
 
 
 def shortened_pipeline(pipeline: Any) -> list:
-    """The steps of a pipeline that add to a sample or pack it.
+    """Copies of the steps of a pipeline that add to a sample or pack it.
 
     Steps that no host knows are kept: they may add what the model needs.
-
-    Args:
-        pipeline: Configs of the steps. Not edited.
-
-    Returns:
-        Configs of the steps left, with these inside shortened likewise.
     """
     whole = any(step_name(step) == 'PackInputs' for step in steps_of(pipeline))
     short = []
@@ -243,16 +206,7 @@ def _shortened_step(step: Mapping) -> Mapping | None:
 
 
 def task_of(pipeline: Sequence, fields: Fields, model: Any = None) -> str:
-    """What a training with this pipeline learns.
-
-    Args:
-        pipeline: Configs of the steps.
-        fields: Of :func:`pipeline_fields`.
-        model: The model, to tell classification from pre-training.
-
-    Returns:
-        One of :data:`~mmext.preflight.batches.kinds.TASKS`.
-    """
+    """What a training with this pipeline learns, see :class:`Recipe`."""
     names = {step_name(step) for step in steps_of(pipeline)}
     if fields.depth:
         return 'depth'
@@ -278,4 +232,4 @@ def _task_of_pictures(model: Any) -> str:
 
 
 def _parents(value: Any) -> list[str]:
-    return [each.__name__ for each in type(value).__mro__]
+    return [kind.__name__ for kind in type(value).__mro__]

@@ -1,11 +1,12 @@
-"""How the batches of a config are made up, found out once."""
+"""How the batches of a config are made up."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torch import nn
 
+from ...config import dataset_configs, inner_dataset_configs, walk_dicts
 from .pipelines import (
     Fields,
     find_pipelines,
@@ -15,22 +16,171 @@ from .pipelines import (
     steps_of,
     task_of,
 )
-from .sizes import (
-    LONGEST,
-    declared_size,
-    fit_model,
-    fixed_size,
-    query_area,
-    reduced_size,
-)
 
 __all__ = [
     'Recipe',
     'Sizes',
     'class_counts',
+    'declared_size',
+    'fit_model',
     'fit_to_pictures',
+    'fixed_size',
     'make_recipe',
+    'query_area',
+    'reduced_size',
 ]
+
+Size = tuple[int, int]
+
+# Longer side in pixels: every level of a pyramid up to stride 128 exists,
+# and a step of a usual model takes seconds on a CPU.
+_LONGEST = 256
+_MULTIPLE = 32
+_SCALED = {'Resize', 'RandomResize', 'RandomChoiceResize', 'FixScaleResize'}
+
+
+def declared_size(pipelines: Sequence[Sequence], model: Mapping) -> Size:
+    """Height and width in pixels of the pictures that a training sees.
+
+    512 by 512 if nothing says a size. The padding of the model comes last.
+    """
+    size = (512, 512)
+    for step in steps_of(pipelines[0] if pipelines else ()):
+        size = _size_after(step, size)
+    for part in _paddings(model):
+        size = _pair(part['size'])
+    return size
+
+
+def _size_after(step: Any, size: Size) -> Size:
+    """Height and width after a step."""
+    if not isinstance(step, Mapping):
+        return size
+    name = step_name(step)
+    if name in _SCALED:
+        scale = step.get('scale') or step.get('scales')
+        several = isinstance(scale, (list, tuple)) and (
+            name == 'RandomChoiceResize'
+            or any(isinstance(item, list | tuple) for item in scale)
+        )
+        if several and scale:
+            scale = scale[-1]
+        if scale:
+            width, height = _pair(scale)
+            return height, width
+    elif name in ('RandomCrop', 'RandomCenterCropPad'):
+        crop = step.get('crop_size')
+        if crop and step.get('crop_type', 'absolute') == 'absolute':
+            return _pair(crop)
+    elif name == 'Pad' and step.get('size'):
+        width, height = _pair(step['size'])
+        return height, width
+    return size
+
+
+def _pair(value: Any) -> Size:
+    """Two numbers of one, or of the first two."""
+    if isinstance(value, (list, tuple)):
+        return int(value[0]), int(value[-1])
+    return int(value), int(value)
+
+
+def _parts(model: Any) -> Iterator[Mapping]:
+    """All dicts of a config of a model, but those of its tests."""
+    for _, part in walk_dicts(model, skip=('test_cfg', 'train_cfg')):
+        yield part
+
+
+def _paddings(model: Mapping) -> list[Mapping]:
+    """What pads a batch to one size."""
+    return [
+        padding
+        for part in _parts(model)
+        if isinstance(part.get('data_preprocessor'), Mapping)
+        for padding in _parts(part['data_preprocessor'])
+        if padding.get('size') is not None
+    ]
+
+
+def fixed_size(model: Mapping) -> Size | None:
+    """Height and width that a model's tensors are made for; None for any."""
+    for part in _parts(model):
+        for key in ('input_size', 'img_size'):
+            value = part.get(key)
+            if value and isinstance(value, (int, list, tuple)):
+                return _pair(value)
+    return None
+
+
+def query_area(model: Mapping) -> int:
+    """Pixels that a picture needs for the queries of a model; 0 without any.
+
+    A model of two stages takes its queries from the places of its maps, and
+    fails if there are fewer. The finest map has a stride of 4 where the first
+    stage of the backbone is used, and usually of 8.
+    """
+    counts = [
+        part['num_queries']
+        for part in _parts(model)
+        if isinstance(part.get('num_queries'), int)
+    ]
+    backbone = model.get('backbone') or {}
+    finest = 4 if 0 in (backbone.get('out_indices') or ()) else 8
+    return finest**2 * max(counts, default=0)
+
+
+def reduced_size(
+    size: Size, *, longest: int = _LONGEST, area: int = 0
+) -> Size:
+    """A smaller size of about that shape, in multiples of 32.
+
+    Its longer side is ``longest``, and grows by steps of 64 until it has
+    ``area`` pixels. A size that is not larger stays as it is.
+
+    Examples:
+        >>> reduced_size((800, 1333))
+        (160, 256)
+    """
+    while longest < max(size):
+        scale = longest / max(size) / _MULTIPLE
+        height, width = (
+            max(1, round(side * scale)) * _MULTIPLE for side in size
+        )
+        if height * width >= area:
+            return height, width
+        longest += 64
+    return size
+
+
+def fit_model(model: Any, declared: Size, size: Size) -> list[str]:
+    """Make a model for smaller pictures than its training sees.
+
+    What pads or resizes its batches does so to the smaller size, and the parts
+    whose tensors are as large as a picture are made for it. Returns the
+    changes.
+    """
+    notes = []
+    for part in _paddings(model):
+        if _pair(part['size']) != size:
+            notes.append(
+                f'batches are padded to {size}, not to {part["size"]}'
+            )
+            part['size'] = size
+    for part in _parts(model):
+        name = step_name(part)
+        if name == 'BatchSyncRandomResize':
+            was, now = part['random_size_range'], (min(size), max(size))
+            notes.append(f'batches are resized to {now}, not to {was}')
+            part['random_size_range'] = now
+        elif name == 'BatchResize':
+            was, part['scale'] = part['scale'], size
+            notes.append(f'batches are resized to {size}, not to {was}')
+        was = part.get('img_size')
+        if was and size != declared and _pair(was) == declared:
+            notes.append(f'{name}.img_size is {size}, not {was}')
+            part['img_size'] = size
+    return notes
+
 
 # In pixels. Its maps are finer than those of a detector, and take longer.
 _LONGEST_QUERIES = 128
@@ -71,7 +221,9 @@ class Recipe:
     """What a made-up sample holds and how it is packed.
 
     Attributes:
-        task: One of :data:`~mmext.preflight.batches.kinds.TASKS`.
+        task: ``'detection'``, ``'instance'``, ``'panoptic'``,
+            ``'tracking'``, ``'semantic'``, ``'depth'``,
+            ``'classification'``, ``'multi-label'`` or ``'pretraining'``.
         size: Height and width of a picture, in pixels.
         declared_size: The same of the pictures that a training sees.
         pipelines: Shortened pipeline of each data set.
@@ -102,21 +254,12 @@ class Recipe:
 
 
 def make_recipe(cfg: Mapping, model: nn.Module, sizes: Sizes) -> Recipe:
-    """Find out how to make up the batches of a config.
-
-    Args:
-        cfg: The config. Its default scope has to be in force.
-        model: The model built of it.
-        sizes: Of :func:`fit_to_pictures`.
-
-    Returns:
-        The recipe.
-    """
+    """How to make up the batches of a config, in its default scope."""
     loader = cfg.get('train_dataloader') or {}
     dataset = loader.get('dataset')
     whole = find_pipelines(dataset) or [_default_pipeline(cfg)]
     text = any(part.get('return_classes') for part in _datasets(dataset))
-    fields = tuple(pipeline_fields(each, text=text) for each in whole)
+    fields = tuple(pipeline_fields(steps, text=text) for steps in whole)
     task = task_of(whole[0], fields[0], model)
     things, stuff = class_counts(model)
     classes = _class_names(dataset)
@@ -124,7 +267,7 @@ def make_recipe(cfg: Mapping, model: nn.Module, sizes: Sizes) -> Recipe:
         task=task,
         size=sizes.made,
         declared_size=sizes.declared,
-        pipelines=tuple(shortened_pipeline(each) for each in whole),
+        pipelines=tuple(shortened_pipeline(steps) for steps in whole),
         fields=fields,
         num_classes=things or len(classes) or 1,
         num_stuff=stuff,
@@ -141,19 +284,13 @@ def fit_to_pictures(
 ) -> tuple[Sizes, list[str]]:
     """Decide on the size of made-up pictures and make the model for it.
 
-    Args:
-        cfg: The config. Its model may be edited.
-        size: Height and width in pixels, or ``'declared'`` for those of
-            the training; by default small ones that suit.
-
-    Returns:
-        The sizes, and what was changed, in words. Where the pipeline can
-        run as it is (classification, pre-training), it crops to what the
-        model wants, and nothing is changed.
+    ``size`` as of :func:`~mmext.preflight.build.build_for_preflight`. Returns
+    the sizes and what was changed. Where the pipeline can run as it is
+    (classification, pre-training), it crops to what the model wants.
     """
     dataset = (cfg.get('train_dataloader') or {}).get('dataset')
     pipelines = find_pipelines(dataset) or [_default_pipeline(cfg)]
-    names = {step_name(each) for each in steps_of(pipelines)}
+    names = {step_name(step) for step in steps_of(pipelines)}
     if 'PackInputs' in names:
         return Sizes(_PICTURE, _PICTURE), []
     declared = declared_size(pipelines, cfg['model'])
@@ -164,7 +301,7 @@ def fit_to_pictures(
     elif size is None:
         area = query_area(cfg['model'])
         # Models with queries are slow, and need no more than these.
-        longest = _LONGEST_QUERIES if area else LONGEST
+        longest = _LONGEST_QUERIES if area else _LONGEST
         size = fixed_size(cfg['model']) or reduced_size(
             declared, longest=longest, area=area
         )
@@ -172,26 +309,18 @@ def fit_to_pictures(
 
 
 def _datasets(dataset: Any) -> list[Mapping]:
-    if isinstance(dataset, (list, tuple)):
-        return [each for item in dataset for each in _datasets(item)]
-    if not isinstance(dataset, Mapping):
-        return []
-    inner = [dataset[k] for k in ('dataset', 'datasets') if k in dataset]
-    return [dataset, *_datasets(inner)]
+    """A data set and all that it wraps."""
+    return [part for _, part in dataset_configs(dataset)]
 
 
 def _drops_empty(dataset: Any) -> bool:
     """Whether all data sets that read files leave out what has no objects."""
-    read = [part for part in _datasets(dataset) if _is_read(part)]
     drops = [
-        (part.get('filter_cfg') or {}).get('filter_empty_gt') for part in read
+        (part.get('filter_cfg') or {}).get('filter_empty_gt')
+        for part in _datasets(dataset)
+        if not inner_dataset_configs(part)
     ]
     return bool(drops) and all(drops)
-
-
-def _is_read(part: Mapping) -> bool:
-    """Whether it reads samples, which a wrapper of others does not."""
-    return not part.keys() & {'dataset', 'datasets'}
 
 
 def _class_names(dataset: Any) -> tuple[str, ...]:
@@ -225,14 +354,10 @@ def _default_pipeline(cfg: Mapping) -> list[dict]:
 
 
 def class_counts(model: nn.Module) -> tuple[int, int]:
-    """Numbers of classes that the heads of a model predict.
+    """Numbers of classes that the heads of a model predict, 0 if unknown.
 
-    Args:
-        model: The model.
-
-    Returns:
-        Of objects (or pictures, or pixels if there is nothing else), and of
-        pixels besides. 0 where no head tells.
+    Of objects (or pictures, or pixels if there is nothing else), and of pixels
+    besides.
     """
     things = stuff = 0
     for inner in _INNER:

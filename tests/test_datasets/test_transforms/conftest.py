@@ -3,9 +3,9 @@
 import tempfile
 
 import pytest
-from loader_workers import shut_down_loaders
+from helpers.loader_workers import shut_down_loaders
 
-from mmext.datasets.transforms import label_journal
+from mmext.datasets.transforms import label_problem as label_journal
 
 
 @pytest.fixture(autouse=True)

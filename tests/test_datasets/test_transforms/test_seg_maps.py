@@ -133,6 +133,7 @@ def test_form(label_map, check, match):
     assert not found.is_repairable
     if label_map.ndim == 3:
         assert 'RGB colours' in found.remedy
+        assert found.rule == 'SEG010'
 
 
 def test_tensor_is_refused():
@@ -148,7 +149,7 @@ def test_size_differs_from_the_image():
     (found,) = problems(
         np.zeros((4, 5), np.uint8), img=np.zeros((5, 4, 3), np.uint8)
     )
-    assert found.check == 'shape'
+    assert (found.check, found.rule) == ('shape', 'PAIR001')
     assert '(4, 5) and (5, 4)' in found.message
     assert (
         list(seg_map_problems({'gt_seg_map': np.zeros((4, 5), int)}, SPEC))

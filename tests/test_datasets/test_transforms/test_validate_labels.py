@@ -18,7 +18,8 @@ from PIL import Image
 
 from mmext.datasets import ShapesSpec, write_shapes_dataset
 from mmext.datasets.transforms import LabelError, ValidateLabels
-from mmext.engine import SampleError, name_failing_samples
+from mmext.engine import SampleError
+from mmext.engine.sample_errors import name_failing_samples
 
 SPEC = ShapesSpec(
     image_size=(64, 48), min_objects=2, max_objects=5, empty_fraction=0.0

@@ -4,10 +4,10 @@ import copy
 import json
 
 import hypothesis.strategies as st
-from coco_to_fix import EXPECTED, GOOD, encoded, images_of, rules_of
+from helpers.coco_to_fix import EXPECTED, GOOD, encoded, images_of, rules_of
 from hypothesis import given, settings
 
-from mmext.label_check.fix.coco_fixes import COCO_RULES, fix_coco
+from mmext.label_check.fix.coco import COCO_RULES, fix_coco
 
 sides = st.sampled_from([-70, -5, -1, 0, 0.5, 1, 2, 40, 63, 64, 100])
 numbers = sides | st.just(float('nan')) | st.floats(-100, 100)

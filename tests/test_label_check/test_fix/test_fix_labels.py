@@ -6,24 +6,46 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import label_plants_boxes  # noqa: F401  (fills PLANTS)
-import label_plants_masks  # noqa: F401
-import label_plants_sets  # noqa: F401
 import numpy as np
 import pytest
-from label_data import write_pairs
-from label_plants import PLANTS, Plant
-from label_sets import CLEAN, DataSet, clean
+from helpers import (  # noqa: F401  (they fill PLANTS)
+    label_plants_boxes,
+    label_plants_masks,
+    label_plants_sets,
+)
+from helpers.label_data import write_pairs
+from helpers.label_plants import Plant, all_plants
+from helpers.label_sets import CLEAN, DataSet, clean
 from PIL import Image
 
-from mmext.label_check import Expectations, Severity
+from mmext.findings import Severity
+from mmext.label_check import Expectations
 from mmext.label_check.check import check_labels
-from mmext.label_check.fix import FixSummary, fix_labels
+from mmext.label_check.facts import Orphan, Sample
+from mmext.label_check.fix.change_log import (
+    Change,
+    ChangeLog,
+    FixedFile,
+    FixSummary,
+    Left,
+)
+from mmext.label_check.fix.fix_labels import (
+    NewFiles,
+    SplitFixer,
+    Survey,
+    fix_labels,
+    folder_of,
+    label_files,
+    other_file,
+    survey,
+)
 from mmext.label_check.report import Report
-from mmext.label_check.rules import select_rules
-from mmext.label_check.run_check import CheckSettings
-from mmext.label_check.run_sources import sources_of
-from mmext.label_check.sources import SplitSource, split_of_folders
+from mmext.label_check.rules import RULES
+from mmext.label_check.rules.registry import select_rules
+from mmext.label_check.run import sources_of
+from mmext.label_check.settings import CheckSettings
+from mmext.label_check.sources import split_of_folders
+from mmext.label_check.sources.split_source import SplitSource
 from mmext.label_check.store import FactStore
 
 LOGS = {'fixes.json', 'fixes.jsonl'}
@@ -107,7 +129,7 @@ def test_clean_data_are_copied(kind, tmp_path):
 
 @pytest.mark.parametrize(
     'plant',
-    [each for each in PLANTS if each.rule in REPAIRABLE],
+    [each for each in all_plants() if each.rule in REPAIRABLE],
     ids=lambda each: each.name,
 )
 def test_repaired_data_have_no_finding(plant: Plant, tmp_path):
@@ -137,7 +159,7 @@ def test_repaired_data_have_no_finding(plant: Plant, tmp_path):
     'rule', ['SEG001', 'SEG015', 'SEG018', 'IMG003', 'PAIR001', 'VOC002']
 )
 def test_the_rest_is_left_and_listed(rule, tmp_path):
-    plant = next(each for each in PLANTS if each.rule == rule)
+    plant = next(each for each in all_plants() if each.rule == rule)
     data = clean(plant.kind, tmp_path / 'data')
     planted = plant.spoil(data)
     out = tmp_path / 'out'
@@ -255,3 +277,98 @@ def test_data_set_without_files(tmp_path):
     _, summary = check_and_fix([source], tmp_path / 'out')
     assert summary.num_files == 0
     assert {path.name for path in (tmp_path / 'out').iterdir()} == LOGS
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / 'tree').mkdir()
+    with ChangeLog(tmp_path / 'log') as log:
+        yield NewFiles(tmp_path / 'tree', str(tmp_path / 'data'), log)
+
+
+def test_put(files, tmp_path):
+    path = str(tmp_path / 'data' / 'a' / '1.png')
+    change = Change(rule='SEG011')
+    left = Left(rule='SEG001', reason='why')
+    new = FixedFile(content=b'new', changes=(change,), left=(left,))
+    assert files.put('train', path, b'old', new) == b'new'
+    assert (files.tree / 'a' / '1.png').read_bytes() == b'new'
+    assert files.put('val', path, b'old', new) == b'new'
+    assert [each.split for each in files.left] == ['train', 'val']
+    other = FixedFile(content=b'old')
+    assert files.put('test', path, b'old', other) == b'new'
+    assert 'in another way' in files.left[-1].reason
+    assert (files.num_files, files.num_fixed) == (1, 1)
+    assert files.log.by_rule == {'SEG011': 1}
+
+
+def test_split(files, tmp_path):
+    folder = write_pairs(tmp_path / 'data')
+    palette = Image.fromarray(np.array(Image.open(folder / 'masks' / '1.png')))
+    palette.putpalette([1, 2, 3] * 256)
+    palette.save(folder / 'masks' / '1.png')
+    (folder / 'masks' / '2.png').write_bytes(b'')
+    (folder / 'lonely.png').write_bytes(b'anything')
+    expected = Expectations(num_classes=3, loader_backend='cv2')
+    bare = split_of_folders(folder / 'masks', folder / 'images', expected)
+    orphans = [
+        Orphan(split='train', path=str(folder / 'lonely.png'), kind='mask'),
+        Orphan(split='train', path=str(folder / 'image.png'), kind='image'),
+    ]
+    source = SplitSource(expected, bare.samples, orphans=lambda: iter(orphans))
+    fixer = SplitFixer(source, files, tuple(RULES.values()))
+    with FactStore(tmp_path / 'facts.sqlite') as store:
+        check_labels([source], store)
+        fixer.fix(store)
+    assert (files.num_files, files.num_fixed) == (7, 1)
+    assert files.log.by_rule == {'SEG011': 1}
+    assert [each.index for each in fixer.excluded] == [2]
+    assert {each.rule for each in files.left} == {'SEG016', 'PAIR009'}
+    assert (files.tree / 'lonely.png').read_bytes() == b'anything'
+    assert not (files.tree / 'image.png').exists()
+
+
+def test_survey_of_splits(tmp_path):
+    for name, label in (('train', 0), ('val', 1)):
+        folder = write_pairs(tmp_path / name, number=1) / 'masks'
+        mask = np.full((24, 32), label, np.uint8)
+        mask[0] = 255
+        Image.fromarray(mask).save(folder / '0.png')
+    splits = [
+        split_of_folders(
+            tmp_path / name / 'masks',
+            tmp_path / name / 'images',
+            Expectations(split=name, num_classes=number),
+        )
+        for name, number in (('train', 4), ('val', 4))
+    ]
+    with FactStore(tmp_path / 'facts.sqlite') as store:
+        check_labels(splits, store)
+        surveys, unseen = survey(splits, store)
+        assert [own.seen for own in surveys] == [{0}, {1}]
+        assert unseen == [(2, 3), (2, 3)]
+        assert surveys[0].labels() == {str(tmp_path / 'train' / 'masks')}
+        assert surveys[1].images == {str(tmp_path / 'val' / 'images')}
+
+
+def test_folder_of():
+    assert folder_of('/a.png') == '/'
+    assert folder_of('a/b.png') == 'a'
+
+
+def test_label_files():
+    sample = Sample(
+        index=0, mask='m.png', annotation='a.xml', annotation_kind='voc'
+    )
+    assert list(label_files(sample)) == [('mask', 'm.png'), ('voc', 'a.xml')]
+    assert list(label_files(Sample(index=0, annotation='a.json'))) == []
+
+
+def test_other_files():
+    sample = Sample(index=0, annotation='notes/a.json')
+    for task, path in (('semantic', ''), ('detection', 'notes/a.json')):
+        source = SplitSource(Expectations(task=task), lambda: iter([sample]))
+        assert other_file(source, sample) == path
+    own = Survey()
+    own.add(sample, 'notes/a.json')
+    assert own.labels() == {'notes'}

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from mmext.label_check.fix._json_records import JsonRecords
+from mmext.label_check.fix.json_records import JsonRecords
 
 PRETTY = b"""{
   "info": {"a]": "x, \\"y\\" ["},

@@ -4,12 +4,18 @@ import os
 
 import pytest
 
+from mmext.label_check import Expectations
+from mmext.label_check.facts import Sample
 from mmext.label_check.fix.out_tree import (
+    NOT_TRAINABLE,
     check_out,
     common_folder,
     new_tree,
     relative_to,
+    write_lists,
 )
+from mmext.label_check.rules import RULES
+from mmext.label_check.sources.split_source import SplitSource
 
 
 def test_common_folder(tmp_path, monkeypatch):
@@ -81,3 +87,60 @@ def test_error_leaves_nothing(tmp_path):
     with pytest.raises(KeyError, match='stop'):
         write()
     assert os.listdir(tmp_path) == []
+
+
+SAMPLES = [
+    Sample(index=i, image=f'data/img/{name}.jpg', mask=f'data/ann/{name}.png')
+    for i, name in enumerate(['a/0', 'a/1', 'b/2'])
+]
+FOLDERS = ['data/img/a', 'data/img/b']
+
+
+def source(list_file: str = '', split: str = 'train') -> SplitSource:
+    return SplitSource(
+        Expectations(split=split), lambda: iter(SAMPLES), list_file=list_file
+    )
+
+
+def test_rules_exist():
+    assert set(RULES) >= NOT_TRAINABLE
+
+
+def test_names_without_a_list(tmp_path):
+    listed = write_lists(tmp_path, source(), SAMPLES[1:], FOLDERS)
+    assert (listed.excluded, listed.include_file) == (2, '')
+    text = (tmp_path / listed.exclude_file).read_text()
+    assert text == 'a/1\nb/2\n'
+
+
+def test_lines_of_the_list(tmp_path):
+    path = tmp_path / 'train.txt'
+    path.write_text('a/0\n a/1 1\nb/2\n')
+    out = tmp_path / 'out'
+    out.mkdir()
+    listed = write_lists(out, source(str(path)), SAMPLES[1:2], FOLDERS)
+    assert (out / 'exclude_train.txt').read_text() == ' a/1 1\n'
+    assert (out / 'include_train.txt').read_text() == 'a/0\nb/2\n'
+    assert listed.include_file == 'include_train.txt'
+
+
+@pytest.mark.parametrize('text', ['a/0\n', 'a/0\na/x\nb/2\n'])
+def test_a_list_of_other_samples_is_not_used(tmp_path, text):
+    path = tmp_path / 'train.txt'
+    path.write_text(text)
+    listed = write_lists(tmp_path, source(str(path)), SAMPLES[:1], FOLDERS)
+    assert listed.include_file == ''
+    assert (tmp_path / 'exclude_train.txt').read_text() == 'a/0\n'
+
+
+def test_nothing_to_exclude(tmp_path):
+    assert write_lists(tmp_path, source(), [], FOLDERS) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_of_splits_become_names_of_files(tmp_path):
+    listed = write_lists(
+        tmp_path, source(split='train[1]'), SAMPLES[:1], FOLDERS
+    )
+    assert listed.exclude_file == 'exclude_train_1.txt'
+    assert listed.split == 'train[1]'

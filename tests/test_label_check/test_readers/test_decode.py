@@ -4,16 +4,17 @@ import io
 import zlib
 
 import cv2
-import image_bytes
 import kornia_rs
 import numpy as np
 import pytest
+from helpers import image_bytes
 from PIL import Image
 
-from mmext.label_check.readers import _decode
-from mmext.label_check.readers._decode import (
+from mmext.label_check.facts import DEFAULT_MAX_PIXELS
+from mmext.label_check.readers import decode as _decode
+from mmext.label_check.readers.decode import (
     DECODER_ERRORS,
-    DEFAULT_MAX_PIXELS,
+    jpeg_error,
     open_image,
     pixels_of,
     read_head,
@@ -60,11 +61,11 @@ def test_matches_pillow(name):
     content = (PNG | OTHERS)[name]
     image, expected = pillows(content)
     head = read_head(content, DEFAULT_MAX_PIXELS)
-    assert head.error == head.exif_error == ''
+    assert head.error is head.exif_error is None
     assert (head.width, head.height) == image.size
     assert (head.mode, head.kind) == (image.mode, image.format)
     pixels, error = pixels_of(content, head)
-    assert error == ''
+    assert error is None
     assert pixels.dtype == expected.dtype
     assert pixels.shape == expected.shape
     assert (pixels == expected).all()
@@ -79,7 +80,7 @@ def test_rust_decodes_what_it_can(name, monkeypatch):
         _decode, '_by_pillow', lambda *args: (np.empty(0), 'by Pillow')
     )
     _, error = pixels_of(content, head)
-    assert (error == '') == (name in BY_RUST)
+    assert (error is None) == (name in BY_RUST)
 
 
 @pytest.mark.parametrize('seed', range(3))
@@ -118,7 +119,7 @@ def test_big_endian_pixels_become_native():
 def test_claimed_size_is_refused_before_memory():
     content = image_bytes.bare_png(100_000, 100_000, b'\x00' * 100)
     head = read_head(content, DEFAULT_MAX_PIXELS)
-    assert head.error == (
+    assert head.error.text == (
         '100000 x 100000 pixels are refused, more than max_pixels=178,956,970'
     )
     assert (head.width, head.height) == (100_000, 100_000)
@@ -128,13 +129,13 @@ def test_claimed_size_of_other_formats_is_refused():
     content = bytearray(OTHERS['bmp'])
     content[18:26] = (99_999).to_bytes(4, 'little') * 2
     error = read_head(bytes(content), DEFAULT_MAX_PIXELS).error
-    assert error.startswith('refused: Image size (9999800001 pixels)')
+    assert error.text.startswith('refused: Image size (9999800001 pixels)')
 
 
 def test_limit_is_inclusive():
     content = PNG['rgb']
-    assert read_head(content, 13 * 21).error == ''
-    assert '21 x 13 pixels' in read_head(content, 13 * 21 - 1).error
+    assert read_head(content, 13 * 21).error is None
+    assert '21 x 13 pixels' in read_head(content, 13 * 21 - 1).error.text
 
 
 @pytest.mark.parametrize('seed', range(1, 9))
@@ -159,22 +160,22 @@ def test_corrupt_exif_is_told():
     extra = image_bytes.chunk(b'eXIf', b'no TIFF header')
     content = image_bytes.bare_png(1, 1, b'\x00\x05', extra=extra)
     head = read_head(content, 100)
-    assert head.error == ''
-    assert head.exif_error.startswith(
+    assert head.error is None
+    assert head.exif_error.text.startswith(
         'corrupt: the EXIF data cannot be read: '
     )
 
 
 def test_no_image():
-    assert read_head(b'', 9).error == 'empty: the file has no bytes'
-    assert read_head(b'%PDF-1.7 more', 9).error == (
+    assert read_head(b'', 9).error.text == 'empty: the file has no bytes'
+    assert read_head(b'%PDF-1.7 more', 9).error.text == (
         'not an image: the file begins with the bytes 25 50 44 46 2d 31 2e 37'
     )
 
 
 def test_formats_that_start_programs_are_no_images():
     content = b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EOF\n'
-    assert 'not an image' in read_head(content, 10**6).error
+    assert 'not an image' in read_head(content, 10**6).error.text
     with pytest.raises(OSError, match='cannot identify'):
         open_image(content)
 
@@ -182,10 +183,10 @@ def test_formats_that_start_programs_are_no_images():
 def test_pixels_that_are_missing():
     content = image_bytes.bare_png(50, 50, b'\x00' * 60)
     head = read_head(content, DEFAULT_MAX_PIXELS)
-    assert head.error == ''
+    assert head.error is None
     pixels, error = pixels_of(content, head)
     assert pixels.size == 0
-    assert error.startswith('truncated: the IDAT chunks hold 60 of 2,550')
+    assert error.text.startswith('truncated: the IDAT chunks hold 60 of 2,550')
 
 
 def test_pixels_that_are_not_those_of_the_checksum():
@@ -198,11 +199,11 @@ def test_pixels_that_are_not_those_of_the_checksum():
     ]
     content = content.replace(*chunks)
     head = read_head(content, DEFAULT_MAX_PIXELS)
-    assert head.error == ''
-    assert pixels_of(content, head)[1] == ''
+    assert head.error is None
+    assert pixels_of(content, head)[1] is None
     pixels, error = pixels_of(content, head, verify=True)
     assert pixels.size == 0
-    assert error.startswith('corrupt: the pixels cannot be inflated: ')
+    assert error.text.startswith('corrupt: the pixels cannot be inflated: ')
 
 
 def test_every_error_of_pillow_is_caught():
@@ -212,7 +213,7 @@ def test_every_error_of_pillow_is_caught():
     for kind in DECODER_ERRORS:
         orientation, error = _decode._orientation(lambda k=kind: raising(k))
         assert orientation == 1
-        assert 'here' in error
+        assert 'here' in error.text
 
 
 def test_refusals_of_rust_are_text():
@@ -240,3 +241,46 @@ def test_rejects_what_is_no_refusal(kind):
 
     with pytest.raises(kind, match='on the way'):
         try_rust(fail)
+
+
+IMAGE = Image.fromarray(image_bytes.photo())
+FILES = {
+    'plain': image_bytes.saved(IMAGE, 'JPEG'),
+    'progressive': image_bytes.saved(IMAGE, 'JPEG', progressive=True),
+    'restarts': image_bytes.saved(IMAGE, 'JPEG', restart_marker_rows=1),
+    'grey': image_bytes.saved(IMAGE.convert('L'), 'JPEG', quality=98),
+    'cmyk': image_bytes.saved(IMAGE.convert('CMYK'), 'JPEG'),
+    'comment': image_bytes.saved(IMAGE, 'JPEG', comment=b'\xff\xd9' * 9),
+}
+each = pytest.mark.parametrize('content', FILES.values(), ids=FILES)
+
+
+@each
+def test_sound_files_have_no_error(content):
+    assert jpeg_error(content) is None
+    assert jpeg_error(content + b'\x00' * 9) is None
+
+
+@each
+def test_every_cut_is_found(content):
+    for length in range(2, len(content)):
+        error = jpeg_error(content[:length])
+        assert error.text.startswith('truncated: '), length
+
+
+def test_the_place_is_named():
+    error = jpeg_error(FILES['plain'][:1500])
+    assert error.text == (
+        'truncated: the file ends after 1,500 bytes, inside of scan 1, '
+        'without the JPEG marker EOI'
+    )
+    assert 'before its first scan' in jpeg_error(FILES['plain'][:100]).text
+
+
+def test_end_without_a_scan():
+    assert 'no scan' in jpeg_error(b'\xff\xd8\xff\xd9').text
+
+
+def test_marker_without_length():
+    error = jpeg_error(b'\xff\xd8\xff\xe0\x00\x01\xff\xd9')
+    assert error.text == 'corrupt: JPEG marker at byte 2 has no length'

@@ -1,14 +1,9 @@
-from label_facts import EXPECTED, findings_of, mask_of, only, sample_of
+from helpers.label_facts import EXPECTED, findings_of, mask_of, only, sample_of
 from msgspec.structs import replace
 
-from mmext.label_check import BoxFacts
-from mmext.label_check.rules import classes
+from mmext.label_check.facts import BoxFacts
 
 VAL = replace(EXPECTED, split='val')
-
-
-def test_exports_nothing_but_rules():
-    assert classes.__all__ == []
 
 
 def test_absent_in_training():
@@ -56,6 +51,11 @@ def test_imbalance():
 def test_no_labels():
     sample = sample_of(mask=mask_of({255: 100}))
     only('CLS005', [sample])
+
+
+def test_without_masks_no_class_is_said_to_be_absent():
+    found = findings_of([sample_of(mask=None, sample={'mask': ''})])
+    assert not {'CLS001', 'CLS004'} & {finding.rule for finding in found}
 
 
 def test_boxes_are_counted_for_detection():

@@ -7,17 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from mmext.findings.finding import Severity
 from mmext.label_check.expectations import Expectations
 from mmext.label_check.facts import (
     BoxFacts,
+    ErrorKind,
     ImageFacts,
+    ReadError,
+    RecordError,
     Sample,
     SampleFacts,
     VocFile,
 )
-from mmext.label_check.findings import Severity
-from mmext.label_check.rules import det_boxes
-from mmext.label_check.rules.registry import RULES
+from mmext.label_check.rules import RULES, det_boxes
+
+CORRUPT = ReadError(ErrorKind.CORRUPT, 'no data')
 
 EXPECTED = Expectations(
     task='instance', num_classes=3, classes=('a', 'b', 'c')
@@ -104,7 +108,7 @@ def test_an_empty_image():
     (finding,) = findings(sample())
     assert (finding.rule, finding.severity) == ('DET011', Severity.INFO)
     assert findings(sample(), replace(EXPECTED, task='semantic')) == []
-    unread = replace(sample(), annotation=VocFile(error='malformed XML: x'))
+    unread = replace(sample(), annotation=VocFile(error=CORRUPT))
     assert {each.rule for each in findings(unread)} <= {'VOC002'}
 
 
@@ -112,11 +116,8 @@ def test_what_is_no_number_is_named_once():
     """By the rule for the file, which knows what is written there."""
     box = replace(GOOD, box=(NAN, 20.0, 30.0, 50.0), place='object[1]')
     assert [each.rule for each in findings(sample(box))] == ['DET001']
-    error = "object[1].bndbox.xmin must be a number, got 'x'"
-    facts = replace(sample(box), annotation=VocFile(error=error))
+    facts = sample(replace(box, unreadable=True))
     assert 'DET001' not in {each.rule for each in findings(facts)}
-    other = replace(facts, annotation=VocFile(error=error.replace('1', '2')))
-    assert 'DET001' in {each.rule for each in findings(other)}
 
 
 def test_a_label_with_a_name_is_the_matter_of_the_config():
@@ -138,7 +139,7 @@ def test_a_box_without_a_name_is_another_matter():
 
 
 def test_size_of_a_damaged_file_does_not_count():
-    facts = sample(GOOD, width=5, error='truncated: the file ends')
+    facts = sample(GOOD, width=5, error=CORRUPT)
     noted = replace(facts, sample=replace(facts.sample, width=200, height=80))
     assert findings(noted) == []
     assert [each.rule for each in findings(sample(GOOD, width=5))]
@@ -195,3 +196,57 @@ def test_no_box_is_lost(box, label):
     assert bool(geometric) != fine
     assert ('DET006' in rules) == (label < 0)
     assert ('DET007' in rules) == (label >= 3)
+
+
+def judge(file: VocFile | None, image: str = 'x/a.jpg') -> list[tuple]:
+    sample = Sample(
+        index=0, image=image, annotation='y/a.xml', annotation_kind='voc'
+    )
+    facts = SampleFacts(split='train', sample=sample, annotation=file)
+    return [
+        (found.rule, found.file, found.place, found.value)
+        for name, rule in RULES.items()
+        if name.startswith('VOC')
+        for found in rule.check(facts, Expectations(task='detection'))
+    ]
+
+
+@pytest.mark.parametrize(
+    'file',
+    [
+        None,
+        VocFile(),
+        VocFile(image='a.jpg'),
+        VocFile(image='a.png'),
+        VocFile(image='C:\\data\\a.jpg'),
+    ],
+)
+def test_clean(file):
+    assert judge(file) == []
+
+
+def test_missing():
+    file = VocFile(error=ReadError(ErrorKind.MISSING, 'x'))
+    assert judge(file) == [('VOC001', 'y/a.xml', '', '')]
+
+
+def test_each_error_with_its_place():
+    file = VocFile(
+        error=CORRUPT,
+        errors=(
+            RecordError('object[1].bndbox.xmin', "must be a number, got 'x'"),
+            RecordError('object[3].name', 'is missing'),
+        ),
+    )
+    assert judge(file) == [
+        ('VOC002', 'y/a.xml', 'object[1].bndbox.xmin', ''),
+        ('VOC002', 'y/a.xml', 'object[3].name', ''),
+    ]
+    malformed = VocFile(error=CORRUPT)
+    assert judge(malformed) == [('VOC002', 'y/a.xml', '', '')]
+
+
+def test_another_image():
+    file = VocFile(image='b.jpg')
+    assert judge(file) == [('VOC003', 'y/a.xml', 'filename', 'b.jpg')]
+    assert judge(file, image='') == []

@@ -1,10 +1,14 @@
+from itertools import combinations
+
+import numpy as np
+from helpers.label_facts import EXPECTED, findings_of, only, sample_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from label_facts import EXPECTED, findings_of, only, sample_of
 from msgspec.structs import replace
 
-from mmext.label_check import ImageFacts
-from mmext.label_check.rules import RULES, duplicates
+from mmext.label_check.facts import ImageFacts
+from mmext.label_check.rules import RULES
+from mmext.label_check.rules.duplicates import MAX_DISTANCE, near_pairs
 from mmext.label_check.totals import SplitTotals
 
 VAL = replace(EXPECTED, split='val')
@@ -16,10 +20,6 @@ def shown(index: int, digest: str, fingerprint: int = -1, split='train'):
         width=10, height=10, digest=digest, fingerprint=fingerprint
     )
     return sample_of(index, split, image=image)
-
-
-def test_exports_nothing_but_rules():
-    assert duplicates.__all__ == []
 
 
 def test_same_in_split():
@@ -118,3 +118,38 @@ def test_splits_without_images():
         assert list(RULES[name].check(totals, EXPECTED)) == []
     for name in ('DUP002', 'DUP004'):
         assert list(RULES[name].check([totals], [EXPECTED])) == []
+
+
+PRINTS = st.integers(0, 2**64 - 1)
+FLIPS = st.lists(st.integers(0, 63), max_size=6)
+
+
+def pairs_of(prints: list[int]) -> set[tuple[int, int]]:
+    found = near_pairs(np.array(prints, np.uint64))
+    return {tuple(sorted(pair)) for pairs in found for pair in pairs.tolist()}
+
+
+def flip(value: int, bits: list[int]) -> int:
+    for bit in bits:
+        value ^= 1 << bit
+    return value
+
+
+@settings(deadline=None)
+@given(st.lists(PRINTS, max_size=8), st.lists(FLIPS, max_size=24))
+def test_matches_all_pairs(prints, flips):
+    if prints:
+        own = enumerate(flips)
+        prints = [*prints, *(flip(prints[i % len(prints)], f) for i, f in own)]
+    prints = sorted(set(prints))
+    expected = {
+        (one, other)
+        for one, other in combinations(range(len(prints)), 2)
+        if (prints[one] ^ prints[other]).bit_count() <= MAX_DISTANCE
+        and all(4 <= prints[each].bit_count() <= 60 for each in (one, other))
+    }
+    assert pairs_of(prints) == expected
+
+
+def test_shapes():
+    assert pairs_of([]) == pairs_of([2**40 - 1]) == set()

@@ -1,81 +1,20 @@
+"""The label check's own list of rules."""
+
 import pytest
-from label_facts import EXPECTED, findings_of, sample_of
+from helpers.label_facts import findings_of, sample_of
 
-from mmext.label_check import Severity
-from mmext.label_check.rules import registry
-from mmext.label_check.rules.registry import (
-    RULES,
-    describe_rules,
-    found,
-    register,
-    rule,
-    select_rules,
-)
-
-
-@pytest.fixture
-def restored():
-    before = dict(RULES)
-    yield
-    registry._rules.clear()
-    registry._rules.update(before)
-
-
-def new_rule(rule_id: str = 'TST001', scope: str = 'sample'):
-    @rule(
-        rule_id,
-        title='all is wrong',
-        severity=Severity.WARNING,
-        remedy='none',
-        scope=scope,
-    )
-    def check(facts, expected):
-        """Find something."""
-        yield found('wrong', file='a.png', count=3)
-
-    return check
-
-
-def test_findings_inherit_from_their_rule(restored):
-    (finding,) = new_rule()(sample_of(), EXPECTED)
-    assert finding.rule == 'TST001'
-    assert finding.severity == Severity.WARNING
-    assert (finding.remedy, finding.split) == ('none', 'train')
-    assert (finding.file, finding.count) == ('a.png', 3)
-
-
-def test_findings_of_a_run_are_of_no_split(restored):
-    (finding,) = new_rule(scope='run')([], [])
-    assert finding.split == ''
-
-
-def test_rules_are_ordered(restored):
-    new_rule('AAA001')
-    assert list(RULES) == sorted(RULES)
-    assert next(iter(RULES)) == 'AAA001'
-
-
-@pytest.mark.parametrize('rule_id', ['seg001', 'SEG1', 'S001', 'SEG0011'])
-def test_rejects_another_form_of_id(rule_id, restored):
-    with pytest.raises(ValueError, match='id must be 2 to 6 capital'):
-        new_rule(rule_id)
-
-
-def test_rejects_an_id_twice():
-    with pytest.raises(ValueError, match="must be new, got 'SEG001'"):
-        register(RULES['SEG001'])
-
-
-def test_rejects_another_scope(restored):
-    with pytest.raises(ValueError, match='scope of TST001 must be one of'):
-        new_rule(scope='file')
+from mmext.label_check.fix.coco import COCO_RULES
+from mmext.label_check.fix.masks import MASK_RULES
+from mmext.label_check.fix.voc import VOC_RULES
+from mmext.label_check.rules import RULES
+from mmext.label_check.rules.registry import select_rules
 
 
 def test_select_rules_by_id_and_beginning():
-    assert [each.id for each in select_rules(['SEG001'])] == ['SEG001']
-    chosen = {each.id for each in select_rules(['SEG'], ['SEG00'])}
-    assert chosen == {each for each in RULES if each.startswith('SEG01')}
-    assert [each.id for each in select_rules()] == list(RULES)
+    assert [rule.id for rule in select_rules(['SEG001'])] == ['SEG001']
+    chosen = {rule.id for rule in select_rules(['SEG'], ['SEG00'])}
+    assert chosen == {name for name in RULES if name.startswith('SEG01')}
+    assert [rule.id for rule in select_rules()] == list(RULES)
 
 
 @pytest.mark.parametrize('argument', ['select', 'ignore'])
@@ -85,10 +24,13 @@ def test_rejects_unknown_rules(argument, word):
         select_rules(**{argument: [word]})
 
 
-def test_describe_rules_has_a_row_for_each():
-    rows = describe_rules()
-    assert [row[0] for row in rows] == list(RULES)
-    assert all(len(row) == 5 and all(row) for row in rows)
+def test_what_fix_can_do():
+    boxes = {'DET001', 'DET002', 'DET004', 'DET005', 'DET010', 'PAIR004'}
+    assert boxes == VOC_RULES
+    assert boxes < COCO_RULES
+    assert {'SEG002', 'SEG012'} < MASK_RULES
+    for rule in RULES.values():
+        assert bool(rule.fix) == bool(rule.fixed_in)
 
 
 def test_good_samples_have_no_finding():

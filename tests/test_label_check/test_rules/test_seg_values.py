@@ -1,10 +1,8 @@
 import pytest
+from helpers.label_facts import EXPECTED, findings_of, mask_of, only, sample_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from label_facts import EXPECTED, findings_of, mask_of, only, sample_of
 from msgspec.structs import replace
-
-from mmext.label_check.rules import seg_values
 
 
 def plant(value: int, count: int = 10, **fields):
@@ -14,10 +12,6 @@ def plant(value: int, count: int = 10, **fields):
 
 def others():
     return [sample_of(index) for index in range(3)]
-
-
-def test_exports_nothing_but_rules():
-    assert seg_values.__all__ == []
 
 
 @settings(max_examples=50, deadline=None)

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from helpers.sync_census import SyncCensus
+from helpers.tiny_segmentation import make_pair, make_samples, same_step, step
 from mmengine.structures import PixelData
 from mmseg.models.utils import resize
-from sync_census import SyncCensus
-from tiny_segmentation import make_pair, make_samples, same_step, step
 
 from mmext.models.decode_heads import PIDHead, pid_head
 from mmext.models.losses import (
@@ -210,7 +210,7 @@ def test_out_of_range_raises(logits):
 def test_other_losses_fall_back_and_say_so(monkeypatch):
     said = []
     monkeypatch.setattr(
-        'mmext.models.decode_heads.resized_loss_mixin.print_log',
+        'mmext.models.decode_heads.heads.print_log',
         lambda text, *_: said.append(text),
     )
     theirs, ours = pair(ours=THEIRS)

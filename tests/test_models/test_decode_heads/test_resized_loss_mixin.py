@@ -4,15 +4,15 @@ import weakref
 
 import pytest
 import torch
+from helpers.sync_census import SyncCensus
+from helpers.tiny_segmentation import make_pair, make_samples, same_step, step
 from mmseg.models.decode_heads import EncHead, FCNHead, PointHead
 from mmseg.models.losses import accuracy
-from sync_census import SyncCensus
-from tiny_segmentation import make_pair, make_samples, same_step, step
 from torch import nn
 
 from mmext.models import decode_heads
-from mmext.models.decode_heads import ResizedLossMixin, resized_loss_mixin
-from mmext.models.decode_heads.resized_loss_mixin import accuracy_of
+from mmext.models.decode_heads import ResizedLossMixin, heads
+from mmext.models.decode_heads.heads import accuracy_of
 from mmext.models.losses import LabelRangeError, ResizedLogits
 
 CE = {'type': 'mmext.CheckedCrossEntropyLoss'}
@@ -29,7 +29,7 @@ def features(size=(6, 8)):
 def said(monkeypatch):
     lines: list[str] = []
     monkeypatch.setattr(
-        resized_loss_mixin,
+        heads,
         'print_log',
         lambda text, *_: lines.append(text),
     )

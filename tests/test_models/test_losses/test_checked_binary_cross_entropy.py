@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from sync_census import SyncCensus
+from helpers.sync_census import SyncCensus
 
 from mmext.models.losses.checked_binary_cross_entropy import (
     checked_binary_cross_entropy,

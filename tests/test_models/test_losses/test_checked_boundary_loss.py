@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from helpers.sync_census import SyncCensus
 from mmseg.models.losses import BoundaryLoss
-from sync_census import SyncCensus
 
 from mmext.models.losses import (
     CheckedBoundaryLoss,

@@ -2,8 +2,15 @@
 
 import pytest
 import torch
-from drop_in import assert_drop_in
-from drop_in_mmdet import CLASSES, META, features, normal, objects, sampled
+from helpers.drop_in import assert_drop_in
+from helpers.drop_in_mmdet import (
+    CLASSES,
+    META,
+    features,
+    normal,
+    objects,
+    sampled,
+)
 from mmdet.registry import MODELS
 from mmdet.structures import DetDataSample
 from mmengine.config import ConfigDict

@@ -2,8 +2,15 @@
 
 import pytest
 import torch
-from drop_in import OURS, THEIRS, assert_drop_in
-from drop_in_mmdet import CLASSES, META, features, normal, objects, semantic
+from helpers.drop_in import OURS, THEIRS, assert_drop_in
+from helpers.drop_in_mmdet import (
+    CLASSES,
+    META,
+    features,
+    normal,
+    objects,
+    semantic,
+)
 from mmdet.registry import MODELS
 from mmengine.config import ConfigDict
 
@@ -232,8 +239,10 @@ def test_theirs_takes_wrong_classes_for_something_else(wrong):
     """With sigmoid: too large for background, negative for ignored."""
     pred, label = normal(6, CLASSES), torch.arange(6) % CLASSES
     label[4] = wrong
+    # With its scope: a test before this one may have set another default.
     theirs, ours = (
-        MODELS.build({**SIGMOID, 'type': kind}) for kind in (THEIRS, OURS)
+        MODELS.build({**SIGMOID, 'type': kind})
+        for kind in (f'mmdet.{THEIRS}', OURS)
     )
     assert theirs(pred, label).isfinite()
     with pytest.raises(LabelRangeError, match=f'position 4: .* {wrong}'):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from drop_in import assert_drop_in, build_pair
+from helpers.drop_in import assert_drop_in, build_pair
 from mmengine.config import ConfigDict
 from mmengine.registry import DefaultScope
 from mmengine.structures import PixelData

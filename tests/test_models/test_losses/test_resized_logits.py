@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from sync_census import SyncCensus
+from helpers.sync_census import SyncCensus
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
@@ -352,3 +352,75 @@ def test_rejects_weights():
     for smoothing in (-0.1, 1.1):
         with pytest.raises(ValueError, match=r'in \[0, 1\], got'):
             loss(label_smoothing=smoothing)
+
+
+@pytest.mark.parametrize('size', [(4, 4), (7, 7), (12, 12)])
+@pytest.mark.parametrize('fill', [-torch.inf, torch.finfo().min, -1e4])
+def test_deep_negative_logits_of_other_classes(size, fill):
+    """Also where PyTorch's resize gives NaN: a weight of 0 times -inf."""
+    logits, label, valid = make(5, (4, 4), size, torch.float32)
+    valid &= label < 3
+    with torch.no_grad():
+        logits[:, 3:] = fill
+    kept = logits.detach()[:, :3].clone().requires_grad_()
+    loss, hits = dense_loss(kept, label, valid, size, False)
+    loss.sum().backward()
+    resized = ResizedLogits(logits, size)
+    total = resized.cross_entropy_sum(label, valid)
+    nll = resized.nll(label, valid)
+    (nll.sum() + total).backward()
+    assert_same(total, loss.sum(), 1e-6)
+    assert_same(nll, loss, 1e-6)
+    assert_same(logits.grad[:, :3], 2 * kept.grad, 1e-5)
+    assert logits.grad[:, 3:].eq(0).all()
+    assert resized.num_correct == hits
+
+
+def test_label_whose_logit_is_minus_infinite():
+    """The loss is inf as in PyTorch; what is not valid stays out of it."""
+    logits = torch.zeros(1, 2, 2, 2)
+    logits[:, 1] = -torch.inf
+    label = torch.tensor([[[0, 1], [0, 1]]])
+    resized = ResizedLogits(logits, (2, 2))
+    nll = resized.nll(label, label >= 0)
+    assert nll.tolist() == [[[0, torch.inf], [0, torch.inf]]]
+    assert resized.cross_entropy_sum(label, label >= 0) == torch.inf
+    assert resized.cross_entropy_sum(label, label == 0) == 0
+
+
+def test_winners_far_apart():
+    """No underflow where neighbours prefer classes by a large margin."""
+    logits = torch.zeros(1, 3, 2, 2)
+    logits[0, 0, 0] = logits[0, 1, 1] = 1e4
+    label = torch.full((1, 7, 7), 2)
+    logits.requires_grad_()
+    loss, _ = dense_loss(logits, label, label == 2, (7, 7), False)
+    (wanted,) = torch.autograd.grad(loss.sum(), logits)
+    total = ResizedLogits(logits, (7, 7)).cross_entropy_sum(label, label == 2)
+    (found,) = torch.autograd.grad(total, logits)
+    assert_same(total, loss.sum(), 1e-6)
+    assert_same(found, wanted, 1e-5)
+
+
+def test_nan_is_not_hidden():
+    logits, label, _ = make(3, (4, 4), (8, 8), torch.float32)
+    with torch.no_grad():
+        logits[0, 1, 2, 2] = torch.nan
+    label = label.clamp(0, 2)
+    resized = ResizedLogits(logits, (8, 8))
+    total = resized.cross_entropy_sum(label, label >= 0)
+    total.backward()
+    assert total.isnan()
+    assert logits.grad[0].isnan().any()
+    assert logits.grad[1].isfinite().all()
+
+
+def test_of_equal_logits_the_first_counts():
+    logits = torch.zeros(1, 4, 2, 2)
+    logits[:, 0] = -1
+    resized = ResizedLogits(logits, (4, 4))
+    for label, hits in ((0, 0), (1, 16), (2, 0), (3, 0)):
+        labels = torch.full((1, 4, 4), label)
+        resized.cross_entropy_sum(labels, labels == label)
+        assert resized.num_correct == hits
+        assert resized.num_correct.dtype == torch.int64

@@ -16,8 +16,8 @@ from mmext.models.losses import (
     CheckedOhemCrossEntropy,
     LabelRangeError,
     ResizedLogits,
-    out_of_range,
 )
+from mmext.models.losses.label_range import out_of_range
 
 LABELS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 LOGITS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -1,0 +1,422 @@
+"""Write what a detector found: pictures and a JSON file."""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from mmengine.config import Config
+from mmengine.registry import DATASETS, DefaultScope
+from pycocotools import mask as coco_mask
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from torch import nn
+
+from ..config import check_data_paths
+from ..utils.files import atomic_path
+from ..utils.safe_load import careful_readers
+from .draw import (
+    class_palette,
+    draw_instances,
+    side_by_side,
+    tile_sheet,
+    write_picture,
+)
+from .infer import Detections, infer_images, output_paths
+
+__all__ = [
+    'GroundTruth',
+    'InferReport',
+    'detections_to_dict',
+    'draw_comparison',
+    'draw_detections',
+    'infer_to_folder',
+    'read_ground_truth',
+    'write_predictions',
+]
+
+
+def draw_detections(
+    detections: Detections,
+    classes: Sequence[str],
+    *,
+    palette: Sequence[Sequence[int]] | str | None = None,
+    side: int | None = None,
+) -> np.ndarray:
+    """Draw detections; ``side`` bounds the longer side, in pixels."""
+    size = {} if side is None else {'side': side, 'shrink': True}
+    return draw_instances(
+        detections.image,
+        detections.boxes,
+        detections.labels,
+        classes=classes,
+        scores=detections.scores,
+        masks=detections.masks,
+        palette=class_palette(len(classes), palette),
+        **size,
+    )
+
+
+def _encode_mask(mask: np.ndarray) -> dict:
+    code = coco_mask.encode(np.asfortranarray(mask, dtype=np.uint8))
+    return {'size': code['size'], 'counts': code['counts'].decode('ascii')}
+
+
+def detections_to_dict(
+    detections: Detections,
+    classes: Sequence[str],
+    *,
+    picture: str | None = None,
+) -> dict:
+    """Put the detections of an image into plain lists.
+
+    * ``image``, ``picture``: the image file and the drawn one, or None;
+    * ``width``, ``height``: of the image in pixels;
+    * ``boxes``: x1 y1 x2 y2 in pixels of the image, to 1/1000;
+    * ``scores``: in [0, 1], to six digits, highest first;
+    * ``labels``, ``names``: indices of the class names, and these;
+    * ``masks``: COCO run lengths, only from models that give masks.
+    """
+    height, width = detections.image.shape[:2]
+    result = {
+        'image': str(detections.path),
+        'picture': picture,
+        'width': width,
+        'height': height,
+        'boxes': [
+            [round(float(value), 3) for value in box]
+            for box in detections.boxes
+        ],
+        'scores': [round(float(score), 6) for score in detections.scores],
+        'labels': [int(label) for label in detections.labels],
+        'names': [classes[label] for label in detections.labels],
+    }
+    if detections.masks is not None:
+        result['masks'] = [_encode_mask(mask) for mask in detections.masks]
+    return result
+
+
+def write_predictions(
+    path: str | Path,
+    images: Iterable[dict],
+    *,
+    classes: Sequence[str],
+    score_thr: float,
+    failed: Iterable[dict] = (),
+) -> None:
+    """Write predictions as JSON, whole or not at all.
+
+    The file holds one object: ``classes``, ``score_thr``, ``images`` (see
+    :func:`detections_to_dict`) and ``failed``, a list of ``image`` and
+    ``reason``.
+    """
+    content = {
+        'classes': list(classes),
+        'score_thr': score_thr,
+        'images': list(images),
+        'failed': list(failed),
+    }
+    with atomic_path(path) as temporary:
+        temporary.write_text(
+            json.dumps(content, ensure_ascii=False, allow_nan=False) + '\n',
+            encoding='utf-8',
+        )
+
+
+@dataclass(frozen=True)
+class GroundTruth:
+    """The annotation of one image.
+
+    Args:
+        path: The image file.
+        boxes: ``(N, 4)``, float32, x1 y1 x2 y2 in pixels of the image.
+        labels: ``(N,)``, int64, indices of ``classes``.
+        classes: The class names of the data set.
+    """
+
+    path: Path
+    boxes: np.ndarray
+    labels: np.ndarray
+    classes: tuple[str, ...]
+
+
+def read_ground_truth(config: Config, count: int) -> list[GroundTruth]:
+    """Take images of the validation set, spread evenly over it.
+
+    The same config gives the same images. Boxes that the data set says to
+    ignore (crowds, difficult ones) are left out, as the evaluation does.
+
+    Args:
+        config: A config with a ``val_dataloader``.
+        count: How many images; all of them if the set has fewer.
+
+    Returns:
+        The annotations, in the order of the data set.
+
+    Raises:
+        ValueError: If ``count`` is less than one, the config has no
+            ``val_dataloader``, or the set is empty or cannot be built.
+        FileNotFoundError: If the data is not there.
+    """
+    if count < 1:
+        raise ValueError(f'count must be at least 1, got {count}')
+    dataset_cfg = (config.get('val_dataloader') or {}).get('dataset')
+    if not dataset_cfg:
+        raise ValueError(
+            'config must have val_dataloader.dataset, got '
+            f'{sorted(config)}; name image files instead'
+        )
+    check_data_paths(config, ['val'])
+    scope = config.get('default_scope', 'mmdet')
+    try:
+        with DefaultScope.overwrite_default_scope(scope), careful_readers():
+            dataset = DATASETS.build(dataset_cfg)
+    except ValueError as error:
+        # MMEngine's words for an empty set are about numpy arrays.
+        raise ValueError(
+            'val_dataloader.dataset must be a data set with images, got '
+            f'{error}; check its ann_file and its classes'
+        ) from error
+    chosen = np.linspace(0, len(dataset) - 1, min(count, len(dataset)))
+    classes = tuple(dataset.metainfo['classes'])
+    truths = []
+    for index in chosen.round().astype(int).tolist():
+        info = dataset.get_data_info(index)
+        kept = [
+            item for item in info['instances'] if not item.get('ignore_flag')
+        ]
+        boxes = np.array([item['bbox'] for item in kept], dtype=np.float32)
+        labels = np.array([item['bbox_label'] for item in kept], dtype=int)
+        truths.append(
+            GroundTruth(
+                path=Path(info['img_path']),
+                boxes=boxes.reshape(-1, 4),
+                labels=labels,
+                classes=classes,
+            )
+        )
+    return truths
+
+
+def draw_comparison(
+    detections: Detections,
+    truth: GroundTruth,
+    classes: Sequence[str],
+    *,
+    palette: Sequence[Sequence[int]] | str | None = None,
+    side: int | None = None,
+) -> np.ndarray:
+    """Draw ground truth on the left and predictions on the right."""
+    if truth.path != detections.path:
+        raise ValueError(
+            'truth must be of the same image as detections, got '
+            f'{truth.path} and {detections.path}'
+        )
+    size = {} if side is None else {'side': side, 'shrink': True}
+    left = draw_instances(
+        detections.image,
+        truth.boxes,
+        truth.labels,
+        classes=truth.classes,
+        palette=class_palette(len(truth.classes), palette),
+        **size,
+    )
+    right = draw_detections(detections, classes, palette=palette, side=side)
+    titles = [
+        f'{detections.path.name}, ground truth: {len(truth.boxes)}',
+        f'prediction: {len(detections.boxes)}',
+    ]
+    return side_by_side([left, right], titles)
+
+
+T = TypeVar('T')
+
+
+def _track(items: Iterable[T], total: int, text: str) -> Iterator[T]:
+    """Pass items on, and show how many are done and how long it will take."""
+    bar = Progress(
+        TextColumn('{task.description}'),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn('left'),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+    with bar:
+        task = bar.add_task(text, total=total)
+        for item in items:
+            yield item
+            bar.advance(task)
+        # Items that were left out on the way are done, too.
+        bar.update(task, completed=total)
+
+
+_TILE_SIDE = 320
+
+
+@dataclass(frozen=True)
+class InferReport:
+    """What :func:`infer_to_folder` left behind.
+
+    Args:
+        pictures: The drawn pictures.
+        num_objects: How many objects were found in all images.
+        json_path: The predictions.
+        sheet: The contact sheet, if one was asked for.
+        failed: Path and reason for each image that could not be read.
+    """
+
+    pictures: tuple[Path, ...]
+    num_objects: int
+    json_path: Path
+    sheet: Path | None
+    failed: tuple[tuple[Path, str], ...]
+
+
+class _Outputs(NamedTuple):
+    """Where everything goes."""
+
+    pictures: dict[Path, Path]
+    json: Path
+    sheet: Path | None
+
+
+def _choose_outputs(
+    images: Sequence[Path],
+    out_dir: str | Path,
+    json_path: str | Path | None,
+    sheet: bool,
+) -> _Outputs:
+    """Decide on all file names, and refuse to write over an image."""
+    out_dir = Path(out_dir)
+    outputs = _Outputs(
+        pictures=dict(zip(images, output_paths(images, out_dir))),
+        json=Path(json_path or out_dir / 'predictions.json'),
+        sheet=out_dir / 'contact_sheet.png' if sheet else None,
+    )
+    inputs = {image.resolve() for image in images}
+    for path in filter(None, (outputs.json, outputs.sheet)):
+        if path.resolve() in inputs:
+            raise ValueError(
+                f'out must not be one of the images, got {path}; choose '
+                'another folder or file'
+            )
+    return outputs
+
+
+def _draw(
+    model: nn.Module,
+    detections: Detections,
+    truth: GroundTruth | None,
+    *,
+    tile: bool = False,
+) -> np.ndarray:
+    """The picture of an image, or its cell in the contact sheet."""
+    names = model.dataset_meta['classes']
+    look = {
+        'palette': model.dataset_meta.get('palette'),
+        'side': _TILE_SIDE if tile else None,
+    }
+    if truth is not None:
+        return draw_comparison(detections, truth, names, **look)
+    picture = draw_detections(detections, names, **look)
+    if not tile:
+        return picture
+    return side_by_side(
+        [picture], [f'{detections.path.name}: {len(detections.boxes)}']
+    )
+
+
+def _num_columns(tiles: Sequence[np.ndarray]) -> int:
+    """Columns that make the sheet about as wide as high."""
+    height, width = tiles[0].shape[:2]
+    return max(1, round(math.sqrt(len(tiles) * height / width)))
+
+
+def infer_to_folder(
+    model: nn.Module,
+    images: Sequence[Path],
+    out_dir: str | Path,
+    *,
+    json_path: str | Path | None = None,
+    score_thr: float = 0.3,
+    batch_size: int = 1,
+    truths: Sequence[GroundTruth] = (),
+    sheet: bool = False,
+) -> InferReport:
+    """Detect objects, draw them and write them down.
+
+    Every file appears whole or not at all and takes the place of an older
+    one. An image that cannot be read is reported at the end, the others are
+    finished.
+
+    Args:
+        model: From :func:`~mmext.apis.load_detector`.
+        images: Existing files, no two the same.
+        out_dir: The folder the pictures go to, named as
+            :func:`~mmext.apis.infer.output_paths` says. Made if missing.
+        json_path: Where the predictions go (see
+            :func:`~mmext.apis.prediction_files.write_predictions`); by default
+            ``predictions.json`` in ``out_dir``.
+        score_thr: Objects of a lower score are left out, in [0, 1].
+        batch_size: How many images go through the model at once.
+        truths: Annotations of some of the images. Their pictures show the
+            ground truth on the left and the predictions on the right.
+        sheet: Whether all pictures are also put, small, on one
+            ``contact_sheet.png`` in ``out_dir``.
+
+    Returns:
+        What was written.
+
+    Raises:
+        ValueError: If a file to be written is one of the images, or for the
+            reasons of :func:`~mmext.apis.infer_images`.
+    """
+    outputs = _choose_outputs(images, out_dir, json_path, sheet)
+    names = model.dataset_meta['classes']
+    truth_of = {truth.path: truth for truth in truths}
+    failed: list[tuple[Path, str]] = []
+    rows: list[dict] = []
+    tiles: list[np.ndarray] = []
+    results = infer_images(
+        model,
+        images,
+        score_thr=score_thr,
+        batch_size=batch_size,
+        on_unreadable=lambda path, error: failed.append((path, str(error))),
+    )
+    for detections in _track(results, len(images), 'images'):
+        truth = truth_of.get(detections.path)
+        target = outputs.pictures[detections.path]
+        write_picture(target, _draw(model, detections, truth))
+        rows.append(detections_to_dict(detections, names, picture=str(target)))
+        if sheet:
+            tiles.append(_draw(model, detections, truth, tile=True))
+    if tiles:
+        whole = tile_sheet(tiles, columns=_num_columns(tiles))
+        write_picture(outputs.sheet, whole)
+    write_predictions(
+        outputs.json,
+        rows,
+        classes=names,
+        score_thr=score_thr,
+        failed=[{'image': str(p), 'reason': why} for p, why in failed],
+    )
+    return InferReport(
+        pictures=tuple(Path(row['picture']) for row in rows),
+        num_objects=sum(len(row['labels']) for row in rows),
+        json_path=outputs.json,
+        sheet=outputs.sheet if tiles else None,
+        failed=tuple(failed),
+    )

@@ -1,0 +1,322 @@
+"""Train and test the model of a config: prepare the run, then run it."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from mmengine.config import Config
+from mmengine.dist import barrier
+from mmengine.evaluator import DumpResults
+from mmengine.fileio import dump
+from mmengine.logging import print_log
+from mmengine.registry import RUNNERS
+from mmengine.runner import Runner
+
+from ..config import check_data_paths, check_misplaced_keys, read_config
+from ..ddp import PeerError, note_failure
+from ..engine import close_process_group, read_launcher_env, resolve_device
+from ..engine.hooks import GracefulExit
+from ..utils.files import atomic_path, check_outputs
+from ..utils.safe_load import careful_readers
+
+__all__ = [
+    'build_runner',
+    'prepare_config',
+    'prepare_test',
+    'prepare_training',
+    'process_group',
+    'run_test',
+    'run_training',
+]
+
+_DEFAULT_RUNNER = 'mmext.PortableRunner'
+
+
+def prepare_config(
+    config: Config | str | Path,
+    *,
+    splits: Sequence[str],
+    work_dir: str | None = None,
+    cfg_options: Mapping | None = None,
+    launcher: str = 'none',
+    device: str | None = None,
+    trust_checkpoint: bool = False,
+    out: str | None = None,
+) -> Config:
+    """Read the config of a run and check what can be checked early.
+
+    ``splits`` are those of ``'train'``, ``'val'`` and ``'test'`` whose data
+    the run needs, ``out`` is a file that it writes apart from the work dir;
+    all else is as in :func:`prepare_training`.
+    """
+    cfg = read_config(config, cfg_options=cfg_options)
+    check_misplaced_keys(cfg)
+    cfg.launcher = launcher
+    if device is not None:
+        cfg.device = device
+    if trust_checkpoint:
+        cfg.trust_checkpoint = True
+    env = None
+    if launcher != 'none':
+        env = read_launcher_env(launcher, os.environ)
+    resolve_device(cfg.get('device') or 'auto', env)
+    if work_dir is not None:
+        cfg.work_dir = work_dir
+    elif cfg.get('work_dir') is None:
+        name = Path(cfg.filename or 'run').stem
+        cfg.work_dir = str(Path('work_dirs', name))
+    check_outputs({'--out': out}, folders={'work_dir': cfg.work_dir})
+    check_data_paths(cfg, splits)
+    return cfg
+
+
+def build_runner(cfg: Config) -> Runner:
+    """Build the runner that a config names, by default mmext's."""
+    cfg = cfg.copy()
+    cfg.setdefault('runner_type', _DEFAULT_RUNNER)
+    return RUNNERS.build(cfg)
+
+
+@contextmanager
+def process_group() -> Iterator[None]:
+    """End the process group that is started inside, however that ends.
+
+    A process that fails does not wait for the others, which may be waiting
+    for it; its launcher ends them. One that succeeds waits until all have,
+    since the first one may serve the others.
+    """
+    failed = True
+    try:
+        yield
+        barrier()
+        failed = False
+    except GracefulExit:
+        failed = False
+        raise
+    except BaseException as error:
+        note_failure(error, gave_up=isinstance(error, PeerError))
+        raise
+    finally:
+        close_process_group(failed=failed)
+
+
+def _enable_amp(cfg: Config) -> None:
+    wrapper = cfg.get('optim_wrapper')
+    if not isinstance(wrapper, Mapping):
+        raise ValueError(
+            '--amp needs optim_wrapper in the config, got '
+            f'{wrapper!r}; is this the config of a training?'
+        )
+    kind = wrapper.get('type', 'OptimWrapper')
+    if kind not in ('OptimWrapper', 'AmpOptimWrapper'):
+        raise ValueError(
+            "--amp needs optim_wrapper.type 'OptimWrapper' or "
+            f"'AmpOptimWrapper', got {kind!r}; set up mixed precision in the "
+            'config instead'
+        )
+    wrapper['type'] = 'AmpOptimWrapper'
+    wrapper.setdefault('loss_scale', 'dynamic')
+
+
+def _enable_auto_scale_lr(cfg: Config) -> None:
+    setting = cfg.get('auto_scale_lr')
+    base = None
+    if isinstance(setting, Mapping):
+        base = setting.get('base_batch_size')
+    if not isinstance(base, int) or base < 1:
+        raise ValueError(
+            '--auto-scale-lr needs auto_scale_lr.base_batch_size, the number '
+            'of images per step that the learning rate of the config is '
+            f'for, got auto_scale_lr={setting!r}; add auto_scale_lr='
+            'dict(base_batch_size=16), with your number, to the config'
+        )
+    setting['enable'] = True
+
+
+def prepare_training(
+    config: Config | str | Path,
+    *,
+    work_dir: str | None = None,
+    resume: str | None = None,
+    amp: bool = False,
+    auto_scale_lr: bool = False,
+    cfg_options: Mapping | None = None,
+    launcher: str = 'none',
+    device: str | None = None,
+    trust_checkpoint: bool = False,
+) -> Config:
+    """Read and check the config of a training.
+
+    Args:
+        config: The config, or its file.
+        work_dir: Folder of the run; by default that of the config, else
+            ``work_dirs`` and the name of the config.
+        resume: A checkpoint to go on from; ``'auto'`` for the newest
+            complete one of the work dir, or the beginning if there is none;
+            None for what the config says.
+        amp: Train in mixed precision: float16 with scaled loss on GPUs,
+            bfloat16 on CPUs, unless the config names a dtype.
+        auto_scale_lr: Scale the learning rate by the number of images per
+            step over ``auto_scale_lr.base_batch_size`` of the config.
+        cfg_options: Settings to put over the config.
+        launcher: ``'none'``, ``'pytorch'``, ``'slurm'`` or ``'mpi'``.
+        device: ``'auto'``, ``'cpu'``, ``'cuda'`` or ``'cuda:N'``; by default
+            that of the config.
+        trust_checkpoint: Let checkpoints that are named, and other files
+            that the config names, run code when they are read; the same as
+            ``trust_checkpoint = True`` in the config.
+
+    Returns:
+        The config for :func:`run_training`.
+
+    Raises:
+        FileNotFoundError: If the config, the data or the checkpoint to
+            resume from do not exist.
+        OSError: If the work dir cannot be written.
+        ValueError: If ``--amp`` or ``--auto-scale-lr`` does not suit the
+            config, the device does not exist, or the launcher did not set
+            what it has to.
+    """
+    cfg = prepare_config(
+        config,
+        splits=('train', 'val'),
+        work_dir=work_dir,
+        cfg_options=cfg_options,
+        launcher=launcher,
+        device=device,
+        trust_checkpoint=trust_checkpoint,
+    )
+    if amp:
+        _enable_amp(cfg)
+    if auto_scale_lr:
+        _enable_auto_scale_lr(cfg)
+    if resume == 'auto':
+        cfg.resume = 'auto'
+    elif resume is not None:
+        if '://' not in resume and not Path(resume).is_file():
+            raise FileNotFoundError(
+                'resume must be an existing checkpoint, got '
+                f'{resume!r}; --resume alone takes the newest one of the '
+                'work dir'
+            )
+        cfg.resume = True
+        cfg.load_from = resume
+    return cfg
+
+
+def _careful(cfg: Config) -> AbstractContextManager:
+    """Files run no code, also with a runner that is not mmext's."""
+    return careful_readers(cfg.get('trust_checkpoint') is True)
+
+
+def run_training(cfg: Config) -> None:
+    """Train. Checkpoints and logs are in ``cfg.work_dir``.
+
+    Args:
+        cfg: What :func:`prepare_training` returned.
+
+    Raises:
+        GracefulExit: When a signal ended the training and its state is
+            saved. It is a ``SystemExit`` with code 128 plus the signal.
+    """
+    with process_group(), _careful(cfg):
+        build_runner(cfg).train()
+
+
+_DUMP_SUFFIXES = ('.pkl', '.pickle')
+
+
+def prepare_test(
+    config: Config | str | Path,
+    checkpoint: str,
+    *,
+    work_dir: str | None = None,
+    out: str | None = None,
+    cfg_options: Mapping | None = None,
+    launcher: str = 'none',
+    device: str | None = None,
+    trust_checkpoint: bool = False,
+) -> Config:
+    """Read and check the config of a test.
+
+    Args:
+        config: The config, or its file.
+        checkpoint: Weights to test.
+        work_dir: Folder of the logs; by default that of the config, else
+            ``work_dirs`` and the name of the config.
+        out: File to write all predictions into, ``*.pkl``.
+        cfg_options: Settings to put over the config.
+        launcher: ``'none'``, ``'pytorch'``, ``'slurm'`` or ``'mpi'``.
+        device: ``'auto'``, ``'cpu'``, ``'cuda'`` or ``'cuda:N'``; by default
+            that of the config.
+        trust_checkpoint: Let checkpoints that are named, and other files
+            that the config names, run code when they are read; the same as
+            ``trust_checkpoint = True`` in the config.
+
+    Returns:
+        The config for :func:`run_test`.
+
+    Raises:
+        FileNotFoundError: If the config, the data or the checkpoint do not
+            exist.
+        OSError: If ``out`` or the work dir cannot be written.
+        ValueError: If ``out`` has another suffix, the config has nothing to
+            test, the device does not exist, or the launcher did not set
+            what it has to.
+    """
+    if out is not None and not out.endswith(_DUMP_SUFFIXES):
+        raise ValueError(f'out must end in .pkl, got {out!r}')
+    if '://' not in checkpoint and not Path(checkpoint).is_file():
+        raise FileNotFoundError(
+            f'checkpoint must be an existing file, got {checkpoint!r}'
+        )
+    cfg = prepare_config(
+        config,
+        splits=('test',),
+        work_dir=work_dir,
+        cfg_options=cfg_options,
+        launcher=launcher,
+        device=device,
+        trust_checkpoint=trust_checkpoint,
+        out=out,
+    )
+    if cfg.get('test_dataloader') is None:
+        raise ValueError(
+            'config must have test_dataloader, test_cfg and test_evaluator, '
+            f'got none in {cfg.filename}'
+        )
+    cfg.load_from = checkpoint
+    cfg.resume = False
+    return cfg
+
+
+class _DumpResults(DumpResults):
+    """Writes the file whole or not at all."""
+
+    def compute_metrics(self, results: list) -> dict:
+        with atomic_path(self.out_file_path) as temporary:
+            dump(results, str(temporary))
+        print_log(f'predictions are in {self.out_file_path}', 'current')
+        return {}
+
+
+def run_test(cfg: Config, *, out: str | None = None) -> dict:
+    """Evaluate.
+
+    Args:
+        cfg: What :func:`prepare_test` returned.
+        out: File to write all predictions into, as a pickled list with one
+            entry per image.
+
+    Returns:
+        Name of metric -> value.
+
+    Raises:
+        ValueError: If the checkpoint is of another model.
+    """
+    with process_group(), _careful(cfg):
+        runner = build_runner(cfg)
+        if out is not None:
+            runner.test_evaluator.metrics.append(_DumpResults(out))
+        return runner.test()

@@ -1,0 +1,83 @@
+"""Read a config, find where its keys are set, and what they should be."""
+
+from .child import DELETE, write_child_config
+from .misplaced_keys import (
+    MisplacedKey,
+    check_misplaced_keys,
+    find_misplaced_keys,
+)
+from .places import (
+    BASE,
+    bindings,
+    config_files,
+    key_place,
+    parse_text,
+    used_names,
+)
+from .read import (
+    apply_data_root,
+    check_data_paths,
+    read_config,
+    read_config_classes,
+)
+from .right_places import FLAG, RIGHT_PLACES, RightPlaces, RunnerKind
+from .sections import (
+    SECTIONS,
+    UNREAD,
+    ConfigNode,
+    find_component,
+    is_used,
+    takes,
+    walk_nodes,
+)
+from .walk import (
+    Steps,
+    copy_tree,
+    dataset_configs,
+    inner_dataset_configs,
+    inner_datasets,
+    join_key,
+    split_key,
+    transforms_of,
+    walk_datasets,
+    walk_dicts,
+)
+
+__all__ = [
+    'BASE',
+    'DELETE',
+    'FLAG',
+    'RIGHT_PLACES',
+    'SECTIONS',
+    'UNREAD',
+    'ConfigNode',
+    'MisplacedKey',
+    'RightPlaces',
+    'RunnerKind',
+    'Steps',
+    'apply_data_root',
+    'bindings',
+    'check_data_paths',
+    'check_misplaced_keys',
+    'config_files',
+    'copy_tree',
+    'dataset_configs',
+    'find_component',
+    'find_misplaced_keys',
+    'inner_dataset_configs',
+    'inner_datasets',
+    'is_used',
+    'join_key',
+    'key_place',
+    'parse_text',
+    'read_config',
+    'read_config_classes',
+    'split_key',
+    'takes',
+    'transforms_of',
+    'used_names',
+    'walk_datasets',
+    'walk_dicts',
+    'walk_nodes',
+    'write_child_config',
+]

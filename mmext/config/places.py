@@ -1,0 +1,512 @@
+"""Where a config sets a key: the file and the line, through its bases.
+
+A config of MMEngine is a Python file that inherits others. What is wrong in
+it is often not in the file that was given, but three bases below. The files
+are parsed, never run; what a config computes is followed as far as its text
+shows it.
+"""
+
+import ast
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from importlib import util
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mmengine.config import Config
+from mmengine.fileio import load
+
+from .walk import Steps, split_key
+
+__all__ = [
+    'BASE',
+    'KeyPlace',
+    'bindings',
+    'config_files',
+    'key_place',
+    'parse_text',
+    'used_names',
+]
+
+BASE = '_base_'
+
+# What MMEngine replaces in the text before it parses it.
+_ENVIRONMENT = re.compile(r'\{\{\s*\$[^{}]*\}\}')
+# Variables that refer to each other.
+_MAX_STEPS = 100
+
+
+class Bound(NamedTuple):
+    """A statement that sets something.
+
+    Attributes:
+        steps: What it sets: the variable, and the keys below it.
+        value: The expression.
+        line: Of the statement.
+        merges: It leaves what it does not name as it is, as ``update`` does.
+    """
+
+    steps: Steps
+    value: ast.expr
+    line: int
+    merges: bool = False
+
+
+class Reached(NamedTuple):
+    """How far down a key could be followed inside of one file.
+
+    Attributes:
+        line: Of the last part of the key that is there.
+        rest: What is left of the key.
+        base: Where in the base files to look for the rest; None if the file
+            does not refer to them.
+        replaces: What base files set there does not count.
+    """
+
+    line: int
+    rest: Steps
+    base: Steps | None = None
+    replaces: bool = False
+
+
+def parse_text(text: str) -> ast.Module:
+    """The tree of a config; empty if it is no Python."""
+    # Inside of quotes or not, it is Python, and lines stay what they are.
+    text = _ENVIRONMENT.sub('0', text)
+    try:
+        return ast.parse(text)
+    except SyntaxError:
+        return ast.Module(body=[], type_ignores=[])
+
+
+def bindings(tree: ast.Module) -> list[Bound]:
+    """All statements of a file that set something, in order."""
+    return list(_bindings(tree.body))
+
+
+def _bindings(body: Sequence[ast.stmt]) -> Iterator[Bound]:
+    for node in body:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield from _assigned(target, node.value, node.lineno)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            yield from _assigned(node.target, node.value, node.lineno)
+        elif isinstance(node, ast.Expr):
+            yield from _updated(node.value)
+        elif isinstance(node, ast.If | ast.For | ast.While | ast.With):
+            yield from _bindings(node.body)
+            yield from _bindings(getattr(node, 'orelse', []))
+
+
+def _assigned(target: ast.expr, value: ast.expr, line: int) -> Iterator[Bound]:
+    steps = reference(target)
+    if steps and steps != (BASE,):
+        # `_base_.model.neck = ...` changes what the file inherits.
+        yield Bound(steps[1:] if steps[0] == BASE else steps, value, line)
+
+
+def _updated(call: ast.expr) -> Iterator[Bound]:
+    """``x.update(...)`` as a statement."""
+    if (
+        not isinstance(call, ast.Call)
+        or not isinstance(call.func, ast.Attribute)
+        or call.func.attr not in ('update', 'merge')
+    ):
+        return
+    steps = reference(call.func.value)
+    if steps:
+        steps = steps[1:] if steps[0] == BASE else steps
+        yield Bound(steps, _as_dict(call), call.lineno, True)
+
+
+def _as_dict(call: ast.Call) -> ast.Call:
+    """The same arguments, given to ``dict``."""
+    name = ast.copy_location(ast.Name(id='dict', ctx=ast.Load()), call)
+    made = ast.Call(func=name, args=call.args, keywords=call.keywords)
+    return ast.copy_location(made, call)
+
+
+def reference(node: ast.expr) -> Steps | None:
+    """Variable and keys of ``x.a['b'][0]``; None for anything else."""
+    if isinstance(node, ast.Name):
+        return (node.id,)
+    if isinstance(node, ast.Attribute):
+        before, step = reference(node.value), node.attr
+    elif isinstance(node, ast.Subscript):
+        before, step = reference(node.value), _constant(node.slice)
+    elif isinstance(node, ast.Set) and len(node.elts) == 1:
+        # {{_base_.x}} is a set in a set to Python.
+        inner = node.elts[0]
+        if isinstance(inner, ast.Set) and len(inner.elts) == 1:
+            return reference(inner.elts[0])
+        return None
+    else:
+        return None
+    if before is None or not isinstance(step, str | int):
+        return None
+    return (*before, step)
+
+
+def _constant(node: ast.expr) -> object:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, SyntaxError):
+        return None
+
+
+class _Descent:
+    """Follows a key into the value of a statement.
+
+    ``known`` are all statements of the file, for its variables; with
+    ``imports``, a name that none of them sets is one of a base file.
+    """
+
+    def __init__(self, known: Sequence[Bound], imports: bool) -> None:
+        self._known = known
+        self._imports = imports
+        self._left = _MAX_STEPS
+
+    def run(self, bound: Bound, steps: Steps) -> Reached:
+        return self._go(bound.value, steps, bound.line, bound.line)
+
+    def _go(
+        self, node: ast.expr, rest: Steps, line: int, before: int
+    ) -> Reached:
+        """Go down; variables are those that are set above line ``before``."""
+        self._left -= 1
+        if not rest or self._left < 0:
+            return Reached(line, rest, None, self._replaces(node))
+        steps = reference(node)
+        if steps is not None:
+            return self._variable(steps, rest, line, before)
+        items = _items(node)
+        if items is None:
+            return Reached(line, rest, None, True)
+        for key, value, where in items:
+            if key == rest[0]:
+                inner = self._go(value, rest[1:], where, before)
+                deleted = self._replaces(node)
+                return inner._replace(replaces=inner.replaces or deleted)
+        for key, value, _ in items:
+            if key is None:
+                inner = self._go(value, rest, line, before)
+                if inner.base is not None or len(inner.rest) < len(rest):
+                    return inner
+        return Reached(line, rest, None, self._replaces(node))
+
+    def _variable(
+        self, steps: Steps, rest: Steps, line: int, before: int
+    ) -> Reached:
+        """Go on in the statement that set a variable."""
+        if steps[0] == BASE:
+            return Reached(line, rest, steps[1:], True)
+        wanted = (*steps, *rest)
+        for bound in reversed(self._known):
+            common = len(bound.steps)
+            if bound.line >= before or bound.steps != wanted[:common]:
+                continue
+            inner = self.run(bound, wanted[common:])
+            if len(inner.rest) < len(rest) or inner.base is not None:
+                return inner
+            if not bound.merges:
+                return Reached(line, rest, None, inner.replaces)
+        base = steps if self._imports else None
+        return Reached(line, rest, base, True)
+
+    def _replaces(self, node: ast.expr) -> bool:
+        """Whether a value takes the place of what the base has."""
+        items = _items(node)
+        if items is None or isinstance(node, ast.List | ast.Tuple):
+            return reference(node) is None
+        return any(
+            key == '_delete_' and _constant(value) is True
+            for key, value, _ in items
+        )
+
+
+def _items(
+    node: ast.expr,
+) -> list[tuple[str | int | None, ast.expr, int]] | None:
+    """Key, value and line of each item; key None for ``**`` and the like."""
+    if isinstance(node, ast.Dict):
+        return [
+            (
+                None if key is None else _constant(key),
+                value,
+                (value if key is None else key).lineno,
+            )
+            for key, value in zip(node.keys, node.values)
+        ]
+    if isinstance(node, ast.List | ast.Tuple):
+        if any(isinstance(item, ast.Starred) for item in node.elts):
+            return []
+        count = len(node.elts)
+        ahead = [(i, item, item.lineno) for i, item in enumerate(node.elts)]
+        return ahead + [(i - count, item, line) for i, item, line in ahead]
+    if isinstance(node, ast.Call) and reference(node.func) == ('dict',):
+        return [
+            *((word.arg, word.value, word.lineno) for word in node.keywords),
+            *((None, value, value.lineno) for value in node.args),
+        ]
+    return None
+
+
+_PYTHON = '.py'
+# Files that inherit each other in a circle.
+_MAX_DEPTH = 50
+_NO_BASES = (
+    AssertionError,
+    ImportError,
+    NameError,
+    OSError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+
+
+class KeyPlace(NamedTuple):
+    """Where a key is set.
+
+    Attributes:
+        file: The config file; empty if it is not known.
+        line: In that file, from 1; 0 if it is not known.
+    """
+
+    file: str = ''
+    line: int = 0
+
+
+def key_place(cfg: Config | str | Path, key: str) -> KeyPlace:
+    """Find the file and the line that set a key of a config.
+
+    Follows ``_base_`` (relative, ``mmdet::...``, lists), ``_base_.x`` and
+    ``{{_base_.x}}``, variables, ``dict(...)``, and changes such as
+    ``model['neck'] = ...`` or ``model.update(...)``. Configs with
+    ``read_base()`` are followed by their imports.
+
+    Args:
+        cfg: A config that was read from a file, or the file.
+        key: Dotted, such as ``'model.backbone.with_cp'``.
+
+    Returns:
+        The place. For a key that no file sets, such as a missing one, that
+        of the dict it would be in. Of YAML and JSON files the line is 0.
+        Both parts are empty if there is no file, or it does not set any
+        part of the key.
+
+    Examples:
+        >>> key_place(Config({'a': 1}), 'a')
+        KeyPlace(file='', line=0)
+    """
+    file = cfg.filename if isinstance(cfg, Config) else str(cfg)
+    if not file or not Path(file).is_file():
+        return KeyPlace()
+    steps = split_key(key)
+    best = _find(str(Path(file)), steps, 0)
+    return best[1] if best else KeyPlace()
+
+
+def config_files(file: str | Path) -> list[str]:
+    """A config file and what it inherits, each once, if it exists."""
+    files: list[str] = []
+    todo = [str(file)]
+    while todo:
+        path = todo.pop(0)
+        if path not in files:
+            files.append(path)
+            todo += _file(path, Path(path).stat().st_mtime_ns).bases
+    return files
+
+
+# How many steps of the key are known, and the place.
+_Match = tuple[int, KeyPlace]
+
+
+def _better(one: _Match | None, other: _Match | None) -> _Match | None:
+    """The one that knows more steps of the key; the first if both do."""
+    if one is None or (other is not None and other[0] > one[0]):
+        return other
+    return one
+
+
+def _find(path: str, steps: Steps, depth: int) -> _Match | None:
+    """Search a file, then its bases."""
+    file = _file(path, Path(path).stat().st_mtime_ns)
+    if file.data is not None:
+        known = _known_steps(file.data, steps)
+        best = (known, KeyPlace(path, 0)) if known else None
+    else:
+        best, alone = _find_in_python(file, steps, depth)
+        if alone:
+            return best
+    if best and best[0] == len(steps):
+        return best
+    return _better(best, _find_in_bases(file, steps, depth))
+
+
+def _find_in_bases(file: '_File', steps: Steps, depth: int) -> _Match | None:
+    best: _Match | None = None
+    for base in file.bases if depth < _MAX_DEPTH else ():
+        best = _better(best, _find(base, steps, depth + 1))
+    return best
+
+
+def _find_in_python(
+    file: '_File', steps: Steps, depth: int
+) -> tuple[_Match | None, bool]:
+    """What a file says, and whether its bases say nothing more."""
+    best: _Match | None = None
+    # The last change of a name is what counts.
+    for bound in reversed(file.bindings):
+        common = len(bound.steps)
+        if bound.steps != steps[:common]:
+            continue
+        descent = _Descent(file.bindings, file.imports)
+        reached = descent.run(bound, steps[common:])
+        known = len(steps) - len(reached.rest)
+        if bound.merges and known == common and reached.base is None:
+            # `x.update(...)` that does not name the key says nothing of it.
+            continue
+        match = known, KeyPlace(file.path, reached.line)
+        if reached.base is not None:
+            match = _better(match, _follow(file, reached, known, depth))
+        best = _better(best, match)
+        if not bound.merges:
+            return best, reached.replaces or file.imports
+        if reached.replaces:
+            return best, True
+    return best, False
+
+
+def _follow(
+    file: '_File', reached: Reached, known: int, depth: int
+) -> _Match | None:
+    """Go where a value refers to a variable of a base."""
+    steps = (*reached.base, *reached.rest)
+    match = _find_in_bases(file, steps, depth)
+    if match is None or match[0] <= len(reached.base):
+        return None
+    return known + match[0] - len(reached.base), match[1]
+
+
+def _known_steps(value: Any, steps: Steps) -> int:
+    """How many steps of a key there are in a value."""
+    for number, step in enumerate(steps):
+        inside = isinstance(value, Mapping) and step in value
+        if isinstance(value, list) and isinstance(step, int):
+            inside = -len(value) <= step < len(value)
+        if not inside:
+            return number
+        value = value[step]
+    return len(steps)
+
+
+class _File:
+    """One config file, parsed."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.data: Mapping | None = None
+        self.bindings: list[Bound] = []
+        self._imported: list[str] = []
+        if path.endswith(_PYTHON):
+            text = Path(path).read_text(encoding='utf-8')
+            tree = parse_text(text)
+            self.bindings = bindings(tree)
+            self._imported = list(_imported_files(tree, path))
+        else:
+            data = load(path)
+            self.data = data if isinstance(data, Mapping) else {}
+
+    @property
+    def imports(self) -> bool:
+        """Whether it inherits by ``read_base()``."""
+        return bool(self._imported)
+
+    @cached_property
+    def bases(self) -> list[str]:
+        """Files that it inherits, those that exist."""
+        files = [*self._named_files(), *self._imported]
+        paths = [os.path.normpath(file) for file in files]
+        return [path for path in paths if Path(path).is_file()]
+
+    def _named_files(self) -> list[str]:
+        try:
+            return [
+                Config._get_cfg_path(name, self.path)[0]
+                for name in Config._get_base_files(self.path)
+            ]
+        except _NO_BASES:
+            # Such a config cannot be loaded: that says why.
+            return []
+
+
+def _imported_files(tree: ast.Module, path: str) -> Iterator[str]:
+    """Files from which ``with read_base():`` imports."""
+    for node in tree.body:
+        for statement in node.body if isinstance(node, ast.With) else ():
+            if (
+                not isinstance(statement, ast.ImportFrom)
+                or not statement.module
+            ):
+                continue
+            parts = statement.module.split('.')
+            if statement.level:
+                folder = Path(path).parents[statement.level - 1]
+            else:
+                origin = util.find_spec(parts.pop(0))
+                if origin is None or not origin.origin:
+                    continue
+                folder = Path(origin.origin).parent
+            yield str(folder.joinpath(*parts)) + _PYTHON
+
+
+@lru_cache(maxsize=512)
+def _file(path: str, changed: int) -> _File:
+    """A file; parsed anew when it has changed."""
+    return _File(path)
+
+
+_IN_TEXT = re.compile(r'\{\{\s*_base_\.(\w+)')
+
+
+def used_names(tree: ast.Module) -> list[tuple[str, int]]:
+    """Variables that a file reads, its bases' included, with a line of a use.
+
+    Setting a part of a variable, or ``x.update(...)``, is no use of it.
+    """
+    changed = {id(_root(node)) for node in _changed(tree)}
+    uses: list[tuple[str, int]] = []
+    for node in ast.walk(tree):
+        steps = reference(node) if isinstance(node, ast.expr) else None
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names = _IN_TEXT.findall(node.value)
+            uses += [(name, node.lineno) for name in names]
+        elif steps and steps[0] == BASE and len(steps) == 2:
+            uses.append((str(steps[1]), node.lineno))
+        elif (
+            isinstance(node, ast.Name)
+            and isinstance(node.ctx, ast.Load)
+            and id(node) not in changed
+        ):
+            uses.append((node.id, node.lineno))
+    return [use for use in uses if use[0] != BASE]
+
+
+def _changed(tree: ast.Module) -> Iterator[ast.expr]:
+    """What statements set, or update."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            yield from node.targets
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            yield node.value.func
+
+
+def _root(node: ast.expr) -> ast.expr:
+    """The variable of ``x.a['b']``."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node

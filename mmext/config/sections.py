@@ -1,0 +1,242 @@
+"""Sections of a config, and what the components in them take."""
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from mmengine.registry import (
+    DATA_SAMPLERS,
+    DATASETS,
+    EVALUATOR,
+    FUNCTIONS,
+    HOOKS,
+    LOG_PROCESSORS,
+    LOOPS,
+    METRICS,
+    MODEL_WRAPPERS,
+    MODELS,
+    OPTIM_WRAPPER_CONSTRUCTORS,
+    OPTIM_WRAPPERS,
+    OPTIMIZERS,
+    PARAM_SCHEDULERS,
+    STRATEGIES,
+    TASK_UTILS,
+    TRANSFORMS,
+    VISBACKENDS,
+    VISUALIZERS,
+    Registry,
+)
+
+from .walk import Steps, walk_dicts
+
+__all__ = [
+    'SECTIONS',
+    'UNREAD',
+    'ConfigNode',
+    'find_component',
+    'is_used',
+    'takes',
+    'walk_nodes',
+]
+
+_DATA = (DATASETS, DATA_SAMPLERS, TRANSFORMS, FUNCTIONS)
+_METRICS = (METRICS, EVALUATOR)
+
+# Sections of MMEngine's predecessor, and of a strategy, that nothing reads at
+# the top level. A config may use such a name for a variable of its own.
+UNREAD = ('model_wrapper', 'runner', 'optimizer', 'optimizer_config')
+
+# Sections of a config -> where the components in them are registered; empty
+# where there are none.
+SECTIONS: dict[str, tuple[Registry, ...]] = {
+    'model': (MODELS, TASK_UTILS),
+    'data_preprocessor': (MODELS,),
+    'optim_wrapper': (OPTIM_WRAPPERS, OPTIMIZERS, OPTIM_WRAPPER_CONSTRUCTORS),
+    'param_scheduler': (PARAM_SCHEDULERS,),
+    'train_cfg': (LOOPS,),
+    'val_cfg': (LOOPS,),
+    'test_cfg': (LOOPS,),
+    'train_dataloader': _DATA,
+    'val_dataloader': _DATA,
+    'test_dataloader': _DATA,
+    'val_evaluator': _METRICS,
+    'test_evaluator': _METRICS,
+    'default_hooks': (HOOKS,),
+    'custom_hooks': (HOOKS,),
+    'visualizer': (VISUALIZERS, VISBACKENDS),
+    'log_processor': (LOG_PROCESSORS,),
+    'model_wrapper_cfg': (MODEL_WRAPPERS,),
+    'strategy': (STRATEGIES, MODEL_WRAPPERS),
+    'env_cfg': (),
+    'randomness': (),
+    'auto_scale_lr': (),
+    'compile': (),
+    **dict.fromkeys(UNREAD, ()),
+}
+
+
+@dataclass(frozen=True)
+class ConfigNode:
+    """A dict somewhere in a config.
+
+    Attributes:
+        path: Keys and indices that lead to it.
+        cfg: The dict.
+        scope: Registry scope in which its ``type`` is looked up.
+        parent: The dict that it is in, None for a whole section.
+    """
+
+    path: Steps
+    cfg: Mapping
+    scope: str
+    parent: 'ConfigNode | None' = None
+
+    @property
+    def name(self) -> str:
+        """The key that it has, or that the list has that it is in."""
+        return next(key for key in reversed(self.path) if isinstance(key, str))
+
+
+def walk_nodes(value: Any, path: Steps, scope: str) -> Iterator[ConfigNode]:
+    """All dicts in a value, the outer ones first, with their scopes."""
+    seen: dict[Steps, ConfigNode] = {}
+    # The keys in custom_keys are names of parameters.
+    for where, cfg in walk_dicts(value, path, skip=('custom_keys',)):
+        outer = where
+        while len(outer) > len(path) and outer not in seen:
+            outer = outer[:-1]
+        parent = seen.get(outer)
+        own = cfg.get('_scope_') or (parent.scope if parent else scope)
+        seen[where] = section = ConfigNode(where, cfg, own, parent)
+        yield section
+
+
+def is_used(name: str, code: str) -> bool:
+    """Whether a config's own code, without comments, uses a top-level name."""
+    words = r'\b(?:if|not|and|or|else|in)\s+'
+    before = rf'(?:[=(\[,:+*/-]\s*|\b_base_\.|{words})'
+    after = r'\b(?!\s*=(?!=))'
+    return re.search(before + re.escape(name) + after, code) is not None
+
+
+def find_component(
+    kind: Any, registries: Sequence[Registry], scope: str
+) -> Callable | None:
+    """The class or function that a ``type`` names; None if not found here."""
+    if not isinstance(kind, str):
+        return kind if callable(kind) else None
+    names = [kind] if '.' in kind else [f'{scope}.{kind}', kind]
+    for registry in registries:
+        for name in names:
+            try:
+                component = registry.get(name)
+            except (ImportError, RuntimeError):
+                # Of a package that is not here, or broken: building it will
+                # say so, and nothing is known about it until then.
+                continue
+            if callable(component):
+                return component
+    return None
+
+
+def takes(
+    component: Callable, key: str, forwards: bool = False
+) -> bool | None:
+    """Whether a class or a function has an argument of a name.
+
+    None if that depends on what is done with ``**kwargs``. Where these go to
+    the base class and nowhere else, its arguments count; with ``forwards``
+    that is taken for granted.
+    """
+    if not inspect.isclass(component):
+        return _has(component, key)
+    after: type | None = None
+    for base in component.__mro__:
+        if base.__module__ == 'torch.nn.modules.module':
+            return False
+        if base is object:
+            # A base that is not here may have been replaced by `object`.
+            own = len(component.__mro__) == 2
+            return None if own and '__init__' in vars(component) else False
+        init = base.__dict__.get('__init__')
+        if after is not None or init is None:
+            # Passed over by `super(After, self)`.
+            after = None if base is after else after
+            continue
+        has = _has(init, key)
+        if has is not None:
+            return has
+        named = _forwarded_by(init)
+        if named is None and not forwards:
+            return None
+        if named not in (None, '', '__class__', base.__name__):
+            after = _named(component, named)
+    return False
+
+
+def _named(component: type, name: str) -> type | None:
+    """Class of a name among those that a class inherits."""
+    for base in component.__mro__:
+        if base.__name__ == name:
+            return base
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _parameters(function: Callable) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function).parameters
+
+
+def _kwargs_of(function: Callable) -> str | None:
+    """Name of the argument that takes all other keywords."""
+    for parameter in _parameters(function).values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            return parameter.name
+    return None
+
+
+def _has(function: Callable, key: str) -> bool | None:
+    try:
+        names = _parameters(function)
+    except (TypeError, ValueError):
+        return None
+    if key in names:
+        return True
+    return None if _kwargs_of(function) else False
+
+
+@lru_cache(maxsize=4096)
+def _forwarded_by(init: Callable) -> str | None:
+    """Class that ``super`` names if ``**kwargs`` go only to its ``__init__``.
+
+    Empty if ``super`` names no class; None if the arguments go elsewhere, or
+    that cannot be known.
+    """
+    try:
+        name = _kwargs_of(init)
+        tree = ast.parse(textwrap.dedent(inspect.getsource(init)))
+    except (OSError, SyntaxError, TypeError, ValueError):
+        return None
+    uses = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and node.id == name
+    ]
+    forwarded = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).startswith('super(')
+        and ast.unparse(node.func).endswith(').__init__')
+        for keyword in node.keywords
+        if keyword.arg is None and ast.unparse(keyword.value) == name
+    ]
+    if not len(uses) == len(forwarded) == 1:
+        return None
+    named = forwarded[0].func.value.args
+    return ast.unparse(named[0]) if named else ''

@@ -1,0 +1,421 @@
+"""Boxes, their labels, and that there are as many of each."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import box_limits
+from .label_problem import LabelProblem, LabelSpec, as_array, image_size
+
+__all__ = [
+    'box_problems',
+    'boxes_around',
+    'mask_problems',
+    'panoptic_problems',
+    'same_counts',
+]
+
+_PER_BOX = ('gt_bboxes', 'gt_bboxes_labels', 'gt_ignore_flags', 'gt_masks')
+_MAX_LABELS = 12
+
+
+def _counts(results: Mapping[str, Any]) -> dict[str, int]:
+    return {
+        key: len(results[key])
+        for key in _PER_BOX
+        if results.get(key) is not None
+    }
+
+
+def same_counts(results: Mapping[str, Any]) -> bool:
+    """Tell whether a sample has as many labels, flags and masks as boxes."""
+    return len(set(_counts(results).values())) <= 1
+
+
+def _first_box(boxes: np.ndarray, bad: np.ndarray) -> str:
+    index = int(bad.argmax())
+    numbers = ', '.join(f'{value:g}' for value in boxes[index].tolist())
+    return f'first is box {index}, ({numbers})'
+
+
+def _box_problem(
+    rule: str, boxes: np.ndarray, bad: np.ndarray, what: str, remedy: str
+) -> Iterator[LabelProblem]:
+    count = int(bad.sum())
+    if count:
+        yield LabelProblem(
+            'box',
+            'gt_bboxes',
+            f'{count} of {len(boxes)} boxes {what}; {_first_box(boxes, bad)}',
+            remedy,
+            count,
+            rule,
+        )
+
+
+def _corner_problems(
+    boxes: np.ndarray, size: tuple[int, int] | None, spec: LabelSpec
+) -> Iterator[LabelProblem]:
+    """Of boxes ``(N, 4)``, x1 y1 x2 y2 in pixels."""
+    sides = boxes.T.astype(np.float64)
+    drop = (
+        'correct or remove the annotation, or drop boxes that a crop has cut '
+        'off (mmdet.FilterAnnotations) before this check'
+    )
+    yield from _box_problem(
+        'DET002',
+        boxes,
+        box_limits.lacks_area(sides),
+        'are degenerate, width and height must be over 0',
+        f'boxes are (x1, y1, x2, y2) with x1 < x2 and y1 < y2; {drop}',
+    )
+    yield from _box_problem(
+        'DET003',
+        boxes,
+        box_limits.is_tiny(sides, spec.min_size),
+        f'are too small, width and height must be at least {spec.min_size:g}',
+        drop,
+    )
+    if size is None or spec.box_tolerance == np.inf:
+        return
+    height, width = size
+    clip = (
+        'are the boxes of this image, and in pixels of it? Clip them, or '
+        'let the transforms before this one clip (clip_border, '
+        'bbox_clip_border)'
+    )
+    yield from _box_problem(
+        'DET004',
+        boxes,
+        box_limits.is_outside(sides, width, height),
+        f'share no pixel with the image, its (height, width) is {size}',
+        clip,
+    )
+    yield from _box_problem(
+        'DET005',
+        boxes,
+        box_limits.is_beyond(sides, width, height, spec.box_tolerance),
+        f'reach out of the image by more than {spec.box_tolerance:g} '
+        f'pixel(s), its (height, width) is {size}',
+        f'{clip}, or raise box_tolerance',
+    )
+
+
+def _label_problems(
+    results: Mapping[str, Any], spec: LabelSpec
+) -> Iterator[LabelProblem]:
+    labels = as_array(results['gt_bboxes_labels'])
+    if labels.ndim != 1 or (labels.size and labels.dtype.kind not in 'iu'):
+        yield LabelProblem(
+            'dtype',
+            'gt_bboxes_labels',
+            'labels of boxes must be integers of shape (N,), got dtype '
+            f'{labels.dtype} of shape {labels.shape}',
+            'let the data set give each instance one int as bbox_label',
+        )
+        return
+    for rule, bad in (
+        ('DET006', labels < 0),
+        ('DET007', labels >= spec.num_classes),
+    ):
+        if bad.any():
+            yield _range_problem(rule, labels, bad, spec)
+
+
+def _range_problem(
+    rule: str, labels: np.ndarray, bad: np.ndarray, spec: LabelSpec
+) -> LabelProblem:
+    index = int(bad.argmax())
+    values, counts = np.unique(labels[bad], return_counts=True)
+    pairs = list(zip(values.tolist(), counts.tolist()))[:_MAX_LABELS]
+    return LabelProblem(
+        'range',
+        'gt_bboxes_labels',
+        f'{int(bad.sum())} of {len(labels)} labels are out of range, they '
+        f'must be in [0, {spec.num_classes - 1}] (num_classes='
+        f'{spec.num_classes}); values: '
+        f'{", ".join(f"{v} ({n})" for v, n in pairs)}; first {labels[index]} '
+        f'of box {index}',
+        "compare metainfo.classes of the data set with the annotation's "
+        'categories and with num_classes of the heads; labels count from 0',
+        int(bad.sum()),
+        rule,
+    )
+
+
+def box_problems(
+    results: Mapping[str, Any], spec: LabelSpec
+) -> Iterator[LabelProblem]:
+    """Find what is wrong with the boxes of a sample and with their labels.
+
+    Boxes are those of mmdet or an array ``(N, 4)``, x1 y1 x2 y2 in pixels. Of
+    mmdet's boxes with other parameters, such as rotated ones, only finiteness
+    is checked.
+    """
+    if not same_counts(results):
+        counts = _counts(results)
+        yield LabelProblem(
+            'count',
+            next(iter(counts)),
+            'there must be as many boxes as labels, flags and masks, got '
+            + ', '.join(f'{n} {key}' for key, n in counts.items()),
+            'a transform before this one, or the data set, drops some of '
+            'them without the others; filter by one index',
+        )
+    if results.get('gt_bboxes') is not None:
+        boxes = as_array(results['gt_bboxes'])
+        is_plain = boxes is results['gt_bboxes']
+        if boxes.ndim != 2 or (is_plain and boxes.shape[1] != 4):
+            yield LabelProblem(
+                'shape',
+                'gt_bboxes',
+                f'boxes must have shape (N, 4), got {boxes.shape}',
+                'give (x1, y1, x2, y2) for each; none is shape (0, 4)',
+            )
+        else:
+            yield from _box_problem(
+                'DET001',
+                boxes,
+                ~np.isfinite(boxes).all(1),
+                'are not finite',
+                'look for NaN or infinity in the annotation, or for a '
+                'division by a size of 0 in a transform',
+            )
+            if boxes.shape[1] == 4:
+                yield from _corner_problems(boxes, image_size(results), spec)
+    if results.get('gt_bboxes_labels') is not None:
+        yield from _label_problems(results, spec)
+
+
+def _around_bitmap(mask: np.ndarray) -> tuple[float, ...]:
+    rows = np.flatnonzero(mask.max(1)) if mask.size else ()
+    if not len(rows):
+        return (np.nan,) * 4
+    columns = np.flatnonzero(mask[rows[0] : rows[-1] + 1].max(0))
+    return columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
+
+
+def _around_polygons(polygons: Sequence[np.ndarray]) -> tuple[float, ...]:
+    points = [np.asarray(polygon).reshape(-1, 2) for polygon in polygons]
+    if not sum(map(len, points)):
+        return (np.nan,) * 4
+    corners = np.concatenate(points)
+    return (*corners.min(0), *corners.max(0))
+
+
+def boxes_around(masks: Any) -> np.ndarray:
+    """The smallest box around each mask of mmdet, float64 ``(N, 4)``.
+
+    x1 y1 x2 y2 in pixels, x2 and y2 after the last pixel; NaN for empty masks.
+    """
+    around = (
+        _around_bitmap
+        if isinstance(masks.masks, np.ndarray)
+        else _around_polygons
+    )
+    boxes = [around(mask) for mask in masks.masks]
+    return np.array(boxes, np.float64).reshape(-1, 4)
+
+
+def _overlaps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """IoU of boxes, pair by pair."""
+    low, high = np.maximum(a[:, :2], b[:, :2]), np.minimum(a[:, 2:], b[:, 2:])
+    shared = (high - low).clip(0).prod(1)
+    areas = [(box[:, 2:] - box[:, :2]).clip(0).prod(1) for box in (a, b)]
+    return shared / np.maximum(areas[0] + areas[1] - shared, 1e-9)
+
+
+def _mask_tolerance(results: Mapping[str, Any]) -> float:
+    """In pixels of the image as it is now: differences grow with it."""
+    scale = float(np.max(results.get('scale_factor', 1)))
+    return box_limits.MASK_TOLERANCE * max(scale, 1)
+
+
+def _agreement_problems(
+    results: Mapping[str, Any], boxes: np.ndarray, spec: LabelSpec
+) -> Iterator[LabelProblem]:
+    around = boxes_around(results['gt_masks'])
+    boxes = boxes.astype(np.float64)
+    flags = results.get('gt_ignore_flags')
+    # Masks that the loader could not read are flagged, and empty.
+    counts = np.ones(len(boxes), bool)
+    if flags is not None:
+        counts = ~np.asarray(flags).astype(bool)
+    empty = np.isnan(around).any(1)
+    bad = empty & counts
+    if bad.any():
+        yield LabelProblem(
+            'mask',
+            'gt_masks',
+            f'{int(bad.sum())} of {len(bad)} masks are empty; first is that '
+            f'of box {int(bad.argmax())}',
+            'correct or remove the annotation, or drop masks that a crop '
+            'has cut off (mmdet.FilterAnnotations with by_mask=True) before '
+            'this check',
+            int(bad.sum()),
+        )
+    off = box_limits.is_off_mask(boxes.T, around.T, _mask_tolerance(results))
+    bad = off & counts
+    if spec.mask_box_iou < 1:
+        bad &= _overlaps(around, boxes) < spec.mask_box_iou
+    if bad.any():
+        index = int(bad.argmax())
+        pair = (boxes[index].tolist(), around[index].tolist())
+        first, other = (', '.join(f'{v:g}' for v in value) for value in pair)
+        yield LabelProblem(
+            'mask',
+            'gt_masks',
+            f'{int(bad.sum())} of {len(bad)} masks and boxes disagree, by '
+            f'more than {_mask_tolerance(results):g} pixels and with an '
+            f'overlap under {spec.mask_box_iou:g}; first is box {index}, '
+            f'({first}), whose mask is in ({other})',
+            'are masks and boxes in the same order, and changed by the same '
+            'transforms? After rotations and crops boxes are loose: lower '
+            'mask_box_iou, or compute boxes anew (recompute_bbox=True)',
+            int(bad.sum()),
+            'DET008',
+        )
+
+
+def mask_problems(
+    results: Mapping[str, Any], spec: LabelSpec
+) -> Iterator[LabelProblem]:
+    """Find what is wrong with mmdet's bitmaps or polygons of a sample.
+
+    Agreement with boxes is checked for ``(N, 4)`` boxes that are as many as
+    masks, and not for ignored ones.
+    """
+    masks = results.get('gt_masks')
+    if masks is None:
+        return
+    size, own = image_size(results), (masks.height, masks.width)
+    if size is not None and own != size:
+        yield LabelProblem(
+            'shape',
+            'gt_masks',
+            'masks and image must have the same size, got (height, width) '
+            f'{own} and {size}',
+            'compare height and width in the annotation with those of the '
+            'image file, and its EXIF orientation',
+            len(masks),
+            'PAIR004',
+        )
+    bitmaps = masks.masks if isinstance(masks.masks, np.ndarray) else None
+    if bitmaps is not None and bitmaps.size and bitmaps.max() > 1:
+        yield LabelProblem(
+            'mask',
+            'gt_masks',
+            f'bitmaps must hold 0 and 1, got {bitmaps.max()}',
+            'write 1 for the object; 255 is for pictures',
+            int((bitmaps > 1).any((1, 2)).sum()),
+        )
+    if results.get('gt_bboxes') is not None and same_counts(results):
+        boxes = as_array(results['gt_bboxes'])
+        if boxes.ndim == 2 and boxes.shape[1] == 4:
+            yield from _agreement_problems(results, boxes, spec)
+
+
+def _segment_problems(
+    segments: list[dict], spec: LabelSpec
+) -> Iterator[LabelProblem]:
+    ids = [segment['id'] for segment in segments]
+    twice = sorted(
+        {segment_id for segment_id in ids if ids.count(segment_id) > 1}
+    )
+    if twice:
+        yield LabelProblem(
+            'panoptic',
+            'segments_info',
+            f'ids of segments must differ, got more than one of {twice[:5]}',
+            'give each segment of an image an id of its own in the '
+            'annotation and in its PNG',
+            len(twice),
+        )
+    bad = [
+        segment
+        for segment in segments
+        if not 0 <= segment['category'] < spec.num_seg_classes
+    ]
+    if bad:
+        yield LabelProblem(
+            'panoptic',
+            'segments_info',
+            f'{len(bad)} of {len(segments)} segments have a class out of '
+            f'range, it must be in [0, {spec.num_seg_classes - 1}]; first is '
+            f'{bad[0]["category"]} of segment {bad[0]["id"]}',
+            'compare metainfo (classes, thing_classes, stuff_classes) of the '
+            "data set with the annotation's categories",
+            len(bad),
+        )
+
+
+def _map_problems(
+    results: Mapping[str, Any], spec: LabelSpec
+) -> Iterator[LabelProblem]:
+    """Each mask must have one class, its own, in the semantic map."""
+    label_map, masks = results['gt_seg_map'], results['gt_masks'].masks
+    labels = as_array(results['gt_bboxes_labels'])
+    wrong = []
+    for index, (mask, label) in enumerate(zip(masks, labels.tolist())):
+        inside = label_map[mask.astype(bool)]
+        right = np.count_nonzero(inside == label)
+        if right < spec.panoptic_agreement * inside.size:
+            values, counts = np.unique(inside, return_counts=True)
+            most = values[counts.argmax()]
+            wrong.append((index, label, right / inside.size, most))
+    if wrong:
+        index, label, part, most = wrong[0]
+        yield LabelProblem(
+            'panoptic',
+            'gt_seg_map',
+            f'{len(wrong)} of {len(masks)} masks have another class in the '
+            f'semantic map; first is mask {index} with label {label}: '
+            f'{100 * part:.3g} % of its pixels have it, at least '
+            f'{100 * spec.panoptic_agreement:g} % must, most are {most}',
+            'are segments and boxes in the same order, and the label map '
+            'changed by the same transforms? Or lower panoptic_agreement',
+            len(wrong),
+        )
+
+
+def _overlap_problems(masks: np.ndarray) -> Iterator[LabelProblem]:
+    covered = masks.astype(bool).sum(0, dtype=np.uint16)
+    count = int((covered > 1).sum())
+    if count:
+        y, x = np.unravel_index((covered > 1).argmax(), covered.shape)
+        yield LabelProblem(
+            'panoptic',
+            'gt_masks',
+            f'{count:,} pixels belong to more than one instance, the first '
+            f'at (y={y}, x={x})',
+            'segments of a panoptic annotation do not overlap; use a '
+            'data set for instances if they do',
+            count,
+        )
+
+
+def panoptic_problems(
+    results: Mapping[str, Any], spec: LabelSpec
+) -> Iterator[LabelProblem]:
+    """Find where segments, instance masks and semantic map disagree.
+
+    A sample is panoptic if it has ``segments_info``. Masks and map are
+    compared where both have the same size and there is a label for each mask.
+    """
+    segments = results.get('segments_info')
+    if segments is None:
+        return
+    yield from _segment_problems(segments, spec)
+    masks = getattr(results.get('gt_masks'), 'masks', None)
+    if not isinstance(masks, np.ndarray) or not len(masks):
+        return
+    yield from _overlap_problems(masks)
+    label_map = results.get('gt_seg_map')
+    if (
+        label_map is not None
+        and label_map.shape == masks.shape[1:]
+        and results.get('gt_bboxes_labels') is not None
+        and same_counts(results)
+    ):
+        yield from _map_problems(results, spec)

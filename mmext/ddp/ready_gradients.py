@@ -1,0 +1,286 @@
+"""Record the order in which gradients are ready in a step."""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import takewhile
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
+from torch.nn.parameter import is_lazy
+
+from .code_location import code_location, reentrant_backward
+
+__all__ = [
+    'ReadyGradient',
+    'ReadyRecorder',
+]
+
+
+@dataclass(frozen=True)
+class ReadyGradient:
+    """One time that the gradient of a parameter was ready, as DDP sees it.
+
+    Attributes:
+        name: The parameter.
+        task: Number of the backward pass it happened in: 0 for one that
+            was called, another number for each nested one.
+        empty: Whether it is known to have added nothing to the gradient.
+        backward: Number of the backward that was called, from 0.
+        sparse: Whether the gradient was sparse then.
+    """
+
+    name: str
+    task: int
+    empty: bool = False
+    backward: int = 0
+    sparse: bool = False
+
+
+class ReadyRecorder:
+    """Context around a step that records when gradients are ready.
+
+    A reentrant checkpoint runs its part again in the backward, and then a
+    backward of its own. Gradients that are ready in there are recognised by
+    the number of the pass, and the part by the modules that have just run.
+
+    Args:
+        model: Whose modules are watched.
+        parameters: That are watched, by their names.
+        as_reducer: Hear what DDP's reducer hears, parameters without a
+            gradient included, and find those that add nothing.
+        watch_modules: Note the modules that run again in the backward; off
+            for compiled ones, which hooks would change.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        parameters: Mapping[str, nn.Parameter],
+        *,
+        as_reducer: bool = False,
+        watch_modules: bool = True,
+    ) -> None:
+        self._model = model
+        self._parameters = parameters
+        self._as_reducer = as_reducer
+        self._watch_modules = watch_modules
+        self._exits = ExitStack()
+        # Numbers of the backward passes that run, the outermost first.
+        self._running: list[int] = []
+        self._num_tasks = 0
+        self._backward = -1
+        self._ready: list[ReadyGradient] = []
+        self._last: dict[str, Tensor] = {}
+        # The reentrant checkpoint that has run last: a number, its outermost
+        # modules, its location, and whether a gradient came of it.
+        self._checkpoint: int | None = None
+        self._rerun: list[str] = []
+        self._location = ''
+        self._rerun_used = False
+        self._depth = 0
+        self.reentrant: dict[str, str] = {}
+        self.reran: dict[str, None] = {}
+        self.in_forward: tuple[ReadyGradient, ...] = ()
+
+    @property
+    def ready(self) -> tuple[ReadyGradient, ...]:
+        """What was ready after the forward, in its order."""
+        return tuple(self._ready)
+
+    def leave_forward(self) -> None:
+        """What was ready so far was so within the forward."""
+        self.in_forward = tuple(self._ready)
+        self._ready.clear()
+        self._backward = -1
+
+    def watch_more(self, parameters: Mapping[str, nn.Parameter]) -> None:
+        """Watch parameters, too, that the forward has made trainable.
+
+        One that has a gradient already has got it within the forward.
+        """
+        self._parameters = {**self._parameters, **parameters}
+        for name, parameter in parameters.items():
+            if parameter.grad is not None:
+                self.in_forward += (ReadyGradient(name, 0),)
+            self._watch(name, parameter)
+
+    @property
+    def num_backwards(self) -> int:
+        """How many backwards have been called since the forward."""
+        return self._backward + 1
+
+    def __enter__(self) -> 'ReadyRecorder':
+        """Begin to record."""
+        self._exits.enter_context(self._passes())
+        for name, parameter in self._parameters.items():
+            self._watch(name, parameter)
+        if self._watch_modules:
+            for name, module in self._model.named_modules():
+                self._add(
+                    module.register_forward_pre_hook(
+                        lambda *_, name=name: self._enter(name)
+                    )
+                )
+                self._add(
+                    module.register_forward_hook(self._leave, always_call=True)
+                )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End, and leave the model as it was."""
+        self.close()
+
+    def close(self) -> None:
+        """End earlier than the context does."""
+        self._exits.close()
+
+    def _watch(self, name: str, parameter: nn.Parameter) -> None:
+        if not parameter.requires_grad or is_lazy(parameter):
+            return
+        if not self._as_reducer:
+            self._add(
+                parameter.register_post_accumulate_grad_hook(
+                    lambda _: self._record(name)
+                )
+            )
+            return
+        node = get_gradient_edge(parameter).node
+        # It is gone, and the hook with it, when nobody holds it.
+        self._exits.callback(lambda node: None, node)
+        self._add(
+            node.register_hook(
+                lambda _, grads: self._record(
+                    name, self._is_empty(name, grads)
+                )
+            )
+        )
+
+    def _add(self, hook: torch.utils.hooks.RemovableHandle) -> None:
+        self._exits.callback(hook.remove)
+
+    @contextmanager
+    def _passes(self) -> Iterator[None]:
+        """Number the backward passes; one within another is nested."""
+        original = torch.autograd.backward
+
+        @functools.wraps(original)
+        def backward(*args: Any, **kwargs: Any) -> None:
+            if self._running:
+                self._num_tasks += 1
+                self._running.append(self._num_tasks)
+            else:
+                self._backward += 1
+                self._running.append(0)
+            try:
+                original(*args, **kwargs)
+            finally:
+                self._running.pop()
+
+        torch.autograd.backward = backward
+        try:
+            yield
+        finally:
+            torch.autograd.backward = original
+
+    @contextmanager
+    def retained(self, retain: bool) -> Iterator[None]:
+        """Keep the graphs of the backwards that are called, if ``retain``."""
+        if not retain:
+            yield
+            return
+        saved = torch.autograd.backward, torch.autograd.grad
+
+        def keeping(function: Callable, position: int) -> Callable:
+            @functools.wraps(function)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if self._running:
+                    pass
+                elif len(args) > position:
+                    args = (*args[:position], True, *args[position + 1 :])
+                else:
+                    kwargs['retain_graph'] = True
+                return function(*args, **kwargs)
+
+            return call
+
+        torch.autograd.backward = keeping(saved[0], 2)
+        torch.autograd.grad = keeping(saved[1], 3)
+        try:
+            yield
+        finally:
+            torch.autograd.backward, torch.autograd.grad = saved
+
+    def _enter(self, name: str) -> None:
+        """Record a module whose forward runs in the backward."""
+        if _task() == -1:
+            return
+        self.reran[name] = None
+        checkpoint = reentrant_backward() if self._depth == 0 else None
+        if checkpoint is not None:
+            if checkpoint != self._checkpoint or self._rerun_used:
+                self._checkpoint, self._rerun = checkpoint, []
+                self._rerun_used = False
+                self._location = code_location(within_checkpoint=True)
+            self._rerun.append(name)
+        self._depth += 1
+
+    def _leave(self, *_: object) -> None:
+        if _task() != -1:
+            self._depth = max(self._depth - 1, 0)
+
+    def _record(self, name: str, empty: bool = False) -> None:
+        """Record that the gradient of a parameter is ready."""
+        task = self._running[-1] if self._running else 0
+        grad = self._parameters[name].grad
+        self._ready.append(
+            ReadyGradient(
+                name,
+                task,
+                empty,
+                max(self._backward, 0),
+                grad is not None and grad.layout is not torch.strided,
+            )
+        )
+        if task == 0:
+            return
+        self._rerun_used = True
+        module = _common_module(self._rerun)
+        if not module:
+            module = name.rpartition('.')[0]
+        self.reentrant[name] = (
+            f'{module}, {self._location}' if self._location else module
+        )
+
+    def _is_empty(self, name: str, grads: tuple[Tensor | None, ...]) -> bool:
+        """Whether the gradient is what it was when it was ready before."""
+        grad = self._parameters[name].grad
+        if grad is None or grads[0] is None:
+            return True
+        last, self._last[name] = self._last.get(name), grad.detach().clone()
+        if last is None or last.layout is not grad.layout:
+            return False
+        return torch.equal(last.to_dense(), grad.to_dense())
+
+
+def _task() -> int:
+    """Number of the running backward pass, -1 outside of any."""
+    return torch._C._current_graph_task_id()
+
+
+def _common_module(names: list[str]) -> str:
+    """The innermost module that holds all of some modules."""
+    shared = takewhile(
+        lambda level: len(set(level)) == 1,
+        zip(*(name.split('.') for name in names)),
+    )
+    return '.'.join(level[0] for level in shared)

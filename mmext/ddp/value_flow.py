@@ -1,0 +1,323 @@
+"""Follow the values of parameters through a forward.
+
+Autograd's graph holds the parameters that reach the loss, and nothing about
+those that do not. Here each call of a torch function is recorded: what went
+in, what came out, and whether gradients were on.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import CheckpointFunction
+from torch.utils.weak import WeakIdKeyDictionary
+
+from .code_location import checkpoint_call_site, code_location
+from .graph import tensors_in
+
+__all__ = [
+    'Cut',
+    'ValueFlow',
+    'reentrant_calls',
+]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where values go on and gradients do not."""
+
+    # 'no_grad', 'checkpoint' (a reentrant one runs its part under no_grad)
+    # or 'function'.
+    cause: str
+    # Name of the torch function.
+    function: str
+    # Module and line of code.
+    location: str
+
+
+@dataclass
+class _Origins:
+    """Parameters that a tensor depends on, one bit for each.
+
+    With a gradient (``live``), and for each cut those that it cut off.
+    """
+
+    live: int = 0
+    cut: dict[Cut, int] = field(default_factory=dict)
+
+    def add(self, other: '_Origins') -> None:
+        self.live |= other.live
+        for cut, bits in other.cut.items():
+            self.cut[cut] = self.cut.get(cut, 0) | bits
+
+    def __bool__(self) -> bool:
+        return bool(self.live or self.cut)
+
+
+class ValueFlow(TorchFunctionMode):
+    """Context around a forward that records what becomes of parameters.
+
+    They are identified by their index in ``names``.
+
+    Functions that are implemented outside of Python are taken as a whole:
+    where a module returns tensors of unknown origin, they are taken to come
+    from all that went into the module.
+    """
+
+    def __init__(self, model: nn.Module, names: Sequence[str]) -> None:
+        super().__init__()
+        parameters = dict(model.named_parameters())
+        self._bits = {id(parameters[name]): i for i, name in enumerate(names)}
+        self._model = model
+        self._origins = WeakIdKeyDictionary()
+        self._modules: list[tuple[str, _Origins]] = []
+        self._exits = ExitStack()
+        self._checkpoints: list[bool] = []
+        self._used = 0
+        self.no_grad_cuts: dict[int, Cut] = {}
+        self.call_sites: dict[int, str] = {}
+        self.module_calls: dict[str, int] = {}
+
+    def __enter__(self) -> 'ValueFlow':
+        """Begin to record."""
+        self._checkpoints = self._exits.enter_context(
+            reentrant_calls(self._leave_checkpoint)
+        )
+        for name, module in self._model.named_modules():
+            hooks = (
+                module.register_forward_pre_hook(
+                    self._enter_module(name), with_kwargs=True
+                ),
+                module.register_forward_hook(
+                    self._leave_module, with_kwargs=True, always_call=True
+                ),
+            )
+            for hook in hooks:
+                self._exits.callback(hook.remove)
+        return super().__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End, and leave the model as it was."""
+        self._exits.close()
+        super().__exit__(kind, error, traceback)
+
+    def is_used(self, index: int) -> bool:
+        """Whether a parameter was an input while gradients were on."""
+        return bool(self._used >> index & 1)
+
+    def cut_before(self, tensors: Iterable[Tensor]) -> dict[int, Cut]:
+        """The first cut on the way of each parameter to some tensors."""
+        total = _Origins()
+        for tensor in tensors:
+            total.add(self._origins_of(tensor))
+        return {
+            index: cut
+            for cut, bits in reversed(total.cut.items())
+            for index in _indices(bits)
+        }
+
+    def _enter_module(self, name: str) -> Callable:
+        def hook(module: nn.Module, args: tuple, kwargs: dict) -> None:
+            self.module_calls[name] = self.module_calls.get(name, 0) + 1
+            inputs = _Origins()
+            for tensor in tensors_in((args, kwargs)):
+                inputs.add(self._origins_of(tensor))
+            self._modules.append((name, inputs))
+
+        return hook
+
+    def _leave_module(
+        self, module: nn.Module, args: tuple, kwargs: dict, output: Any
+    ) -> None:
+        _, known = self._modules.pop()
+        for tensor in tensors_in(output):
+            if tensor not in self._origins and id(tensor) not in self._bits:
+                self._record(tensor, known, type(module).__name__)
+        if self._modules:
+            # What a module uses counts as used by the one that calls it.
+            self._modules[-1][1].add(known)
+
+    def _leave_checkpoint(self, result: Any) -> None:
+        """What needs a gradient after a checkpoint was not cut off by it."""
+        for tensor in tensors_in(result):
+            origins = self._origins.get(tensor)
+            if origins is None or not tensor.requires_grad:
+                continue
+            for cut in [c for c in origins.cut if c.cause == 'checkpoint']:
+                origins.live |= origins.cut.pop(cut)
+
+    def _origins_of(self, tensor: Tensor) -> _Origins:
+        index = self._bits.get(id(tensor))
+        if index is not None:
+            return _Origins(1 << index)
+        return self._origins.get(tensor) or _Origins()
+
+    def _cut(self, function: str) -> Cut:
+        cause = 'function'
+        if not torch.is_grad_enabled():
+            inside = self._checkpoints[:1] == [True]
+            cause = 'checkpoint' if inside else 'no_grad'
+        module = self._modules[-1][0] if self._modules else ''
+        location = code_location()
+        if module:
+            location = f'{module}, {location}'
+        return Cut(cause, function, location)
+
+    def _record(self, tensor: Tensor, inputs: _Origins, function: str) -> None:
+        """Record what a result was computed from."""
+        origins = _Origins()
+        origins.add(inputs)
+        if origins.live and not tensor.requires_grad:
+            cut = self._cut(function)
+            origins.cut[cut] = origins.cut.get(cut, 0) | origins.live
+            origins.live = 0
+        if origins:
+            self._origins[tensor] = origins
+
+    def __torch_function__(
+        self,
+        func: Callable,
+        types: Any,
+        args: tuple = (),
+        kwargs: dict | None = None,
+    ) -> Any:
+        """Run a torch function and record what it did."""
+        result = func(*args, **(kwargs or {}))
+        name = _name_of(func)
+        if name is None:
+            return result
+        inputs, direct = _Origins(), 0
+        for tensor in tensors_in((args, kwargs)):
+            origins = self._origins_of(tensor)
+            inputs.add(origins)
+            if id(tensor) in self._bits:
+                direct |= origins.live
+        if not inputs:
+            return result
+        if direct:
+            self._record_use(direct, name)
+        if self._modules:
+            self._modules[-1][1].add(inputs)
+        # An assignment returns None, and changes its first argument.
+        outputs = args[:1] if name == '__setitem__' else result
+        for tensor in tensors_in(outputs):
+            if id(tensor) not in self._bits:
+                self._record(tensor, inputs, name)
+        return result
+
+    def _record_use(self, bits: int, function: str) -> None:
+        if torch.is_grad_enabled():
+            self._used |= bits
+            return
+        new = [i for i in _indices(bits) if i not in self.no_grad_cuts]
+        if not new:
+            return
+        cut = self._cut(function)
+        self.no_grad_cuts.update(dict.fromkeys(new, cut))
+        if cut.cause == 'checkpoint':
+            site = checkpoint_call_site()
+            self.call_sites.update(dict.fromkeys(new, site))
+
+
+def _indices(bits: int) -> list[int]:
+    """Positions of the bits that are set."""
+    return [i for i in range(bits.bit_length()) if bits >> i & 1]
+
+
+# Functions that answer a question about a tensor and compute nothing with it.
+_QUESTIONS = frozenset(
+    (
+        'size',
+        'dim',
+        'stride',
+        'numel',
+        'nelement',
+        'element_size',
+        'storage_offset',
+        'data_ptr',
+        'is_contiguous',
+        'is_floating_point',
+        'is_complex',
+        'get_device',
+        '__len__',
+        '__hash__',
+        'requires_grad_',
+        'register_hook',
+        '__repr__',
+        '__format__',
+        'retain_grad',
+        'register_post_accumulate_grad_hook',
+        'untyped_storage',
+    )
+)
+
+
+def _name_of(func: Callable) -> str | None:
+    """Name of a torch function, None for one that computes nothing."""
+    name = getattr(func, '__name__', '')
+    if name == '__get__':
+        # A property; the name is that of what it belongs to.
+        name = getattr(getattr(func, '__self__', None), '__name__', '')
+        return name if name in ('data', 'T', 'mT', 'H', 'real') else None
+    if name in ('__set__', '__delete__') or name in _QUESTIONS:
+        return None
+    return name or 'function'
+
+
+_FAIRSCALE = 'fairscale.nn.checkpoint.checkpoint_activations'
+
+
+@contextmanager
+def reentrant_calls(
+    done: Callable[[Any], None] = lambda result: None,
+) -> Iterator[list[bool]]:
+    """Watch the reentrant checkpoints that are called.
+
+    Yields a list that holds, for each call that is running, the outermost
+    first, whether gradients were on. Each result is passed to ``done``.
+    """
+    modes: list[bool] = []
+    kinds = [CheckpointFunction]
+    if _FAIRSCALE in sys.modules:
+        kinds.append(sys.modules[_FAIRSCALE].CheckpointFunction)
+    with ExitStack() as exits:
+        for kind in kinds:
+            exits.enter_context(_watched(kind, modes, done))
+        yield modes
+
+
+@contextmanager
+def _watched(
+    kind: Any, modes: list[bool], done: Callable[[Any], None]
+) -> Iterator[None]:
+    original = kind.apply
+    own = vars(kind).get('apply')
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        modes.append(torch.is_grad_enabled())
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            modes.pop()
+        done(result)
+        return result
+
+    kind.apply = apply
+    try:
+        yield
+    finally:
+        if own is None:
+            del kind.apply
+        else:
+            kind.apply = own

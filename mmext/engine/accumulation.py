@@ -1,0 +1,281 @@
+"""Gradients that wait for the optimizer, saved and restored.
+
+With ``accumulative_counts=k`` the optimizer steps after every ``k`` batches,
+a window. A checkpoint may be written within one: at the end of an epoch, at
+an interval, at a signal. It then holds the gradients of each process, which
+differ as they are not averaged yet, and where in its window each optimizer
+wrapper is. Restored, the training goes on as if it had not been interrupted.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from mmengine.optim import OptimWrapper, OptimWrapperDict
+from torch import Tensor
+
+__all__ = [
+    'Gradients',
+    'get_gradients',
+    'get_windows',
+    'is_not_of_lost_gradients',
+    'named_wrappers',
+    'restore_gradients',
+    'restore_windows',
+    'share_equal',
+    'window_changes',
+]
+
+# Name of the optimizer wrapper -> index of the parameter in its optimizer ->
+# gradient, on the CPU.
+Gradients = dict[str, dict[int, Tensor]]
+
+# How MMEngine's warning begins, which is not true for a restored window.
+_LOST = 'Resumed iteration number is not divisible'
+
+
+def named_wrappers(optim_wrapper: Any) -> dict[str, OptimWrapper]:
+    """Optimizer wrappers by name; a single one has the name ``''``."""
+    if isinstance(optim_wrapper, OptimWrapperDict):
+        return dict(optim_wrapper.items())
+    return {'': optim_wrapper}
+
+
+def _parameters(wrapper: OptimWrapper) -> Iterator[tuple[int, Tensor]]:
+    """Parameters of the optimizer, numbered as in its state."""
+    return enumerate(
+        parameter
+        for group in wrapper.optimizer.param_groups
+        for parameter in group['params']
+    )
+
+
+def _divisor(wrapper: OptimWrapper) -> int:
+    """What the loss of the last batch was divided by."""
+    counts, end = wrapper._accumulative_counts, wrapper._max_counts
+    if end < 0 or wrapper._inner_count <= end - wrapper._remainder_counts:
+        return counts
+    return wrapper._remainder_counts or counts
+
+
+def _num_open(wrapper: OptimWrapper) -> int:
+    """Batches whose gradients wait for the optimizer."""
+    if wrapper.should_update():
+        return 0
+    return wrapper._inner_count % wrapper._accumulative_counts
+
+
+def get_windows(optim_wrapper: Any, remaining: int) -> dict[str, Any]:
+    """Where in its window each wrapper is; ``remaining`` iterations follow.
+
+    Plain numbers only: batches so far (``inner``) and at the end (``end``),
+    the length of a window (``counts``), the batches that wait (``open``), and
+    what their loss was divided by (``divisor``).
+    """
+    return {
+        'remaining': remaining,
+        'wrappers': {
+            name: {
+                'counts': wrapper._accumulative_counts,
+                'inner': wrapper._inner_count,
+                'end': wrapper._max_counts,
+                'open': _num_open(wrapper),
+                'divisor': _divisor(wrapper),
+            }
+            for name, wrapper in named_wrappers(optim_wrapper).items()
+        },
+    }
+
+
+def get_gradients(optim_wrapper: Any) -> Gradients:
+    """Gradients that the next step of an optimizer would add to.
+
+    With one optimizer, those of an open window. With several, whatever is
+    there: the loss of one network may leave gradients in another.
+    """
+    wrappers = named_wrappers(optim_wrapper)
+    if len(wrappers) == 1 and not _num_open(*wrappers.values()):
+        return {}
+    result = {
+        name: {
+            index: _copy(parameter.grad)
+            for index, parameter in _parameters(wrapper)
+            if parameter.grad is not None
+        }
+        for name, wrapper in wrappers.items()
+    }
+    return {name: gradients for name, gradients in result.items() if gradients}
+
+
+def _copy(gradient: Tensor) -> Tensor:
+    """A copy on the CPU; one of zeros takes no room."""
+    gradient = gradient.detach().cpu()
+    if gradient.layout == torch.strided and not gradient.any():
+        return gradient.new_zeros(()).expand(gradient.shape)
+    return gradient.clone()
+
+
+def share_equal(
+    states: Sequence[Mapping[str, Any] | None], key: str
+) -> list[Any]:
+    """One entry of all ranks; tensors equal to those of rank 0 are those.
+
+    ``torch.save`` writes a tensor once, however often it occurs.
+    """
+    values = [None if state is None else state[key] for state in states]
+
+    def shared(value: Any, first: Any) -> Any:
+        if isinstance(value, dict):
+            first = first if isinstance(first, dict) else {}
+            return {
+                name: shared(item, first.get(name))
+                for name, item in value.items()
+            }
+        same = (
+            isinstance(first, Tensor)
+            and value.layout == first.layout == torch.strided
+            and value.dtype == first.dtype
+            and torch.equal(value, first)
+        )
+        return first if same else value
+
+    return [
+        value if value is None else shared(value, values[0])
+        for value in values
+    ]
+
+
+def window_changes(
+    optim_wrapper: Any,
+    saved: Mapping | None,
+    iteration: int,
+    remaining: int,
+    world_size: int,
+) -> Iterator[tuple[str, Any, Any, str, str]]:
+    """What becomes of the windows of a checkpoint, where it is worth a word.
+
+    Yields the fields of a :class:`~mmext.engine.resume_plan.Change`.
+    """
+    for name, wrapper in named_wrappers(optim_wrapper).items():
+        key = f'optim_wrapper{name and "." + name}.accumulative_counts'
+        counts = wrapper._accumulative_counts
+        if saved is None:
+            if iteration % counts and remaining > 0:
+                yield (
+                    key,
+                    'not saved',
+                    counts,
+                    'config',
+                    f'gradients of {iteration % counts} batches are not in '
+                    'the checkpoint and are lost',
+                )
+            continue
+        window = saved['wrappers'].get(name)
+        if window is None:
+            continue
+        before, num_open = window['counts'], window['open']
+        if num_open >= counts:
+            yield (
+                key,
+                before,
+                counts,
+                'REFUSED',
+                f'gradients of {num_open} batches wait in the checkpoint; '
+                f'set it to {num_open + 1} or more, or resume from a '
+                'checkpoint between windows',
+            )
+        elif counts != before:
+            yield (
+                key,
+                before,
+                counts,
+                'config',
+                f'an open window of {num_open} batches goes on'
+                if num_open
+                else 'a window begins here',
+            )
+        elif num_open != window['inner'] % before and remaining > 0:
+            yield (
+                'accumulation window',
+                f'{window["inner"] % before} of {before} batches',
+                'a new one',
+                'recomputed',
+                'the last one of the shorter training ended early',
+            )
+        ranks = saved.get('gradients', [])
+        if ranks and (len(ranks) != world_size or None in ranks):
+            yield (
+                'accumulated gradients',
+                f'of {len(ranks) - ranks.count(None)} processes',
+                f'{world_size} processes',
+                'recomputed',
+                'each process begins with their mean',
+            )
+
+
+def restore_windows(
+    optim_wrapper: Any, saved: Mapping, remaining: int
+) -> dict[str, float]:
+    """Set the counters; returns the factor for the gradients per wrapper.
+
+    A window of another length begins where the last one ended. With as many
+    iterations to come as before, all is as it was.
+    """
+    factors = {}
+    for name, wrapper in named_wrappers(optim_wrapper).items():
+        window = saved['wrappers'].get(name)
+        if window is None:
+            continue
+        counts, inner = wrapper._accumulative_counts, window['inner']
+        # The last window of a training may end early.
+        is_aligned = window['open'] == inner % window['counts']
+        unchanged = counts == window['counts'] and is_aligned
+        wrapper._inner_count = inner if unchanged else window['open']
+        if wrapper._max_counts >= 0:
+            wrapper._max_counts = (
+                window['end']
+                if unchanged and remaining == saved['remaining']
+                else wrapper._inner_count + remaining
+            )
+            wrapper._remainder_counts = wrapper._max_counts % counts
+        factors[name] = window['divisor'] / _divisor(wrapper)
+    return factors
+
+
+def restore_gradients(
+    optim_wrapper: Any,
+    saved: Sequence[Gradients | None],
+    rank: int,
+    world_size: int,
+    factors: Mapping[str, float],
+) -> None:
+    """Set the gradients of this rank, as they were.
+
+    With another number of processes, and where those of this rank are
+    missing, each gets their mean: the next step then uses the same sum.
+    """
+    known = [gradients for gradients in saved if gradients is not None]
+    own = saved[rank] if len(saved) == world_size else None
+    sources = known if own is None else [own]
+    for name, wrapper in named_wrappers(optim_wrapper).items():
+        for index, parameter in _parameters(wrapper):
+            parts = [
+                source[name][index]
+                for source in sources
+                if index in source.get(name, {})
+            ]
+            if not parts:
+                continue
+            total = parts[0].clone()
+            for part in parts[1:]:
+                total += part
+            factor = factors.get(name, 1.0) / len(sources)
+            if factor != 1:
+                total *= factor
+            parameter.grad = total.to(parameter.device)
+
+
+def is_not_of_lost_gradients(record: logging.LogRecord) -> bool:
+    """A filter for the log: MMEngine's warning that gradients are lost."""
+    return not str(record.msg).startswith(_LOST)

@@ -1,0 +1,592 @@
+"""Read checkpoints, and find the newest whole one of a work dir."""
+
+import logging
+import pickle
+import re
+import zipfile
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.logging import print_log
+from mmengine.model import BaseTTAModel, is_model_wrapper
+from mmengine.runner.checkpoint import CheckpointLoader
+from torch import nn
+from torch.nn.modules.module import _IncompatibleKeys
+
+from ..utils.archive import Coverage, DamagedFileError, check_archive
+from ..utils.safe_load import (
+    UntrustedTypeError,
+    careful_readers,
+    load_torch,
+)
+
+__all__ = [
+    'WRAPPER_PREFIX',
+    'CheckpointSummary',
+    'LoadReport',
+    'SearchResult',
+    'check_complete',
+    'check_fits',
+    'find_newest_checkpoint',
+    'load_weights',
+    'read_checkpoint',
+    'remove_leftovers',
+    'summarize_checkpoint',
+]
+
+# What torch.load raises for files that are cut off, damaged, or no
+# checkpoints at all.
+_READ_ERRORS = (
+    AttributeError,
+    EOFError,
+    ImportError,
+    IndexError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    pickle.UnpicklingError,
+    zipfile.BadZipFile,
+)
+# The temporary names of mmext.utils.files.atomic_path.
+_LEFTOVER = re.compile(r'\..+\.\d+\.tmp(\.\w+)?')
+
+
+@dataclass(frozen=True)
+class CheckpointSummary:
+    """What a checkpoint is, without its weights.
+
+    ``run_id`` is that of the training which wrote it; empty if it does not
+    say so, as those of MMEngine's runner.
+    """
+
+    path: Path
+    iter: int
+    epoch: int
+    resumable: bool
+    run_id: str = ''
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """A checkpoint to resume from, what was passed over, and leftovers.
+
+    ``unused`` says why what ``last_checkpoint`` names, and is there, is not
+    taken, and what to do.
+    """
+
+    checkpoint: str | None
+    notes: list[str] = field(default_factory=list)
+    leftovers: list[Path] = field(default_factory=list)
+    unused: str = ''
+
+
+def _torch_load(path: Path, mmap: bool, trust: bool | None) -> Any:
+    if not zipfile.is_zipfile(path):
+        # Torch's old format, which cannot be mapped, or something else.
+        mmap = False
+    return load_torch(path, trust=trust, map_location='cpu', mmap=mmap)
+
+
+def _is_remote(path: str) -> bool:
+    return '://' in path
+
+
+def _verify(path: Path, *, contents: bool) -> None:
+    """Compare the checksums of a checkpoint; say if there are none."""
+    coverage = check_archive(path, contents=contents)
+    if contents and coverage is Coverage.NOTHING:
+        print_log(
+            f'{path} has no checksums (it is of PyTorch before 1.6, or was '
+            'saved without): damage would not be noticed',
+            logger='current',
+            level=logging.WARNING,
+        )
+
+
+def read_checkpoint(
+    path: str | Path,
+    *,
+    mmap: bool = False,
+    trust: bool | None = None,
+    verify: bool = True,
+) -> dict[str, Any]:
+    """Read a checkpoint into memory, on the CPU.
+
+    The checksums of a local file are compared first, about a second for each
+    gigabyte. What may run code is refused; see
+    :func:`mmext.utils.safe_load.load_torch` for what checkpoints may hold.
+
+    Args:
+        path: A file, or any address that MMEngine can load from.
+        mmap: Leave the weights on the disk until they are used.
+        trust: Read any type, which can run code. Only for a file from
+            people you trust. None for what is set where this is called,
+            outside of a runner False.
+        verify: Compare checksums.
+
+    Returns:
+        The checkpoint. Bare weights come as they are, without ``state_dict``.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is damaged, cannot be read, or holds no dict;
+            or other types than plain data without ``trust`` (an
+            ``UntrustedTypeError``).
+    """
+    if _is_remote(str(path)):
+        with careful_readers(trust):
+            checkpoint = CheckpointLoader.load_checkpoint(str(path), 'cpu')
+    else:
+        file = Path(path).expanduser()
+        if not file.is_file():
+            what = 'a folder' if file.is_dir() else 'no such file'
+            raise FileNotFoundError(
+                f'checkpoint must be an existing file, got {str(path)!r} '
+                f'({what}, looked from {Path.cwd()})'
+            )
+        try:
+            if verify:
+                _verify(file, contents=True)
+            checkpoint = _torch_load(file, mmap, trust)
+        except UntrustedTypeError:
+            raise
+        except DamagedFileError as error:
+            raise ValueError(
+                f'checkpoint {str(path)!r} is damaged: {error}; copy or '
+                'download it again, or take an earlier one'
+            ) from error
+        except _READ_ERRORS as error:
+            raise ValueError(
+                f'checkpoint {str(path)!r} cannot be read: it is damaged, cut '
+                f'off or no PyTorch checkpoint ({file.stat().st_size} bytes; '
+                f'{type(error).__name__}: {str(error).strip()[:200]}); copy '
+                'or download it again, or take another one'
+            ) from error
+    if not isinstance(checkpoint, Mapping):
+        raise ValueError(
+            f'checkpoint {str(path)!r} must hold a dict, got '
+            f'{type(checkpoint).__name__}'
+        )
+    return checkpoint
+
+
+def summarize_checkpoint(path: str | Path) -> CheckpointSummary:
+    """Read the metadata of a local checkpoint, not its weights.
+
+    Runs no code, whatever is trusted; ValueError if it would have to, if the
+    metadata are damaged, or if there are none.
+    """
+    try:
+        _verify(Path(path), contents=False)
+    except DamagedFileError as error:
+        raise ValueError(
+            f'checkpoint {str(path)!r} is damaged: {error}'
+        ) from error
+    checkpoint = read_checkpoint(path, mmap=True, trust=False, verify=False)
+    meta = checkpoint.get('meta')
+    if not isinstance(meta, Mapping) or 'iter' not in meta:
+        raise ValueError(
+            f'checkpoint {str(path)!r} must have a training position '
+            "(meta['iter']), got none; it holds only weights"
+        )
+    return CheckpointSummary(
+        path=Path(path),
+        iter=int(meta['iter']),
+        epoch=int(meta.get('epoch', 0)),
+        resumable='optimizer' in checkpoint,
+        run_id=str(meta.get('run_id', '')),
+    )
+
+
+def _pointer(work_dir: Path, notes: list[str]) -> str | None:
+    """What ``last_checkpoint`` says, if anything."""
+    pointer = work_dir / 'last_checkpoint'
+    if not pointer.is_file():
+        return None
+    target = pointer.read_text(errors='replace').strip()
+    if not target:
+        notes.append('last_checkpoint is empty')
+        return None
+    return target
+
+
+def _lies_elsewhere(target: Path, found: Path) -> bool:
+    return target.is_absolute() and (
+        target.parent.resolve() != found.parent.resolve()
+    )
+
+
+def _find_below(target: str, folders: Sequence[Path]) -> Path | None:
+    """A file that is called as ``target``, below one of the folders."""
+    parts = [part for part in Path(target).parts if part not in ('/', '..')]
+    for folder in folders:
+        for start in range(len(parts)):
+            path = folder.joinpath(*parts[start:])
+            if _is_file(path):
+                return path
+    return None
+
+
+def _is_file(path: str | Path) -> bool:
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):  # no name that a file can have
+        return False
+
+
+def _candidates(folders: Sequence[Path], pointed: Path | None) -> list[Path]:
+    """Files that may be checkpoints, each once."""
+    patterns = {'*.pth'}
+    if pointed is not None and pointed.suffix:
+        patterns.add(f'*{pointed.suffix}')
+    files = [
+        path
+        for folder in folders
+        for pattern in patterns
+        for path in folder.glob(pattern)
+        if _is_file(path) and not _LEFTOVER.fullmatch(path.name)
+    ]
+    if pointed is not None:
+        files.append(pointed)
+    # A link to a checkpoint is that checkpoint.
+    files.sort(key=lambda path: (path.is_symlink(), str(path)))
+    once: dict[Path, Path] = {}
+    for path in files:
+        once.setdefault(path.resolve(), path)
+    return list(once.values())
+
+
+def _first_whole(
+    summaries: Sequence[CheckpointSummary], faults: dict[str, str]
+) -> CheckpointSummary | None:
+    """The first one without damage; notes those before it."""
+    for summary in summaries:
+        try:
+            _verify(summary.path, contents=True)
+        except DamagedFileError as error:
+            faults[summary.path.name] = f'it is damaged: {error}'
+        else:
+            return summary
+    return None
+
+
+def find_newest_checkpoint(
+    work_dir: str | Path, out_dir: str | Path | None = None
+) -> SearchResult:
+    """Find the checkpoint that a training should go on from.
+
+    It is the one of the highest iteration, and then epoch, among the files of
+    the work dir and of ``out_dir``; no clock plays a part. If there are those
+    of several trainings, the one that wrote last is meant, which
+    ``last_checkpoint`` knows. Files that are damaged, hold no optimizer or
+    would have to be trusted are passed over.
+
+    Of what ``last_checkpoint`` names, only the name counts: a work dir may
+    have been copied, and its checkpoints are those that lie in it. An address
+    that is not on this machine is believed.
+
+    Args:
+        work_dir: Folder of the run.
+        out_dir: Where else checkpoints of this run are kept, if anywhere.
+    """
+    work_dir = Path(work_dir)
+    folders = [work_dir]
+    if out_dir is not None and not _is_remote(str(out_dir)):
+        folders.append(Path(out_dir))
+    notes: list[str] = []
+    target = _pointer(work_dir, notes)
+    if target and _is_remote(target):
+        return SearchResult(target, notes)
+    pointed = _find_below(target, folders) if target else None
+    unused = ''
+    if target and pointed is None:
+        exists = _is_file(target)
+        if exists:
+            unused = (
+                f'last_checkpoint in {work_dir} names {target}, which is '
+                'outside of the work dir; to go on from it, name it with '
+                '--resume FILE'
+            )
+        what = 'is outside of the work dir' if exists else 'does not exist'
+        notes.append(f'last_checkpoint names {target}, which {what}')
+    elif target and _lies_elsewhere(Path(target), pointed):
+        notes.append(
+            f'last_checkpoint names {target}, and this work dir is another '
+            f'one, such as a copy; here that is {pointed}'
+        )
+    faults: dict[str, str] = {}
+    summaries = []
+    for path in _candidates(folders, pointed):
+        try:
+            summary = summarize_checkpoint(path)
+        except ValueError as error:
+            faults[path.name] = str(error)
+            if path == pointed and isinstance(error, UntrustedTypeError):
+                unused = str(error)
+            continue
+        if summary.resumable:
+            summaries.append(summary)
+    newest = _newest_of(summaries, pointed, faults, notes)
+    rest = f'; going on from {newest.path.name}' if newest else ''
+    notes += [
+        f'passed over {name}: {reason}{rest}'
+        for name, reason in faults.items()
+    ]
+    leftovers = {
+        path
+        for folder in folders
+        if folder.is_dir()
+        for path in folder.iterdir()
+        if _LEFTOVER.fullmatch(path.name)
+    }
+    return SearchResult(
+        str(newest.path) if newest else None,
+        notes,
+        sorted(leftovers),
+        unused,
+    )
+
+
+def _newest_of(
+    summaries: Sequence[CheckpointSummary],
+    pointed: Path | None,
+    faults: dict[str, str],
+    notes: list[str],
+) -> CheckpointSummary | None:
+    """The one to go on from; extends ``faults`` and ``notes``."""
+    runs = {summary.run_id for summary in summaries if summary.path == pointed}
+    same = [summary for summary in summaries if summary.run_id in runs]
+    last = max((summary.iter for summary in same), default=None)
+    ordered = sorted(
+        summaries,
+        key=lambda item: (
+            item in same,
+            # Of other trainings, first what this one may have begun with.
+            last is None or item.iter <= last,
+            item.iter,
+            item.epoch,
+            item.path == pointed,
+            item.path.name,
+        ),
+        reverse=True,
+    )
+    newest = _first_whole(ordered, faults)
+    if newest is not None:
+        others = [
+            summary.path.name
+            for summary in summaries
+            if summary.run_id != newest.run_id and summary.iter > newest.iter
+        ]
+        if others:
+            notes.append(
+                f'{", ".join(sorted(others)[:_MAX_NAMES])} are of another '
+                f'training in this folder and passed over; going on from '
+                f'{newest.path.name}'
+            )
+    return newest
+
+
+def remove_leftovers(leftovers: list[Path]) -> None:
+    """Remove temporary files of interrupted writes."""
+    for path in leftovers:
+        path.unlink(missing_ok=True)
+
+
+WRAPPER_PREFIX = ((r'^module\.', ''),)
+_MAX_NAMES = 5
+# A backbone alone is a good third of a detector. Below this share of both
+# sides, what matched is chance.
+_MIN_SHARE = 0.1
+# Counters of batch norm that checkpoints of PyTorch 0.4 do not have.
+_IGNORED = 'num_batches_tracked'
+_SHAPES = re.compile(
+    r'size mismatch for (\S+): .*?shape (\S+\(.*?\)|\(.*?\)) from checkpoint'
+    r', the shape in current model is (\S+\(.*?\)|\(.*?\))',
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What of a checkpoint went into a model.
+
+    Counts and names are of entries: parameters and buffers. ``mismatched``
+    names entries of both sides that differ, each with both shapes.
+    """
+
+    num_model: int
+    num_checkpoint: int
+    missing: Sequence[str]
+    unexpected: Sequence[str]
+    mismatched: Sequence[str]
+
+    @property
+    def num_loaded(self) -> int:
+        """Entries of the model that were loaded."""
+        return self.num_model - len(self.missing) - len(self.mismatched)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether both sides are the same, entry by entry."""
+        return not (self.missing or self.unexpected or self.mismatched)
+
+    @property
+    def is_chance(self) -> bool:
+        """Whether nothing or hardly anything matched."""
+        share = max(
+            self.num_loaded / max(self.num_model, 1),
+            self.num_loaded / max(self.num_checkpoint, 1),
+        )
+        return share < _MIN_SHARE
+
+    def __str__(self) -> str:
+        text = f'{self.num_loaded} of {self.num_model} entries of the model'
+        for names, what in (
+            (self.mismatched, 'have another shape'),
+            (self.missing, 'of the model are not in the checkpoint'),
+            (self.unexpected, 'of the checkpoint are not in the model'),
+        ):
+            if names:
+                shown = ', '.join(names[:_MAX_NAMES])
+                more = ', ...' if len(names) > _MAX_NAMES else ''
+                text += f'; {len(names)} {what} ({shown}{more})'
+        return text
+
+
+def _state_dict_of(
+    checkpoint: Mapping[str, Any], revise_keys: Sequence[tuple[str, str]]
+) -> OrderedDict:
+    """Weights of a checkpoint, under the names they are to have."""
+    weights = checkpoint.get('state_dict', checkpoint)
+    result = OrderedDict()
+    for name, value in weights.items():
+        if isinstance(value, torch.Tensor):
+            for pattern, replacement in revise_keys:
+                name = re.sub(pattern, replacement, name)
+            result[name] = value
+    result._metadata = getattr(weights, '_metadata', OrderedDict())
+    return result
+
+
+def _fill(
+    model: nn.Module, weights: OrderedDict
+) -> tuple[list[str], list[str], list[str]]:
+    """Load entry by entry; returns missing, unexpected and mismatched.
+
+    ``nn.Module.load_state_dict`` keeps the first two to itself when a shape
+    differs, and has no way to learn of aliases that a module's pre-hook
+    applies, so this walks the modules as it does.
+    """
+    missing: list[str] = []
+    unexpected: list[str] = []
+    errors: list[str] = []
+    metadata = weights._metadata
+
+    def visit(module: nn.Module, below: OrderedDict, prefix: str) -> None:
+        if is_model_wrapper(module) or isinstance(module, BaseTTAModel):
+            module = module.module
+        module._load_from_state_dict(
+            below,
+            prefix,
+            metadata.get(prefix[:-1], {}),
+            True,
+            missing,
+            unexpected,
+            errors,
+        )
+        for name, child in module._modules.items():
+            if child is not None:
+                start = f'{prefix}{name}.'
+                visit(
+                    child,
+                    OrderedDict(
+                        item
+                        for item in below.items()
+                        if item[0].startswith(start)
+                    ),
+                    start,
+                )
+        for hook in module._load_state_dict_post_hooks.values():
+            hook(module, _IncompatibleKeys(missing, unexpected))
+
+    visit(model, weights, '')
+    mismatched = []
+    for error in errors:
+        match = _SHAPES.search(error)
+        mismatched.append(
+            f'{match[1]}: {match[2]} in the checkpoint, {match[3]} in the '
+            'model'
+            if match
+            else error.strip()
+        )
+    return missing, list(dict.fromkeys(unexpected)), mismatched
+
+
+def load_weights(
+    model: nn.Module,
+    checkpoint: Mapping[str, Any],
+    source: str,
+    *,
+    revise_keys: Sequence[tuple[str, str]] = WRAPPER_PREFIX,
+) -> LoadReport:
+    """Load the weights that fit into a model.
+
+    Args:
+        model: The model; its entries are overwritten in place.
+        checkpoint: What :func:`~mmext.engine.read_checkpoint` returned. It
+            is not changed.
+        source: Where it is from, for the message.
+        revise_keys: Regular expressions and replacements for names, by
+            default those that remove the prefix of a wrapped model.
+
+    Returns:
+        What was loaded. Entries that do not fit keep their values.
+
+    Raises:
+        ValueError: If nothing or hardly anything fits.
+    """
+    weights = _state_dict_of(checkpoint, revise_keys)
+    num_checkpoint = len(weights)
+    missing, unexpected, mismatched = _fill(model, weights)
+    # Pre-hooks may have renamed entries, in this copy only.
+    known = [name for name in model.state_dict() if _IGNORED not in name]
+    report = LoadReport(
+        num_model=len(known),
+        num_checkpoint=num_checkpoint,
+        missing=[name for name in missing if _IGNORED not in name],
+        unexpected=[name for name in unexpected if _IGNORED not in name],
+        mismatched=mismatched,
+    )
+    if report.num_model and report.is_chance:
+        raise ValueError(
+            f'checkpoint {source!r} is not of this model: loaded {report}; '
+            'name the checkpoint that belongs to the config, or the config '
+            'that belongs to the checkpoint'
+        )
+    return report
+
+
+def check_fits(report: LoadReport, source: str) -> None:
+    """Raise ValueError unless a checkpoint is exactly of a model."""
+    if not report.is_exact:
+        raise ValueError(
+            f'checkpoint {source!r} must be of the same model to resume from '
+            f'it, loaded {report}; resume with the config it was trained '
+            'with, or set load_from (and not resume) to start a new training '
+            'from its weights'
+        )
+
+
+def check_complete(report: LoadReport, source: str) -> None:
+    """Raise ValueError if weights of the model would stay random."""
+    if report.missing or report.mismatched:
+        raise ValueError(
+            f'checkpoint {source!r} must hold all weights of the model, '
+            f'loaded {report}; name the config it was trained with'
+        )

@@ -1,0 +1,28 @@
+"""Hooks: stops, checkpoints, and checks of a training."""
+
+from .activation_checkpoint import ActivationCheckpointHook
+from .checkpoint import AtomicCheckpointHook
+from .class_count_check import (
+    ClassCountCheckHook,
+    class_vocabulary,
+    model_class_counts,
+)
+from .evaluation_labels import EvaluationLabelHook
+from .graceful_stop import GracefulExit, GracefulStopHook
+from .label_range import LabelRangeHook
+from .label_report import LabelReportHook
+from .replica_check import ReplicaCheckHook
+
+__all__ = [
+    'ActivationCheckpointHook',
+    'AtomicCheckpointHook',
+    'ClassCountCheckHook',
+    'EvaluationLabelHook',
+    'GracefulExit',
+    'GracefulStopHook',
+    'LabelRangeHook',
+    'LabelReportHook',
+    'ReplicaCheckHook',
+    'class_vocabulary',
+    'model_class_counts',
+]

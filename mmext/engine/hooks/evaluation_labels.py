@@ -1,0 +1,352 @@
+"""Refuse to evaluate on labels that a metric would drop in silence."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from mmengine.dist import get_rank
+from mmengine.hooks import Hook
+from mmengine.logging import print_log
+from mmengine.runner import Runner
+from torch import Tensor
+
+from ...models.losses import (
+    LabelRangeError,
+    LabelReport,
+    find_out_of_range,
+)
+from ...registry import HOOKS
+from .class_count_check import check_class_count
+
+__all__ = ['EvaluationLabelHook']
+
+_POLICIES = ('raise', 'ignore')
+_IGNORED = 255
+_MAX_VALUES = 12
+# Metrics by the names of their classes, or of a base: hosts are not loaded.
+_SEMANTIC = frozenset({'IoUMetric', 'SemSegMetric'})
+# Reads label maps of its own from files.
+_OF_FILES = 'CityscapesMetric'
+_DETECTION = frozenset(
+    {
+        'CocoMetric',
+        'CrowdHumanMetric',
+        'LVISFixedAPMetric',
+        'OpenImagesMetric',
+        'VOCMetric',
+    }
+)
+
+
+def _kinds(metric: Any) -> set[str]:
+    return {kind.__name__ for kind in type(metric).__mro__}
+
+
+def _is_semantic(metric: Any) -> bool:
+    kinds = _kinds(metric)
+    return bool(kinds & _SEMANTIC) or (
+        hasattr(metric, 'ignore_index') and _OF_FILES not in kinds
+    )
+
+
+def _is_detection(metric: Any) -> bool:
+    return bool(_kinds(metric) & _DETECTION)
+
+
+def _samples(batch: Any) -> Iterator[Any]:
+    """Data samples, also of batches of test-time augmentation."""
+    if isinstance(batch, Mapping):
+        batch = batch.get('data_samples')
+    if isinstance(batch, Sequence) and not isinstance(batch, str):
+        for item in batch:
+            yield from _samples(item)
+    elif batch is not None:
+        yield batch
+
+
+def _label_map(sample: Any, field: str) -> Tensor | None:
+    """``(1, H, W)``, or None if the sample has none, or scores."""
+    data = getattr(sample, field, None)
+    for name in ('data', 'sem_seg'):
+        value = getattr(data, name, None)
+        if isinstance(value, Tensor) and not value.is_floating_point():
+            return value.reshape(-1, *value.shape[-2:])
+    return None
+
+
+def _labels(sample: Any, field: str) -> Tensor | None:
+    value = getattr(getattr(sample, field, None), 'labels', None)
+    return value if isinstance(value, Tensor) else None
+
+
+def _files(sample: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    image = getattr(sample, 'img_path', None)
+    mask = getattr(sample, 'seg_map_path', None)
+    if image is None:
+        image, mask = mask, None
+    return (
+        () if image is None else (str(image),),
+        () if mask is None else (str(mask),),
+    )
+
+
+@HOOKS.register_module()
+class EvaluationLabelHook(Hook):
+    """Stop a validation or a test where labels are out of range.
+
+    The metrics of the hosts count such labels as nothing, and give a number:
+    ``IoUMetric`` drops pixels that no class has, ``CocoMetric`` annotations
+    of an unknown category. This hook looks at each batch before its metric
+    does, with the number of classes and the ``ignore_index`` of that metric.
+    :class:`~mmext.engine.PortableRunner` always has one. What is checked:
+
+    * label maps, for metrics such as ``IoUMetric``: each pixel a class or
+      ignored; the predicted maps: each pixel a class; the model has as many
+      classes as the data;
+    * labels of objects, and predicted ones, for metrics such as
+      ``VOCMetric``: each a class;
+    * the annotation file of ``CocoMetric``: each annotation is of one of its
+      categories, and each class of the data is one of them.
+
+    The error names image and mask, the values with their counts, the first
+    place, the allowed range and the likely cause.
+
+    Args:
+        out_of_range: ``'raise'`` for an error; ``'ignore'`` to evaluate as
+            the metric does, with one warning that says all that the error
+            would, and the number of such labels at the end.
+
+    Note:
+        A label map is read once or twice, 2 to 10 ms for 2048 x 1024 pixels.
+        Predictions are reduced where they are; metrics wait for these anyway.
+        With an evaluator for several data sets (``dataset_prefixes``), whose
+        metrics share one loader, labels are not checked, which is said.
+
+    Raises:
+        LabelRangeError: See ``out_of_range``.
+        ValueError: If the model has another number of classes than the data
+            of a semantic metric.
+    """
+
+    priority = 'VERY_HIGH'
+
+    def __init__(self, out_of_range: str = 'raise') -> None:
+        if out_of_range not in _POLICIES:
+            raise ValueError(
+                f'out_of_range must be one of {_POLICIES}, got '
+                f'{out_of_range!r}'
+            )
+        self.policy = out_of_range
+        self._metrics: tuple = ()
+        self._split = ''
+        self._num_ignored = 0
+
+    def before_val(self, runner: Runner) -> None:
+        """Find the metrics, and look at what does not need a batch."""
+        self._begin(runner, runner.val_evaluator, 'val')
+
+    def before_test(self, runner: Runner) -> None:
+        """Find the metrics, and look at what does not need a batch."""
+        self._begin(runner, runner.test_evaluator, 'test')
+
+    def before_val_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None
+    ) -> None:
+        """Look at the labels."""
+        self._check(_samples(data_batch), batch_idx, 'gt')
+
+    def before_test_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None
+    ) -> None:
+        """Look at the labels."""
+        self._check(_samples(data_batch), batch_idx, 'gt')
+
+    def after_val_iter(
+        self,
+        runner: Runner,
+        batch_idx: int,
+        data_batch: Any = None,
+        outputs: Any = None,
+    ) -> None:
+        """Look at the predictions."""
+        self._check(_samples(outputs), batch_idx, 'pred')
+
+    def after_test_iter(
+        self,
+        runner: Runner,
+        batch_idx: int,
+        data_batch: Any = None,
+        outputs: Any = None,
+    ) -> None:
+        """Look at the predictions."""
+        self._check(_samples(outputs), batch_idx, 'pred')
+
+    def after_val_epoch(
+        self, runner: Runner, metrics: dict | None = None
+    ) -> None:
+        """Sum up what was left out."""
+        self._sum_up(runner)
+
+    def after_test_epoch(
+        self, runner: Runner, metrics: dict | None = None
+    ) -> None:
+        """Sum up what was left out."""
+        self._sum_up(runner)
+
+    def _begin(self, runner: Runner, evaluator: Any, split: str) -> None:
+        self._split, self._num_ignored = split, 0
+        self._metrics = tuple(
+            metric
+            for metric in getattr(evaluator, 'metrics', ())
+            if (metric.dataset_meta or {}).get('classes')
+            and not getattr(metric, 'format_only', False)
+            and (_is_semantic(metric) or _is_detection(metric))
+        )
+        if self._metrics and getattr(evaluator, 'dataset_prefixes', None):
+            runner.logger.warning(
+                f'The {split} evaluator is for several data sets: their '
+                'labels are not checked'
+            )
+            self._metrics = ()
+        for metric in self._metrics:
+            if 'IoUMetric' in _kinds(metric) and self.policy == 'raise':
+                check_class_count(runner.model, metric.dataset_meta, split)
+            coco = getattr(metric, '_coco_api', None)
+            if coco is not None:
+                for problem in self._coco_problems(metric, coco):
+                    self._tell(problem)
+
+    def _check(
+        self, samples: Iterator[Any], batch_idx: int, what: str
+    ) -> None:
+        """Look at the true (``'gt'``) or predicted (``'pred'``) labels."""
+        if not self._metrics:
+            return
+        for sample in samples:
+            for metric in self._metrics:
+                if _is_semantic(metric):
+                    label = _label_map(sample, f'{what}_sem_seg')
+                    ignored = getattr(metric, 'ignore_index', _IGNORED)
+                else:
+                    label = _labels(sample, f'{what}_instances')
+                    ignored = None
+                if what == 'pred':
+                    ignored = None
+                if label is not None:
+                    self._look(metric, sample, label, ignored, what, batch_idx)
+
+    def _look(
+        self,
+        metric: Any,
+        sample: Any,
+        label: Tensor,
+        ignored: int | None,
+        what: str,
+        batch_idx: int,
+    ) -> None:
+        """Look at one label map, or the labels of one image."""
+        paths, masks = _files(sample)
+        count = len(metric.dataset_meta['classes'])
+        whose = 'labels' if what == 'gt' else 'predictions'
+        report = find_out_of_range(
+            label if label.dim() > 1 else label[None],
+            count,
+            ignored,
+            name=f'{type(metric).__name__}, {whose} of {self._split} '
+            f'[batch {batch_idx + 1}, rank {get_rank()}]',
+            paths=paths,
+            masks=masks,
+        )
+        if report is None:
+            return
+        text = str(report)
+        if what == 'pred':
+            # Causes that are worked out from values are those of label maps.
+            text = text[: text.rindex('  Likely cause:')] + (
+                '  Likely cause: the model has other classes than the data; '
+                f'set num_classes of its head to {count}, or name its '
+                f'classes in {self._split}_dataloader.dataset.metainfo.classes'
+            )
+        self._tell(text, report)
+
+    def _tell(self, text: str, report: LabelReport | None = None) -> None:
+        first = not self._num_ignored
+        self._num_ignored += 1 if report is None else report.num_bad
+        if self.policy == 'raise':
+            raise LabelRangeError(
+                f'{text}\n  The metric counts them as nothing, so that its '
+                'result would be wrong in silence. tools/validate_labels.py '
+                'finds all of them; to evaluate all the same, add '
+                "dict(type='mmext.EvaluationLabelHook', "
+                "out_of_range='ignore') to custom_hooks.",
+                report,
+            )
+        if first:
+            print_log(
+                f'{text}\n  The metric counts them as nothing, as '
+                "out_of_range='ignore' asks for; further ones are counted, "
+                'not listed.',
+                'current',
+                logging.WARNING,
+            )
+
+    def _sum_up(self, runner: Runner) -> None:
+        if self._num_ignored:
+            runner.logger.warning(
+                f'{self._num_ignored:,} labels out of range were counted as '
+                f'nothing in this {self._split}'
+            )
+        self._num_ignored = 0
+
+    def _coco_problems(self, metric: Any, coco: Any) -> Iterator[str]:
+        """What is wrong between an annotation file and the classes."""
+        name = f'{type(metric).__name__} of {self._split}'
+        file = getattr(metric, 'ann_file', None)
+        file = file or f'the file of {self._split}_evaluator.ann_file'
+        unknown = [
+            note
+            for note in coco.anns.values()
+            if note.get('category_id') not in coco.cats
+        ]
+        if unknown:
+            counts = Counter(note.get('category_id') for note in unknown)
+            values = ', '.join(
+                f'{value} ({count:,})'
+                for value, count in counts.most_common(_MAX_VALUES)
+            )
+            first = unknown[0]
+            image = coco.imgs.get(first.get('image_id'), {})
+            yield (
+                f'{name}: {len(unknown):,} of {len(coco.anns):,} annotations '
+                f'in {file} are of a category that the file does not have\n'
+                f'  values of category_id: {values}\n'
+                f'  first: annotation {first.get("id")} of image '
+                f'{image.get("file_name", first.get("image_id"))}, box '
+                f'{first.get("bbox")}\n'
+                f'  allowed are {_short(sorted(coco.cats))}\n'
+                '  Likely cause: the file was made for other categories; '
+                'correct category_id, or add the categories'
+            )
+        classes = tuple(metric.dataset_meta['classes'])
+        proposals = getattr(metric, 'metrics', ())
+        if all(str(each).startswith('proposal') for each in proposals):
+            return
+        names = Counter(category['name'] for category in coco.cats.values())
+        wrong = [each for each in classes if names[each] != 1]
+        if wrong:
+            yield (
+                f'{name}: {len(wrong)} of {len(classes)} classes of the data '
+                f'are not, or not once, among the categories of {file}, so '
+                'that labels would be counted for other classes\n'
+                f'  classes: {_short(wrong)}\n'
+                f'  categories: {_short(list(names))}\n'
+                '  Likely cause: a name is spelt in another way; compare '
+                f'{self._split}_dataloader.dataset.metainfo.classes with '
+                'categories, and add those that no image has'
+            )
+
+
+def _short(items: list) -> str:
+    shown = ', '.join(map(repr, items[:_MAX_VALUES]))
+    return shown + (', ...' if len(items) > _MAX_VALUES else '')

@@ -1,0 +1,207 @@
+"""Report the samples whose labels were passed over, from all processes."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mmengine.dist import all_gather_object, get_rank, is_main_process
+from mmengine.hooks import Hook
+from mmengine.runner import IterBasedTrainLoop, Runner
+
+from ...config import transforms_of
+from ...datasets.transforms import LabelJournal, Tally, ValidateLabels, tally
+from ...registry import HOOKS
+
+__all__ = [
+    'LabelReportHook',
+]
+
+_PHRASES = {
+    'skipped': 'skipped {times:,} sample(s)',
+    'ignored': 'ignored {pixels:,} pixel(s) in {times:,} sample(s)',
+    'warned': 'left {times:,} sample(s) as they are',
+}
+
+
+@dataclass
+class _Summary:
+    """What one process, or all of them, have passed over."""
+
+    counts: Counter = field(default_factory=Counter)
+    examples: list[tuple[str, str, int, str]] = field(default_factory=list)
+
+    def add(self, other: '_Summary') -> None:
+        self.counts.update(other.counts)
+        self.examples += other.examples
+
+    def phrase(self) -> str:
+        return ', '.join(
+            text.format(
+                times=self.counts[action, 'times'],
+                pixels=self.counts[action, 'pixels'],
+            )
+            for action, text in _PHRASES.items()
+            if self.counts[action, 'times']
+        )
+
+
+def _summarize(tallies: dict[tuple[str, str], Tally], limit: int) -> _Summary:
+    summary = _Summary()
+    for (action, _), entry in tallies.items():
+        summary.counts[action, 'times'] += entry.times
+        summary.counts[action, 'pixels'] += entry.pixels
+    summary.examples = [
+        (action, file, entry.times, entry.text)
+        for (action, file), entry in list(tallies.items())[:limit]
+    ]
+    return summary
+
+
+@HOOKS.register_module()
+class LabelReportHook(Hook):
+    """List what :class:`mmext.ValidateLabels` has skipped or ignored.
+
+    At the end of each epoch, each ``interval`` iterations of a training that
+    is not by epochs, before each validation, and at the end, the numbers of
+    all data loading processes on all ranks go into the log, with the first
+    files. ``label_report.jsonl`` beside the log, on rank N
+    ``label_report_rankN.jsonl``, lists each file with what is wrong.
+
+    It also hands the transform the number of classes of its data set, and
+    whether that is in test mode.
+
+    Args:
+        interval: In iterations.
+        max_files: Files in the log, per report and process.
+
+    Raises:
+        ValueError: If ``interval`` or ``max_files`` is less than 1.
+    """
+
+    def __init__(self, interval: int = 1000, max_files: int = 5) -> None:
+        if interval < 1 or max_files < 1:
+            raise ValueError(
+                'interval and max_files must be at least 1, got '
+                f'{interval} and {max_files}'
+            )
+        self.interval = interval
+        self.max_files = max_files
+        self._journals: dict[str, list[LabelJournal]] = {}
+        self._totals: dict[str, _Summary] = {}
+
+    def _prepare(self, split: str, dataloader: Any) -> None:
+        """Find the checks of a data set, and hand the data set to them."""
+        journals: dict[Path, LabelJournal] = {}
+        for dataset, transform in transforms_of(dataloader.dataset):
+            if isinstance(transform, ValidateLabels):
+                transform.adopt(dataset)
+                journals[transform.journal.path] = transform.journal
+        self._journals[split] = list(journals.values())
+        self._totals.setdefault(split, _Summary())
+
+    def before_train(self, runner: Runner) -> None:
+        """Find the checks, before samples are loaded."""
+        self._prepare('train', runner.train_dataloader)
+        if runner.val_loop is not None:
+            self._prepare('val', runner.val_dataloader)
+        if not any(self._journals.values()):
+            runner.logger.info(
+                'LabelReportHook has nothing to report: no pipeline of the '
+                'training has mmext.ValidateLabels'
+            )
+
+    def before_val(self, runner: Runner) -> None:
+        """Find the checks of a validation; report those of the training."""
+        self._prepare('val', runner.val_dataloader)
+        self._report(runner, 'train')
+
+    def before_test(self, runner: Runner) -> None:
+        """Find the checks of a test."""
+        self._prepare('test', runner.test_dataloader)
+
+    def after_train_iter(
+        self,
+        runner: Runner,
+        batch_idx: int,
+        data_batch: Any = None,
+        outputs: dict | None = None,
+    ) -> None:
+        """Report where there are no epochs."""
+        if isinstance(
+            runner.train_loop, IterBasedTrainLoop
+        ) and self.every_n_train_iters(runner, self.interval):
+            self._report(runner, 'train')
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        """Report the training data."""
+        self._report(runner, 'train')
+
+    def after_val_epoch(
+        self, runner: Runner, metrics: dict | None = None
+    ) -> None:
+        """Report the validation data."""
+        self._report(runner, 'val')
+
+    def after_test_epoch(
+        self, runner: Runner, metrics: dict | None = None
+    ) -> None:
+        """Report the test data."""
+        self._report(runner, 'test')
+
+    def after_train(self, runner: Runner) -> None:
+        """Report what is left."""
+        self._report(runner, 'train')
+
+    def _report(self, runner: Runner, split: str) -> None:
+        """Sum up over processes. All ranks come here at the same time."""
+        journals = self._journals.get(split)
+        if not journals:
+            return
+        tallies = tally(
+            entry for journal in journals for entry in journal.drain()
+        )
+        self._write(runner, split, tallies)
+        everywhere = _Summary()
+        mine = _summarize(tallies, self.max_files)
+        for summary in all_gather_object(mine):
+            everywhere.add(summary)
+        total = self._totals[split]
+        total.counts.update(everywhere.counts)
+        if everywhere.counts and is_main_process():
+            runner.logger.warning(
+                '\n'.join(self._lines(split, everywhere, total))
+            )
+
+    def _lines(
+        self, split: str, now: _Summary, total: _Summary
+    ) -> Iterator[str]:
+        yield (
+            f'ValidateLabels, {split} data: {now.phrase()}; since the start: '
+            f'{total.phrase()}'
+        )
+        for action, file, times, text in now.examples:
+            yield f'  {action} {times}x {file}: {text}'
+        yield '  All are in label_report*.jsonl beside this log.'
+
+    def _write(
+        self,
+        runner: Runner,
+        split: str,
+        tallies: dict[tuple[str, str], Tally],
+    ) -> None:
+        if not tallies:
+            return
+        rank = get_rank()
+        name = (
+            f'label_report_rank{rank}.jsonl' if rank else 'label_report.jsonl'
+        )
+        folder = Path(runner.log_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        facts = {'split': split, 'epoch': runner.epoch, 'iter': runner.iter}
+        with (folder / name).open('a', encoding='utf-8') as file:
+            for (action, path), row in tallies.items():
+                entry = {'action': action, 'file': path, **vars(row)}
+                file.write(json.dumps(facts | entry) + '\n')

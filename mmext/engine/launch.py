@@ -1,0 +1,479 @@
+"""Who started this process, and which of how many it is.
+
+The environment variables of torchrun, Slurm and MPI, read into one record.
+"""
+
+import itertools
+import os
+import re
+import socket
+import threading
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import mmengine.device.utils
+import torch
+from torch import distributed as dist
+
+from ..ddp import RankWatch, start_watch, stop_watch
+
+__all__ = [
+    'DEFAULT_TIMEOUT_S',
+    'LAUNCHERS',
+    'LauncherEnv',
+    'choose_backend',
+    'close_process_group',
+    'default_store',
+    'export_launcher_env',
+    'first_slurm_host',
+    'init_process_group',
+    'loopback_interface',
+    'pin_device',
+    'read_launcher_env',
+    'resolve_device',
+    'watch_ranks',
+]
+
+LAUNCHERS = ('none', 'pytorch', 'slurm', 'mpi')
+
+# Field -> variables that may hold it, the first one set is taken.
+_VARIABLES = {
+    'pytorch': {
+        'rank': ('RANK',),
+        'world_size': ('WORLD_SIZE',),
+        'local_rank': ('LOCAL_RANK',),
+        'local_world_size': ('LOCAL_WORLD_SIZE',),
+    },
+    'slurm': {
+        'rank': ('SLURM_PROCID',),
+        'world_size': ('SLURM_NTASKS',),
+        'local_rank': ('SLURM_LOCALID',),
+        'local_world_size': ('SLURM_NTASKS_PER_NODE',),
+    },
+    'mpi': {
+        'rank': ('OMPI_COMM_WORLD_RANK', 'PMI_RANK'),
+        'world_size': ('OMPI_COMM_WORLD_SIZE', 'PMI_SIZE'),
+        'local_rank': ('OMPI_COMM_WORLD_LOCAL_RANK', 'MPI_LOCALRANKID'),
+        'local_world_size': ('OMPI_COMM_WORLD_LOCAL_SIZE', 'MPI_LOCALNRANKS'),
+    },
+}
+_REMEDIES = {
+    'pytorch': 'start with torchrun or `bash tools/dist_train.sh CONFIG N`',
+    'slurm': 'start with `bash tools/slurm_train.sh ...` or srun',
+    'mpi': 'start with mpirun',
+}
+_DEFAULT_PORT = 29500
+
+
+@dataclass(frozen=True)
+class LauncherEnv:
+    """Place of this process among all processes of a run."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int | None
+    master_addr: str
+    master_port: int
+    own_device: bool = False
+
+
+def first_slurm_host(nodelist: str) -> str:
+    """First host of a Slurm node list.
+
+    Examples:
+        >>> first_slurm_host('gpu[007-010,12],login1')
+        'gpu007'
+        >>> first_slurm_host('rack[1-2]n[03,05]-ib')
+        'rack1n03-ib'
+    """
+    first = re.match(r'(?:[^,\[]|\[[^\]]*\])*', nodelist.strip()).group()
+    if not first:
+        raise ValueError(
+            f'SLURM_NODELIST must name a host, got {nodelist!r}; set '
+            'MASTER_ADDR to the host of rank 0'
+        )
+    return re.sub(r'\[(\w+)[^\]]*\]', r'\1', first)
+
+
+def _integer(name: str, text: str) -> int:
+    # Slurm writes counts of several nodes as '4(x2)'.
+    match = re.fullmatch(r'(\d+)(\(x\d+\))?', text.strip())
+    if match is None:
+        raise ValueError(
+            f'{name} must be a whole number, got {text!r}; it is set by the '
+            'launcher'
+        )
+    return int(match.group(1))
+
+
+def _master(
+    launcher: str, environ: Mapping[str, str], one_machine: bool
+) -> tuple[str, int]:
+    """Address and port of rank 0."""
+    address = environ.get('MASTER_ADDR')
+    if not address and launcher == 'slurm':
+        nodes = environ.get('SLURM_STEP_NODELIST') or environ.get(
+            'SLURM_NODELIST', ''
+        )
+        address = first_slurm_host(nodes)
+    if not address and launcher == 'mpi' and one_machine:
+        address = '127.0.0.1'
+    if not address:
+        raise ValueError(
+            f'launcher {launcher!r} needs MASTER_ADDR, the host of rank 0, '
+            f'got none; {_REMEDIES[launcher]}, or set it yourself'
+        )
+    if 'MASTER_PORT' in environ:
+        return address, _integer('MASTER_PORT', environ['MASTER_PORT'])
+    if launcher == 'slurm' and environ.get('SLURM_JOB_ID', '').isdigit():
+        # Two jobs on one machine would meet on a fixed port.
+        return address, 20000 + int(environ['SLURM_JOB_ID']) % 20000
+    return address, _DEFAULT_PORT
+
+
+def read_launcher_env(
+    launcher: str, environ: Mapping[str, str]
+) -> LauncherEnv:
+    """Read what a launcher says to its processes.
+
+    Args:
+        launcher: ``'pytorch'`` (torchrun), ``'slurm'`` or ``'mpi'``.
+        environ: The environment, usually ``os.environ``.
+
+    Raises:
+        ValueError: If the launcher is unknown, a variable is missing or not
+            a number, or the rank does not fit the number of processes.
+    """
+    if launcher not in _VARIABLES:
+        raise ValueError(
+            f'launcher must be one of {LAUNCHERS[1:]}, got {launcher!r}'
+        )
+    numbers = {}
+    missing = []
+    for field, names in _VARIABLES[launcher].items():
+        name = next((name for name in names if name in environ), None)
+        if name is not None:
+            numbers[field] = _integer(name, environ[name])
+        elif field == 'local_world_size':
+            numbers[field] = None
+        else:
+            missing.append(' or '.join(names))
+    if missing:
+        raise ValueError(
+            f'launcher {launcher!r} must set {", ".join(missing)}, which is '
+            f'not in the environment; {_REMEDIES[launcher]}, or use '
+            '--launcher none for one process'
+        )
+    if numbers['rank'] >= numbers['world_size']:
+        raise ValueError(
+            'rank must be below the number of processes, got rank '
+            f'{numbers["rank"]} of {numbers["world_size"]} from {launcher!r}'
+        )
+    one_machine = numbers['local_world_size'] == numbers['world_size']
+    address, port = _master(launcher, environ, one_machine)
+    return LauncherEnv(
+        **numbers,
+        master_addr=address,
+        master_port=port,
+        own_device=environ.get('SLURM_GPUS_PER_TASK') == '1'
+        and launcher == 'slurm',
+    )
+
+
+def export_launcher_env(
+    env: LauncherEnv, environ: MutableMapping[str, str]
+) -> None:
+    """Set the variables that torch and MMEngine read."""
+    environ['RANK'] = str(env.rank)
+    environ['WORLD_SIZE'] = str(env.world_size)
+    environ['LOCAL_RANK'] = str(env.local_rank)
+    environ['MASTER_ADDR'] = env.master_addr
+    environ['MASTER_PORT'] = str(env.master_port)
+
+
+# A rank that fails ends its process, and the launcher ends the others. This
+# is for the case that a rank hangs; it must be longer than the evaluation,
+# during which all ranks wait for rank 0. As long as NCCL's own default.
+DEFAULT_TIMEOUT_S = 600
+_CLOSE_TIMEOUT_S = 2
+_MAX_SHOWN = 8
+# Process groups of this process, the same number on all ranks.
+_MEETINGS = itertools.count()
+_DIST_KEYS = ('backend', 'timeout', 'port', 'init_backend')
+
+
+def choose_backend(device: torch.device, backend: str | None = None) -> str:
+    """Backend of collectives; ``'nccl'`` gives way on CPUs."""
+    if device.type == 'cpu':
+        return 'gloo' if backend in (None, 'nccl') else backend
+    return backend or 'nccl'
+
+
+def loopback_interface() -> str | None:
+    """Name of the loopback network interface, None if there is none."""
+    names = {name for _, name in socket.if_nameindex()}
+    return next((name for name in ('lo', 'lo0') if name in names), None)
+
+
+def init_process_group(
+    env: LauncherEnv,
+    device: torch.device,
+    dist_cfg: Mapping[str, Any] | None = None,
+) -> None:
+    """Join the processes of a run; returns when all have arrived.
+
+    MMEngine's ``init_dist`` sets a CUDA device whatever the backend is, so
+    it cannot join processes on a CPU.
+
+    Args:
+        env: Place of this process; exported to ``os.environ``.
+        device: Device of this process.
+        dist_cfg: ``env_cfg.dist_cfg`` of the config: ``backend`` (by default
+            after the device), ``timeout`` in seconds (by default
+            ``DEFAULT_TIMEOUT_S``) and ``port`` (Slurm and MPI).
+
+    Raises:
+        ValueError: If ``dist_cfg`` has another key, asks for another
+            ``init_backend`` than ``'torch'`` or for a timeout that is not
+            positive.
+        TimeoutError: If a process did not arrive in time; it is named.
+    """
+    options = dict(dist_cfg or {})
+    unknown = sorted(set(options) - set(_DIST_KEYS))
+    if unknown:
+        raise ValueError(
+            f'env_cfg.dist_cfg must have only the keys {_DIST_KEYS}, got '
+            f'{unknown}'
+        )
+    if options.get('init_backend', 'torch') != 'torch':
+        raise ValueError(
+            "env_cfg.dist_cfg.init_backend must be 'torch', got "
+            f'{options["init_backend"]!r}; other engines need runner_type='
+            "'FlexibleRunner'"
+        )
+    timeout = options.get('timeout', DEFAULT_TIMEOUT_S)
+    if not isinstance(timeout, (int, float)) or timeout <= 0:
+        raise ValueError(
+            'env_cfg.dist_cfg.timeout must be a positive number of seconds, '
+            f'got {timeout!r}'
+        )
+    export_launcher_env(env, os.environ)
+    if options.get('port') and 'TORCHELASTIC_RUN_ID' not in os.environ:
+        os.environ['MASTER_PORT'] = str(options['port'])
+    backend = choose_backend(device, options.get('backend'))
+    if 'gloo' in backend and env.local_world_size == env.world_size:
+        # Gloo looks up the machine's own name, which a laptop or a container
+        # often cannot resolve. Among processes of one machine it need not.
+        interface = loopback_interface()
+        if interface:
+            os.environ.setdefault('GLOO_SOCKET_IFNAME', interface)
+    store = _meet(env, timeout)
+    dist.init_process_group(
+        backend,
+        store=store,
+        timeout=timedelta(seconds=timeout),
+        rank=env.rank,
+        world_size=env.world_size,
+    )
+    watch_ranks(timeout)
+
+
+def watch_ranks(timeout: float) -> None:
+    """Begin to watch the processes of the group, see :mod:`mmext.ddp.watch`.
+
+    A process that torchrun has started ends when torchrun is gone. Slurm and
+    MPI end their processes themselves, and who starts them from a shell may
+    want them to outlive it.
+    """
+    parent = os.getppid() if 'TORCHELASTIC_RUN_ID' in os.environ else None
+    rank, size = dist.get_rank(), dist.get_world_size()
+    serves = rank == 0 and not _is_store_of_torchrun()
+    watch = RankWatch(rank, size, timeout, parent, serves)
+    start_watch(watch, default_store())
+
+
+def _is_store_of_torchrun() -> bool:
+    """Whether torchrun serves the store of the run; else rank 0 does."""
+    return os.environ.get('TORCHELASTIC_USE_AGENT_STORE') == 'True'
+
+
+def _meet(env: LauncherEnv, timeout: float) -> dist.Store:
+    """The store of a run, when all ranks have come to it.
+
+    Raises:
+        TimeoutError: If one has not come in time; it names the missing ones.
+    """
+    limit = timedelta(seconds=timeout)
+    address, port = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])
+    by_launcher = _is_store_of_torchrun()
+    try:
+        if by_launcher:
+            # PyTorch's way, which knows about restarted workers.
+            meeting = dist.rendezvous(
+                'env://', env.rank, env.world_size, timeout=limit
+            )
+            store = next(meeting)[0]
+        else:
+            # PyTorch's would wait here, and could not say for whom.
+            store = dist.TCPStore(
+                address,
+                port,
+                env.world_size,
+                is_master=env.rank == 0,
+                timeout=limit,
+                wait_for_workers=False,
+                multi_tenant=True,
+                use_libuv=os.environ.get('USE_LIBUV', '1') == '1',
+            )
+    except dist.DistNetworkError as error:
+        if env.rank == 0 and not by_launcher:
+            raise
+        server = 'torchrun' if by_launcher else 'rank 0'
+        raise TimeoutError(
+            f'{server}, which all ranks meet at, did not answer on '
+            f'{address}:{port} within {timeout:g} s (env_cfg.dist_cfg.timeout)'
+            f'; see its output, or MASTER_ADDR and MASTER_PORT: {error}'
+        ) from error
+    store = dist.PrefixStore(f'mmext/{next(_MEETINGS)}', store)
+    keys = [f'here/{rank}' for rank in range(env.world_size)]
+    store.set(keys[env.rank], f'{socket.gethostname()}, pid {os.getpid()}')
+    try:
+        store.wait(keys, limit)
+    except RuntimeError as error:
+        here = [rank for rank, key in enumerate(keys) if store.check([key])]
+        missing = sorted(set(range(env.world_size)) - set(here))
+        places = '; '.join(
+            f'rank {rank} ({store.get(keys[rank]).decode()})'
+            for rank in here[:_MAX_SHOWN]
+        )
+        raise TimeoutError(
+            f'{len(missing)} of {env.world_size} processes did not arrive '
+            f'within {timeout:g} s (env_cfg.dist_cfg.timeout): rank '
+            f'{", ".join(map(str, missing[:_MAX_SHOWN]))} is missing. These '
+            f'are here: {places}. See the output of the missing ones, and '
+            'whether all machines start as many processes'
+        ) from error
+    return store
+
+
+def default_store() -> dist.Store:
+    """Key-value store of the default process group."""
+    return dist.distributed_c10d._get_default_store()
+
+
+def close_process_group(*, failed: bool = False) -> None:
+    """Leave the process group, if there is one.
+
+    Args:
+        failed: This process ends with an error. The others may be waiting
+            for it in a collective, in which case leaving can block, so it is
+            not waited for longer than two seconds.
+    """
+    stop_watch(failed=failed)
+    if not (dist.is_available() and dist.is_initialized()):
+        return
+    if not failed:
+        dist.destroy_process_group()
+        return
+    thread = threading.Thread(
+        target=dist.destroy_process_group, name='close', daemon=True
+    )
+    thread.start()
+    thread.join(_CLOSE_TIMEOUT_S)
+
+
+_SYNTAX = re.compile(r'auto|cpu|cuda(:(?P<index>\d+))?')
+
+
+def _why_no_cuda() -> str:
+    if torch.version.cuda is None:
+        return f'this PyTorch ({torch.__version__}) is built without CUDA'
+    return 'PyTorch sees no CUDA device (see CUDA_VISIBLE_DEVICES)'
+
+
+def _device_of_rank(env: LauncherEnv) -> int:
+    """Index of the device of a launched process, one device each."""
+    count = torch.cuda.device_count()
+    if env.own_device and count == 1:
+        return 0
+    needed = max(env.local_world_size or 0, env.local_rank + 1)
+    if needed > count:
+        raise ValueError(
+            'the number of processes on a machine must not exceed its '
+            f'devices, got {needed} processes and {count} CUDA device(s); '
+            'start fewer processes, or put them on the CPU with --device cpu'
+        )
+    return env.local_rank
+
+
+def resolve_device(
+    device: str = 'auto', env: LauncherEnv | None = None
+) -> torch.device:
+    """The device that this process has to use.
+
+    Args:
+        device: ``'auto'`` (CUDA where there is some, else the CPU),
+            ``'cpu'``, ``'cuda'`` or ``'cuda:N'``.
+        env: Place among the processes of a launched run; each of them takes
+            the CUDA device of its local rank. None for a single process.
+
+    Returns:
+        ``cpu``, or ``cuda`` with an index.
+
+    Raises:
+        ValueError: If the text is none of these, CUDA or the index is not
+            there, an index is given to a run of several processes, or there
+            are more processes than devices.
+
+    Examples:
+        >>> resolve_device('cpu')
+        device(type='cpu')
+    """
+    match = _SYNTAX.fullmatch(device) if isinstance(device, str) else None
+    if match is None:
+        raise ValueError(
+            f"device must be 'auto', 'cpu', 'cuda' or 'cuda:N', got {device!r}"
+        )
+    available = torch.cuda.is_available()
+    if device == 'cpu' or (device == 'auto' and not available):
+        return torch.device('cpu')
+    if not available:
+        raise ValueError(
+            f'device must exist, got {device!r}, but {_why_no_cuda()}; use '
+            '--device cpu or --device auto'
+        )
+    index = match['index']
+    if env is not None:
+        if index is not None:
+            raise ValueError(
+                'device must have no index when a launcher starts the '
+                f'processes, got {device!r}; use --device cuda, and '
+                'CUDA_VISIBLE_DEVICES to choose among devices'
+            )
+        return torch.device('cuda', _device_of_rank(env))
+    count = torch.cuda.device_count()
+    if index is not None and int(index) >= count:
+        raise ValueError(
+            f'device must exist, got {device!r}, but there are only {count} '
+            f'CUDA device(s), cuda:0 to cuda:{count - 1}'
+        )
+    return torch.device('cuda', int(index or 0))
+
+
+def pin_device(device: torch.device) -> None:
+    """Make MMEngine and PyTorch use a device from now on.
+
+    MMEngine takes the first kind of accelerator that it finds wherever it
+    moves something: the model, a checkpoint, autocast. There is no argument
+    for it, only the module variable that :func:`mmengine.device.get_device`
+    returns, so this sets it, for the whole process.
+
+    Args:
+        device: What :func:`resolve_device` returned.
+    """
+    if device.type == 'cuda':
+        torch.cuda.set_device(device)
+    mmengine.device.utils.DEVICE = device.type

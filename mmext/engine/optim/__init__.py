@@ -1,0 +1,3 @@
+"""Optimizer wrappers."""
+
+__all__ = []

@@ -1,0 +1,625 @@
+"""The part of the runner that saves, loads and resumes."""
+
+import os
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mmengine.dist import broadcast_object_list, get_dist_info, is_main_process
+from mmengine.fileio import FileClient, LocalBackend, get_file_backend
+from mmengine.hooks import EMAHook
+from mmengine.runner import Runner
+from torch import Tensor, nn
+
+from ..ddp import missing_ranks, unwrap_model
+from ..utils.archive import seal_archive
+from ..utils.files import atomic_path
+from ..utils.safe_load import careful_readers, foreign_names
+from .accumulation import (
+    get_gradients,
+    get_windows,
+    is_not_of_lost_gradients,
+    restore_gradients,
+    restore_windows,
+    share_equal,
+)
+from .checkpoints import (
+    WRAPPER_PREFIX,
+    check_complete,
+    check_fits,
+    find_newest_checkpoint,
+    load_weights,
+    read_checkpoint,
+    remove_leftovers,
+)
+from .launch import DEFAULT_TIMEOUT_S, default_store
+from .loops import (
+    ResumableEpochBasedTrainLoop,
+    ResumableIterBasedTrainLoop,
+    batch_size_of,
+    remaining_iterations,
+)
+from .own_checkpoints import adopt_checkpoints, checkpoint_dir
+from .resume_changes import (
+    compare,
+    describe_training,
+    num_samples,
+)
+from .resume_plan import ResumePlan, by_wrapper
+from .resume_schedule import without_functions
+from .rng_state import exchange_states, get_rng_state, set_rng_state
+
+__all__ = [
+    'CheckpointingRunner',
+    'MissingRanksError',
+]
+
+# How long rank 0 waits for the states of the others, which arrive unless only
+# rank 0 was asked to save; and how long when there was a signal, which may be
+# due to the loss of a process.
+_RNG_TIMEOUTS_S = {False: 20, True: 8}
+
+
+# What MMEngine notes of a run, which the one that goes on has of its own.
+_OF_THE_RUN = ('cfg', 'experiment_name', 'mmengine_version')
+
+
+class MissingRanksError(RuntimeError):
+    """A checkpoint was not written, as some ranks did not come to save it."""
+
+
+def _samplers(dataloader: Any) -> list[Any]:
+    """Samplers of a loader that draw an order from a seed."""
+    batch_sampler = getattr(dataloader, 'batch_sampler', None)
+    candidates = (dataloader.sampler, getattr(batch_sampler, 'sampler', None))
+    return [item for item in candidates if hasattr(item, 'seed')]
+
+
+def _buffers(module: nn.Module) -> dict[str, Tensor]:
+    """Buffers that are saved, such as the statistics of batch norm."""
+    saved = module.state_dict(keep_vars=True)
+    return {
+        name: buffer.detach()
+        for name, buffer in module.named_buffers()
+        if name in saved
+    }
+
+
+def _drop_functions(states: Any) -> None:
+    """Leave out functions in states of schedulers (OneCycle has one)."""
+    if isinstance(states, dict):
+        for items in states.values():
+            _drop_functions(items)
+    elif isinstance(states, list):
+        states[:] = [without_functions(state) for state in states]
+
+
+def _swap_averages(checkpoint: Mapping[str, Any]) -> None:
+    """Give the trained weights their names back, which EMA's have taken."""
+    weights, averages = checkpoint['state_dict'], checkpoint['ema_state_dict']
+    for name in averages:
+        if name.startswith('module.') and name[7:] in weights:
+            weights[name[7:]] = averages[name]
+
+
+class CheckpointingRunner(Runner):
+    """MMEngine's runner with checkpoints that are whole, and exact resume.
+
+    See :class:`~mmext.engine.PortableRunner`.
+    """
+
+    dist_timeout_s: float = DEFAULT_TIMEOUT_S
+    _resuming = False
+    _evaluating = False
+    _saved_by_all_ranks = False
+    _windows_to_restore: Mapping[str, Any] | None = None
+    _plan: ResumePlan | None = None
+    _resumed_meta: Mapping[str, Any] = {}
+    # Whether the checkpoint was found in a folder, and not named by the user.
+    _found = False
+    _run_id = ''
+    _types_checked = False
+
+    # Trust -----------------------------------------------------------------
+
+    @property
+    def trust_checkpoint(self) -> bool:
+        """Whether files that are named may run code when they are read."""
+        trust = self.cfg.get('trust_checkpoint', False)
+        if not isinstance(trust, bool):
+            raise ValueError(
+                f'trust_checkpoint must be True or False, got {trust!r}'
+            )
+        return trust and not self._found
+
+    def build_model(self, model: nn.Module | dict) -> nn.Module:
+        """Build the model; files that it reads run no code."""
+        with careful_readers(self.trust_checkpoint):
+            return super().build_model(model)
+
+    def train(self) -> nn.Module:
+        """Train; files that are read meanwhile run no code."""
+        with careful_readers(self.trust_checkpoint):
+            return super().train()
+
+    # Saving ----------------------------------------------------------------
+
+    def _position(self, meta: Mapping[str, Any], by_epoch: bool) -> dict:
+        """``meta`` with all that is needed to go on from here."""
+        meta = dict(meta)
+        epoch = meta.setdefault('epoch', self.epoch + bool(by_epoch))
+        meta.setdefault('iter', self.iter + (not by_epoch))
+        meta.setdefault('pending_val', self._is_val_awaited(meta))
+        loader = self.train_dataloader
+        loop = self.train_loop
+        meta.update(
+            batch_in_epoch=getattr(loop, 'batch_in_epoch', 0)
+            if epoch == loop.epoch
+            else 0,
+            batches_per_epoch=len(loader),
+            batch_size=batch_size_of(loader),
+            world_size=self.world_size,
+            sampler_seed=next(
+                (sampler.seed for sampler in _samplers(loader)), None
+            ),
+            run_id=self.run_id,
+        )
+        return meta
+
+    @property
+    def run_id(self) -> str:
+        """Tells this training, with all resumptions, from any other one."""
+        self._run_id = self._run_id or uuid.uuid4().hex
+        return self._run_id
+
+    def _complete(self, temporary: Path, name: str) -> None:
+        """Add checksums to a file, and say what resuming from it needs."""
+        seal_archive(temporary)
+        if self._types_checked:
+            return
+        self._types_checked = True
+        names = foreign_names(temporary)
+        if names:
+            self.logger.warning(
+                f'{name} holds {", ".join(names)}, which is not plain data: '
+                'it can be read with --resume FILE --trust-checkpoint only. '
+                'Let the hook or part that saves it save plain values'
+            )
+
+    def _is_val_awaited(self, meta: Mapping[str, Any]) -> bool:
+        """Whether a validation follows that decides on the learning rate."""
+        loop = self.train_loop
+        if not any(
+            getattr(scheduler, 'need_val_args', False)
+            for schedulers in by_wrapper(self.param_schedulers, []).values()
+            for scheduler in schedulers
+        ):
+            return False
+        if isinstance(loop, ResumableEpochBasedTrainLoop):
+            epoch = meta['epoch']
+            return epoch > loop.epoch and loop.is_val_due_after_epoch(epoch)
+        return (
+            isinstance(loop, ResumableIterBasedTrainLoop)
+            and meta['iter'] > loop.iter
+            and loop.is_val_due_after(meta['iter'])
+        )
+
+    @contextmanager
+    def saving_on_all_ranks(self) -> Iterator[None]:
+        """What is saved in this block is saved by all ranks or not at all.
+
+        Outside, it may be that only rank 0 is asked to save.
+        :class:`MissingRanksError` is raised on rank 0 if another rank does
+        not come.
+        """
+        self._saved_by_all_ranks = True
+        try:
+            yield
+        finally:
+            self._saved_by_all_ranks = False
+
+    def _gather_states(self, name: str) -> list[dict | None]:
+        """What each rank has of its own, on rank 0; nothing elsewhere."""
+        rank, world_size = get_dist_info()
+        state = {
+            'rng': getattr(self.train_loop, 'rng_before_val', None)
+            or get_rng_state(),
+            'gradients': get_gradients(self.optim_wrapper),
+            'buffers': {
+                name: buffer.cpu()
+                for name, buffer in _buffers(
+                    unwrap_model(self.model)
+                ).items()
+                if world_size > 1
+            },
+        }
+        if world_size == 1:
+            return [state]
+        self._num_saves: Counter = getattr(self, '_num_saves', Counter())
+        self._num_saves[name] += 1
+        signalled = any(
+            getattr(hook, 'is_requested', False) for hook in self.hooks
+        )
+        timeout_s = min(_RNG_TIMEOUTS_S[signalled], self.dist_timeout_s)
+        states = exchange_states(
+            default_store(),
+            f'{self.timestamp}/{name}/{self._num_saves[name]}',
+            state,
+            rank=rank,
+            world_size=world_size,
+            timeout_s=timeout_s,
+        )
+        missing = [rank for rank, item in enumerate(states) if item is None]
+        if missing and self._saved_by_all_ranks:
+            raise MissingRanksError(
+                f'{name} was not written, as rank '
+                f'{", ".join(map(str, missing))} did not come to save it '
+                f'within {timeout_s:g} s; earlier checkpoints are untouched. '
+                f'{missing_ranks()}'
+            )
+        if missing:
+            self.logger.warning(
+                f'{name} is saved without the states of rank '
+                f'{", ".join(map(str, missing))}, which did not save: '
+                f'{missing_ranks()}'
+            )
+        return states
+
+    def _add_states(
+        self, meta: dict[str, Any], states: Sequence[dict | None]
+    ) -> None:
+        """Put what each rank has of its own into the metadata."""
+        meta['rng_states'] = [state and state['rng'] for state in states]
+        meta['accumulation'] = get_windows(
+            self.optim_wrapper,
+            remaining_iterations(
+                self.train_loop,
+                meta['epoch'],
+                meta['iter'],
+                meta['batch_in_epoch'],
+            ),
+        )
+        meta['training'] = describe_training(self)
+        if any(state and state['gradients'] for state in states):
+            meta['accumulation']['gradients'] = share_equal(
+                states, 'gradients'
+            )
+        buffers = share_equal(states, 'buffers')
+        meta['rank_buffers'] = [
+            own
+            and {
+                name: buffer
+                for name, buffer in own.items()
+                if buffer is not buffers[0][name]
+            }
+            for own in buffers
+        ]
+
+    def save_checkpoint(
+        self,
+        out_dir: str,
+        filename: str,
+        file_client_args: dict | None = None,
+        save_optimizer: bool = True,
+        save_param_scheduler: bool = True,
+        meta: dict | None = None,
+        by_epoch: bool = True,
+        backend_args: dict | None = None,
+    ) -> None:
+        """Save a checkpoint, whole or not at all.
+
+        To be called on all ranks; rank 0 writes. On a local disk the file
+        appears under its name when it is complete. ``meta`` may give the
+        position, ``epoch`` and ``iter``; else ``by_epoch`` says whether this
+        is the end of an epoch or of an iteration.
+        """
+        meta = self._position(meta or {}, by_epoch)
+        if save_optimizer:
+            states = self._gather_states(f'{filename}/{meta["iter"]}')
+            if states:
+                self._add_states(meta, states)
+        if not is_main_process():
+            return
+        options = {
+            'file_client_args': file_client_args,
+            'save_optimizer': save_optimizer,
+            'save_param_scheduler': save_param_scheduler,
+            'meta': meta,
+            'by_epoch': by_epoch,
+            'backend_args': backend_args,
+        }
+        if file_client_args is None:
+            backend = get_file_backend(out_dir, backend_args=backend_args)
+        else:
+            backend = FileClient.infer_client(file_client_args, out_dir).client
+        if not isinstance(backend, LocalBackend):
+            super().save_checkpoint(out_dir, filename, **options)
+            return
+        path = os.path.join(out_dir, filename)
+        try:
+            with atomic_path(path) as temporary:
+                super().save_checkpoint(
+                    str(temporary.parent), temporary.name, **options
+                )
+                self._complete(temporary, filename)
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f'checkpoint {path} could not be written '
+                f'({error.strerror}); earlier checkpoints are untouched. Make '
+                'room or choose another --work-dir, then go on with '
+                '--resume',
+            ) from error
+
+    # Loading ---------------------------------------------------------------
+
+    def load_checkpoint(
+        self,
+        filename: str,
+        map_location: str | Callable = 'cpu',
+        strict: bool = False,
+        revise_keys: Sequence[tuple[str, str]] = WRAPPER_PREFIX,
+    ) -> dict:
+        """Load weights into the model; returns the checkpoint.
+
+        ``map_location`` is ignored: checkpoints are read on the CPU, and the
+        weights go from there to where the model is. With ``strict``, model and
+        checkpoint must be the same, entry by entry.
+        """
+        checkpoint = read_checkpoint(filename, trust=self.trust_checkpoint)
+        if self._resuming:
+            self._check_resumable(checkpoint, filename)
+        try:
+            self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
+        except RuntimeError as error:
+            raise ValueError(
+                f'checkpoint {filename!r} does not fit the model: {error}'
+            ) from error
+        report = load_weights(
+            unwrap_model(self.model),
+            checkpoint,
+            filename,
+            revise_keys=revise_keys,
+        )
+        if strict or self._resuming:
+            check_fits(report, filename)
+        elif self._evaluating:
+            check_complete(report, filename)
+        self._has_loaded = True
+        if report.is_exact:
+            self.logger.info(f'Loaded {filename}: {report}')
+        else:
+            self.logger.warning(
+                f'Loaded {filename} in part: {report}. What was not loaded '
+                'keeps its initial values.'
+            )
+        return checkpoint
+
+    def _check_resumable(self, checkpoint: Mapping, filename: str) -> None:
+        parts = ('meta', 'message_hub', 'optimizer')
+        missing = [part for part in parts if part not in checkpoint]
+        if missing:
+            raise ValueError(
+                f'checkpoint {filename!r} must hold the state of a training '
+                f'to resume from it, but has no {" and no ".join(missing)}; '
+                'set load_from (and not resume) to use its weights only'
+            )
+        # MMEngine would run the text of a config that it finds there.
+        checkpoint['meta'].pop('config', None)
+        self._resumed_meta = checkpoint['meta']
+        self.optim_wrapper = self.build_optim_wrapper(self.optim_wrapper)
+        if self.param_schedulers is not None:
+            self.param_schedulers = self.build_param_scheduler(
+                self.param_schedulers
+            )
+        plan = compare(self, checkpoint)
+        if plan.changes:
+            self.logger.warning(
+                f'{filename} was saved by a training that differs from this '
+                f'one:\n{plan.table()}'
+            )
+        else:
+            self.logger.info(f'{filename} is of a training like this one.')
+        plan.check(filename)
+        self._plan = plan
+        if 'ema_state_dict' in checkpoint and not any(
+            isinstance(hook, EMAHook) for hook in self.hooks
+        ):
+            _swap_averages(checkpoint)
+
+    def val(self) -> dict:
+        """Validate; a checkpoint must fill the model."""
+        self._evaluating = True
+        with careful_readers(self.trust_checkpoint):
+            return super().val()
+
+    def test(self) -> dict:
+        """Test; a checkpoint must fill the model."""
+        self._evaluating = True
+        with careful_readers(self.trust_checkpoint):
+            return super().test()
+
+    # Resuming --------------------------------------------------------------
+
+    def load_or_resume(self) -> None:
+        """Resume or load what the config asks for, once.
+
+        ``resume=True`` with ``load_from`` goes on from that file. Without
+        one, and with ``resume='auto'``, it goes on from the newest complete
+        checkpoint of the work dir; if there is none, the training starts
+        from the beginning, from the weights of ``load_from`` if that is set.
+        """
+        if self._has_loaded:
+            return
+        if self._resume == 'auto' or (self._resume and not self._load_from):
+            newest = self._find_newest()
+            if newest is not None:
+                self._found = True
+                try:
+                    self.resume(newest)
+                finally:
+                    self._found = False
+                return
+            self._resume = False
+        super().load_or_resume()
+
+    def _find_newest(self) -> str | None:
+        newest = [None, '']
+        if is_main_process():
+            result = find_newest_checkpoint(
+                self.work_dir, checkpoint_dir(self.hooks, self.work_dir)
+            )
+            for note in result.notes:
+                self.logger.warning(note)
+            if result.leftovers:
+                names = ', '.join(path.name for path in result.leftovers)
+                self.logger.warning(
+                    f'removing what an interrupted write left: {names}'
+                )
+                remove_leftovers(result.leftovers)
+            newest = [result.checkpoint, result.unused]
+            if result.checkpoint is None:
+                start = (
+                    f'the weights of {self._load_from}'
+                    if (self._load_from)
+                    else 'the beginning'
+                )
+                self.logger.info(
+                    f'No checkpoint to resume from in {self.work_dir}, '
+                    f'starting from {start}.'
+                )
+            else:
+                self.logger.info(f'Resuming from {result.checkpoint}.')
+        # One view for all: file systems of several machines may differ.
+        broadcast_object_list(newest)
+        checkpoint, unused = newest
+        if checkpoint is None and unused:
+            raise ValueError(
+                f'{unused}. There is no other checkpoint to resume from; to '
+                f'start anew, remove {self.work_dir}/last_checkpoint'
+            )
+        return checkpoint
+
+    def resume(
+        self,
+        filename: str,
+        resume_optimizer: bool = True,
+        resume_param_scheduler: bool = True,
+        map_location: str | Callable = 'cpu',
+    ) -> None:
+        """Go on from a checkpoint of the same training."""
+        self._resuming = True
+        info = self.message_hub.runtime_info
+        about_this_run = {key: info[key] for key in _OF_THE_RUN if key in info}
+        try:
+            super().resume(
+                filename, resume_optimizer, resume_param_scheduler, 'cpu'
+            )
+        finally:
+            self._resuming = False
+        self._adopt(filename)
+        self.message_hub.runtime_info.update(about_this_run)
+        if resume_optimizer and resume_param_scheduler:
+            self._plan.apply(self)
+        meta = self._resumed_meta
+        if meta.get('sampler_seed') is not None:
+            for sampler in _samplers(self.train_dataloader):
+                sampler.seed = meta['sampler_seed']
+        state = self._own('rng_states')
+        buffers = _buffers(unwrap_model(self.model))
+        for name, buffer in (self._own('rank_buffers') or {}).items():
+            buffers[name].copy_(buffer)
+        if 'accumulation' in meta:
+            self._windows_to_restore = meta['accumulation']
+            self.logger.addFilter(is_not_of_lost_gradients)
+        loop = self.train_loop
+        if hasattr(loop, 'go_on_from'):
+            loop.go_on_from(
+                epoch=loop.epoch,
+                iteration=loop.iter,
+                batch_in_epoch=self._batch_to_go_on(filename),
+                pending_val=meta.get('pending_val', False),
+                rng_state=state,
+            )
+        elif state is not None:
+            set_rng_state(state)
+
+    def _adopt(self, filename: str) -> None:
+        """Take over the folder of a run that goes on."""
+        if self._found:
+            self._run_id = str(self._resumed_meta.get('run_id', ''))
+        forgotten = adopt_checkpoints(
+            self.message_hub,
+            filename,
+            self.work_dir,
+            checkpoint_dir(self.hooks, self.work_dir),
+        )
+        if forgotten:
+            self.logger.warning(
+                f'{filename} is outside of this work dir: what it says of '
+                f'checkpoints beside it ({", ".join(forgotten)}) is left '
+                'alone, and not replaced by better ones'
+            )
+
+    def _own(self, key: str) -> Any:
+        """What the checkpoint has of this rank, None with other numbers."""
+        states = self._resumed_meta.get(key) or []
+        return states[self.rank] if len(states) == self.world_size else None
+
+    def call_hook(self, fn_name: str, **kwargs: Any) -> None:
+        """Call a method of all hooks; restores open windows before training.
+
+        That is after MMEngine has set the counters of the optimizer wrapper
+        from the number of the iteration.
+        """
+        if fn_name == 'before_train' and self._windows_to_restore is not None:
+            saved, self._windows_to_restore = self._windows_to_restore, None
+            self.logger.removeFilter(is_not_of_lost_gradients)
+            loop = self.train_loop
+            remaining = remaining_iterations(
+                loop, loop.epoch, loop.iter, getattr(loop, 'batch_in_epoch', 0)
+            )
+            factors = restore_windows(self.optim_wrapper, saved, remaining)
+            restore_gradients(
+                self.optim_wrapper,
+                saved.get('gradients', []),
+                self.rank,
+                self.world_size,
+                factors,
+            )
+        elif fn_name == 'before_save_checkpoint':
+            _drop_functions(kwargs['checkpoint'].get('param_schedulers'))
+        super().call_hook(fn_name, **kwargs)
+
+    def _batch_to_go_on(self, filename: str) -> int:
+        """Batches of the epoch in progress that are trained already."""
+        loop, meta = self.train_loop, self._resumed_meta
+        if not isinstance(loop, ResumableEpochBasedTrainLoop):
+            return 0
+        length = len(self.train_dataloader)
+        if 'batch_in_epoch' not in meta:
+            # Saved by MMEngine's runner.
+            batch = loop.iter - loop.epoch * length
+            return batch if 0 < batch <= length else 0
+        now = {
+            'batches_per_epoch': length,
+            'batch_size': batch_size_of(self.train_dataloader),
+            'world_size': self.world_size,
+        }
+        before = {key: meta[key] for key in now}
+        if 'training' in meta:
+            before['samples'] = meta['training']['num_samples']
+            now['samples'] = num_samples(self.train_dataloader)
+        if meta['batch_in_epoch'] == meta['batches_per_epoch']:
+            return length
+        if meta['batch_in_epoch'] and before != now:
+            raise ValueError(
+                f'checkpoint {filename!r} was saved within an epoch, so '
+                'batches must be divided as before to resume from it, got '
+                f'{now} and before {before}; use the same number of processes '
+                'and batch size, or a checkpoint from the end of an epoch'
+            )
+        return meta['batch_in_epoch']

@@ -1,0 +1,391 @@
+"""A runner that does the same on CUDA devices and on the CPU."""
+
+import atexit
+import inspect
+import multiprocessing.util
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from mmengine.dist import is_distributed, master_only
+from mmengine.hooks import CheckpointHook, Hook
+from mmengine.model import (
+    convert_sync_batchnorm,
+    is_model_wrapper,
+    revert_sync_batchnorm,
+)
+from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.registry import HOOKS as ALL_HOOKS
+from mmengine.registry import LOOPS as ALL_LOOPS
+from mmengine.registry import MODEL_WRAPPERS
+from mmengine.runner import (
+    BaseLoop,
+    EpochBasedTrainLoop,
+    IterBasedTrainLoop,
+    LogProcessor,
+    Runner,
+)
+from torch import nn
+from torch.utils.data import DataLoader
+
+from ..config import check_misplaced_keys
+from ..ddp import (
+    CHECKPOINT,
+    PeerError,
+    current_watch,
+    is_peer_error,
+    keep_parameter_names,
+    loose_parameters,
+    model_wrapper_config,
+    note_phase,
+    peer_gone,
+    watch_parent,
+    watched_run,
+)
+from ..ops import log_backend
+from ..registry import RUNNERS
+from ..utils.files import atomic_path
+from .hooks.activation_checkpoint import ActivationCheckpointHook
+from .hooks.checkpoint import AtomicCheckpointHook
+from .hooks.evaluation_labels import EvaluationLabelHook
+from .hooks.graceful_stop import GracefulStopHook
+from .hooks.rank_watch import RankWatchHook
+from .launch import (
+    DEFAULT_TIMEOUT_S,
+    choose_backend,
+    init_process_group,
+    pin_device,
+    read_launcher_env,
+    resolve_device,
+    watch_ranks,
+)
+from .loops import ResumableEpochBasedTrainLoop, ResumableIterBasedTrainLoop
+from .optim.cpu_amp import cpu_amp_cfg
+from .resume import CheckpointingRunner
+from .sample_errors import name_failing_samples
+
+__all__ = [
+    'PortableRunner',
+    'end_workers',
+    'protect_workers',
+    'replace_type',
+    'start_worker',
+]
+
+
+class _IgnoreOnce:
+    """Handler that takes only the second SIGTERM at its word.
+
+    PyTorch sends one to a worker that hangs at the end, and Python another
+    one, so such a worker still goes. A worker whose main process has gone
+    notices that by itself.
+    """
+
+    def __init__(self) -> None:
+        self.seen = False
+
+    def __call__(self, signum: int, frame: Any) -> None:
+        if self.seen:
+            os._exit(128 + signum)
+        self.seen = True
+
+
+@atexit.register
+def end_workers() -> None:
+    """End what data loading processes are left when Python exits.
+
+    Python sends them one SIGTERM at that point, which they ignore, and then
+    waits for them without a limit. Exit functions run in reverse order, so
+    this one, registered after the one of ``multiprocessing``, comes first.
+    """
+    # PyTorch's handler would call the end of a worker an error.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for process in multiprocessing.active_children():
+        if process.daemon:
+            process.kill()
+
+
+def start_worker(
+    worker_id: int, init_fn: Callable[[int], None] | None = None
+) -> None:
+    """Set a data loading process up; runs in that process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _IgnoreOnce())
+    watch_parent()
+    if init_fn is not None:
+        init_fn(worker_id)
+
+
+def protect_workers(dataloader: DataLoader) -> None:
+    """Make the processes of a loader leave signals to the main process."""
+    init_fn = dataloader.worker_init_fn
+    if not (isinstance(init_fn, partial) and init_fn.func is start_worker):
+        dataloader.worker_init_fn = partial(start_worker, init_fn=init_fn)
+
+
+_LOOPS = {
+    EpochBasedTrainLoop: ResumableEpochBasedTrainLoop,
+    IterBasedTrainLoop: ResumableIterBasedTrainLoop,
+}
+_HOOKS = {CheckpointHook: AtomicCheckpointHook}
+
+
+def replace_type(cfg: Any, registry: Any, table: Mapping[type, type]) -> Any:
+    """A copy of a config with the class of ``table``; subclasses stay."""
+    if not isinstance(cfg, Mapping) or 'type' not in cfg:
+        return cfg
+    kind = cfg['type']
+    if not inspect.isclass(kind):
+        kind = registry.get(kind)
+    return {**cfg, 'type': table[kind]} if kind in table else cfg
+
+
+@RUNNERS.register_module()
+class PortableRunner(CheckpointingRunner):
+    """MMEngine's runner for one process and for many, on GPUs and on CPUs.
+
+    Takes the configs of MMEngine's ``Runner``. What is different:
+
+    * **Devices**: the top-level key ``device`` (``'auto'``, ``'cpu'``,
+      ``'cuda'``, ``'cuda:N'``) is obeyed. Several processes work on a CPU,
+      too, over gloo. A device that does not exist, and more processes than
+      devices, are errors.
+    * **Wrapping**: by default
+      :class:`~mmext.ddp.DistributedDataParallel`;
+      ``find_unused_parameters`` and ``model_wrapper_cfg`` hold together.
+      SyncBN becomes BN in processes on CPUs, where PyTorch has none.
+    * **Activation checkpointing**: what ``activation_checkpointing`` names is
+      never reentrant.
+    * **Checkpoints** are whole or absent; old ones go when the new one is
+      complete. A checkpoint of another model is an error. What is read is
+      verified, and runs no code unless it is named and the top-level key
+      ``trust_checkpoint`` is True.
+    * **Resume** goes on at the exact batch with the exact random numbers
+      (those of data loading processes excepted), from the newest complete
+      checkpoint. MMEngine's training loops and checkpoint hook are replaced
+      by those of mmext.
+    * **Signals**: Ctrl-C and SIGTERM end in a checkpoint to resume from, by
+      :class:`~mmext.engine.GracefulStopHook`, which is always there.
+    * **Errors** of the data name the image and the mask. Labels out of range
+      end an evaluation, by :class:`mmext.EvaluationLabelHook`, which is
+      always there.
+    * A default hook set to None is left out, whatever its name.
+    """
+
+    def setup_env(self, env_cfg: dict) -> None:
+        """Choose the device, join the other processes, set libraries up.
+
+        Raises:
+            MisplacedKeyError: If a setting is where nothing reads it.
+            ValueError: If the device does not exist, or the launcher did not
+                say which process this is.
+        """
+        # The first thing that happens: before any process waits for another.
+        check_misplaced_keys(self.cfg, type(self))
+        env = None
+        if self.distributed:
+            env = read_launcher_env(self.launcher, os.environ)
+        self.device = resolve_device(self.cfg.get('device') or 'auto', env)
+        pin_device(self.device)
+        dist_cfg = env_cfg.get('dist_cfg') or {}
+        self.dist_timeout_s = dist_cfg.get('timeout', DEFAULT_TIMEOUT_S)
+        if env is not None and not is_distributed():
+            init_process_group(env, self.device, dist_cfg)
+        elif env is not None and current_watch() is None:
+            watch_ranks(self.dist_timeout_s)
+        super().setup_env(env_cfg)
+
+    def _log_env(self, env_cfg: dict) -> None:
+        super()._log_env(env_cfg)
+        text = f'Device: {self.device}'
+        if self.distributed:
+            backend = (env_cfg.get('dist_cfg') or {}).get('backend')
+            text += (
+                f', {self.world_size} process(es) over '
+                f'{choose_backend(self.device, backend)}'
+            )
+        self.logger.info(text)
+        log_backend(self.logger)
+
+    def build_log_processor(self, log_processor: Any) -> LogProcessor:
+        """Build what formats the log."""
+        processor = super().build_log_processor(log_processor)
+        if self.device.type == 'cpu':
+            # It would wake up a GPU that there is, to ask for its memory.
+            processor._get_max_memory = lambda runner: 0
+        return processor
+
+    @master_only
+    def dump_config(self) -> None:
+        """Write the config into the work dir."""
+        name = os.path.basename(self.cfg.filename or f'{self.timestamp}.py')
+        with atomic_path(os.path.join(self.work_dir, name)) as temporary:
+            self.cfg.dump(str(temporary))
+
+    def wrap_model(
+        self, model_wrapper_cfg: dict | None, model: nn.Module
+    ) -> nn.Module:
+        """Move the model to its device and wrap it for several processes."""
+        if is_model_wrapper(model) or not self.distributed:
+            return super().wrap_model(model_wrapper_cfg, model)
+        sync_bn = self.cfg.get('sync_bn')
+        if self.device.type == 'cpu':
+            if sync_bn or any(
+                isinstance(module, nn.SyncBatchNorm)
+                for module in model.modules()
+            ):
+                self.logger.warning(
+                    'SyncBN works on GPUs only; here each process keeps '
+                    'statistics of its own (BN)'
+                )
+            model = revert_sync_batchnorm(model)
+        elif sync_bn:
+            model = convert_sync_batchnorm(model, sync_bn)
+        cfg = model_wrapper_config(
+            model_wrapper_cfg,
+            self.device,
+            self.cfg.get('find_unused_parameters'),
+        )
+        kind = cfg['type']
+        if not inspect.isclass(kind):
+            kind = MODEL_WRAPPERS.root.get(kind)
+        loose = loose_parameters(model, kind)
+        if loose:
+            raise ValueError(
+                f'{kind.__name__} averages the gradients of submodules only, '
+                f'and {type(model).__name__} has trainable parameters outside '
+                f'of them, which would differ between processes: '
+                f'{", ".join(loose)}; put them into a submodule whose forward '
+                'uses them'
+            )
+        wrapper = MODEL_WRAPPERS.build(
+            cfg, default_args={'module': model.to(self.device)}
+        )
+        keep_parameter_names(wrapper)
+        return wrapper
+
+    @staticmethod
+    def build_dataloader(
+        dataloader: DataLoader | dict,
+        seed: int | None = None,
+        diff_rank_seed: bool = False,
+    ) -> DataLoader:
+        """Build a loader whose errors name images."""
+        loader = Runner.build_dataloader(dataloader, seed, diff_rank_seed)
+        name_failing_samples(loader.dataset)
+        protect_workers(loader)
+        return loader
+
+    def build_train_loop(self, loop: BaseLoop | dict) -> BaseLoop:
+        """Build the training loop, one that can resume anywhere."""
+        if isinstance(loop, Mapping) and 'type' not in loop:
+            kind = (
+                EpochBasedTrainLoop
+                if loop.get('by_epoch')
+                else IterBasedTrainLoop
+            )
+            rest = {key: loop[key] for key in loop if key != 'by_epoch'}
+            loop = {**rest, 'type': kind}
+        return super().build_train_loop(replace_type(loop, ALL_LOOPS, _LOOPS))
+
+    def build_optim_wrapper(
+        self, optim_wrapper: OptimWrapper | dict
+    ) -> OptimWrapper | OptimWrapperDict:
+        """Build the optimizer; mixed precision works on CPUs, too."""
+        if self.device.type == 'cpu' and isinstance(optim_wrapper, Mapping):
+            cfg = cpu_amp_cfg(optim_wrapper)
+            if cfg is not None:
+                self.logger.info(
+                    'Mixed precision on the CPU: bfloat16, loss not scaled'
+                )
+                optim_wrapper = cfg
+        return super().build_optim_wrapper(optim_wrapper)
+
+    def register_hook(
+        self, hook: Hook | dict, priority: str | int | None = None
+    ) -> None:
+        """Register a hook, ours in place of MMEngine's checkpoint hook."""
+        super().register_hook(replace_type(hook, ALL_HOOKS, _HOOKS), priority)
+
+    def register_default_hooks(self, hooks: dict | None = None) -> None:
+        """Register the default hooks; one that is None is left out."""
+        given = dict(hooks or {})
+        builtin = (
+            'runtime_info',
+            'timer',
+            'sampler_seed',
+            'logger',
+            'param_scheduler',
+            'checkpoint',
+        )
+        super().register_default_hooks(
+            {
+                name: hook
+                for name, hook in given.items()
+                if hook is not None or name in builtin
+            }
+        )
+
+    def register_hooks(
+        self,
+        default_hooks: dict | None = None,
+        custom_hooks: list | None = None,
+    ) -> None:
+        """Register all hooks, and those that stop on signals and labels."""
+        super().register_hooks(default_hooks, custom_hooks)
+        if not any(isinstance(hook, GracefulStopHook) for hook in self.hooks):
+            self.register_hook(GracefulStopHook())
+        if self.distributed:
+            self.register_hook(RankWatchHook())
+        if not any(isinstance(h, EvaluationLabelHook) for h in self.hooks):
+            self.register_hook(EvaluationLabelHook())
+        names = self.cfg.get('activation_checkpointing')
+        if names is not None:
+            # MMEngine's wrappers are reentrant; the hook replaces them.
+            self.register_hook(ActivationCheckpointHook(modules=names))
+
+    def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        """Save a checkpoint; the other processes can see that this does."""
+        before = note_phase(CHECKPOINT)
+        super().save_checkpoint(*args, **kwargs)
+        note_phase(before)
+
+    def train(self) -> nn.Module:
+        """Train, and restore the signal handlers however it ends.
+
+        Raises:
+            PeerError: If another process failed, is gone, or did not come to
+                a collective within ``env_cfg.dist_cfg.timeout``.
+        """
+        try:
+            with _all_ranks():
+                return super().train()
+        finally:
+            for hook in self.hooks:
+                if isinstance(hook, GracefulStopHook):
+                    hook.restore()
+
+    def val(self) -> dict:
+        """Validate; raises as :meth:`train` does."""
+        with _all_ranks():
+            return super().val()
+
+    def test(self) -> dict:
+        """Test; raises as :meth:`train` does."""
+        with _all_ranks():
+            return super().test()
+
+
+@contextmanager
+def _all_ranks() -> Iterator[None]:
+    """A part of a run that needs all ranks; errors say which is missing."""
+    with watched_run((PeerError,)):
+        try:
+            yield
+        except RuntimeError as error:
+            if current_watch() is not None and is_peer_error(error):
+                raise peer_gone(error) from error
+            raise

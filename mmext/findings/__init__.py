@@ -1,0 +1,24 @@
+"""What a check finds, the rules that find it, and the reports of it."""
+
+from . import page, sarif, terminal
+from .finding import Finding, Location, Severity
+from .json import as_record, to_json
+from .reference import rule_reference
+from .rule import Family, Rule, found, rules_of, select_rules
+
+__all__ = [
+    'Family',
+    'Finding',
+    'Location',
+    'Rule',
+    'Severity',
+    'as_record',
+    'found',
+    'page',
+    'rule_reference',
+    'rules_of',
+    'sarif',
+    'select_rules',
+    'terminal',
+    'to_json',
+]

@@ -1,0 +1,3 @@
+"""Pictures of what is wrong, for the examples of a report."""
+
+__all__ = []

@@ -1,0 +1,172 @@
+"""Read what is stored in a label map: values, counts, first pixels."""
+
+import cv2
+import numpy as np
+
+from ..facts import DEFAULT_MAX_PIXELS, ErrorKind, MaskFacts, ReadError
+from .decode import pixels_of, read_head
+
+__all__ = [
+    'MAX_VALUES',
+    'count_values',
+    'pack_colours',
+    'read_mask_facts',
+]
+
+MAX_VALUES = 4096
+
+# With more changes than this share of the pixels, it is noise. A part of
+# them tells well enough: both ways count the same.
+_NOISE = 1 / 16
+_PART = 1 / 8
+# calcHist counts in float32 in the end: exact up to 2**24 pixels.
+_EXACT = 1 << 24
+_BYTE = 1 << 8
+_PIECE = 1 << 18
+
+
+def count_values(
+    pixels: np.ndarray,
+) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...], bool]:
+    """Count each value, and say where it occurs first.
+
+    Takes integers of at most 32 bits, or bool; at least one pixel and less
+    than ``2**31``. Gives pairs (value, number of pixels), the smallest value
+    first; for each the index of its first pixel in reading order; and whether
+    there are more than :data:`MAX_VALUES` values. If so, the most frequent are
+    listed, of equally frequent ones the smaller.
+
+    1 ms for 2048x1024 pixels of a street scene, 8 bits each, 2 ms for noise;
+    200 ms for noise of 24 bits, which is sorted.
+    """
+    flat = pixels.reshape(-1)
+    if flat.dtype == np.bool_:
+        # True is a byte of 255 where Pillow made it.
+        flat = (flat.view(np.uint8) != 0).view(np.uint8)
+    if flat.dtype == np.uint8 and _is_noise(flat):
+        values, counts, first = _of_bytes(flat)
+    else:
+        values, counts, first = _of_runs(flat, _starts(flat))
+    truncated = len(values) > MAX_VALUES
+    if truncated:
+        kept = np.argsort(-counts, kind='stable')[:MAX_VALUES]
+        kept.sort()
+        values, counts, first = values[kept], counts[kept], first[kept]
+    pairs = tuple(zip(values.tolist(), counts.tolist()))
+    return pairs, tuple(first.tolist()), truncated
+
+
+def pack_colours(pixels: np.ndarray) -> np.ndarray:
+    """Colours, ``(H, W, >= 3)`` uint8, red first, as int32 ``0xRRGGBB``."""
+    packed = pixels[..., 0].astype(np.int32)
+    for channel in (1, 2):
+        packed <<= 8
+        packed |= pixels[..., channel]
+    return packed
+
+
+def _is_noise(flat: np.ndarray) -> bool:
+    half = len(flat) / 2
+    part = flat[int(half * (1 - _PART)) : int(half * (1 + _PART))]
+    changes = np.count_nonzero(part[1:] != part[:-1])
+    return changes > len(part) * _NOISE
+
+
+def _starts(flat: np.ndarray) -> np.ndarray:
+    """Where runs of one value begin; in pieces that a CPU's cache holds."""
+    starts = [np.zeros(1, np.int64)]
+    for begin in range(0, flat.size, _PIECE):
+        piece = flat[begin : begin + _PIECE + 1]
+        found = np.flatnonzero(piece[1:] != piece[:-1])
+        found += begin + 1
+        starts.append(found)
+    return np.concatenate(starts)
+
+
+def _of_bytes(flat: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Values, counts and first pixels of bytes, one look at each pixel."""
+    counts = np.zeros(_BYTE, np.int64)
+    for begin in range(0, flat.size, _EXACT):
+        part = flat[begin : begin + _EXACT, None]
+        histogram = cv2.calcHist([part], [0], None, [_BYTE], [0, _BYTE])
+        counts += histogram[:, 0].astype(np.int64)
+    values = np.flatnonzero(counts)
+    content = flat.tobytes()
+    first = np.array([content.find(bytes((v,))) for v in values.tolist()])
+    return values, counts[values], first
+
+
+def _of_runs(flat: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Values, counts and first pixels from the starts of runs."""
+    lengths = np.diff(starts, append=flat.size)
+    run_values = flat[starts]
+    if flat.dtype in (np.uint8, np.uint16):
+        # Sums of float64 are exact below 2**53.
+        counts = np.bincount(run_values, lengths).astype(np.int64)
+        first = np.zeros(len(counts), np.int64)
+        # Of assignments to one place, the last remains: the first run.
+        first[run_values[::-1]] = starts[::-1]
+        values = np.flatnonzero(counts)
+        return values, counts[values], first[values]
+    # Sorted together with their numbers, equal values stay in order.
+    keys = run_values.astype(np.int64) << 32
+    keys |= np.arange(len(keys))
+    keys.sort()
+    order = keys & 0xFFFFFFFF
+    keys >>= 32
+    begins = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
+    counts = np.add.reduceat(lengths[order], begins)
+    return keys[begins], counts, starts[order[begins]]
+
+
+def read_mask_facts(
+    content: bytes,
+    *,
+    max_pixels: int = DEFAULT_MAX_PIXELS,
+    verify: bool = False,
+) -> MaskFacts:
+    """Read a label map; bytes that are no image end in ``error``.
+
+    Values are those that Pillow gives, as MMSegmentation loads label maps by
+    default: the indices of a palette, 0 and 1 for one bit, and grey of two or
+    four bits spread over 0 to 255. The alpha of LA, PA and RGBA is left out.
+
+    ``verify`` compares the pixels of a PNG file with their checksum, which
+    finds what memory had damaged before the file was written, and takes 2 ms
+    more than the 3 ms for 2048x1024 pixels. What befell the file later, and
+    rows that are missing, are found without.
+    """
+    head = read_head(content, max_pixels)
+    size = {'width': head.width, 'height': head.height, 'mode': head.mode}
+    if head.error:
+        return MaskFacts(**size, error=head.error)
+    pixels, error = pixels_of(content, head, verify=verify)
+    if not error:
+        numbers, error = _numbers(pixels, head.mode)
+    if error:
+        return MaskFacts(**size, error=error)
+    values, first, truncated = count_values(numbers)
+    return MaskFacts(**size, values=values, first=first, truncated=truncated)
+
+
+def _numbers(
+    pixels: np.ndarray, mode: str
+) -> tuple[np.ndarray, ReadError | None]:
+    """One number for each pixel."""
+    if pixels.dtype.kind == 'f':
+        # Files of another program may hold whole numbers all the same.
+        whole = np.isfinite(pixels) & (np.abs(pixels) < 1 << 24)
+        whole &= pixels == np.rint(np.where(whole, pixels, 0))
+        if not whole.all():
+            y, x = divmod(int(whole.argmin()), pixels.shape[1])
+            return pixels, ReadError(
+                ErrorKind.CORRUPT,
+                f'floating-point pixels (mode {mode}) are no class indices: '
+                f'{pixels[y, x]} at y={y}, x={x}',
+            )
+        return pixels.astype(np.int32), None
+    if pixels.ndim == 2:
+        return pixels, None
+    if pixels.shape[-1] < 3:
+        return pixels[..., 0], None
+    return pack_colours(pixels), None

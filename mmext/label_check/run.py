@@ -1,0 +1,312 @@
+"""What ``tools/validate_labels.py`` does, from its settings to the report."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from ..findings import Severity, terminal
+from ..utils.files import atomic_path, prepare_outputs
+from .backends import run_dask, run_joblib, run_serial
+from .check import check_labels
+from .class_weights import class_weights, format_class_weights
+from .expectations import Expectations
+from .fix.fix_labels import fix_labels
+from .fix.out_tree import check_out
+from .report import Report, print_report, report_json, report_sarif
+from .rules import RULES
+from .rules.registry import select_rules
+from .scan import parse_shard, scan, shard_of, work_items
+from .settings import CheckSettings, check_settings
+from .sources.coco import split_of_coco
+from .sources.folder import split_of_folders
+from .sources.split_source import SplitSource
+from .sources.voc import splits_of_voc
+from .store import FactStore, merge_stores
+from .work import WorkItem
+
+__all__ = [
+    'list_rules',
+    'run_check',
+    'sources_of',
+]
+
+_BARE = ('masks', 'coco', 'voc')
+
+
+def sources_of(settings: CheckSettings) -> list[SplitSource]:
+    """A source for each split that is to be checked."""
+    given = [
+        f'--{name} {getattr(settings, name)}'
+        for name in _BARE
+        if getattr(settings, name) is not None
+    ]
+    if settings.config is not None:
+        given.insert(0, f'the config {settings.config}')
+    if len(given) != 1:
+        raise ValueError(
+            'give a config, or --masks, --coco or --voc with data to check '
+            f'without one; got {" and ".join(given) or "none of them"}'
+        )
+    return [
+        replace(source, verify=settings.verify)
+        for source in _sources(settings)
+    ]
+
+
+def _sources(settings: CheckSettings) -> list[SplitSource]:
+    if settings.config is not None:
+        return _of_config(settings)
+    _check_folder(settings.images)
+    if settings.coco is not None:
+        return [_of_coco(settings)]
+    if settings.voc is not None:
+        return splits_of_voc(
+            settings.voc,
+            settings.split,
+            images=settings.images,
+            classes=settings.classes,
+        )
+    return [_of_masks(settings)]
+
+
+def _check_folder(images: Path | None) -> None:
+    if images is not None and not images.is_dir():
+        raise NotADirectoryError(
+            f'--images must be an existing folder, got {str(images)!r}'
+        )
+
+
+def _of_config(settings: CheckSettings) -> list[SplitSource]:
+    # Not at the top: this loads the hosts, which bare files do not need.
+    from ..config import check_data_paths, read_config
+    from ..utils.safe_load import careful_readers
+    from .sources.config import splits_of_config
+
+    cfg = read_config(settings.config, cfg_options=settings.cfg_options)
+    check_data_paths(cfg, settings.split)
+    with careful_readers(cfg.get('trust_checkpoint') is True):
+        return splits_of_config(cfg, settings.split)
+
+
+def _of_coco(settings: CheckSettings) -> SplitSource:
+    if not settings.coco.is_file():
+        raise FileNotFoundError(
+            f'--coco must be an annotation file, got {str(settings.coco)!r}'
+        )
+    return split_of_coco(
+        str(settings.coco),
+        str(settings.images or ''),
+        Expectations(task='detection', classes=tuple(settings.classes)),
+        find_orphans=True,
+    )
+
+
+def _of_masks(settings: CheckSettings) -> SplitSource:
+    classes = tuple(settings.classes)
+    number = settings.num_classes or len(classes)
+    if number < 1:
+        raise ValueError(
+            '--masks needs --num-classes, a number of at least 1, or '
+            f'--classes, got {settings.num_classes}'
+        )
+    if classes and len(classes) != number:
+        raise ValueError(
+            f'--classes must have as many names as --num-classes says, got '
+            f'{len(classes)} and {number}'
+        )
+    return split_of_folders(
+        settings.masks,
+        settings.images,
+        Expectations(
+            num_classes=number,
+            classes=classes,
+            ignore_index=settings.ignore_index,
+            with_images=settings.images is not None,
+        ),
+        mask_suffix=settings.mask_suffix,
+        image_suffix=settings.image_suffix,
+    )
+
+
+def list_rules(console: Console | None = None) -> None:
+    """Print all rules, by default to standard output."""
+    terminal.print_rules(RULES.values(), console or Console())
+
+
+def _weights(report: Report, kind: str) -> str:
+    """Class weights of the first split, of pixels or else of objects."""
+    split = report.splits[0]
+    pixels = any(row.pixels for row in split.classes)
+    counts = [
+        (row.pixels, row.area) if pixels else (row.boxes, row.images)
+        for row in split.classes
+    ]
+    if not any(count for count, _ in counts):
+        return f'# {kind}: no weights, {split.split} has no labels'
+    weights = class_weights(kind, *map(list, zip(*counts)))
+    unit = 'pixels' if pixels else 'objects'
+    return (
+        f'# {kind}, from {unit} of {split.split}\n'
+        f'{format_class_weights(weights)}'
+    )
+
+
+def _backend(settings: CheckSettings) -> Callable[..., Iterator[Any]]:
+    """The function that reads batches, its options bound."""
+    if settings.backend == 'dask':
+        return partial(run_dask, scheduler=settings.scheduler)
+    if settings.backend == 'serial' or settings.workers == 1:
+        return run_serial
+    return partial(run_joblib, workers=settings.workers)
+
+
+@contextmanager
+def _progress(
+    files: Callable[[], Iterable],
+) -> Iterator[Callable[[int], Any] | None]:
+    """A bar on standard error, which takes the number of files done."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        # Counting goes through all samples.
+        yield None
+        return
+    bar = Progress(
+        TextColumn('reading files'),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task('', total=sum(1 for _ in files()))
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _read_shard(
+    settings: CheckSettings,
+    sources: Sequence[SplitSource],
+    store: FactStore,
+    console: Console,
+) -> int:
+    """Read the files of one shard; check nothing."""
+    index, count = parse_shard(settings.shard)
+
+    def files() -> Iterator[WorkItem]:
+        return shard_of(work_items(sources), index, count)
+
+    with _progress(files) as progress:
+        counts = scan(
+            files(),
+            store,
+            run=_backend(settings),
+            progress=progress,
+        )
+    console.print(
+        f'shard {settings.shard}: {counts.read:,} files read, '
+        f'{counts.cached:,} known already, {counts.errors:,} with an error; '
+        f'facts are in {store.path}'
+    )
+    return 0
+
+
+def _write_reports(
+    settings: CheckSettings, report: Report, pictures: Callable[[], Sequence]
+) -> None:
+    """Write each file that is asked for, complete or not at all."""
+    forms = [(settings.json, report_json), (settings.sarif, report_sarif)]
+    if settings.html is not None:
+        # Jinja2 and Pillow are not needed for the others.
+        from .page import report_html
+
+        forms.append(
+            (settings.html, lambda _: report_html(report, pictures()))
+        )
+    for file, form in forms:
+        if file is not None:
+            with atomic_path(file) as temporary:
+                temporary.write_bytes(form(report))
+
+
+def _finish(
+    settings: CheckSettings,
+    sources: Sequence[SplitSource],
+    store: FactStore,
+    console: Console,
+) -> int:
+    """Check, print, write and repair; gives the exit code."""
+    rules = select_rules(settings.select, settings.ignore)
+    with _progress(lambda: work_items(sources)) as progress:
+        report = check_labels(
+            sources,
+            store,
+            rules=rules,
+            run=_backend(settings),
+            progress=progress,
+        )
+    print_report(report, console)
+    if settings.class_weights is not None:
+        text = _weights(report, settings.class_weights)
+        console.print(f'\n{text}', highlight=False)
+
+    def pictures() -> Sequence:
+        from .gallery.pictures import make_gallery
+
+        return make_gallery(report, sources)
+
+    _write_reports(settings, report, pictures)
+    if settings.fix is not None:
+        summary = fix_labels(sources, store, settings.fix, rules=rules)
+        console.print(f'\n{summary.text()}', highlight=False)
+    worst = report.worst()
+    limit = Severity[settings.fail_on.upper()]
+    return int(worst is not None and worst >= limit)
+
+
+def run_check(settings: CheckSettings, console: Console | None = None) -> int:
+    """Check, print, and write what is asked for.
+
+    Fails before any data are read if an output cannot be written. Where a
+    report goes to standard output, all else goes to standard error.
+    """
+    check_settings(settings)
+    if settings.fix is not None:
+        check_out(settings.fix, ())
+    with prepare_outputs(
+        _options(settings, 'json', 'sarif', 'html'),
+        regular=_options(settings, 'store'),
+        new_folders=_options(settings, 'fix'),
+        inputs={
+            **_options(settings, 'config', 'coco'),
+            **{f'--merge {path}': path for path in settings.merge},
+        },
+    ):
+        return _run(settings, console or Console())
+
+
+def _options(settings: CheckSettings, *names: str) -> dict[str, Any]:
+    """Settings as the user gave them."""
+    return {f'--{name}': getattr(settings, name) for name in names}
+
+
+def _run(settings: CheckSettings, console: Console) -> int:
+    sources = sources_of(settings)
+    settings.store.parent.mkdir(parents=True, exist_ok=True)
+    if settings.merge:
+        merge_stores(settings.merge, settings.store)
+    with FactStore(settings.store) as store:
+        if settings.shard is not None:
+            return _read_shard(settings, sources, store, console)
+        return _finish(settings, sources, store, console)

@@ -1,0 +1,26 @@
+"""CO-DINO, compatible with the published CO-DETR weights and configs."""
+
+from .class_embed_head import CoDINOClassEmbedHead
+from .co_heads import CoATSSHead, CoStandardRoIHead
+from .detector import CoDETR
+from .public_config import translate_codetr_config
+from .public_weights import (
+    convert_checkpoint_file,
+    convert_codetr_state_dict,
+    convert_config_file,
+)
+from .query_head import CoDINOHead
+from .transformer import CoDINOTransformer
+
+__all__ = [
+    'CoATSSHead',
+    'CoDETR',
+    'CoDINOClassEmbedHead',
+    'CoDINOHead',
+    'CoDINOTransformer',
+    'CoStandardRoIHead',
+    'convert_checkpoint_file',
+    'convert_codetr_state_dict',
+    'convert_config_file',
+    'translate_codetr_config',
+]

@@ -1,0 +1,151 @@
+"""Multi-scale deformable attention with float32 sampling.
+
+Shape letters: B images, N queries, S tokens of all levels, C channels, M
+heads, L levels, P points.
+"""
+
+from mmcv.ops import MultiScaleDeformableAttention
+from mmcv.ops.multi_scale_deform_attn import (
+    MultiScaleDeformableAttnFunction,
+    multi_scale_deformable_attn_pytorch,
+)
+from torch import Tensor
+
+from ...utils.precision import float32_region, to_float32
+
+__all__ = [
+    'DeformableAttention',
+]
+
+
+class DeformableAttention(MultiScaleDeformableAttention):
+    """Deformable attention that samples in float32 whatever the autocast.
+
+    Parameters, names and initialisation are mmcv's. The forward differs in
+    three things: it is batch-first; offsets, sampling locations and the
+    weighted sum are computed in float32 (mmcv computes offsets in half
+    precision and casts locations to the dtype of the values, both of which
+    misplace the samples, and its kernels have no bfloat16); and an argument
+    it does not know is an error.
+
+    ``dropout``: Probability in [0, 1) of the output dropout.
+
+    Source:
+        Deformable DETR, arXiv 2010.04159. Same state dict as
+        ``mmcv.ops.MultiScaleDeformableAttention``.
+    """
+
+    def __init__(
+        self,
+        embed_dims: int,
+        *,
+        num_heads: int,
+        num_levels: int,
+        num_points: int,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(
+            embed_dims=embed_dims,
+            num_heads=num_heads,
+            num_levels=num_levels,
+            num_points=num_points,
+            dropout=dropout,
+            batch_first=True,
+        )
+
+    def forward(
+        self,
+        query: Tensor,
+        value: Tensor,
+        *,
+        query_pos: Tensor,
+        padding_mask: Tensor | None,
+        reference_points: Tensor,
+        spatial_shapes: Tensor,
+        level_start_index: Tensor,
+    ) -> Tensor:
+        """Attend from queries to points of the feature maps.
+
+        Args:
+            query: ``(B, N, C)``; also the residual.
+            value: ``(B, S, C)``, the flattened maps.
+            query_pos: ``(B, N, C)``, added to the query for offsets and
+                weights.
+            padding_mask: ``(B, S)`` bool, True where a token is padding, or
+                None where there is none.
+            reference_points: ``(B, N, L, 2)`` x y, or ``(B, N, L, 4)`` cx cy
+                w h, normalised to the padded map.
+            spatial_shapes: ``(L, 2)`` int64, height and width per level.
+            level_start_index: ``(L,)`` int64, first token of each level.
+
+        Returns:
+            ``(B, N, C)``, residual included.
+        """
+        batch, num_queries, _ = query.shape
+        values = self.value_proj(value)
+        if padding_mask is not None:
+            values = values.masked_fill(padding_mask[..., None], 0.0)
+        values = values.view(batch, value.shape[1], self.num_heads, -1)
+        located = query + query_pos
+        shape = (
+            batch,
+            num_queries,
+            self.num_heads,
+            self.num_levels,
+            self.num_points,
+        )
+        weights = self.attention_weights(located).view(shape)
+        with float32_region(query):
+            # A large box is hundreds of pixels wide and scales its offsets:
+            # in half precision they would be off by a good part of a pixel.
+            offsets = self.sampling_offsets(
+                located.to(self.sampling_offsets.weight.dtype)
+            ).view(*shape, 2)
+            locations = self._locations(
+                *to_float32((offsets, reference_points)), spatial_shapes
+            )
+            weights = to_float32(weights).flatten(3).softmax(-1).view(shape)
+            output = self._sample(
+                to_float32(values),
+                spatial_shapes,
+                level_start_index,
+                locations,
+                weights,
+            )
+        output = self.output_proj(output.to(values.dtype))
+        return self.dropout(output) + query
+
+    def _locations(
+        self, offsets: Tensor, reference_points: Tensor, spatial_shapes: Tensor
+    ) -> Tensor:
+        """Sampling locations ``(B, N, M, L, P, 2)``, x y in [0, 1]."""
+        reference = reference_points[:, :, None, :, None, :]
+        if reference_points.shape[-1] == 2:
+            normalizer = spatial_shapes.flip(-1)[None, None, None, :, None, :]
+            return reference + offsets / normalizer
+        return (
+            reference[..., :2]
+            + offsets / self.num_points * reference[..., 2:] * 0.5
+        )
+
+    def _sample(
+        self,
+        values: Tensor,
+        spatial_shapes: Tensor,
+        level_start_index: Tensor,
+        locations: Tensor,
+        weights: Tensor,
+    ) -> Tensor:
+        """Weighted sum of the sampled values, ``(B, N, C)`` float32."""
+        if values.device.type == 'cpu':
+            return multi_scale_deformable_attn_pytorch(
+                values, spatial_shapes, locations, weights
+            )
+        return MultiScaleDeformableAttnFunction.apply(
+            values,
+            spatial_shapes,
+            level_start_index,
+            locations,
+            weights,
+            self.im2col_step,
+        )

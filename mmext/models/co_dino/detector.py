@@ -1,0 +1,411 @@
+"""CO-DETR: a DETR trained together with one- and two-stage heads.
+
+Shape letters: B images, C channels, K classes, Q queries, D decoder layers.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from mmdet.models.detectors.base import BaseDetector
+from mmdet.models.utils import unpack_gt_instances
+from mmdet.registry import MODELS as MMDET_MODELS
+from mmdet.structures import DetDataSample
+from mmengine.logging import print_log
+from mmengine.model import ModuleList
+from mmengine.structures import InstanceData
+from torch import Tensor
+
+from ...registry import MODELS
+from ...utils.precision import float32_region, to_float32
+from ..checkpointing.checkpoint import (
+    checkpoint_modules,
+    checkpointable_blocks,
+)
+from .mask_policy import (
+    apply_mask_policy,
+    check_mask_policy,
+    full_canvas_samples,
+)
+from .positives import CoPositives
+from .public_weights import convert_codetr_state_dict
+from .settings import (
+    TEST_CFG_KEYS,
+    TRAIN_CFG_KEYS,
+    as_list,
+    build_with,
+    check_eval_module,
+    check_named_cfg,
+    per_head,
+    share_num_classes,
+    with_head_keys,
+)
+from .transformer import EncodedImage
+
+__all__ = [
+    'CoDETR',
+    'given_proposals',
+]
+
+
+def given_proposals(samples: Sequence[DetDataSample]) -> list[InstanceData]:
+    """Take the proposals out of the samples.
+
+    ``samples``: Samples with ``proposals``, whose ``bboxes`` are ``(R, 4)``
+    xyxy in pixels.
+    """
+    for i, sample in enumerate(samples):
+        if 'proposals' not in sample:
+            raise ValueError(
+                'data_samples must carry proposals for a roi_head without '
+                f'rpn_head, got none in sample {i}; give model.rpn_head or '
+                'load proposals in the pipeline'
+            )
+    return [sample.proposals for sample in samples]
+
+
+@MODELS.register_module()
+class CoDETR(BaseDetector):
+    """Query head, and auxiliary heads that only training needs.
+
+    Args:
+        backbone: Config. ``with_cp`` may be a bool or the number of leading
+            blocks to checkpoint; it is never reentrant.
+        neck: Config, with one map per feature level of the transformer.
+        query_head: Config of the head that detects, such as
+            ``mmext.CoDINOHead``.
+        rpn_head: Config of the RPN that proposes for ``roi_head``.
+        roi_head: Config, or list of configs, of two-stage auxiliary heads.
+        bbox_head: Config, or list of configs, of one-stage auxiliary heads.
+        num_classes: ``K``, for all heads. May be left out if the heads give
+            it, all the same.
+        train_cfg: Settings by head: ``query_head``, ``rpn_head``,
+            ``rpn_proposal``, ``roi_head``, ``bbox_head``; the last two may
+            hold one dict per head.
+        test_cfg: Settings by head: ``query_head``, ``rpn_head``,
+            ``roi_head``, ``bbox_head``.
+        with_co_queries: Send the auxiliary heads' positives through the
+            decoder.
+        mask_policy: ``'valid'`` or ``'canvas'``, see
+            :mod:`mmext.models.co_dino.mask_policy`.
+        eval_module: Which head detects in evaluation: ``'detr'``,
+            ``'one-stage'`` or ``'two-stage'``.
+        eval_index: Which of several auxiliary heads.
+        data_preprocessor: Config, as in mmdet.
+        init_cfg: As in mmengine.
+
+    Raises:
+        ValueError: If heads disagree on the number of classes, a setting is
+            unknown, or ``eval_module`` names a head that is not there.
+        TypeError: If ``train_cfg`` or ``test_cfg`` is positional.
+
+    Source:
+        CO-DETR, arXiv 2211.12860. Same state dict as the public port; the
+        names of the original project are translated on loading.
+    """
+
+    # A subclass whose heads read more may extend these.
+    train_cfg_keys: Mapping[str, set[str]] = TRAIN_CFG_KEYS
+    test_cfg_keys: Mapping[str, set[str]] = TEST_CFG_KEYS
+
+    def __init__(
+        self,
+        backbone: dict,
+        query_head: dict,
+        *,
+        neck: dict | None = None,
+        rpn_head: dict | None = None,
+        roi_head: dict | list[dict] | None = None,
+        bbox_head: dict | list[dict] | None = None,
+        num_classes: int | None = None,
+        train_cfg: dict | None = None,
+        test_cfg: dict | None = None,
+        with_co_queries: bool = True,
+        mask_policy: str = 'valid',
+        eval_module: str = 'detr',
+        eval_index: int = 0,
+        data_preprocessor: dict | None = None,
+        init_cfg: dict | None = None,
+    ) -> None:
+        super().__init__(
+            data_preprocessor=data_preprocessor, init_cfg=init_cfg
+        )
+        self.train_cfg = check_named_cfg(
+            train_cfg, self.train_cfg_keys, 'train_cfg'
+        )
+        self.test_cfg = check_named_cfg(
+            test_cfg,
+            with_head_keys(self.test_cfg_keys, query_head, 'test_cfg_keys'),
+            'test_cfg',
+        )
+        self.mask_policy = check_mask_policy(mask_policy)
+        self.with_co_queries = with_co_queries
+        self.num_classes, heads = share_num_classes(
+            num_classes,
+            {
+                'query_head': query_head,
+                'roi_head': as_list(roi_head),
+                'bbox_head': as_list(bbox_head),
+            },
+        )
+        self._build_backbone(backbone, neck)
+        num_co_heads = len(heads['roi_head']) + len(heads['bbox_head'])
+        self.query_head = build_with(
+            heads['query_head'],
+            'detector',
+            num_co_heads=num_co_heads if with_co_queries else 0,
+            with_extra_level=num_co_heads > 0 or rpn_head is not None,
+            **self._head_cfg('query_head'),
+        )
+        self.rpn_head = None
+        if rpn_head is not None:
+            self.rpn_head = build_with(
+                rpn_head, 'detector', **self._head_cfg('rpn_head')
+            )
+        self.roi_head = self._build_heads('roi_head', heads['roi_head'])
+        self.bbox_head = self._build_heads('bbox_head', heads['bbox_head'])
+        check_eval_module(
+            eval_module,
+            eval_index,
+            num_roi_heads=len(self.roi_head),
+            num_bbox_heads=len(self.bbox_head),
+            has_rpn=rpn_head is not None,
+            has_test_classes=bool(
+                (self.test_cfg.get('query_head') or {}).get('class_embeddings')
+            ),
+        )
+        self.eval_module = eval_module
+        self.eval_index = eval_index
+
+    def _build_backbone(self, backbone: dict, neck: dict | None) -> None:
+        """Build backbone and neck; checkpoint blocks the way we do."""
+        backbone = dict(backbone)
+        with_cp = backbone.pop('with_cp', False)
+        self.backbone = MMDET_MODELS.build(backbone)
+        self.neck = None if neck is None else MMDET_MODELS.build(neck)
+        blocks = checkpointable_blocks(self.backbone)
+        count = checkpoint_modules(blocks, with_cp, 'backbone')
+        self._num_checkpointed = {'backbone': (count, len(blocks))}
+
+    def _head_cfg(self, kind: str) -> dict:
+        """Train and test settings of a kind of head."""
+        return {
+            'train_cfg': self.train_cfg.get(kind),
+            'test_cfg': self.test_cfg.get(kind),
+        }
+
+    def _build_heads(self, kind: str, cfgs: Sequence[dict]) -> ModuleList:
+        """Build all auxiliary heads of one kind."""
+        settings = {
+            name: per_head(value, len(cfgs), f'{name}.{kind}')
+            for name, value in self._head_cfg(kind).items()
+        }
+        # MMEngine's list: init_weights() does not go into PyTorch's.
+        return ModuleList(
+            build_with(
+                cfg,
+                'detector',
+                **{name: values[i] for name, values in settings.items()},
+            )
+            for i, cfg in enumerate(cfgs)
+        )
+
+    @property
+    def with_bbox(self) -> bool:
+        """Whether there is any auxiliary head."""
+        return bool(len(self.roi_head) or len(self.bbox_head))
+
+    @property
+    def with_mask(self) -> bool:
+        """Whether an auxiliary head predicts masks."""
+        return any(head.with_mask for head in self.roi_head)
+
+    @property
+    def with_shared_head(self) -> bool:
+        """Whether an auxiliary head has a shared head."""
+        return any(head.with_shared_head for head in self.roi_head)
+
+    def checkpointed_layers(self) -> dict[str, tuple[int, int]]:
+        """Per part ``(checkpointed, all)`` layers or blocks."""
+        counts = dict(self._num_checkpointed)
+        transformer = self.query_head.transformer
+        for name in ('encoder', 'decoder'):
+            part = getattr(transformer, name)
+            counts[name] = (part.num_checkpointed, part.num_layers)
+        return counts
+
+    def init_weights(self) -> None:
+        """Initialise all parts, and log what is checkpointed."""
+        super().init_weights()
+        parts = self.checkpointed_layers().items()
+        wrapped = ', '.join(f'{k} {n} of {total}' for k, (n, total) in parts)
+        print_log(
+            f'Activation checkpointing (non-reentrant): {wrapped} layers',
+            logger='current',
+        )
+
+    def _load_from_state_dict(
+        self, state_dict: dict, prefix: str, *args: Any
+    ) -> None:
+        """Load, after translating the names of the original project."""
+        own = {
+            key[len(prefix) :]: state_dict.pop(key)
+            for key in list(state_dict)
+            if key.startswith(prefix)
+        }
+        renamed = convert_codetr_state_dict(own, own_keys=self.state_dict())
+        for key, value in renamed.items():
+            state_dict[f'{prefix}{key}'] = value
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def extract_feat(self, batch_inputs: Tensor) -> Sequence[Tensor]:
+        """Feature maps of images ``(B, 3, H, W)``, finest first."""
+        feats = self.backbone(batch_inputs)
+        return feats if self.neck is None else self.neck(feats)
+
+    def encode(
+        self, batch_inputs: Tensor, batch_data_samples: Sequence[DetDataSample]
+    ) -> EncodedImage:
+        """Backbone, neck and encoder."""
+        return self.query_head.encode(
+            self.extract_feat(batch_inputs),
+            [sample.metainfo for sample in batch_data_samples],
+        )
+
+    def loss(
+        self, batch_inputs: Tensor, batch_data_samples: Sequence[DetDataSample]
+    ) -> dict:
+        """Losses of all heads.
+
+        Args:
+            batch_inputs: ``(B, 3, H, W)``, normalised.
+            batch_data_samples: Samples with ``gt_instances``; not edited.
+
+        Returns:
+            The query head's losses; ``loss_rpn_cls`` and ``loss_rpn_bbox``;
+            and the auxiliary heads', with the index of the head as suffix,
+            two-stage heads first.
+        """
+        samples = apply_mask_policy(batch_data_samples, self.mask_policy)
+        encoded = self.encode(batch_inputs, samples)
+        losses, positives = self._co_head_losses(
+            self.query_head.co_feats(encoded), samples
+        )
+        return {**self.query_head.loss(encoded, samples, positives), **losses}
+
+    def _co_head_losses(
+        self, feats: Sequence[Tensor], samples: Sequence[DetDataSample]
+    ) -> tuple[dict, list[CoPositives]]:
+        """Losses and positives of the auxiliary heads."""
+        losses: dict = {}
+        results = []
+        transformer = self.query_head.transformer
+        with_feats = self.with_co_queries and transformer.with_coord_feat
+        if len(self.roi_head) or self.rpn_head is not None:
+            proposals, losses = self._propose(feats, samples)
+            results += [
+                head.loss_and_positives(
+                    feats, proposals, samples, with_feats=with_feats
+                )
+                for head in self.roi_head
+            ]
+        results += [
+            head.loss_and_positives(feats, samples, with_feats=with_feats)
+            for head in self.bbox_head
+        ]
+        for i, (head_losses, _) in enumerate(results):
+            losses.update(
+                {f'{key}{i}': value for key, value in head_losses.items()}
+            )
+        positives = [positive for _, positive in results]
+        return losses, positives if self.with_co_queries else []
+
+    def _propose(
+        self, feats: Sequence[Tensor], samples: Sequence[DetDataSample]
+    ) -> tuple[list[InstanceData], dict]:
+        """Proposals, and the RPN's losses."""
+        if self.rpn_head is None:
+            return given_proposals(samples), {}
+        gts, ignored, metas = unpack_gt_instances(samples)
+        # The RPN only separates objects from the background.
+        gts = [
+            InstanceData(bboxes=gt.bboxes, labels=torch.zeros_like(gt.labels))
+            for gt in gts
+        ]
+        outs = to_float32(self.rpn_head(feats))
+        proposal_cfg = self.train_cfg.get(
+            'rpn_proposal', self.rpn_head.test_cfg
+        )
+        with float32_region(feats[0]):
+            losses = self.rpn_head.loss_by_feat(*outs, gts, metas, ignored)
+            proposals = self.rpn_head.predict_by_feat(
+                *outs, batch_img_metas=metas, cfg=proposal_cfg
+            )
+        return proposals, losses
+
+    def predict(
+        self,
+        batch_inputs: Tensor,
+        batch_data_samples: Sequence[DetDataSample],
+        rescale: bool = True,
+    ) -> list[DetDataSample]:
+        """Detect with the head that ``eval_module`` names.
+
+        Args:
+            batch_inputs: ``(B, 3, H, W)``, normalised.
+            batch_data_samples: Samples with ``img_shape`` and, to rescale,
+                ``scale_factor``.
+            rescale: Give boxes in pixels of the original image.
+
+        Returns:
+            The samples with ``pred_instances``: ``bboxes`` ``(N, 4)`` xyxy,
+            ``scores`` ``(N,)``, ``labels`` ``(N,)``.
+        """
+        samples = apply_mask_policy(batch_data_samples, self.mask_policy)
+        encoded = self.encode(batch_inputs, samples)
+        if self.eval_module == 'detr':
+            results = self.query_head.predict(encoded, samples, rescale)
+        elif self.eval_module == 'one-stage':
+            results = self.bbox_head[self.eval_index].predict(
+                self.query_head.co_feats(encoded), samples, rescale=rescale
+            )
+        else:
+            results = self._predict_two_stage(encoded, samples, rescale)
+        return self.add_pred_to_datasample(batch_data_samples, results)
+
+    def _predict_two_stage(
+        self,
+        encoded: EncodedImage,
+        samples: Sequence[DetDataSample],
+        rescale: bool,
+    ) -> list[InstanceData]:
+        """Proposals, then the R-CNN head."""
+        feats = self.query_head.co_feats(encoded)
+        metas = [sample.metainfo for sample in samples]
+        outs = to_float32(self.rpn_head(feats))
+        with float32_region(feats[0]):
+            proposals = self.rpn_head.predict_by_feat(
+                *outs, batch_img_metas=metas, rescale=False
+            )
+        return self.roi_head[self.eval_index].predict(
+            feats, proposals, samples, rescale=rescale
+        )
+
+    def _forward(
+        self,
+        batch_inputs: Tensor,
+        batch_data_samples: Sequence[DetDataSample] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Raw predictions of the query head.
+
+        ``batch_inputs``: ``(B, 3, H, W)``. Returns class logits ``(D, B, Q,
+        K)`` and boxes ``(D, B, Q, 4)``, cx cy w h in [0, 1].
+        """
+        if batch_data_samples is None:
+            batch_data_samples = full_canvas_samples(batch_inputs)
+        samples = apply_mask_policy(batch_data_samples, self.mask_policy)
+        return self.query_head(
+            *self.query_head.decode_matching(
+                self.encode(batch_inputs, samples)
+            )
+        )

@@ -1,0 +1,91 @@
+"""Which part of a padded batch counts as image.
+
+Images of a batch are padded to one canvas. ``'valid'`` takes each image's own
+``img_shape`` for attention masks, box normalisation, denoising and box
+decoding. ``'canvas'`` takes the whole canvas, as large-scale-jitter training
+does, where every canvas has the same size and masks would cost time and
+change nothing.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from mmdet.structures import DetDataSample
+from torch import Tensor
+
+__all__ = [
+    'MASK_POLICIES',
+    'apply_mask_policy',
+    'check_mask_policy',
+    'full_canvas_samples',
+    'level_padding_masks',
+]
+
+MASK_POLICIES = ('valid', 'canvas')
+
+
+def check_mask_policy(policy: str) -> str:
+    """Return ``policy`` if it is one."""
+    if policy not in MASK_POLICIES:
+        raise ValueError(
+            f'mask_policy must be one of {MASK_POLICIES}, got {policy!r}'
+        )
+    return policy
+
+
+def apply_mask_policy(
+    data_samples: Sequence[DetDataSample], policy: str
+) -> list[DetDataSample]:
+    """Data samples whose ``img_shape`` is what the policy counts as image.
+
+    ``data_samples``: Samples with ``img_shape`` and ``batch_input_shape``, as
+    ``DetDataPreprocessor`` leaves them. Not edited. Returns the given samples
+    for ``'valid'``; for ``'canvas'`` new ones that share the annotations and
+    differ in ``img_shape``.
+    """
+    if policy == 'valid':
+        return list(data_samples)
+    return [_on_canvas(sample) for sample in data_samples]
+
+
+def _on_canvas(sample: DetDataSample) -> DetDataSample:
+    if 'batch_input_shape' not in sample.metainfo:
+        raise ValueError(
+            "data_samples must carry 'batch_input_shape' for "
+            "mask_policy='canvas', got metainfo keys "
+            f'{sorted(sample.metainfo)}; use DetDataPreprocessor'
+        )
+    metainfo = {**sample.metainfo, 'img_shape': sample.batch_input_shape}
+    copied = type(sample)(metainfo=metainfo)
+    copied.set_data(dict(sample.items()))
+    return copied
+
+
+def full_canvas_samples(batch_inputs: Tensor) -> list[DetDataSample]:
+    """Samples for images ``(B, 3, H, W)`` that all fill the canvas."""
+    shape = tuple(batch_inputs.shape[-2:])
+    metainfo = {'img_shape': shape, 'batch_input_shape': shape}
+    return [DetDataSample(metainfo=metainfo) for _ in batch_inputs]
+
+
+def level_padding_masks(
+    batch_img_metas: Sequence[dict], feats: Sequence[Tensor]
+) -> tuple[list[Tensor], bool]:
+    """Padding masks of every feature level.
+
+    ``batch_img_metas``: Per image ``img_shape`` and ``batch_input_shape``,
+    both height and width in pixels; ``feats``: Maps ``(B, C, H, W)``. Returns
+    two items: per level a ``(B, H, W)`` bool mask, True where the nearest
+    pixel is padding; and whether any image is smaller than the canvas.
+    """
+    height, width = batch_img_metas[0]['batch_input_shape']
+    shapes = [tuple(meta['img_shape'][:2]) for meta in batch_img_metas]
+    padding = torch.ones((len(shapes), height, width), device=feats[0].device)
+    for mask, (valid_height, valid_width) in zip(padding, shapes):
+        mask[:valid_height, :valid_width] = 0
+    masks = [
+        F.interpolate(padding[None], size=feat.shape[-2:])[0].bool()
+        for feat in feats
+    ]
+    return masks, any(shape != (height, width) for shape in shapes)

@@ -1,0 +1,523 @@
+"""Query head of CO-DINO: one decoder pass for all that learns from it.
+
+Shape letters: B images, Q matching queries, T queries of all groups, C
+channels, K classes, D decoder layers, P queries of one auxiliary head.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import torch
+from mmcv.ops import batched_nms
+from mmdet.models import DINOHead
+from mmdet.models.layers import CdnQueryGenerator
+from mmdet.models.layers.transformer import inverse_sigmoid
+from mmdet.registry import MODELS as MMDET_MODELS
+from mmdet.structures import DetDataSample
+from mmdet.structures.bbox import bbox_cxcywh_to_xyxy
+from mmengine.structures import InstanceData
+from torch import Tensor, nn
+
+from ...registry import MODELS
+from ...utils.precision import float32_region, to_float32
+from .decoder import REFERENCE_EPS
+from .losses import named_co_losses
+from .mask_policy import level_padding_masks
+from .positives import CoPositives, CoQueries, make_co_queries
+from .settings import build_with
+from .transformer import EncodedImage, Proposals
+
+__all__ = [
+    'CoDINOHead',
+    'filler_padding_mask',
+    'group_attention_mask',
+    'image_detections',
+    'select_detections',
+]
+
+
+def select_detections(
+    cls_score: Tensor, boxes: Tensor, max_per_img: int, use_sigmoid: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The best (query, class) pairs of one image.
+
+    ``cls_score``: ``(Q, K)`` logits, ``(Q, K + 1)`` without sigmoid;
+    ``boxes``: ``(Q, 4)``. Returns scores ``(N,)`` in descending order, labels
+    ``(N,)`` int64 and boxes ``(N, 4)``.
+    """
+    if use_sigmoid:
+        flat = cls_score.sigmoid().flatten()
+        scores, index = flat.topk(min(max_per_img, flat.numel()))
+        num_classes = cls_score.shape[-1]
+        return scores, index % num_classes, boxes[index // num_classes]
+    scores, labels = cls_score.softmax(-1)[..., :-1].max(-1)
+    scores, index = scores.topk(min(max_per_img, scores.numel()))
+    return scores, labels[index], boxes[index]
+
+
+def image_detections(
+    cls_score: Tensor,
+    boxes: Tensor,
+    img_meta: Mapping,
+    test_cfg: Mapping,
+    *,
+    use_sigmoid: bool,
+    rescale: bool,
+) -> InstanceData:
+    """Detections of one image.
+
+    Args:
+        cls_score: ``(Q, K)`` float32 logits, ``(Q, K + 1)`` without sigmoid.
+        boxes: ``(Q, 4)`` float32, cx cy w h in [0, 1].
+        img_meta: ``img_shape``, height and width in pixels, which the boxes
+            are relative to; ``scale_factor``, width and height, to rescale.
+        test_cfg: ``max_per_img``; ``score_thr``, below or at which a
+            detection is dropped, 0 to keep all; ``nms``, the config of
+            ``mmcv.ops.batched_nms``, or None. Without ``score_thr`` and
+            ``nms`` no shape depends on the data, as an export needs it.
+        use_sigmoid: Sigmoid over classes, or softmax with background last.
+        rescale: Give boxes in pixels of the original image.
+
+    Returns:
+        ``bboxes`` ``(N, 4)`` xyxy in pixels, clipped to the image;
+        ``scores`` ``(N,)`` descending; ``labels`` ``(N,)`` int64.
+    """
+    max_per_img = test_cfg['max_per_img']
+    scores, labels, boxes = select_detections(
+        cls_score, boxes, max_per_img, use_sigmoid
+    )
+    height, width = img_meta['img_shape'][:2]
+    size = boxes.new_tensor([width, height, width, height])
+    boxes = (bbox_cxcywh_to_xyxy(boxes) * size).clamp(min=0).minimum(size)
+    if rescale:
+        boxes = boxes / boxes.new_tensor(img_meta['scale_factor']).repeat(1, 2)
+    results = InstanceData(bboxes=boxes, scores=scores, labels=labels)
+    score_thr = test_cfg.get('score_thr', 0)
+    if score_thr > 0:
+        results = results[scores > score_thr]
+    nms = test_cfg.get('nms')
+    if nms is None or len(results) == 0:
+        return results
+    kept, index = batched_nms(
+        results.bboxes, results.scores, results.labels, nms
+    )
+    results = results[index]
+    results.scores = kept[:, -1]
+    return results[:max_per_img]
+
+
+def group_attention_mask(
+    main_mask: Tensor | None,
+    main_size: int,
+    co_sizes: Sequence[int],
+    device: torch.device,
+) -> Tensor | None:
+    """Self-attention mask of ``[denoising + matching | co-head 1 | ...]``.
+
+    ``main_mask``: ``(main_size, main_size)`` bool mask of the first group, or
+    None if all its queries see each other. Returns ``(T, T)`` bool, True where
+    attention is forbidden: the groups are blocks on the diagonal. None if
+    there is nothing to forbid.
+    """
+    if not co_sizes:
+        return main_mask
+    total = main_size + sum(co_sizes)
+    mask = torch.ones((total, total), dtype=torch.bool, device=device)
+    start = 0
+    for size in (main_size, *co_sizes):
+        mask[start : start + size, start : start + size] = False
+        start += size
+    if main_mask is not None:
+        mask[:main_size, :main_size] = main_mask
+    return mask
+
+
+def filler_padding_mask(
+    main_size: int,
+    fillers: Sequence[Tensor | None],
+    co_sizes: Sequence[int],
+    batch: int,
+    device: torch.device,
+) -> Tensor | None:
+    """Which queries no other may attend to.
+
+    ``fillers``: Per further group ``(B, P)`` bool, or None for no filler.
+    Returns ``(B, T)`` bool, or None if there is no filler. A group that
+    consists of fillers only keeps them visible to itself: a query that may
+    attend to nothing would be NaN.
+    """
+    if all(filler is None for filler in fillers):
+        return None
+    parts = [torch.zeros((batch, main_size), dtype=torch.bool, device=device)]
+    for filler, size in zip(fillers, co_sizes):
+        if filler is None:
+            filler = parts[0].new_zeros((batch, size))
+        parts.append(filler & ~filler.all(1, keepdim=True))
+    return torch.cat(parts, 1)
+
+
+@MODELS.register_module()
+class CoDINOHead(DINOHead):
+    """DINO head that also trains on the positives of auxiliary heads.
+
+    In training, denoising queries, matching queries and the queries of all
+    auxiliary heads go through the decoder together, kept apart by a
+    block-diagonal self-attention mask.
+
+    Args:
+        num_classes: ``K``.
+        transformer: Config of the transformer, by default of type
+            ``mmext.CoDINOTransformer``, without ``num_queries`` and
+            ``num_co_heads``, which are set here.
+        dn_cfg: Arguments of ``mmdet``'s ``CdnQueryGenerator``:
+            ``label_noise_scale``, ``box_noise_scale``, ``group_cfg``.
+        positional_encoding: Config; its width must be ``C``.
+        loss_cls: Config, in the public configurations
+            ``mmdet.QualityFocalLoss``, whose targets are IoUs.
+        loss_bbox: Config of the loss of normalised cx cy w h.
+        loss_iou: Config of the loss of boxes in pixels.
+        num_queries: ``Q``.
+        max_co_queries: Largest number of queries per auxiliary head.
+        num_co_heads: Number of auxiliary heads that send queries; the
+            detector sets it.
+        with_extra_level: Whether any auxiliary head reads the maps, and so
+            the extra level; the detector sets it.
+        num_reg_fcs: Hidden layers of the box branches.
+        sync_cls_avg_factor: Average the number of positives, which the
+            classification losses are divided by, over all ranks.
+        train_cfg: ``assigner``.
+        test_cfg: ``max_per_img``, ``score_thr`` and ``nms``; without ``nms``
+            the selection has no data-dependent shape.
+        init_cfg: As in mmengine.
+
+    Raises:
+        ValueError: If ``transformer`` gives a number that is set here, or
+            if the positional encoding has another width.
+
+    Source:
+        CO-DETR, arXiv 2211.12860; state dict of the port's ``CoDINOHead``.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        transformer: dict,
+        dn_cfg: dict,
+        *,
+        num_queries: int = 900,
+        max_co_queries: int = 300,
+        num_co_heads: int = 2,
+        with_extra_level: bool = True,
+        positional_encoding: dict,
+        loss_cls: dict,
+        loss_bbox: dict,
+        loss_iou: dict,
+        num_reg_fcs: int = 2,
+        sync_cls_avg_factor: bool = True,
+        train_cfg: dict | None = None,
+        test_cfg: dict | None = None,
+        init_cfg: dict | None = None,
+    ) -> None:
+        transformer = build_with(
+            {'type': 'mmext.CoDINOTransformer', **transformer},
+            'head',
+            num_queries=num_queries,
+            num_co_heads=num_co_heads,
+        )
+        embed_dims = transformer.embed_dims
+        super().__init__(
+            num_classes=num_classes,
+            embed_dims=embed_dims,
+            num_reg_fcs=num_reg_fcs,
+            sync_cls_avg_factor=sync_cls_avg_factor,
+            num_pred_layer=transformer.decoder.num_layers + 1,
+            as_two_stage=True,
+            # mmdet may edit the config of the classification loss.
+            loss_cls=copy.deepcopy(loss_cls),
+            loss_bbox=loss_bbox,
+            loss_iou=loss_iou,
+            train_cfg=train_cfg,
+            test_cfg=test_cfg or {},
+            init_cfg=init_cfg,
+        )
+        self.num_queries = num_queries
+        self.max_co_queries = max_co_queries
+        self.transformer = transformer
+        self.positional_encoding = MMDET_MODELS.build(positional_encoding)
+        width = 2 * self.positional_encoding.num_feats
+        if width != embed_dims:
+            raise ValueError(
+                f'positional_encoding.num_feats must be {embed_dims // 2}, '
+                f"half of the transformer's embed_dims, got {width // 2}"
+            )
+        self.downsample = None
+        if with_extra_level:
+            self.downsample = nn.Sequential(
+                nn.Conv2d(embed_dims, embed_dims, 3, stride=2, padding=1),
+                nn.GroupNorm(32, embed_dims),
+            )
+        self.dn_generator = CdnQueryGenerator(
+            num_classes=num_classes,
+            embed_dims=embed_dims,
+            num_matching_queries=num_queries,
+            **dn_cfg,
+        )
+
+    def init_weights(self) -> None:
+        """Initialise branches and transformer."""
+        super().init_weights()
+        self.transformer.init_weights()
+        self._is_init = True
+
+    def encode(
+        self, feats: Sequence[Tensor], batch_img_metas: Sequence[dict]
+    ) -> EncodedImage:
+        """Run the encoder.
+
+        Args:
+            feats: Maps ``(B, C, H, W)``, finest first.
+            batch_img_metas: Per image ``img_shape`` and
+                ``batch_input_shape``.
+
+        Returns:
+            The encoded batch.
+        """
+        masks, has_padding = level_padding_masks(batch_img_metas, feats)
+        encodings = [self.positional_encoding(mask) for mask in masks]
+        return self.transformer.encode(
+            feats, masks, encodings, has_padding=has_padding
+        )
+
+    def co_feats(self, encoded: EncodedImage) -> list[Tensor]:
+        """Maps for the auxiliary heads: the memory and one coarser level."""
+        maps = encoded.maps()
+        if self.downsample is not None:
+            # PyTorch 2.13 has NaN gradients for a strided bfloat16
+            # convolution of a 1 x 1 map on CPUs.
+            with float32_region(maps[-1]):
+                maps.append(self.downsample(to_float32(maps[-1])))
+        return maps
+
+    def forward(
+        self, hidden_states: Tensor, references: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Predict from the hidden states of every decoder layer.
+
+        Args:
+            hidden_states: ``(D, B, T, C)``.
+            references: At least ``D`` tensors ``(B, T, 4)``; the ``i``-th is
+                what layer ``i`` started from.
+
+        Returns:
+            Class logits ``(D, B, T, K)`` and boxes ``(D, B, T, 4)``, cx cy w
+            h in [0, 1], both float32.
+        """
+        scores, boxes = zip(
+            *(
+                self.predict_layer(i, hidden, references[i])
+                for i, hidden in enumerate(hidden_states)
+            )
+        )
+        return torch.stack(scores), torch.stack(boxes)
+
+    def predict_layer(
+        self, layer: int, hidden: Tensor, reference: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Logits ``(B, T, K)`` and boxes ``(B, T, 4)`` of one layer."""
+        scores = self.classify(layer, hidden)
+        offsets = self.reg_branches[layer](hidden)
+        with float32_region(hidden):
+            boxes = to_float32(offsets) + inverse_sigmoid(
+                reference, eps=REFERENCE_EPS
+            )
+        return to_float32(scores), boxes.sigmoid()
+
+    def classify(self, layer: int, hidden: Tensor) -> Tensor:
+        """Logits ``(..., K)`` of a decoder layer, -1 for the proposals."""
+        return self.cls_branches[layer](hidden)
+
+    def propose(self, encoded: EncodedImage) -> Proposals:
+        """The encoder's best boxes."""
+        return self.transformer.propose(
+            encoded, partial(self.classify, -1), self.reg_branches[-1]
+        )
+
+    def loss(
+        self,
+        encoded: EncodedImage,
+        batch_data_samples: Sequence[DetDataSample],
+        co_positives: Sequence[CoPositives] = (),
+    ) -> dict:
+        """All losses of the decoder, from one pass.
+
+        Args:
+            encoded: The encoder output.
+            batch_data_samples: Samples with ``gt_instances``.
+            co_positives: What each auxiliary head assigned, in the order of
+                the heads; none trains a plain DINO.
+
+        Returns:
+            Scalars: ``loss_cls``, ``loss_bbox``, ``loss_iou`` of the last
+            layer, with prefix ``d<i>.`` of the others, ``enc_`` of the
+            proposals, ``dn_`` of the denoising part and suffix ``_aux<i>`` of
+            the auxiliary heads. Classification is divided by the number of
+            positives, boxes by its mean over the ranks, each at least 1.
+        """
+        shapes = [s.metainfo['img_shape'][:2] for s in batch_data_samples]
+        co_queries = [
+            make_co_queries(
+                positives, shapes, self.num_classes, self.max_co_queries
+            )
+            for positives in co_positives
+        ]
+        proposals = self.propose(encoded)
+        dn_label, dn_box, dn_mask, dn_meta = self.dn_generator(
+            batch_data_samples
+        )
+        main_size = dn_label.shape[1] + proposals.boxes.shape[1]
+        hidden, references = self._decode_groups(
+            encoded,
+            proposals,
+            dn_label,
+            dn_box.sigmoid(),
+            dn_mask[:main_size, :main_size],
+            co_queries,
+        )
+        losses = self._decoded_losses(
+            hidden,
+            references,
+            proposals,
+            batch_data_samples,
+            dn_meta,
+            co_queries,
+        )
+        if dn_meta['num_denoising_queries'] == 0:
+            # No box in the batch: keep the embedding in the graph, so that
+            # every rank reduces the same parameters.
+            losses['dn_loss_cls'] = losses['dn_loss_cls'].sum() + (
+                self.dn_generator.label_embedding.weight.sum() * 0
+            )
+        return losses
+
+    def _decode_groups(
+        self,
+        encoded: EncodedImage,
+        proposals: Proposals,
+        dn_label: Tensor,
+        dn_reference: Tensor,
+        dn_mask: Tensor,
+        co_queries: Sequence[CoQueries],
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Decode denoising, matching and auxiliary queries together."""
+        batch, count = proposals.references.shape[:2]
+        main_size = dn_label.shape[1] + count
+        sizes = [queries.boxes.shape[1] for queries in co_queries]
+        device = proposals.references.device
+        contents = [
+            dn_label,
+            self.transformer.content_queries(batch, count),
+            *(
+                self.transformer.co_queries(queries.boxes, queries.feats, i)
+                for i, queries in enumerate(co_queries)
+            ),
+        ]
+        references = [
+            dn_reference,
+            proposals.references,
+            *(queries.boxes for queries in co_queries),
+        ]
+        return self.transformer.decode(
+            encoded,
+            torch.cat(contents, 1),
+            torch.cat(references, 1),
+            self.reg_branches,
+            attn_mask=group_attention_mask(dn_mask, main_size, sizes, device),
+            key_padding_mask=filler_padding_mask(
+                main_size,
+                [queries.fillers for queries in co_queries],
+                sizes,
+                batch,
+                device,
+            ),
+        )
+
+    def _decoded_losses(
+        self,
+        hidden: Tensor,
+        references: Sequence[Tensor],
+        proposals: Proposals,
+        batch_data_samples: Sequence[DetDataSample],
+        dn_meta: dict,
+        co_queries: Sequence[CoQueries],
+    ) -> dict:
+        """Losses of all groups of queries, and of the proposals."""
+        scores, boxes = self(hidden, references)
+        metas = [sample.metainfo for sample in batch_data_samples]
+        main_size = dn_meta['num_denoising_queries'] + proposals.boxes.shape[1]
+        with float32_region(scores):
+            losses = self.loss_by_feat(
+                scores[:, :, :main_size],
+                boxes[:, :, :main_size],
+                to_float32(proposals.scores),
+                proposals.boxes,
+                [sample.gt_instances for sample in batch_data_samples],
+                metas,
+                dn_meta,
+            )
+            return losses | named_co_losses(
+                self,
+                scores[:, :, main_size:],
+                boxes[:, :, main_size:],
+                co_queries,
+                [meta['img_shape'][:2] for meta in metas],
+            )
+
+    def decode_matching(
+        self, encoded: EncodedImage
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Decode the matching queries alone, as in evaluation."""
+        proposals = self.propose(encoded)
+        batch, count = proposals.references.shape[:2]
+        return self.transformer.decode(
+            encoded,
+            self.transformer.content_queries(batch, count),
+            proposals.references,
+            self.reg_branches,
+        )
+
+    def predict(
+        self,
+        encoded: EncodedImage,
+        batch_data_samples: Sequence[DetDataSample],
+        rescale: bool = True,
+    ) -> list[InstanceData]:
+        """Detect from the last decoder layer.
+
+        Args:
+            encoded: The encoder output.
+            batch_data_samples: Samples with ``img_shape`` and, to rescale,
+                ``scale_factor``.
+            rescale: Give boxes in pixels of the original image.
+
+        Returns:
+            Per image ``bboxes`` ``(N, 4)`` xyxy in pixels, ``scores`` ``(N,)``
+            descending, ``labels`` ``(N,)``; N at most ``max_per_img``.
+        """
+        hidden, references = self.decode_matching(encoded)
+        last = len(hidden) - 1
+        scores, boxes = self.predict_layer(
+            last, hidden[last], references[last]
+        )
+        with float32_region(scores):
+            return [
+                image_detections(
+                    scores[i],
+                    boxes[i],
+                    sample.metainfo,
+                    {'max_per_img': self.num_queries, **self.test_cfg},
+                    use_sigmoid=self.loss_cls.use_sigmoid,
+                    rescale=rescale,
+                )
+                for i, sample in enumerate(batch_data_samples)
+            ]

@@ -1,5 +1,0 @@
-"""Detectors."""
-
-from .co_detr import CoDETR
-
-__all__ = ['CoDETR']

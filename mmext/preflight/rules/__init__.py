@@ -1,0 +1,16 @@
+"""Rules of the preflight, one file a family."""
+
+from . import checkpoints as checkpoints
+from . import components as components
+from . import environment as environment
+from . import heads as heads
+from . import hooks as hooks
+from . import ignored as ignored
+from . import keys as keys
+from . import loaders as loaders
+from . import loops as loops
+from . import losses as losses
+from . import pipelines as pipelines
+from . import schedules as schedules
+
+__all__ = []

@@ -1,0 +1,328 @@
+"""Settings that another setting puts out of work."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+
+from ...config import (
+    BASE,
+    DELETE,
+    RunnerKind,
+    bindings,
+    config_files,
+    join_key,
+    key_place,
+    used_names,
+)
+from ...ddp import STEP_REMEDY, bypassed_methods, loose_parameters
+from ...findings import Finding, Severity
+from .keys import reads_key
+from .registry import IGN, found
+from .subject import SPLITS, Subject, as_mapping, kind_of, plain_name
+
+__all__: list[str] = []
+
+_DDP = (
+    '',
+    'MMDistributedDataParallel',
+    'DistributedDataParallel',
+)
+
+
+@IGN.rule(
+    'IGN001',
+    title='a variable is set after it was used',
+    severity=Severity.WARNING,
+    remedy='set the keys that were made of it, in the same file',
+)
+def set_too_late(subject: Subject) -> Iterator[Finding]:
+    """Variables of a base: bases are read before what inherits them."""
+    if len(subject.files) < 2:
+        return
+    reported = {finding.key for finding in unused_pipeline(subject)}
+    for name, value in subject.top.items():
+        if reads_key(name) or name in reported:
+            continue
+        where = key_place(subject.file, name)
+        below = config_files(where.file)[1:] if where.file else []
+        users = subject.users(name)
+        before = [file for file in users if file in below]
+        if not before or len(before) < len(users):
+            continue
+        if _value_in(before[0], name) != value:
+            yield found(
+                f'{name} is set here, and used only in '
+                f'{Path(before[0]).name}, which is inherited and read '
+                'before: what was made of it there stays',
+                path=(name,),
+                names=(before[0],),
+            )
+
+
+def _value_in(file: str, name: str) -> Any:
+    """What a file and those that it inherits set a variable to."""
+    cfg = Config.fromfile(file, import_custom_modules=False)
+    return cfg.to_dict().get(name)
+
+
+def _is_above(subject: Subject, key: str, other: str) -> bool:
+    """Whether a key is set by a file that inherits the one of another key.
+
+    Where a base has a variable and its heir changes what was made of it, the
+    variable is only a rest.
+    """
+    if not subject.file:
+        return False
+    upper = key_place(subject.file, key).file
+    lower = key_place(subject.file, other).file
+    return bool(upper) and lower in config_files(upper)[1:]
+
+
+@IGN.rule(
+    'IGN002',
+    title='the data preprocessor of the model is another one',
+    severity=Severity.WARNING,
+    remedy='set model.data_preprocessor; that one is used',
+    fix='set the values in the model',
+)
+def two_preprocessors(subject: Subject) -> Iterator[Finding]:
+    """The top-level one is for models without one of their own."""
+    outer = subject.top.get('data_preprocessor')
+    inner = as_mapping(subject.top.get('model')).get('data_preprocessor')
+    if not isinstance(outer, Mapping) or not isinstance(inner, Mapping):
+        return
+    differing = [
+        key
+        for key in outer
+        if key not in ('_scope_', 'type')
+        and (key not in inner or inner[key] != outer[key])
+        and _is_above(
+            subject,
+            f'data_preprocessor.{key}',
+            f'model.data_preprocessor.{key}',
+        )
+    ]
+    if differing:
+        yield found(
+            'the model has a data_preprocessor of its own, so '
+            f'data_preprocessor.{", ".join(map(str, differing))} at the top '
+            'level is not used',
+            path=('data_preprocessor', differing[0]),
+            names=tuple(map(str, differing)),
+            options={
+                f'model.data_preprocessor.{key}': outer[key]
+                for key in differing
+            },
+        )
+
+
+@IGN.rule(
+    'IGN003',
+    title='a model wrapper of its own changes broadcast_buffers',
+    severity=Severity.INFO,
+    remedy='set model_wrapper_cfg.broadcast_buffers=False to keep what '
+    'MMEngine does without a model_wrapper_cfg',
+)
+def broadcast(subject: Subject) -> Iterator[Finding]:
+    """PyTorch's default is the contrary of MMEngine's."""
+    wrapper = subject.top.get('model_wrapper_cfg')
+    plain = subject.right.kind in (RunnerKind.PLAIN, RunnerKind.UNKNOWN)
+    if not isinstance(wrapper, Mapping) or not wrapper or not plain:
+        return
+    kind = kind_of(wrapper)
+    if kind in _DDP and 'broadcast_buffers' not in wrapper:
+        yield found(
+            'model_wrapper_cfg does not say broadcast_buffers, so it is '
+            'True; without a model_wrapper_cfg it is False',
+            path=('model_wrapper_cfg',),
+            options={'model_wrapper_cfg.broadcast_buffers': False},
+        )
+
+
+@IGN.rule(
+    'IGN004',
+    title='a pipeline is in no data set',
+    severity=Severity.WARNING,
+    remedy='set the pipeline of the data set, too',
+)
+def unused_pipeline(subject: Subject) -> Iterator[Finding]:
+    """A ``train_pipeline`` that differs from what is trained with."""
+    for split in SPLITS:
+        name = f'{split}_pipeline'
+        variable = subject.top.get(name)
+        loader = as_mapping(subject.top.get(f'{split}_dataloader'))
+        if not isinstance(variable, list) or not loader:
+            continue
+        owners = [
+            section
+            for section in subject.below(f'{split}_dataloader', 'dataset')
+            if isinstance(section.cfg.get('pipeline'), list)
+        ]
+        if any(owner.cfg['pipeline'] == variable for owner in owners):
+            continue
+        if any(
+            _is_above(subject, name, join_key((*owner.path, 'pipeline')))
+            for owner in owners
+        ):
+            yield found(
+                f'{name} is not what {split}_dataloader.dataset has: it is '
+                'a variable, and nothing else',
+                path=(name,),
+                remedy=f'set {split}_dataloader.dataset.pipeline, too',
+            )
+
+
+@IGN.rule(
+    'IGN005',
+    title='settings of an optimizer wrapper that nobody reads',
+    severity=Severity.WARNING,
+    remedy='correct the name',
+    fix='remove the setting',
+)
+def paramwise(subject: Subject) -> Iterator[Finding]:
+    """Keys of ``paramwise_cfg`` that MMEngine's constructor passes over."""
+    wrapper = as_mapping(subject.top.get('optim_wrapper'))
+    settings = as_mapping(wrapper.get('paramwise_cfg'))
+    constructor = plain_name(wrapper.get('constructor'))
+    if constructor not in ('', 'DefaultOptimWrapperConstructor'):
+        return
+    for key in settings:
+        if key not in _PARAMWISE and not str(key).startswith('_'):
+            yield found(
+                f'paramwise_cfg.{key} is none of {sorted(_PARAMWISE)}: '
+                'nothing reads it',
+                path=('optim_wrapper', 'paramwise_cfg', key),
+                options={f'optim_wrapper.paramwise_cfg.{key}': DELETE},
+            )
+
+
+@IGN.rule(
+    'IGN006',
+    title='custom_imports takes imports of a base away',
+    severity=Severity.WARNING,
+    remedy='name the modules of the base, too: lists are replaced as a whole',
+    fix='add the imports of the base',
+)
+def lost_imports(subject: Subject) -> Iterator[Finding]:
+    """Modules that a base imports, and the config does not."""
+    own = _imports(subject.top)
+    for file in subject.files[1:] if own else ():
+        bound = {
+            binding.steps[0] for binding in bindings(subject.tree_of(file))
+        }
+        if 'custom_imports' not in bound:
+            continue
+        base = Config.fromfile(file, import_custom_modules=False).to_dict()
+        lost = [module for module in _imports(base) if module not in own]
+        if lost:
+            yield found(
+                f'{", ".join(lost)} of {Path(file).name} is not imported: '
+                f'custom_imports has {own}',
+                path=('custom_imports', 'imports'),
+                names=tuple(lost),
+                options={'custom_imports.imports': [*lost, *own]},
+            )
+            return
+
+
+def _imports(top: Mapping) -> list[str]:
+    imports = as_mapping(top.get('custom_imports')).get('imports') or []
+    return [imports] if isinstance(imports, str) else list(imports)
+
+
+@IGN.rule(
+    'IGN007',
+    title='a key is set twice in a file',
+    severity=Severity.WARNING,
+    remedy='make one of both: the second takes the place of the first',
+)
+def set_twice(subject: Subject) -> Iterator[Finding]:
+    """Assignments of which the first is lost, and was not used."""
+    for file in subject.files:
+        tree = subject.tree_of(file)
+        uses = used_names(tree)
+        lines: dict[str, int] = {}
+        for node in tree.body:
+            names = _assigned_names(node)
+            for name in names:
+                first = lines.get(name)
+                used = any(
+                    used_name == name and first <= line <= node.end_lineno
+                    for used_name, line in uses
+                    if first is not None
+                )
+                if first is not None and not used and reads_key(name):
+                    yield found(
+                        f'{name} is set in line {first} of '
+                        f'{Path(file).name}, and again in line '
+                        f'{node.lineno}: what the first says is lost',
+                        path=(name,),
+                        names=(file,),
+                    )
+                lines[name] = node.lineno
+
+
+def _assigned_names(node: ast.stmt) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    names = [target.id for target in targets if isinstance(target, ast.Name)]
+    return [name for name in names if name != BASE]
+
+
+_PARAMWISE: dict[str, Any] = dict.fromkeys(
+    (
+        'bias_decay_mult',
+        'bias_lr_mult',
+        'bypass_duplicate',
+        'custom_keys',
+        'dcn_offset_lr_mult',
+        'dwconv_decay_mult',
+        'flat_decay_mult',
+        'norm_decay_mult',
+    )
+)
+
+
+def _model_of(subject: Subject) -> Any:
+    """The model, or its class; None if neither is known."""
+    if subject.model is not None:
+        return subject.model
+    for section in subject.sections:
+        if section.path == ('model',):
+            return subject.component(section)
+    return None
+
+
+@IGN.rule(
+    'IGN008',
+    title='the model wrapper passes over a method or a parameter of the model',
+    severity=Severity.ERROR,
+    remedy=STEP_REMEDY,
+)
+def passed_over(subject: Subject) -> Iterator[Finding]:
+    """What trains in one process trains something else in several."""
+    model, wrapper = _model_of(subject), subject.right.wrapper_class
+    if subject.is_flexible or model is None:
+        return
+    kind = model if isinstance(model, type) else type(model)
+    names = bypassed_methods(model, wrapper)
+    if names:
+        yield found(
+            f'{kind.__name__} has a method of its own, {" and ".join(names)}, '
+            f'which {wrapper.__name__} does not call in a training of several '
+            'processes',
+            path=('model', 'type'),
+            names=names,
+        )
+    loose = () if model is kind else loose_parameters(model, wrapper)
+    if loose:
+        yield found(
+            f'{wrapper.__name__} averages the gradients of submodules only; '
+            f'trainable parameters of {kind.__name__} itself would differ '
+            f'between processes: {", ".join(loose)}',
+            path=('model_wrapper_cfg', 'type'),
+            remedy='put them into a submodule whose forward uses them',
+            names=tuple(loose),
+        )

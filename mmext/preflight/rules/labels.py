@@ -1,0 +1,163 @@
+"""What the label checker says of a config, and of its labels."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+from mmengine.config import Config
+
+from ...config import check_data_paths, join_key, key_place
+from ...findings import Finding, Location, Severity
+from ...label_check import (
+    Expectations,
+    FactStore,
+    FindingGroup,
+    HeadFacts,
+    check_labels,
+)
+from ...label_check.rules import RULES
+from ...label_check.sources import (
+    read_heads,
+    read_ignore_places,
+    splits_of_config,
+)
+from .subject import SPLITS, Subject, as_mapping, kind_of
+
+__all__ = [
+    'config_label_findings',
+    'label_findings',
+]
+
+_DEFAULT_IGNORE = 255
+# Heads that have one weight more, for masks of no class.
+_MASK_HEADS = (
+    'MaskFormerHead',
+    'Mask2FormerHead',
+    'SideAdapterCLIPHead',
+)
+# Only data that are padded have such pixels: this is not known here.
+_SEVERITIES = {'CFG004': Severity.WARNING}
+
+
+def _expectations(subject: Subject) -> list[Expectations]:
+    """What each split is read as, without building it."""
+    heads = tuple(_heads(subject))
+    semantic = any(
+        'loss_decode' in where for head in heads for where, _ in head.losses
+    )
+    model = as_mapping(subject.top.get('model'))
+    preprocessor = as_mapping(model.get('data_preprocessor'))
+    ignored = [
+        head.ignore_index for head in heads if head.ignore_index is not None
+    ]
+    found = []
+    for split in SPLITS:
+        if not as_mapping(subject.top.get(f'{split}_dataloader')):
+            continue
+        classes = subject.classes(split)
+        found.append(
+            Expectations(
+                split=split,
+                task='semantic' if semantic else 'detection',
+                num_classes=heads[0].num_classes if heads else len(classes),
+                classes=classes,
+                ignore_index=ignored[0] if ignored else _DEFAULT_IGNORE,
+                reduce_zero_label=_reduces(subject, split),
+                seg_pad_val=preprocessor.get('seg_pad_val'),
+                ignore_places=read_ignore_places(subject.top),
+                heads=heads,
+            )
+        )
+    return found
+
+
+def _heads(subject: Subject) -> Iterator[HeadFacts]:
+    kinds = {
+        join_key(section.path): kind_of(section.cfg)
+        for section in subject.below('model')
+    }
+    for head in read_heads(subject.top.get('model') or {}):
+        weights = head.class_weights
+        if kinds.get(head.place) in _MASK_HEADS:
+            weights = ()
+        yield msgspec.structs.replace(head, class_weights=weights)
+
+
+def _reduces(subject: Subject, split: str) -> bool:
+    for section in subject.below(f'{split}_dataloader', 'dataset'):
+        if kind_of(section.cfg) == 'LoadAnnotations':
+            return bool(section.cfg.get('reduce_zero_label'))
+    return False
+
+
+def config_label_findings(subject: Subject) -> Iterator[Finding]:
+    """Findings of the label checker's rules for which a config is enough."""
+    expected = _expectations(subject)
+    if not expected:
+        return
+    for rule in RULES.values():
+        for finding in rule.check((), expected) if rule.in_preflight else ():
+            where = key_place(subject.file, finding.key)
+            yield rule.finding(
+                finding.message,
+                severity=_severity(rule.id, rule.severity, subject.scope),
+                remedy=finding.remedy,
+                key=finding.key,
+                file=where.file,
+                line=where.line,
+            )
+
+
+def _severity(rule_id: str, severity: Severity, scope: str) -> Severity:
+    """How bad it is where only the config is known."""
+    if rule_id == 'CFG007' and scope == 'mmpretrain':
+        # Folders and lists number the classes there; ImageNet has a crane
+        # that is a bird, and one that is a machine.
+        return Severity.INFO
+    return _SEVERITIES.get(rule_id, severity)
+
+
+def label_findings(
+    cfg: Config,
+    *,
+    splits: Sequence[str] = ('train', 'val'),
+    store: str | Path | None = None,
+) -> list[Finding]:
+    """Check the labels of a config: one finding for each group, worst first.
+
+    ``names`` are files that show it. Raises FileNotFoundError if data are
+    missing, and ValueError if there is none of the splits. What was read of
+    the data is kept in ``store`` for the next time; None keeps nothing.
+    """
+    present = [
+        split for split in splits if as_mapping(cfg.get(f'{split}_dataloader'))
+    ]
+    check_data_paths(cfg, present)
+    sources = splits_of_config(cfg, splits)
+    with TemporaryDirectory(prefix='mmext_') as folder:
+        path = Path(store or f'{folder}/facts.sqlite')
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FactStore(path) as facts:
+            report = check_labels(sources, facts)
+    return [_of_group(group, cfg) for group in report.groups]
+
+
+def _of_group(group: FindingGroup, cfg: Config) -> Finding:
+    example: Any = group.examples[0] if group.examples else None
+    split = example.split.partition('[')[0] if example else ''
+    key = f'{split}_dataloader.dataset' if split else ''
+    if example is not None and example.key and not example.file:
+        key = example.key
+    where = key_place(cfg, key)
+    return Finding(
+        rule=group.rule,
+        severity=group.severity,
+        message=group.message,
+        remedy=group.remedy,
+        location=Location(key=key, file=where.file, line=where.line),
+        names=tuple(
+            finding.file for finding in group.examples if finding.file
+        ),
+    )

@@ -1,0 +1,183 @@
+"""Settings of data loaders that exclude each other."""
+
+import difflib
+import inspect
+from collections.abc import Iterator, Mapping
+
+from torch.utils.data import DataLoader
+
+from ...config import DELETE
+from ...findings import Finding, Severity
+from .loops import training_length
+from .registry import DATA, found
+from .subject import SPLITS, Subject, as_mapping, kind_of
+
+__all__: list[str] = []
+
+# What runners take out of a data loader's settings, or make themselves.
+_OF_RUNNERS = {'dataset', 'num_batch_per_epoch', '_scope_', '_delete_'}
+_LIKE = 0.7
+
+
+def _loaders(subject: Subject) -> Iterator[tuple[str, Mapping]]:
+    for split in SPLITS:
+        name = f'{split}_dataloader'
+        loader = as_mapping(subject.top.get(name))
+        if 'dataset' in loader:
+            yield name, loader
+
+
+@DATA.rule(
+    'DATA001',
+    title='a data loader without workers has settings of workers',
+    severity=Severity.ERROR,
+    remedy='set num_workers above 0, or remove the setting',
+    fix='remove the setting',
+)
+def settings_of_workers(subject: Subject) -> Iterator[Finding]:
+    """PyTorch refuses them."""
+    for name, loader in _loaders(subject):
+        if loader.get('num_workers', 0) != 0:
+            continue
+        for key in ('persistent_workers', 'prefetch_factor'):
+            if not loader.get(key):
+                continue
+            if subject.is_flexible and key == 'persistent_workers':
+                # That runner takes it away.
+                continue
+            yield found(
+                f'{name}.{key} = {loader[key]!r} needs num_workers above 0, '
+                'and there are none',
+                path=(name, key),
+                options={f'{name}.{key}': DELETE},
+            )
+
+
+@DATA.rule(
+    'DATA002',
+    title='a data loader has settings that exclude each other',
+    severity=Severity.ERROR,
+    remedy='let the sampler decide: sampler=dict(type=..., shuffle=...)',
+    fix='move the setting to the sampler',
+)
+def excluding_settings(subject: Subject) -> Iterator[Finding]:
+    """``shuffle`` beside a sampler, and what batch samplers rule out."""
+    for name, loader in _loaders(subject):
+        if loader.get('shuffle') and loader.get('sampler') is not None:
+            yield found(
+                f'{name}.shuffle = True beside a sampler: PyTorch refuses '
+                'both',
+                path=(name, 'shuffle'),
+                options={
+                    f'{name}.shuffle': DELETE,
+                    f'{name}.sampler.shuffle': True,
+                },
+            )
+        if loader.get('batch_sampler') is not None and loader.get('drop_last'):
+            yield found(
+                f'{name}.drop_last beside a batch_sampler: PyTorch refuses '
+                'both',
+                path=(name, 'drop_last'),
+                remedy='set drop_last of the batch_sampler',
+                options={
+                    f'{name}.drop_last': DELETE,
+                    f'{name}.batch_sampler.drop_last': True,
+                },
+            )
+
+
+@DATA.rule(
+    'DATA003',
+    title='a data loader has no sampler',
+    severity=Severity.WARNING,
+    remedy="set sampler=dict(type='DefaultSampler', shuffle=...)",
+    fix='set a DefaultSampler',
+)
+def no_sampler(subject: Subject) -> Iterator[Finding]:
+    """Data in the order of the files, the same in each process."""
+    for name, loader in _loaders(subject):
+        if any(loader.get(key) for key in ('sampler', 'batch_sampler')):
+            continue
+        trains = name.startswith('train')
+        if trains and loader.get('shuffle') and subject.world == 1:
+            continue
+        yield found(
+            f'{name} has no sampler: each process reads all data'
+            f'{", in the order of the files" if trains else ""}',
+            path=(name,),
+            severity=Severity.WARNING if trains else Severity.INFO,
+            options={
+                f'{name}.sampler': {
+                    'type': 'DefaultSampler',
+                    'shuffle': trains,
+                }
+            },
+        )
+
+
+@DATA.rule(
+    'DATA004',
+    title='an epoch has no end',
+    severity=Severity.ERROR,
+    remedy="set sampler=dict(type='DefaultSampler', shuffle=True), or train "
+    'by iterations',
+    fix='set a DefaultSampler',
+)
+def endless_epoch(subject: Subject) -> Iterator[Finding]:
+    """Samplers without an end in loops over epochs."""
+    length = training_length(subject)
+    for name, loader in _loaders(subject):
+        kind = kind_of(loader.get('sampler'))
+        ends = name.startswith('train') and not (length and length.by_epoch)
+        if kind == 'InfiniteSampler' and not ends:
+            yield found(
+                f'{name} draws from an InfiniteSampler, and its loop waits '
+                'for the end of the data',
+                path=(name, 'sampler', 'type'),
+                options={f'{name}.sampler.type': 'DefaultSampler'},
+            )
+
+
+@DATA.rule(
+    'DATA005',
+    title='a data loader does not take an argument',
+    severity=Severity.ERROR,
+    remedy='remove the argument, or correct its name',
+    fix='remove the argument',
+)
+def unknown_argument(subject: Subject) -> Iterator[Finding]:
+    """Keys that neither runners nor PyTorch take."""
+    known = {*inspect.signature(DataLoader).parameters, *_OF_RUNNERS}
+    for name, loader in _loaders(subject):
+        for key in loader:
+            if key in known:
+                continue
+            near = difflib.get_close_matches(str(key), known, 1, _LIKE)
+            yield found(
+                f'data loaders take no argument {key}',
+                path=(name, key),
+                remedy=f'rename it to {near[0]}, or remove it'
+                if near
+                else 'remove it',
+                names=tuple(near),
+                options={f'{name}.{key}': DELETE},
+            )
+
+
+@DATA.rule(
+    'DATA006',
+    title='training data are not shuffled, or test data are',
+    severity=Severity.INFO,
+    remedy='set shuffle of the sampler to True for training only',
+)
+def shuffled(subject: Subject) -> Iterator[Finding]:
+    """The ``shuffle`` of samplers that have it."""
+    for name, loader in _loaders(subject):
+        shuffle = as_mapping(loader.get('sampler')).get('shuffle')
+        wanted = name.startswith('train')
+        if isinstance(shuffle, bool) and shuffle != wanted:
+            yield found(
+                f'{name}.sampler has shuffle={shuffle}',
+                path=(name, 'sampler', 'shuffle'),
+                options={f'{name}.sampler.shuffle': wanted},
+            )

@@ -1,0 +1,239 @@
+"""Loops, their parts, and what happens in them too late or never."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from ...config import DELETE, join_key
+from ...findings import Finding, Severity
+from .registry import LOOP, found
+from .subject import SPLITS, Subject, as_mapping, kind_of
+
+__all__ = [
+    'TrainingLength',
+    'training_length',
+]
+
+_EPOCHS = ('EpochBasedTrainLoop', 'ResumableEpochBasedTrainLoop')
+_ITERS = ('IterBasedTrainLoop', 'ResumableIterBasedTrainLoop')
+
+
+class TrainingLength(NamedTuple):
+    """The end of a training, in epochs or else in iterations."""
+
+    by_epoch: bool
+    total: int
+
+    @property
+    def unit(self) -> str:
+        """What is counted, in the plural."""
+        return 'epochs' if self.by_epoch else 'iterations'
+
+    @property
+    def key(self) -> str:
+        """Of ``train_cfg`` that holds the number."""
+        return 'max_epochs' if self.by_epoch else 'max_iters'
+
+
+def training_length(subject: Subject) -> TrainingLength | None:
+    """How long a training is; None without one of a known loop."""
+    loop = as_mapping(subject.top.get('train_cfg'))
+    kind = kind_of(loop)
+    by_epoch = loop.get('by_epoch')
+    if kind in _EPOCHS:
+        by_epoch = True
+    elif kind in _ITERS:
+        by_epoch = False
+    elif kind or not isinstance(by_epoch, bool):
+        return None
+    total = loop.get('max_epochs' if by_epoch else 'max_iters')
+    if not isinstance(total, int) or isinstance(total, bool) or total < 1:
+        return None
+    return TrainingLength(by_epoch, total)
+
+
+# Hooks that do something once -> the argument that says when, and whether it
+# is counted from the end.
+_SWITCHES = {
+    'YOLOXModeSwitchHook': ('num_last_epochs', True),
+    'PipelineSwitchHook': ('switch_epoch', False),
+}
+
+
+@LOOP.rule(
+    'LOOP001',
+    title='a split is there in part',
+    severity=Severity.ERROR,
+    remedy='set all three, or all three to None',
+)
+def incomplete_split(subject: Subject) -> Iterator[Finding]:
+    """Data loader, loop and evaluator (or optimizer) go together."""
+    if not subject.top.get('model'):
+        # A part of a config, for others to inherit.
+        return
+    for split in SPLITS:
+        third = 'optim_wrapper' if split == 'train' else f'{split}_evaluator'
+        parts = (f'{split}_dataloader', f'{split}_cfg', third)
+        missing = [name for name in parts if subject.top.get(name) is None]
+        there = [name for name in parts if name not in missing]
+        if missing and there and not _is_only_a_scrap(subject, there):
+            yield found(
+                f'{" and ".join(there)} must come with '
+                f'{" and ".join(missing)}, which the config lacks; the '
+                'runner refuses to start',
+                path=(there[0],),
+                names=tuple(missing),
+            )
+
+
+def _is_only_a_scrap(subject: Subject, there: list[str]) -> bool:
+    """Whether the config is no whole one: a model to be inherited."""
+    return not subject.top.get('train_dataloader') and not (
+        subject.top.get('test_dataloader')
+    )
+
+
+@LOOP.rule(
+    'LOOP002',
+    title='the training is never validated',
+    severity=Severity.WARNING,
+    remedy='set train_cfg.val_interval below the end of the training',
+    fix='remove val_begin',
+)
+def late_validation(subject: Subject) -> Iterator[Finding]:
+    """First validation after the end; the last step is always validated."""
+    length = training_length(subject)
+    if length is None or subject.top.get('val_cfg') is None:
+        return
+    begin = subject.top['train_cfg'].get('val_begin', 1)
+    if isinstance(begin, int) and begin > length.total:
+        yield found(
+            f'val_begin is {begin}, and the training ends at {length.total} '
+            f'{length.unit}',
+            path=('train_cfg', 'val_begin'),
+            options={'train_cfg.val_begin': DELETE},
+        )
+
+
+@LOOP.rule(
+    'LOOP003',
+    title='the training is validated at its end only',
+    severity=Severity.INFO,
+    remedy='set train_cfg.val_interval below the end of the training',
+)
+def rare_validation(subject: Subject) -> Iterator[Finding]:
+    """An interval that is longer than the training."""
+    length = training_length(subject)
+    if length is None or subject.top.get('val_cfg') is None:
+        return
+    interval = subject.top['train_cfg'].get('val_interval', 1)
+    if isinstance(interval, int) and interval > length.total:
+        yield found(
+            f'val_interval is {interval}, and the training ends at '
+            f'{length.total} {length.unit}',
+            path=('train_cfg', 'val_interval'),
+        )
+
+
+def _checkpoints(subject: Subject) -> Iterator[tuple[tuple, Mapping]]:
+    for section in subject.sections:
+        hook = section.cfg
+        if (
+            section.path[0] in ('default_hooks', 'custom_hooks')
+            and 'Checkpoint' in kind_of(hook)
+            and ('interval' in hook or 'by_epoch' in hook)
+        ):
+            yield section.path, hook
+
+
+@LOOP.rule(
+    'LOOP004',
+    title='checkpoints are written at the end only',
+    severity=Severity.WARNING,
+    remedy='set interval below the end of the training, and by_epoch to '
+    'what it counts',
+    fix='set by_epoch=False',
+)
+def rare_checkpoints(subject: Subject) -> Iterator[Finding]:
+    """Intervals that are too long, or counted in epochs that never end."""
+    length = training_length(subject)
+    if length is None:
+        return
+    for path, hook in _checkpoints(subject):
+        interval = hook.get('interval', -1)
+        by_epoch = bool(hook.get('by_epoch', True))
+        if not isinstance(interval, int) or interval <= 0:
+            continue
+        if by_epoch and not length.by_epoch:
+            yield found(
+                f'checkpoints are written each {interval} epochs, and '
+                f'{length.total} iterations are one epoch to MMEngine',
+                path=path,
+                options={join_key((*path, 'by_epoch')): False},
+            )
+        elif by_epoch == length.by_epoch and interval > length.total:
+            yield found(
+                f'checkpoints are written each {interval} {length.unit}, '
+                f'and the training ends at {length.total}',
+                path=(*path, 'interval'),
+                severity=Severity.INFO,
+            )
+
+
+@LOOP.rule(
+    'LOOP005',
+    title='a hook switches when the training is over, or from its begin',
+    severity=Severity.WARNING,
+    remedy='set when it switches between the begin and the end',
+)
+def late_switch(subject: Subject) -> Iterator[Finding]:
+    """Hooks that change the pipeline, or the model, at an epoch."""
+    length = training_length(subject)
+    if length is None or not length.by_epoch:
+        return
+    for section in subject.below('custom_hooks'):
+        name = kind_of(section.cfg)
+        key, from_end = _SWITCHES.get(name, ('', False))
+        when = section.cfg.get(key)
+        if not isinstance(when, int):
+            continue
+        at = length.total - when if from_end else when
+        if at >= length.total or at < 0:
+            effect = 'never switches' if at >= 0 else 'is on from the begin'
+            yield found(
+                f'{name} has {key}={when} of {length.total} epochs: it '
+                f'{effect}',
+                path=(*section.path, key),
+            )
+
+
+@LOOP.rule(
+    'LOOP006',
+    title='the learning rate is for another number of images per step',
+    severity=Severity.INFO,
+    remedy='scale the learning rate with the number of images per step, or '
+    'set auto_scale_lr.enable=True',
+)
+def other_batch_size(subject: Subject) -> Iterator[Finding]:
+    """``base_batch_size`` against that of this training."""
+    setting = as_mapping(subject.top.get('auto_scale_lr'))
+    loader = as_mapping(subject.top.get('train_dataloader'))
+    wrapper = as_mapping(subject.top.get('optim_wrapper'))
+    base, batch = setting.get('base_batch_size'), loader.get('batch_size')
+    numbers = isinstance(base, int) and isinstance(batch, int)
+    if setting.get('enable') or not numbers or base < 1 or batch < 1:
+        return
+    steps = wrapper.get('accumulative_counts', 1)
+    if not isinstance(steps, int) or not subject.world:
+        return
+    images = batch * subject.world * steps
+    lr = as_mapping(wrapper.get('optimizer')).get('lr')
+    if images != base:
+        text = ''
+        if isinstance(lr, int | float):
+            text = f': lr={lr} scaled to them is {lr * images / base:.6g}'
+        yield found(
+            f'a step has {images} images ({batch} of {subject.world} '
+            f'processes), and the learning rate is for {base}{text}',
+            path=('auto_scale_lr', 'base_batch_size'),
+            options={'auto_scale_lr.enable': True},
+        )

@@ -1,0 +1,99 @@
+"""Losses that are not added to the total, or add nothing to it."""
+
+from collections.abc import Iterator
+
+from ...config import ConfigNode
+from ...findings import Finding, Severity
+from .registry import LOSS, found
+from .subject import Subject, as_mapping, change, kind_of
+
+__all__: list[str] = []
+
+_WEIGHT = 'loss_weight'
+
+
+def _losses(subject: Subject) -> Iterator[ConfigNode]:
+    for section in subject.below('model'):
+        name = str(section.name)
+        if 'type' in section.cfg and name.startswith('loss'):
+            yield section
+
+
+@LOSS.rule(
+    'LOSS001',
+    title='a loss has the weight 0',
+    severity=Severity.INFO,
+    remedy='remove the loss, if nothing is to be learned from it: it is '
+    'computed, and its parameters get gradients of 0',
+)
+def weightless(subject: Subject) -> Iterator[Finding]:
+    """``loss_weight=0``."""
+    for section in _losses(subject):
+        weight = section.cfg.get(_WEIGHT)
+        if isinstance(weight, int | float) and weight == 0:
+            yield found(
+                f'{kind_of(section.cfg)} has loss_weight=0',
+                path=(*section.path, _WEIGHT),
+            )
+
+
+@LOSS.rule(
+    'LOSS002',
+    title='a loss is not added to the total',
+    severity=Severity.ERROR,
+    remedy="begin its loss_name with 'loss_': others are logged only",
+    fix="begin the name with 'loss_'",
+)
+def never_summed(subject: Subject) -> Iterator[Finding]:
+    """``loss_name`` without ``loss``, in heads of MMSegmentation."""
+    for section in _losses(subject):
+        name = section.cfg.get('loss_name')
+        if isinstance(name, str) and 'loss' not in name:
+            path = (*section.path, 'loss_name')
+            yield found(
+                f'loss_name is {name!r}; only values whose name has '
+                "'loss' in it are summed",
+                path=path,
+                options=change(path, f'loss_{name}'),
+            )
+
+
+@LOSS.rule(
+    'LOSS003',
+    title='a loss has a negative weight',
+    severity=Severity.WARNING,
+    remedy='set a positive loss_weight: this one is made larger',
+)
+def negative_weight(subject: Subject) -> Iterator[Finding]:
+    """``loss_weight`` below 0."""
+    for section in _losses(subject):
+        weight = section.cfg.get(_WEIGHT)
+        if isinstance(weight, int | float) and weight < 0:
+            yield found(
+                f'{kind_of(section.cfg)} has loss_weight={weight}',
+                path=(*section.path, _WEIGHT),
+            )
+
+
+@LOSS.rule(
+    'LOSS004',
+    title='softmax over one class',
+    severity=Severity.ERROR,
+    remedy='set num_classes=2, or num_classes=2, out_channels=1 and '
+    'use_sigmoid=True of the loss',
+)
+def one_class(subject: Subject) -> Iterator[Finding]:
+    """Heads of MMSegmentation whose cross-entropy is always 0."""
+    for section in subject.below('model'):
+        losses = section.cfg.get('loss_decode')
+        if losses is None or section.cfg.get('num_classes') != 1:
+            continue
+        for loss in losses if isinstance(losses, list) else [losses]:
+            kind = kind_of(loss)
+            sigmoid = as_mapping(loss).get('use_sigmoid', False)
+            if kind.endswith('CrossEntropyLoss') and not sigmoid:
+                yield found(
+                    f'{kind} over num_classes=1 is '
+                    'always 0: nothing is learned',
+                    path=(*section.path, 'num_classes'),
+                )

@@ -1,0 +1,155 @@
+"""Pipelines that lack what the model's heads read."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...config import join_key
+from ...findings import Finding, Severity
+from .registry import PIPE, found
+from .subject import Subject, as_mapping, change, kind_of
+
+__all__: list[str] = []
+
+# Heads that read gt_edge_map, by the name of the class or of one it inherits.
+_EDGE_HEADS = ('PIDHead',)
+_EDGE = 'GenerateEdge'
+# Steps that change the size or the position of label maps, but not of edges.
+_MOVING = (
+    'Resize',
+    'RandomResize',
+    'RandomChoiceResize',
+    'ResizeToMultiple',
+    'ResizeShortestEdge',
+    'RandomCrop',
+    'RandomFlip',
+    'RandomRotate',
+    'RandomRotFlip',
+    'Rotate',
+    'Pad',
+    'RandomCutOut',
+)
+_PAPER_WIDTH = 4
+_IGNORED = 255
+
+
+def _edge_head(subject: Subject) -> tuple[tuple, Mapping] | None:
+    for section in subject.below('model'):
+        kind = subject.component(section)
+        if inspect.isclass(kind) and any(
+            base.__name__ in _EDGE_HEADS for base in inspect.getmro(kind)
+        ):
+            return section.path, section.cfg
+    return None
+
+
+def _pipelines(subject: Subject) -> Iterator[tuple[tuple, list]]:
+    """Outermost pipelines of the training, with their paths."""
+    outer: tuple | None = None
+    for section in subject.below('train_dataloader', 'dataset'):
+        steps = section.cfg.get('pipeline')
+        inside = outer is not None and section.path[: len(outer)] == outer
+        if isinstance(steps, list) and not inside:
+            outer = section.path
+            yield (*section.path, 'pipeline'), steps
+
+
+def _names(steps: list) -> list[str]:
+    return [kind_of(step) for step in steps]
+
+
+@PIPE.rule(
+    'PIPE001',
+    title='the head needs edges, and the pipeline makes none',
+    severity=Severity.ERROR,
+    remedy="add dict(type='GenerateEdge', edge_width=4) before the step that "
+    'packs, after those that change the size',
+    fix='add the step that makes edges',
+)
+def no_edges(subject: Subject) -> Iterator[Finding]:
+    """PIDNet's head reads ``gt_edge_map``."""
+    edge_head = _edge_head(subject)
+    for path, steps in _pipelines(subject) if edge_head else ():
+        names = _names(steps)
+        if _EDGE in names or not any(n.startswith('Pack') for n in names):
+            continue
+        head_path, head = edge_head
+        at = next(i for i, n in enumerate(names) if n.startswith('Pack'))
+        step: dict[str, Any] = {'type': _EDGE, 'edge_width': _PAPER_WIDTH}
+        ignored = head.get('ignore_index', _IGNORED)
+        if ignored != _IGNORED:
+            step['ignore_index'] = ignored
+        pipeline = [*steps[:at], step, *steps[at:]]
+        yield found(
+            f'{kind_of(head)} at {join_key(head_path)} '
+            f'reads gt_edge_map, and no step {_EDGE} makes it',
+            path=path,
+            names=(_EDGE,),
+            options=change(path, pipeline),
+        )
+
+
+@PIPE.rule(
+    'PIPE002',
+    title='edges do not fit the label maps',
+    severity=Severity.ERROR,
+    remedy='put GenerateEdge after all steps that change the size, with the '
+    'ignore_index of the head',
+)
+def wrong_edges(subject: Subject) -> Iterator[Finding]:
+    """Made too early, or with another value to ignore."""
+    edge_head = _edge_head(subject)
+    for path, steps in _pipelines(subject) if edge_head else ():
+        names = _names(steps)
+        if _EDGE not in names:
+            continue
+        at = names.index(_EDGE)
+        after = [name for name in names[at + 1 :] if name in _MOVING]
+        if after:
+            yield found(
+                f'{", ".join(after)} after {_EDGE} changes the label map '
+                'and not its edges',
+                path=(*path, at),
+                names=tuple(after),
+            )
+        own = as_mapping(steps[at]).get('ignore_index', _IGNORED)
+        wanted = edge_head[1].get('ignore_index', _IGNORED)
+        if own != wanted:
+            yield found(
+                f'{_EDGE} ignores {own}, the head {wanted}: pixels to '
+                'ignore get edges',
+                path=(*path, at),
+                severity=Severity.WARNING,
+            )
+
+
+@PIPE.rule(
+    'PIPE003',
+    title='the model learns masks, and none are loaded',
+    severity=Severity.ERROR,
+    remedy='set with_mask=True of LoadAnnotations',
+)
+def no_masks(subject: Subject) -> Iterator[Finding]:
+    """A mask head of MMDetection without ``with_mask``."""
+    model = as_mapping(subject.top.get('model'))
+    # One-stage models may learn masks from boxes.
+    if not as_mapping(model.get('roi_head')).get('mask_head'):
+        return
+    for path, steps in _pipelines(subject):
+        names = _names(steps)
+        if not names or not names[-1].startswith('PackDet'):
+            continue
+        loaders = [
+            index
+            for index, name in enumerate(names)
+            if name == 'LoadAnnotations'
+        ]
+        if len(loaders) != 1:
+            continue
+        step = as_mapping(steps[loaders[0]])
+        if not step.get('with_mask', False):
+            yield found(
+                'the model has a mask_head, and LoadAnnotations does not '
+                'load masks',
+                path=(*path, loaders[0]),
+            )

@@ -1,0 +1,282 @@
+"""Schedules of the learning rate that do not fit the training."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ...config import join_key
+from ...findings import Finding, Severity
+from .loops import TrainingLength, training_length
+from .registry import SCHED, found
+from .subject import Subject, kind_of
+
+__all__: list[str] = []
+
+_ENDLESS = 10**9
+# A schedule that ends this early is hardly meant to.
+_LONG = 0.75
+# Schedules that go down to the end of their span, by a formula with it.
+_SPANNING = ('Poly', 'CosineAnnealing', 'OneCycle')
+_DECAYS = (*_SPANNING, 'MultiStep', 'Step', 'Exponential', 'CosineRestart')
+
+
+class _Schedule(NamedTuple):
+    path: tuple[str | int, ...]
+    cfg: Mapping
+    kind: str
+    by_epoch: bool
+    begin: Any
+    end: Any
+
+    @property
+    def unit(self) -> str:
+        return 'epochs' if self.by_epoch else 'iterations'
+
+    @property
+    def quantity(self) -> str:
+        return 'momentum' if self.kind.endswith('Momentum') else 'lr'
+
+    @property
+    def family(self) -> str:
+        for ending in ('LR', 'Momentum', 'ParamScheduler'):
+            if self.kind.endswith(ending):
+                return self.kind[: -len(ending)]
+        return self.kind
+
+
+def _schedules(subject: Subject) -> Iterator[_Schedule]:
+    for section in subject.below('param_scheduler'):
+        cfg = section.cfg
+        if 'type' not in cfg:
+            continue
+        end = cfg.get('end', _ENDLESS)
+        yield _Schedule(
+            section.path,
+            cfg,
+            kind_of(cfg),
+            bool(cfg.get('by_epoch', True)),
+            cfg.get('begin', 0),
+            end if end is not None else _ENDLESS,
+        )
+
+
+def _fitting(
+    subject: Subject,
+) -> Iterator[tuple[_Schedule, TrainingLength]]:
+    """Schedules that count what the training counts, with numbers."""
+    length = training_length(subject)
+    for schedule in _schedules(subject) if length else ():
+        numbers = isinstance(schedule.begin, int) and isinstance(
+            schedule.end, int
+        )
+        if numbers and schedule.by_epoch == length.by_epoch:
+            yield schedule, length
+
+
+@SCHED.rule(
+    'SCHED001',
+    title='a schedule counts epochs, of which the training has one',
+    severity=Severity.ERROR,
+    remedy='set by_epoch=False, and begin, end and the like in iterations',
+    fix='set by_epoch=False',
+)
+def epochs_of_iterations(subject: Subject) -> Iterator[Finding]:
+    """``by_epoch`` in a training that is counted in iterations."""
+    length = training_length(subject)
+    if length is None or length.by_epoch:
+        return
+    for schedule in _schedules(subject):
+        if schedule.by_epoch and schedule.family != 'ReduceOnPlateau':
+            said = 'by_epoch' in schedule.cfg
+            yield found(
+                f'{schedule.kind} counts epochs'
+                f'{"" if said else ", which is its default"}, but '
+                f'{length.total} iterations are one epoch to MMEngine: it '
+                'changes nothing before the end',
+                path=(*schedule.path, 'by_epoch') if said else schedule.path,
+                options=_option(schedule, 'by_epoch', False),
+            )
+
+
+def _option(schedule: _Schedule, key: str, value: Any) -> dict[str, Any]:
+    return {join_key((*schedule.path, key)): value}
+
+
+@SCHED.rule(
+    'SCHED002',
+    title='a schedule begins when the training is over',
+    severity=Severity.WARNING,
+    remedy='let it begin earlier, or train longer',
+)
+def never_begins(subject: Subject) -> Iterator[Finding]:
+    """``begin`` at or after the end."""
+    for schedule, length in _fitting(subject):
+        if schedule.begin >= length.total:
+            yield found(
+                f'{schedule.kind} begins at {schedule.begin} '
+                f'{schedule.unit}, and train_cfg.{length.key} is '
+                f'{length.total}: it changes nothing',
+                path=(*schedule.path, 'begin'),
+            )
+
+
+@SCHED.rule(
+    'SCHED003',
+    title='no milestone of a schedule is reached',
+    severity=Severity.WARNING,
+    remedy='set milestones below the end of the training',
+)
+def late_milestones(subject: Subject) -> Iterator[Finding]:
+    """Milestones at or after the end."""
+    for schedule, length in _fitting(subject):
+        stones = schedule.cfg.get('milestones')
+        if schedule.begin >= length.total or not isinstance(
+            stones, list | tuple
+        ):
+            continue
+        late = [
+            stone
+            for stone in stones
+            if isinstance(stone, int)
+            and stone >= min(length.total, schedule.end)
+        ]
+        if late:
+            every = len(late) == len(stones)
+            late_end = schedule.end >= length.total
+            yield found(
+                f'{schedule.kind} has milestones {list(stones)}, of which '
+                f'{"none" if every else f"{late} are not"} reached: the '
+                f'training ends at {length.total}, the schedule at '
+                f'{"the same" if late_end else schedule.end}',
+                path=(*schedule.path, 'milestones'),
+                severity=Severity.WARNING if every else Severity.INFO,
+            )
+
+
+@SCHED.rule(
+    'SCHED004',
+    title='a schedule has another end than the training',
+    severity=Severity.WARNING,
+    remedy='set end (and T_max) to the end of the training',
+    fix='set the end of the training',
+)
+def other_end(subject: Subject) -> Iterator[Finding]:
+    """Schedules down to a lowest value that is not where training ends."""
+    spanning = [
+        pair for pair in _fitting(subject) if pair[0].family in _SPANNING
+    ]
+    for schedule, length in spanning:
+        if schedule.begin >= length.total:
+            continue
+        if schedule.end > length.total and schedule.end != _ENDLESS:
+            yield found(
+                f'{schedule.kind} ends at {schedule.end}, the training at '
+                f'{length.total} {schedule.unit}: the {schedule.quantity} '
+                'does not come down to its lowest value',
+                path=(*schedule.path, 'end'),
+                options=_option(schedule, 'end', length.total),
+            )
+        last = not any(
+            other.quantity == schedule.quantity and other.end > schedule.end
+            for other, _ in _fitting(subject)
+        )
+        if schedule.end < length.total and last:
+            yield found(
+                f'{schedule.kind} ends at {schedule.end}, the training at '
+                f'{length.total} {schedule.unit}: from there on the '
+                f'{schedule.quantity} stays at its lowest value',
+                path=(*schedule.path, 'end'),
+                severity=Severity.WARNING
+                if schedule.end <= _LONG * length.total
+                else Severity.INFO,
+                options=_option(schedule, 'end', length.total),
+            )
+
+
+@SCHED.rule(
+    'SCHED005',
+    title='T_max of a cosine is not its span',
+    severity=Severity.WARNING,
+    remedy='remove T_max: it is end - begin by itself',
+    fix='set T_max to the span',
+)
+def other_period(subject: Subject) -> Iterator[Finding]:
+    """Half a period that is shorter or longer than the schedule."""
+    for schedule, length in _fitting(subject):
+        period = schedule.cfg.get('T_max')
+        span = min(schedule.end, length.total) - schedule.begin
+        if (
+            schedule.family != 'CosineAnnealing'
+            or not isinstance(period, int)
+            or period == span
+            or span <= 0
+        ):
+            continue
+        if period < span:
+            effect = f'the {schedule.quantity} rises again after it'
+        else:
+            effect = f'the {schedule.quantity} does not come down to eta_min'
+        yield found(
+            f'{schedule.kind} has T_max={period} and lasts for {span} '
+            f'{schedule.unit}: {effect}',
+            path=(*schedule.path, 'T_max'),
+            severity=Severity.WARNING if period < span else Severity.INFO,
+            options=_option(schedule, 'T_max', span),
+        )
+
+
+@SCHED.rule(
+    'SCHED006',
+    title='the warm-up is as long as the training',
+    severity=Severity.WARNING,
+    remedy='shorten the warm-up',
+)
+def long_warm_up(subject: Subject) -> Iterator[Finding]:
+    """A rising schedule that does not end before the training."""
+    for schedule, length in _fitting(subject):
+        factor = schedule.cfg.get('start_factor', 1.0 / 3)
+        rises = schedule.family in ('Linear', 'QuadraticWarmup') and (
+            schedule.family != 'Linear'
+            or factor < schedule.cfg.get('end_factor', 1.0)
+        )
+        if rises and schedule.begin == 0 and schedule.end >= length.total > 1:
+            end = 'never' if schedule.end == _ENDLESS else f'at {schedule.end}'
+            yield found(
+                f'the warm-up {schedule.kind} ends {end}, the training at '
+                f'{length.total} {schedule.unit}',
+                path=(*schedule.path, 'end')
+                if 'end' in schedule.cfg
+                else schedule.path,
+            )
+
+
+@SCHED.rule(
+    'SCHED007',
+    title='two schedules change the same value at the same time',
+    severity=Severity.WARNING,
+    remedy='let one begin where the other ends; their factors multiply',
+)
+def overlapping(subject: Subject) -> Iterator[Finding]:
+    """Two that decay, with spans that overlap."""
+    decays = [
+        schedule
+        for schedule, _ in _fitting(subject)
+        if schedule.family in _DECAYS
+    ]
+    for index, schedule in enumerate(decays):
+        for other in decays[:index]:
+            if (
+                schedule.path[:-1] == other.path[:-1]
+                and schedule.quantity == other.quantity
+                and schedule.begin < other.end
+                and other.begin < schedule.end
+            ):
+                yield found(
+                    f'{other.kind} ({other.begin} to {_end(other)}) and '
+                    f'{schedule.kind} ({schedule.begin} to {_end(schedule)} '
+                    f'{schedule.unit}) both change the {schedule.quantity}',
+                    path=schedule.path,
+                )
+
+
+def _end(schedule: _Schedule) -> str:
+    return 'the end' if schedule.end == _ENDLESS else str(schedule.end)

@@ -1,0 +1,445 @@
+"""What a dry run shows of the steps: errors, losses, norms, the optimizer."""
+
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from ...ddp import SyncSettings
+from ...findings import Finding, Severity
+from ..dry_run.facts import (
+    Crash,
+    DryRun,
+    KeptGraph,
+    LossTerm,
+    OptimizerFacts,
+    StepRecord,
+)
+from ..dry_run.options import ConfigOptions
+from ..dry_run.verdicts import OutcomeTable
+from .names import count_of, in_words
+from .registry import NORM, OPT, STEP, WORLD
+from .sync import sync_findings
+
+__all__ = [
+    'optimizer_findings',
+    'proof_findings',
+    'step_findings',
+    'world_findings',
+]
+
+
+_KEPT_ERRORS = ('second time', 'modified by an inplace operation')
+_DETACH = 'keep it detached: value.detach()'
+_MAX_TEXT = 200
+_MAX_NORMS = 3
+
+STEP001 = STEP.declare(
+    'STEP001',
+    title='a step ends with an error',
+    severity=Severity.ERROR,
+    remedy='correct it there',
+)
+STEP002 = STEP.declare(
+    'STEP002',
+    title='a module keeps the graph of a step',
+    severity=Severity.INFO,
+    remedy=_DETACH,
+)
+STEP003 = STEP.declare(
+    'STEP003',
+    title='a loss is infinite or NaN',
+    severity=Severity.ERROR,
+    remedy='look at what divides, takes a logarithm or a root there, and at '
+    'the scale of its input',
+)
+STEP004 = STEP.declare(
+    'STEP004',
+    title='gradients are infinite or NaN',
+    severity=Severity.ERROR,
+    remedy='look at what follows it in the forward: the root or the norm of '
+    '0, a division by 0 in torch.where',
+)
+STEP005 = STEP.declare(
+    'STEP005',
+    title='a value with a gradient is not added to the loss',
+    severity=Severity.WARNING,
+    remedy="put 'loss' into the key, or return it detached",
+)
+STEP006 = STEP.declare(
+    'STEP006',
+    title='a loss has no gradient',
+    severity=Severity.WARNING,
+    remedy="take 'loss' out of the key of a value that is only logged; else "
+    'look for what detaches it',
+)
+STEP007 = STEP.declare(
+    'STEP007',
+    title='parameters only get gradients from losses that are 0',
+    severity=Severity.WARNING,
+    remedy='give the loss a weight, or leave the parameters out',
+)
+NORM001 = NORM.declare(
+    'NORM001',
+    title='a batch norm runs more than once a step',
+    severity=Severity.WARNING,
+    remedy='use one batch norm for each use, such as SepBN, or a norm '
+    'without running statistics, such as GN',
+)
+NORM002 = NORM.declare(
+    'NORM002',
+    title='a batch norm is in an activation checkpoint',
+    severity=Severity.INFO,
+    remedy='none is needed; it is as if momentum were larger',
+)
+OPT001 = OPT.declare(
+    'OPT001',
+    title='a trainable parameter is in no group of the optimizer',
+    severity=Severity.ERROR,
+    remedy='build the optimizer after the last parameter was made and '
+    'unfrozen, or freeze them with requires_grad_(False)',
+)
+OPT002 = OPT.declare(
+    'OPT002',
+    title='a frozen parameter is in the optimizer',
+    severity=Severity.INFO,
+    remedy='none is needed, as long as nothing unfreezes them',
+)
+OPT003 = OPT.declare(
+    'OPT003',
+    title='a trainable parameter has a learning rate of 0',
+    severity=Severity.WARNING,
+    remedy='freeze them with requires_grad_(False) or frozen_stages, which '
+    'also saves the memory',
+)
+OPT004 = OPT.declare(
+    'OPT004',
+    title='a key of custom_keys is in the name of no parameter',
+    severity=Severity.WARNING,
+    remedy='correct or remove it',
+)
+OPT005 = OPT.declare(
+    'OPT005',
+    title='a key of custom_keys is hidden by longer ones',
+    severity=Severity.INFO,
+    remedy='remove it, or write it into the longer key',
+)
+WORLD001 = WORLD.declare(
+    'WORLD001',
+    title='processes do something else than was predicted',
+    severity=Severity.ERROR,
+    remedy='look for what depends on the rank or on the number of processes: '
+    'collectives in the forward, SyncBN, a branch that other data take',
+)
+
+
+def step_findings(proof: DryRun) -> Iterator[Finding]:
+    """Findings that hold for one process as for many."""
+    for crash in proof.crashes:
+        rare = proof.config is not None and bool(proof.config.rarely_empty)
+        yield _crash(crash, rare)
+    yield from _kept(proof)
+    yield from _not_finite(proof)
+    yield from _loss_keys(proof)
+    yield from _zero_losses(proof)
+    yield from _norms(proof)
+
+
+def _crash(crash: Crash, rare: bool) -> Finding:
+    text = textwrap.shorten(crash.message, _MAX_TEXT, placeholder=' ...')
+    inside = f' in {" > ".join(crash.modules)}' if crash.modules else ''
+    at = f' ({crash.place})' if crash.place else ''
+    remedy = 'correct it there'
+    severity = Severity.ERROR
+    if any(known in crash.message for known in _KEPT_ERRORS):
+        remedy = f'a step uses what an earlier one has computed; {_DETACH}'
+    elif crash.kind == 'empty':
+        severity = Severity.WARNING if rare else Severity.ERROR
+        remedy = (
+            'let the model train on a batch without any object, or keep such '
+            'samples out of the training: filter_cfg=dict('
+            'filter_empty_gt=True) of the data set'
+        )
+    return STEP001.finding(
+        f'step {crash.step + 1} with a batch of kind {crash.kind!r} '
+        f'ends in its {crash.phase} with {crash.error}: {text}{inside}{at}',
+        severity=severity,
+        remedy=remedy,
+        names=crash.modules,
+        batches=(crash.kind,),
+    )
+
+
+def _kept(proof: DryRun) -> Iterator[Finding]:
+    """Graphs on modules, each once, at their worst."""
+    found: dict[str, tuple[KeptGraph, Severity, list[str]]] = {}
+    for kind, steps in proof.steps.items():
+        failed = any(
+            crash.kind == kind
+            and any(known in crash.message for known in _KEPT_ERRORS)
+            for crash in proof.crashes
+        )
+        counts: dict[str, int] = {}
+        for step in steps:
+            for kept in step.kept:
+                severity = Severity.INFO
+                if kept.count > counts.get(kept.place, kept.count):
+                    severity = Severity.WARNING
+                if kept.used_again:
+                    severity = Severity.ERROR if failed else Severity.WARNING
+                counts[kept.place] = kept.count
+                old = found.get(kept.place)
+                kinds = [*(old[2] if old else []), kind]
+                if old is None or severity > old[1]:
+                    found[kept.place] = (kept, severity, kinds)
+                else:
+                    old[2].append(kind)
+    for place, (kept, severity, kinds) in found.items():
+        effect = {
+            Severity.ERROR: 'the next step uses it, and fails',
+            Severity.WARNING: 'the next step uses it, through a graph that '
+            'grows'
+            if kept.used_again
+            else 'more with each step, so memory runs out',
+            Severity.INFO: 'which keeps memory of the step',
+        }[severity]
+        yield STEP002.finding(
+            f'{place} keeps {count_of(range(kept.count), "tensor")} '
+            f'with the graph of a step ({kept.function}) after it; {effect}',
+            severity=severity,
+            names=(place,),
+            batches=tuple(dict.fromkeys(kinds)),
+        )
+
+
+def _not_finite(proof: DryRun) -> Iterator[Finding]:
+    """The first step of each kind that has one, said once if it is the same.
+
+    Steps after it are spoiled, as there is no optimizer step without a
+    finite gradient.
+    """
+    found: dict[str, tuple[Finding, list[StepRecord]]] = {}
+    for steps in proof.steps.values():
+        for step in steps:
+            finding = _bad_values(step)
+            if finding is not None:
+                same = found.setdefault(finding.message, (finding, []))
+                same[1].append(step)
+                break
+    for finding, steps in found.values():
+        at = ', '.join(f'step {s.step + 1} of {s.kind!r}' for s in steps)
+        yield msgspec.structs.replace(
+            finding,
+            message=f'{finding.message} (first in {at})',
+            batches=tuple(step.kind for step in steps),
+        )
+
+
+def _bad_values(step: StepRecord) -> Finding | None:
+    bad = [repr(term.name) for term in step.losses if not term.finite]
+    if bad:
+        cause = 'the outputs of all modules are finite, so look at the loss'
+        if step.bad_module:
+            cause = (
+                f'the first module to return such a value is {step.bad_module}'
+            )
+        return STEP003.finding(
+            f'infinite or NaN: {", ".join(bad)}; {cause}',
+            names=tuple(filter(None, (step.bad_module,))),
+        )
+    if step.bad_gradients:
+        return STEP004.finding(
+            'infinite or NaN: the gradients of '
+            f'{count_of(step.bad_gradients)}, though the losses are finite; '
+            'the first that the backward comes to is '
+            f'{step.bad_gradients[0]}',
+            names=step.bad_gradients,
+        )
+    return None
+
+
+def _terms(proof: DryRun) -> dict[str, list[LossTerm]]:
+    terms: dict[str, list[LossTerm]] = {}
+    for step in proof.all_steps():
+        for term in step.losses:
+            terms.setdefault(term.name, []).append(term)
+    return terms
+
+
+def _loss_keys(proof: DryRun) -> Iterator[Finding]:
+    """Keys that MMEngine treats in another way than they look."""
+    for name, terms in _terms(proof).items():
+        grads = [term.requires_grad for term in terms]
+        if not terms[0].summed and any(grads):
+            yield STEP005.finding(
+                f'forward returns {name!r} with a gradient, but the '
+                "letters 'loss' are not in its key, so it is not added to "
+                'the loss',
+                names=(name,),
+            )
+        elif terms[0].summed and not any(grads):
+            yield STEP006.finding(
+                f"forward returns {name!r}, which has 'loss' in its "
+                'key and is added to the loss, but has no gradient: it only '
+                'changes the number in the log',
+                names=(name,),
+            )
+
+
+def _zero_losses(proof: DryRun) -> Iterator[Finding]:
+    """Parameters of which only losses that are 0 in all steps know."""
+    zero: set[str] = set()
+    others: set[str] = set()
+    keys: dict[str, None] = {}
+    for name, terms in _terms(proof).items():
+        if not terms[0].summed:
+            continue
+        is_zero = all(term.value == 0 for term in terms)
+        for term in terms:
+            (zero if is_zero else others).update(term.parameters)
+        if is_zero and any(term.requires_grad for term in terms):
+            keys[name] = None
+    hidden = {name for usage in proof.usages() for name in usage.reentrant}
+    names = tuple(sorted(zero - others - hidden))
+    if not names or not keys:
+        return
+    everything = [name for usage in proof.usages() for name in usage.names]
+    where = ', '.join(name or 'the model' for name in proof.zero_weights)
+    weights = f'; loss_weight is 0 in {where}' if proof.zero_weights else ''
+    yield STEP007.finding(
+        f'{count_of(names)} in {in_words(names, everything)} '
+        f'only get gradients from {", ".join(map(repr, keys))}, which is 0 '
+        f'in all steps, so they are not trained{weights}',
+        names=names,
+    )
+
+
+def _norms(proof: DryRun) -> Iterator[Finding]:
+    calls: dict[str, int] = {}
+    updates: dict[str, int] = {}
+    for step in proof.all_steps():
+        for norm in step.norms:
+            calls[norm.name] = max(calls.get(norm.name, 0), norm.calls)
+            updates[norm.name] = max(updates.get(norm.name, 0), norm.updates)
+    shared = [name for name, count in calls.items() if count > 1]
+    again = [n for n in calls if calls[n] == 1 and updates[n] > 1]
+    if shared:
+        listed = ', '.join(
+            f'{name} {calls[name]} times' for name in shared[:_MAX_NORMS]
+        )
+        more = len(shared) - _MAX_NORMS
+        rest = f' and {more} more' if more > 0 else ''
+        yield NORM001.finding(
+            'batch norm that runs more than once a step: '
+            f'{listed}{rest}; each run normalises with statistics of its '
+            'own, and evaluation with a mix of them',
+            names=tuple(shared),
+        )
+    if again:
+        yield NORM002.finding(
+            f'{count_of(again, "batch norm")} in activation '
+            'checkpoints: running statistics change '
+            f'{updates[again[0]]} times a step, as the backward runs them '
+            'again',
+            names=tuple(again),
+        )
+
+
+_KEYS = 'optim_wrapper.paramwise_cfg.custom_keys'
+
+
+def optimizer_findings(proof: DryRun) -> Iterator[Finding]:
+    """Findings about groups of parameters."""
+    facts = proof.optimizer
+    if facts is None:
+        return
+    everything = [name for usage in proof.usages() for name in usage.names]
+    if facts.missing:
+        yield OPT001.finding(
+            'in no group of the optimizer, so never changed: '
+            f'{count_of(facts.missing, "trainable parameter")} in '
+            f'{in_words(facts.missing, everything)}',
+            names=facts.missing,
+        )
+    if facts.frozen:
+        yield OPT002.finding(
+            'in the optimizer, but frozen (requires_grad=False): '
+            f'{count_of(facts.frozen)}',
+            names=facts.frozen,
+        )
+    if facts.rate_zero:
+        yield OPT003.finding(
+            'with a learning rate of 0 (lr_mult=0): '
+            f'{count_of(facts.rate_zero, "trainable parameter")} in '
+            f'{in_words(facts.rate_zero, everything)}; gradients are '
+            'computed and averaged for nothing',
+            key=_KEYS,
+            names=facts.rate_zero,
+        )
+    yield from _custom_keys(facts)
+
+
+def _custom_keys(facts: OptimizerFacts) -> Iterator[Finding]:
+    for key, near in facts.unmatched.items():
+        hint = f'; the nearest real name is {near!r}' if near else ''
+        yield OPT004.finding(
+            f'custom_keys {key!r} is in the name of no parameter, so '
+            f'it does nothing{hint}',
+            remedy=f'write {near!r}' if near else 'correct or remove it',
+            key=f'{_KEYS}.{key}' if '.' not in key else _KEYS,
+            names=(key,),
+        )
+    for key in facts.shadowed:
+        yield OPT005.finding(
+            f'custom_keys {key!r} does nothing: for every parameter '
+            'that it fits, a longer key, or one before it in the alphabet, '
+            'is used instead',
+            key=f'{_KEYS}.{key}' if '.' not in key else _KEYS,
+            names=(key,),
+        )
+
+
+def proof_findings(
+    proof: DryRun,
+    current: SyncSettings,
+) -> list[Finding]:
+    """Findings of a dry run, the worst first."""
+    options = proof.config or ConfigOptions.of_settings(current)
+    table = OutcomeTable(proof, current)
+    found = [
+        *step_findings(proof),
+        *sync_findings(proof, current, table, options),
+        *optimizer_findings(proof),
+    ]
+    return sorted(found, key=lambda finding: -finding.severity)
+
+
+def world_findings(world: Any, works: bool) -> list[Finding]:
+    """At most one, where real processes do not do what one process suggests.
+
+    ``works`` says whether the steps of a single process predict no error.
+    """
+    if world is None:
+        return []
+    if world.agrees and (world.observed == 'ok' or not works):
+        return []
+    if world.agrees is None:
+        message = 'the model itself fails in several processes'
+    elif world.agrees:
+        # Predicted from the steps of these processes, which differ from
+        # those of a single one.
+        message = (
+            'real processes fail, and a single one lets expect no error: '
+            f'{world.observed}'
+        )
+    else:
+        message = (
+            'real processes do something else than one process lets expect: '
+            f'{world.observed} (predicted: {world.predicted})'
+        )
+    return [
+        WORLD001.finding(
+            f'{message}{"; " if world.detail else ""}{world.detail}',
+        )
+    ]

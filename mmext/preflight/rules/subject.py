@@ -1,0 +1,222 @@
+"""The config that lint rules look at, with what they ask of it."""
+
+import ast
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+
+from ...config import (
+    SECTIONS,
+    UNREAD,
+    ConfigNode,
+    MisplacedKey,
+    RightPlaces,
+    RunnerKind,
+    config_files,
+    find_component,
+    find_misplaced_keys,
+    is_used,
+    join_key,
+    parse_text,
+    read_config_classes,
+    used_names,
+    walk_nodes,
+)
+
+__all__ = [
+    'SPLITS',
+    'Subject',
+    'as_mapping',
+    'change',
+    'kind_of',
+    'plain_name',
+]
+
+SPLITS = ('train', 'val', 'test')
+# '8xb2' in the name of a config: 8 processes, each with 2 samples.
+_WORLD_IN_NAME = re.compile(r'(?<![a-z0-9])(\d+)xb\d+(?![a-z0-9])')
+# What looking up a data set raises that is not as its class wants it.
+_NO_CLASSES = (
+    AttributeError,
+    ImportError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+def as_mapping(value: Any) -> Mapping:
+    """A value that should be a dict; an empty one if it is not."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def plain_name(kind: Any) -> str:
+    """A ``type`` without its scope or package; empty for no name."""
+    if isinstance(kind, str):
+        return kind.rpartition('.')[2]
+    return getattr(kind, '__name__', '')
+
+
+def kind_of(value: Any) -> str:
+    """Plain name of the ``type`` of a dict; empty for anything else."""
+    return plain_name(as_mapping(value).get('type'))
+
+
+def change(path: Sequence[str | int], value: Any) -> dict[str, Any]:
+    """An option for one key; none in a list, which is replaced as a whole."""
+    if any(isinstance(step, int) for step in path):
+        return {}
+    return {join_key(path): value}
+
+
+class Subject:
+    """A config, and what can be known of it without building anything.
+
+    The arguments are those of :func:`lint_config`. ``top`` is the config as
+    dicts, lists and plain values, ``scope`` the registry scope of names
+    without one.
+    """
+
+    def __init__(
+        self,
+        cfg: Config,
+        *,
+        file: str | None = None,
+        model: Any = None,
+        environ: Mapping[str, str] | None = None,
+        world: int | None = None,
+    ) -> None:
+        self.cfg = cfg
+        self.file = file or cfg.filename or ''
+        self.model = model
+        self.environ = os.environ if environ is None else environ
+        self._world = world
+        self.top: dict[str, Any] = cfg.to_dict()
+        scope = self.top.get('default_scope')
+        self.scope = scope if scope and isinstance(scope, str) else 'mmengine'
+        self._trees: dict[str, ast.Module] = {}
+        self._found: dict[tuple, Any] = {}
+        self._classes: dict[str, tuple[str, ...]] = {}
+
+    @cached_property
+    def world(self) -> int | None:
+        """How many processes are going to train; None if not known.
+
+        The name counts that is nearest to the config: its own, else that of
+        the first file it inherits whose name says it.
+        """
+        if self._world is not None:
+            return self._world
+        launched = self.environ.get('WORLD_SIZE', '')
+        if launched.isdigit() and int(launched) > 0:
+            return int(launched)
+        names = (Path(file).stem for file in self.files or [self.file])
+        found = (_WORLD_IN_NAME.search(name) for name in names)
+        return next((int(match[1]) for match in found if match), None)
+
+    @cached_property
+    def files(self) -> list[str]:
+        """The config's file and all that it inherits; empty for none."""
+        there = bool(self.file) and Path(self.file).is_file()
+        return config_files(self.file) if there else []
+
+    def tree_of(self, file: str) -> ast.Module:
+        """Syntax tree of one of the files; an empty one of no Python."""
+        if file not in self._trees:
+            text = Path(file).read_text(encoding='utf-8')
+            self._trees[file] = parse_text(
+                text if file.endswith('.py') else ''
+            )
+        return self._trees[file]
+
+    def users(self, name: str) -> list[str]:
+        """Files whose code uses a top-level name."""
+        return [file for file, names in self._uses.items() if name in names]
+
+    @cached_property
+    def _uses(self) -> dict[str, set[str]]:
+        return {
+            file: {used for used, _ in used_names(self.tree_of(file))}
+            for file in self.files
+        }
+
+    def is_used(self, name: str) -> bool:
+        """Whether the config's own code uses a top-level name."""
+        if self.files:
+            return bool(self.users(name))
+        return is_used(name, re.sub('#.*', '', self.cfg.text or ''))
+
+    @cached_property
+    def right(self) -> RightPlaces:
+        """What the runner reads of the model wrapper's settings."""
+        return RightPlaces(self.top, self.scope, None)
+
+    @cached_property
+    def misplaced(self) -> list[MisplacedKey]:
+        """Settings that are where nothing reads them."""
+        if self.top.get('check_misplaced_keys') is False:
+            return []
+        return find_misplaced_keys(self.cfg)
+
+    @property
+    def is_flexible(self) -> bool:
+        """Whether the runner is one with strategies."""
+        return self.right.kind is RunnerKind.FLEXIBLE
+
+    @cached_property
+    def sections(self) -> list[ConfigNode]:
+        """All dicts of the sections that something is built from."""
+        return [
+            section
+            for name in SECTIONS
+            if name in self.top and name not in UNREAD
+            for section in walk_nodes(self.top[name], (name,), self.scope)
+        ]
+
+    def component(self, section: ConfigNode) -> Any:
+        """Class or function that a dict's ``type`` names; None if unknown."""
+        kind = section.cfg.get('type')
+        if kind is None:
+            return None
+        key = (section.path[0], kind, section.scope)
+        try:
+            return self._found[key]
+        except (KeyError, TypeError):
+            registries = SECTIONS[section.path[0]]
+            found = find_component(kind, registries, section.scope)
+            if isinstance(kind, str):
+                self._found[key] = found
+            return found
+
+    def below(self, *path: str) -> Iterator[ConfigNode]:
+        """Sections at and below a path, such as ``'model', 'neck'``."""
+        for section in self.sections:
+            if section.path[: len(path)] == path:
+                yield section
+
+    def classes(self, split: str) -> tuple[str, ...]:
+        """Names of the classes of a split's data; empty if not known."""
+        if split not in self._classes:
+            self._classes[split] = _read_classes(self.cfg, split)
+        return tuple(self._classes[split])
+
+
+def _read_classes(cfg: Config, split: str) -> tuple[str, ...]:
+    loader = cfg.get(f'{split}_dataloader')
+    if not isinstance(loader, Mapping):
+        return ()
+    own = Config({'train_dataloader': loader})
+    if isinstance(cfg.get('default_scope'), str):
+        own.default_scope = cfg.default_scope
+    try:
+        return read_config_classes(own)
+    except _NO_CLASSES:
+        # Data without classes; what else is wrong is said by other rules.
+        return ()

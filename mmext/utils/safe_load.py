@@ -1,0 +1,510 @@
+"""Read checkpoints and pickles without running code that is in them.
+
+A pickle may call any function there is. PyTorch's ``weights_only`` allows the
+types of plain weights only, which the checkpoints of MMEngine are not: their
+metadata hold numpy values, ``HistoryBuffer`` and more. :func:`load_torch`
+allows these, each by a constructor that can do nothing else.
+
+:func:`careful_readers` makes MMEngine's own readers as careful, through which
+weights of an ``init_cfg`` and files of class weights are read.
+"""
+
+import argparse
+import datetime
+import io
+import logging
+import os
+import pickle
+import pickletools
+import sys
+import warnings
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+import yaml
+from mmengine.config import Config, ConfigDict
+from mmengine.fileio.handlers import PickleHandler, YamlHandler
+from mmengine.fileio.handlers.registry_utils import file_handlers
+from mmengine.logging import HistoryBuffer, print_log
+from mmengine.optim import OneCycleParamScheduler
+from mmengine.runner.checkpoint import CheckpointLoader
+
+from .archive import DamagedFileError, check_archive
+
+__all__ = [
+    'UntrustedTypeError',
+    'careful_readers',
+    'foreign_names',
+    'is_trusted',
+    'load_torch',
+]
+
+_TRUSTED = ContextVar('mmext_trust_checkpoint', default=False)
+_TORCH_LOAD = torch.load
+_MAX_NAMES = 5
+# Of a file before PyTorch 1.6: a number, a version, the system, the content,
+# and the keys of the storages, which follow.
+_MAX_PICKLES = 5
+_REMEDY = (
+    'nothing of it was run. If you know where the file comes from, name it '
+    'and use --trust-checkpoint, or trust_checkpoint = True in the config'
+)
+
+
+class UntrustedTypeError(ValueError):
+    """A file holds something that may run code when it is read."""
+
+
+def is_trusted() -> bool:
+    """Whether files may run code when they are read, here and now."""
+    return _TRUSTED.get()
+
+
+# What is allowed --------------------------------------------------------
+
+_ALLOWED: dict[str, Any] = {}
+
+
+def _allow(*names: str) -> Callable[[Any], Any]:
+    """Let a constructor stand for what pickles call by these names.
+
+    One copy for each name: PyTorch before 2.6 knows what is allowed only by
+    ``__module__`` and ``__name__``.
+    """
+
+    def register(function: Any) -> Any:
+        for full in names:
+            module, name = full.rsplit('.', 1)
+
+            def constructor(*args: Any, _function: Any = function) -> Any:
+                return _function(*args)
+
+            constructor.__module__ = module
+            constructor.__name__ = constructor.__qualname__ = name
+            _ALLOWED[full] = constructor
+        return function
+
+    return register
+
+
+# numpy 1 and numpy 2 have the same functions in different places.
+_MULTIARRAY = ('numpy.core.multiarray', 'numpy._core.multiarray')
+
+
+@_allow(*(f'{module}._reconstruct' for module in _MULTIARRAY))
+def _array(kind: type, shape: tuple, code: Any) -> np.ndarray:
+    if kind is not np.ndarray:
+        raise pickle.UnpicklingError(f'an array of type {kind}')
+    return np.ndarray.__new__(np.ndarray, (0,), 'b')
+
+
+@_allow(*(f'{module}.scalar' for module in _MULTIARRAY))
+def _scalar(dtype: np.dtype, data: bytes = b'') -> Any:
+    if not isinstance(dtype, np.dtype) or dtype.hasobject:
+        raise pickle.UnpicklingError(f'a scalar of type {dtype}')
+    if isinstance(data, str):
+        data = data.encode('latin1')
+    if not dtype.itemsize:
+        return np.zeros((), dtype)[()]
+    return np.frombuffer(data, dtype, 1)[0]
+
+
+@_allow('numpy.core.numeric._frombuffer', 'numpy._core.numeric._frombuffer')
+def _from_buffer(
+    data: Any, dtype: np.dtype, shape: tuple, order: str
+) -> np.ndarray:
+    return np.frombuffer(data, dtype).reshape(shape, order=order)
+
+
+class _OneCycle:
+    """Stands for the class whose functions a schedule keeps in its state."""
+
+    def __new__(cls, *args: Any) -> None:
+        raise pickle.UnpicklingError('an object of OneCycleParamScheduler')
+
+
+# Functions that are found by their class.
+_FUNCTIONS = {
+    HistoryBuffer: (HistoryBuffer, ('current', 'max', 'mean', 'min')),
+    _OneCycle: (
+        OneCycleParamScheduler,
+        ('_annealing_cos', '_annealing_linear'),
+    ),
+}
+
+
+@_allow('builtins.getattr', '__builtin__.getattr')
+def _function_of(owner: Any, name: str) -> Any:
+    known = isinstance(owner, type) and owner in _FUNCTIONS
+    kind, names = _FUNCTIONS[owner] if known else (None, ())
+    if name not in names:
+        raise pickle.UnpicklingError(f'the attribute {name!r} of {owner!r}')
+    return getattr(kind, name)
+
+
+# PyTorch's reader fills lists and dicts only, so that is what these become.
+@_allow('collections.deque')
+def _list(items: Any = (), length: Any = None) -> list:
+    return list(items)
+
+
+@_allow('collections.defaultdict')
+def _dict(factory: Any = None, items: Any = ()) -> dict:
+    return dict(items)
+
+
+@_allow('pathlib.PosixPath', 'pathlib._local.PosixPath')
+def _path(*parts: str) -> Path:
+    return Path(*parts)
+
+
+for _kind in (set, frozenset, complex, slice, range, bytes, bytearray):
+    _allow(f'builtins.{_kind.__name__}', f'__builtin__.{_kind.__name__}')(
+        _kind
+    )
+_allow('__builtin__.xrange')(range)
+for _kind in (datetime.date, datetime.datetime, datetime.timedelta):
+    _allow(f'datetime.{_kind.__name__}')(_kind)
+
+
+class _AddictDict:
+    """Stands for ``addict.Dict``; makes a dict that can be filled."""
+
+    def __new__(cls, *args: Any) -> OrderedDict:
+        return OrderedDict()
+
+
+_AddictDict.__module__ = 'addict.addict'
+_AddictDict.__name__ = _AddictDict.__qualname__ = 'Dict'
+_OneCycle.__module__ = OneCycleParamScheduler.__module__
+_OneCycle.__name__ = _OneCycle.__qualname__ = OneCycleParamScheduler.__name__
+# Types of which objects are filled after they are made, under their own
+# names. dict and list are what a defaultdict makes.
+for _kind in (
+    _AddictDict,
+    _OneCycle,
+    Config,
+    ConfigDict,
+    HistoryBuffer,
+    argparse.Namespace,
+    dict,
+    list,
+    np.dtype,
+    np.ndarray,
+):
+    _ALLOWED[f'{_kind.__module__}.{_kind.__qualname__}'] = _kind
+_DTYPES = {
+    type(np.dtype(code))
+    for code in (*np.typecodes['All'], *'SUV', 'M8[ns]', 'm8[ns]')
+}
+
+
+@cache
+def _safe_globals() -> list[Any]:
+    return [*_ALLOWED.values(), *_DTYPES]
+
+
+@contextmanager
+def _allowing() -> Iterator[None]:
+    """Let PyTorch's careful reader make what is allowed here."""
+    serialization = torch.serialization
+    if hasattr(serialization, 'safe_globals'):
+        with serialization.safe_globals(_safe_globals()):
+            yield
+        return
+    # PyTorch 2.4 has the list, and no way to take single entries out.
+    before = serialization.get_safe_globals()
+    serialization.add_safe_globals(_safe_globals())
+    try:
+        yield
+    finally:
+        serialization.clear_safe_globals()
+        serialization.add_safe_globals(before)
+
+
+# Names in a pickle ------------------------------------------------------
+
+
+def _names_in(stream: IO[bytes]) -> Iterator[str]:
+    """Full names of what the pickles of a stream ask for; runs nothing."""
+    strings: list[str] = []
+    memo: dict[int, str] = {}
+    for _ in range(_MAX_PICKLES):
+        if not stream.read(1):
+            return
+        stream.seek(-1, 1)
+        is_string = False
+        for code, value, _ in pickletools.genops(stream):
+            if code.name in ('GLOBAL', 'INST'):
+                yield value.replace(' ', '.')
+            elif code.name == 'STACK_GLOBAL':
+                yield '.'.join(strings[-2:])
+            elif code.name == 'MEMOIZE' or code.name.endswith('PUT'):
+                key = len(memo) if code.name == 'MEMOIZE' else int(value)
+                memo[key] = strings[-1] if is_string else ''
+            elif code.name.endswith('GET'):
+                strings.append(memo.get(int(value), ''))
+                is_string = True
+            else:
+                is_string = isinstance(value, str)
+                if is_string:
+                    strings.append(value)
+
+
+def foreign_names(file: str | Path | IO[bytes]) -> list[str]:
+    """Names in a checkpoint that are not allowed, as far as it is readable."""
+    known = torch._weights_only_unpickler._get_allowed_globals()
+    names: dict[str, None] = {}
+    # Damage ends it, and so does what follows the pickles.
+    ends = suppress(EOFError, IndexError, UnicodeError, ValueError)
+    with _pickle_of(file) as stream, ends:
+        for name in _names_in(stream):
+            names[name] = None
+    return [
+        name
+        for name in names
+        if name not in _ALLOWED
+        and name.replace('__builtin__', 'builtins') not in known
+    ]
+
+
+@contextmanager
+def _pickle_of(file: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
+    """The pickle of a checkpoint, of PyTorch's format since 1.6 or before."""
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            for name in archive.namelist():
+                if name.rpartition('/')[2] == 'data.pkl':
+                    yield io.BytesIO(archive.read(name))
+                    return
+            yield io.BytesIO()
+    elif isinstance(file, str | Path):
+        with open(file, 'rb') as stream:
+            yield stream
+    else:
+        file.seek(0)
+        yield file
+        file.seek(0)
+
+
+def _refusal(what: str, names: list[str], source: str) -> UntrustedTypeError:
+    shown = ', '.join(names[:_MAX_NAMES])
+    if len(names) > _MAX_NAMES:
+        shown += ', ...'
+    return UntrustedTypeError(
+        f'{what} {source!r} holds {shown}, which is not plain data and may '
+        f'run code when it is read; {_REMEDY}'
+    )
+
+
+# Reading ----------------------------------------------------------------
+
+
+def load_torch(
+    file: str | Path | IO[bytes],
+    *,
+    trust: bool | None = None,
+    source: str | None = None,
+    **options: Any,
+) -> Any:
+    """Read what ``torch.save`` wrote: tensors, plain values, known types.
+
+    Known are those that checkpoints of MMEngine hold, and CO-DETR's, mmdet's
+    and mmseg's public ones: numpy's arrays and scalars of numpy 1 and 2,
+    ``HistoryBuffer``, ``Config`` and ``ConfigDict``, ``Namespace`` and the
+    like. A ``deque`` comes as a list, a ``defaultdict`` and an
+    ``addict.Dict`` as a dict.
+
+    Args:
+        file: A file, or its path.
+        trust: Read any other type, too, which can run code; None for what
+            :func:`careful_readers` has set.
+        source: What to call it in messages, by default its path.
+        **options: Of ``torch.load``: ``map_location``, ``mmap``.
+
+    Returns:
+        What was saved.
+
+    Raises:
+        UntrustedTypeError: If there are other types and no trust.
+        pickle.UnpicklingError: If the file is damaged, or no checkpoint.
+        Exception: Whatever else ``torch.load`` raises for such files.
+    """
+    source = str(file) if source is None else source
+    if trust is None:
+        trust = is_trusted()
+    try:
+        with _allowing(), warnings.catch_warnings():
+            # About pickle protocols; what cannot be read is an error.
+            warnings.filterwarnings('ignore', 'Detected pickle protocol')
+            return _TORCH_LOAD(file, weights_only=True, **options)
+    except pickle.UnpicklingError as error:
+        names = foreign_names(file)
+        if trust:
+            print_log(
+                f'checkpoint {source!r} is trusted: it is read with what it '
+                f'may run ({", ".join(names[:_MAX_NAMES]) or error})',
+                logger='current',
+                level=logging.WARNING,
+            )
+            return _TORCH_LOAD(file, weights_only=False, **options)
+        if names:
+            raise _refusal('checkpoint', names, source) from None
+        if zipfile.is_zipfile(file):
+            lines = [line.strip() for line in str(error).splitlines()]
+            reason = next((line for line in lines if 'error:' in line), lines)
+            raise UntrustedTypeError(
+                f'checkpoint {source!r} cannot be read without running what '
+                f'is in it ({reason}); {_REMEDY}'
+            ) from None
+        raise
+
+
+_PLAIN_PICKLES = {
+    f'{kind.__module__}.{kind.__qualname__}': kind
+    for kind in (OrderedDict, np.dtype, np.ndarray)
+} | {
+    name: value
+    for name, value in _ALLOWED.items()
+    if name.startswith(('builtins.', '__builtin__.', 'numpy.'))
+    and not name.endswith('getattr')
+}
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads built-in types and numpy's, none of which can be changed."""
+
+    source = ''
+
+    def find_class(self, module: str, name: str) -> Any:
+        full = f'{module}.{name}'
+        if full == '_codecs.encode':
+            return _encode
+        if full not in _PLAIN_PICKLES:
+            raise _refusal('file', [full], self.source)
+        return _PLAIN_PICKLES[full]
+
+
+def _encode(text: str, encoding: str = 'latin1') -> bytes:
+    """How protocol 2 writes bytes."""
+    if encoding != 'latin1':
+        raise pickle.UnpicklingError(f'an encoding {encoding!r}')
+    return text.encode('latin1')
+
+
+def _named_by_mmengine() -> str:
+    """The file that MMEngine's ``load`` reads; it gives readers no name."""
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get('__name__') == 'mmengine.fileio.io' and (
+            frame.f_code.co_name == 'load'
+        ):
+            return str(frame.f_locals.get('file'))
+        frame = frame.f_back
+    return 'a pickle'
+
+
+class _CarefulPickles(PickleHandler):
+    """MMEngine's reader of ``.pkl`` files, for plain data only."""
+
+    def load_from_fileobj(self, file: IO[bytes], **kwargs: Any) -> Any:
+        if is_trusted():
+            return super().load_from_fileobj(file, **kwargs)
+        reader = _PlainUnpickler(file, **kwargs)
+        reader.source = _named_by_mmengine()
+        return reader.load()
+
+
+class _PlainYaml(getattr(yaml, 'CSafeLoader', yaml.SafeLoader)):
+    """Values, lists, dicts, and the tuples that MMEngine writes."""
+
+
+_PlainYaml.add_constructor(
+    'tag:yaml.org,2002:python/tuple',
+    lambda loader, node: tuple(loader.construct_sequence(node, deep=True)),
+)
+
+
+class _CarefulYaml(YamlHandler):
+    """MMEngine's reader of YAML, which by default makes any object."""
+
+    def load_from_fileobj(self, file: IO[str], **kwargs: Any) -> Any:
+        if is_trusted():
+            return super().load_from_fileobj(file, **kwargs)
+        try:
+            return yaml.load(file, **{**kwargs, 'Loader': _PlainYaml})
+        except yaml.constructor.ConstructorError as error:
+            raise _refusal(
+                'file', [str(error.problem)], _named_by_mmengine()
+            ) from None
+
+
+@contextmanager
+def _careful_torch_load(source: str) -> Iterator[None]:
+    def load(
+        f: Any,
+        map_location: Any = None,
+        pickle_module: Any = None,
+        *,
+        weights_only: bool | None = None,
+        **options: Any,
+    ) -> Any:
+        if isinstance(f, str | os.PathLike | io.BytesIO):
+            try:
+                check_archive(f)
+            except DamagedFileError as error:
+                raise DamagedFileError(
+                    f'checkpoint {source!r} is damaged: {error}; copy or '
+                    'download it again'
+                ) from error
+        return load_torch(
+            f, source=source, map_location=map_location, **options
+        )
+
+    before, torch.load = torch.load, load
+    try:
+        yield
+    finally:
+        torch.load = before
+
+
+@contextmanager
+def careful_readers(trust: bool | None = None) -> Iterator[None]:
+    """Make MMEngine's readers of checkpoints and data as careful as ours.
+
+    Inside, ``CheckpointLoader`` (whatever the address, and so ``init_cfg``
+    and ``load_checkpoint``), and ``mmengine.load`` of ``.pkl`` and YAML files
+    refuse what is not plain data.
+
+    Args:
+        trust: Let files run code, inside; None for what is set outside.
+    """
+    token = _TRUSTED.set(is_trusted() if trust is None else bool(trust))
+    load = CheckpointLoader.__dict__['load_checkpoint']
+    bound = CheckpointLoader.load_checkpoint
+
+    def load_checkpoint(filename: str, *args: Any, **kwargs: Any) -> Any:
+        with _careful_torch_load(str(filename)):
+            return bound(filename, *args, **kwargs)
+
+    handlers = dict(file_handlers)
+    CheckpointLoader.load_checkpoint = staticmethod(load_checkpoint)
+    for kind in ('pkl', 'pickle'):
+        file_handlers[kind] = _CarefulPickles()
+    for kind in ('yaml', 'yml'):
+        file_handlers[kind] = _CarefulYaml()
+    try:
+        yield
+    finally:
+        CheckpointLoader.load_checkpoint = load
+        file_handlers.clear()
+        file_handlers.update(handlers)
+        _TRUSTED.reset(token)

@@ -1,0 +1,113 @@
+"""A small CO-DINO and batches for it."""
+
+from collections.abc import Sequence
+
+import torch
+from mmdet.registry import MODELS
+from mmdet.structures import DetDataSample
+from mmengine.config import Config
+from mmengine.registry import init_default_scope
+from mmengine.structures import InstanceData
+
+import mmext
+from helpers.reduce_config import reduce_model
+
+NUM_CLASSES = 5
+
+
+def tiny_model_cfg(**overrides) -> dict:
+    """The R50 model's config, reduced to widths of 32.
+
+    Args:
+        **overrides: Merged over it, nested dicts included.
+    """
+    path = mmext.config_path('_base_/models/co_dino_5scale_r50.py')
+    model = reduce_model(Config.fromfile(path).to_dict()['model'])
+    model['num_classes'] = NUM_CLASSES
+    model['query_head']['transformer']['encoder']['with_cp'] = False
+    merged = Config({'model': model})
+    merged.merge_from_dict({'model': overrides})
+    return merged.to_dict()['model']
+
+
+def build_tiny(seed: int = 0, **overrides) -> torch.nn.Module:
+    """Build and initialise it."""
+    init_default_scope('mmdet')
+    torch.manual_seed(seed)
+    model = MODELS.build(tiny_model_cfg(**overrides))
+    model.init_weights()
+    return model
+
+
+def make_samples(
+    num_boxes: Sequence[int],
+    sizes: Sequence[tuple[int, int]],
+    seed: int = 0,
+    num_classes: int = NUM_CLASSES,
+) -> list[DetDataSample]:
+    """Samples with random boxes; sizes are height and width in pixels."""
+    generator = torch.Generator().manual_seed(seed)
+    samples = []
+    for count, (height, width) in zip(num_boxes, sizes):
+        start = torch.rand(count, 2, generator=generator) * 0.5
+        extent = 0.2 + torch.rand(count, 2, generator=generator) * 0.3
+        scale = torch.tensor([width, height, width, height])
+        sample = DetDataSample(
+            metainfo={
+                'img_shape': (height, width),
+                'ori_shape': (height, width),
+                'scale_factor': (1.0, 1.0),
+            }
+        )
+        sample.gt_instances = InstanceData(
+            bboxes=torch.cat((start, start + extent), 1) * scale,
+            labels=torch.randint(num_classes, (count,), generator=generator),
+        )
+        sample.ignored_instances = InstanceData(
+            bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=torch.long)
+        )
+        samples.append(sample)
+    return samples
+
+
+def make_batch(
+    num_boxes: Sequence[int] = (3, 2),
+    sizes: Sequence[tuple[int, int]] = ((96, 128), (80, 96)),
+    seed: int = 0,
+    num_classes: int = NUM_CLASSES,
+) -> dict:
+    """A batch as a data loader gives it."""
+    generator = torch.Generator().manual_seed(seed + 1)
+    images = [
+        torch.randint(0, 256, (3, *size), generator=generator).to(torch.uint8)
+        for size in sizes
+    ]
+    samples = make_samples(num_boxes, sizes, seed, num_classes)
+    return {'inputs': images, 'data_samples': samples}
+
+
+def flat_losses(losses: dict) -> dict[str, torch.Tensor]:
+    """Loss dict with lists written as ``name[i]``."""
+    flat = {}
+    for name, value in losses.items():
+        if isinstance(value, list | tuple):
+            flat.update({f'{name}[{i}]': v for i, v in enumerate(value)})
+        else:
+            flat[name] = value
+    return flat
+
+
+def total_loss(losses: dict) -> torch.Tensor:
+    """Sum of the terms whose name holds ``loss``, as mmengine sums them."""
+    return sum(
+        value.mean()
+        for name, value in flat_losses(losses).items()
+        if 'loss' in name
+    )
+
+
+def training_losses(model: torch.nn.Module, batch: dict) -> dict:
+    """Losses of a batch in training mode."""
+    model.train()
+    data = model.data_preprocessor(batch, True)
+    return model.loss(data['inputs'], data['data_samples'])

@@ -1,0 +1,371 @@
+"""Pictures and numbers on the disk are those that were predicted."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mmengine.config import Config
+from PIL import Image
+from pycocotools import mask as coco_mask
+
+from mmext.apis.infer import Detections
+from mmext.apis.prediction_files import (
+    GroundTruth,
+    _track,
+    detections_to_dict,
+    draw_comparison,
+    draw_detections,
+    infer_to_folder,
+    read_ground_truth,
+    write_predictions,
+)
+
+CLASSES = ('cat', 'dög')
+
+
+def found(masks=None):
+    return Detections(
+        path=Path('a', 'x.jpg'),
+        image=np.full((40, 60, 3), 99, np.uint8),
+        boxes=np.array([[1, 2, 30.1236, 20], [5, 5, 9, 9]], np.float32),
+        scores=np.array([0.75, 0.1234567], np.float32),
+        labels=np.array([1, 0]),
+        masks=masks,
+    )
+
+
+def test_dict_has_plain_values():
+    result = detections_to_dict(found(), CLASSES, picture='out/x.jpg')
+    assert result == {
+        'image': str(Path('a', 'x.jpg')),
+        'picture': 'out/x.jpg',
+        'width': 60,
+        'height': 40,
+        'boxes': [[1, 2, 30.124, 20], [5, 5, 9, 9]],
+        'scores': [0.75, 0.123457],
+        'labels': [1, 0],
+        'names': ['dög', 'cat'],
+    }
+    assert json.loads(json.dumps(result)) == result
+
+
+def test_masks_come_back():
+    masks = np.random.default_rng(0).random((2, 40, 60)) > 0.5
+    result = detections_to_dict(found(masks), CLASSES)
+    back = [coco_mask.decode(code) for code in result['masks']]
+    np.testing.assert_array_equal(np.array(back, bool), masks)
+    json.dumps(result)
+
+
+def test_file_holds_everything(tmp_path):
+    path = tmp_path / 'new' / 'p.json'
+    row = detections_to_dict(found(), CLASSES)
+    for score_thr in (0.1, 0.2):
+        write_predictions(
+            path,
+            [row],
+            classes=CLASSES,
+            score_thr=score_thr,
+            failed=[{'image': 'b.jpg', 'reason': 'cut off'}],
+        )
+    assert json.loads(path.read_text(encoding='utf-8')) == {
+        'classes': ['cat', 'dög'],
+        'score_thr': 0.2,
+        'images': [row],
+        'failed': [{'image': 'b.jpg', 'reason': 'cut off'}],
+    }
+
+
+def test_drawing_chooses_sizes():
+    assert draw_detections(found(), CLASSES).shape == (400, 600, 3)
+    small = draw_detections(found(), CLASSES, side=30)
+    assert small.shape == (20, 30, 3)
+
+
+def test_rejects_labels_without_a_name():
+    with pytest.raises(ValueError, match='labels must be'):
+        draw_detections(found(), CLASSES[:1])
+
+
+NUM_IMAGES = 9
+
+
+@pytest.fixture
+def config(finder, tmp_path):
+    """A COCO set of images 0.png to 8.png; image k has k boxes, one crowd."""
+    annotations = []
+    for index in range(NUM_IMAGES):
+        finder.paint(tmp_path / f'images/{index}.png', (40, 30))
+        for number in range(index + 1):
+            annotations.append(
+                {
+                    'id': len(annotations) + 1,
+                    'image_id': index,
+                    'category_id': 1 + number % 2,
+                    'bbox': [number, 2, 10, 5],
+                    'area': 50,
+                    'iscrowd': int(number == index),
+                }
+            )
+    content = {
+        'images': [
+            {'id': i, 'file_name': f'{i}.png', 'width': 40, 'height': 30}
+            for i in range(NUM_IMAGES)
+        ],
+        'annotations': annotations,
+        'categories': [{'id': 1, 'name': 'red'}, {'id': 2, 'name': 'blue'}],
+    }
+    (tmp_path / 'val.json').write_text(json.dumps(content))
+    return Config.fromfile(finder.write_config(tmp_path))
+
+
+def test_boxes_are_as_annotated(config, tmp_path):
+    truths = read_ground_truth(config, NUM_IMAGES)
+    assert [len(truth.boxes) for truth in truths] == list(range(NUM_IMAGES))
+    assert truths[3].path == tmp_path / 'images' / '3.png'
+    assert truths[3].boxes.tolist() == [
+        [0, 2, 10, 7],
+        [1, 2, 11, 7],
+        [2, 2, 12, 7],
+    ]
+    assert truths[3].labels.tolist() == [0, 1, 0]
+    assert truths[3].classes == ('red', 'blue')
+    assert truths[0].boxes.shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ('count', 'chosen'),
+    [(1, [0]), (2, [0, 8]), (3, [0, 4, 8]), (50, list(range(9)))],
+)
+def test_images_are_spread_over_the_set(config, count, chosen):
+    truths = read_ground_truth(config, count)
+    assert [int(truth.path.stem) for truth in truths] == chosen
+
+
+def test_reads_wrapped_sets(config):
+    config.val_dataloader.dataset = {
+        'type': 'mmdet.ConcatDataset',
+        'datasets': [config.val_dataloader.dataset] * 2,
+    }
+    truths = read_ground_truth(config, 2)
+    assert [len(truth.boxes) for truth in truths] == [0, 8]
+
+
+def test_does_not_change_the_config(config):
+    before = config.pretty_text
+    read_ground_truth(config, 1)
+    assert config.pretty_text == before
+
+
+@pytest.mark.parametrize('count', [0, -3])
+def test_rejects_no_images(config, count):
+    with pytest.raises(ValueError, match='count must be at least 1'):
+        read_ground_truth(config, count)
+
+
+def test_rejects_a_config_without_validation():
+    with pytest.raises(ValueError, match=r'must have val_dataloader\.dataset'):
+        read_ground_truth(Config({'model': {}}), 1)
+
+
+def test_rejects_an_empty_set(config, tmp_path):
+    (tmp_path / 'val.json').write_text(
+        json.dumps({'images': [], 'annotations': [], 'categories': []})
+    )
+    with pytest.raises(ValueError, match='must be a data set with images'):
+        read_ground_truth(config, 1)
+
+
+def test_rejects_missing_data(config, tmp_path):
+    (tmp_path / 'val.json').unlink()
+    with pytest.raises(FileNotFoundError, match=r'val\.json'):
+        read_ground_truth(config, 1)
+
+
+def pair(path='x.png'):
+    found = Detections(
+        path=Path('x.png'),
+        image=np.full((40, 40, 3), 128, np.uint8),
+        boxes=np.array([[25, 5, 35, 15]], np.float32),
+        scores=np.array([0.5], np.float32),
+        labels=np.array([1]),
+    )
+    truth = GroundTruth(
+        path=Path(path),
+        boxes=np.array([[25, 25, 35, 35]], np.float32),
+        labels=np.array([0]),
+        classes=('red', 'blue'),
+    )
+    return found, truth
+
+
+def test_comparison_has_truth_left_and_prediction_right():
+    red, blue = [255, 0, 0], [0, 0, 255]
+    picture = draw_comparison(
+        *pair(), ('red', 'blue'), palette=[red, blue], side=400
+    )
+    bar = picture.shape[0] - 400
+    assert bar > 0
+    left, right = picture[bar:, :400], picture[bar:, -400:]
+    is_red, is_blue = (left == red).all(axis=2), (right == blue).all(axis=2)
+    assert is_red[230:].any()
+    assert not (left == blue).all(axis=2).any()
+    assert is_blue[:160].any()
+    assert not (right == red).all(axis=2).any()
+
+
+def test_rejects_another_image():
+    with pytest.raises(ValueError, match='truth must be of the same image'):
+        draw_comparison(*pair('y.png'), ('red', 'blue'))
+
+
+@pytest.fixture
+def images(finder, tmp_path):
+    return [
+        finder.paint(tmp_path / 'in/a.png', (64, 48), red=(5, 6, 25, 30)),
+        finder.paint(tmp_path / 'in/b.png', (64, 48), blue=(9, 9, 40, 40)),
+        finder.paint(tmp_path / 'in/c.png', (64, 48)),
+    ]
+
+
+def test_writes_a_picture_of_each_image_and_the_numbers(
+    model, images, tmp_path
+):
+    out = tmp_path / 'out'
+    report = infer_to_folder(model, images, out, score_thr=0.3)
+    assert sorted(os.listdir(out)) == [
+        'a.png',
+        'b.png',
+        'c.png',
+        'predictions.json',
+    ]
+    content = json.loads((out / 'predictions.json').read_text())
+    assert [row['image'] for row in content['images']] == [
+        str(image) for image in images
+    ]
+    assert [row['names'] for row in content['images']] == [
+        ['red'],
+        ['blue'],
+        [],
+    ]
+    assert content['score_thr'] == 0.3
+    assert report.pictures == tuple(out / f'{name}.png' for name in 'abc')
+    assert report.num_objects == 2
+    assert report.json_path == out / 'predictions.json'
+    assert report.sheet is None
+    assert report.failed == ()
+    assert np.array(Image.open(out / 'a.png')).shape == (480, 640, 3)
+
+
+def test_threshold_counts_for_all(model, images, tmp_path):
+    report = infer_to_folder(model, images, tmp_path / 'out', score_thr=0.5)
+    assert report.num_objects == 1
+
+
+def test_running_again_replaces(model, images, tmp_path):
+    out = tmp_path / 'out'
+    infer_to_folder(model, images, out)
+    first = {name: (out / name).read_bytes() for name in os.listdir(out)}
+    (out / 'a.png').write_text('old')
+    (out / 'other.txt').write_text('mine')
+    infer_to_folder(model, images, out)
+    again = {name: (out / name).read_bytes() for name in os.listdir(out)}
+    assert again == {**first, 'other.txt': b'mine'}
+
+
+def test_ground_truth_and_sheet(model, images, tmp_path):
+    truth = GroundTruth(
+        path=images[0],
+        boxes=np.array([[5, 6, 25, 30]], np.float32),
+        labels=np.array([0]),
+        classes=('red', 'blue'),
+    )
+    report = infer_to_folder(
+        model,
+        images,
+        tmp_path / 'out',
+        truths=[truth],
+        sheet=True,
+    )
+    wide = [Image.open(path).width for path in report.pictures]
+    assert wide[0] > 2 * 640
+    assert wide[1:] == [640, 640]
+    assert report.sheet == tmp_path / 'out' / 'contact_sheet.png'
+    assert Image.open(report.sheet).width > 640
+
+
+def test_finishes_the_others(model, images, tmp_path):
+    images[1].write_bytes(b'no image')
+    report = infer_to_folder(model, images, tmp_path / 'out')
+    assert [path.name for path in report.pictures] == ['a.png', 'c.png']
+    ((path, reason),) = report.failed
+    assert path == images[1]
+    assert 'b.png' in reason
+    content = json.loads(report.json_path.read_text())
+    assert content['failed'] == [{'image': str(path), 'reason': reason}]
+
+
+def test_nothing_readable_still_says_so(model, tmp_path):
+    path = tmp_path / 'bad.png'
+    path.write_bytes(b'')
+    report = infer_to_folder(model, [path], tmp_path / 'out', sheet=True)
+    assert report.pictures == ()
+    assert report.sheet is None
+    assert len(report.failed) == 1
+
+
+def test_images_stay_as_they_are(model, images, tmp_path):
+    before = [image.read_bytes() for image in images]
+    infer_to_folder(model, images, tmp_path / 'out', sheet=True)
+    assert [image.read_bytes() for image in images] == before
+
+
+def test_rejects_the_folder_of_the_images(model, images):
+    before = os.listdir(images[0].parent)
+    with pytest.raises(ValueError, match='out must not be a folder of the'):
+        infer_to_folder(model, images, images[0].parent)
+    assert os.listdir(images[0].parent) == before
+
+
+def test_rejects_predictions_in_place_of_an_image(model, images, tmp_path):
+    with pytest.raises(ValueError, match='out must not be one of the images'):
+        infer_to_folder(
+            model,
+            images,
+            tmp_path / 'out',
+            json_path=images[2],
+        )
+
+
+def test_infer_to_folder_rejects_a_threshold_out_of_range(
+    model, images, tmp_path
+):
+    with pytest.raises(ValueError, match='score_thr must be in'):
+        infer_to_folder(model, images, tmp_path / 'out', score_thr=2)
+    assert not (tmp_path / 'out').exists()
+
+
+def test_passes_items_on(capsys):
+    assert list(_track(iter([1, 2, 3]), 3, 'things')) == [1, 2, 3]
+    captured = capsys.readouterr()
+    assert captured.out == ''
+    assert 'things' in captured.err
+    assert '3/3' in captured.err
+
+
+def test_ends_full_when_items_are_left_out(capsys):
+    assert list(_track(iter([1]), 3, 'things')) == [1]
+    assert '3/3' in capsys.readouterr().err
+
+
+def test_is_lazy_and_passes_errors_on():
+    def items():
+        yield 1
+        raise RuntimeError('no more')
+
+    tracked = _track(items(), 2, 'things')
+    assert next(tracked) == 1
+    with pytest.raises(RuntimeError, match='no more'):
+        next(tracked)

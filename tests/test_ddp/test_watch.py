@@ -1,0 +1,332 @@
+"""Runs in which a rank fails, hangs or goes away: what ends them, and how."""
+
+import os
+import re
+import signal
+import time
+
+import pytest
+import torch
+from helpers import rank_faults  # noqa: F401
+from helpers import toy_training as toy
+from helpers.toy_ranks import run_on_ranks, start_ranks
+from mmengine.hooks import Hook
+from torch import distributed as dist
+
+pytestmark = pytest.mark.xdist_group('processes')
+
+TIMEOUT_S = 3
+EACH_STEP = dict(
+    checkpoint=dict(type='CheckpointHook', interval=1, by_epoch=False),
+    logger=dict(type='LoggerHook', interval=1),
+)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    toy.quicken(monkeypatch)
+
+
+def run(folder, world_size=2, **changes):
+    """A training with a fault: its ranks, and seconds from fault to end."""
+    cfg = toy.config(**changes)
+    cfg['custom_imports']['imports'].append('helpers.rank_faults')
+    cfg['env_cfg']['dist_cfg']['timeout'] = TIMEOUT_S
+    path = toy.write(folder / 'cfg.py', cfg)
+    ranks = start_ranks(
+        [path, '--work-dir', folder / 'w'], world_size, folder / 'out'
+    )
+    try:
+        ranks.wait(60)
+    finally:
+        ranks.signal(signal.SIGKILL)
+    mark = folder / 'mark'
+    since = float(mark.read_text().split()[0]) if mark.exists() else 0
+    return ranks, time.time() - since
+
+
+def hook(folder, kind, **options):
+    """Settings of a run with a fault at a place of the training."""
+    return dict(
+        custom_hooks=[
+            dict(
+                type='FaultHook',
+                kind=kind,
+                mark=str(folder / 'mark'),
+                **options,
+            )
+        ]
+    )
+
+
+def model(folder, kind):
+    """Settings of a run with a fault in the third forward of rank 1."""
+    return dict(
+        model=dict(
+            type='FaultyModel',
+            kind=kind,
+            mark=str(folder / 'mark'),
+            seconds=0.6,
+        )
+    )
+
+
+def named(ranks, reporter, missing):
+    """What one rank says about another one, by its host and process."""
+    match = re.search(
+        rf'rank {missing} \([^)]*, pid {ranks.pids[missing]}\) (.*?); this is',
+        ranks.output(reporter),
+        re.DOTALL,
+    )
+    assert match, ranks.output(reporter)
+    return match[1]
+
+
+@pytest.mark.parametrize('rank', [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_a_stopped_rank_is_named_after_the_timeout(tmp_path, rank):
+    """Rank 0 serves the store: then not even that answers."""
+    ranks, seconds = run(
+        tmp_path,
+        model=dict(type='ToyModel', seconds=0.6),
+        **hook(tmp_path, 'SIGSTOP', rank=rank),
+    )
+    assert ranks.codes[1 - rank] == 1
+    assert seconds < TIMEOUT_S + 12
+    said = named(ranks, 1 - rank, rank)
+    assert 'is stopped (SIGSTOP); it was last seen' in said
+    if rank:
+        place = 'in the hooks before the step of iteration 3 (epoch 1)'
+        assert place in said
+    # It was woken, and saw that the others are gone.
+    assert ranks.codes[rank] == 1, ranks.codes
+
+
+@pytest.mark.slow
+def test_a_rank_stopped_in_validation(tmp_path):
+    options = hook(tmp_path, 'SIGSTOP', stage='after_val_iter', at=1)
+    ranks, seconds = run(tmp_path, **options)
+    assert ranks.codes[0] == 1
+    assert seconds < TIMEOUT_S + 12
+    place = 'in batch 1 of the validation after the step of iteration 3'
+    assert place in named(ranks, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'code'),
+    [
+        ('SIGKILL', -9),
+        pytest.param('exit3', 3, marks=pytest.mark.slow),
+        pytest.param('exit0', 0, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize(
+    'options',
+    [
+        {},
+        dict(stage='after_val_iter', at=1),
+        pytest.param(
+            dict(stage='before_save_checkpoint', rank=0, at=1),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(dict(rank=0), marks=pytest.mark.slow),
+    ],
+)
+def test_a_rank_that_is_gone_ends_the_others(tmp_path, kind, code, options):
+    options = {**hook(tmp_path, kind, **options), 'default_hooks': EACH_STEP}
+    ranks, seconds = run(tmp_path, **options)
+    gone = options['custom_hooks'][0].get('rank', 1)
+    assert ranks.codes[gone] == code
+    assert ranks.codes[1 - gone] == 1
+    assert seconds < 7
+    said = named(ranks, 1 - gone, gone)
+    if kind == 'exit0':
+        assert 'SystemExit: 0' in said
+    else:
+        assert 'has ended without a word, as if killed' in said
+
+
+@pytest.mark.parametrize(
+    'options',
+    [
+        {},
+        pytest.param(
+            dict(stage='after_val_iter', at=1), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            dict(stage='before_save_checkpoint', rank=0, at=1),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(dict(stage='before_run', at=1), marks=pytest.mark.slow),
+    ],
+)
+def test_the_error_of_a_rank_is_told_by_the_others(tmp_path, options):
+    ranks, seconds = run(tmp_path, **hook(tmp_path, 'raise', **options))
+    failed = options.get('rank', 1)
+    assert ranks.codes == [1, 1]
+    assert seconds < 8
+    said = named(ranks, 1 - failed, failed)
+    assert re.search('failed in .*ZeroDivisionError: the planted fault', said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('num_workers', [0, 1])
+def test_an_error_of_the_data_of_a_rank(tmp_path, num_workers):
+    loader = toy.loader(num_workers=num_workers)
+    loader['dataset'].update(
+        type='FaultyDataset', kind='raise', mark=str(tmp_path / 'mark')
+    )
+    ranks, seconds = run(tmp_path, train_dataloader=loader)
+    assert ranks.codes == [1, 1]
+    assert seconds < 8
+    assert 'the planted fault' in named(ranks, 0, 1)
+
+
+@pytest.mark.slow
+def test_a_rank_that_hangs_in_its_forward(tmp_path):
+    ranks, seconds = run(tmp_path, **model(tmp_path, 'hang'))
+    assert ranks.codes == [1, 1]
+    assert seconds < TIMEOUT_S + 12
+    said = named(ranks, 0, 1)
+    assert 'is alive, and has been in forward of iteration 3' in said
+    # The thread of the one that hangs ends it, and shows the line.
+    output = ranks.output(1)
+    assert re.search(r'ERROR: rank 1 is ended: .*rank 0 \(', output)
+    assert 'rank_faults.py' in output.split('It was here:')[1]
+
+
+@pytest.mark.slow
+def test_a_rank_that_has_finished_may_leave(tmp_path):
+    """Rank 0 is at work after the last step for longer than the grace."""
+
+    def train():
+        runner = toy.build(tmp_path / f'{dist.get_rank()}', launcher='pytorch')
+        if dist.get_rank() == 0:
+            runner.register_hook(Late(5), priority='LOWEST')
+        runner.train()
+        if dist.get_rank() == 1:
+            os._exit(0)
+
+    ranks = run_on_ranks(train, 2, tmp_path / 'out')
+    ranks.wait()
+    output = ranks.output(0)
+    assert 'was late' in output
+    assert 'is ended' not in output
+
+
+class Late(Hook):
+    """Takes its time at the end."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def after_train(self, runner):
+        time.sleep(self.seconds)
+        print('was late')
+
+
+@pytest.mark.slow
+def test_a_rank_with_another_collective(tmp_path):
+    ranks, seconds = run(tmp_path, **model(tmp_path, 'collective'))
+    assert 0 not in ranks.codes
+    assert seconds < 2 * TIMEOUT_S + 9
+    assert 'PeerError' in ranks.output(0)
+
+
+def test_a_rank_that_leaves_out_a_backward(tmp_path):
+    """The next step says so; without, the last one would wait for ever."""
+    ranks, seconds = run(
+        tmp_path,
+        optim_wrapper=dict(
+            type='SkippingOptimWrapper',
+            mark=str(tmp_path / 'mark'),
+            at=2,
+            optimizer=dict(type='SGD', lr=0.05),
+        ),
+    )
+    assert ranks.codes == [1, 1]
+    assert seconds < 5
+    for rank in (0, 1):
+        assert 'rank 0 in step 2, rank 1 in step 3' in ranks.output(rank)
+
+
+def test_ranks_end_when_their_launcher_is_gone(tmp_path):
+    """Also one that is stopped, and processes that load data."""
+    loader = toy.loader(num_workers=1, persistent_workers=True)
+    cfg = toy.config(
+        train_dataloader=loader, **hook(tmp_path, 'hang', rank=None)
+    )
+    cfg['custom_imports']['imports'].append('helpers.rank_faults')
+    path = toy.write(tmp_path / 'cfg.py', cfg)
+    read, write = os.pipe()
+    launcher = os.fork()
+    if launcher == 0:
+        os.close(read)
+        os.environ['TORCHELASTIC_RUN_ID'] = 'toy'
+        ranks = start_ranks(
+            [path, '--work-dir', tmp_path / 'w'], 2, tmp_path / 'out'
+        )
+        os.write(write, ' '.join(map(str, ranks.pids)).encode())
+        # Held by the ranks and their workers, until the last one ends.
+        time.sleep(100)
+        os._exit(0)
+    os.close(write)
+    pids = [int(pid) for pid in os.read(read, 100).split()]
+    try:
+        mark, end = tmp_path / 'mark', time.monotonic() + 60
+        while not mark.exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        os.kill(pids[1], signal.SIGSTOP)
+        os.kill(launcher, signal.SIGKILL)
+        os.waitpid(launcher, 0)
+        start = time.monotonic()
+        os.set_blocking(read, False)
+        while time.monotonic() < start + 20:
+            try:
+                if os.read(read, 1) == b'':
+                    break
+            except BlockingIOError:
+                time.sleep(0.05)
+        seconds = time.monotonic() - start
+    finally:
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+    assert seconds < 5
+    output = (tmp_path / 'out.0').read_text()
+    assert f'the launcher (pid {launcher}) is gone' in output
+
+
+@pytest.mark.slow
+def test_of_three_ranks_the_one_that_is_the_cause_is_named(tmp_path):
+    """Not the one that was the first to give up."""
+    options = hook(tmp_path, 'SIGSTOP', rank=2, at=2)
+    ranks, _ = run(tmp_path, 3, **options)
+    assert ranks.codes[:2] == [1, 1]
+    for rank in (0, 1):
+        assert 'is stopped (SIGSTOP)' in named(ranks, rank, 2)
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_killed_in_a_test(tmp_path):
+    """The tool for tests has the same watch."""
+    cfg = toy.config(
+        test_dataloader=toy.loader(size=4, shuffle=False),
+        test_cfg=dict(),
+        test_evaluator=dict(type='ToyMetric'),
+        **hook(tmp_path, 'SIGKILL', stage='after_test_iter', at=1),
+    )
+    cfg['custom_imports']['imports'].append('helpers.rank_faults')
+    path = toy.write(tmp_path / 'cfg.py', cfg)
+    weights = toy.build(tmp_path / 'made').model.state_dict()
+    torch.save(dict(state_dict=weights), tmp_path / 'w.pth')
+    ranks = start_ranks(
+        [path, tmp_path / 'w.pth', '--work-dir', tmp_path / 'w'],
+        2,
+        tmp_path / 'out',
+        tool='test',
+    )
+    assert ranks.wait() == [1, -9]
+    assert 'has ended without a word' in named(ranks, 0, 1)

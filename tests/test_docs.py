@@ -1,0 +1,83 @@
+"""What README, CONTRIBUTING and docs/ show runs; what they name is there."""
+
+import multiprocessing
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+from reference.codetr_port_config import port_model
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted(
+    [ROOT / 'README.md', ROOT / 'CONTRIBUTING.md', *ROOT.glob('docs/*.md')]
+)
+BLOCKS = [
+    block
+    for page in PAGES
+    for block in re.findall(r'```(\w*)\n(.*?)```', page.read_text(), re.DOTALL)
+]
+PYTHON = [code for language, code in BLOCKS if language == 'python']
+CONFIGS = [code for code in PYTHON if code.startswith('_base_')]
+PROGRAMS = [code for code in PYTHON if not code.startswith('_base_')]
+SHELL = [code for language, code in BLOCKS if language == 'bash']
+# A process that need not load PyTorch and the hosts again.
+FORK = multiprocessing.get_context('fork')
+# The folders and files of the root that a path in the text can start with.
+PATH = re.compile(
+    r'(?<![\w/.])((?:configs|docs|mmext|tests|tools|\.ci)/[\w./*-]*[\w/*]'
+    r'|(?:setup\.cfg|constraints\.txt|CHANGELOG\.md|LICENSE))'
+)
+
+
+def test_every_block_says_its_language():
+    assert {language for language, _ in BLOCKS} <= {'python', 'bash', 'text'}
+
+
+@pytest.mark.parametrize('code', CONFIGS)
+def test_config_loads(code: str, tmp_path: Path):
+    path = tmp_path / 'config.py'
+    path.write_text(code)
+    assert Config.fromfile(path).model.type.startswith('mmext.')
+
+
+def _run(code: str, folder: Path) -> None:
+    with (folder / 'errors.txt').open('w', buffering=1) as sys.stderr:
+        os.chdir(folder)
+        exec(compile(code, 'the documentation', 'exec'), {})
+
+
+@pytest.mark.parametrize('code', PROGRAMS)
+def test_program_runs(code: str, tmp_path: Path):
+    """In a process of its own: it may register components."""
+    if 'co_dino_port.py' in code:
+        Config({'model': port_model()}).dump(tmp_path / 'co_dino_port.py')
+    process = FORK.Process(target=_run, args=(code, tmp_path))
+    process.start()
+    process.join()
+    assert process.exitcode == 0, (tmp_path / 'errors.txt').read_text()
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
+def test_paths_are_there(page: Path):
+    text = page.read_text()
+    paths = sorted(set(PATH.findall(text)))
+    missing = [path for path in paths if not list(ROOT.glob(path))]
+    links = re.findall(r'\]\((?!https?:)([^)#]+)', text)
+    missing += [link for link in links if not (page.parent / link).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize('code', SHELL)
+def test_commands_have_files_and_flags_that_exist(code: str):
+    known = ROOT / 'tests' / 'api_surface.json'
+    for command in code.replace('\\\n', ' ').splitlines():
+        words = command.split('#')[0].split()
+        for word in words:
+            if word.startswith(('tools/', 'configs/', 'tests/')):
+                assert (ROOT / word).exists(), f'{word} in: {command}'
+            if word.startswith('--') and 'tools/' in command:
+                flag = f'{word.split("=")[0]}'
+                assert flag in known.read_text(), f'{flag} in: {command}'

@@ -1,0 +1,193 @@
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import toy_training as toy
+from mmengine.fileio import BaseStorageBackend, FileClient, register_backend
+
+from mmext.engine import AtomicCheckpointHook, PortableRunner
+from mmext.engine.hooks.checkpoint import write_last_checkpoint
+
+
+def hooks(**kwargs):
+    options = dict(type='CheckpointHook', interval=1, **kwargs)
+    return dict(
+        checkpoint=options, logger=dict(type='LoggerHook', interval=10)
+    )
+
+
+def files(folder):
+    return sorted(path.name for path in Path(folder).glob('*.pth'))
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def killed_while_saving(monkeypatch, filename):
+    """Training ends in the middle of writing a file."""
+    save = PortableRunner.save_checkpoint
+
+    def die(self, *args, **kwargs):
+        if filename in (*args, *kwargs.values()):
+            raise Killed
+        save(self, *args, **kwargs)
+
+    monkeypatch.setattr(PortableRunner, 'save_checkpoint', die)
+
+
+def test_replaces_mmengines_hook(tmp_path):
+    runner = toy.build(tmp_path)
+    assert [type(hook) for hook in runner.hooks].count(
+        AtomicCheckpointHook
+    ) == 1
+
+
+def test_keeps_the_last_ones(tmp_path):
+    toy.train(tmp_path, default_hooks=hooks(max_keep_ckpts=2))
+    assert files(tmp_path) == ['epoch_2.pth', 'epoch_3.pth']
+    pointer = (tmp_path / 'last_checkpoint').read_text()
+    assert pointer == str(tmp_path / 'epoch_3.pth')
+
+
+def test_old_one_stays_until_the_new_one_is_there(tmp_path, monkeypatch):
+    killed_while_saving(monkeypatch, 'epoch_2.pth')
+    with pytest.raises(Killed):
+        toy.train(tmp_path, default_hooks=hooks(max_keep_ckpts=1))
+    assert files(tmp_path) == ['epoch_1.pth']
+    monkeypatch.undo()
+    toy.train(tmp_path, default_hooks=hooks(max_keep_ckpts=1), resume=True)
+    assert files(tmp_path) == ['epoch_3.pth']
+
+
+def scores(*values):
+    return dict(type='ToyMetric', scores=list(values))
+
+
+@pytest.mark.parametrize(('rule', 'epoch'), [('greater', 2), ('less', 3)])
+def test_best_one(tmp_path, rule, epoch):
+    toy.train(
+        tmp_path,
+        val_evaluator=scores(2, 3, 1),
+        default_hooks=hooks(max_keep_ckpts=1, save_best='mean', rule=rule),
+    )
+    assert files(tmp_path) == [f'best_mean_epoch_{epoch}.pth', 'epoch_3.pth']
+
+
+def test_best_one_stays_until_the_better_one_is_there(tmp_path, monkeypatch):
+    killed_while_saving(monkeypatch, 'best_mean_epoch_2.pth')
+    with pytest.raises(Killed):
+        toy.train(
+            tmp_path,
+            val_evaluator=scores(1, 2, 3),
+            default_hooks=hooks(save_best='mean', rule='greater'),
+        )
+    assert 'best_mean_epoch_1.pth' in files(tmp_path)
+
+
+def test_best_one_written_again_is_not_removed(tmp_path):
+    runner = toy.build(
+        tmp_path,
+        val_evaluator=scores(1, 2, 3),
+        default_hooks=hooks(save_best='mean', rule='greater'),
+    )
+    runner.train()
+    (hook,) = (h for h in runner.hooks if isinstance(h, AtomicCheckpointHook))
+    assert Path(hook.best_ckpt_path).name == 'best_mean_epoch_3.pth'
+    hook.after_val_epoch(runner, dict(mean=4.0))
+    assert Path(hook.best_ckpt_path).is_file()
+
+
+def test_several_best_ones(tmp_path):
+    runner = toy.build(
+        tmp_path,
+        default_hooks=hooks(save_best=['mean', 'other'], rule='greater'),
+    )
+    (hook,) = (h for h in runner.hooks if isinstance(h, AtomicCheckpointHook))
+    runner.train_loop  # noqa: B018  (builds it)
+    runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
+    runner.param_schedulers = []
+    hook.before_train(runner)
+    for epoch, scores in enumerate([(1, 5), (2, 4)]):
+        runner.train_loop._epoch = epoch
+        hook.after_val_epoch(runner, dict(zip(('mean', 'other'), scores)))
+    assert files(tmp_path) == [
+        'best_mean_epoch_1.pth',
+        'best_other_epoch_0.pth',
+    ]
+
+
+def test_published_file_is_named_after_its_content(tmp_path):
+    toy.train(
+        tmp_path,
+        default_hooks=hooks(
+            max_keep_ckpts=1, published_keys=['meta', 'state_dict']
+        ),
+    )
+    (published,) = (n for n in files(tmp_path) if '-' in n)
+    digest = hashlib.sha256((tmp_path / published).read_bytes()).hexdigest()
+    assert published == f'epoch_3-{digest[:8]}.pth'
+    assert set(torch.load(tmp_path / published, weights_only=False)) == {
+        'meta',
+        'state_dict',
+    }
+
+
+class Bucket(BaseStorageBackend):
+    """Addresses ``bucket://...``, which are kept below a folder."""
+
+    root = None
+    puts = []
+
+    def _file(self, path):
+        return self.root / str(path).removeprefix('bucket://')
+
+    def get(self, filepath):
+        return self._file(filepath).read_bytes()
+
+    def get_text(self, filepath):
+        return self._file(filepath).read_text()
+
+    def put(self, obj, filepath):
+        self.puts.append(filepath)
+        self._file(filepath).parent.mkdir(parents=True, exist_ok=True)
+        self._file(filepath).write_bytes(obj)
+
+    def isfile(self, filepath):
+        return self._file(filepath).is_file()
+
+    def remove(self, filepath):
+        self._file(filepath).unlink()
+
+    def join_path(self, filepath, *filepaths):
+        return '/'.join([str(filepath), *filepaths])
+
+
+def test_other_places_than_a_local_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(Bucket, 'root', tmp_path / 'bucket')
+    monkeypatch.setattr(Bucket, 'puts', [])
+    for register in (register_backend, FileClient.register_backend):
+        register('bucket', Bucket, force=True, prefixes='bucket')
+    work_dir = tmp_path / 'runs'
+    toy.train(
+        work_dir, default_hooks=hooks(max_keep_ckpts=1, out_dir='bucket://a')
+    )
+    assert Bucket.puts == [f'bucket://a/runs/epoch_{i}.pth' for i in (1, 2, 3)]
+    assert files(tmp_path / 'bucket/a/runs') == ['epoch_3.pth']
+    assert (work_dir / 'last_checkpoint').read_text() == Bucket.puts[-1]
+
+
+def test_write_last_checkpoint(tmp_path, monkeypatch):
+    write_last_checkpoint(tmp_path, str(tmp_path / 'a.pth'))
+
+    def fail(*args):
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr(Path, 'write_text', fail)
+    with pytest.raises(OSError, match='No space'):
+        write_last_checkpoint(tmp_path, 'b.pth')
+    pointer = (tmp_path / 'last_checkpoint').read_text()
+    assert pointer == str(tmp_path / 'a.pth')
+    assert os.listdir(tmp_path) == ['last_checkpoint']

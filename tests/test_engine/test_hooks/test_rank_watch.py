@@ -1,0 +1,122 @@
+"""Processes with different numbers of batches: refused, or as it should be."""
+
+import pytest
+from helpers import rank_faults  # noqa: F401
+from helpers import toy_training as toy
+from helpers.toy_ranks import start_ranks
+
+from mmext.engine.hooks.rank_watch import check_even_batches
+
+pytestmark = pytest.mark.xdist_group('processes')
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    toy.quicken(monkeypatch)
+
+
+def run(folder, **changes):
+    """A training on two ranks, of which the second may have less data."""
+    cfg = toy.traced(folder / 'trace', toy.config(**changes))
+    cfg['custom_imports']['imports'].append('helpers.rank_faults')
+    cfg['env_cfg']['dist_cfg']['timeout'] = 5
+    path = toy.write(folder / 'cfg.py', cfg)
+    ranks = start_ranks([path, '--work-dir', folder / 'w'], 2, folder / 'out')
+    ranks.wait()
+    return ranks
+
+
+def uneven(size=12, **options):
+    """A loader with one batch less on rank 1; of three by default."""
+    loader = toy.loader(size=size)
+    loader['sampler'].update(type='UnevenSampler', **options)
+    return loader
+
+
+def test_names_the_ranks():
+    check_even_batches([4, 4])
+    check_even_batches([None, None])
+    with pytest.raises(ValueError, match='got 4 on rank 0, 3 on rank 1'):
+        check_even_batches([4, 3])
+
+
+@pytest.mark.parametrize(
+    'loader',
+    [
+        pytest.param(uneven(), id='sampler'),
+        pytest.param(
+            {
+                **toy.loader(size=13, batch_size=1),
+                'sampler': dict(
+                    type='DefaultSampler', shuffle=True, round_up=False
+                ),
+            },
+            id='round_up',
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {
+                **toy.loader(size=7, batch_size=2, drop_last=True),
+                'sampler': dict(
+                    type='DefaultSampler', shuffle=True, round_up=False
+                ),
+            },
+            id='drop_last',
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_uneven_loaders_are_refused_before_the_first_step(tmp_path, loader):
+    ranks = run(tmp_path, train_dataloader=loader)
+    assert ranks.codes == [1, 1]
+    for rank in (0, 1):
+        assert (
+            'train_dataloader must have the same number of batches on all '
+            'processes, got '
+        ) in ranks.output(rank)
+    assert not (tmp_path / 'trace.0').exists()
+
+
+def test_data_that_end_too_soon_are_an_error_on_all_ranks(tmp_path):
+    """The length says three batches, as on the other rank."""
+    ranks = run(tmp_path, train_dataloader=uneven(lies=True))
+    assert ranks.codes == [1, 1]
+    for rank in (0, 1):
+        output = ranks.output(rank)
+        assert 'one has no more data while another is in a step' in output
+        assert 'rank 0 in step 3, rank 1 at its end after 2 steps' in output
+        steps = toy.steps(toy.read_trace(tmp_path / f'trace.{rank}'))
+        assert len(steps) == 2
+
+
+@pytest.mark.slow
+def test_data_that_end_too_soon_while_gradients_are_accumulated(tmp_path):
+    ranks = run(
+        tmp_path,
+        train_dataloader=uneven(size=24, lies=True),
+        optim_wrapper=dict(
+            optimizer=dict(type='SGD', lr=0.05), accumulative_counts=2
+        ),
+    )
+    assert ranks.codes == [1, 1]
+    for rank in (0, 1):
+        output = ranks.output(rank)
+        assert 'rank 0 in step 6, rank 1 at its end after 5 steps' in output
+
+
+def test_uneven_validation_and_training_by_iterations_work(tmp_path):
+    """Data begin anew there, and the results of each rank are collected."""
+    loader = toy.loader(size=5, shuffle=False, batch_size=1)
+    loader['sampler'].update(type='UnevenSampler', missing=1)
+    ranks = run(
+        tmp_path,
+        train_dataloader=uneven(),
+        train_cfg=dict(by_epoch=False, max_iters=7, val_interval=3),
+        val_dataloader=loader,
+    )
+    assert ranks.codes == [0, 0], ranks.output(0) + ranks.output(1)
+    first, second = (
+        toy.read_trace(tmp_path / f'trace.{rank}') for rank in (0, 1)
+    )
+    assert len(toy.steps(first)) == len(toy.steps(second)) == 7
+    assert first[-1] == second[-1]

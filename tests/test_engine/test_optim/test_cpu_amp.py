@@ -1,0 +1,84 @@
+import copy
+
+import pytest
+import torch
+from helpers import toy_training as toy
+from mmengine.optim import AmpOptimWrapper, OptimWrapper
+from torch import nn
+
+from mmext.engine.optim.cpu_amp import CpuAmpOptimWrapper, cpu_amp_cfg
+
+SGD = dict(type='SGD', lr=0.01)
+
+
+def wrapper(**kwargs):
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return model, CpuAmpOptimWrapper(optimizer=optimizer, **kwargs)
+
+
+def test_forward_is_bfloat16_and_weights_are_not():
+    model, optim = wrapper()
+    with optim.optim_context(model):
+        out = model(torch.ones(1, 2))
+        assert out.dtype == torch.bfloat16
+        optim.update_params(out.float().sum())
+    assert model.weight.dtype == torch.float32
+    assert not torch.is_autocast_enabled('cpu')
+
+
+def test_matches_plain_training_to_bfloat16():
+    torch.manual_seed(0)
+    model, optim = wrapper()
+    twin = copy.deepcopy(model)
+    plain = OptimWrapper(torch.optim.SGD(twin.parameters(), lr=0.1))
+    data = torch.randn(8, 2)
+    for module, wrapped in ((model, optim), (twin, plain)):
+        with wrapped.optim_context(module):
+            wrapped.update_params(module(data).float().square().mean())
+    torch.testing.assert_close(model.weight, twin.weight, rtol=2e-2, atol=2e-2)
+    assert not torch.equal(model.weight, twin.weight)
+
+
+def test_cfg():
+    cfg = dict(
+        type='AmpOptimWrapper',
+        loss_scale='dynamic',
+        optimizer=SGD,
+        accumulative_counts=2,
+    )
+    before = copy.deepcopy(cfg)
+    expected = dict(
+        type=CpuAmpOptimWrapper, optimizer=SGD, accumulative_counts=2
+    )
+    assert cpu_amp_cfg(cfg) == expected
+    assert cpu_amp_cfg({**cfg, 'type': AmpOptimWrapper}) == expected
+    assert cpu_amp_cfg({**cfg, 'dtype': 'bfloat16'}) == expected
+    assert cfg == before
+    assert cpu_amp_cfg(dict(optimizer=SGD)) is None
+
+
+@pytest.mark.parametrize('dtype', ['float16', torch.float16])
+def test_rejects_float16(dtype):
+    with pytest.raises(ValueError, match="must be 'bfloat16' on a CPU, got"):
+        cpu_amp_cfg(dict(type='AmpOptimWrapper', dtype=dtype))
+
+
+def test_loads_the_state_of_a_scaled_training():
+    _, optim = wrapper()
+    state = optim.state_dict()
+    state['loss_scaler'] = dict(scale=512.0)
+    optim.load_state_dict(state)
+    assert 'loss_scaler' in state
+
+
+def test_runner_uses_it_for_any_config(tmp_path):
+    optim = dict(type='AmpOptimWrapper', loss_scale='dynamic', optimizer=SGD)
+    runner = toy.build(tmp_path, optim_wrapper=optim)
+    runner.train()
+    assert type(runner.optim_wrapper) is CpuAmpOptimWrapper
+    plain = toy.train(tmp_path / 'plain', optim_wrapper=dict(optimizer=SGD))
+    amp = toy.read_trace(tmp_path / 'trace.0')
+    first = [trace[0]['loss'] for trace in (amp, plain)]
+    assert first[0] == pytest.approx(first[1], rel=0.05)
+    assert first[0] != first[1]

@@ -1,0 +1,311 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import toy_training as toy
+from helpers.toy_ranks import process_environ, run_on_ranks, start_ranks
+from mmengine.hooks import CheckpointHook, LoggerHook
+from mmengine.optim import OptimWrapper
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from mmext.ddp import DistributedDataParallel
+from mmext.engine import GracefulStopHook, PortableRunner
+from mmext.engine.runner import protect_workers, replace_type, start_worker
+
+
+def hooks_of(runner, kind):
+    return [hook for hook in runner.hooks if isinstance(hook, kind)]
+
+
+def test_log_names_device_and_operators(tmp_path, monkeypatch):
+    monkeypatch.setattr('mmext.ops.finder._logged', set())
+    toy.build(tmp_path)
+    (log,) = tmp_path.rglob('*.log')
+    assert 'Device: cpu' in log.read_text()
+    assert log.read_text().count('mmcv operators: ') == 1
+
+
+def test_run_on_a_cpu_does_not_ask_a_gpu(tmp_path, monkeypatch):
+    for name in ('log_processor', 'runner'):
+        monkeypatch.setattr(
+            f'mmengine.runner.{name}.is_cuda_available',
+            lambda: True,
+            raising=False,
+        )
+    monkeypatch.setattr(
+        'mmengine.runner.log_processor.get_max_cuda_memory',
+        lambda device: pytest.fail('asks'),
+    )
+    toy.train(tmp_path, train_cfg=dict(by_epoch=True, max_epochs=1))
+
+
+def test_stops_on_signals_always_and_once(tmp_path):
+    runner = toy.build(tmp_path / 'a')
+    assert len(hooks_of(runner, GracefulStopHook)) == 1
+    assert runner.hooks[-1] is hooks_of(runner, GracefulStopHook)[0]
+    own = dict(type='mmext.GracefulStopHook', grace_s=3.0)
+    runner = toy.build(tmp_path / 'b', custom_hooks=[own])
+    (hook,) = hooks_of(runner, GracefulStopHook)
+    assert hook.grace_s == 3.0
+
+
+def test_default_hooks_can_be_left_out(tmp_path):
+    runner = toy.build(
+        tmp_path,
+        default_hooks=dict(
+            logger=None,
+            mine=None,
+            checkpoint=None,
+            stop=dict(type='mmext.GracefulStopHook'),
+        ),
+    )
+    assert not hooks_of(runner, (LoggerHook, CheckpointHook))
+    assert len(hooks_of(runner, GracefulStopHook)) == 1
+
+
+def test_config_is_written_whole(tmp_path):
+    toy.build(tmp_path)
+    assert [p.name for p in tmp_path.iterdir() if '.tmp' in p.name] == []
+    assert len(list(tmp_path.glob('*.py'))) == 1
+
+
+def test_replace_type_leaves_others_alone():
+    from mmengine.registry import HOOKS
+
+    class Own(CheckpointHook):
+        pass
+
+    table = {CheckpointHook: Own}
+    cfg = dict(type='CheckpointHook', interval=2)
+    assert replace_type(cfg, HOOKS, table) == dict(type=Own, interval=2)
+    assert cfg['type'] == 'CheckpointHook'
+    for other in (dict(type=Own), dict(type='NoSuchHook'), dict(a=1), Own()):
+        assert replace_type(other, HOOKS, table) is other
+
+
+def test_rejects_device(tmp_path):
+    with pytest.raises(ValueError, match="got 'gpu'"):
+        toy.build(tmp_path, device='gpu')
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason='needs no CUDA')
+def test_rejects_cuda_where_there_is_none(tmp_path):
+    with pytest.raises(ValueError, match="device must exist, got 'cuda'"):
+        toy.build(tmp_path, device='cuda')
+
+
+def test_rejects_launcher_without_environment(tmp_path, monkeypatch):
+    for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK'):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ValueError, match="'pytorch' must set RANK, WORLD"):
+        toy.build(tmp_path, launcher='pytorch')
+
+
+def test_built_optimizer_is_taken(tmp_path):
+    runner = toy.build(tmp_path)
+    optimizer = torch.optim.SGD(runner.model.parameters(), lr=0.1)
+    wrapper = OptimWrapper(optimizer)
+    assert runner.build_optim_wrapper(wrapper) is wrapper
+
+
+def test_built_loop_and_loader_are_taken(tmp_path):
+    runner = toy.build(tmp_path)
+    loop = runner.train_loop
+    assert runner.build_train_loop(loop) is loop
+    assert PortableRunner.build_dataloader(loop.dataloader) is loop.dataloader
+
+
+def test_failing_sample_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"sample 5 of ToyDataset, image '5"):
+        toy.train(tmp_path, train_dataloader=toy.loader(broken=5))
+
+
+# Several processes ----------------------------------------------------------
+
+
+def build_wrapped():
+    """Wrapping, in two processes on a CPU."""
+    folder = os.environ['FOLDER']
+    changes = dict(launcher='pytorch', sync_bn='torch')
+    runner = toy.build(
+        folder,
+        **changes,
+        find_unused_parameters=True,
+        model_wrapper_cfg=dict(broadcast_buffers=True),
+        model=dict(type='ToyModel', norm='SyncBN'),
+    )
+    model = runner.model
+    assert type(model) is DistributedDataParallel
+    assert model.find_unused_parameters
+    assert model.broadcast_buffers
+    assert model.device_ids is None
+    assert type(model.module.norm) is not nn.SyncBatchNorm
+    assert not model.broadcast_buffers or runner.device.type == 'cpu'
+    runner.train()
+    plain = toy.build(folder, **changes, model=dict(type='ToyModel'))
+    assert not plain.model.broadcast_buffers
+    assert not plain.model.find_unused_parameters
+    assert plain.dist_timeout_s == 60
+
+
+@pytest.mark.xdist_group('processes')
+def test_wrapping_on_a_cpu(tmp_path, monkeypatch):
+    monkeypatch.setenv('FOLDER', str(tmp_path / 'run'))
+    ranks = run_on_ranks(build_wrapped, 2, tmp_path / 'out')
+    assert ranks.wait() == [0, 0], ranks.output() + ranks.output(1)
+    assert 'SyncBN works on GPUs only' in ranks.output()
+    assert '2 process(es) over gloo' in ranks.output()
+
+
+@pytest.mark.xdist_group('processes')
+def test_two_processes_are_one_with_twice_the_batch(tmp_path):
+    """Same data, same order, same weights up to rounding; equal replicas."""
+    check = dict(type='mmext.ReplicaCheckHook', interval=1)
+    changes = dict(
+        train_dataloader=toy.loader(shuffle=False),
+        custom_hooks=[check],
+        train_cfg=dict(by_epoch=True, max_epochs=2),
+    )
+    cfg = toy.traced(tmp_path / 'trace', toy.config(**changes))
+    ranks = start_ranks(
+        [toy.write(tmp_path / 'cfg.py', cfg), '--work-dir', tmp_path / 'w'],
+        2,
+        tmp_path / 'out',
+    )
+    assert ranks.wait() == [0, 0], ranks.output()
+    weights = [
+        toy.read_trace(tmp_path / f'trace.{rank}')[-1]['weights']
+        for rank in range(2)
+    ]
+    assert weights[0] == weights[1]
+    alone = toy.train(
+        tmp_path / 'one',
+        **{
+            **changes,
+            'train_dataloader': toy.loader(shuffle=False, batch_size=4),
+        },
+    )
+    for ours, theirs in zip(weights[0], alone[-1]['weights']):
+        torch.testing.assert_close(torch.tensor(ours), torch.tensor(theirs))
+
+
+@pytest.mark.xdist_group('processes')
+def test_error_on_one_rank_ends_its_process_at_once(tmp_path):
+    """The other one is then ended by the launcher, or by the broken pipe."""
+    cfg = toy.config(
+        custom_hooks=[
+            dict(
+                type='StrikeHook',
+                signal='SIGKILL',
+                at=1,
+                rank=1,
+                once=str(tmp_path / 'struck'),
+            )
+        ]
+    )
+    ranks = start_ranks(
+        [toy.write(tmp_path / 'cfg.py', cfg), '--work-dir', tmp_path / 'w'],
+        2,
+        tmp_path / 'out',
+    )
+    codes = ranks.wait(30)
+    assert codes == [1, -9]
+    assert 'Traceback' in ranks.output(0)
+
+
+@pytest.mark.xdist_group('processes')
+def test_raised_error_ends_all(tmp_path):
+    cfg = toy.config(train_dataloader=toy.loader(broken=5))
+    ranks = start_ranks(
+        [toy.write(tmp_path / 'cfg.py', cfg), '--work-dir', tmp_path / 'w'],
+        2,
+        tmp_path / 'out',
+    )
+    assert ranks.wait(30) == [1, 1]
+    assert "image '5.jpg'" in ranks.output(0) + ranks.output(1)
+
+
+class Pids(Dataset):
+    """Each sample is the process that read it, after a while."""
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        time.sleep(0.05)
+        return os.getpid()
+
+
+def noting(worker_id):
+    torch.manual_seed(100 + worker_id)
+
+
+def loader(**kwargs):
+    result = DataLoader(Pids(), num_workers=1, batch_size=1, **kwargs)
+    protect_workers(result)
+    return result
+
+
+@pytest.mark.parametrize('signum', [signal.SIGINT, signal.SIGTERM])
+def test_worker_survives_the_signal_of_its_group(signum):
+    batches = iter(loader())
+    worker = int(next(batches))
+    os.kill(worker, signum)
+    assert [int(batch) for batch in batches] == [worker] * 5
+
+
+def test_second_sigterm_counts():
+    batches = iter(loader())
+    worker = int(next(batches))
+    os.kill(worker, signal.SIGTERM)
+    next(batches)
+    os.kill(worker, signal.SIGTERM)
+    with pytest.raises(RuntimeError, match='worker'):
+        list(batches)
+
+
+def test_own_init_fn_still_runs(monkeypatch):
+    handlers = {}
+    monkeypatch.setattr(signal, 'signal', handlers.__setitem__)
+    calls = []
+    start_worker(3, calls.append)
+    start_worker(4)
+    assert calls == [3]
+    assert handlers[signal.SIGINT] == signal.SIG_IGN
+    assert callable(handlers[signal.SIGTERM])
+
+
+def test_wrapped_once():
+    result = loader(worker_init_fn=noting)
+    wrapped = result.worker_init_fn
+    protect_workers(result)
+    assert result.worker_init_fn is wrapped
+    assert wrapped.keywords == dict(init_fn=noting)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group('processes')
+def test_python_exits_with_workers_left():
+    """As after a training with persistent workers, or after an error."""
+    code = (
+        'import mmext, test_runner as tests\n'
+        'tests.kept = iter(tests.loader(persistent_workers=True))\n'
+        'next(tests.kept)\n'
+        'raise SystemExit(3)\n'
+    )
+    done = subprocess.run(
+        [sys.executable, '-c', code],
+        cwd=Path(__file__).parent,
+        env=process_environ(),
+        timeout=120,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, 'Traceback' in done.stderr) == (3, False)

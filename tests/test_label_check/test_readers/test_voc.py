@@ -1,0 +1,142 @@
+"""Pascal VOC files: what they say, what is wrong, what is refused."""
+
+import math
+
+import pytest
+
+from mmext.label_check.facts import BoxFacts
+from mmext.label_check.readers.voc import read_voc
+
+PLAIN = b"""<?xml version="1.0"?>
+<annotation>
+  <filename>a.jpg</filename>
+  <size><width>640</width><height>480</height><depth>3</depth></size>
+  <object>
+    <name>RBC</name><difficult>0</difficult>
+    <bndbox><xmin>1</xmin><ymin>2.5</ymin><xmax>30</xmax><ymax>40</ymax>
+    </bndbox>
+  </object>
+  <object>
+    <name> WBC </name><difficult>1</difficult>
+    <bndbox><ymin>6</ymin><xmin>5</xmin><ymax>6</ymax><xmax>-5</xmax></bndbox>
+  </object>
+</annotation>
+"""
+
+
+def test_plain_file():
+    file = read_voc(PLAIN)
+    assert (file.image, file.width, file.height) == ('a.jpg', 640, 480)
+    assert file.error is None
+    assert file.boxes == (
+        BoxFacts(
+            box=(1.0, 2.5, 30.0, 40.0), class_name='RBC', place='object[0]'
+        ),
+        BoxFacts(
+            box=(5.0, 6.0, -5.0, 6.0),
+            class_name='WBC',
+            place='object[1]',
+            ignored=True,
+        ),
+    )
+
+
+def test_what_the_file_does_not_say():
+    file = read_voc(b'<annotation/>')
+    assert (file.image, file.width, file.height) == ('', 0, 0)
+    assert (file.boxes, file.error) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ('old', 'new', 'error'),
+    [
+        (b'2.5', b'two', "object[0].bndbox.ymin must be a number, got 'two'"),
+        (b'<ymin>2.5</ymin>', b'', 'object[0].bndbox.ymin is missing'),
+        (b'RBC', b'', 'object[0].name is missing'),
+        (b'>640<', b'>6x<', "size.width must be a number of pixels, got '6x'"),
+        (
+            b'>480<',
+            b'>-4<',
+            "size.height must be a number of pixels, got '-4'",
+        ),
+        (b'>480<', b'>1.5<', 'size.height must be a number of pixels'),
+        (b'>480<', b'>inf<', 'size.height must be a number of pixels'),
+        (b'>1<', b'>2<', "object[1].difficult must be 0 or 1, got '2'"),
+    ],
+)
+def test_errors_have_their_place(old, new, error):
+    head, _, tail = PLAIN.rpartition(old)
+    file = read_voc(head + new + tail)
+    assert file.error.text.startswith(error)
+    assert len(file.boxes) == 2
+
+
+def test_every_error_is_told():
+    content = PLAIN.replace(b'2.5', b'two').replace(b'>640<', b'>x<')
+    first, second = read_voc(content).error.text.split('; ')
+    assert first.startswith('object[0].bndbox.ymin')
+    assert second.startswith('size.width')
+
+
+def test_nan_is_a_number_for_rules():
+    file = read_voc(PLAIN.replace(b'2.5', b'NaN'))
+    assert file.error is None
+    assert math.isnan(file.boxes[0].box[1])
+
+
+@pytest.mark.parametrize('encoding', ['utf-8', 'utf-16'])
+def test_doctype_is_refused(encoding):
+    lol = ''.join(f'<!ENTITY l{i + 1} "{f"&l{i};" * 10}">' for i in range(9))
+    text = (
+        f'<?xml version="1.0" encoding="{encoding}"?>'
+        f'<!DOCTYPE bomb [<!ENTITY l0 "lol">{lol}]>'
+        '<annotation><filename>&l9;</filename></annotation>'
+    )
+    assert read_voc(text.encode(encoding)).error.text == (
+        'malformed XML: <!DOCTYPE bomb> is refused, as it may declare entities'
+    )
+
+
+def test_external_entities_are_refused(tmp_path):
+    secret = tmp_path / 'secret.txt'
+    secret.write_text('secret')
+    text = (
+        f'<!DOCTYPE a [<!ENTITY x SYSTEM "{secret.as_uri()}">]>'
+        '<annotation><filename>&x;</filename></annotation>'
+    )
+    file = read_voc(text.encode())
+    assert '<!DOCTYPE a> is refused' in file.error.text
+    assert file.image == ''
+
+
+@pytest.mark.parametrize(
+    ('content', 'error'),
+    [
+        (b'', 'malformed XML: no element found'),
+        (b'<annotation><a></annotation>', 'malformed XML: mismatched tag'),
+        (b'<annotation>&x;</annotation>', 'malformed XML: undefined entity'),
+        (b'<?xml version="1.0" encoding="no"?><a/>', 'malformed XML: '),
+        (b'<html/>', 'the root element must be <annotation>, got <html>'),
+    ],
+)
+def test_no_annotation_file(content, error):
+    assert read_voc(content).error.text.startswith(error)
+
+
+def test_deep_nesting():
+    assert read_voc(b'<annotation>' * 100_000).error.text.startswith(
+        'malformed XML: '
+    )
+
+
+def test_fuzzed_files_do_not_raise(rng):
+    errors = 0
+    for _ in range(1000):
+        changed = bytearray(PLAIN[: int(rng.integers(len(PLAIN)))])
+        if len(changed) % 3:
+            changed = bytearray(PLAIN)
+        for position in rng.integers(0, len(changed) or 1, 3):
+            if changed:
+                changed[position] = int(rng.integers(256))
+        errors += bool(read_voc(bytes(changed)).error)
+    assert errors > 500

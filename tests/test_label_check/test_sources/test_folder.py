@@ -1,0 +1,114 @@
+"""Pairs of images and label maps by their names."""
+
+from pathlib import Path
+
+import pytest
+
+from mmext.label_check.expectations import Expectations
+from mmext.label_check.sources import split_of_folders
+from mmext.label_check.sources.folder import (
+    files_below,
+    names_in,
+    stem_below,
+)
+
+
+def touch(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+def pairs(source) -> list[tuple[str, str]]:
+    return [
+        (Path(each.image).name, Path(each.mask).name)
+        for each in source.samples()
+    ]
+
+
+def test_pairs_by_name(tmp_path):
+    masks = touch(tmp_path / 'masks', 'b/1.png', 'a.png', 'x.txt')
+    images = touch(tmp_path / 'images', 'b/1.jpg', 'a.JPG', 'c.jpg')
+    source = split_of_folders(masks, images, Expectations())
+    assert pairs(source) == [
+        ('a.JPG', 'a.png'),
+        ('c.jpg', ''),
+        ('1.jpg', '1.png'),
+    ]
+    assert [each.index for each in source.samples()] == [0, 1, 2]
+
+
+def test_suffixes(tmp_path):
+    masks = touch(tmp_path / 'm', 'u_gtFine_labelTrainIds.png')
+    images = touch(tmp_path / 'i', 'u_leftImg8bit.png')
+    source = split_of_folders(
+        masks,
+        images,
+        Expectations(),
+        mask_suffix='_gtFine_labelTrainIds.png',
+        image_suffix='_leftImg8bit.png',
+    )
+    assert pairs(source) == [
+        ('u_leftImg8bit.png', 'u_gtFine_labelTrainIds.png')
+    ]
+
+
+def test_masks_alone(tmp_path):
+    masks = touch(tmp_path, 'a.png', 'b.png')
+    assert pairs(split_of_folders(masks, None, Expectations())) == [
+        ('', 'a.png'),
+        ('', 'b.png'),
+    ]
+
+
+def test_rejects_missing_folders(tmp_path):
+    with pytest.raises(NotADirectoryError, match='masks must be an existing'):
+        split_of_folders(tmp_path / 'no', None, Expectations())
+    with pytest.raises(NotADirectoryError, match='images must be'):
+        split_of_folders(tmp_path, tmp_path / 'no', Expectations())
+
+
+def test_two_files_of_a_name(tmp_path):
+    """One is read, the other is told of."""
+    masks = touch(tmp_path / 'masks', 'a.png', 'a.tif')
+    images = touch(tmp_path / 'images', 'a.jpg', 'a.webp')
+    source = split_of_folders(masks, images, Expectations())
+    assert pairs(source) == [('a.jpg', 'a.png')]
+    assert [(Path(o.path).name, o.kind) for o in source.orphans()] == [
+        ('a.tif', 'mask'),
+        ('a.webp', 'image'),
+    ]
+
+
+def test_in_the_order_of_names(tmp_path):
+    for name in ('b/2.PNG', 'b/1.png', 'a/3.png', '0.png', 'a/x.txt'):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    names = [
+        Path(path).relative_to(tmp_path).as_posix()
+        for path in files_below(tmp_path, ('.png',))
+    ]
+    assert names == ['0.png', 'a/3.png', 'b/1.png', 'b/2.PNG']
+
+
+def test_of_no_folder(tmp_path):
+    assert list(files_below(tmp_path / 'none', ('.png',))) == []
+
+
+def test_stems(tmp_path):
+    root = str(tmp_path)
+    assert stem_below(f'{root}/a/b.c.png', root) == 'a/b.c'
+    assert stem_below(f'{root}/b_mask.png', root, '_mask.png') == 'b'
+    assert stem_below(f'{root}/b.png', root, '_mask.png') == 'b'
+
+
+def test_names(tmp_path):
+    for name in ('b.png', 'a.PNG', 'x.txt'):
+        (tmp_path / name).touch()
+    (tmp_path / 'sub').mkdir()
+    # A link to a folder above would have no end.
+    (tmp_path / 'loop').symlink_to(tmp_path)
+    assert names_in(str(tmp_path), ('.png',)) == (['a.PNG', 'b.png'], ['sub'])
+    assert names_in(str(tmp_path / 'none'), ('.png',)) == ([], [])

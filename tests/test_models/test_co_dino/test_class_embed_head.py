@@ -1,0 +1,516 @@
+"""mmext.CoDINOClassEmbedHead trains, in every mode and on every batch."""
+
+import math
+
+import pytest
+import torch
+from helpers.tiny_class_embed import (
+    AUXILIARY,
+    CLASSIFIER,
+    MODES,
+    OFF,
+    OWN,
+    build,
+    step,
+    without_gradient,
+)
+from helpers.tiny_co_dino import (
+    NUM_CLASSES,
+    build_tiny,
+    flat_losses,
+    make_batch,
+    total_loss,
+    training_losses,
+)
+from mmdet.structures.bbox import bbox_cxcywh_to_xyxy, bbox_overlaps
+from torch.nn.functional import binary_cross_entropy_with_logits as entropy
+from torch.nn.functional import cosine_similarity, normalize
+
+from mmext.engine.optim.cpu_amp import CpuAmpOptimWrapper
+from mmext.models.co_dino.class_embed_head import (
+    COSINE_EPS,
+    LOG_TEMPERATURE_INIT,
+    LOG_TEMPERATURE_RANGE,
+    PRIOR_BIAS,
+    bound_log_temperature,
+    cosine_logits,
+    init_class_embed,
+    init_prototypes,
+)
+
+every_mode = pytest.mark.parametrize('mode', MODES)
+
+BATCHES = {
+    'ordinary': ((3, 2), ((96, 128), (80, 96)), True),
+    'one image empty': ((0, 3), ((96, 128), (80, 96)), True),
+    'all empty': ((0, 0), ((96, 128), (80, 96)), True),
+    'no proposals': ((3, 2), ((96, 128), (80, 96)), False),
+    'no boxes, no proposals': ((0, 0), ((96, 128), (80, 96)), False),
+    'fewer tokens than queries': ((1, 1), ((8, 8), (8, 16)), True),
+}
+
+
+@every_mode
+@pytest.mark.parametrize('case', BATCHES)
+def test_every_parameter_learns_from_every_batch(mode, case):
+    num_boxes, sizes, proposes = BATCHES[case]
+    model = build(MODES[mode])
+    if not proposes:
+        model.train_cfg.rpn_proposal.min_bbox_size = 10_000
+        model.roi_head[0].bbox_sampler.add_gt_as_proposals = False
+    losses = step(model, make_batch(num_boxes, sizes))
+    assert without_gradient(model) == []
+    for name, shape in OWN.items():
+        parameter = model.query_head.get_parameter(name)
+        assert parameter.shape == shape
+        # With and without boxes: there are always negatives.
+        assert bool(parameter.grad.abs().sum() > 0) == (mode != 'off'), name
+    own = [key for key in losses if 'loss_class_embed' in key]
+    assert len(own) == {'classifier': 0, 'auxiliary': 9, 'off': 1}[mode]
+
+
+@every_mode
+@pytest.mark.parametrize('policy', ['valid', 'canvas'])
+def test_checkpointing_and_policies_change_no_gradient(mode, policy):
+    checkpoints = {'encoder': {'with_cp': True}, 'decoder': {'with_cp': True}}
+    results = []
+    for transformer in ({}, checkpoints):
+        model = build(
+            MODES[mode],
+            mask_policy=policy,
+            query_head={'transformer': transformer},
+        )
+        losses = step(model, make_batch())
+        results.append((losses, dict(model.named_parameters())))
+    (losses, plain), (again, checkpointed) = results
+    for name, value in losses.items():
+        assert torch.equal(value, again[name]), name
+    for name, parameter in plain.items():
+        torch.testing.assert_close(
+            checkpointed[name].grad, parameter.grad, rtol=1e-5, atol=1e-6
+        )
+
+
+@every_mode
+def test_autocast(mode):
+    model = build(MODES[mode])
+    batch = make_batch((3, 0))
+    expected = step(model, batch)
+    with torch.autocast('cpu', torch.bfloat16):
+        torch.manual_seed(1)
+        losses = flat_losses(training_losses(model, batch))
+    assert all(value.dtype == torch.float32 for value in losses.values())
+    total = total_loss(losses)
+    model.zero_grad()
+    total.backward()
+    assert without_gradient(model) == []
+    assert float(total.detach()) == pytest.approx(
+        float(total_loss(expected).detach()), rel=0.1
+    )
+
+
+def test_trains_with_an_amp_optim_wrapper():
+    model = build(CLASSIFIER).train()
+    optim = CpuAmpOptimWrapper(torch.optim.AdamW(model.parameters(), lr=1e-3))
+    batch = make_batch()
+    torch.manual_seed(1)
+    losses = [float(model.train_step(batch, optim)['loss']) for _ in range(12)]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_classifier_is_one_projection_for_all():
+    """The logits of every group, and no linear classifier."""
+    model = build(CLASSIFIER)
+    head = model.query_head
+    assert not any('cls_branches' in name for name in model.state_dict())
+    assert set(OWN) <= set(dict(head.named_parameters()))
+    hidden = torch.randn(2, 1, 3, 32)
+    expected = (
+        normalize(hidden @ head.class_embed, dim=-1)
+        @ normalize(head.class_embeddings, dim=1).t()
+    ) / 0.07 - 4.59512
+    with torch.no_grad():
+        scores, _ = head(hidden, [torch.full((1, 3, 4), 0.3)] * 3)
+        torch.testing.assert_close(scores, expected)
+        torch.testing.assert_close(head.classify(-1, hidden), expected)
+        data = model.data_preprocessor(make_batch(), True)
+        encoded = model.encode(data['inputs'], data['data_samples'])
+    proposals = head.propose(encoded)
+    torch.testing.assert_close(
+        proposals.scores, head.class_logits(proposals.tokens)
+    )
+    assert proposals.scores.requires_grad
+    best = proposals.scores.max(-1).values
+    assert (best.diff(dim=1) <= 1e-5).all()
+
+
+def test_gradient_of_the_proposals_is_that_of_all_tokens():
+    """Scoring without gradient first changes nothing."""
+    model = build(CLASSIFIER)
+    head = model.query_head
+    data = model.data_preprocessor(make_batch(), True)
+    results = []
+    for two_steps in (True, False):
+        model.zero_grad()
+        encoded = model.encode(data['inputs'], data['data_samples'])
+        if two_steps:
+            scores = head.propose(encoded).scores
+        else:
+            scores = head.transformer.propose(
+                encoded, head.class_logits, head.reg_branches[-1]
+            ).scores
+        scores.square().sum().backward()
+        results.append(
+            (
+                scores,
+                [
+                    parameter.grad.clone()
+                    for parameter in model.parameters()
+                    if parameter.grad is not None
+                ],
+            )
+        )
+    (scores, grads), (expected, expected_grads) = results
+    torch.testing.assert_close(scores, expected)
+    assert len(grads) == len(expected_grads) > 30
+    for grad, other in zip(grads, expected_grads):
+        torch.testing.assert_close(grad, other, rtol=1e-4, atol=1e-4)
+
+
+def plain_and(head):
+    """A plain detector, and one with this head and the same weights."""
+    plain = build_tiny()
+    model = build(head, seed=3)
+    result = model.load_state_dict(plain.state_dict(), strict=False)
+    return plain, model, result
+
+
+@pytest.mark.parametrize('head', [AUXILIARY, OFF], ids=['auxiliary', 'off'])
+@pytest.mark.parametrize('num_boxes', [(3, 2), (0, 0)])
+def test_beside_the_classifier_nothing_else_changes(head, num_boxes):
+    plain, model, result = plain_and(head)
+    assert result.unexpected_keys == []
+    assert sorted(result.missing_keys) == sorted(
+        f'query_head.{name}' for name in OWN
+    )
+    batch = make_batch(num_boxes)
+    expected, losses = step(plain, batch), step(model, batch)
+    for name, value in expected.items():
+        torch.testing.assert_close(losses[name], value, msg=name)
+    own = {key: losses[key] for key in losses if key not in expected}
+    if head is OFF:
+        assert {key: float(v.detach()) for key, v in own.items()} == {
+            'loss_class_embed': 0
+        }
+        for name, parameter in plain.named_parameters():
+            if parameter.grad is not None:
+                torch.testing.assert_close(
+                    model.get_parameter(name).grad, parameter.grad
+                )
+    else:
+        # loss_cls0 and loss_cls1[i] are the auxiliary heads' own.
+        names = [
+            key
+            for key in expected
+            if key.endswith(('loss_cls', '_aux0', '_aux1'))
+            and 'loss_cls' in key
+        ]
+        assert sorted(own) == sorted(
+            name.replace('loss_cls', 'loss_class_embed') for name in names
+        )
+    with torch.no_grad():
+        found = [
+            each.eval()(torch.ones(1, 3, 64, 64), mode='tensor')[0]
+            for each in (plain, model)
+        ]
+    torch.testing.assert_close(*found)
+
+
+def quality_loss(logits, labels, boxes, targets, factor):
+    """The quality focal loss from its formula, all queries of weight 1."""
+    wanted = torch.zeros_like(logits)
+    rows = (labels < NUM_CLASSES).nonzero()[:, 0]
+    overlap = bbox_overlaps(
+        bbox_cxcywh_to_xyxy(boxes[rows]), targets[rows], is_aligned=True
+    )
+    wanted[rows, labels[rows]] = overlap
+    distance = (wanted - logits.sigmoid()).abs().square()
+    each = entropy(logits, wanted, reduction='none') * distance
+    return each.sum() / factor
+
+
+def matched_targets(matches, samples):
+    """Label and box, xyxy in [0, 1], of each query of all images."""
+    labels, targets = [], []
+    for match, sample in zip(matches, samples):
+        truth = sample.gt_instances
+        height, width = sample.img_shape
+        size = torch.tensor([width, height, width, height])
+        number = match.gt_inds
+        labels.append(
+            torch.where(number > 0, truth.labels[number - 1], NUM_CLASSES)
+        )
+        targets.append((truth.bboxes / size)[number - 1])
+    return torch.cat(labels), torch.cat(targets)
+
+
+def test_auxiliary_loss_from_the_matches(monkeypatch):
+    """Against an own computation from the assigner's own matches."""
+    model = build(AUXILIARY).train()
+    head = model.query_head
+    data = model.data_preprocessor(make_batch(), True)
+    samples = data['data_samples']
+    matches = []
+    assign = head.assigner.assign
+
+    def remembered(*args, **kwargs):
+        matches.append(assign(*args, **kwargs))
+        return matches[-1]
+
+    seen = {}
+    decoded = type(head)._decoded_losses
+
+    def watched(self, hidden, references, proposals, *args):
+        seen.update(hidden=hidden, references=references, prop=proposals)
+        seen['num_dn'] = args[1]['num_denoising_queries']
+        return decoded(self, hidden, references, proposals, *args)
+
+    monkeypatch.setattr(head.assigner, 'assign', remembered)
+    monkeypatch.setattr(type(head), '_decoded_losses', watched)
+    losses = model.loss(data['inputs'], samples)
+    # Two layers and the proposals of two images: matched once.
+    assert len(matches) == 6
+    num_dn = seen['num_dn']
+    queries = slice(num_dn, num_dn + seen['prop'].boxes.shape[1])
+    names = ['d0.loss_class_embed', 'loss_class_embed', 'enc_loss_class_embed']
+    with torch.no_grad():
+        _, boxes = head(seen['hidden'], seen['references'])
+        for i, name in enumerate(names):
+            if i < 2:
+                hidden, box = seen['hidden'][i, :, queries], boxes[i]
+                box = box[:, queries]
+            else:
+                hidden, box = seen['prop'].tokens, seen['prop'].boxes
+            labels, targets = matched_targets(matches[2 * i :], samples)
+            expected = 0.5 * quality_loss(
+                head.class_logits(hidden).flatten(0, 1),
+                labels,
+                box.flatten(0, 1),
+                targets,
+                factor=5,
+            )
+            found = losses[name].squeeze()
+            torch.testing.assert_close(found, expected, msg=name)
+
+
+def test_auxiliary_losses_are_linear_in_the_weight():
+    results = []
+    for weight in (0.5, 2.0):
+        model = build({**AUXILIARY, 'loss_weight': weight})
+        results.append(step(model, make_batch()))
+    for name, value in results[0].items():
+        factor = 4 if 'class_embed' in name else 1
+        torch.testing.assert_close(results[1][name], value * factor)
+
+
+def test_same_logits_give_the_same_loss():
+    """A cosine in the place of the classifier and beside it."""
+    model, other = build(AUXILIARY), build(CLASSIFIER)
+    other.load_state_dict(model.state_dict(), strict=False)
+    with torch.no_grad():
+        # The two match alike if the classifiers agree; they do on nothing.
+        for each in (model, other):
+            each.query_head.class_embed.zero_()
+        for branch in model.query_head.cls_branches:
+            branch.weight.zero_()
+            branch.bias.fill_(float(other.query_head.class_bias))
+    losses, expected = step(model, make_batch()), step(other, make_batch())
+    compared = 0
+    for name, value in losses.items():
+        if 'class_embed' in name:
+            same = expected[name.replace('class_embed', 'cls')]
+            torch.testing.assert_close(value, same * 0.5, msg=name)
+            compared += 1
+    assert compared == 9
+
+
+def test_two_losses_then_one_backward_pass():
+    """As teacher-student methods do."""
+    model = build(CLASSIFIER).train()
+    losses = [
+        total_loss(training_losses(model, make_batch(seed=i)))
+        for i in range(2)
+    ]
+    sum(losses).backward()
+    assert without_gradient(model) == []
+
+
+def test_temperature_comes_back_into_its_range():
+    model = build(CLASSIFIER)
+    with torch.no_grad():
+        model.query_head.class_log_temperature.fill_(50.0)
+    step(model, make_batch())
+    log_temperature = model.query_head.class_log_temperature
+    assert float(log_temperature.exp()) == pytest.approx(100)
+    assert float(log_temperature.grad) != 0
+
+
+def test_works_without_co_heads():
+    model = build(AUXILIARY, with_co_queries=False)
+    losses = step(model, make_batch())
+    assert without_gradient(model) == []
+    assert not any('aux' in name for name in losses)
+
+
+def make(generator, dtype=torch.float64, shape=(2, 3), channels=5, dims=7):
+    """Arguments of the function, with gradient; four classes."""
+
+    def draw(*size):
+        value = torch.randn(*size, generator=generator, dtype=dtype)
+        return value.requires_grad_()
+
+    return (
+        draw(*shape, channels),
+        draw(channels, dims),
+        draw(4, dims),
+        torch.tensor([1.3], dtype=dtype, requires_grad=True),
+        torch.tensor([-2.0], dtype=dtype, requires_grad=True),
+    )
+
+
+def reference(hidden, class_embed, embeddings, log_temperature, bias):
+    """The formula, class by class."""
+    queries = torch.einsum('...c,cd->...d', hidden, class_embed)
+    cosines = [
+        cosine_similarity(queries, row.expand_as(queries), dim=-1)
+        for row in embeddings
+    ]
+    return torch.stack(cosines, -1) * log_temperature.exp() + bias
+
+
+def test_values_and_gradients_are_those_of_the_formula(generator):
+    args = make(generator)
+    weights = torch.randn(2, 3, 4, generator=generator, dtype=torch.float64)
+    results = []
+    for function in (cosine_logits, reference):
+        logits = function(*args)
+        results.append(
+            (logits, torch.autograd.grad((logits * weights).sum(), args))
+        )
+    (logits, grads), (expected, expected_grads) = results
+    assert logits.shape == (2, 3, 4)
+    torch.testing.assert_close(logits, expected)
+    for grad, other in zip(grads, expected_grads):
+        torch.testing.assert_close(grad, other)
+
+
+def test_gradients_are_those_of_finite_differences(generator):
+    args = make(generator, shape=(2,), channels=3, dims=4)
+    assert torch.autograd.gradcheck(cosine_logits, args)
+
+
+def test_lengths_do_not_matter(generator):
+    args = make(generator, torch.float32)
+    expected = cosine_logits(*args)
+    hidden, class_embed, embeddings, *rest = args
+    for scale in (1e-3, 1e3):
+        scaled = cosine_logits(
+            hidden * scale, class_embed, embeddings * scale, *rest
+        )
+        torch.testing.assert_close(scaled, expected)
+
+
+def test_range_is_the_bias_plus_or_minus_the_temperature():
+    eye = torch.eye(2)
+    logits = cosine_logits(
+        torch.tensor([[5.0, 0.0], [-5.0, 0.0]]),
+        eye,
+        eye,
+        torch.tensor([LOG_TEMPERATURE_INIT]),
+        torch.tensor([PRIOR_BIAS]),
+    )
+    low, high = PRIOR_BIAS - 1 / 0.07, PRIOR_BIAS + 1 / 0.07
+    torch.testing.assert_close(
+        logits, torch.tensor([[high, PRIOR_BIAS], [low, PRIOR_BIAS]])
+    )
+    # What the quality focal loss asks for at most, and at first.
+    assert high > math.log(0.999 / 0.001)
+    assert torch.tensor(PRIOR_BIAS).sigmoid() == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize('zero', [0, 1, 2])
+def test_limit_zero_vectors(generator, zero):
+    """A query, the projection or an embedding of zeros."""
+    args = list(make(generator, torch.float32))
+    args[zero] = torch.zeros_like(args[zero]).requires_grad_()
+    logits = cosine_logits(*args)
+    torch.testing.assert_close(logits, args[4].expand_as(logits))
+    for grad in torch.autograd.grad(logits.sum(), args):
+        assert grad.isfinite().all()
+        assert grad.abs().max() < 100 / COSINE_EPS
+
+
+def test_limit_no_queries(generator):
+    args = make(generator, torch.float32, shape=(2, 0))
+    logits = cosine_logits(*args)
+    assert logits.shape == (2, 0, 4)
+    for grad in torch.autograd.grad(logits.sum(), args):
+        assert (grad == 0).all()
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+def test_autocast_does_not_round(generator, dtype, device):
+    args = [
+        value.detach().to(device) for value in make(generator, torch.float32)
+    ]
+    expected = cosine_logits(*args)
+    with torch.autocast(device.type, dtype=dtype):
+        inside = cosine_logits(*args)
+        half = cosine_logits(args[0].to(dtype), *args[1:])
+    assert inside.dtype == half.dtype == torch.float32
+    assert torch.equal(inside, expected)
+    torch.testing.assert_close(half, expected, rtol=0.05, atol=0.05)
+
+
+def test_temperature_is_bounded_and_comes_back():
+    eye = torch.eye(2)
+    for start, bound in ((-9.0, 0), (99.0, 1)):
+        log_temperature = torch.tensor([start], requires_grad=True)
+        args = (eye, eye, eye, log_temperature, torch.zeros(1))
+        limit = math.exp(LOG_TEMPERATURE_RANGE[bound])
+        expected = torch.eye(2) * limit
+        torch.testing.assert_close(cosine_logits(*args), expected)
+        bound_log_temperature(log_temperature)
+        torch.testing.assert_close(cosine_logits(*args), expected)
+        cosine_logits(*args).sum().backward()
+        assert float(log_temperature.grad) == pytest.approx(2 * limit)
+    assert tuple(map(math.exp, LOG_TEMPERATURE_RANGE)) == pytest.approx(
+        (1, 100)
+    )
+
+
+def test_bounding_leaves_earlier_losses_whole(generator):
+    """Two losses, then one backward pass, as in teacher-student training."""
+    args = make(generator, torch.float32)
+    first = cosine_logits(*args)
+    bound_log_temperature(args[3])
+    (first.sum() + cosine_logits(*args).sum()).backward()
+    assert args[3].grad.isfinite()
+
+
+def test_initial_values():
+    class_embed = torch.empty(64, 512)
+    init_class_embed(class_embed)
+    assert float(class_embed.std()) == pytest.approx(1, rel=0.02)
+    prototypes = torch.empty(6, 512)
+    init_prototypes(prototypes)
+    torch.testing.assert_close(
+        prototypes @ prototypes.t(), 512 * torch.eye(6), rtol=1e-5, atol=1e-3
+    )
+    # Each entry belongs to one class.
+    assert (prototypes != 0).sum(0).tolist() == [1] * 512
+    assert (prototypes > 0).any(1).all()
+    assert (prototypes < 0).any(1).all()
+    more = torch.empty(900, 40)
+    init_prototypes(more)
+    assert float(more.std()) == pytest.approx(1, rel=0.02)

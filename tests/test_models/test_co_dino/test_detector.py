@@ -1,0 +1,418 @@
+"""mmext.CoDETR: losses on hard batches, evaluation, settings, loading."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from helpers.tiny_co_dino import (
+    NUM_CLASSES,
+    build_tiny,
+    flat_losses,
+    make_batch,
+    tiny_model_cfg,
+    total_loss,
+    training_losses,
+)
+from mmdet.registry import MODELS
+from mmdet.structures import DetDataSample
+from mmengine.structures import InstanceData
+
+from mmext.models import CoDETR
+from mmext.models.co_dino.detector import given_proposals
+
+
+def _no_proposals(model) -> None:
+    """Make the RPN propose nothing, whatever it predicts."""
+    model.train_cfg.rpn_proposal.min_bbox_size = 10_000
+    for head in model.roi_head:
+        head.bbox_sampler.add_gt_as_proposals = False
+
+
+def _without_gradient(model) -> list[str]:
+    return [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and parameter.grad is None
+    ]
+
+
+# Per case: boxes per image, image sizes, whether the RPN proposes.
+BATCHES = {
+    'ordinary': ((3, 2), ((96, 128), (80, 96)), True),
+    'one image empty': ((0, 3), ((96, 128), (80, 96)), True),
+    'all empty': ((0, 0), ((96, 128), (80, 96)), True),
+    'one box': ((1,), ((160, 160),), True),
+    'no proposals': ((3, 2), ((96, 128), (80, 96)), False),
+    'no boxes, no proposals': ((0, 0), ((96, 128), (80, 96)), False),
+    'crowded': ((40, 2), ((128, 128), (128, 128)), True),
+    'fewer tokens than queries': ((1, 1), ((8, 8), (8, 16)), True),
+    'odd size': ((2, 2), ((67, 101), (33, 57)), True),
+}
+
+
+@pytest.mark.parametrize('case', BATCHES)
+def test_every_parameter_learns_from_every_batch(case: str) -> None:
+    num_boxes, sizes, proposes = BATCHES[case]
+    model = build_tiny()
+    if not proposes:
+        _no_proposals(model)
+    losses = training_losses(model, make_batch(num_boxes, sizes))
+    for name, value in flat_losses(losses).items():
+        assert torch.isfinite(value).all(), name
+    total_loss(losses).backward()
+    assert _without_gradient(model) == []
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            assert torch.isfinite(parameter.grad).all(), name
+
+
+def test_no_boxes_means_no_box_loss() -> None:
+    model = build_tiny()
+    losses = flat_losses(
+        training_losses(model, make_batch((0, 0), ((64, 64), (64, 64))))
+    )
+    boxes = {k: v for k, v in losses.items() if 'bbox' in k or 'iou' in k}
+    assert len(boxes) > 20
+    assert all(float(value) == 0 for value in boxes.values())
+    assert float(losses['loss_cls'].detach()) > 0
+
+
+def test_loss_names_are_those_of_the_public_port() -> None:
+    losses = flat_losses(training_losses(build_tiny(), make_batch()))
+    parts = ['loss_cls', 'loss_bbox', 'loss_iou']
+    expected = [f'enc_{part}' for part in parts]
+    for prefix in ('', 'd0.'):
+        expected += [prefix + part for part in parts]
+        expected += [f'{prefix}dn_{part}' for part in parts]
+        expected += [
+            f'{prefix}{part}_aux{i}' for part in parts for i in (0, 1)
+        ]
+    expected += ['loss_cls0', 'loss_bbox0', 'acc0']
+    for level in range(6):
+        expected += [f'loss_rpn_{part}[{level}]' for part in ('cls', 'bbox')]
+        expected += [
+            f'loss_{part}1[{level}]' for part in ('cls', 'bbox', 'centerness')
+        ]
+    assert sorted(losses) == sorted(expected)
+
+
+def test_loss_does_not_change_the_batch() -> None:
+    model = build_tiny(mask_policy='canvas')
+    data = model.data_preprocessor(make_batch(), True)
+    before = copy.deepcopy(data['data_samples'])
+    model.train()
+    model.loss(data['inputs'], data['data_samples'])
+    for sample, old in zip(data['data_samples'], before):
+        assert sample.metainfo == old.metainfo
+        assert sorted(sample.keys()) == sorted(old.keys())
+        torch.testing.assert_close(
+            sample.gt_instances.bboxes, old.gt_instances.bboxes
+        )
+        assert torch.equal(sample.gt_instances.labels, old.gt_instances.labels)
+
+
+def test_config_is_not_edited() -> None:
+    cfg = tiny_model_cfg()
+    before = copy.deepcopy(cfg)
+    MODELS.build(cfg)
+    assert cfg == before
+
+
+@pytest.mark.parametrize(
+    'part', ['backbone', 'encoder', 'decoder', 'encoder layer', 'all']
+)
+def test_checkpointing_changes_no_loss_and_no_gradient(part: str) -> None:
+    transformer = {}
+    overrides = {'query_head': {'transformer': transformer}}
+    if part in ('backbone', 'all'):
+        overrides['backbone'] = {'with_cp': True}
+    if part in ('encoder', 'all'):
+        transformer['encoder'] = {'with_cp': True}
+    if part == 'encoder layer':
+        transformer['encoder'] = {'with_cp': 1}
+    if part in ('decoder', 'all'):
+        transformer['decoder'] = {'with_cp': True}
+    results = []
+    for changes in ({}, overrides):
+        model = build_tiny(**changes)
+        torch.manual_seed(1)
+        loss = total_loss(training_losses(model, make_batch()))
+        loss.backward()
+        results.append((loss, dict(model.named_parameters())))
+    (plain, expected), (checkpointed, actual) = results
+    assert torch.equal(plain, checkpointed)
+    for name, parameter in expected.items():
+        torch.testing.assert_close(
+            actual[name].grad, parameter.grad, msg=name, rtol=1e-5, atol=1e-6
+        )
+
+
+def test_checkpointed_layers_are_counted_and_logged(
+    capsys: pytest.CaptureFixture,
+) -> None:
+    model = build_tiny(
+        backbone={'with_cp': 3},
+        query_head={'transformer': {'decoder': {'with_cp': 1}}},
+    )
+    assert model.checkpointed_layers() == {
+        'backbone': (3, 8),
+        'encoder': (0, 1),
+        'decoder': (1, 2),
+    }
+
+
+def test_copies_compute_with_their_own_weights() -> None:
+    model = build_tiny(
+        backbone={'with_cp': True},
+        query_head={'transformer': {'encoder': {'with_cp': True}}},
+    )
+    batch = make_batch()
+    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        with torch.no_grad():
+            for parameter in copied.parameters():
+                parameter.zero_()
+        torch.manual_seed(1)
+        loss = total_loss(training_losses(copied, batch))
+        loss.backward()
+        grad = copied.query_head.cls_branches[0].bias.grad
+        assert grad is not None
+        assert grad.abs().sum() > 0
+        # All logits of a model of zeros are zero.
+        assert float(copied.query_head.cls_branches[0].bias.sum()) == 0
+    untouched = total_loss(training_losses(model, batch))
+    assert not torch.isclose(untouched, loss)
+
+
+@pytest.mark.parametrize('eval_module', ['detr', 'one-stage', 'two-stage'])
+def test_predicts_with_each_head(eval_module: str) -> None:
+    model = build_tiny(eval_module=eval_module).eval()
+    data = model.data_preprocessor(make_batch(), False)
+    with torch.no_grad():
+        samples = model.predict(data['inputs'], data['data_samples'])
+    for sample, (height, width) in zip(samples, ((96, 128), (80, 96))):
+        found = sample.pred_instances
+        assert found.bboxes.shape == (len(found), 4)
+        assert len(found) > 0
+        assert found.labels.max() < NUM_CLASSES
+        limit = torch.tensor([width, height, width, height]).float()
+        assert (found.bboxes >= 0).all()
+        assert (found.bboxes <= limit + 1e-4).all()
+
+
+def test_rescale_gives_pixels_of_the_original_image() -> None:
+    model = build_tiny().eval()
+    batch = make_batch()
+    for sample in batch['data_samples']:
+        sample.set_metainfo({'scale_factor': (2.0, 4.0)})
+    data = model.data_preprocessor(batch, False)
+    with torch.no_grad():
+        small, large = (
+            [
+                sample.pred_instances.bboxes.clone()
+                for sample in model.predict(
+                    data['inputs'], data['data_samples'], rescale=rescale
+                )
+            ]
+            for rescale in (True, False)
+        )
+    factor = torch.tensor([2.0, 4.0, 2.0, 4.0])
+    for scaled, plain in zip(small, large):
+        torch.testing.assert_close(scaled * factor, plain)
+
+
+def test_fewer_candidates_than_max_per_img() -> None:
+    model = build_tiny().eval()
+    data = model.data_preprocessor(make_batch((1,), ((8, 8),)), False)
+    with torch.no_grad():
+        (sample,) = model.predict(data['inputs'], data['data_samples'])
+    assert 0 < len(sample.pred_instances) <= 20 * NUM_CLASSES
+
+
+def test_tensor_mode() -> None:
+    model = build_tiny().eval()
+    with torch.no_grad():
+        scores, boxes = model(torch.randn(2, 3, 64, 96), mode='tensor')
+    assert scores.shape == (2, 2, 20, NUM_CLASSES)
+    assert boxes.shape == (2, 2, 20, 4)
+    assert (boxes >= 0).all()
+    assert (boxes <= 1).all()
+
+
+def test_mask_policy_canvas_ignores_image_sizes() -> None:
+    model = build_tiny(mask_policy='canvas').eval()
+    data = model.data_preprocessor(make_batch(), False)
+    with torch.no_grad():
+        scores = model(data['inputs'], data['data_samples'], mode='tensor')
+        whole = model(data['inputs'], mode='tensor')
+        model.mask_policy = 'valid'
+        valid = model(data['inputs'], data['data_samples'], mode='tensor')
+    torch.testing.assert_close(scores, whole)
+    assert not torch.allclose(valid[0], whole[0])
+
+
+def test_transformer_is_initialised() -> None:
+    init, again = build_tiny(seed=0), build_tiny(seed=0)
+    transformer = init.query_head.transformer
+    assert torch.equal(
+        transformer.level_embeds, again.query_head.transformer.level_embeds
+    )
+    assert 0.5 < float(transformer.level_embeds.detach().std()) < 1.5
+    bound = (6 / (32 + 32)) ** 0.5
+    assert float(transformer.enc_output.weight.abs().max()) <= bound
+    assert float(transformer.enc_output.weight.std()) == pytest.approx(
+        bound / 3**0.5, rel=0.05
+    )
+    # Deformable attention looks around at first, and weighs all alike.
+    offsets = transformer.encoder.layers[0].attentions[0]
+    assert float(offsets.sampling_offsets.weight.abs().sum()) == 0
+    assert float(offsets.sampling_offsets.bias.abs().max()) == 4
+
+
+def test_without_co_queries_there_are_no_aux_losses() -> None:
+    model = build_tiny(with_co_queries=False)
+    losses = training_losses(model, make_batch())
+    assert not any('aux' in name for name in losses)
+    total_loss(losses).backward()
+    assert _without_gradient(model) == []
+
+
+def test_with_coord_feat_trains() -> None:
+    model = build_tiny(query_head={'transformer': {'with_coord_feat': True}})
+    total_loss(training_losses(model, make_batch())).backward()
+    assert _without_gradient(model) == []
+
+
+def test_several_heads_of_one_kind() -> None:
+    cfg = tiny_model_cfg()
+    cfg['bbox_head'] = [cfg['bbox_head'], copy.deepcopy(cfg['bbox_head'])]
+    model = MODELS.build(cfg)
+    model.init_weights()
+    losses = training_losses(model, make_batch())
+    assert 'loss_centerness2' in losses
+    assert 'loss_cls_aux2' in losses
+    total_loss(losses).backward()
+    assert _without_gradient(model) == []
+
+
+def test_heads_are_optional() -> None:
+    cfg = tiny_model_cfg()
+    for key in ('rpn_head', 'roi_head', 'bbox_head'):
+        cfg.pop(key)
+    for settings in ('train_cfg', 'test_cfg'):
+        cfg[settings] = {'query_head': cfg[settings]['query_head']}
+    model = MODELS.build(cfg)
+    model.init_weights()
+    losses = training_losses(model, make_batch())
+    assert not any('rpn' in name or 'aux' in name for name in losses)
+    total_loss(losses).backward()
+    # Only auxiliary heads read the extra level.
+    assert _without_gradient(model) == []
+
+
+def test_proposals_may_come_with_the_data() -> None:
+    cfg = tiny_model_cfg()
+    cfg.pop('rpn_head')
+    model = MODELS.build(cfg)
+    batch = make_batch()
+    with pytest.raises(ValueError, match='must carry proposals'):
+        training_losses(model, batch)
+    for sample in batch['data_samples']:
+        sample.proposals = InstanceData(
+            bboxes=sample.gt_instances.bboxes + 2.0
+        )
+    assert 'loss_cls0' in training_losses(model, batch)
+
+
+def test_loads_names_of_the_original_project() -> None:
+    model = build_tiny(seed=1)
+    state = model.state_dict()
+    renamed = dict(state)
+    ours = 'query_head.dn_generator.label_embedding.weight'
+    renamed['query_head.label_embedding.weight'] = renamed.pop(ours)
+    other = build_tiny(seed=2)
+    other.load_state_dict(renamed, strict=True)
+    for name, value in other.state_dict().items():
+        assert torch.equal(value, state[name]), name
+
+
+def test_loads_below_another_module() -> None:
+    model = build_tiny(seed=1)
+    wrapped = torch.nn.ModuleDict({'module': build_tiny(seed=2)})
+    wrapped.load_state_dict(
+        {f'module.{k}': v for k, v in model.state_dict().items()}
+    )
+    assert torch.equal(
+        wrapped['module'].query_head.cls_branches[0].weight,
+        model.query_head.cls_branches[0].weight,
+    )
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+def test_autocast_losses_are_finite_and_close(dtype: torch.dtype) -> None:
+    model = build_tiny()
+    batch = make_batch((3, 0), ((128, 160), (96, 96)))
+    totals = []
+    for enabled in (False, True):
+        model.zero_grad()
+        torch.manual_seed(1)
+        with torch.autocast('cpu', dtype=dtype, enabled=enabled):
+            losses = training_losses(model, batch)
+        flat = flat_losses(losses)
+        assert all(torch.isfinite(value).all() for value in flat.values())
+        assert all(v.dtype == torch.float32 for v in flat.values())
+        total = total_loss(losses)
+        total.backward()
+        totals.append(float(total.detach()))
+    assert _without_gradient(model) == []
+    assert totals[1] == pytest.approx(totals[0], rel=0.1)
+
+
+def test_autocast_gradients_of_one_pixel_maps_are_finite() -> None:
+    model = build_tiny()
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        losses = training_losses(model, make_batch(sizes=((64, 64),) * 2))
+    total_loss(losses).backward()
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            assert torch.isfinite(parameter.grad).all(), name
+
+
+def test_autocast_predicts_float32_boxes() -> None:
+    for eval_module in ('detr', 'one-stage', 'two-stage'):
+        model = build_tiny(eval_module=eval_module).eval()
+        data = model.data_preprocessor(make_batch(), False)
+        with torch.no_grad(), torch.autocast('cpu', dtype=torch.bfloat16):
+            samples = model.predict(data['inputs'], data['data_samples'])
+        assert all(
+            sample.pred_instances.bboxes.dtype == torch.float32
+            for sample in samples
+        )
+
+
+def test_builds_from_any_scope() -> None:
+    from mmengine.registry import MODELS as ROOT
+
+    assert isinstance(ROOT.build(tiny_model_cfg()), CoDETR)
+
+
+def make_sample(count: int) -> DetDataSample:
+    sample = DetDataSample()
+    sample.proposals = InstanceData(bboxes=torch.rand(count, 4))
+    return sample
+
+
+def test_takes_those_of_each_sample():
+    samples = [make_sample(3), make_sample(0)]
+    found = given_proposals(samples)
+    assert all(a is b.proposals for a, b in zip(found, samples))
+    assert [len(proposals.bboxes) for proposals in found] == [3, 0]
+    assert given_proposals([]) == []
+
+
+def test_rejects_a_sample_without():
+    with pytest.raises(
+        ValueError,
+        match=r'must carry proposals .*got none in sample 1; give model\.rpn',
+    ):
+        given_proposals([make_sample(2), DetDataSample()])

@@ -1,0 +1,233 @@
+"""Choice of the auxiliary heads' queries against a plain restatement."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+
+from mmext.models.co_dino.positives import (
+    MIN_CO_QUERIES,
+    CoPositives,
+    CoQueries,
+    make_co_queries,
+)
+
+CLASSES = 4
+SHAPE = (60, 80)
+FILLER = [0.5, 0.5, 1.0, 1.0]
+
+
+def image(
+    num_pos: int, num_neg: int, num_ignored: int = 0
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Boxes, labels, targets and features of one image, in random order."""
+    count = num_pos + num_neg + num_ignored
+    labels = torch.cat(
+        (
+            torch.randint(CLASSES, (num_pos,)),
+            torch.full((num_neg,), CLASSES),
+            torch.full((num_ignored,), -1),
+        )
+    )[torch.randperm(count)]
+    corner = torch.rand(2, count, 2) * 30
+    boxes, targets = torch.cat((corner, corner + 20), -1).unbind(0)
+    return boxes, labels, targets, torch.randn(count, 3)
+
+
+def positives_of(*images: tuple) -> CoPositives:
+    return CoPositives(*(list(column) for column in zip(*images)))
+
+
+def make(*images: tuple, max_queries: int = 20) -> CoQueries:
+    return make_co_queries(
+        positives_of(*images), [SHAPE] * len(images), CLASSES, max_queries
+    )
+
+
+def normalised(box: Tensor, shape: tuple[int, int] = SHAPE) -> list[float]:
+    """Cx, cy, w, h in units of the image, by the formula."""
+    x1, y1, x2, y2 = box.tolist()
+    height, width = shape
+    return [
+        (x1 + x2) / 2 / width,
+        (y1 + y2) / 2 / height,
+        (x2 - x1) / width,
+        (y2 - y1) / height,
+    ]
+
+
+def row_of(given: tuple, box: Tensor, shape: tuple[int, int] = SHAPE) -> int:
+    """Which sample of an image a query was made of."""
+    expected = torch.tensor([normalised(b, shape) for b in given[0]])
+    return int((expected - box).abs().sum(-1).argmin())
+
+
+@pytest.mark.parametrize(
+    ('num_pos', 'count'),
+    [(0, 9), (3, 9), (9, 9), (10, 10), (19, 19), (20, 20), (33, 20)],
+)
+def test_number_of_queries(num_pos: int, count: int):
+    """The largest number of positives, at least 9, at most the limit."""
+    queries = make(image(num_pos, 30), image(num_pos // 2, 30))
+    assert queries.boxes.shape == queries.targets.shape == (2, count, 4)
+    assert queries.labels.shape == queries.label_weights.shape == (2, count)
+    assert queries.box_weights.shape == (2, count, 4)
+    assert queries.feats.shape == (2, count, 3)
+    assert queries.num_positives == min(num_pos, count) + num_pos // 2
+    assert queries.fillers is None
+
+
+@pytest.mark.parametrize(
+    ('num_pos', 'num_neg'), [(5, 40), (14, 40), (9, 0), (25, 3), (0, 12)]
+)
+def test_every_query_is_a_sample(num_pos: int, num_neg: int):
+    """Box, label, target, weight and feature belong to the same sample."""
+    given = image(num_pos, num_neg, num_ignored=6)
+    queries = make(given)
+    used = []
+    for i, box in enumerate(queries.boxes[0]):
+        row = row_of(given, box)
+        used.append(row)
+        _, labels, targets, feats = given
+        torch.testing.assert_close(
+            box, torch.tensor(normalised(given[0][row]))
+        )
+        torch.testing.assert_close(
+            queries.targets[0, i], torch.tensor(normalised(targets[row]))
+        )
+        assert queries.labels[0, i] == labels[row]
+        assert torch.equal(queries.feats[0, i], feats[row])
+        is_positive = float(labels[row] < CLASSES)
+        assert queries.box_weights[0, i].tolist() == [is_positive] * 4
+        assert queries.label_weights[0, i] == 1
+    assert len(set(used)) == len(used), 'a sample was chosen twice'
+    assert -1 not in queries.labels
+    kept = min(num_pos, queries.boxes.shape[1])
+    assert queries.num_positives == kept
+    assert (queries.labels < CLASSES).sum() == kept
+
+
+def test_dtypes():
+    queries = make(image(2, 3))
+    assert queries.labels.dtype == torch.int64
+    assert queries.fillers.dtype == torch.bool
+    for name in ('boxes', 'targets', 'label_weights', 'box_weights'):
+        assert getattr(queries, name).dtype == torch.float32
+
+
+def test_too_many_positives_keep_a_random_subset():
+    given = image(40, 10)
+    chosen = [
+        {row_of(given, box) for box in make(given).boxes[0]} for _ in range(20)
+    ]
+    assert all(len(rows) == 20 for rows in chosen)
+    assert len(set.union(*chosen)) == 40, 'some positives are never chosen'
+    assert len({frozenset(rows) for rows in chosen}) > 1
+
+
+def test_negatives_that_fill_are_random():
+    given = image(2, 30)
+    chosen = [
+        {row_of(given, box) for box in make(given).boxes[0]} for _ in range(30)
+    ]
+    assert len(set.union(*chosen)) == 32, 'some negatives are never chosen'
+    always = set.intersection(*chosen)
+    assert always >= set((given[1] < CLASSES).nonzero()[:, 0].tolist())
+
+
+@pytest.mark.parametrize(('num_pos', 'num_neg'), [(2, 3), (0, 4), (0, 0)])
+def test_fillers_weigh_nothing(num_pos: int, num_neg: int):
+    queries = make(image(num_pos, num_neg, num_ignored=8), image(12, 0))
+    real = num_pos + num_neg
+    assert queries.fillers[0].tolist() == [False] * real + [True] * (12 - real)
+    assert not queries.fillers[1].any()
+    assert torch.equal(queries.label_weights, (~queries.fillers).float())
+    for i in range(real, 12):
+        assert queries.boxes[0, i].tolist() == FILLER
+        assert queries.targets[0, i].tolist() == FILLER
+        assert queries.labels[0, i] == CLASSES
+        assert not queries.box_weights[0, i].any()
+        assert not queries.feats[0, i].any()
+    assert queries.box_weights.sum() == 4 * (num_pos + 12)
+
+
+def test_a_batch_of_empty_images_is_all_fillers():
+    queries = make(image(0, 0), image(0, 0, num_ignored=5))
+    assert queries.boxes.shape == (2, MIN_CO_QUERIES, 4)
+    assert queries.fillers.all()
+    assert queries.num_positives == 0
+    assert not queries.label_weights.any()
+    assert queries.boxes.isfinite().all()
+
+
+def test_each_image_is_normalised_by_its_own_shape():
+    shapes = [(60, 80), (30, 120)]
+    images = [image(9, 0), image(9, 0)]
+    queries = make_co_queries(positives_of(*images), shapes, CLASSES, 20)
+    for i, shape in enumerate(shapes):
+        for box, target in zip(queries.boxes[i], queries.targets[i]):
+            row = row_of(images[i], box, shape)
+            torch.testing.assert_close(
+                box, torch.tensor(normalised(images[i][0][row], shape))
+            )
+            torch.testing.assert_close(
+                target, torch.tensor(normalised(images[i][2][row], shape))
+            )
+
+
+def test_without_features():
+    boxes, labels, targets, _ = image(3, 3)
+    positives = CoPositives([boxes], [labels], [targets])
+    assert make_co_queries(positives, [SHAPE], CLASSES, 20).feats is None
+
+
+def test_a_label_of_a_negative_may_have_any_target():
+    """Its box weight is zero, so that the target never counts."""
+    boxes, labels, targets, feats = image(3, 9)
+    wild = targets.clone()
+    wild[labels == CLASSES] = -1e4
+    queries = make((boxes, labels, wild, feats))
+    weighted = queries.targets * queries.box_weights
+    assert weighted.abs().max() < 2
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_half_boxes_are_normalised_in_float32(dtype: torch.dtype):
+    boxes, labels, targets, feats = image(9, 0)
+    halved = (boxes.to(dtype), labels, targets.to(dtype), feats.to(dtype))
+    queries = make(halved)
+    assert queries.boxes.dtype == queries.targets.dtype == torch.float32
+    assert queries.feats.dtype == dtype
+    for i, box in enumerate(queries.boxes[0]):
+        row = row_of((boxes,), box)
+        assert queries.labels[0, i] == labels[row]
+        torch.testing.assert_close(
+            box, torch.tensor(normalised(halved[0][row]))
+        )
+
+
+def test_same_on_every_device(device: torch.device):
+    given = [tensor.to(device) for tensor in image(9, 0)]
+    queries = make(tuple(given))
+    assert queries.boxes.device.type == device.type
+    assert make(tuple(t[:4] for t in given)).fillers.device.type == device.type
+
+
+def test_does_not_change_inputs():
+    positives = positives_of(image(30, 9), image(0, 2))
+    before = copy.deepcopy(positives)
+    queries = make_co_queries(positives, [SHAPE] * 2, CLASSES, 20)
+    queries.boxes.zero_()
+    queries.feats.zero_()
+    for name, old in vars(before).items():
+        for ours, theirs in zip(getattr(positives, name), old):
+            assert torch.equal(ours, theirs), name
+
+
+def test_rejects_too_few_queries():
+    with pytest.raises(
+        ValueError, match=r'max_queries must be at least 9, got 8; .*max_co'
+    ):
+        make(image(3, 3), max_queries=8)
+    assert make(image(30, 3), max_queries=9).boxes.shape[1] == 9

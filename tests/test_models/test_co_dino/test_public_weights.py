@@ -1,0 +1,286 @@
+"""Public weights and files: against key lists and a Swin of our own."""
+
+from argparse import Namespace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import torch
+from mmdet.models import SwinTransformer
+from mmengine import Config
+from reference import swin_v1
+from reference.codetr_port_config import port_model
+
+from mmext.models.co_dino import (
+    convert_checkpoint_file,
+    convert_codetr_state_dict,
+    convert_config_file,
+    translate_codetr_config,
+)
+
+ORACLES = Path(__file__).parents[2] / 'oracles'
+LABEL = 'query_head.label_embedding.weight'
+OUR_LABEL = 'query_head.dn_generator.label_embedding.weight'
+
+
+def listed_keys(name: str) -> list[str]:
+    """Keys of a published model, in order."""
+    text = (ORACLES / f'codetr_{name}_keys.tsv').read_text()
+    return [line.split('\t')[0] for line in text.splitlines()]
+
+
+@pytest.mark.parametrize('size', [(32, 32), (64, 32)])
+def test_matches_original_swin(size):
+    depths, num_heads, window = [2, 2], [2, 4], 4
+    state = swin_v1.random_state(8, depths, num_heads, window)
+    image = torch.randn(3, *size)
+    expected = swin_v1.forward(
+        state, image, depths=depths, num_heads=num_heads, window=window
+    )
+    model = SwinTransformer(
+        embed_dims=8,
+        depths=depths,
+        num_heads=num_heads,
+        window_size=window,
+        out_indices=(0, 1),
+        strides=(4, 2),
+        drop_path_rate=0.0,
+    )
+    model.eval()
+    converted = convert_codetr_state_dict(
+        {f'backbone.{key}': value for key, value in state.items()}
+    )
+    model.load_state_dict(
+        {key.removeprefix('backbone.'): v for key, v in converted.items()},
+        strict=True,
+    )
+    with torch.no_grad():
+        actual = model(image[None])
+    assert len(actual) == len(expected)
+    for one, other in zip(actual, expected):
+        torch.testing.assert_close(one[0], other, rtol=1e-4, atol=1e-4)
+
+
+def test_reorders_norm_as_reduction():
+    weight = torch.randn(6, 12)
+    name = 'backbone.layers.0.downsample'
+    state = {f'{name}.reduction.weight': weight}
+    state.update({f'{name}.norm.{i}': row for i, row in enumerate(weight)})
+    reduction, *rows = convert_codetr_state_dict(state).values()
+    assert torch.equal(torch.stack(rows), reduction)
+    assert not torch.equal(reduction, weight)
+
+
+@pytest.mark.parametrize('name', ['r50', 'swinl'])
+def test_keeps_our_names(name):
+    state = {key: torch.ones(()) for key in listed_keys(name)}
+    converted = convert_codetr_state_dict(state)
+    assert list(converted) == list(state)
+    assert all(converted[key] is state[key] for key in state)
+
+
+def to_original(key: str) -> str:
+    """Our name of a Swin-L tensor in the original project's names."""
+    pairs = [
+        ('query_head.dn_generator.', 'query_head.'),
+        ('patch_embed.projection.', 'patch_embed.proj.'),
+        ('.attn.w_msa.', '.attn.'),
+        ('.ffn.layers.0.0.', '.mlp.fc1.'),
+        ('.ffn.layers.1.', '.mlp.fc2.'),
+    ]
+    if key.startswith('backbone.'):
+        key = key.replace('.stages.', '.layers.')
+    for here, there in pairs:
+        if key.startswith(('backbone.', 'query_head.dn_')):
+            key = key.replace(here, there)
+    return key
+
+
+@pytest.mark.parametrize('prefix', ['', 'module.'])
+def test_renames_every_key_of_the_original_swin_l(prefix):
+    keys = listed_keys('swinl')
+    state = {prefix + to_original(key): torch.ones(4) for key in keys}
+    assert len(state.keys() & set(keys)) < len(keys)
+    assert list(convert_codetr_state_dict(state)) == keys
+
+
+def test_reads_an_averaged_model():
+    state = {
+        'steps': torch.tensor(3),
+        f'module.{LABEL}': torch.ones(2),
+    }
+    assert list(convert_codetr_state_dict(state)) == [OUR_LABEL]
+
+
+def test_keeps_steps_and_module_of_another_kind():
+    state = {'steps': torch.ones(()), 'module.x': torch.ones(()), 'y': None}
+    assert convert_codetr_state_dict(state) == state
+    assert convert_codetr_state_dict({}) == {}
+
+
+@pytest.mark.parametrize(
+    'key',
+    [
+        'backbone.layers.0.ln1.weight',
+        'backbone.layers.0.blocks.0.attn_mask',
+        'backbone.layer1.0.conv1.weight',
+        'backbone.patch_embed.projection.weight',
+        'backbone.blocks.0.attn.qkv.weight',
+        'neck.layers.0.blocks.0.attn.qkv.weight',
+        'query_head.loss_cls.fed_loss_weight',
+    ],
+)
+def test_leaves_other_names_alone(key):
+    assert list(convert_codetr_state_dict({key: torch.ones(())})) == [key]
+
+
+def test_never_renames_a_key_of_the_model():
+    key = 'backbone.layers.0.downsample.reduction.weight'
+    state = {key: torch.arange(16.0).view(2, 8)}
+    kept = convert_codetr_state_dict(state, own_keys={key})
+    assert kept[key] is state[key]
+    assert list(convert_codetr_state_dict(state)) != [key]
+
+
+def test_rejects_two_keys_for_one_tensor():
+    state = {LABEL: torch.ones(1), OUR_LABEL: torch.ones(1)}
+    with pytest.raises(ValueError, match=r'every tensor once, got .*label'):
+        convert_codetr_state_dict(state)
+
+
+def test_rejects_a_broken_merging_layer():
+    state = {'backbone.layers.0.downsample.norm.bias': torch.ones(6)}
+    with pytest.raises(ValueError, match='multiple of 4'):
+        convert_codetr_state_dict(state)
+
+
+def test_does_not_change_inputs():
+    key = 'backbone.layers.0.downsample.norm.bias'
+    state = {key: torch.arange(8.0), LABEL: torch.ones(2)}
+    convert_codetr_state_dict(state)
+    assert list(state) == [key, LABEL]
+    assert state[key].tolist() == list(range(8))
+
+
+@pytest.fixture
+def checkpoint(tmp_path) -> Path:
+    """A checkpoint of the original project, with averaged weights."""
+    path = tmp_path / 'public.pth'
+    content = {
+        'meta': {'epoch': 12},
+        'state_dict': {LABEL: torch.ones(2), 'other': torch.ones(1)},
+        'ema_state_dict': {
+            'steps': torch.tensor(7),
+            f'module.{LABEL}': torch.zeros(2),
+        },
+        'optimizer': {'state': {}},
+    }
+    torch.save(content, path)
+    return path
+
+
+def write_config(path: Path, **sections) -> Path:
+    """A config file with these sections."""
+    lines = [f'{key} = {value!r}' for key, value in sections.items()]
+    path.write_text('\n'.join(lines))
+    return path
+
+
+def test_checkpoint(checkpoint, tmp_path):
+    target = tmp_path / 'ours.pth'
+    assert convert_checkpoint_file(checkpoint, target) == (2, 1)
+    content = torch.load(target, weights_only=True)
+    assert list(content) == ['meta', 'state_dict']
+    assert content['meta'] == {'epoch': 12}
+    assert list(content['state_dict']) == [OUR_LABEL, 'other']
+    assert content['state_dict'][OUR_LABEL].tolist() == [1, 1]
+
+
+def test_averaged_weights(checkpoint, tmp_path):
+    target = tmp_path / 'ours.pth'
+    assert convert_checkpoint_file(checkpoint, target, ema=True) == (1, 1)
+    state = torch.load(target, weights_only=True)['state_dict']
+    assert state[OUR_LABEL].tolist() == [0, 0]
+
+
+def test_bare_state_dict(tmp_path):
+    source, target = tmp_path / 'bare.pth', tmp_path / 'ours.pth'
+    torch.save({LABEL: torch.ones(2)}, source)
+    assert convert_checkpoint_file(source, target) == (1, 1)
+    assert torch.load(target, weights_only=True)['meta'] == {}
+
+
+def test_more_than_tensors_needs_trust(tmp_path):
+    source, target = tmp_path / 'odd.pth', tmp_path / 'ours.pth'
+    meta = {'args': Namespace(a=1), 'scale': Fraction(1, 2)}
+    torch.save({'meta': meta, 'state_dict': {'a': torch.ones(1)}}, source)
+    with pytest.raises(ValueError, match=r'holds fractions\.Frac'):
+        convert_checkpoint_file(source, target)
+    assert not target.exists()
+    assert convert_checkpoint_file(source, target, trust=True) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ('content', 'ema', 'message'),
+    [
+        ([1], False, 'source must hold a dict, got list'),
+        ({'a': 1}, False, r"must hold a state_dict, got keys \['a'\]"),
+        ({'state_dict': {}}, True, 'must hold a ema_state_dict, got keys'),
+    ],
+)
+def test_rejects_what_is_no_checkpoint(content, ema, message, tmp_path):
+    source, target = tmp_path / 'odd.pth', tmp_path / 'ours.pth'
+    torch.save(content, source)
+    with pytest.raises(ValueError, match=message):
+        convert_checkpoint_file(source, target, ema=ema)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    'convert', [convert_checkpoint_file, convert_config_file]
+)
+def test_rejects_a_missing_source(convert, tmp_path):
+    with pytest.raises(FileNotFoundError, match='source must be a file, got'):
+        convert(tmp_path / 'no.py', tmp_path / 'ours.py')
+
+
+def test_replaces_only_when_asked(checkpoint, tmp_path):
+    target = tmp_path / 'ours.pth'
+    target.write_text('precious')
+    with pytest.raises(FileExistsError, match='target must not exist, got'):
+        convert_checkpoint_file(checkpoint, target)
+    assert target.read_text() == 'precious'
+    convert_checkpoint_file(checkpoint, target, overwrite=True)
+    assert torch.load(target, weights_only=True)['state_dict']
+
+
+def test_config(tmp_path):
+    source = write_config(
+        tmp_path / 'public.py',
+        model=port_model(),
+        custom_imports={'imports': ['projects.codetr']},
+    )
+    target = tmp_path / 'ours.py'
+    convert_config_file(source, target)
+    cfg = Config.fromfile(target)
+    assert list(cfg) == ['model']
+    expected = translate_codetr_config(port_model())
+    assert cfg.model.to_dict() == expected
+    with pytest.raises(FileExistsError, match='target must not exist'):
+        convert_config_file(source, target)
+    convert_config_file(source, target, overwrite=True)
+
+
+def test_rejects_a_config_without_model(tmp_path):
+    source = write_config(tmp_path / 'public.py', data=1)
+    with pytest.raises(ValueError, match=r"model section, got \['data'\]"):
+        convert_config_file(source, tmp_path / 'ours.py')
+
+
+def test_leaves_nothing_of_a_failed_translation(tmp_path):
+    source = write_config(
+        tmp_path / 'public.py', model={**port_model(), 'mask_head': {}}
+    )
+    with pytest.raises(ValueError, match='got mask_head='):
+        convert_config_file(source, tmp_path / 'ours.py')
+    assert [path.name for path in tmp_path.iterdir()] == ['public.py']

@@ -1,0 +1,509 @@
+"""mmext.CoDINOHead: one decoder pass, groups apart, settings."""
+
+import copy
+import math
+
+import pytest
+import torch
+from helpers.tiny_co_dino import (
+    NUM_CLASSES,
+    build_tiny,
+    make_batch,
+    tiny_model_cfg,
+    total_loss,
+)
+from mmdet.registry import MODELS
+from reference.co_dino_parts import (
+    CHANNELS,
+    encode,
+    grads,
+    tiny_batch,
+    tiny_branches,
+    tiny_transformer,
+)
+from torch import Tensor, nn
+
+from mmext.models.co_dino import query_head as module
+from mmext.models.co_dino.losses import co_head_losses
+from mmext.models.co_dino.positives import make_co_queries
+from mmext.models.co_dino.query_head import (
+    filler_padding_mask,
+    group_attention_mask,
+    image_detections,
+    select_detections,
+)
+
+
+@pytest.fixture(scope='module')
+def scene() -> dict:
+    """A detector, its encoder output and its auxiliary heads' positives."""
+    model = build_tiny().train()
+    data = model.data_preprocessor(make_batch(), True)
+    with torch.no_grad():
+        encoded = model.encode(data['inputs'], data['data_samples'])
+        _, positives = model._co_head_losses(
+            model.query_head.co_feats(encoded), data['data_samples']
+        )
+    return {
+        'model': model,
+        'head': model.query_head,
+        'encoded': encoded,
+        'samples': data['data_samples'],
+        'positives': positives,
+    }
+
+
+def _loss(scene: dict, positives, seed: int = 3) -> dict:
+    torch.manual_seed(seed)
+    return scene['head'].loss(scene['encoded'], scene['samples'], positives)
+
+
+def test_one_pass_equals_one_pass_per_group(scene, monkeypatch) -> None:
+    head, encoded = scene['head'], scene['encoded']
+    made = []
+    original = module.make_co_queries
+
+    def remember(*args):
+        made.append(original(*args))
+        return made[-1]
+
+    monkeypatch.setattr(module, 'make_co_queries', remember)
+    fused = _loss(scene, scene['positives'])
+    shapes = [sample.img_shape for sample in scene['samples']]
+    for i, queries in enumerate(made):
+        hidden, references = head.transformer.decode(
+            encoded,
+            head.transformer.co_queries(queries.boxes, queries.feats, i),
+            queries.boxes,
+            head.reg_branches,
+        )
+        layers = co_head_losses(
+            head, *head(hidden, references), queries, shapes
+        )
+        for depth, layer in enumerate(layers):
+            prefix = '' if depth == len(layers) - 1 else f'd{depth}.'
+            for name, value in layer.items():
+                torch.testing.assert_close(
+                    fused[f'{prefix}{name}_aux{i}'],
+                    value,
+                    rtol=1e-5,
+                    atol=1e-5,
+                )
+    assert len(made) == 2
+
+
+def test_co_queries_do_not_touch_the_other_losses(scene, monkeypatch) -> None:
+    def first_negatives(*args):
+        # No draw from the generator, which denoising reads next.
+        state = torch.get_rng_state()
+        queries = make_co_queries(*args)
+        torch.set_rng_state(state)
+        return queries
+
+    monkeypatch.setattr(module, 'make_co_queries', first_negatives)
+    alone = _loss(scene, ())
+    together = _loss(scene, scene['positives'])
+    assert set(alone) < set(together)
+    for name, value in alone.items():
+        torch.testing.assert_close(
+            together[name], value, rtol=1e-5, atol=1e-6, msg=name
+        )
+
+
+def test_the_decoder_runs_once(scene, monkeypatch) -> None:
+    decoder = scene['head'].transformer.decoder
+    calls = []
+    plain = type(decoder).forward
+
+    def counted(self, *args, **kwargs):
+        calls.append(args[0].shape[1])
+        return plain(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(decoder), 'forward', counted)
+    losses = _loss(scene, scene['positives'])
+    assert len(calls) == 1
+    assert calls[0] > 20 + 9 + 9
+    assert len(losses) == 3 * (1 + 2 + 2 + 2 * 2)
+
+
+def test_proposals_are_the_best_scored_tokens(scene) -> None:
+    head, encoded = scene['head'], scene['encoded']
+    with torch.no_grad():
+        proposals = head.propose(encoded)
+    best = proposals.scores.max(-1).values
+    assert proposals.boxes.shape == (2, 20, 4)
+    assert (best.diff(dim=1) <= 0).all()
+    assert not proposals.references.requires_grad
+    assert ((proposals.boxes >= 0) & (proposals.boxes <= 1)).all()
+
+
+def test_forward_adds_the_offset_in_logit_space(scene) -> None:
+    head = scene['head']
+    hidden = torch.randn(2, 1, 3, 32)
+    references = [torch.full((1, 3, 4), 0.3)] * 3
+    with torch.no_grad():
+        scores, boxes = head(hidden, references)
+        offset = head.reg_branches[1](hidden[1])
+        expected = (offset + math.log(0.3 / 0.7)).sigmoid()
+        torch.testing.assert_close(boxes[1], expected)
+        torch.testing.assert_close(scores[0], head.cls_branches[0](hidden[0]))
+
+
+def test_co_feats_are_the_memory_and_a_coarser_level(scene) -> None:
+    head, encoded = scene['head'], scene['encoded']
+    maps = head.co_feats(encoded)
+    assert len(maps) == 6
+    assert [tuple(m.shape[-2:]) for m in maps[:5]] == encoded.shapes
+    height, width = encoded.shapes[0]
+    torch.testing.assert_close(
+        maps[0][1, :, 2, 3], encoded.memory[1, 2 * width + 3]
+    )
+    assert all(m.is_contiguous() for m in maps[:5])
+    assert height * width < encoded.memory.shape[1]
+
+
+def test_label_embedding_learns_even_without_boxes(scene) -> None:
+    model = scene['model']
+    data = model.data_preprocessor(make_batch((0, 0)), True)
+    encoded = model.encode(data['inputs'], data['data_samples'])
+    losses = model.query_head.loss(encoded, data['data_samples'])
+    model.zero_grad()
+    total_loss(losses).backward()
+    grad = model.query_head.dn_generator.label_embedding.weight.grad
+    assert grad is not None
+    assert float(grad.abs().sum()) == 0
+
+
+def test_softmax_classification_trains_and_predicts() -> None:
+    model = build_tiny(
+        query_head={
+            'loss_cls': {
+                '_delete_': True,
+                'type': 'mmdet.CrossEntropyLoss',
+                'use_sigmoid': False,
+            }
+        },
+        train_cfg={
+            'query_head': {
+                'assigner': {
+                    'type': 'mmdet.HungarianAssigner',
+                    'match_costs': [
+                        {'type': 'mmdet.ClassificationCost', 'weight': 1.0}
+                    ],
+                }
+            }
+        },
+    )
+    data = model.train().data_preprocessor(make_batch(), True)
+    losses = model.loss(data['inputs'], data['data_samples'])
+    assert torch.isfinite(total_loss(losses))
+    model.eval()
+    with torch.no_grad():
+        samples = model.predict(data['inputs'], data['data_samples'])
+    assert samples[0].pred_instances.labels.max() < NUM_CLASSES
+
+
+def test_arguments_are_not_edited() -> None:
+    cfg = {
+        k: v
+        for k, v in tiny_model_cfg()['query_head'].items()
+        if k != '_scope_'
+    }
+    cfg['num_classes'] = NUM_CLASSES
+    before = copy.deepcopy(cfg)
+    MODELS.build(cfg)
+    assert cfg == before
+
+
+@pytest.mark.parametrize('key', ['num_queries', 'num_co_heads'])
+def test_rejects_a_number_that_the_head_sets(key: str) -> None:
+    cfg = {**tiny_model_cfg()['query_head'], 'num_classes': NUM_CLASSES}
+    cfg['transformer'] = {**cfg['transformer'], key: 3}
+    with pytest.raises(ValueError, match=f'must not be given {key}'):
+        MODELS.build(cfg)
+
+
+def test_rejects_another_width_of_the_encoding() -> None:
+    cfg = {**tiny_model_cfg()['query_head'], 'num_classes': NUM_CLASSES}
+    cfg['positional_encoding'] = {**cfg['positional_encoding'], 'num_feats': 3}
+    with pytest.raises(ValueError, match='must be 16, half of'):
+        MODELS.build(cfg)
+
+
+META = {'img_shape': (100, 200), 'scale_factor': (2.0, 0.5)}
+
+
+def test_selects_the_best_pairs_of_query_and_class() -> None:
+    logits = torch.tensor([[0.0, 3.0], [2.0, -1.0], [1.0, 0.5]])
+    boxes = torch.arange(12.0).view(3, 4)
+    scores, labels, chosen = select_detections(logits, boxes, 3, True)
+    torch.testing.assert_close(scores, torch.tensor([3.0, 2.0, 1.0]).sigmoid())
+    assert labels.tolist() == [1, 0, 0]
+    assert torch.equal(chosen, boxes[[0, 1, 2]])
+
+
+def test_softmax_never_selects_background() -> None:
+    logits = torch.tensor([[0.0, 1.0, 5.0], [4.0, 0.0, 0.0]])
+    scores, labels, _ = select_detections(logits, torch.rand(2, 4), 9, False)
+    assert labels.tolist() == [0, 1]
+    expected = logits.softmax(-1)
+    torch.testing.assert_close(scores, expected[[1, 0], [0, 1]])
+
+
+def test_keeps_all_pairs_if_there_are_fewer_than_the_limit() -> None:
+    scores, _, _ = select_detections(
+        torch.randn(2, 3), torch.rand(2, 4), 300, True
+    )
+    assert scores.shape == (6,)
+    assert (scores.diff() <= 0).all()
+
+
+def _detect(boxes, test_cfg, rescale=False, logits=None):
+    boxes = torch.tensor(boxes)
+    if logits is None:
+        logits = torch.linspace(2, 1, len(boxes))[:, None]
+    return image_detections(
+        logits,
+        boxes,
+        META,
+        {'max_per_img': 10, **test_cfg},
+        use_sigmoid=True,
+        rescale=rescale,
+    )
+
+
+def test_boxes_are_pixels_clipped_to_the_image() -> None:
+    found = _detect([[0.5, 0.5, 0.5, 0.5], [0.0, 0.9, 0.5, 0.4]], {})
+    torch.testing.assert_close(
+        found.bboxes,
+        torch.tensor([[50.0, 25, 150, 75], [0.0, 70, 50, 100]]),
+    )
+
+
+def test_rescale_divides_by_the_scale_factor() -> None:
+    found = _detect([[0.5, 0.5, 0.5, 0.5]], {}, rescale=True)
+    torch.testing.assert_close(
+        found.bboxes, torch.tensor([[25.0, 50, 75, 150]])
+    )
+
+
+def test_score_threshold_is_exclusive() -> None:
+    logits = torch.tensor([[0.0], [1.0]])
+    boxes = [[0.5, 0.5, 0.1, 0.1]] * 2
+    found = _detect(boxes, {'score_thr': 0.5}, logits=logits)
+    assert len(found) == 1
+    assert float(found.scores) > 0.5
+
+
+@pytest.mark.parametrize('kind', ['nms', 'soft_nms'])
+def test_nms_treats_duplicates(kind: str) -> None:
+    boxes = [[0.5, 0.5, 0.4, 0.4]] * 2 + [[0.2, 0.2, 0.1, 0.1]]
+    plain = _detect(boxes, {})
+    found = _detect(boxes, {'nms': {'type': kind, 'iou_threshold': 0.8}})
+    assert len(plain) == 3
+    if kind == 'nms':
+        assert len(found) == 2
+    else:
+        # A duplicate loses its score, so the third box comes before it.
+        torch.testing.assert_close(found.bboxes[1], plain.bboxes[2])
+    assert (found.scores.diff() <= 0).all()
+
+
+def test_nms_of_nothing() -> None:
+    found = _detect(
+        [[0.5, 0.5, 0.1, 0.1]],
+        {'score_thr': 0.999, 'nms': {'type': 'nms', 'iou_threshold': 0.5}},
+    )
+    assert len(found) == 0
+    assert found.bboxes.shape == (0, 4)
+
+
+CPU = torch.device('cpu')
+
+
+def random_mask(size: int) -> Tensor:
+    return (torch.rand(size, size) < 0.4).fill_diagonal_(False)
+
+
+@pytest.mark.parametrize('with_main_mask', [False, True])
+@pytest.mark.parametrize('co_sizes', [[1], [3, 2], [2, 1, 4]])
+def test_mask_is_block_diagonal(co_sizes: list[int], with_main_mask: bool):
+    main_mask = random_mask(5) if with_main_mask else None
+    mask = group_attention_mask(main_mask, 5, co_sizes, CPU)
+    group = [0] * 5
+    for i, size in enumerate(co_sizes, 1):
+        group += [i] * size
+    assert mask.shape == (len(group), len(group))
+    assert mask.dtype == torch.bool
+    for i, own in enumerate(group):
+        for j, other in enumerate(group):
+            if own == other == 0 and with_main_mask:
+                assert mask[i, j] == main_mask[i, j]
+            else:
+                assert bool(mask[i, j]) == (own != other)
+
+
+def test_limit_one_group_keeps_its_mask():
+    mask = random_mask(5)
+    assert group_attention_mask(mask, 5, [], CPU) is mask
+    assert group_attention_mask(None, 5, [], CPU) is None
+
+
+def test_group_mask_does_not_change_inputs():
+    mask = random_mask(5)
+    before = mask.clone()
+    group_attention_mask(mask, 5, [3], CPU).logical_not_()
+    assert torch.equal(mask, before)
+
+
+def test_filler_mask():
+    fillers = torch.tensor([[False, True, True], [False, False, True]])
+    before = fillers.clone()
+    mask = filler_padding_mask(2, [fillers, None], [3, 2], 2, CPU)
+    assert mask.tolist() == [
+        [False, False, False, True, True, False, False],
+        [False, False, False, False, True, False, False],
+    ]
+    assert torch.equal(fillers, before)
+
+
+def test_limit_no_filler_is_no_mask():
+    assert filler_padding_mask(2, [], [], 2, CPU) is None
+    assert filler_padding_mask(2, [None, None], [3, 2], 2, CPU) is None
+
+
+def test_limit_fillers_only_stay_visible():
+    """By image and by group: here in the first image of the first group."""
+    fillers = torch.tensor([[True, True], [False, True]])
+    mask = filler_padding_mask(1, [fillers, fillers], [2, 2], 2, CPU)
+    assert mask.tolist() == [[False] * 5, [False, False, True, False, True]]
+
+
+def test_masks_on_every_device(device: torch.device):
+    fillers = torch.tensor([[True, False]], device=device)
+    mask = filler_padding_mask(1, [fillers, None], [2, 3], 1, device)
+    assert mask.device.type == device.type
+    mask = group_attention_mask(None, 1, [2, 3], device)
+    assert mask.device.type == device.type
+
+
+class Setting(nn.Module):
+    """A transformer, its box branches, and queries in three groups."""
+
+    def __init__(self, sizes: tuple[int, ...] = (8, 5, 3)) -> None:
+        super().__init__()
+        self.transformer = tiny_transformer()
+        self.branches = tiny_branches(4, 2)
+        self.batch = tiny_batch()
+        self.sizes = sizes
+        self.queries = nn.Parameter(torch.randn(2, sum(sizes), CHANNELS))
+        self.boxes = torch.rand(2, sum(sizes), 4)
+        self.main_mask = random_mask(sizes[0])
+
+    def decode(
+        self, part: slice, queries: Tensor | None = None, **masks
+    ) -> tuple[Tensor, Tensor]:
+        """Hidden states and boxes ``(D, B, T, *)`` of some queries."""
+        queries = self.queries if queries is None else queries
+        hidden, boxes = self.transformer.decode(
+            encode(self.transformer, self.batch),
+            queries[:, part],
+            self.boxes[:, part],
+            self.branches,
+            **masks,
+        )
+        return hidden, torch.stack(boxes[1:])
+
+    def fused(
+        self, fillers: list[Tensor | None], queries: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        main, *co = self.sizes
+        return self.decode(
+            slice(None),
+            queries,
+            attn_mask=group_attention_mask(self.main_mask, main, co, CPU),
+            key_padding_mask=filler_padding_mask(main, fillers, co, 2, CPU),
+        )
+
+    def separate(self, fillers: list[Tensor | None]) -> list[Tensor]:
+        """One pass per group, as the public port does."""
+        outputs, start = [], 0
+        for i, size in enumerate(self.sizes):
+            masks = {'attn_mask': self.main_mask} if i == 0 else {}
+            if i and fillers[i - 1] is not None:
+                masks['key_padding_mask'] = fillers[i - 1]
+            outputs.append(self.decode(slice(start, start + size), **masks))
+            start += size
+        return [torch.cat(parts, 2) for parts in zip(*outputs)]
+
+
+def loss_of(hidden: Tensor, boxes: Tensor) -> Tensor:
+    weight = torch.linspace(-1, 1, hidden.numel()).view(hidden.shape)
+    return (hidden * weight).sum() + boxes.square().sum()
+
+
+@pytest.mark.parametrize('with_fillers', [False, True])
+def test_one_pass_equals_a_pass_per_group(with_fillers: bool):
+    """Hidden states, boxes and every gradient, the queries' included."""
+    setting = Setting()
+    fillers: list[Tensor | None] = [None, None]
+    if with_fillers:
+        fillers[0] = torch.tensor([[False] * 3 + [True] * 2, [False] * 5])
+    together = setting.fused(fillers)
+    apart = setting.separate(fillers)
+    for ours, theirs in zip(together, apart):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+    found = grads(setting, loss_of(*together))
+    expected = grads(setting, loss_of(*apart))
+    assert found.keys() == expected.keys()
+    assert 'queries' in found
+    for name, gradient in expected.items():
+        tolerance = 1e-5 * max(1.0, float(gradient.abs().max()))
+        torch.testing.assert_close(
+            found[name], gradient, rtol=0, atol=tolerance, msg=name
+        )
+
+
+def test_without_the_mask_groups_do_see_each_other():
+    """Shows that the test above can tell."""
+    setting = Setting()
+    mixed = setting.decode(slice(None))
+    apart = setting.separate([None, None])
+    assert (mixed[0] - apart[0]).abs().max() > 1e-2
+
+
+def test_content_of_fillers_matters_to_nobody():
+    setting = Setting()
+    fillers = [torch.tensor([[False] * 3 + [True] * 2, [False] * 5]), None]
+    real = torch.ones(2, 16, dtype=torch.bool)
+    real[0, 11:13] = False
+    other = torch.where(real[..., None], setting.queries, 37.0)
+    hidden, boxes = setting.fused(fillers)
+    other_hidden, other_boxes = setting.fused(fillers, other)
+    assert torch.equal(hidden[:, real], other_hidden[:, real])
+    assert torch.equal(boxes[:, real], other_boxes[:, real])
+    assert not torch.equal(hidden[:, ~real], other_hidden[:, ~real])
+
+
+def test_fillers_receive_no_gradient_from_others():
+    setting = Setting()
+    fillers = [torch.tensor([[False] * 3 + [True] * 2, [False] * 5]), None]
+    hidden, boxes = setting.fused(fillers)
+    real = torch.ones(2, 16)
+    real[0, 11:13] = 0
+    weight = real[None, ..., None]
+    gradient = grads(setting, loss_of(hidden * weight, boxes * weight))
+    assert not gradient['queries'][0, 11:13].any()
+    assert gradient['queries'][real.bool()].ne(0).any(-1).all()
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
+def test_a_group_of_fillers_only_is_finite(dtype: torch.dtype):
+    setting = Setting()
+    everything = torch.ones(2, 5, dtype=torch.bool)
+    with torch.autocast('cpu', dtype, enabled=dtype != torch.float32):
+        output = setting.fused([everything, None])
+    for tensor in output:
+        assert tensor.isfinite().all()
+    for name, gradient in grads(setting, loss_of(*output)).items():
+        assert gradient.isfinite().all(), name

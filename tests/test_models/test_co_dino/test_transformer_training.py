@@ -1,0 +1,169 @@
+"""The transformer in training: gradients, precision, copies, first weights."""
+
+import copy
+import math
+import pickle
+
+import pytest
+import torch
+from mmcv.ops import MultiScaleDeformableAttention
+from reference.co_dino_parts import (
+    CHANNELS,
+    SHAPES,
+    STACK,
+    Batch,
+    encode,
+    grads,
+    graph_leaves,
+    tiny_batch,
+    tiny_branches,
+    tiny_transformer,
+)
+from torch import Tensor
+
+from mmext.models.co_dino.transformer import CoDINOTransformer, Proposals
+
+CLASSES = 5
+NORMAL = ('level_embeds', 'query_embed.weight')
+ZERO = ('offsets.weight', 'attention_weights.weight')
+
+
+def seeded_transformer(with_cp: bool | int = False) -> CoDINOTransformer:
+    torch.manual_seed(3)
+    return tiny_transformer(
+        encoder={'with_cp': with_cp}, decoder={'with_cp': with_cp}
+    )
+
+
+def step(
+    transformer: CoDINOTransformer, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Encode, propose, decode; a loss of all, and its gradients."""
+    torch.manual_seed(7)
+    cls_branch = tiny_branches(CLASSES, 1)[0]
+    reg_branches = tiny_branches(4, 3)
+    batch = tiny_batch()
+    with torch.autocast('cpu', dtype, enabled=dtype != torch.float32):
+        encoded = encode(transformer, batch)
+        found: Proposals = transformer.propose(
+            encoded, cls_branch, reg_branches[2]
+        )
+        co = [
+            transformer.co_queries(found.references, None, i) for i in range(2)
+        ]
+        hidden, boxes = transformer.decode(
+            encoded,
+            torch.cat([transformer.content_queries(2, 12), *co], 1),
+            torch.cat([found.references] * 3, 1),
+            reg_branches,
+        )
+    assert found.boxes.dtype == boxes[-1].dtype == torch.float32
+    loss = sum(
+        tensor.float().square().mean()
+        for tensor in (hidden, *boxes, found.boxes, found.scores)
+    )
+    return loss, grads(transformer, loss)
+
+
+@pytest.mark.parametrize('with_cp', [1, True])
+def test_checkpointing_changes_no_number(with_cp):
+    plain_loss, plain = step(seeded_transformer())
+    loss, found = step(seeded_transformer(with_cp=with_cp))
+    assert torch.equal(loss, plain_loss)
+    for name, gradient in plain.items():
+        assert torch.equal(found[name], gradient), name
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+def test_half_and_autocast(dtype: torch.dtype):
+    loss, found = step(seeded_transformer(with_cp=1), dtype)
+    assert loss.isfinite()
+    for name, gradient in found.items():
+        assert gradient.isfinite().all(), name
+
+
+def test_every_parameter_learns():
+    transformer = seeded_transformer(with_cp=True)
+    loss, found = step(transformer)
+    assert found.keys() == dict(transformer.named_parameters()).keys()
+    assert graph_leaves(loss) >= {id(p) for p in transformer.parameters()}
+
+
+@pytest.mark.parametrize(
+    'duplicate',
+    [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))],
+    ids=['deepcopy', 'pickle'],
+)
+def test_copy_computes_with_its_own_weights(duplicate):
+    transformer = seeded_transformer(with_cp=True)
+    expected = step(transformer)[0]
+    copied = duplicate(transformer)
+    with torch.no_grad():
+        for parameter in transformer.parameters():
+            parameter.zero_()
+    assert torch.equal(step(copied)[0], expected)
+
+
+def test_same_on_every_device(device: torch.device):
+    transformer = seeded_transformer()
+    batch = tiny_batch()
+    expected = encode(transformer, batch)
+    moved = Batch(
+        *([x.to(device) for x in getattr(batch, k)] for k in vars(batch))
+    )
+    found = encode(transformer.to(device), moved)
+    for name in ('memory', 'padding_mask', 'valid_ratios', 'spatial_shapes'):
+        assert getattr(found, name).device.type == device.type
+        torch.testing.assert_close(
+            getattr(found, name).cpu(),
+            getattr(expected, name),
+            rtol=1e-4,
+            atol=1e-4,
+        )
+
+
+def test_init_weights_is_dinos():
+    transformer = tiny_transformer(num_queries=300)
+    transformer.init_weights()
+    for name, parameter in transformer.named_parameters():
+        if name in NORMAL:
+            assert abs(parameter.std() - 1) < 0.25, name
+        elif name.endswith(ZERO):
+            assert parameter.eq(0).all(), name
+        elif parameter.dim() > 1:
+            bound = math.sqrt(6 / sum(parameter.shape))
+            assert 0.9 * bound < parameter.abs().max() <= bound, name
+    fresh = MultiScaleDeformableAttention(
+        CHANNELS,
+        num_heads=STACK['num_heads'],
+        num_levels=len(SHAPES),
+        num_points=STACK['num_points'],
+    )
+    for module in transformer.modules():
+        if isinstance(module, MultiScaleDeformableAttention):
+            assert torch.equal(
+                module.sampling_offsets.bias, fresh.sampling_offsets.bias
+            )
+
+
+def test_built_without_init_weights_is_defined():
+    """The port leaves ``level_embeds`` as uninitialised memory."""
+    for _ in range(3):
+        transformer = CoDINOTransformer(
+            embed_dims=CHANNELS, encoder=STACK, decoder=STACK
+        )
+        assert 0.5 < transformer.level_embeds.std() < 2
+
+
+def test_init_cfg_has_the_last_word():
+    cfg = {'type': 'Constant', 'layer': 'LayerNorm', 'val': 7.0, 'bias': 2.0}
+    before = copy.deepcopy(cfg)
+    transformer = tiny_transformer(init_cfg=cfg)
+    transformer.init_weights()
+    assert transformer.enc_output_norm.weight.eq(7).all()
+    assert transformer.decoder.norm.bias.eq(2).all()
+    assert cfg == before
+    once = copy.deepcopy(transformer.state_dict())
+    transformer.init_weights()
+    for name, tensor in transformer.state_dict().items():
+        assert torch.equal(tensor, once[name]), name

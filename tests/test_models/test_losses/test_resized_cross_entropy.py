@@ -1,0 +1,138 @@
+"""Strips and bands: the result does not depend on how rows are cut."""
+
+import pytest
+import torch
+from helpers.toy_ranks import load_tool
+from torch.nn import functional as F
+
+from mmext.models.losses import _resized_cross_entropy as strips
+from mmext.models.losses._resized_cross_entropy import (
+    PixelTargets,
+    ResizePlan,
+    strip_cross_entropy,
+)
+
+TensorPeak = load_tool('benchmarks/tensor_peak').TensorPeak
+
+
+def case(source, size, dtype=torch.float64, classes=5):
+    """Logits, and targets with everything that a loss can have."""
+    logits = torch.randn(2, classes, *source, dtype=dtype)
+    shape = (2, *size)
+    label = torch.randint(0, classes, shape, dtype=torch.uint8)
+    targets = PixelTargets(
+        label,
+        torch.rand(shape) > 0.2,
+        classes,
+        dtype,
+        torch.rand(classes, dtype=dtype),
+        torch.rand(shape, dtype=dtype),
+        0.1,
+    )
+    return logits, targets
+
+
+def dense(logits, size, align_corners, targets):
+    """The same from PyTorch, through all resized logits."""
+    logits = logits.clone().requires_grad_()
+    z = F.interpolate(
+        logits, size=size, mode='bilinear', align_corners=align_corners
+    )
+    label = targets.label.long().masked_fill(~targets.valid, 255)
+    loss = targets.weight * F.cross_entropy(
+        z,
+        label,
+        targets.class_weight,
+        ignore_index=255,
+        reduction='none',
+        label_smoothing=targets.label_smoothing,
+    )
+    hits = ((z.argmax(1) == label) & targets.valid).sum()
+    (grad,) = torch.autograd.grad(loss.sum(), logits)
+    return loss.detach(), hits, grad
+
+
+@pytest.mark.parametrize('devices', [{'cpu'}, set()], ids=['product', 'sum'])
+@pytest.mark.parametrize('strip_bytes', [1, 20_000, 1 << 20])
+@pytest.mark.parametrize('align_corners', [False, True])
+@pytest.mark.parametrize(
+    ('source', 'size'),
+    [((9, 70), (31, 150)), ((40, 5), (40, 9)), ((31, 80), (7, 33))],
+)
+def test_any_cut_matches_torch(
+    source, size, align_corners, strip_bytes, devices, monkeypatch
+):
+    monkeypatch.setattr(strips, 'STRIP_BYTES', strip_bytes)
+    monkeypatch.setattr(strips, 'DEVICE_STRIP_BYTES', strip_bytes)
+    monkeypatch.setattr(strips, 'PRODUCT_DEVICES', devices)
+    logits, targets = case(source, size)
+    loss, hits, grad = dense(logits, size, align_corners, targets)
+    given = logits.clone(), targets.label.clone()
+    found = strip_cross_entropy(
+        logits, size, align_corners, targets, with_grad=True, with_map=True
+    )
+    torch.testing.assert_close(found.loss, loss, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(found.total, loss.sum(), atol=0, rtol=1e-12)
+    torch.testing.assert_close(found.grad, grad, atol=1e-12, rtol=1e-12)
+    assert found.num_correct == hits
+    assert torch.equal(logits, given[0])
+    assert torch.equal(targets.label, given[1])
+
+
+def test_plan_takes_each_row_once(monkeypatch):
+    monkeypatch.setattr(strips, 'STRIP_BYTES', 1000)
+    plan = ResizePlan(
+        (40, 10), (121, 30), False, 3, torch.float32, torch.device('cpu')
+    )
+    bands = list(plan.bands())
+    assert len(bands) > 3
+    rows = []
+    for low, high, pieces in bands:
+        assert high - low <= plan.band_rows
+        for piece in pieces:
+            assert low <= piece.low < piece.high <= high
+            rows += range(piece.start, piece.stop)
+    assert rows == list(range(121))
+
+
+@pytest.mark.parametrize(
+    ('shape', 'size', 'bound'),
+    [((4, 150, 32, 32), 128, 0.40), ((2, 19, 32, 32), 256, 0.30)],
+    ids=['ade20k', 'cityscapes'],
+)
+def test_memory_is_a_fraction_of_the_resized_logits(
+    shape, size, bound, monkeypatch
+):
+    """A sixteenth of the pixels, so a sixteenth of a strip."""
+    monkeypatch.setattr(strips, 'STRIP_BYTES', (1 << 20) // 16)
+    logits = torch.randn(shape)
+    label = torch.randint(0, shape[1], (shape[0], size, size))
+    targets = PixelTargets(label, label != 3, shape[1], torch.float32)
+    with TensorPeak(leave_out=[logits, label, targets.valid]) as memory:
+        strip_cross_entropy(
+            logits, (size, size), False, targets, with_grad=True
+        )
+    assert memory.peak <= bound * 4 * label.numel() * shape[1]
+
+
+def test_what_is_not_valid_is_not_read():
+    label = torch.tensor([[[1, 10**6, -7]]])
+    valid = torch.tensor([[[True, False, False]]])
+    weight = torch.tensor([[[2.0, float('nan'), float('inf')]]])
+    given = label.clone()
+    targets = PixelTargets(
+        label, valid, 3, torch.float32, torch.ones(3), weight, 0.5
+    )
+    terms = targets.terms(0, slice(None))
+    assert terms.target.tolist() == [[1, 0, 0]]
+    assert terms.hard.tolist() == [[1, 0, 0]]
+    assert terms.total.tolist() == [[2, 0, 0]]
+    assert torch.equal(label, given)
+
+
+def test_share_of_weights_that_are_all_zero():
+    label = torch.zeros(1, 1, 1, dtype=torch.int64)
+    targets = PixelTargets(
+        label, label == 0, 2, torch.float32, torch.zeros(2), None, 0.1
+    )
+    assert targets.share().tolist() == [0, 0]

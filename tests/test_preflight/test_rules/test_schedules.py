@@ -1,0 +1,97 @@
+"""Schedules against the length of the training."""
+
+import pytest
+from helpers.lint_findings import changed, lint
+
+ITERS = {'type': 'IterBasedTrainLoop', 'max_iters': 100, 'val_interval': 10}
+
+
+def schedule(train_cfg=None, **settings):
+    changes = {'param_scheduler': [settings]}
+    if train_cfg:
+        changes['train_cfg'] = train_cfg
+    return changed(changes)
+
+
+def rules(cfg):
+    return [each.rule for each in lint(cfg, 'SCHED')]
+
+
+def test_clean():
+    assert rules(changed({})) == []
+    assert rules(changed({'param_scheduler': {'type': 'ConstantLR'}})) == []
+
+
+def test_epochs_in_a_training_by_iterations():
+    (found,) = lint(
+        schedule(ITERS, type='MultiStepLR', milestones=[8]), 'SCHED001'
+    )
+    assert 'which is its default' in found.message
+    assert found.options == {'param_scheduler[0].by_epoch': False}
+    cfg = schedule(ITERS, type='MultiStepLR', milestones=[8], by_epoch=True)
+    (found,) = lint(cfg, 'SCHED001')
+    assert found.key == 'param_scheduler[0].by_epoch'
+    assert rules(schedule(ITERS, type='ConstantLR', by_epoch=False)) == []
+
+
+@pytest.mark.parametrize(
+    ('settings', 'expected'),
+    [
+        (dict(type='ExponentialLR', gamma=0.9, begin=12), ['SCHED002']),
+        (dict(type='ExponentialLR', gamma=0.9, begin=11), []),
+        (dict(type='MultiStepLR', milestones=[16, 22]), ['SCHED003']),
+        (dict(type='MultiStepLR', milestones=[8], end=8), ['SCHED003']),
+        (dict(type='PolyLR', end=12), []),
+        (dict(type='PolyLR', end=24), ['SCHED004']),
+        (dict(type='PolyLR', end=6), ['SCHED004']),
+        (dict(type='CosineAnnealingLR', T_max=12, end=12), []),
+        (dict(type='CosineAnnealingLR', T_max=6, end=12), ['SCHED005']),
+        (dict(type='CosineAnnealingLR', T_max=24), ['SCHED005']),
+        (dict(type='LinearLR', end=12), ['SCHED006']),
+        (dict(type='LinearLR'), ['SCHED006']),
+        (dict(type='LinearLR', end=3), []),
+        (dict(type='LinearLR', start_factor=1, end_factor=0, end=12), []),
+    ],
+)
+def test_one_schedule(settings, expected):
+    assert rules(schedule(**settings)) == expected
+
+
+def test_some_milestones_are_late():
+    (found,) = lint(schedule(type='MultiStepLR', milestones=[8, 16]))
+    assert '[16] are not reached' in found.message
+    assert found.severity.name == 'INFO'
+
+
+def test_a_schedule_may_follow_another():
+    cosine = dict(type='CosineAnnealingLR', T_max=6, begin=0, end=6)
+    constant = dict(type='ConstantLR', begin=6, end=12)
+    assert rules(changed({'param_scheduler': [cosine, constant]})) == []
+
+
+def test_overlapping_decays():
+    step = dict(type='StepLR', step_size=3, begin=0, end=12)
+    poly = dict(type='PolyLR', begin=6, end=12)
+    (found,) = lint(changed({'param_scheduler': [step, poly]}), 'SCHED007')
+    assert 'StepLR (0 to 12) and PolyLR (6 to 12 epochs)' in found.message
+    momentum = dict(type='PolyMomentum', begin=6, end=12)
+    assert rules(changed({'param_scheduler': [step, momentum]})) == []
+    step['end'] = 6
+    assert rules(changed({'param_scheduler': [step, poly]})) == []
+
+
+def test_effect_is_what_the_schedule_does():
+    """A milestone after the end of its schedule does nothing."""
+    import torch
+    from mmengine.optim import MultiStepLR
+
+    def lr_after(end):
+        optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        each = MultiStepLR(optimizer, [16], gamma=0.1, end=end)
+        for _ in range(24):
+            optimizer.step()
+            each.step()
+        return optimizer.param_groups[0]['lr']
+
+    assert lr_after(12) == 1.0
+    assert lr_after(24) == pytest.approx(0.1)

@@ -1,0 +1,426 @@
+"""Outputs of the tools: tried first, streams written as such, files whole."""
+
+import json
+import os
+import pty
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from helpers.label_data import write_pairs
+from helpers.toy_ranks import load_tool
+from PIL import Image
+
+import mmext.label_check.run  # noqa: F401  (before processes are forked)
+from mmext.utils.cli import run_tool
+
+pytestmark = pytest.mark.xdist_group('processes')
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_pairs(tmp_path / 'data')
+
+
+def argv(data, *more):
+    given = [
+        '--masks', data / 'masks', '--num-classes', 3,
+        '--store', data / 'facts.sqlite', '--workers', 1, *more,
+    ]  # fmt: skip
+    return [str(item) for item in given]
+
+
+class Forked:
+    """A tool as a script, its descriptors as given, without the start-up."""
+
+    def __init__(self, tool, arguments, stdout, stderr=None, keep=()):
+        main = load_tool(tool).main
+        read, write = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            os.dup2(stdout, 1)
+            os.dup2(write if stderr is None else stderr, 2)
+            for number in {stdout, read, write} - {1, 2, *keep}:
+                os.close(number)
+            sys.stdout = os.fdopen(1, 'w', closefd=False)
+            sys.stderr = os.fdopen(2, 'w', closefd=False)
+            sys.argv = [f'{tool}.py', *map(str, arguments)]
+            code = 70
+            try:
+                run_tool(main)
+            except SystemExit as error:
+                code = error.code
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:
+                os._exit(code)
+        os.close(write)
+        self._errors = os.fdopen(read)
+
+    def wait(self, seconds=60):
+        """Exit code, and what was written to standard error."""
+        killer = threading.Timer(seconds, os.kill, (self.pid, signal.SIGKILL))
+        killer.start()
+        errors = self._errors.read()
+        status = os.waitpid(self.pid, 0)[1]
+        killer.cancel()
+        self._errors.close()
+        return os.waitstatus_to_exitcode(status), errors
+
+
+def run(tool, arguments, out):
+    """Run a tool with standard output in a file."""
+    with open(out, 'ab') as file:
+        return Forked(tool, arguments, file.fileno()).wait()
+
+
+class TestStreams:
+    @pytest.mark.parametrize(
+        'name',
+        ['-', '/dev/stdout', '/dev/fd/1', '/proc/self/fd/1', 'link'],
+    )
+    @pytest.mark.parametrize(
+        'kind',
+        [
+            'file',
+            pytest.param('pipe', marks=pytest.mark.slow),
+            pytest.param('terminal', marks=pytest.mark.slow),
+        ],
+    )
+    def test_standard_output_has_the_report_only(
+        self, name, kind, data, tmp_path
+    ):
+        if name == 'link':
+            name = tmp_path / 'link'
+            name.symlink_to('/dev/stdout')
+        before = os.stat('/dev/stdout', follow_symlinks=False)
+        if kind == 'file':
+            # What stands there already stays: the place is that of the
+            # descriptor.
+            (tmp_path / 'out').write_text('first\n')
+            code, errors = run(
+                'validate_labels', argv(data, '--json', name), tmp_path / 'out'
+            )
+            text = (tmp_path / 'out').read_text()
+            assert text.startswith('first\n')
+            text = text.removeprefix('first\n')
+        else:
+            read, write = os.pipe() if kind == 'pipe' else pty.openpty()
+            forked = Forked(
+                'validate_labels', argv(data, '--json', name), write
+            )
+            os.close(write)
+            text = _read_all(read)
+            code, errors = forked.wait()
+        assert code == 0, errors
+        assert json.loads(text)['splits']
+        assert '0 errors' in errors
+        after = os.stat('/dev/stdout', follow_symlinks=False)
+        assert (before.st_ino, before.st_mode) == (after.st_ino, after.st_mode)
+
+    @pytest.mark.parametrize('form', ['--json', '--sarif', '--html'])
+    def test_null_stays_a_device(self, form, data, tmp_path):
+        # The node is the test's own, where it may make one.
+        path = tmp_path / 'null'
+        try:
+            os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+            os.close(os.open(path, os.O_WRONLY))
+        except OSError:
+            path.unlink(missing_ok=True)
+            path.symlink_to('/dev/null')
+        before = os.stat(path).st_ino
+        code, errors = run(
+            'validate_labels', argv(data, form, path), tmp_path / 'out'
+        )
+        assert code == 0, errors
+        assert stat.S_ISCHR(os.stat(path).st_mode)
+        assert os.stat(path).st_ino == before
+        assert '0 errors' in (tmp_path / 'out').read_text()
+
+    def test_an_open_descriptor_and_a_fifo(self, data, tmp_path):
+        fifo = tmp_path / 'fifo'
+        os.mkfifo(fifo)
+        read, write = os.pipe()
+        os.set_inheritable(write, True)
+        texts = {}
+        reader = threading.Thread(
+            target=lambda: texts.update(fifo=fifo.read_text())
+        )
+        reader.start()
+        arguments = argv(data, '--json', f'/dev/fd/{write}', '--sarif', fifo)
+        with open(tmp_path / 'out', 'wb') as out:
+            forked = Forked(
+                'validate_labels', arguments, out.fileno(), keep=(write,)
+            )
+        os.close(write)
+        text = _read_all(read)
+        code, errors = forked.wait()
+        reader.join(10)
+        assert code == 0, errors
+        assert json.loads(text)['splits']
+        assert json.loads(texts['fifo'])['version'] == '2.1.0'
+        assert fifo.is_fifo()
+        assert '0 errors' in (tmp_path / 'out').read_text()
+
+    def test_a_fifo_without_a_reader_is_given_up(
+        self, data, tmp_path, monkeypatch
+    ):
+        monkeypatch.setattr('mmext.utils.files._READER_WAIT', 0.3)
+        os.mkfifo(tmp_path / 'fifo')
+        code, errors = run(
+            'validate_labels',
+            argv(data, '--json', tmp_path / 'fifo'),
+            tmp_path / 'out',
+        )
+        assert code == 2
+        assert 'start the reader first' in errors
+        assert 'Traceback' not in errors
+
+    def test_a_full_device_is_an_error(self, data, tmp_path):
+        code, errors = run(
+            'validate_labels',
+            argv(data, '--json', '/dev/full'),
+            tmp_path / 'out',
+        )
+        assert code == 2
+        assert 'No space left' in errors
+        assert 'Traceback' not in errors
+
+    @pytest.mark.parametrize('more', [(), ('--json', '-')])
+    def test_a_reader_that_goes_changes_no_exit_code(
+        self, more, data, tmp_path
+    ):
+        report = tmp_path / 'report.html'
+        for expected in (0, 1):
+            if expected:
+                path = data / 'masks' / '3.png'
+                Image.open(path).convert('RGB').save(path)
+            read, write = os.pipe()
+            os.close(read)
+            arguments = argv(data, '--html', report, *more)
+            forked = Forked('validate_labels', arguments, write)
+            os.close(write)
+            code, errors = forked.wait()
+            assert code == expected, errors
+            assert 'Traceback' not in errors
+            assert 'BrokenPipe' not in errors
+            assert report.is_file()
+            report.unlink()
+
+    def test_head_of_a_script(self, tmp_path):
+        tool = load_tool('validate_labels').__file__
+        done = subprocess.run(
+            f'"{sys.executable}" "{tool}" --list-rules | head -1; '
+            'echo "${PIPESTATUS[0]}"',
+            shell=True,
+            executable='/bin/bash',
+            text=True,
+            capture_output=True,
+            timeout=120,
+        )
+        assert done.stdout.splitlines()[-1] == '0', done.stderr
+        assert 'Error' not in done.stderr
+
+
+def _read_all(descriptor):
+    chunks = []
+    while True:
+        try:
+            chunk = os.read(descriptor, 1 << 16)
+        except OSError:  # a terminal that nobody writes to any more
+            chunk = b''
+        if not chunk:
+            os.close(descriptor)
+            return b''.join(chunks).decode()
+        chunks.append(chunk)
+
+
+class TestTried:
+    def test_one_error_names_all(self, data, tmp_path):
+        (tmp_path / 'file').write_text('')
+        (tmp_path / 'folder').mkdir()
+        os.mkfifo(tmp_path / 'fifo')
+        arguments = argv(
+            data,
+            '--json', tmp_path / 'file' / 'a.json',
+            '--sarif', tmp_path / 'folder',
+            '--html', '/proc/no/such.html',
+            '--store', tmp_path / 'fifo',
+            '--fix', tmp_path / 'file' / 'fixed',
+        )  # fmt: skip
+        start = time.monotonic()
+        code, errors = run('validate_labels', arguments, tmp_path / 'out')
+        assert time.monotonic() - start < 30
+        assert code == 2
+        for name in ('json', 'sarif', 'html', 'store', 'fix'):
+            assert f'\n  --{name} /' in errors, errors
+        assert (tmp_path / 'out').read_text() == ''
+        assert not (data / 'facts.sqlite').exists()
+
+    def test_nothing_is_left_by_the_trial(self, data, tmp_path):
+        arguments = argv(
+            data, '--json', tmp_path / 'a' / 'b.json', '--html', '/proc/x'
+        )
+        code, errors = run('validate_labels', arguments, tmp_path / 'out')
+        assert code == 2
+        assert '--html /proc/x' in errors
+        assert '--json' not in errors
+        assert not (tmp_path / 'a').exists()
+
+    @pytest.mark.parametrize('first', ['same.json', '-', 'link.json'])
+    def test_two_to_one_place(self, first, data, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / 'link.json').symlink_to('same.json')
+        second = '/dev/stdout' if first == '-' else './same.json'
+        code, errors = run(
+            'validate_labels',
+            argv(data, '--json', first, '--sarif', second),
+            tmp_path / 'out',
+        )
+        assert code == 2
+        assert '--sarif' in errors
+        assert '--json, too' in errors
+
+    def test_an_input_is_not_written_over(self, data, tmp_path):
+        path = tmp_path / 'coco.json'
+        path.write_text('{"images": [], "annotations": [], "categories": []}')
+        content = path.read_bytes()
+        arguments = [
+            '--coco', path, '--json', path, '--store', data / 'facts.sqlite',
+        ]  # fmt: skip
+        code, errors = run('validate_labels', arguments, tmp_path / 'out')
+        assert code == 2
+        assert 'the input --coco, too' in errors
+        assert path.read_bytes() == content
+
+    def test_a_report_in_the_new_folder(self, data, tmp_path):
+        arguments = argv(
+            data, '--fix', tmp_path / 'new', '--json', tmp_path / 'new' / 'a'
+        )
+        code, errors = run('validate_labels', arguments, tmp_path / 'out')
+        assert code == 2
+        assert 'the folder of --fix, which must be new' in errors
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason='root may write anything')
+    def test_permissions(self, data, tmp_path):
+        folder, file = tmp_path / 'folder', tmp_path / 'file'
+        folder.mkdir(mode=0o500)
+        file.touch(mode=0o400)
+        arguments = argv(data, '--json', file, '--html', folder / 'a.html')
+        code, errors = run('validate_labels', arguments, tmp_path / 'out')
+        assert code == 2
+        assert f'--json {file}: there is no permission' in errors
+        assert f'--html {folder}/a.html: no file can be made' in errors
+
+    def test_a_descriptor_that_is_not_open(self, data, tmp_path):
+        code, errors = run(
+            'validate_labels',
+            argv(data, '--json', '/dev/fd/987', '--sarif', '/dev/fd/0'),
+            tmp_path / 'out',
+        )
+        assert code == 2
+        assert '--json /dev/fd/987: descriptor 987 is not open' in errors
+
+    @pytest.mark.parametrize(
+        ('tool', 'arguments'),
+        [
+            ('preflight', ('{config}', '--json', '{bad}')),
+            ('preflight', ('{config}', '--html', '{bad}')),
+            ('preflight', ('{config}', '--fix', '{bad}.py')),
+            ('preflight', ('{config}', '--store', '{bad}')),
+            ('train', ('{config}', '--work-dir', '{bad}')),
+            ('test', ('{config}', '{pth}', '--work-dir', '{bad}')),
+            ('test', ('{config}', '{pth}', '--out', '{bad}.pkl')),
+            ('infer', ('a.jpg', '--checkpoint', '{pth}', '--out', '{bad}')),
+            (
+                'infer',
+                (
+                    'a.jpg', '--checkpoint', '{pth}', '--out', 'o',
+                    '--json', '{bad}',
+                ),
+            ),
+            ('plot_log', ('.', '--out', '{bad}.png')),
+            (
+                'make_class_embeddings',
+                ('--classes', 'a', '--model', 'm', '--out', '{bad}.npy'),
+            ),
+            ('make_shapes_dataset', ('--out', '{bad}')),
+            ('convert_codetr', ('checkpoint', '{pth}', '{bad}')),
+            ('benchmarks/validate_labels', ('--json', '{bad}')),
+            ('benchmarks/preflight_sweep', (
+                '--configs', '{config}', '--table', '{bad}',
+            )),
+        ],
+    )  # fmt: skip
+    def test_every_tool(self, tool, arguments, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / 'file').write_text('')
+        (tmp_path / 'config.py').write_text(
+            "model = dict(type='A')\ntest_dataloader = dict()\n"
+        )
+        (tmp_path / 'a.pth').write_bytes(b'')
+        names = {
+            'bad': tmp_path / 'file' / 'x',
+            'config': tmp_path / 'config.py',
+            'pth': tmp_path / 'a.pth',
+        }
+        files = sorted(os.listdir(tmp_path))
+        code, errors = run(
+            tool,
+            [item.format(**names) for item in arguments],
+            tmp_path / 'out',
+        )
+        assert code == 2
+        assert str(names['bad']) in errors
+        assert 'is not a folder' in errors
+        assert 'Traceback' not in errors
+        assert sorted({*os.listdir(tmp_path)} - {'out'}) == files
+
+
+class TestFiles:
+    def test_a_link_stays_and_permissions_too(self, data, tmp_path):
+        (tmp_path / 'other').mkdir()
+        target = tmp_path / 'other' / 'report.json'
+        target.write_text('old')
+        target.chmod(0o640)
+        link = tmp_path / 'link.json'
+        link.symlink_to('other/report.json')
+        dangling = tmp_path / 'dangling.sarif'
+        dangling.symlink_to('other/new.sarif')
+        hard = tmp_path / 'hard.html'
+        hard.write_text('old')
+        os.link(hard, tmp_path / 'backup.html')
+        code, errors = run(
+            'validate_labels',
+            argv(data, '--json', link, '--sarif', dangling, '--html', hard),
+            tmp_path / 'out',
+        )
+        assert code == 0, errors
+        assert link.is_symlink()
+        assert dangling.is_symlink()
+        assert json.loads(target.read_text())['splits']
+        assert stat.S_IMODE(target.stat().st_mode) == 0o640
+        assert (tmp_path / 'other' / 'new.sarif').is_file()
+        assert (tmp_path / 'backup.html').read_text() == 'old'
+        assert sorted(os.listdir(tmp_path / 'other')) == [
+            'new.sarif',
+            'report.json',
+        ]
+
+    def test_umask_holds(self, data, tmp_path):
+        before = os.umask(0o077)
+        try:
+            code, errors = run(
+                'validate_labels',
+                argv(data, '--json', tmp_path / 'a.json'),
+                tmp_path / 'out',
+            )
+        finally:
+            os.umask(before)
+        assert code == 0, errors
+        mode = stat.S_IMODE((tmp_path / 'a.json').stat().st_mode)
+        assert mode == 0o600

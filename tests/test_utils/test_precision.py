@@ -1,0 +1,104 @@
+"""Types of the arithmetic, and what the decorator switches off."""
+
+import pytest
+import torch
+
+from mmext.utils.precision import (
+    exact,
+    float32_region,
+    to_float32,
+    wide_type,
+    widen,
+)
+
+
+@pytest.mark.parametrize(
+    ('dtype', 'wide'),
+    [
+        (torch.float16, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.float32),
+        (torch.float64, torch.float64),
+        (torch.int64, torch.float32),
+    ],
+)
+def test_widen(dtype, wide):
+    x = torch.ones(2, dtype=dtype)
+    assert wide_type(x) == widen(x).dtype == wide
+    assert (widen(x) is x) == (dtype == wide)
+
+
+def test_exact_runs_without_autocast_and_autograd(device):
+    @exact
+    def product(a, b, *, negate=False):
+        """Multiply."""
+        return -(a @ b) if negate else a @ b
+
+    x = torch.randn(3, 3, requires_grad=True, device=device)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        result = product(x, x, negate=True)
+        assert (x @ x).dtype == torch.bfloat16
+        assert torch.is_grad_enabled()
+    assert result.dtype == torch.float32
+    assert not result.requires_grad
+    assert torch.equal(product(a=x, b=x), -result)
+    assert (product.__name__, product.__doc__) == ('product', 'Multiply.')
+
+
+HALVES = [torch.float16, torch.bfloat16]
+
+
+@pytest.mark.parametrize('dtype', HALVES)
+def test_region_computes_in_float32(dtype: torch.dtype, device: torch.device):
+    x = torch.full((2, 2), 300.0, device=device)
+    with torch.autocast(device.type, dtype):
+        assert (x @ x).dtype == dtype
+        with float32_region(x):
+            assert (x @ x).dtype == torch.float32
+            assert (x @ x).tolist() == [[180000.0] * 2] * 2
+        assert (x @ x).dtype == dtype, 'autocast must be back on'
+
+
+def test_region_outside_of_autocast_changes_nothing(device: torch.device):
+    x = torch.rand(2, 2, device=device)
+    with float32_region(x):
+        assert torch.equal(x @ x, x @ x)
+        assert not torch.is_autocast_enabled(device.type)
+
+
+def test_region_ends_with_an_error():
+    x = torch.rand(2, 2)
+    with torch.autocast('cpu', torch.bfloat16):
+        with pytest.raises(KeyError), float32_region(x):
+            raise KeyError
+        assert (x @ x).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize('dtype', HALVES)
+def test_casts_halves_everywhere(dtype: torch.dtype):
+    half = torch.tensor([1.5, 2.0], dtype=dtype)
+    given = {'a': [half, (half, 3)], 'b': {'c': half}, 'd': 'text', 'e': None}
+    result = to_float32(given)
+    assert result.keys() == given.keys()
+    assert type(result['a']) is list
+    assert type(result['a'][1]) is tuple
+    for tensor in (result['a'][0], result['a'][1][0], result['b']['c']):
+        assert tensor.dtype == torch.float32
+        assert tensor.tolist() == [1.5, 2.0]
+    assert (result['a'][1][1], result['d'], result['e']) == (3, 'text', None)
+    assert half.dtype == given['b']['c'].dtype == dtype
+
+
+@pytest.mark.parametrize(
+    'dtype', [torch.float32, torch.float64, torch.int64, torch.bool]
+)
+def test_leaves_the_others_alone(dtype: torch.dtype):
+    tensor = torch.ones(2, dtype=dtype)
+    assert to_float32(tensor) is tensor
+
+
+def test_gradient_goes_through():
+    x = torch.ones(2, dtype=torch.float16, requires_grad=True)
+    (to_float32([x])[0] * 3).sum().backward()
+    assert x.grad.dtype == torch.float16
+    assert x.grad.tolist() == [3.0, 3.0]
