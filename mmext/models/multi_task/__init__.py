@@ -1,5 +1,18 @@
 """Multi-task learning: model, architectures, heads, balancers."""
 
+from .balancers import (
+    DWA,
+    FAMO,
+    IMTLL,
+    STCH,
+    BalancedLosses,
+    EqualWeights,
+    FixedWeights,
+    GeometricMean,
+    LossBalancer,
+    RandomWeights,
+    UncertaintyWeights,
+)
 from .data_preprocessor import MultiTaskDataPreprocessor
 from .heads import (
     ClassificationTaskHead,
@@ -12,13 +25,24 @@ from .heads import (
 from .model import MultiTaskModel, TaskFeatures
 
 __all__ = [
+    'DWA',
+    'FAMO',
+    'IMTLL',
+    'STCH',
+    'BalancedLosses',
     'ClassificationTaskHead',
     'DepthTaskHead',
+    'EqualWeights',
+    'FixedWeights',
+    'GeometricMean',
+    'LossBalancer',
     'MultiTaskDataPreprocessor',
     'MultiTaskModel',
+    'RandomWeights',
     'RegressionTaskHead',
     'SegmentationTaskHead',
     'SurfaceNormalTaskHead',
     'TaskFeatures',
     'TaskHead',
+    'UncertaintyWeights',
 ]
