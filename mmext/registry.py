@@ -10,6 +10,7 @@ from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import LOOPS as MMENGINE_LOOPS
 from mmengine.registry import MODEL_WRAPPERS as MMENGINE_MODEL_WRAPPERS
 from mmengine.registry import MODELS as MMENGINE_MODELS
+from mmengine.registry import OPTIM_WRAPPERS as MMENGINE_OPTIM_WRAPPERS
 from mmengine.registry import RUNNERS as MMENGINE_RUNNERS
 from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
 from mmengine.registry import Registry
@@ -20,6 +21,7 @@ __all__ = [
     'LOOPS',
     'MODELS',
     'MODEL_WRAPPERS',
+    'OPTIM_WRAPPERS',
     'RUNNERS',
     'TRANSFORMS',
 ]
@@ -47,6 +49,12 @@ HOOKS = Registry(
 )
 LOOPS = Registry(
     'loop', parent=MMENGINE_LOOPS, scope='mmext', locations=['mmext.engine']
+)
+OPTIM_WRAPPERS = Registry(
+    'optimizer wrapper',
+    parent=MMENGINE_OPTIM_WRAPPERS,
+    scope='mmext',
+    locations=['mmext.engine'],
 )
 RUNNERS = Registry(
     'runner',
