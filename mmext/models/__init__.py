@@ -22,22 +22,38 @@ from .losses import (
     CheckedCrossEntropyLoss,
     CheckedOhemCrossEntropy,
 )
+from .multi_task import (
+    ClassificationTaskHead,
+    DepthTaskHead,
+    MultiTaskDataPreprocessor,
+    MultiTaskModel,
+    RegressionTaskHead,
+    SegmentationTaskHead,
+    SurfaceNormalTaskHead,
+)
 
 __all__ = [
     'ASPPHead',
     'CheckedBoundaryLoss',
     'CheckedCrossEntropyLoss',
     'CheckedOhemCrossEntropy',
+    'ClassificationTaskHead',
     'CoATSSHead',
     'CoDETR',
     'CoDINOClassEmbedHead',
     'CoDINOHead',
     'CoDINOTransformer',
     'CoStandardRoIHead',
+    'DepthTaskHead',
     'DepthwiseSeparableASPPHead',
     'FCNHead',
+    'MultiTaskDataPreprocessor',
+    'MultiTaskModel',
     'PIDHead',
     'PSPHead',
+    'RegressionTaskHead',
     'SegformerHead',
+    'SegmentationTaskHead',
+    'SurfaceNormalTaskHead',
     'UPerHead',
 ]
