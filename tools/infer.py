@@ -127,11 +127,11 @@ def run(
     args: argparse.Namespace,
 ) -> InferReport:
     """Predict, draw and write, as suits the model."""
-    common = dict(
-        json_path=args.json,
-        batch_size=args.batch_size,
-        sheet=args.from_val is not None,
-    )
+    common = {
+        'json_path': args.json,
+        'batch_size': args.batch_size,
+        'sheet': args.from_val is not None,
+    }
     if isinstance(model, MultiTaskModel):
         return infer_tasks_to_folder(
             model,

@@ -13,6 +13,7 @@ from mmengine.dataset import Compose, pseudo_collate
 from mmengine.registry import DATASETS, DefaultScope
 from torch import nn
 
+from ..config import check_data_paths
 from ..models import (
     DepthTaskHead,
     MultiTaskModel,
@@ -29,7 +30,7 @@ from .draw import (
     write_picture,
 )
 from .infer import UnreadableImageError, output_paths
-from .prediction_files import InferReport, check_data_paths
+from .prediction_files import InferReport
 
 __all__ = ['infer_tasks_to_folder', 'read_task_samples']
 
