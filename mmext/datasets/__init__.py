@@ -7,6 +7,12 @@ modules of their own, where the registry finds them:
 """
 
 from . import box_limits
+from .nyuv2_layout import (
+    NYUV2_CLASSES,
+    classes_of_layout,
+    is_layout,
+    layout_files,
+)
 from .scenes_generator import (
     SCENE_CLASSES,
     ScenesSample,
@@ -20,6 +26,7 @@ from .shapes_geometry import SHAPE_CLASSES
 from .shapes_writer import write_shapes_dataset
 
 __all__ = [
+    'NYUV2_CLASSES',
     'SCENE_CLASSES',
     'SHAPE_CLASSES',
     'ScenesSample',
@@ -27,8 +34,11 @@ __all__ = [
     'ShapesSample',
     'ShapesSpec',
     'box_limits',
+    'classes_of_layout',
     'draw_sample',
     'draw_scene',
+    'is_layout',
+    'layout_files',
     'scene_rays',
     'write_scenes_dataset',
     'write_shapes_dataset',

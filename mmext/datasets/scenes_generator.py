@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from .dataset_folder import check_counts, new_dataset_folder
 
 __all__ = [
+    'SCENES_MARKER',
     'SCENE_CLASSES',
     'ScenesSample',
     'ScenesSpec',
@@ -30,6 +31,7 @@ __all__ = [
     'write_scenes_dataset',
 ]
 
+SCENES_MARKER = 'scenes_dataset.json'
 SCENE_CLASSES = ('floor', 'wall', 'ceiling', 'sphere', 'box', 'pillar')
 _FLOOR, _WALL, _CEILING, _SPHERE, _BOX, _PILLAR = range(len(SCENE_CLASSES))
 # Red, green and blue of each class, which each scene varies by _HUE_SPREAD.
@@ -52,7 +54,6 @@ _FADING = 5.0  # metres over which light becomes 1 / e
 _TILE = 0.5  # side of the tiles of the floor in metres
 _VOID = -1
 _VERSION = '1'  # to be raised when the same settings give other scenes
-_MARKER = 'scenes_dataset.json'
 
 Array = NDArray[np.float64]
 
@@ -384,7 +385,7 @@ def write_scenes_dataset(
         **asdict(spec),
     }
     written = {name: count for name, count in counts.items() if count}
-    with new_dataset_folder(out, _MARKER, overwrite=overwrite) as new:
+    with new_dataset_folder(out, SCENES_MARKER, overwrite=overwrite) as new:
         for name, count in written.items():
             folders = [
                 new / name / field.name for field in fields(ScenesSample)
@@ -399,5 +400,7 @@ def write_scenes_dataset(
                     np.save(folder / f'{index}.npy', array)
                 if on_image is not None:
                     on_image()
-        (new / _MARKER).write_text(json.dumps(settings), encoding='utf-8')
+        (new / SCENES_MARKER).write_text(
+            json.dumps(settings), encoding='utf-8'
+        )
     return written
