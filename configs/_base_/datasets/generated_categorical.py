@@ -28,15 +28,15 @@ val_evaluator = [
     dict(
         type='mmext.ClassificationTaskMetric',
         _scope_='mmseg',
-        target='gt_income',
+        target='income',
     ),
     dict(
         type='mmext.ClassificationTaskMetric',
         _scope_='mmseg',
-        target='gt_married',
+        target='married',
     ),
     dict(
-        type='mmext.RegressionTaskMetric', _scope_='mmseg', target='gt_hours'
+        type='mmext.RegressionTaskMetric', _scope_='mmseg', target='hours'
     ),
 ]
 test_evaluator = val_evaluator
