@@ -28,7 +28,7 @@ every_config = pytest.mark.parametrize(
 def scenes(tmp_path_factory):
     """Four samples in the layout of NYUv2."""
     folder = tmp_path_factory.mktemp('data') / 'scenes'
-    spec = ScenesSpec(height=SIZE[0], width=SIZE[1])
+    spec = ScenesSpec(image_size=SIZE[::-1])
     write_scenes_dataset(folder, spec, num_train=4, num_val=2)
     return folder
 
