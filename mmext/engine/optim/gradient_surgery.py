@@ -464,9 +464,9 @@ class GradientSurgeryOptimWrapper(_GradientSurgery, OptimWrapper):
     aggregator='PCGrad', optimizer=...)``. Each task has a backward of its
     own. What several tasks reach is shared, and gets the combination;
     parameters that one task reaches get its gradient, those of the balancer
-    the sum, those that none reaches get none. This is found from the gradients themselves, in each window and
-    over all ranks, and not from names. The losses are those that the balancer
-    has weighted.
+    the sum, those that none reaches get none. This is found from the
+    gradients themselves, in each window and over all ranks, and not from
+    names. The losses are those that the balancer has weighted.
 
     * **DDP**: the forward is under ``no_sync``. At the end of a window the
       matrix is averaged, with the gradients of single tasks, in one flat
