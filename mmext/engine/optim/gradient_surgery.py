@@ -157,9 +157,7 @@ class _GradientSurgery:
             for group in self.optimizer.param_groups
             for parameter in group['params']
         ]
-        self.aggregator = build_aggregator(
-            aggregator, self._parameters[0].device
-        )
+        self.aggregator = build_aggregator(aggregator, self._parameters[0])
         self._built = get_state(self.aggregator)
         self.seed, self._num_updates = seed, 0
         self._ddp: DistributedDataParallel | None = None
