@@ -1,13 +1,17 @@
 """Gradient surgery: two processes, windows and precision against one batch."""
 
 import copy
+import uuid
 
 import pytest
 import torch
 from helpers import toy_tasks
+from helpers import toy_training as toy
+from helpers.toy_ranks import kill_and_resume, start_ranks
 from helpers.toy_tasks import AGGREGATORS, Job, train, train_on_ranks
+from mmengine.config import Config
 from mmengine.optim import OptimWrapper
-from mmengine.registry import MODELS
+from mmengine.registry import MODELS, RUNNERS
 from torch import nn
 
 from mmext.engine import (
@@ -75,7 +79,17 @@ def test_two_processes_with_each(tmp_path, parts):
     check_pairs([Job(name, parts) for name in AGGREGATORS], tmp_path)
 
 
-@pytest.mark.parametrize('name', AGGREGATORS)
+# Without state, with some, and with much; the others are slow.
+EACH = [
+    pytest.param(
+        name,
+        marks=() if name in ('PCGrad', 'GradVac', 'ExcessMTL') else SLOW,
+    )
+    for name in AGGREGATORS
+]
+
+
+@pytest.mark.parametrize('name', EACH)
 def test_windows_and_one_task(name):
     # A window is one big batch.
     assert difference(train(Job(name, 4)), train(Job(name))) < 1e-6
@@ -243,7 +257,7 @@ def test_gradients_that_are_not_finite():
         model.train_step(batch(), surgery(model, broken))
 
 
-@pytest.mark.parametrize('name', AGGREGATORS)
+@pytest.mark.parametrize('name', EACH)
 def test_state_is_restored(name):
     aggregator = dict(type=name, **AGGREGATORS[name])
     model = toy_model()
@@ -290,6 +304,116 @@ def test_without_torchjd(monkeypatch):
     monkeypatch.setitem(__import__('sys').modules, 'torchjd', None)
     with pytest.raises(ImportError, match=r'pip install "mmext\[multi_task'):
         surgery(toy_model())
+
+
+# Training -------------------------------------------------------------------
+
+
+def surgery_cfg(counts, name='PCGrad', kind=''):
+    """Config of the wrapper, with a window of ``counts`` batches."""
+    return dict(
+        type=f'mmext.{kind}GradientSurgeryOptimWrapper',
+        aggregator=dict(type=name, **AGGREGATORS[name]),
+        accumulative_counts=counts,
+        clip_grad=dict(max_norm=5.0),
+        optimizer=dict(type='Adam', lr=0.05),
+    )
+
+
+def train_config(work_dir, **changes):
+    work_dir.mkdir(parents=True, exist_ok=True)
+    hooks = dict(
+        checkpoint=dict(type='CheckpointHook', interval=2, by_epoch=False),
+        logger=dict(type='LoggerHook', interval=1),
+    )
+    cfg = toy_tasks.config(
+        'UncertaintyWeights', default_hooks=hooks, **changes
+    )
+    cfg = toy.traced(work_dir / 'trace', cfg)
+    cfg.update(work_dir=str(work_dir), experiment_name=uuid.uuid4().hex)
+    return Config(cfg)
+
+
+@pytest.mark.parametrize(
+    ('name', 'counts', 'kind'),
+    [
+        ('GradVac', 4, ''),
+        ('PCGrad', 4, 'Amp'),
+        pytest.param('NashMTL', 3, '', marks=SLOW),
+        pytest.param('GradDrop', 1, '', marks=SLOW),
+    ],
+)
+def test_resumed_within_a_window(tmp_path, name, counts, kind):
+    wrapper = surgery_cfg(counts, name, kind)
+
+    def run(folder, **changes):
+        cfg = train_config(tmp_path / folder, optim_wrapper=wrapper, **changes)
+        RUNNERS.build(cfg).train()
+
+    run('a')
+    for at in (7, 11):
+        with pytest.raises(toy.Killed):
+            run('b', resume=True, custom_hooks=[dict(type='KillHook', at=at)])
+    run('b', resume=True)
+    one, other = (toy.read_trace(tmp_path / n / 'trace.0') for n in 'ab')
+    last = {line['iter']: line for line in toy.steps(other)}
+    assert list(last.values()) == toy.steps(one)
+    assert other[-1] == one[-1]
+    files = (tmp_path / n / 'iter_18.pth' for n in 'ab')
+    assert toy.differences(*files) == []
+
+
+def test_an_open_window_goes_on_without_surgery(tmp_path):
+    cfg = train_config(
+        tmp_path / 'a',
+        optim_wrapper=surgery_cfg(4, 'Sum'),
+        custom_hooks=[dict(type='KillHook', at=7)],
+    )
+    with pytest.raises(toy.Killed):
+        RUNNERS.build(cfg).train()
+    ends = []
+    for folder, change in (
+        ('b', surgery_cfg(4, 'Sum')),
+        ('c', {**surgery_cfg(4), 'type': 'OptimWrapper'}),
+    ):
+        if folder == 'c':
+            del change['aggregator']
+        cfg = train_config(
+            tmp_path / folder,
+            optim_wrapper=change,
+            load_from=str(tmp_path / 'a/iter_6.pth'),
+            resume=True,
+        )
+        RUNNERS.build(cfg).train()
+        ends.append(toy.read_trace(tmp_path / folder / 'trace.0')[-1])
+    for mine, other in zip(ends[0]['weights'], ends[1]['weights']):
+        torch.testing.assert_close(
+            torch.tensor(mine), torch.tensor(other), rtol=1e-4, atol=1e-5
+        )
+
+
+@SLOW
+@pytest.mark.parametrize('balancer', ['DWA', 'FAMO', 'STCH', 'RandomWeights'])
+def test_kill_9_and_resume_a_balancer(tmp_path, balancer):
+    kill_on_two_ranks(tmp_path, model=toy_tasks.model_cfg(balancer, noise=0.1))
+
+
+@SLOW
+@pytest.mark.parametrize(('name', 'counts'), [('PCGrad', 1), ('GradVac', 3)])
+def test_kill_9_and_resume_surgery(tmp_path, name, counts):
+    model = toy_tasks.model_cfg('DWA', noise=0.1, norm=True)
+    wrapper = surgery_cfg(counts, name)
+    kill_on_two_ranks(tmp_path, model=model, optim_wrapper=wrapper)
+
+
+def kill_on_two_ranks(tmp_path, **changes):
+    def start(args):
+        ranks = start_ranks(args, 2, tmp_path / 'out')
+        return next(filter(None, ranks.wait(end_others=True)), 0)
+
+    kill_and_resume(
+        tmp_path, 2, start, num_kills=1, config=toy_tasks.config, **changes
+    )
 
 
 # Mixed precision ------------------------------------------------------------
