@@ -13,7 +13,7 @@ from torch import distributed as dist
 from torch import nn
 
 from helpers import toy_training as toy
-from helpers.toy_ranks import run_on_ranks
+from helpers.toy_ranks import kill_and_resume, run_on_ranks, start_ranks
 from mmext.ddp import DistributedDataParallel
 from mmext.models import MultiTaskModel, TaskFeatures
 
@@ -22,6 +22,7 @@ __all__ = [
     'BALANCERS',
     'Job',
     'config',
+    'kill_on_two_ranks',
     'model_cfg',
     'train',
     'train_on_ranks',
@@ -95,10 +96,14 @@ class ToyTrunk(nn.Module):
 
 @MODELS.register_module(force=True)
 class ToySharing(nn.Module):
-    """The trunk for all; a layer for the first two tasks, one for each."""
+    """The trunk for all; a layer for the first two tasks, one for each.
 
-    def __init__(self, backbone, tasks, unused=False):
+    With ``route``, what a task uses depends on the points.
+    """
+
+    def __init__(self, backbone, tasks, unused=False, route=False):
         super().__init__()
+        self.route = route
         self._backbone = [backbone]
         self.pair = nn.Linear(4, 4)
         self.own = nn.ModuleDict({task: nn.Linear(4, 4) for task in tasks})
@@ -107,8 +112,11 @@ class ToySharing(nn.Module):
     def forward(self, points):
         shared = self._backbone[0](points)
         features = {}
+        num = 2
+        if self.route:
+            num = int(points.sum() > 0) + int(points.sum() > 3)
         for index, (task, layer) in enumerate(self.own.items()):
-            inputs = self.pair(shared) if index < 2 else shared
+            inputs = self.pair(shared) if index < num else shared
             features[task] = (layer(inputs).tanh(),)
         return TaskFeatures(features)
 
@@ -178,6 +186,8 @@ class Job(NamedTuple):
         model: Changes of the model's config.
         options: Of the wrapper of the optimizer.
         ddp: Of the wrapper of the model.
+        fault: Of rank 1 in the second step: ``'drift'``, its weights change,
+            or ``'error'``.
     """
 
     aggregator: str | None = None
@@ -186,13 +196,14 @@ class Job(NamedTuple):
     model: dict = {}
     options: dict = {}
     ddp: dict = {}
+    fault: str = ''
 
 
 STEPS, BATCH = 4, 8
 
 
 def train(job, rank=0, world_size=1):
-    """Train on the same points, however divided; the weights by name."""
+    """Train on the same points, however divided; the state of the model."""
     torch.manual_seed(0)
     model = MODELS.build(model_cfg(**job.model)).double().train()
     points = torch.randn(STEPS, BATCH, 3).double()
@@ -214,14 +225,15 @@ def train(job, rank=0, world_size=1):
     wrapper = OPTIM_WRAPPERS.build(
         dict(type=kind, optimizer=optimizer, **options)
     )
-    for batch in points:
+    for index, batch in enumerate(points):
+        if (index, rank) == (1, 1) and job.fault == 'error':
+            module.backbone.forward = None
+        elif (index, rank) == (1, 1) and job.fault:
+            module.backbone.linear.bias.data += 1
         for part in batch.chunk(job.parts):
             part = part.chunk(world_size)[rank]
             model.train_step(dict(inputs=list(part)), wrapper)
-    return {
-        name: value.detach().clone()
-        for name, value in module.named_parameters()
-    }
+    return module.state_dict()
 
 
 def train_on_ranks(jobs, folder):
@@ -233,10 +245,20 @@ def train_on_ranks(jobs, folder):
         for job in jobs:
             try:
                 results.append(train(job, rank, 2))
-            except (TypeError, ValueError) as error:
+            except (RuntimeError, TypeError, ValueError) as error:
                 results.append(f'{type(error).__name__}: {error}')
         torch.save(results, folder / f'{rank}.pth')
 
     ranks = run_on_ranks(function, 2, folder / 'out')
     assert not any(ranks.wait()), ranks.output()
     return list(zip(*(torch.load(folder / f'{rank}.pth') for rank in (0, 1))))
+
+
+def kill_on_two_ranks(tmp_path, **changes):
+    """One of two processes is killed at a random step; resume, compare."""
+
+    def start(args):
+        ranks = start_ranks(args, 2, tmp_path / 'out')
+        return next(filter(None, ranks.wait(end_others=True)), 0)
+
+    kill_and_resume(tmp_path, 2, start, 1, config=config, **changes)

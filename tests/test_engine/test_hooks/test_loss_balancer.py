@@ -154,3 +154,12 @@ def test_the_runner_of_mmengine(tmp_path, has_hook):
     text = next(tmp_path.glob('*/*.log')).read_text()
     assert text.count('DWA needs mmext.LossBalancerHook') == (not has_hook)
     assert runner.model.balancer.num_epochs == (3 if has_hook else 0)
+
+
+@SLOW
+@pytest.mark.xdist_group('processes')
+@pytest.mark.parametrize('balancer', ['DWA', 'FAMO', 'STCH', 'RandomWeights'])
+def test_kill_9_and_resume(tmp_path, balancer):
+    toy_tasks.kill_on_two_ranks(
+        tmp_path, model=toy_tasks.model_cfg(balancer, noise=0.1)
+    )

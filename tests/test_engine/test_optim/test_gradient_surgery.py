@@ -7,8 +7,13 @@ import pytest
 import torch
 from helpers import toy_tasks
 from helpers import toy_training as toy
-from helpers.toy_ranks import kill_and_resume, start_ranks
-from helpers.toy_tasks import AGGREGATORS, Job, train, train_on_ranks
+from helpers.toy_tasks import (
+    AGGREGATORS,
+    Job,
+    kill_on_two_ranks,
+    train,
+    train_on_ranks,
+)
 from mmengine.config import Config
 from mmengine.optim import OptimWrapper
 from mmengine.registry import MODELS, RUNNERS
@@ -68,9 +73,41 @@ def test_two_processes(tmp_path):
         ],
         tmp_path,
     )
-    refused = [Job('PCGrad', ddp=dict(static_graph=True))]
-    for text in train_on_ranks(refused, tmp_path)[0]:
+
+
+def test_faults_of_two_processes(tmp_path):
+    jobs = [
+        Job('PCGrad', ddp=dict(static_graph=True)),
+        Job('PCGrad', fault='drift'),
+        Job('PCGrad', fault='error'),
+    ]
+    refused, drift, error = train_on_ranks(jobs, tmp_path)
+    for text in refused:
         assert 'model_wrapper_cfg.static_graph must be False' in text
+    for text in drift:
+        assert text.startswith('GradientSyncError')
+        assert 'backbone.linear.bias' in text
+    assert error[1].startswith('TypeError')
+    assert error[0].startswith('PeerError')
+    assert 'NoneType' in error[0]
+
+
+def test_as_ddp_where_ranks_differ(tmp_path):
+    # What is shared changes with the batch, and with the rank.
+    route = dict(model=dict(route=True))
+    norm = dict(model=dict(norm=True), parts=2)
+    buffers = dict(broadcast_buffers=True)
+    jobs = [
+        Job('Sum', **route),
+        Job(None, ddp=dict(find_unused_parameters=True), **route),
+        Job('Sum', ddp=buffers, **norm),
+        Job(None, ddp=buffers, **norm),
+    ]
+    results = train_on_ranks(jobs, tmp_path)
+    for ours, plain in zip(results[::2], results[1::2], strict=True):
+        for mine, other in zip(ours, plain, strict=True):
+            assert difference(mine, other) < 1e-12
+    assert difference(*results[2]) > 1e-3  # statistics, after the last sent
 
 
 @SLOW
@@ -393,27 +430,11 @@ def test_an_open_window_goes_on_without_surgery(tmp_path):
 
 
 @SLOW
-@pytest.mark.parametrize('balancer', ['DWA', 'FAMO', 'STCH', 'RandomWeights'])
-def test_kill_9_and_resume_a_balancer(tmp_path, balancer):
-    kill_on_two_ranks(tmp_path, model=toy_tasks.model_cfg(balancer, noise=0.1))
-
-
-@SLOW
 @pytest.mark.parametrize(('name', 'counts'), [('PCGrad', 1), ('GradVac', 3)])
 def test_kill_9_and_resume_surgery(tmp_path, name, counts):
     model = toy_tasks.model_cfg('DWA', noise=0.1, norm=True)
     wrapper = surgery_cfg(counts, name)
     kill_on_two_ranks(tmp_path, model=model, optim_wrapper=wrapper)
-
-
-def kill_on_two_ranks(tmp_path, **changes):
-    def start(args):
-        ranks = start_ranks(args, 2, tmp_path / 'out')
-        return next(filter(None, ranks.wait(end_others=True)), 0)
-
-    kill_and_resume(
-        tmp_path, 2, start, num_kills=1, config=toy_tasks.config, **changes
-    )
 
 
 # Mixed precision ------------------------------------------------------------
