@@ -10,6 +10,8 @@ import msgspec
 
 __all__ = [
     'DEFAULT_MAX_PIXELS',
+    'ArrayFacts',
+    'BadValues',
     'BoxFacts',
     'ErrorKind',
     'ImageFacts',
@@ -85,6 +87,39 @@ class MaskFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: ReadError | None = None
 
 
+class BadValues(msgspec.Struct, frozen=True, kw_only=True):
+    """Pixels of an array that are wrong in one way.
+
+    Attributes:
+        kind: ``'not finite'``, ``'negative'``, ``'out of range'`` or
+            ``'not unit'``.
+        count: Number of the pixels.
+        first: The first of them in reading order, ``y * width + x``.
+    """
+
+    kind: str
+    count: int
+    first: int
+
+
+class ArrayFacts(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
+):
+    """Depth or surface normals, as numbers in an array.
+
+    Attributes:
+        width: In pixels; 0 if it could not be read.
+        height: In pixels.
+        bad: Wrong values, each kind once.
+        error: Why it could not be read; None if it could.
+    """
+
+    width: int = 0
+    height: int = 0
+    bad: tuple[BadValues, ...] = ()
+    error: ReadError | None = None
+
+
 class ImageFacts(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 ):
@@ -99,6 +134,7 @@ class ImageFacts(
         fingerprint: 64-bit difference hash of the decoded image, -1 if it
             was not computed.
         error: Why it could not be read, as far as was looked.
+        bad: Wrong values of an array of numbers; none of other files.
     """
 
     width: int = 0
@@ -108,6 +144,7 @@ class ImageFacts(
     digest: str = ''
     fingerprint: int = -1
     error: ReadError | None = None
+    bad: tuple[BadValues, ...] = ()
 
 
 class BoxFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -167,6 +204,8 @@ class Sample(
         index: In its split.
         image: Path or URL of the image; empty without one.
         mask: Path or URL of the label map; empty without one.
+        depth: Path of the depth; empty without one.
+        normal: Path of the surface normals; empty without one.
         annotation: File that holds its boxes; empty without one.
         annotation_kind: ``'voc'`` if that file is of this sample alone, and
             is still to be read; empty if ``boxes`` holds what it says.
@@ -181,6 +220,8 @@ class Sample(
     index: int
     image: str = ''
     mask: str = ''
+    depth: str = ''
+    normal: str = ''
     annotation: str = ''
     annotation_kind: str = ''
     boxes: tuple[BoxFacts, ...] = ()
@@ -201,6 +242,8 @@ class SampleFacts(
         image: Facts of the image; None if there is none.
         mask: Facts of the label map; None if there is none.
         annotation: Facts of such an annotation file; None if there is none.
+        depth: Facts of the depth; None if there is none.
+        normal: Facts of the surface normals; None if there is none.
     """
 
     split: str
@@ -208,6 +251,8 @@ class SampleFacts(
     image: ImageFacts | None = None
     mask: MaskFacts | None = None
     annotation: VocFile | None = None
+    depth: ArrayFacts | None = None
+    normal: ArrayFacts | None = None
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from mmengine.fileio import get_file_backend
 # Imported for its effect: files are read by it.
 from ..utils import local_backend  # noqa: F401
 from .facts import (
+    ArrayFacts,
     ErrorKind,
     ImageFacts,
     MaskFacts,
@@ -135,10 +136,25 @@ def _read_voc(content: bytes, _: ReadOptions) -> VocFile:
     return read_voc(content)
 
 
+def _npy_reader(kind: str, facts: type) -> Reader:
+    """Reader of one kind of arrays of NYUv2's layout."""
+
+    def read(content: bytes, _: ReadOptions) -> Any:
+        from .readers import npy
+
+        return getattr(npy, f'read_npy_{kind}')(content)
+
+    return Reader(facts=facts, read=read)
+
+
 READERS = {
     'mask': Reader(facts=MaskFacts, read=_read_mask, version=3),
     'image': Reader(facts=ImageFacts, read=_read_image, version=3),
     'voc': Reader(facts=VocFile, read=_read_voc, version=2),
+    'npy_image': _npy_reader('image', ImageFacts),
+    'npy_mask': _npy_reader('mask', MaskFacts),
+    'npy_depth': _npy_reader('depth', ArrayFacts),
+    'npy_normal': _npy_reader('normal', ArrayFacts),
 }
 
 

@@ -26,6 +26,7 @@ __all__ = [
     'DET',
     'DUP',
     'IMG',
+    'MTL',
     'PAIR',
     'RULES',
     'SEG',
@@ -79,6 +80,12 @@ IMG = _family(
     needs='image',
     subject='image',
     picture='image',
+)
+MTL = _family(
+    'MTL',
+    'Pictures, depth and normals as arrays',
+    scope='sample',
+    subject='file',
 )
 PAIR = _family(
     'PAIR',
