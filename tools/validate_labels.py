@@ -94,7 +94,7 @@ def _add_bare(parser: argparse.ArgumentParser) -> None:
     add(
         '--image-suffix', default='', metavar='TEXT', help='the same of images'
     )
-    add('--num-classes', type=int, metavar='N', help='of --masks, --nyuv2')
+    add('--num-classes', type=int, metavar='N', help='of --masks')
     add(
         '--classes',
         nargs='+',

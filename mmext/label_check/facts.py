@@ -11,7 +11,6 @@ import msgspec
 __all__ = [
     'DEFAULT_MAX_PIXELS',
     'ArrayFacts',
-    'BadValues',
     'BoxFacts',
     'ErrorKind',
     'ImageFacts',
@@ -87,21 +86,6 @@ class MaskFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: ReadError | None = None
 
 
-class BadValues(msgspec.Struct, frozen=True, kw_only=True):
-    """Pixels of an array that are wrong in one way.
-
-    Attributes:
-        kind: ``'not finite'``, ``'negative'``, ``'out of range'`` or
-            ``'not unit'``.
-        count: Number of the pixels.
-        first: The first of them in reading order, ``y * width + x``.
-    """
-
-    kind: str
-    count: int
-    first: int
-
-
 class ArrayFacts(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 ):
@@ -110,13 +94,15 @@ class ArrayFacts(
     Attributes:
         width: In pixels; 0 if it could not be read.
         height: In pixels.
-        bad: Wrong values, each kind once.
+        bad: Of each kind of wrong values (``'not finite'``, ``'negative'``,
+            ``'not unit'``, of pictures ``'out of range'``) the number of
+            pixels and the first, ``y * width + x``.
         error: Why it could not be read; None if it could.
     """
 
     width: int = 0
     height: int = 0
-    bad: tuple[BadValues, ...] = ()
+    bad: tuple[tuple[str, int, int], ...] = ()
     error: ReadError | None = None
 
 
@@ -134,7 +120,7 @@ class ImageFacts(
         fingerprint: 64-bit difference hash of the decoded image, -1 if it
             was not computed.
         error: Why it could not be read, as far as was looked.
-        bad: Wrong values of an array of numbers; none of other files.
+        bad: Of arrays of numbers, as in :class:`ArrayFacts`.
     """
 
     width: int = 0
@@ -144,7 +130,7 @@ class ImageFacts(
     digest: str = ''
     fingerprint: int = -1
     error: ReadError | None = None
-    bad: tuple[BadValues, ...] = ()
+    bad: tuple[tuple[str, int, int], ...] = ()
 
 
 class BoxFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -95,10 +95,7 @@ def _sources(settings: CheckSettings) -> list[SplitSource]:
         )
     if settings.nyuv2 is not None:
         return splits_of_layout(
-            settings.nyuv2,
-            settings.split,
-            classes=settings.classes,
-            num_classes=settings.num_classes,
+            settings.nyuv2, settings.split, classes=settings.classes
         )
     return [_of_masks(settings)]
 

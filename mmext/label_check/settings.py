@@ -28,7 +28,7 @@ class CheckSettings(msgspec.Struct, kw_only=True):
         images: Folder of the images of any of the three.
         mask_suffix: End of names of label maps that images lack.
         image_suffix: The same of images.
-        num_classes: Of ``masks`` or ``nyuv2``.
+        num_classes: Of ``masks``.
         classes: Names of the classes, in the order of labels.
         ignore_index: Of ``masks``.
         verify: Compare the checksum of the pixels of PNG label maps, too,

@@ -8,7 +8,7 @@ packed already, so that the process that collects them has little to do.
 import hashlib
 import http.client
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -136,15 +136,18 @@ def _read_voc(content: bytes, _: ReadOptions) -> VocFile:
     return read_voc(content)
 
 
+def _read_npy(
+    content: bytes, _: ReadOptions, kind: str
+) -> ImageFacts | MaskFacts | ArrayFacts:
+    from .readers.npy import read_npy_image, read_npy_map, read_npy_mask
+
+    if kind in ('image', 'mask'):
+        return (read_npy_image if kind == 'image' else read_npy_mask)(content)
+    return read_npy_map(content, kind)
+
+
 def _npy_reader(kind: str, facts: type) -> Reader:
-    """Reader of one kind of arrays of NYUv2's layout."""
-
-    def read(content: bytes, _: ReadOptions) -> Any:
-        from .readers import npy
-
-        return getattr(npy, f'read_npy_{kind}')(content)
-
-    return Reader(facts=facts, read=read)
+    return Reader(facts=facts, read=partial(_read_npy, kind=kind))
 
 
 READERS = {

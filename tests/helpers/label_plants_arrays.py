@@ -40,26 +40,26 @@ def no_normals(data: DataSet) -> Planted:
     return Planted(path)
 
 
-@plant('MTL002', *_KINDS)
+@plant('MTL001', *_KINDS)
 def depth_cut_off(data: DataSet) -> Planted:
     path = _path(data, 'depth')
     path.write_bytes(path.read_bytes()[:-7])
     return Planted(path)
 
 
-@plant('MTL002', 'nyuv2')
+@plant('MTL001', 'nyuv2')
 def normals_of_two_channels(data: DataSet) -> Planted:
     return Planted(_change(data, 'normal', lambda array: array[..., :2]))
 
 
-@plant('MTL002', 'nyuv2')
+@plant('MTL001', 'nyuv2')
 def pickled_objects(data: DataSet) -> Planted:
     path = _path(data, 'depth')
     np.save(path, np.array([[{}]], object), allow_pickle=True)
     return Planted(path)
 
 
-@plant('MTL003', *_KINDS)
+@plant('MTL002', *_KINDS)
 def smaller_depth(data: DataSet) -> Planted:
     path = _change(data, 'depth', lambda array: array[::2, ::2])
     return Planted(path, value='16 x 12')
@@ -73,7 +73,7 @@ def _pixel(value: float) -> Callable[[np.ndarray], None]:
     return change
 
 
-@plant('MTL004', *_KINDS)
+@plant('MTL003', *_KINDS)
 def bytes_of_a_picture(data: DataSet) -> Planted:
     """All of one picture in [0, 255]."""
     path = _path(data, 'image')
@@ -84,31 +84,31 @@ def bytes_of_a_picture(data: DataSet) -> Planted:
     return Planted(path, 'y=0, x=0', 'out of range', count)
 
 
-@plant('MTL004', 'nyuv2')
+@plant('MTL003', 'nyuv2')
 def picture_of_nan(data: DataSet) -> Planted:
     path = _change(data, 'image', _pixel(np.nan))
     return Planted(path, 'y=3, x=5', 'not finite', 2)
 
 
-@plant('MTL005', *_KINDS)
+@plant('MTL004', *_KINDS)
 def negative_depth(data: DataSet) -> Planted:
     path = _change(data, 'depth', _pixel(-1))
     return Planted(path, 'y=3, x=5', 'negative', 2)
 
 
-@plant('MTL005', 'nyuv2')
+@plant('MTL004', 'nyuv2')
 def infinite_depth(data: DataSet) -> Planted:
     path = _change(data, 'depth', _pixel(np.inf))
     return Planted(path, 'y=3, x=5', 'not finite', 2)
 
 
-@plant('MTL006', *_KINDS)
+@plant('MTL005', *_KINDS)
 def short_normals(data: DataSet) -> Planted:
     path = _change(data, 'normal', _pixel(0.5))
     return Planted(path, 'y=3, x=5', 'not unit', 2)
 
 
-@plant('MTL006', 'nyuv2')
+@plant('MTL005', 'nyuv2')
 def normals_of_nan(data: DataSet) -> Planted:
     path = _change(data, 'normal', _pixel(np.nan))
     return Planted(path, 'y=3, x=5', 'not finite', 2)

@@ -10,7 +10,6 @@ import numpy as np
 from ..facts import (
     DEFAULT_MAX_PIXELS,
     ArrayFacts,
-    BadValues,
     ErrorKind,
     ImageFacts,
     MaskFacts,
@@ -19,12 +18,7 @@ from ..facts import (
 from .image import difference_hash
 from .mask import count_values, index_numbers
 
-__all__ = [
-    'read_npy_depth',
-    'read_npy_image',
-    'read_npy_mask',
-    'read_npy_normal',
-]
+__all__ = ['read_npy_image', 'read_npy_map', 'read_npy_mask']
 
 _MAGIC = b'\x93NUMPY'
 _HEADERS = {
@@ -32,14 +26,14 @@ _HEADERS = {
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 _BAD_HEADER = (ValueError, SyntaxError, tokenize.TokenError)
-_WIDEST = 1 << 31
+_LARGEST_LABEL = 1 << 24
 _VOID, _IGNORED = -1, 255
 # Rounding of a picture that was resized; float16 has 3 digits.
 _RANGE_TOLERANCE = 1e-3
 _UNIT_TOLERANCE = 0.02
 
 
-class _Refused(Exception):
+class _RefusedError(Exception):
     """An array is not read; with the reason."""
 
     def __init__(self, kind: ErrorKind, text: str):
@@ -50,9 +44,9 @@ class _Refused(Exception):
 def _array(content: bytes, channels: int, max_pixels: int) -> np.ndarray:
     """Numbers, ``(H, W)`` or ``(H, W, 3)``; its header is checked first."""
     if not content:
-        raise _Refused(ErrorKind.EMPTY, 'the file has no bytes')
+        raise _RefusedError(ErrorKind.EMPTY, 'the file has no bytes')
     if not content.startswith(_MAGIC):
-        raise _Refused(ErrorKind.CORRUPT, 'this is no npy file')
+        raise _RefusedError(ErrorKind.CORRUPT, 'this is no npy file')
     file = io.BytesIO(content)
     try:
         version = np.lib.format.read_magic(file)
@@ -60,36 +54,41 @@ def _array(content: bytes, channels: int, max_pixels: int) -> np.ndarray:
             raise ValueError(f'version {version} of npy is not known')
         shape, _, dtype = _HEADERS[version](file)
     except _BAD_HEADER as error:
-        raise _Refused(
+        raise _RefusedError(
             ErrorKind.CORRUPT, f'the header cannot be read: {error}'
         ) from error
-    if dtype.kind not in 'biuf':
-        raise _Refused(ErrorKind.CORRUPT, f'{dtype} is no type of numbers')
     wanted = '(H, W, 3)' if channels > 1 else '(H, W) or (H, W, 1)'
-    fits = len(shape) == 3 and shape[2] == channels
-    fits = fits or (len(shape) == 2 and channels == 1)
-    if not fits or min(shape) < 1:
-        raise _Refused(
-            ErrorKind.CORRUPT, f'the shape must be {wanted}, got {shape}'
+    fits = shape[2:] == (channels,) or (len(shape) == 2 and channels == 1)
+    if not fits or min(shape) < 1 or dtype.kind not in 'biuf':
+        raise _RefusedError(
+            ErrorKind.CORRUPT,
+            f'it must be {wanted} numbers, got {shape} of {dtype}',
         )
     if shape[0] * shape[1] > max_pixels:
-        raise _Refused(
+        raise _RefusedError(
             ErrorKind.REFUSED,
             f'{shape[1]} x {shape[0]} pixels, more than {max_pixels:,}',
         )
     missing = math.prod(shape) * dtype.itemsize - len(content) + file.tell()
     if missing > 0:
-        raise _Refused(ErrorKind.TRUNCATED, f'{missing:,} bytes are missing')
+        raise _RefusedError(
+            ErrorKind.TRUNCATED, f'{missing:,} bytes are missing'
+        )
     array = np.load(io.BytesIO(content), allow_pickle=False)
     return array[..., 0] if array.ndim == 3 and channels == 1 else array
 
 
-def _bad(kind: str, wrong: np.ndarray) -> tuple[BadValues, ...]:
-    """Wrong pixels ``(H, W)``, if there are any."""
-    count = int(np.count_nonzero(wrong))
-    if not count:
-        return ()
-    return (BadValues(kind=kind, count=count, first=int(wrong.argmax())),)
+def _size(array: np.ndarray) -> dict[str, int]:
+    return {'width': array.shape[1], 'height': array.shape[0]}
+
+
+def _bad(**wrong: np.ndarray) -> tuple[tuple[str, int, int], ...]:
+    """Kind, number and first of wrong pixels, of kinds that there are."""
+    return tuple(
+        (kind.replace('_', ' '), int(pixels.sum()), int(pixels.argmax()))
+        for kind, pixels in wrong.items()
+        if pixels.any()
+    )
 
 
 def read_npy_image(
@@ -98,23 +97,17 @@ def read_npy_image(
     """Read a picture; values must be finite and in [0, 1]."""
     digest = hashlib.sha256(content).hexdigest()
     try:
-        pixels = _array(content, 3, max_pixels)
-    except _Refused as refused:
+        pixels = _array(content, 3, max_pixels).astype(np.float32)
+    except _RefusedError as refused:
         return ImageFacts(digest=digest, error=refused.error)
-    pixels = pixels.astype(np.float32)
     finite = np.isfinite(pixels).all(-1)
-    low, high = pixels.min(-1), pixels.max(-1)
-    outside = (low < -_RANGE_TOLERANCE) | (high > 1 + _RANGE_TOLERANCE)
+    outside = np.abs(pixels - 0.5).max(-1) > 0.5 + _RANGE_TOLERANCE
     return ImageFacts(
-        width=pixels.shape[1],
-        height=pixels.shape[0],
+        **_size(pixels),
         mode='RGB',
         digest=digest,
         fingerprint=difference_hash(np.nan_to_num(pixels)),
-        bad=(
-            *_bad('not finite', ~finite),
-            *_bad('out of range', finite & outside),
-        ),
+        bad=_bad(not_finite=~finite, out_of_range=finite & outside),
     )
 
 
@@ -124,63 +117,42 @@ def read_npy_mask(
     """Read a label map; -1 is given as 255, which it is loaded as."""
     try:
         pixels = _array(content, 1, max_pixels)
-    except _Refused as refused:
+    except _RefusedError as refused:
         return MaskFacts(error=refused.error)
-    size = {'width': pixels.shape[1], 'height': pixels.shape[0]}
     mode = 'F' if pixels.dtype.kind == 'f' else 'I'
     numbers, error = index_numbers(pixels, mode)
-    if not error and max(abs(int(numbers.min())), int(numbers.max())) >= (
-        _WIDEST
-    ):
-        error = ReadError(
-            ErrorKind.CORRUPT, 'corrupt: numbers of over 32 bits are no class'
-        )
+    if not error and not (abs(numbers.astype(float)) < _LARGEST_LABEL).all():
+        text = f'corrupt: labels must be below {_LARGEST_LABEL}'
+        error = ReadError(ErrorKind.CORRUPT, text)
     if error:
-        return MaskFacts(**size, mode=mode, error=error)
+        return MaskFacts(**_size(pixels), mode=mode, error=error)
     numbers = np.ascontiguousarray(numbers, np.int32)
     numbers = np.where(numbers == _VOID, np.int32(_IGNORED), numbers)
     values, first, truncated = count_values(numbers)
     return MaskFacts(
-        **size, mode=mode, values=values, first=first, truncated=truncated
+        **_size(pixels),
+        mode=mode,
+        values=values,
+        first=first,
+        truncated=truncated,
     )
 
 
-def read_npy_depth(
-    content: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS
+def read_npy_map(
+    content: bytes, kind: str, *, max_pixels: int = DEFAULT_MAX_PIXELS
 ) -> ArrayFacts:
-    """Read depth; values must be finite and at least 0."""
+    """Read ``'depth'``, at least 0, or ``'normal'``: unit vectors or zeros."""
     try:
-        depth = _array(content, 1, max_pixels)
-    except _Refused as refused:
+        array = _array(content, 1 if kind == 'depth' else 3, max_pixels)
+    except _RefusedError as refused:
         return ArrayFacts(error=refused.error)
-    return ArrayFacts(
-        width=depth.shape[1],
-        height=depth.shape[0],
-        bad=(
-            *_bad('not finite', ~np.isfinite(depth)),
-            *_bad('negative', np.isfinite(depth) & (depth < 0)),
-        ),
-    )
-
-
-def read_npy_normal(
-    content: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS
-) -> ArrayFacts:
-    """Read normals; each must be of length 1 or (0, 0, 0)."""
-    try:
-        normal = _array(content, 3, max_pixels)
-    except _Refused as refused:
-        return ArrayFacts(error=refused.error)
-    normal = normal.astype(np.float32)
-    finite = np.isfinite(normal).all(-1)
-    with np.errstate(over='ignore', invalid='ignore'):
-        length = np.linalg.norm(normal, axis=-1)
-        unit = np.abs(length - 1) <= _UNIT_TOLERANCE
-    return ArrayFacts(
-        width=normal.shape[1],
-        height=normal.shape[0],
-        bad=(
-            *_bad('not finite', ~finite),
-            *_bad('not unit', finite & ~unit & normal.any(-1)),
-        ),
-    )
+    array = array.astype(np.float32)
+    if kind == 'depth':
+        finite = np.isfinite(array)
+        bad = _bad(not_finite=~finite, negative=finite & (array < 0))
+    else:
+        finite = np.isfinite(array).all(-1)
+        length = np.linalg.norm(np.where(finite[..., None], array, 0), axis=-1)
+        short = np.abs(length - 1) > _UNIT_TOLERANCE
+        bad = _bad(not_finite=~finite, not_unit=short & (length > 0))
+    return ArrayFacts(**_size(array), bad=bad)

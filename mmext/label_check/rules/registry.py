@@ -27,6 +27,7 @@ __all__ = [
     'DUP',
     'IMG',
     'MTL',
+    'MTL_VALUES',
     'PAIR',
     'RULES',
     'SEG',
@@ -87,6 +88,7 @@ MTL = _family(
     scope='sample',
     subject='file',
 )
+MTL_VALUES = MTL.having(unit='pixel', per_value=True)
 PAIR = _family(
     'PAIR',
     'Images and labels that belong together',

@@ -36,11 +36,7 @@ def split_of_layout(folder: str, expected: Expectations) -> SplitSource:
 
 
 def splits_of_layout(
-    root: str | Path,
-    splits: Sequence[str],
-    *,
-    classes: Sequence[str] = (),
-    num_classes: int | None = None,
+    root: str | Path, splits: Sequence[str], *, classes: Sequence[str] = ()
 ) -> list[SplitSource]:
     """The splits that are there of those asked for.
 
@@ -49,33 +45,21 @@ def splits_of_layout(
         splits: Their names.
         classes: Names in the order of labels; empty for those that a
             generated set notes, or NYUv2's.
-        num_classes: None for the number of names.
 
     Raises:
         NotADirectoryError: If none of the splits is there.
         FileNotFoundError: If one lacks a folder.
     """
-    present = [name for name in splits if (Path(root) / name).is_dir()]
-    if not present:
+    folders = {name: Path(root) / name for name in splits}
+    folders = {name: path for name, path in folders.items() if path.is_dir()}
+    if not folders:
         raise NotADirectoryError(
             f'--nyuv2 must be a folder with one of the splits '
             f'{", ".join(splits)}, got {str(root)!r}'
         )
-    number = num_classes or len(classes or classes_of_layout(root))
     names = tuple(classes or classes_of_layout(root))
-    if classes and len(classes) != number:
-        raise ValueError(
-            f'--classes must have as many names as --num-classes says, got '
-            f'{len(classes)} and {number}'
-        )
+    settings = {'num_classes': len(names), 'classes': names}
     return [
-        split_of_layout(
-            str(Path(root) / name),
-            Expectations(
-                split=name,
-                num_classes=number,
-                classes=names if len(names) == number else (),
-            ),
-        )
-        for name in present
+        split_of_layout(str(path), Expectations(split=name, **settings))
+        for name, path in folders.items()
     ]
