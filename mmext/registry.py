@@ -6,8 +6,10 @@ mmengine only: mmengine swallows an ImportError raised here.
 """
 
 from mmengine.registry import DATASETS as MMENGINE_DATASETS
+from mmengine.registry import EVALUATOR as MMENGINE_EVALUATOR
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import LOOPS as MMENGINE_LOOPS
+from mmengine.registry import METRICS as MMENGINE_METRICS
 from mmengine.registry import MODEL_WRAPPERS as MMENGINE_MODEL_WRAPPERS
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import RUNNERS as MMENGINE_RUNNERS
@@ -16,8 +18,10 @@ from mmengine.registry import Registry
 
 __all__ = [
     'DATASETS',
+    'EVALUATOR',
     'HOOKS',
     'LOOPS',
+    'METRICS',
     'MODELS',
     'MODEL_WRAPPERS',
     'RUNNERS',
@@ -39,6 +43,8 @@ DATASETS = Registry(
     scope='mmext',
     locations=[
         'mmext.datasets',
+        'mmext.datasets.generated_categorical',
+        'mmext.datasets.nyuv2',
         'mmext.datasets.shapes_dataset',
     ],
 )
@@ -59,4 +65,16 @@ TRANSFORMS = Registry(
     parent=MMENGINE_TRANSFORMS,
     scope='mmext',
     locations=['mmext.datasets.transforms'],
+)
+METRICS = Registry(
+    'metric',
+    parent=MMENGINE_METRICS,
+    scope='mmext',
+    locations=['mmext.evaluation'],
+)
+EVALUATOR = Registry(
+    'evaluator',
+    parent=MMENGINE_EVALUATOR,
+    scope='mmext',
+    locations=['mmext.evaluation'],
 )

@@ -42,8 +42,12 @@ _SPLITS = ('train', 'val', 'test')
 _DATASET_KEYS = ('data_root', 'ann_file', 'proposal_file')
 _EVALUATOR_KEYS = ('ann_file', 'seg_prefix')
 _MAX_LISTED = 8
-# Data sets of mmext that tools/make_shapes_dataset.py writes.
-_GENERATED = ('ShapesDataset', 'ShapesSegDataset')
+# Data sets of mmext and the tools that write them.
+_GENERATED = {
+    'ShapesDataset': 'make_shapes_dataset.py',
+    'ShapesSegDataset': 'make_shapes_dataset.py',
+    'ScenesMultiTaskDataset': 'make_scenes_dataset.py',
+}
 
 
 def read_config(
@@ -272,11 +276,12 @@ def _describe(cfg: Config, missing: Sequence[_Entry]) -> str:
     else:
         lines.append('Set these keys in the config or by --cfg-options.')
     for entry in missing:
-        if str(entry.owner.get('type')).endswith(_GENERATED):
+        name = str(entry.owner.get('type')).rpartition('.')[2]
+        if name in _GENERATED:
             folder = entry.owner.get('data_root') or 'FOLDER'
             lines.append(
                 'This set can be generated: python '
-                f'tools/make_shapes_dataset.py --out {folder}'
+                f'tools/{_GENERATED[name]} --out {folder}'
             )
             break
     return '\n'.join(['the config names data that does not exist:', *lines])

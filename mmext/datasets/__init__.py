@@ -1,21 +1,45 @@
-"""Generated pictures, and the limits of boxes that all checks share.
+"""Generated pictures, and what checks and data sets share.
 
-This package stays light, so that neither needs torch:
-``mmext.ShapesDataset`` and ``mmext.ShapesSegDataset``, which build on mmdet
-and mmseg, are in :mod:`mmext.datasets.shapes_dataset`, where the registry
-finds them.
+This package stays light, so that none of it needs torch. Data sets are in
+modules of their own, where the registry finds them:
+:mod:`mmext.datasets.shapes_dataset`, :mod:`mmext.datasets.nyuv2` and
+:mod:`mmext.datasets.generated_categorical`.
 """
 
 from . import box_limits
+from .nyuv2_layout import (
+    NYUV2_CLASSES,
+    classes_of_layout,
+    is_layout,
+    layout_files,
+)
+from .scenes_generator import (
+    SCENE_CLASSES,
+    ScenesSample,
+    ScenesSpec,
+    draw_scene,
+    scene_rays,
+    write_scenes_dataset,
+)
 from .shapes_generator import ShapesSample, ShapesSpec, draw_sample
 from .shapes_geometry import SHAPE_CLASSES
 from .shapes_writer import write_shapes_dataset
 
 __all__ = [
+    'NYUV2_CLASSES',
+    'SCENE_CLASSES',
     'SHAPE_CLASSES',
+    'ScenesSample',
+    'ScenesSpec',
     'ShapesSample',
     'ShapesSpec',
     'box_limits',
+    'classes_of_layout',
     'draw_sample',
+    'draw_scene',
+    'is_layout',
+    'layout_files',
+    'scene_rays',
+    'write_scenes_dataset',
     'write_shapes_dataset',
 ]

@@ -13,8 +13,6 @@ the PNG files.
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +21,7 @@ import cv2
 import numpy as np
 from pycocotools import mask as mask_utils
 
+from .dataset_folder import check_counts, new_dataset_folder
 from .shapes_generator import ShapesSample, ShapesSpec, draw_sample
 from .shapes_geometry import SHAPE_CLASSES
 
@@ -154,39 +153,6 @@ def _write_split(
     return _coco_content(split, spec, images, annotations)
 
 
-def _check_target(target: Path, overwrite: bool) -> None:
-    if target.exists() and not target.is_dir():
-        raise FileExistsError(
-            f'out must be a folder, got the file {str(target)!r}'
-        )
-    if not target.is_dir() or not any(target.iterdir()):
-        return
-    if not overwrite:
-        raise FileExistsError(
-            f'out must not exist or be empty, got {str(target)!r}, which '
-            'holds files; choose another folder or pass overwrite '
-            '(--overwrite) to replace it'
-        )
-    if not (target / _MARKER).is_file():
-        raise FileExistsError(
-            f'out must be a generated set to be overwritten, got '
-            f'{str(target)!r}, which has no {_MARKER}; choose another folder '
-            'or remove this one yourself'
-        )
-
-
-def _swap_in(new: Path, target: Path, old: Path) -> None:
-    """Put the folder ``new`` at ``target``; what was there goes to ``old``."""
-    try:
-        if target.exists():
-            os.replace(target, old)
-        os.replace(new, target)
-    except BaseException:
-        if old.exists() and not target.exists():
-            os.replace(old, target)
-        raise
-
-
 def write_shapes_dataset(
     out: str | os.PathLike,
     spec: ShapesSpec,
@@ -198,12 +164,8 @@ def write_shapes_dataset(
 ) -> dict[str, dict[str, int]]:
     """Generate a data set on disk, completely or not at all.
 
-    The files are made in a hidden folder next to ``out`` that is renamed at
-    the end. After an error, Ctrl-C included, that folder is removed and
-    ``out`` is what it was before; ``kill -9`` leaves the hidden folder. A set
-    being overwritten is replaced by two renames; only between these two is
-    ``out`` missing. Pictures are not flushed to the disk one by one: after a
-    power failure, generate again.
+    See :func:`~mmext.datasets.dataset_folder.new_dataset_folder` for what is
+    left after an error.
 
     Args:
         out: Folder of the set. Missing parents are made.
@@ -233,21 +195,10 @@ def write_shapes_dataset(
         >>> result['train']['images'], result['val']['images']
         (2, 1)
     """
-    counts = {'train': num_train, 'val': num_val}
-    for name, count in counts.items():
-        if count < 0:
-            raise ValueError(f'num_{name} must be at least 0, got {count}')
-    if num_train + num_val == 0:
-        raise ValueError('num_train or num_val must be positive, got 0 and 0')
-    target = Path(out).resolve()
-    _check_target(target, overwrite)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # The set is a folder inside the temporary one, which is always 0700.
-    work = Path(tempfile.mkdtemp(prefix=f'.{target.name}.', dir=target.parent))
-    try:
-        new = work / 'new'
-        report = {}
-        (new / 'annotations').mkdir(parents=True)
+    counts = check_counts(num_train, num_val)
+    report = {}
+    with new_dataset_folder(out, _MARKER, overwrite=overwrite) as new:
+        (new / 'annotations').mkdir()
         for split in (name for name in _SPLITS if counts[name]):
             content = _write_split(
                 new, split, spec, counts[split], on_image or (lambda: None)
@@ -255,9 +206,6 @@ def write_shapes_dataset(
             _write_json(new / 'annotations' / f'{split}.json', content)
             report[split] = _count(content)
         _write_json(new / _MARKER, _settings(spec, counts))
-        _swap_in(new, target, work / 'old')
-    finally:
-        shutil.rmtree(work)
     return report
 
 

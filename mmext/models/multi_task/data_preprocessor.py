@@ -21,7 +21,8 @@ class MultiTaskDataPreprocessor(ImgDataPreprocessor):
     Images ``(C, H, W)`` of different sizes are padded at the bottom and on
     the right, and so is, in training, each ``gt_*`` field that is a
     ``PixelData``: label maps (integers) with ``seg_pad_val``, others with 0,
-    which marks depth and normals that are not valid. Vectors ``(F,)`` are stacked as they are.
+    which marks depth and normals that are not valid. Vectors ``(F,)`` are
+    stacked as they are.
 
     Args:
         mean: Of the channels, after their exchange; None for no

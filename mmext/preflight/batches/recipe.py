@@ -222,7 +222,7 @@ class Recipe:
 
     Attributes:
         task: ``'detection'``, ``'instance'``, ``'panoptic'``,
-            ``'tracking'``, ``'semantic'``, ``'depth'``,
+            ``'tracking'``, ``'semantic'``, ``'depth'``, ``'multi-task'``,
             ``'classification'``, ``'multi-label'`` or ``'pretraining'``.
         size: Height and width of a picture, in pixels.
         declared_size: The same of the pictures that a training sees.
@@ -296,7 +296,7 @@ def fit_to_pictures(
     declared = declared_size(pipelines, cfg['model'])
     if size == 'declared':
         size = declared
-    elif size is None and 'PackSegInputs' in names:
+    elif size is None and names & {'PackSegInputs', 'PackMultiTaskInputs'}:
         size = reduced_size(declared, longest=_LONGEST_SEMANTIC)
     elif size is None:
         area = query_area(cfg['model'])
@@ -374,6 +374,11 @@ def class_counts(model: nn.Module) -> tuple[int, int]:
                 if isinstance(count, int) and not stuff:
                     stuff = count
                     break
+    heads = getattr(model, 'heads', None)
+    if isinstance(heads, nn.ModuleDict):
+        # Of a multi-task model.
+        counts = [getattr(head, 'num_classes', 0) for head in heads.values()]
+        things = things or next(filter(None, counts), 0)
     return int(things), int(stuff)
 
 
