@@ -2,7 +2,8 @@
 
 ::
 
-    pip install torch==2.13.0 numpy scipy && pip install --no-deps LibMTL==1.1.5
+    pip install torch==2.13.0 numpy scipy
+    pip install --no-deps LibMTL==1.1.5
     python tests/reference/libmtl_runs.py record tests/oracles/libmtl_mtan.pt
 
 ``record`` writes MTAN's outputs and gradients on narrow ResNets; ``device``,
