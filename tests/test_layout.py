@@ -34,7 +34,7 @@ LAYERS = (
     ('label_check',),
     ('engine',),
     ('ddp',),
-    ('models', 'datasets'),
+    ('models', 'datasets', 'evaluation'),
     ('config',),
     ('findings',),
     ('ops', 'registry'),

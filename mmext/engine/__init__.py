@@ -10,6 +10,7 @@ from .hooks import (
     GracefulStopHook,
     LabelRangeHook,
     LabelReportHook,
+    LossBalancerHook,
     ReplicaCheckHook,
 )
 from .launch import (
@@ -33,6 +34,7 @@ __all__ = [
     'GracefulStopHook',
     'LabelRangeHook',
     'LabelReportHook',
+    'LossBalancerHook',
     'PortableRunner',
     'ReplicaCheckHook',
     'ResumableEpochBasedTrainLoop',

@@ -21,8 +21,11 @@ def register_all_modules(init_default_scope: bool = True) -> None:
     # mmext.datasets alone loads no host, so that it stays light.
     for name in (
         'mmext.models',
+        'mmext.datasets.generated_categorical',
+        'mmext.datasets.nyuv2',
         'mmext.datasets.shapes_dataset',
         'mmext.datasets.transforms',
+        'mmext.evaluation',
         'mmext.ddp',
         'mmext.engine',
     ):

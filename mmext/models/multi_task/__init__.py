@@ -1,6 +1,19 @@
 """Multi-task learning: model, architectures, heads, balancers."""
 
 from .architecture import Architecture, HardSharing
+from .balancers import (
+    DWA,
+    FAMO,
+    IMTLL,
+    STCH,
+    BalancedLosses,
+    EqualWeights,
+    FixedWeights,
+    GeometricMean,
+    LossBalancer,
+    RandomWeights,
+    UncertaintyWeights,
+)
 from .categorical_embedding import CategoricalEmbedding
 from .data_preprocessor import MultiTaskDataPreprocessor
 from .heads import (
@@ -18,22 +31,33 @@ from .stages import Stage, register_stages
 
 __all__ = [
     'CGC',
+    'DWA',
+    'FAMO',
+    'IMTLL',
     'MTAN',
+    'STCH',
     'Architecture',
+    'BalancedLosses',
     'CategoricalEmbedding',
     'ClassificationTaskHead',
     'ConvExpert',
     'DepthTaskHead',
+    'EqualWeights',
+    'FixedWeights',
+    'GeometricMean',
     'HardSharing',
+    'LossBalancer',
     'MLPExpert',
     'MMoE',
     'MultiTaskDataPreprocessor',
     'MultiTaskModel',
+    'RandomWeights',
     'RegressionTaskHead',
     'SegmentationTaskHead',
     'Stage',
     'SurfaceNormalTaskHead',
     'TaskFeatures',
     'TaskHead',
+    'UncertaintyWeights',
     'register_stages',
 ]

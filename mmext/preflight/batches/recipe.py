@@ -223,7 +223,8 @@ class Recipe:
     Attributes:
         task: ``'detection'``, ``'instance'``, ``'panoptic'``,
             ``'tracking'``, ``'semantic'``, ``'depth'``, ``'multi-task'``,
-            ``'classification'``, ``'multi-label'`` or ``'pretraining'``.
+            ``'classification'``, ``'multi-label'``, ``'pretraining'`` or
+            ``'data set'``, whose samples are its own.
         size: Height and width of a picture, in pixels.
         declared_size: The same of the pictures that a training sees.
         pipelines: Shortened pipeline of each data set.
@@ -261,6 +262,8 @@ def make_recipe(cfg: Mapping, model: nn.Module, sizes: Sizes) -> Recipe:
     text = any(part.get('return_classes') for part in _datasets(dataset))
     fields = tuple(pipeline_fields(steps, text=text) for steps in whole)
     task = task_of(whole[0], fields[0], model)
+    if dataset and not find_pipelines(dataset):
+        task = 'data set'
     things, stuff = class_counts(model)
     classes = _class_names(dataset)
     return Recipe(

@@ -1,0 +1,23 @@
+"""Metrics of several tasks.
+
+Semantic segmentation needs none of ours: ``mmseg.IoUMetric`` reads the same
+fields, ``gt_sem_seg`` and ``pred_sem_seg``, and computes mIoU and pixel
+accuracy (``aAcc``) from counts over the whole set.
+"""
+
+from .delta_m import MultiTaskEvaluator, delta_m
+from .task_metrics import (
+    ClassificationTaskMetric,
+    DepthMetric,
+    RegressionTaskMetric,
+    SurfaceNormalMetric,
+)
+
+__all__ = [
+    'ClassificationTaskMetric',
+    'DepthMetric',
+    'MultiTaskEvaluator',
+    'RegressionTaskMetric',
+    'SurfaceNormalMetric',
+    'delta_m',
+]

@@ -1,0 +1,243 @@
+"""Metrics of single tasks: depth, normals, one class or number per sample.
+
+Each sample gives a few sums, which are gathered over ranks and added; a pixel
+counts the same wherever it is. MMEngine takes away the samples that a sampler
+repeats to give all ranks the same number.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.evaluator import BaseMetric
+from torch import Tensor
+
+from ..registry import METRICS
+
+__all__ = [
+    'ClassificationTaskMetric',
+    'DepthMetric',
+    'RegressionTaskMetric',
+    'SurfaceNormalMetric',
+]
+
+
+def _predicted_and_true(
+    sample: Mapping[str, Any], target: str
+) -> tuple[Tensor, Tensor]:
+    """``pred_<target>`` and ``gt_<target>`` of a sample, of the same shape.
+
+    Of pixels, the tensor at the key ``data``. The truth comes to the device
+    of the prediction.
+
+    Raises:
+        KeyError: If the sample lacks one of them.
+        ValueError: If their shapes differ.
+    """
+    values = []
+    for name in (f'pred_{target}', f'gt_{target}'):
+        if name not in sample:
+            raise KeyError(
+                f'the data sample must have {name}, got {sorted(sample)}; '
+                'see target of the metric, and of the head that predicts it'
+            )
+        value = sample[name]
+        values.append(value if isinstance(value, Tensor) else value['data'])
+    pred, true = values
+    if pred.shape != true.shape:
+        raise ValueError(
+            f'pred_{target} and gt_{target} must have the same shape, got '
+            f'{tuple(pred.shape)} and {tuple(true.shape)}'
+        )
+    return pred, true.to(pred.device)
+
+
+@METRICS.register_module()
+class DepthMetric(BaseMetric):
+    """Errors of depth over all valid pixels of the set.
+
+    With depth ``d`` > 0 and prediction ``p``, both in metres:
+
+    * ``abs_err``: mean of ``|p - d|`` in metres;
+    * ``rel_err``: mean of ``|p - d| / d``;
+    * ``rmse``: root of the mean of ``(p - d) ** 2`` in metres.
+
+    All are NaN if no pixel is valid.
+
+    Args:
+        target: ``gt_<target>`` and ``pred_<target>`` are compared,
+            ``(1, H, W)`` pixels each; truth of 0 is invalid.
+        prefix: Of the names of the values.
+        **kwargs: Of ``mmengine.evaluator.BaseMetric``.
+    """
+
+    default_prefix = 'depth'
+
+    def __init__(self, target: str = 'depth', **kwargs: Any):
+        super().__init__(**kwargs)
+        self.target = target
+
+    def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
+        """Add the sums of each image."""
+        for sample in data_samples:
+            pred, true = _predicted_and_true(sample, self.target)
+            valid = true > 0
+            true = true[valid].double()
+            error = (pred[valid].double() - true).abs()
+            sums = error.sum(), (error / true).sum(), error.square().sum()
+            self.results.append((len(true), *(float(x) for x in sums)))
+
+    def compute_metrics(self, results: list) -> dict[str, float]:
+        """Means over the pixels of all images."""
+        count, error, relative, squared = np.sum(results, axis=0)
+        count = count or math.nan
+        return {
+            'abs_err': float(error / count),
+            'rel_err': float(relative / count),
+            'rmse': math.sqrt(squared / count),
+        }
+
+
+def _angles(pred: Tensor, true: Tensor) -> Tensor:
+    """Angle between vectors ``(3, n)`` in degrees, ``(n,)`` float64.
+
+    A vector of zeros is at right angles to all others.
+    """
+    pred, true = pred.double(), true.double()
+    sine = torch.linalg.cross(pred, true, dim=0).norm(dim=0)
+    cosine = (pred * true).sum(0)
+    angles = torch.rad2deg(torch.atan2(sine, cosine))
+    return torch.where((pred == 0).all(0), angles.new_tensor(90.0), angles)
+
+
+@METRICS.register_module()
+class SurfaceNormalMetric(BaseMetric):
+    """Angles between normals over all valid pixels of the set.
+
+    ``mean`` and ``median`` are in degrees, ``within_11.25``, ``within_22.5``
+    and ``within_30`` are the percentage of pixels whose angle is smaller.
+    The median is that of all pixels of the set, not a mean of medians; it is
+    read from a histogram and is right to 0.05 degrees, all else is exact.
+    All are NaN if no pixel is valid; mean and median if a prediction is NaN.
+
+    Args:
+        target: ``gt_<target>`` and ``pred_<target>`` are compared,
+            ``(3, H, W)`` pixels each; truth of (0, 0, 0) is invalid. The
+            prediction need not have length 1; (0, 0, 0) counts as 90
+            degrees.
+        prefix: Of the names of the values.
+        **kwargs: Of ``mmengine.evaluator.BaseMetric``.
+    """
+
+    default_prefix = 'normal'
+    LIMITS = (11.25, 22.5, 30.0)
+    RESOLUTION = 0.05
+    _BINS = round(180 / RESOLUTION)
+
+    def __init__(self, target: str = 'normal', **kwargs: Any):
+        super().__init__(**kwargs)
+        self.target = target
+
+    def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
+        """Add the sums and the histogram of each image."""
+        for sample in data_samples:
+            pred, true = _predicted_and_true(sample, self.target)
+            valid = (true != 0).any(0)
+            angles = _angles(pred[:, valid], true[:, valid])
+            within = [int((angles < limit).sum()) for limit in self.LIMITS]
+            finite = angles[angles.isfinite()] / self.RESOLUTION
+            bins = finite.long().clamp_(max=self._BINS - 1)
+            histogram = torch.bincount(bins, minlength=self._BINS)
+            self.results.append(
+                (
+                    np.array([len(angles), float(angles.sum()), *within]),
+                    histogram.cpu().numpy().astype(np.int32),
+                )
+            )
+
+    def compute_metrics(self, results: list) -> dict[str, float]:
+        """Values over the pixels of all images."""
+        count, total, *within = sum(sums for sums, _ in results)
+        count = count or math.nan
+        mean = float(total / count)
+        histogram = sum(part.astype(np.int64) for _, part in results)
+        median = math.nan if math.isnan(mean) else self._median(histogram)
+        shares = {
+            f'within_{limit:g}': float(100 * number / count)
+            for limit, number in zip(self.LIMITS, within)
+        }
+        return {'mean': mean, 'median': median, **shares}
+
+    def _median(self, histogram: np.ndarray) -> float:
+        """The angle below which half of the pixels are, even in a bin."""
+        below = np.cumsum(histogram)
+        half = below[-1] / 2
+        place = int(np.searchsorted(below, half))
+        inside = (half - below[place] + histogram[place]) / histogram[place]
+        return float((place + inside) * self.RESOLUTION)
+
+
+@METRICS.register_module()
+class ClassificationTaskMetric(BaseMetric):
+    """Percentage of samples whose class is predicted: ``accuracy``.
+
+    Args:
+        target: ``gt_<target>`` and ``pred_<target>`` are compared, integer
+            0-d tensors; also the prefix of the value, unless one is given.
+        **kwargs: Of ``mmengine.evaluator.BaseMetric``.
+    """
+
+    def __init__(self, target: str = 'label', **kwargs: Any):
+        super().__init__(**{'prefix': target, **kwargs})
+        self.target = target
+
+    def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
+        """Add whether each sample is right."""
+        for sample in data_samples:
+            pred, true = _predicted_and_true(sample, self.target)
+            if pred.numel() != 1 or pred.is_floating_point():
+                raise ValueError(
+                    f'pred_{self.target} must be one class index, got '
+                    f'{pred.dtype} of shape {tuple(pred.shape)}'
+                )
+            self.results.append(int(pred == true))
+
+    def compute_metrics(self, results: list) -> dict[str, float]:
+        """Mean over the samples, in percent."""
+        return {'accuracy': 100 * float(np.mean(results))}
+
+
+@METRICS.register_module()
+class RegressionTaskMetric(BaseMetric):
+    """Errors of numbers: ``mae``, mean of ``|p - y|``, and ``rmse``.
+
+    Means are over all numbers of all samples, in the unit of the target.
+
+    Args:
+        target: ``gt_<target>`` and ``pred_<target>`` are compared, 0-d or
+            ``(D,)``; also the prefix of the values, unless one is given.
+        **kwargs: Of ``mmengine.evaluator.BaseMetric``.
+    """
+
+    def __init__(self, target: str = 'value', **kwargs: Any):
+        super().__init__(**{'prefix': target, **kwargs})
+        self.target = target
+
+    def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
+        """Add the sums of each sample."""
+        for sample in data_samples:
+            pred, true = _predicted_and_true(sample, self.target)
+            error = (pred.double() - true.double()).abs()
+            self.results.append(
+                (error.numel(), float(error.sum()), float((error**2).sum()))
+            )
+
+    def compute_metrics(self, results: list) -> dict[str, float]:
+        """Means over all numbers."""
+        count, error, squared = np.sum(results, axis=0)
+        return {
+            'mae': float(error / count),
+            'rmse': math.sqrt(squared / count),
+        }
