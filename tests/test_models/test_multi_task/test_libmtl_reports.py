@@ -56,11 +56,12 @@ def test_a_device_that_is_not_there_and_an_encoder_it_does_not_know():
     backward(
         architecture('MTAN', TorchvisionLike()), torch.randn(2, 3, 32, 32)
     )
-    with pytest.raises(TypeError, match='backbone .*Linear are not known'):
+    with pytest.raises(TypeError, match=r'backbone .*Linear are not known'):
         architecture('MTAN', torch.nn.Linear(2, 2))
 
 
 @needs_libmtl
+@pytest.mark.slow
 def test_libmtl_hides_the_error_of_the_device():
     hidden = "'ResnetDilated' object has no attribute 'resnet_network'"
     raised, real = libmtl('device')['errors']
@@ -138,6 +139,7 @@ def test_an_embedding_in_the_model_is_trained():
 
 
 @needs_libmtl
+@pytest.mark.slow
 def test_libmtl_trains_no_embedding():
     found = libmtl('embedding')
     once = found['retain=False detach=False']

@@ -13,6 +13,7 @@ from helpers.multi_task_nets import (
     backward,
     without_gradient,
 )
+from helpers.sync_census import SyncCensus
 
 from mmext.registry import MODELS
 
@@ -87,6 +88,14 @@ def test_copies_state_dicts_and_pickles_compute_the_same(name):
         torch.testing.assert_close(
             other['model'](inputs).features, wanted.features, rtol=0, atol=0
         )
+
+
+@pytest.mark.parametrize('name', ARCHITECTURES)
+def test_a_step_does_not_wait_for_the_device(name):
+    _, model = built(name)
+    with SyncCensus() as census:
+        backward(model, torch.randn(2, 3, 64, 64))
+    assert not census.found
 
 
 @pytest.mark.parametrize('name', ARCHITECTURES)
