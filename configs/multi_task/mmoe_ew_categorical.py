@@ -16,7 +16,11 @@ model = dict(
         embed_dims=8,
         channels=(64,),
     ),
-    architecture=dict(type='mmext.MMoE', num_experts=4),
+    architecture=dict(
+        type='mmext.MMoE',
+        num_experts=4,
+        expert=dict(type='mmext.MLPExpert', channels=(64,)),
+    ),
     heads=dict(
         income=dict(
             type='mmext.ClassificationTaskHead',
