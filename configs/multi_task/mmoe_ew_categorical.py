@@ -1,6 +1,6 @@
 _base_ = [
     '../_base_/datasets/generated_categorical.py',
-    '../_base_/schedules/multi_task_20e.py',
+    '../_base_/schedules/multi_task_8e.py',
     '../_base_/default_runtime_multi_task.py',
 ]
 
