@@ -1,6 +1,6 @@
 _base_ = [
     '../_base_/datasets/generated_categorical.py',
-    '../_base_/schedules/multi_task_20e.py',
+    '../_base_/schedules/multi_task_8e.py',
     '../_base_/default_runtime_multi_task.py',
 ]
 
@@ -16,7 +16,11 @@ model = dict(
         embed_dims=8,
         channels=(64,),
     ),
-    architecture=dict(type='mmext.MMoE', num_experts=4),
+    architecture=dict(
+        type='mmext.MMoE',
+        num_experts=4,
+        expert=dict(type='mmext.MLPExpert', channels=(64,)),
+    ),
     heads=dict(
         income=dict(
             type='mmext.ClassificationTaskHead',

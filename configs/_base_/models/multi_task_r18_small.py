@@ -1,12 +1,12 @@
-# Half the width of ResNet-18, and small heads: for the generated scenes, and
-# for CPUs.
+# A quarter of the width of ResNet-18, and small heads: for the generated
+# scenes, and for CPUs.
 _base_ = './multi_task_r50_d8.py'
 
 _fcn = dict(
     _delete_=True,
     type='mmseg.FCNHead',
-    in_channels=256,
-    channels=64,
+    in_channels=128,
+    channels=32,
     in_index=-1,
     num_convs=1,
     concat_input=False,
@@ -17,8 +17,8 @@ _fcn = dict(
 model = dict(
     backbone=dict(
         depth=18,
-        base_channels=32,
-        stem_channels=32,
+        base_channels=16,
+        stem_channels=16,
         init_cfg=None,
     ),
     heads=dict(

@@ -136,7 +136,11 @@ class _DenseTaskHead(TaskHead):
     def predict(
         self, features: tuple[Tensor, ...], data_samples: Sequence[Any]
     ) -> None:
-        """Write the predictions, in the original size of each image."""
+        """Write the predictions.
+
+        Their size is that of the truth, if a sample has it, else the original
+        one of the image.
+        """
         output = self(features)
         for one, sample in zip(output, data_samples, strict=True):
             meta = sample.metainfo
@@ -146,7 +150,11 @@ class _DenseTaskHead(TaskHead):
                 one[None], meta.get('batch_input_shape', size)
             )
             whole = whole[..., : size[0], : size[1]]
-            size = tuple(meta.get('ori_shape') or size)[:2]
+            truth = getattr(sample.get(self.target), 'data', None)
+            if truth is not None:
+                size = tuple(truth.shape[-2:])
+            else:
+                size = tuple(meta.get('ori_shape') or size)[:2]
             if whole.shape[-2:] != size:
                 whole = self._resize(whole, size)
             sample.set_data(
@@ -424,10 +432,13 @@ class RegressionTaskHead(_VectorTaskHead):
     def predict(
         self, features: tuple[Tensor, ...], data_samples: Sequence[Any]
     ) -> None:
-        """Write the values, float32 ``(D,)``."""
+        """Write the values, float32 ``(D,)``, or in the truth's shape."""
         for one, sample in zip(
             self(features).float(), data_samples, strict=True
         ):
+            truth = sample.get(self.target)
+            if truth is not None:
+                one = one.reshape(truth.shape)
             sample.set_data({self.prediction: one})
 
 

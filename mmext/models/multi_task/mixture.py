@@ -9,6 +9,7 @@ from mmcv.cnn import ConvModule
 from torch import Tensor, nn
 
 from ...registry import MODELS
+from ...utils.precision import float32_region, wide_type, widen
 from .architecture import Architecture
 from .model import TaskFeatures
 from .stages import backbone_channels, backbone_features
@@ -222,18 +223,21 @@ class Mixture(Architecture):
         """Weights of the experts.
 
         ``features``: Those of the backbone, ``(N, C, h, w)`` or ``(N, C)``.
-        Returns for each task ``(N, experts)`` float32, shared experts first;
-        rows sum to 1.
+        Returns for each task ``(N, experts)``, shared experts first; rows sum
+        to 1. They are float32 (float64 for such features), also within an
+        autocast, in which near logits would become equal.
         """
         pooled = features[-1]
         if pooled.dim() == 4:
-            pooled = pooled.mean((2, 3))
+            pooled = pooled.mean((2, 3), dtype=wide_type(pooled))
+        pooled = widen(pooled)
         if not self.gates:
-            one = pooled.new_ones((len(pooled), 1), dtype=torch.float32)
-            return dict.fromkeys(self.tasks, one)
+            return dict.fromkeys(self.tasks, torch.ones_like(pooled[:, :1]))
         weights = {}
         for task, gate in self.gates.items():
-            logits = gate(pooled).float() / self.temperature
+            with float32_region(pooled):
+                logits = gate(pooled.to(gate.weight.dtype))
+            logits = widen(logits) / self.temperature
             if self.top_k is not None:
                 chosen = logits.topk(self.top_k, dim=1).indices
                 others = torch.ones_like(logits, dtype=torch.bool)

@@ -43,7 +43,7 @@ class MultiTaskModel(BaseModel):
         architecture: Config of the architecture; it is built with the
             arguments ``backbone`` (the module) and ``tasks`` (their names).
         heads: Config of a head by the name of its task. A name has no dot and
-            does not contain ``loss``.
+            does not contain ``loss``. Tasks are in alphabetical order.
         balancer: Config of the balancer, built with the argument ``tasks``.
         data_preprocessor: Config of the data preprocessor, such as
             :class:`mmext.MultiTaskDataPreprocessor`.
@@ -64,6 +64,9 @@ class MultiTaskModel(BaseModel):
     ) -> None:
         super().__init__(data_preprocessor, init_cfg)
         _check_names(heads)
+        # A config that was dumped has its keys sorted: the order must not
+        # depend on it, as weights of tasks are vectors in this order.
+        heads = {task: heads[task] for task in sorted(heads)}
         self.tasks = tuple(heads)
         self.backbone = MODELS.build(backbone)
         self.architecture = MODELS.build(

@@ -183,7 +183,7 @@ def test_regression(generator, loss, function):
         lambda output: function(output[::2], target[::2]),
     )
     head.predict((x,), samples)
-    torch.testing.assert_close(samples[0].pred_hours, head.linear(x)[0])
+    torch.testing.assert_close(samples[0].pred_hours, head.linear(x)[0, 0])
 
 
 def test_errors(features):

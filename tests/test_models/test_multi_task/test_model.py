@@ -47,7 +47,7 @@ def test_a_loss_for_each_task(model, batch):
     torch.testing.assert_close(sum(losses), total)
     torch.testing.assert_close(logs['loss'], total.detach())
     torch.testing.assert_close(
-        losses[1], outputs['depth.loss'] + outputs['extra.loss_gate'] / 3
+        losses[0], outputs['depth.loss'] + outputs['extra.loss_gate'] / 3
     )
     others = [*model.heads['semantic'].parameters()]
     gradients = torch.autograd.grad(losses[1], others, allow_unused=True)
@@ -144,7 +144,7 @@ def test_vectors_are_stacked():
 def test_a_truth_larger_than_its_image():
     data = make_samples(1)
     data['inputs'][0] = data['inputs'][0][:, 1:]
-    with pytest.raises(ValueError, match='gt_sem_seg must not be larger'):
+    with pytest.raises(ValueError, match='must not be larger than its'):
         preprocess(data)
 
 

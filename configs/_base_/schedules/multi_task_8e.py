@@ -6,10 +6,10 @@ param_scheduler = [
     dict(
         type='CosineAnnealingLR',
         _scope_='mmseg',
-        T_max=20,
+        T_max=8,
         eta_min=1e-5,
         by_epoch=True,
         convert_to_iter_based=True,
     )
 ]
-train_cfg = dict(max_epochs=20, val_interval=5)
+train_cfg = dict(max_epochs=8, val_interval=4)
