@@ -133,7 +133,9 @@ class _TaskGradients:
 
         ``factor`` is for the combination.
         """
-        parts = dict(self._split(combined * factor, self.shared))
+        if factor != 1:
+            combined = combined * factor
+        parts = dict(self._split(combined, self.shared))
         for index, task in self.owners.items():
             parts[index] = self._views[task, index].clone()
         for index, gradient in parts.items():
