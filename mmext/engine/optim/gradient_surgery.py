@@ -72,7 +72,7 @@ class _TaskGradients:
             dtype = torch.promote_types(dtype, parameter.dtype)
         width = sum(parameters[index].numel() for index in self.shared)
         end = num_tasks * width
-        self.flat = torch.zeros(
+        self.flat = torch.empty(
             end + sum(parameters[index].numel() for index in self.owners),
             dtype=dtype,
             device=parameters[0].device,
@@ -94,21 +94,30 @@ class _TaskGradients:
         for index, part in zip(indices, row.split(sizes) if sizes else ()):
             yield index, part.view(self.parameters[index].shape)
 
+    def begin(self) -> None:
+        """Begin a window, in the same memory."""
+        self.touched.clear()
+        self._loose.clear()
+
     def add(self, gradients: Mapping[tuple[int, int], Tensor]) -> None:
-        """Add gradients, by task and number."""
-        self.touched.update(gradients)
-        known = [key for key in gradients if key in self._views]
-        if known:
-            torch._foreach_add_(
-                [self._views[key] for key in known],
-                [gradients[key].to(self.flat.dtype) for key in known],
-            )
-        for key, gradient in gradients.items():
-            if key not in self._views:
-                before = self._loose.get(key)
-                self._loose[key] = (
-                    gradient if before is None else before + gradient
+        """Add gradients, by task and number; the first of each is copied."""
+        loose = gradients.keys() - self._views.keys()
+        for key in loose:
+            before = self._loose.get(key)
+            new = gradients[key]
+            self._loose[key] = new if before is None else before + new
+        again = gradients.keys() & self.touched
+        for keys, put in (
+            (gradients.keys() - again - loose, torch._foreach_copy_),
+            (again - loose, torch._foreach_add_),
+        ):
+            if keys:
+                keys = sorted(keys)
+                put(
+                    [self._views[key] for key in keys],
+                    [gradients[key].to(self.flat.dtype) for key in keys],
                 )
+        self.touched.update(gradients)
 
     def items(self) -> dict[tuple[int, int], Tensor]:
         """What was added up, by task and number."""
@@ -118,14 +127,20 @@ class _TaskGradients:
         }
 
     def arranged(self, touched: set[tuple[int, int]]) -> '_TaskGradients':
-        """The same in rows for exactly what several tasks have reached."""
+        """The same in rows for exactly what several tasks have reached.
+
+        Where a task has not reached one of these, it is 0.
+        """
         shared, owners = _layout(touched)
         if (tuple(shared), owners) == (self.shared, self.owners):
-            return self
-        result = _TaskGradients(
-            self.parameters, self.num_tasks, shared, owners
-        )
-        result.add(self.items())
+            result = self
+        else:
+            result = _TaskGradients(
+                self.parameters, self.num_tasks, shared, owners
+            )
+            result.add(self.items())
+        for key in result._views.keys() - result.touched:
+            result._views[key].zero_()
         return result
 
     def set_gradients(self, combined: Tensor, factor: float) -> None:
@@ -169,8 +184,8 @@ class _GradientSurgery:
         self._gradients: _TaskGradients | None = None
         # Of a window that was open when a checkpoint was written.
         self._restored: dict[tuple[int, int], Tensor] = {}
-        # What is shared, as far as the last window tells.
-        self._expected: tuple[Any, Any] | None = None
+        # The block of the last window, to be used again.
+        self._block: _TaskGradients | None = None
 
     # Forward ---------------------------------------------------------------
 
@@ -305,7 +320,7 @@ class _GradientSurgery:
     def _open(self, losses: Sequence[Tensor]) -> _TaskGradients:
         """The gradients of this window; begins one if there is none."""
         if self._gradients is None:
-            if self._expected is None:
+            if self._block is None:
                 # As the graph has it; what is not so is arranged later.
                 reached = [graph_leaves([value]) for value in losses]
                 touched = {
@@ -314,12 +329,11 @@ class _GradientSurgery:
                     for task, leaves in enumerate(reached)
                     if id(parameter) in leaves
                 }
-                layout = _layout(touched)
-            else:
-                layout = self._expected
-            self._gradients = _TaskGradients(
-                self._parameters, len(losses), *layout
-            )
+                self._block = _TaskGradients(
+                    self._parameters, len(losses), *_layout(touched)
+                )
+            self._gradients = self._block
+            self._gradients.begin()
             self._gradients.add(
                 {
                     key: value.to(self._gradients.flat)
@@ -329,7 +343,7 @@ class _GradientSurgery:
             self._restored = {}
         if self._gradients.num_tasks != len(losses):
             raise ValueError(
-                'all batches of a window must have the same tasks, got '
+                'all batches must have the same tasks, got '
                 f'{len(losses)} losses after {self._gradients.num_tasks}'
             )
         return self._gradients
@@ -346,9 +360,8 @@ class _GradientSurgery:
         super().zero_grad(**kwargs)
 
     def _combine(self) -> None:
-        gradients = self._reduced(self._gradients)
+        gradients = self._block = self._reduced(self._gradients)
         self._gradients = None
-        self._expected = (gradients.shared, gradients.owners)
         matrix, factor = gradients.matrix, 1.0
         if not gradients.shared:
             combined = matrix.sum(0)
@@ -362,6 +375,9 @@ class _GradientSurgery:
                 matrix.div_(factor)
             with self._seeded():
                 combined = self.aggregator(matrix)
+            if combined._base is not None:
+                # Not a part of the block, which is used again.
+                combined = combined.clone()
             if not combined.sum().isfinite():
                 norms = matrix.norm(dim=1).tolist()
                 raise FloatingPointError(
@@ -482,11 +498,11 @@ class GradientSurgeryOptimWrapper(_GradientSurgery, OptimWrapper):
     * **Resume**: random numbers follow from ``seed`` and the number of the
       update; the state of the aggregator is saved with the optimizer, and
       the matrix of an open window with the checkpoint.
-    * **Memory**: for P shared parameters K x P numbers from the first
-      backward to the step, the gradients of single tasks, and those of the
-      task in progress; where a window shares other parameters than the one
-      before, the matrix is copied once. Some aggregators keep more:
-      ExcessMTL K x P.
+    * **Memory**: for P shared parameters K x P numbers, which are kept for
+      the next window, and the gradients of single tasks; during a backward
+      those of its task, and during the step those that the optimizer gets.
+      Where a window shares other parameters than the one before, the matrix
+      is copied once. Some aggregators keep more: ExcessMTL K x P.
 
     Args:
         aggregator: See :func:`~mmext.engine.optim.aggregators.\
