@@ -2,10 +2,7 @@
 
 from .architecture import Architecture, HardSharing
 from .balancers import (
-    DWA,
-    FAMO,
     IMTLL,
-    STCH,
     BalancedLosses,
     EqualWeights,
     FixedWeights,
@@ -24,6 +21,7 @@ from .heads import (
     SurfaceNormalTaskHead,
     TaskHead,
 )
+from .learning_balancers import DWA, FAMO, STCH
 from .mixture import CGC, ConvExpert, MLPExpert, MMoE
 from .model import MultiTaskModel, TaskFeatures
 from .mtan import MTAN
