@@ -3,7 +3,8 @@
 From a config, the data sets are built as the training would build them, and
 their files are checked against what the model expects of them. Without a
 config, label maps in a folder (--masks), an annotation file in COCO's format
-(--coco) or a folder in Pascal VOC's (--voc) is checked.
+(--coco), a folder in Pascal VOC's (--voc), or a folder in the layout of the
+pre-processed NYUv2 with depth and normals (--nyuv2) is checked.
 
 Exit code: 0 without a finding at or above --fail-on, 1 with one, 2 if the
 check could not run.
@@ -23,6 +24,7 @@ _PATHS = (
     'masks',
     'coco',
     'voc',
+    'nyuv2',
     'images',
     'json',
     'sarif',
@@ -71,7 +73,17 @@ def _add_bare(parser: argparse.ArgumentParser) -> None:
         help='folder with Annotations, JPEGImages and ImageSets/Main, or of '
         'XML files',
     )
-    add('--images', metavar='DIR', help='the images of any of the three')
+    add(
+        '--nyuv2',
+        metavar='DIR',
+        help='folder with {train,val}/{image,label,depth,normal}/*.npy; it '
+        'may also take the place of the config',
+    )
+    add(
+        '--images',
+        metavar='DIR',
+        help='the images of --masks, --coco or --voc',
+    )
     add(
         '--mask-suffix',
         default='',

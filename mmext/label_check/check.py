@@ -39,7 +39,7 @@ def _likely_remedies(
     for own, expectations in zip(totals, expected):
         table = loaded_values(expectations)
         for stored, count in own.pixels.items():
-            kind, value = table.kind_of(stored), table.value[stored % 256]
+            kind, value = table.kind_of(stored), table.loaded(stored)
             if kind == 'bad':
                 bad[value] = bad.get(value, 0) + count
                 wanted = wanted or expectations

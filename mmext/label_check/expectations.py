@@ -42,7 +42,8 @@ class Expectations(
         ignore_places: Each place in the config that holds a value to ignore,
             or to fill with, and the value.
         heads: Of the model.
-        loader_backend: What decodes label maps: ``'pillow'``, ``'cv2'``, ...
+        loader_backend: What decodes label maps: ``'pillow'``, ``'cv2'``, ...;
+            ``'npy'`` if they are arrays, whose -1 is loaded as 255.
         with_images: Images belong to what is checked.
     """
 

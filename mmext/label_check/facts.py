@@ -10,6 +10,7 @@ import msgspec
 
 __all__ = [
     'DEFAULT_MAX_PIXELS',
+    'ArrayFacts',
     'BoxFacts',
     'ErrorKind',
     'ImageFacts',
@@ -85,6 +86,26 @@ class MaskFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: ReadError | None = None
 
 
+class ArrayFacts(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
+):
+    """Depth or surface normals, as numbers in an array.
+
+    Attributes:
+        width: In pixels; 0 if it could not be read.
+        height: In pixels.
+        bad: Of each kind of wrong values (``'not finite'``, ``'negative'``,
+            ``'not unit'``, of pictures ``'out of range'``) the number of
+            pixels and the first, ``y * width + x``.
+        error: Why it could not be read; None if it could.
+    """
+
+    width: int = 0
+    height: int = 0
+    bad: tuple[tuple[str, int, int], ...] = ()
+    error: ReadError | None = None
+
+
 class ImageFacts(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 ):
@@ -99,6 +120,7 @@ class ImageFacts(
         fingerprint: 64-bit difference hash of the decoded image, -1 if it
             was not computed.
         error: Why it could not be read, as far as was looked.
+        bad: Of arrays of numbers, as in :class:`ArrayFacts`.
     """
 
     width: int = 0
@@ -108,6 +130,7 @@ class ImageFacts(
     digest: str = ''
     fingerprint: int = -1
     error: ReadError | None = None
+    bad: tuple[tuple[str, int, int], ...] = ()
 
 
 class BoxFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -167,6 +190,8 @@ class Sample(
         index: In its split.
         image: Path or URL of the image; empty without one.
         mask: Path or URL of the label map; empty without one.
+        depth: Path of the depth; empty without one.
+        normal: Path of the surface normals; empty without one.
         annotation: File that holds its boxes; empty without one.
         annotation_kind: ``'voc'`` if that file is of this sample alone, and
             is still to be read; empty if ``boxes`` holds what it says.
@@ -181,6 +206,8 @@ class Sample(
     index: int
     image: str = ''
     mask: str = ''
+    depth: str = ''
+    normal: str = ''
     annotation: str = ''
     annotation_kind: str = ''
     boxes: tuple[BoxFacts, ...] = ()
@@ -201,6 +228,8 @@ class SampleFacts(
         image: Facts of the image; None if there is none.
         mask: Facts of the label map; None if there is none.
         annotation: Facts of such an annotation file; None if there is none.
+        depth: Facts of the depth; None if there is none.
+        normal: Facts of the surface normals; None if there is none.
     """
 
     split: str
@@ -208,6 +237,8 @@ class SampleFacts(
     image: ImageFacts | None = None
     mask: MaskFacts | None = None
     annotation: VocFile | None = None
+    depth: ArrayFacts | None = None
+    normal: ArrayFacts | None = None
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):

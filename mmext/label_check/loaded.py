@@ -51,14 +51,23 @@ class LoadedValues(msgspec.Struct, frozen=True, kw_only=True):
         """Kind of any stored value.
 
         As :attr:`kind`, or ``'wraps'``, or ``'wide_void'`` for -1 and 65535
-        that end as the ignored value.
+        that end as the ignored value. Of arrays, which are not cast, all
+        such values are ``'bad'``.
         """
         if 0 <= stored < _BYTE:
             return self.kind[stored]
+        if self.expected.loader_backend == 'npy':
+            return 'bad'
         ends = self.value[stored % _BYTE]
         if stored in _WIDE_VOIDS and ends == self.expected.ignore_index:
             return 'wide_void'
         return 'wraps'
+
+    def loaded(self, stored: int) -> int:
+        """What becomes of any stored value; arrays are not cast to 8 bits."""
+        if self.expected.loader_backend == 'npy':
+            return stored
+        return self.value[stored % _BYTE]
 
 
 def load_value(stored: int, expected: Expectations) -> int:

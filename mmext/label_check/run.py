@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.progress import (
     MofNCompleteColumn,
@@ -16,6 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from ..datasets import is_layout
 from ..findings import Severity, terminal
 from ..utils.files import atomic_path, prepare_outputs
 from .backends import run_dask, run_joblib, run_serial
@@ -31,6 +33,7 @@ from .scan import parse_shard, scan, shard_of, work_items
 from .settings import CheckSettings, check_settings
 from .sources.coco import split_of_coco
 from .sources.folder import split_of_folders
+from .sources.nyuv2 import splits_of_layout
 from .sources.split_source import SplitSource
 from .sources.voc import splits_of_voc
 from .store import FactStore, merge_stores
@@ -42,11 +45,15 @@ __all__ = [
     'sources_of',
 ]
 
-_BARE = ('masks', 'coco', 'voc')
+_BARE = ('masks', 'coco', 'voc', 'nyuv2')
 
 
 def sources_of(settings: CheckSettings) -> list[SplitSource]:
     """A source for each split that is to be checked."""
+    if settings.config is not None and is_layout(settings.config):
+        settings = msgspec.structs.replace(
+            settings, config=None, nyuv2=Path(settings.config)
+        )
     given = [
         f'--{name} {getattr(settings, name)}'
         for name in _BARE
@@ -56,13 +63,21 @@ def sources_of(settings: CheckSettings) -> list[SplitSource]:
         given.insert(0, f'the config {settings.config}')
     if len(given) != 1:
         raise ValueError(
-            'give a config, or --masks, --coco or --voc with data to check '
-            f'without one; got {" and ".join(given) or "none of them"}'
+            'give a config, or --masks, --coco, --voc or --nyuv2 with data to '
+            f'check without one; got {" and ".join(given) or "none of them"}'
         )
-    return [
+    sources = [
         replace(source, verify=settings.verify)
         for source in _sources(settings)
     ]
+    if settings.fix is not None and any(
+        source.expected.loader_backend == 'npy' for source in sources
+    ):
+        raise ValueError(
+            f'--fix {settings.fix} does not repair npy files; make them anew '
+            'as the remedies of the findings say'
+        )
+    return sources
 
 
 def _sources(settings: CheckSettings) -> list[SplitSource]:
@@ -77,6 +92,10 @@ def _sources(settings: CheckSettings) -> list[SplitSource]:
             settings.split,
             images=settings.images,
             classes=settings.classes,
+        )
+    if settings.nyuv2 is not None:
+        return splits_of_layout(
+            settings.nyuv2, settings.split, classes=settings.classes
         )
     return [_of_masks(settings)]
 

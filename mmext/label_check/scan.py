@@ -218,10 +218,11 @@ def stored_facts(
 
 def _items_of(sample: Sample, options: ReadOptions) -> Iterator[WorkItem]:
     """Files of a sample, in the order of :func:`sample_facts`."""
-    if sample.mask:
-        yield WorkItem(path=sample.mask, kind='mask', options=options)
-    if sample.image:
-        yield WorkItem(path=sample.image, kind='image', options=options)
+    for kind in ('mask', 'image', 'depth', 'normal'):
+        path = getattr(sample, kind)
+        if path:
+            form = f'npy_{kind}' if path.endswith('.npy') else kind
+            yield WorkItem(path=path, kind=form, options=options)
     if sample.annotation_kind:
         yield WorkItem(
             path=sample.annotation,
@@ -258,6 +259,8 @@ def sample_facts(
     for sample in samples:
         mask = next(known) if sample.mask else None
         image = next(known) if sample.image else None
+        depth = next(known) if sample.depth else None
+        normal = next(known) if sample.normal else None
         annotation = None
         if sample.annotation_kind:
             annotation = next(known)
@@ -268,6 +271,8 @@ def sample_facts(
             mask=mask,
             image=image,
             annotation=annotation,
+            depth=depth,
+            normal=normal,
         )
 
 

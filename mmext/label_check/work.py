@@ -8,7 +8,7 @@ packed already, so that the process that collects them has little to do.
 import hashlib
 import http.client
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from mmengine.fileio import get_file_backend
 # Imported for its effect: files are read by it.
 from ..utils import local_backend  # noqa: F401
 from .facts import (
+    ArrayFacts,
     ErrorKind,
     ImageFacts,
     MaskFacts,
@@ -135,10 +136,28 @@ def _read_voc(content: bytes, _: ReadOptions) -> VocFile:
     return read_voc(content)
 
 
+def _read_npy(
+    content: bytes, _: ReadOptions, kind: str
+) -> ImageFacts | MaskFacts | ArrayFacts:
+    from .readers.npy import read_npy_image, read_npy_map, read_npy_mask
+
+    if kind in ('image', 'mask'):
+        return (read_npy_image if kind == 'image' else read_npy_mask)(content)
+    return read_npy_map(content, kind)
+
+
+def _npy_reader(kind: str, facts: type) -> Reader:
+    return Reader(facts=facts, read=partial(_read_npy, kind=kind))
+
+
 READERS = {
     'mask': Reader(facts=MaskFacts, read=_read_mask, version=3),
     'image': Reader(facts=ImageFacts, read=_read_image, version=3),
     'voc': Reader(facts=VocFile, read=_read_voc, version=2),
+    'npy_image': _npy_reader('image', ImageFacts),
+    'npy_mask': _npy_reader('mask', MaskFacts),
+    'npy_depth': _npy_reader('depth', ArrayFacts),
+    'npy_normal': _npy_reader('normal', ArrayFacts),
 }
 
 

@@ -352,6 +352,40 @@ def _voc_bare(root: Path) -> DataSet:
     return DataSet(root, '', {}, {'voc': root})
 
 
+def _layout(root: Path, config: bool) -> DataSet:
+    """NYUv2's layout, with or without a config."""
+    height, width = _ROWS * _BLOCK, _COLUMNS * _BLOCK
+    for number, (split, size) in enumerate(SIZES.items()):
+        for index in range(size):
+            seed = (number, index)
+            label = _blocks((0, 1, 2, -1), seed, np.float32)
+            normal = np.zeros((height, width, 3), np.float32)
+            normal[label >= 0] = 0.48, -0.6, -0.64
+            arrays = {
+                'image': np.asarray(noise(seed, height, width)) / 255,
+                'label': label,
+                'depth': (label + 1)[..., None],
+                'normal': normal,
+            }
+            for name, array in arrays.items():
+                folder = root / split / name
+                folder.mkdir(parents=True, exist_ok=True)
+                np.save(folder / f'{index}.npy', array)
+    if not config:
+        return DataSet(root, '', {}, {'nyuv2': root, 'classes': [*CLASSES]})
+    content = {'default_scope': 'mmseg'}
+    for split in SIZES:
+        content[f'{split}_dataloader'] = {
+            'dataset': {
+                'type': 'mmext.NYUv2MultiTaskDataset',
+                'data_root': str(root),
+                'data_prefix': {'split': split},
+                'metainfo': {'classes': list(CLASSES)},
+            }
+        }
+    return DataSet(root, '', content)
+
+
 _CAMVID = tuple(f'kind{number}' for number in range(11))
 CLEAN: dict[str, Callable[[Path], DataSet]] = {
     'semantic': _semantic,
@@ -382,6 +416,8 @@ CLEAN: dict[str, Callable[[Path], DataSet]] = {
     'openmmlab': _openmmlab,
     'voc': _voc,
     'voc_bare': _voc_bare,
+    'nyuv2': partial(_layout, config=True),
+    'nyuv2_bare': partial(_layout, config=False),
 }
 
 

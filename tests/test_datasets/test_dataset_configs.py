@@ -109,8 +109,10 @@ def test_loads_both_ways_with_the_same_keys(name: str, tmp_path: Path):
 def test_every_config_is_tested():
     folder = Path(mmext.config_path(f'_base_/datasets/{CONFIGS[0]}.py')).parent
     names = sorted(path.stem for path in folder.glob('*.py'))
-    # Those with a class per pixel: test_semantic_dataset_configs.py.
-    assert [n for n in names if not n.endswith('_semantic')] == list(CONFIGS)
+    # Those with a class per pixel: test_semantic_dataset_configs.py; of
+    # several tasks: test_multi_task_dataset_configs.py.
+    others = ('_semantic', '_multi_task')
+    assert [n for n in names if not n.endswith(others)] == list(CONFIGS)
 
 
 @pytest.mark.parametrize('name', CONFIGS)
@@ -223,6 +225,7 @@ def test_coco_detection(
     assert evaluate(cfg, val)['coco/bbox_mAP'] == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('name', 'size'),
     [('coco_instance_lsj', 1024), ('coco_instance_lsj_1280', 1280)],
@@ -252,6 +255,7 @@ def test_coco_instance_lsj(coco: Path, tmp_path: Path, name: str, size: int):
     assert evaluate(cfg, val)['coco/bbox_mAP'] == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_lsj_survives_pictures_without_objects(coco: Path, tmp_path: Path):
     path = tmp_path / 'coco'
     shutil.copytree(coco, path, symlinks=True)

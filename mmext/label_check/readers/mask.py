@@ -9,6 +9,7 @@ from .decode import pixels_of, read_head
 __all__ = [
     'MAX_VALUES',
     'count_values',
+    'index_numbers',
     'pack_colours',
     'read_mask_facts',
 ]
@@ -142,17 +143,20 @@ def read_mask_facts(
         return MaskFacts(**size, error=head.error)
     pixels, error = pixels_of(content, head, verify=verify)
     if not error:
-        numbers, error = _numbers(pixels, head.mode)
+        numbers, error = index_numbers(pixels, head.mode)
     if error:
         return MaskFacts(**size, error=error)
     values, first, truncated = count_values(numbers)
     return MaskFacts(**size, values=values, first=first, truncated=truncated)
 
 
-def _numbers(
+def index_numbers(
     pixels: np.ndarray, mode: str
 ) -> tuple[np.ndarray, ReadError | None]:
-    """One number for each pixel."""
+    """One number for each pixel, or why there are none.
+
+    Of floating-point pixels, whole numbers; of colours, ``0xRRGGBB``.
+    """
     if pixels.dtype.kind == 'f':
         # Files of another program may hold whole numbers all the same.
         whole = np.isfinite(pixels) & (np.abs(pixels) < 1 << 24)

@@ -26,6 +26,8 @@ __all__ = [
     'DET',
     'DUP',
     'IMG',
+    'MTL',
+    'MTL_VALUES',
     'PAIR',
     'RULES',
     'SEG',
@@ -80,6 +82,13 @@ IMG = _family(
     subject='image',
     picture='image',
 )
+MTL = _family(
+    'MTL',
+    'Pictures, depth and normals as arrays',
+    scope='sample',
+    subject='file',
+)
+MTL_VALUES = MTL.having(unit='pixel', per_value=True)
 PAIR = _family(
     'PAIR',
     'Images and labels that belong together',

@@ -58,7 +58,7 @@ def _not_fine(mask: MaskFacts | None, expected: Expectations) -> _Wrong:
 
 
 def _becomes(value: int, table: LoadedValues) -> str:
-    loaded = table.value[value % 256]
+    loaded = table.loaded(value)
     if loaded == value:
         return f'label {value}'
     return f'label {loaded}, which the loader makes of {value}'

@@ -16,9 +16,11 @@ from ...config import (
     walk_datasets,
     walk_dicts,
 )
+from ...registry import DATASETS as OWN_DATASETS
 from ..expectations import Expectations, HeadFacts
 from ..facts import BoxFacts, Orphan, Sample
 from .coco import split_of_coco
+from .nyuv2 import split_of_layout
 from .split_source import SplitSource
 from .voc import split_of_pairs
 
@@ -29,6 +31,7 @@ __all__ = [
     'read_heads',
     'read_ignore_places',
     'reads_coco',
+    'reads_layout',
     'reads_voc',
     'splits_of_config',
 ]
@@ -45,8 +48,8 @@ def build_leaves(dataset: Mapping, cfg: Config) -> list[Any]:
     """The data sets inside of all wrappers, without their pipelines.
 
     Data sets whose files can be looked at as they stand (:func:`reads_coco`,
-    :func:`reads_voc`) have not loaded them: a loader may fail at a file, or
-    drop what is wrong in it.
+    :func:`reads_voc`, :func:`reads_layout`) have not loaded them: a loader
+    may fail at a file, or drop what is wrong in it.
     """
     dataset = copy.deepcopy(dataset)
     scope = cfg.get('default_scope', 'mmengine')
@@ -72,7 +75,8 @@ def build_leaves(dataset: Mapping, cfg: Config) -> list[Any]:
         if not inner_datasets(dataset)
     ]
     for leaf in leaves:
-        if not (reads_coco(leaf) or reads_voc(leaf)) and hasattr(
+        as_they_stand = reads_coco(leaf) or reads_voc(leaf)
+        if not (as_they_stand or reads_layout(leaf)) and hasattr(
             leaf, 'full_init'
         ):
             leaf.full_init()
@@ -122,6 +126,11 @@ def reads_voc(dataset: Any) -> bool:
     from mmdet.datasets import XMLDataset
 
     return _reads_as(dataset, XMLDataset)
+
+
+def reads_layout(dataset: Any) -> bool:
+    """Whether a data set reads NYUv2's layout in mmext's way."""
+    return _reads_as(dataset, OWN_DATASETS.get('mmext.NYUv2MultiTaskDataset'))
 
 
 def loaders(plain: Mapping, split: str) -> Iterator[Mapping]:
@@ -181,6 +190,8 @@ def splits_of_config(
 def _task(dataset: Any) -> str:
     if reads_coco(dataset) or reads_voc(dataset):
         return 'detection'
+    if reads_layout(dataset):
+        return 'semantic'
     if not len(dataset):
         return 'semantic' if hasattr(dataset, 'label_map') else 'detection'
     info = dataset.get_data_info(0)
@@ -265,6 +276,8 @@ def _of_files(dataset: Any, expected: Expectations) -> SplitSource:
             list_file=dataset.ann_file,
             backend_args=args,
         )
+    if reads_layout(dataset):
+        return split_of_layout(dataset.data_prefix['split'], expected)
     return SplitSource(
         expected,
         lambda: _samples(dataset, expected.classes),

@@ -84,7 +84,7 @@ class MultiTaskModel(BaseModel):
             | {'tasks': self.tasks}
         )
         self.separate_losses = False
-        """Whether :meth:`parse_losses` returns one loss for each task.
+        """Whether :meth:`parse_losses` returns a tuple of a loss per task.
 
         An optimizer wrapper for gradient surgery sets it.
         """
@@ -137,17 +137,20 @@ class MultiTaskModel(BaseModel):
         data_samples: Sequence[Any],
     ) -> dict[str, Tensor]:
         """Losses for the objective, and values for the log."""
-        raw = torch.stack(
-            [
-                head.loss(features[task], data_samples).float()
-                for task, head in self.heads.items()
-            ]
-        )
+        losses = [
+            head.loss(features[task], data_samples).float()
+            for task, head in self.heads.items()
+        ]
+        raw = torch.stack([loss.detach() for loss in losses])
         terms, weights = self.balancer(raw)
         result = {}
         for index, task in enumerate(self.tasks):
-            result[f'{task}.loss'] = terms[index]
-            result[f'{task}.raw'] = raw[index].detach()
+            # The backward of a stack would pass zeros on to all other tasks.
+            loss = losses[index]
+            result[f'{task}.loss'] = terms[index] + weights[index] * (
+                loss - loss.detach()
+            )
+            result[f'{task}.raw'] = raw[index]
             result[f'weight/{task}'] = weights[index]
         for name, value in extra.items():
             result[f'extra.loss_{name}'] = value
@@ -159,12 +162,12 @@ class MultiTaskModel(BaseModel):
         """Objective, and values for the log.
 
         The objective is the sum of all losses. With ``separate_losses`` it is
-        the vector of the losses of the K tasks, to each of which a K-th part
+        a tuple of the losses of the K tasks, to each of which a K-th part
         of the architecture's own losses is added: the sum is the same.
 
         Returns:
-            The objective, ``()`` or ``(K,)``, and scalars by name; ``loss`` is
-            the sum.
+            The objective, ``()`` or K times ``()``, and scalars by name;
+            ``loss`` is the sum.
         """
         total, logs = super().parse_losses(
             {name: value.mean() for name, value in losses.items()}
@@ -172,10 +175,11 @@ class MultiTaskModel(BaseModel):
         logs = OrderedDict((n, v.detach()) for n, v in logs.items())
         if not self.separate_losses:
             return total, logs
-        terms = torch.stack([losses[f'{task}.loss'] for task in self.tasks])
+        terms = tuple(losses[f'{task}.loss'] for task in self.tasks)
         extra = [v for n, v in losses.items() if n.startswith('extra.loss_')]
         if extra:
-            terms = terms + torch.stack(extra).sum() / len(self.tasks)
+            part = torch.stack(extra).sum() / len(self.tasks)
+            terms = tuple(term + part for term in terms)
         return terms, logs
 
 

@@ -110,7 +110,8 @@ def errors_of(report: Report) -> set[str]:
     }
 
 
-@pytest.mark.parametrize('kind', CLEAN)
+# Arrays are not repaired: test_npy_files_are_refused of test_run.py.
+@pytest.mark.parametrize('kind', [k for k in CLEAN if 'nyuv2' not in k])
 def test_clean_data_are_copied(kind, tmp_path):
     data = clean(kind, tmp_path / 'data')
     out = tmp_path / 'new' / 'out'

@@ -43,12 +43,15 @@ def test_a_loss_for_each_task(model, batch):
     separate = copy.copy(model)
     separate.separate_losses = True
     losses, logs = separate.parse_losses(outputs)
-    assert losses.shape == (3,)
-    torch.testing.assert_close(losses.sum(), total)
+    assert [loss.shape for loss in losses] == [()] * 3
+    torch.testing.assert_close(sum(losses), total)
     torch.testing.assert_close(logs['loss'], total.detach())
     torch.testing.assert_close(
         losses[0], outputs['depth.loss'] + outputs['extra.loss_gate'] / 3
     )
+    others = [*model.heads['semantic'].parameters()]
+    gradients = torch.autograd.grad(losses[1], others, allow_unused=True)
+    assert set(gradients) == {None}  # and not zeros, which cost a backward
 
 
 def test_all_parameters_get_gradients(model, batch):
