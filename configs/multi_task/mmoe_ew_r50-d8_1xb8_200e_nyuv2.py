@@ -4,5 +4,9 @@ _base_ = './hps_ew_r50-d8_1xb8_200e_nyuv2.py'
 # use the last.
 model = dict(
     backbone=dict(out_indices=(3,)),
-    architecture=dict(type='mmext.MMoE', num_experts=2),
+    architecture=dict(
+        type='mmext.MMoE',
+        num_experts=2,
+        expert=dict(type='mmext.ConvExpert'),
+    ),
 )
