@@ -29,6 +29,9 @@ ARCHITECTURES = {
     'mmoe_balanced': dict(kind='MMoE', balance_weight=0.1, **SMALL),
     'cgc': dict(kind='CGC', balance_weight=0.1, **SMALL),
 }
+one_of_each = pytest.mark.parametrize(
+    'name', ['hard_sharing', 'mtan', 'mmoe_top_k', 'cgc']
+)
 
 
 def built(name, **more):
@@ -72,7 +75,7 @@ def test_the_same_weights_train_at_two_resolutions(name):
     assert all(gate.weight.grad.any() for gate in gates.values())
 
 
-@pytest.mark.parametrize('name', ARCHITECTURES)
+@one_of_each
 def test_copies_state_dicts_and_pickles_compute_the_same(name):
     net, model = built(name)
     both = torch.nn.ModuleDict({'net': net, 'model': model}).eval()
@@ -90,7 +93,7 @@ def test_copies_state_dicts_and_pickles_compute_the_same(name):
         )
 
 
-@pytest.mark.parametrize('name', ARCHITECTURES)
+@one_of_each
 def test_a_step_does_not_wait_for_the_device(name):
     _, model = built(name)
     with SyncCensus() as census:
@@ -98,7 +101,7 @@ def test_a_step_does_not_wait_for_the_device(name):
     assert census.ops == []
 
 
-@pytest.mark.parametrize('name', ARCHITECTURES)
+@one_of_each
 def test_bfloat16_autocast(name):
     net, model = built(name)
     inputs = torch.randn(2, 3, 64, 64)
