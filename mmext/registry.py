@@ -12,6 +12,7 @@ from mmengine.registry import LOOPS as MMENGINE_LOOPS
 from mmengine.registry import METRICS as MMENGINE_METRICS
 from mmengine.registry import MODEL_WRAPPERS as MMENGINE_MODEL_WRAPPERS
 from mmengine.registry import MODELS as MMENGINE_MODELS
+from mmengine.registry import OPTIM_WRAPPERS as MMENGINE_OPTIM_WRAPPERS
 from mmengine.registry import RUNNERS as MMENGINE_RUNNERS
 from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
 from mmengine.registry import Registry
@@ -24,6 +25,7 @@ __all__ = [
     'METRICS',
     'MODELS',
     'MODEL_WRAPPERS',
+    'OPTIM_WRAPPERS',
     'RUNNERS',
     'TRANSFORMS',
 ]
@@ -53,6 +55,12 @@ HOOKS = Registry(
 )
 LOOPS = Registry(
     'loop', parent=MMENGINE_LOOPS, scope='mmext', locations=['mmext.engine']
+)
+OPTIM_WRAPPERS = Registry(
+    'optimizer wrapper',
+    parent=MMENGINE_OPTIM_WRAPPERS,
+    scope='mmext',
+    locations=['mmext.engine'],
 )
 RUNNERS = Registry(
     'runner',

@@ -1,6 +1,7 @@
 """Detect objects in images, draw them, and write them down as JSON.
 
-Works with any mmdet detector. The config may be left out when the checkpoint
+Works with any mmdet detector; of a multi-task model, all tasks are drawn side
+by side. The config may be left out when the checkpoint
 holds it, as those that a training wrote do. Small pictures are enlarged by a
 whole factor before they are drawn on; input images are never changed.
 """
@@ -12,15 +13,19 @@ from collections.abc import Sequence
 from functools import partial
 
 from mmengine.config import DictAction
+from torch import nn
 
 import mmext  # noqa: F401  (first: it makes mmcv and mmext:: usable)
 from mmext.apis import (
     InferReport,
+    infer_tasks_to_folder,
     infer_to_folder,
     list_images,
     load_detector,
     read_ground_truth,
+    read_task_samples,
 )
+from mmext.models import MultiTaskModel
 from mmext.utils.cli import add_trust_argument, report_errors, run_tool
 from mmext.utils.files import check_outputs, prepare_outputs
 from mmext.utils.safe_load import careful_readers
@@ -105,16 +110,54 @@ def prepare(args: argparse.Namespace) -> tuple:
         trust_checkpoint=args.trust_checkpoint,
     )
     truths = []
+    if isinstance(model, MultiTaskModel):
+        if args.from_val is not None:
+            truths = read_task_samples(model.cfg, args.from_val)
+        return model, images, truths
     if args.from_val is not None:
         truths = read_ground_truth(model.cfg, args.from_val)
         images = [truth.path for truth in truths]
     return model, images, truths if args.with_gt else []
 
 
+def run(
+    model: nn.Module,
+    images: list,
+    truths: list,
+    args: argparse.Namespace,
+) -> InferReport:
+    """Predict, draw and write, as suits the model."""
+    common = {
+        'json_path': args.json,
+        'batch_size': args.batch_size,
+        'sheet': args.from_val is not None,
+    }
+    if isinstance(model, MultiTaskModel):
+        return infer_tasks_to_folder(
+            model,
+            images,
+            args.out,
+            samples=truths,
+            with_gt=args.with_gt,
+            **common,
+        )
+    return infer_to_folder(
+        model,
+        images,
+        args.out,
+        score_thr=args.score_thr,
+        truths=truths,
+        **common,
+    )
+
+
 def print_report(report: InferReport) -> None:
     """Say what there is now, and what went wrong."""
+    objects = ''
+    if report.num_objects is not None:
+        objects = f'{report.num_objects} objects in '
     print(
-        f'{report.num_objects} objects in {len(report.pictures)} images; '
+        f'{objects}{len(report.pictures)} images; '
         f'predictions in {report.json_path}'
     )
     if report.pictures:
@@ -150,16 +193,7 @@ def infer(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     try:
         with careful_readers(args.trust_checkpoint):
             model, images, truths = report_errors(parser, prepare, args)
-        report = infer_to_folder(
-            model,
-            images,
-            args.out,
-            json_path=args.json,
-            score_thr=args.score_thr,
-            batch_size=args.batch_size,
-            truths=truths,
-            sheet=args.from_val is not None,
-        )
+        report = run(model, images, truths, args)
     except (ValueError, OSError) as error:
         parser.exit(2, f'{parser.prog}: error: {error}\n')
     except KeyboardInterrupt:

@@ -11,6 +11,7 @@ from .infer import (
 )
 from .prediction_files import InferReport, infer_to_folder, read_ground_truth
 from .runs import prepare_test, prepare_training, run_test, run_training
+from .task_pictures import infer_tasks_to_folder, read_task_samples
 from .text_encoders import TextEncoder
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     'TextEncoder',
     'UnreadableImageError',
     'infer_images',
+    'infer_tasks_to_folder',
     'infer_to_folder',
     'list_images',
     'load_detector',
@@ -27,6 +29,7 @@ __all__ = [
     'prepare_test',
     'prepare_training',
     'read_ground_truth',
+    'read_task_samples',
     'run_test',
     'run_training',
     'save_class_embeddings',

@@ -331,8 +331,9 @@ def _panel(
 def draw_curves(log: ScalarLog, *, title: str = '') -> Figure:
     """Draw a history: losses, learning rate and validation, one below other.
 
-    Panels without data are left out. The loss panel has a logarithmic axis
-    when its values spread over more than a factor of 20 and are positive.
+    A multi-task training has the weights of its tasks in a panel, too. Panels
+    without data are left out. The loss panel has a logarithmic axis when its
+    values spread over more than a factor of 20 and are positive.
     From 40 points on a loss is a moving mean over 1/20 of them, with the
     logged values faint behind it. NaN and infinite values are gaps.
     """
@@ -343,8 +344,14 @@ def draw_curves(log: ScalarLog, *, title: str = '') -> Figure:
         for name, item in log.train.items()
         if name.split('/')[-1] == 'lr' or name.endswith('.lr')
     }
+    weights = {
+        name.removeprefix('weight/'): item
+        for name, item in log.train.items()
+        if name.startswith('weight/')
+    }
     panels = [
         (losses, 'loss', 3.0),
+        (dict(list(weights.items())[:_MAX_LINES]), 'weight of task', 1.8),
         (rates, 'learning rate', 1.3),
         (_pick_metrics(log.val), 'validation', 1.8),
     ]

@@ -271,14 +271,15 @@ class InferReport:
 
     Args:
         pictures: The drawn pictures.
-        num_objects: How many objects were found in all images.
+        num_objects: How many objects were found in all images; None from a
+            model that finds none.
         json_path: The predictions.
         sheet: The contact sheet, if one was asked for.
         failed: Path and reason for each image that could not be read.
     """
 
     pictures: tuple[Path, ...]
-    num_objects: int
+    num_objects: int | None
     json_path: Path
     sheet: Path | None
     failed: tuple[tuple[Path, str], ...]

@@ -9,6 +9,7 @@
   between them;
 - ``train_step``: models that train in a way of their own, which DDP's
   wrappers do not call;
+- ``stale_graph``: steps that go through the graph of an earlier one;
 - ``wrapper``: the DDP wrapper that does all this;
 - ``watch``: which process is missing, and where it was last seen.
 """
@@ -25,6 +26,11 @@ from .reducer import (
 )
 from .replicas import checksum, first_difference
 from .report import GradientSyncError, PeerError, is_peer_error, peer_gone
+from .stale_graph import (
+    StaleGraphError,
+    kept_tensors,
+    name_stale_graphs,
+)
 from .trace import (
     StepUsage,
     UnusedParameter,
@@ -72,6 +78,7 @@ __all__ = [
     'PeerError',
     'Prediction',
     'RankWatch',
+    'StaleGraphError',
     'StepUsage',
     'StepVote',
     'SyncSettings',
@@ -89,11 +96,13 @@ __all__ = [
     'has_own_train_step',
     'is_peer_error',
     'keep_parameter_names',
+    'kept_tensors',
     'location_of',
     'loose_parameters',
     'lost_ranks',
     'missing_ranks',
     'model_wrapper_config',
+    'name_stale_graphs',
     'named_tensors',
     'note_failure',
     'note_phase',

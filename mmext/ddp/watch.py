@@ -226,6 +226,7 @@ class RankWatch:
                     prefix, _own_connection(store, self.timeout_s)
                 )
                 self._write_place()
+                self._read_first()
                 threading.Thread(
                     target=self._beat, name='mmext beat', daemon=True
                 ).start()
@@ -234,6 +235,12 @@ class RankWatch:
         threading.Thread(
             target=self._guard, name='mmext guard', daemon=True
         ).start()
+
+    def _read_first(self) -> None:
+        """Read all records: a rank may go before the first beat."""
+        timeout = timedelta(seconds=self.timeout_s)
+        self._store.wait(self._keys, timeout)
+        self._read(self._store.multi_get(self._keys))
 
     def stop(self, *, failed: bool) -> None:
         """End the watch; the others learn how this process has ended."""
@@ -301,7 +308,6 @@ class RankWatch:
     def _beat(self) -> None:
         # Many ranks read less often, to spare the server.
         every, due = max(_BEAT_S, self.size / 16), 0.0
-        ready = False
         while not self._stopped.is_set():
             with self._changed:
                 self._begun += 1
@@ -309,8 +315,7 @@ class RankWatch:
                 self._wake.clear()
             try:
                 self._store.set(str(self.rank), self._text())
-                ready = ready or self._store.check(self._keys)
-                if ready and (asked or time.monotonic() >= due):
+                if asked or time.monotonic() >= due:
                     due = time.monotonic() + every
                     self._read(self._store.multi_get(self._keys))
             except RuntimeError:

@@ -371,6 +371,19 @@ class DistributedDataParallel(MMDistributedDataParallel):
             self._failure = GradientSyncError(drift)
             raise self._failure
 
+    def finish_backward(self) -> None:
+        """Agree with the other processes that all have gradients.
+
+        For a step whose backward was without DDP's reduction (under
+        :meth:`no_sync`), before these are averaged in another way.
+
+        Raises:
+            PeerError: If another one is in another step, has failed, or is
+                gone.
+        """
+        if self.check_gradients:
+            self._cast(Vote.OK)
+
     def finish_data(self) -> None:
         """Agree with the other processes that all are at the end of the data.
 

@@ -10,6 +10,7 @@ from .hooks import (
     GracefulStopHook,
     LabelRangeHook,
     LabelReportHook,
+    LossBalancerHook,
     ReplicaCheckHook,
 )
 from .launch import (
@@ -20,19 +21,26 @@ from .launch import (
     resolve_device,
 )
 from .loops import ResumableEpochBasedTrainLoop, ResumableIterBasedTrainLoop
+from .optim import (
+    AmpGradientSurgeryOptimWrapper,
+    GradientSurgeryOptimWrapper,
+)
 from .rng_state import get_rng_state, set_rng_state
 from .runner import PortableRunner
 from .sample_errors import SampleError
 
 __all__ = [
     'ActivationCheckpointHook',
+    'AmpGradientSurgeryOptimWrapper',
     'AtomicCheckpointHook',
     'ClassCountCheckHook',
     'EvaluationLabelHook',
     'GracefulExit',
     'GracefulStopHook',
+    'GradientSurgeryOptimWrapper',
     'LabelRangeHook',
     'LabelReportHook',
+    'LossBalancerHook',
     'PortableRunner',
     'ReplicaCheckHook',
     'ResumableEpochBasedTrainLoop',

@@ -27,9 +27,10 @@ __all__ = [
     'window_changes',
 ]
 
-# Name of the optimizer wrapper -> index of the parameter in its optimizer ->
-# gradient, on the CPU.
-Gradients = dict[str, dict[int, Tensor]]
+# Name of the optimizer wrapper -> index of the parameter in its optimizer, or,
+# where each task has gradients of its own, task and index -> gradient, on the
+# CPU.
+Gradients = dict[str, dict[int | tuple[int, int], Tensor]]
 
 # How MMEngine's warning begins, which is not true for a restored window.
 _LOST = 'Resumed iteration number is not divisible'
@@ -98,14 +99,20 @@ def get_gradients(optim_wrapper: Any) -> Gradients:
     if len(wrappers) == 1 and not _num_open(*wrappers.values()):
         return {}
     result = {
-        name: {
-            index: _copy(parameter.grad)
-            for index, parameter in _parameters(wrapper)
-            if parameter.grad is not None
-        }
+        name: {key: _copy(value) for key, value in _waiting(wrapper).items()}
         for name, wrapper in wrappers.items()
     }
     return {name: gradients for name, gradients in result.items() if gradients}
+
+
+def _waiting(wrapper: OptimWrapper) -> dict[Any, Tensor]:
+    """Gradients of parameters, and those of the tasks, if it keeps any."""
+    of_tasks = getattr(wrapper, 'task_gradients', dict)
+    return {
+        index: parameter.grad
+        for index, parameter in _parameters(wrapper)
+        if parameter.grad is not None
+    } | of_tasks()
 
 
 def _copy(gradient: Tensor) -> Tensor:
@@ -259,21 +266,31 @@ def restore_gradients(
     own = saved[rank] if len(saved) == world_size else None
     sources = known if own is None else [own]
     for name, wrapper in named_wrappers(optim_wrapper).items():
-        for index, parameter in _parameters(wrapper):
+        parameters = dict(_parameters(wrapper))
+        keys = [key for source in sources for key in source.get(name, {})]
+        for key in dict.fromkeys(keys):
             parts = [
-                source[name][index]
+                source[name][key]
                 for source in sources
-                if index in source.get(name, {})
+                if key in source.get(name, {})
             ]
-            if not parts:
-                continue
             total = parts[0].clone()
             for part in parts[1:]:
                 total += part
             factor = factors.get(name, 1.0) / len(sources)
             if factor != 1:
                 total *= factor
-            parameter.grad = total.to(parameter.device)
+            if not isinstance(key, tuple):
+                parameters[key].grad = total.to(parameters[key].device)
+            elif hasattr(wrapper, 'add_task_gradient'):
+                wrapper.add_task_gradient(*key, total)
+            else:
+                # A training that goes on without gradient surgery.
+                parameter = parameters[key[1]]
+                total = total.to(parameter.device)
+                parameter.grad = (
+                    total if parameter.grad is None else parameter.grad + total
+                )
 
 
 def is_not_of_lost_gradients(record: logging.LogRecord) -> bool:

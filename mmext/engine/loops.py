@@ -19,6 +19,7 @@ from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
 from torch import nn
 from torch.utils.data import DataLoader
 
+from ..ddp import name_stale_graphs, unwrap_model
 from ..registry import LOOPS
 from .rng_state import get_rng_state, set_rng_state
 
@@ -174,6 +175,17 @@ class _Resumable:
         self.batch_in_epoch = batch_in_epoch
         self._pending_val = pending_val
         self._rng_to_restore = rng_state
+
+    def run_iter(self, *args: Any) -> None:
+        """Train one batch, the last argument.
+
+        Raises:
+            StaleGraphError: If its loss depends on a graph that an earlier
+                step built.
+        """
+        model = unwrap_model(self.runner.model)
+        with name_stale_graphs(model, args[-1]):
+            super().run_iter(*args)
 
     def _restore_rng(self) -> None:
         if self._rng_to_restore is not None:

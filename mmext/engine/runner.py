@@ -42,6 +42,7 @@ from ..ddp import (
     model_wrapper_config,
     note_phase,
     peer_gone,
+    unwrap_model,
     watch_parent,
     watched_run,
 )
@@ -52,6 +53,7 @@ from .hooks.activation_checkpoint import ActivationCheckpointHook
 from .hooks.checkpoint import AtomicCheckpointHook
 from .hooks.evaluation_labels import EvaluationLabelHook
 from .hooks.graceful_stop import GracefulStopHook
+from .hooks.loss_balancer import LossBalancerHook
 from .hooks.rank_watch import RankWatchHook
 from .launch import (
     DEFAULT_TIMEOUT_S,
@@ -172,6 +174,8 @@ class PortableRunner(CheckpointingRunner):
     * **Errors** of the data name the image and the mask. Labels out of range
       end an evaluation, by :class:`mmext.EvaluationLabelHook`, which is
       always there.
+    * **Loss balancers** of several tasks get what they need between steps
+      from :class:`mmext.LossBalancerHook`, which a model with one has.
     * A default hook set to None is left out, whatever its name.
     """
 
@@ -342,6 +346,11 @@ class PortableRunner(CheckpointingRunner):
             self.register_hook(RankWatchHook())
         if not any(isinstance(h, EvaluationLabelHook) for h in self.hooks):
             self.register_hook(EvaluationLabelHook())
+        balancer = getattr(unwrap_model(self.model), 'balancer', None)
+        if hasattr(balancer, 'get_state') and not any(
+            isinstance(hook, LossBalancerHook) for hook in self.hooks
+        ):
+            self.register_hook(LossBalancerHook())
         names = self.cfg.get('activation_checkpointing')
         if names is not None:
             # MMEngine's wrappers are reentrant; the hook replaces them.

@@ -383,6 +383,9 @@ model = dict(mistake='no gradient')
 == STEP007 warning base=planted names=planted.extra
 model = dict(mistake='extra weight 0')
 
+== STEP008 error base=planted also=STEP002
+model = dict(mistake='memory')
+
 == NORM001 warning base=planted names=planted.norm
 model = dict(mistake='norm twice')
 

@@ -80,7 +80,7 @@ def no_way(tree: dict, options: dict) -> bool:
 
 
 # Each example writes and loads files.
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(trees_and_options())
 def test_child_is_parent_with_the_options(case):
     tree, options = case
@@ -99,7 +99,7 @@ def test_child_is_parent_with_the_options(case):
         assert loaded(child) == apply_options(before, options)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(trees_and_options())
 def test_options_are_merged_as_mmengine_merges(case):
     tree, options = case

@@ -225,6 +225,7 @@ def test_coco_detection(
     assert evaluate(cfg, val)['coco/bbox_mAP'] == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('name', 'size'),
     [('coco_instance_lsj', 1024), ('coco_instance_lsj_1280', 1280)],
@@ -254,6 +255,7 @@ def test_coco_instance_lsj(coco: Path, tmp_path: Path, name: str, size: int):
     assert evaluate(cfg, val)['coco/bbox_mAP'] == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_lsj_survives_pictures_without_objects(coco: Path, tmp_path: Path):
     path = tmp_path / 'coco'
     shutil.copytree(coco, path, symlinks=True)

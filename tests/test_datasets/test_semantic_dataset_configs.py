@@ -83,6 +83,7 @@ def test_shapes(tmp_path: Path):
     assert evaluate(cfg, val)['mIoU'] == pytest.approx(100)
 
 
+@pytest.mark.slow
 def test_camvid(shared_path):
     root = shared_path('data/camvid')
     cfg = load('camvid_semantic', root)
@@ -125,6 +126,7 @@ def write_pairs(root: Path, image: str, label: str, values: np.ndarray):
         assert cv2.imwrite(str(root / name), content)
 
 
+@pytest.mark.slow
 def test_ade20k(tmp_path: Path):
     values = np.arange(1200) * 151 // 1200  # 0 to 150
     for split in ('training', 'validation'):
@@ -143,6 +145,7 @@ def test_ade20k(tmp_path: Path):
     assert torch.equal(label, expected.expand(1, 600, 1200))
 
 
+@pytest.mark.slow
 def test_cityscapes(tmp_path: Path):
     values = np.arange(1200) % 20
     values[values == 19] = 255

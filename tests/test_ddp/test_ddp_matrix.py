@@ -43,8 +43,8 @@ OURS_OK = [
     if expected.case.model.get('checkpoint') == 'ours'
     and expected.outcome == 'ok'
 ]
-# Each case takes ranks of its own to an error: one of eight by default.
-SLOW = {name for number, name in enumerate(MATRIX) if number % 8}
+# Each case takes ranks of its own to an error: one of twelve by default.
+SLOW = {name for number, name in enumerate(MATRIX) if number % 12}
 
 
 def cases(names: Iterable[str]) -> pytest.MarkDecorator:

@@ -59,6 +59,7 @@ def check(results):
     return seen
 
 
+@pytest.mark.slow
 def test_a_sample(tmp_path):
     names = {
         'unfreeze between',
@@ -85,10 +86,10 @@ def test_a_sample(tmp_path):
         for spec in make_twisted(145)[:145]
         if names & {spec.twist, spec.container, spec.backward}
         and len(spec.parts) == 1
-    ][:20:4]
+    ][:20:10]
     seen = check(run(specs, tmp_path))
-    assert sum(seen.values()) == 3 * len(specs) == 15
-    assert len(seen) >= 3
+    assert sum(seen.values()) == 3 * len(specs) == 6
+    assert len(seen) >= 2
 
 
 @pytest.mark.slow

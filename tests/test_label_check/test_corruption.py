@@ -83,7 +83,11 @@ def test_plant_is_found_and_nothing_else(plant: Plant, tmp_path):
 
 @pytest.mark.parametrize(
     ('rule', 'kind'),
-    [('SEG004', 'camvid'), ('DET008', 'coco_bare'), ('VOC002', 'voc_bare')],
+    [
+        ('SEG004', 'camvid'),
+        pytest.param('DET008', 'coco_bare', marks=pytest.mark.slow),
+        pytest.param('VOC002', 'voc_bare', marks=pytest.mark.slow),
+    ],
 )
 def test_plant_is_found_by_a_process(rule, kind, tmp_path, checkout):
     plant = next(

@@ -77,7 +77,7 @@ def test_predictions_hold(tmp_path):
 
 @pytest.mark.slow
 def test_predictions_of_every_outcome_hold(tmp_path):
-    seen = check(results_of(make_specs(10, 3), tmp_path))
+    seen = check(results_of([ALTERNATING, *make_specs(10, 3)], tmp_path))
     assert set(seen) == {
         'ok',
         'unfinished',

@@ -162,7 +162,7 @@ def test_kill_9_and_resume(tmp_path, num_kills, num_forked):
 def slow_config(folder):
     cfg = toy.traced(
         folder / 'trace',
-        toy.config(model=dict(type='ToyModel', noise=0.3, seconds=0.1)),
+        toy.config(model=dict(type='ToyModel', noise=0.3, seconds=0.4)),
     )
     return toy.write(folder / 'cfg.py', cfg)
 

@@ -11,6 +11,7 @@ from .evaluation_labels import EvaluationLabelHook
 from .graceful_stop import GracefulExit, GracefulStopHook
 from .label_range import LabelRangeHook
 from .label_report import LabelReportHook
+from .loss_balancer import LossBalancerHook
 from .replica_check import ReplicaCheckHook
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     'GracefulStopHook',
     'LabelRangeHook',
     'LabelReportHook',
+    'LossBalancerHook',
     'ReplicaCheckHook',
     'class_vocabulary',
     'model_class_counts',

@@ -1,3 +1,11 @@
 """Optimizer wrappers."""
 
-__all__ = []
+from .gradient_surgery import (
+    AmpGradientSurgeryOptimWrapper,
+    GradientSurgeryOptimWrapper,
+)
+
+__all__ = [
+    'AmpGradientSurgeryOptimWrapper',
+    'GradientSurgeryOptimWrapper',
+]

@@ -9,11 +9,10 @@ from mmengine.optim import OptimWrapper
 from torch import nn
 
 __all__ = [
+    'CPU_VERSIONS',
     'CpuAmpOptimWrapper',
     'cpu_amp_cfg',
 ]
-
-_AMP_NAMES = ('AmpOptimWrapper', 'mmengine.AmpOptimWrapper')
 
 
 class CpuAmpOptimWrapper(OptimWrapper):
@@ -49,13 +48,17 @@ class CpuAmpOptimWrapper(OptimWrapper):
         )
 
 
+# By the name of a class, in any scope, the one that does the same on a CPU.
+CPU_VERSIONS: dict[str, type[OptimWrapper]] = {
+    'AmpOptimWrapper': CpuAmpOptimWrapper
+}
+
+
 def cpu_amp_cfg(cfg: Mapping[str, Any]) -> dict[str, Any] | None:
     """The CPU's copy of a config for mixed precision, None for others."""
     kind = cfg.get('type')
-    if (
-        kind not in _AMP_NAMES
-        and getattr(kind, '__name__', '') != 'AmpOptimWrapper'
-    ):
+    name = getattr(kind, '__name__', None) or str(kind).rpartition('.')[2]
+    if name not in CPU_VERSIONS:
         return None
     dtype = cfg.get('dtype')
     if dtype not in (None, 'bfloat16', torch.bfloat16):
@@ -68,5 +71,5 @@ def cpu_amp_cfg(cfg: Mapping[str, Any]) -> dict[str, Any] | None:
         for key, value in cfg.items()
         if key not in ('loss_scale', 'dtype', 'use_fsdp')
     }
-    result['type'] = CpuAmpOptimWrapper
+    result['type'] = CPU_VERSIONS[name]
     return result

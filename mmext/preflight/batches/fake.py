@@ -356,10 +356,23 @@ def _add_pixels(
         results['ignore_index'] = ignore
         results['seg_fields'] = ['gt_seg_map']
         results['reduce_zero_label'] = False
+    if fields.multi_task:
+        valid = scene.blocks >= 0
+        _add_surfaces(results, valid)
     if fields.depth:
         rows = np.linspace(1, 9, scene.size[0], dtype=np.float32)
         results['gt_depth_map'] = np.tile(rows[:, None], scene.size[1])
         results.setdefault('seg_fields', []).append('gt_depth_map')
+
+
+def _add_surfaces(results: dict, valid: np.ndarray) -> None:
+    """Depth and normals of a slanted wall; none where it is not valid."""
+    height, width = valid.shape
+    depth = np.linspace(1, 9, height, dtype=np.float32)[:, None]
+    results['img'] = results['img'].astype(np.float32)
+    results['gt_depth'] = np.tile(depth, width) * valid
+    normal = np.array([0.6, 0, -0.8], np.float32)
+    results['gt_normal'] = normal * valid[..., None]
 
 
 def _add_proposals(

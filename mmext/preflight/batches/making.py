@@ -75,6 +75,7 @@ _FEW = {
     'classification': ('normal', 'one-class', 'real'),
     'multi-label': ('normal', 'empty', 'one-class', 'real'),
     'pretraining': ('normal', 'real'),
+    'data set': ('normal', 'real'),
 }
 
 
@@ -82,7 +83,8 @@ def kinds_of(task: str) -> tuple[str, ...]:
     """Kinds of batches that exist for a task.
 
     A picture of a classification always has a class, and a pre-training looks
-    at no labels, so that some kinds mean nothing to them.
+    at no labels, so that some kinds mean nothing to them. Samples of a data
+    set without a pipeline cannot be made up: the first of its own are taken.
     """
     return _FEW.get(task, KINDS)
 
@@ -127,7 +129,9 @@ def make_batches(
     batches = {}
     with DefaultScope.overwrite_default_scope(built.scope):
         for kind in kinds:
-            if kind == 'real':
+            if kind == 'real' or (
+                kind == 'normal' and built.task == 'data set'
+            ):
                 batches[kind] = real_batches(
                     built.cfg, steps=steps, batch_size=batch_size, seed=seed
                 )

@@ -49,6 +49,7 @@ _LABEL_LOADERS = {
     'LoadTrackAnnotations',
     'LoadPanopticAnnotations',
 }
+_MULTI_TASK_LOADER = 'LoadMultiTaskAnnotations'
 _HOSTS = ('mmcv.', 'mmdet.', 'mmseg.')
 # Classification and pre-training name no places in a picture: all steps of
 # these pipelines can run as they are, but the one that reads the file.
@@ -67,6 +68,8 @@ class Fields:
         semantic: With a label for each pixel.
         panoptic: Labels of the pixels agree with the objects.
         depth: With a depth for each pixel.
+        multi_task: With a label, a depth and a normal for each pixel, as
+            ``mmext.LoadMultiTaskAnnotations`` gives them.
         proposals: With this many proposed boxes; 0 for none.
         box_type: Kind of boxes, as mmdet registers them; None for arrays.
         frames: Pictures in a sample; 0 if it is not a sequence.
@@ -81,6 +84,7 @@ class Fields:
     semantic: bool = False
     panoptic: bool = False
     depth: bool = False
+    multi_task: bool = False
     proposals: int = 0
     box_type: str | None = 'hbox'
     frames: int = 0
@@ -143,6 +147,8 @@ def pipeline_fields(pipeline: Sequence, *, text: bool = False) -> Fields:
                     else step.get('box_type', 'hbox')
                 ),
             )
+        elif name == _MULTI_TASK_LOADER:
+            fields.update(semantic=True, multi_task=True)
         elif name == 'LoadDepthAnnotation':
             fields['depth'] = True
         elif name == 'LoadProposals':
@@ -183,6 +189,8 @@ def shortened_pipeline(pipeline: Any) -> list:
         elif whole:
             if step_name(step) not in _READERS:
                 short.append(copy.deepcopy(step))
+        elif step_name(step) == _MULTI_TASK_LOADER:
+            continue
         elif step_name(step) in _KEPT:
             short.append(_shortened_step(step))
         elif not _origin(step).startswith(_HOSTS):
@@ -210,6 +218,8 @@ def task_of(pipeline: Sequence, fields: Fields, model: Any = None) -> str:
     names = {step_name(step) for step in steps_of(pipeline)}
     if fields.depth:
         return 'depth'
+    if fields.multi_task:
+        return 'multi-task'
     if names & {'PackTrackInputs', 'PackReIDInputs'}:
         return 'tracking'
     if 'PackInputs' in names:

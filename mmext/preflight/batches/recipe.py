@@ -222,8 +222,9 @@ class Recipe:
 
     Attributes:
         task: ``'detection'``, ``'instance'``, ``'panoptic'``,
-            ``'tracking'``, ``'semantic'``, ``'depth'``,
-            ``'classification'``, ``'multi-label'`` or ``'pretraining'``.
+            ``'tracking'``, ``'semantic'``, ``'depth'``, ``'multi-task'``,
+            ``'classification'``, ``'multi-label'``, ``'pretraining'`` or
+            ``'data set'``, whose samples are its own.
         size: Height and width of a picture, in pixels.
         declared_size: The same of the pictures that a training sees.
         pipelines: Shortened pipeline of each data set.
@@ -261,6 +262,8 @@ def make_recipe(cfg: Mapping, model: nn.Module, sizes: Sizes) -> Recipe:
     text = any(part.get('return_classes') for part in _datasets(dataset))
     fields = tuple(pipeline_fields(steps, text=text) for steps in whole)
     task = task_of(whole[0], fields[0], model)
+    if dataset and not find_pipelines(dataset):
+        task = 'data set'
     things, stuff = class_counts(model)
     classes = _class_names(dataset)
     return Recipe(
@@ -296,7 +299,7 @@ def fit_to_pictures(
     declared = declared_size(pipelines, cfg['model'])
     if size == 'declared':
         size = declared
-    elif size is None and 'PackSegInputs' in names:
+    elif size is None and names & {'PackSegInputs', 'PackMultiTaskInputs'}:
         size = reduced_size(declared, longest=_LONGEST_SEMANTIC)
     elif size is None:
         area = query_area(cfg['model'])
@@ -374,6 +377,11 @@ def class_counts(model: nn.Module) -> tuple[int, int]:
                 if isinstance(count, int) and not stuff:
                     stuff = count
                     break
+    heads = getattr(model, 'heads', None)
+    if isinstance(heads, nn.ModuleDict):
+        # Of a multi-task model.
+        counts = [getattr(head, 'num_classes', 0) for head in heads.values()]
+        things = things or next(filter(None, counts), 0)
     return int(things), int(stuff)
 
 

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ...config import find_component
+from ...ddp import kept_tensors
 from .facts import Crash, DryRun, OptimizerFacts, StepRecord
 from .options import ConfigOptions
 from .step import (
     STEP_ERRORS,
     StepRun,
     error_place,
-    kept_tensors,
     modules_of_error,
     own_backward,
     restored,

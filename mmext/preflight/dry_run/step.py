@@ -1,10 +1,8 @@
 """Run one training step and record what happens in it."""
 
 import copy
-import dataclasses
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -21,7 +19,9 @@ from ...ddp import (
     all_tensors,
     graph_leaves,
     graph_nodes,
+    kept_tensors,
     location_of,
+    name_stale_graphs,
     named_tensors,
     record_step,
     run_training_forward,
@@ -34,73 +34,10 @@ __all__ = [
     'StepRun',
     'error_place',
     'is_finite',
-    'kept_tensors',
     'modules_of_error',
     'own_backward',
     'restored',
 ]
-
-# Of a module's own attributes; parameters are leaves, modules come by name.
-_MODULE_OWN = frozenset(('_parameters', '_modules'))
-_MAX_DEPTH = 5
-_CONTAINERS = (list, tuple, set, frozenset, deque)
-
-
-def kept_tensors(model: nn.Module) -> dict[str, list[Tensor]]:
-    """Tensors with a graph by module and attribute.
-
-    Attributes and buffers are searched, lists, dicts and plain objects in them
-    included.
-    """
-    kept: dict[str, list[Tensor]] = {}
-    seen: set[int] = set()
-    for name, module in model.named_modules():
-        for attribute, value in vars(module).items():
-            if attribute in _MODULE_OWN:
-                continue
-            if attribute == '_buffers':
-                places = [(key, item) for key, item in value.items()]
-            else:
-                places = [(attribute, value)]
-            for key, item in places:
-                place = f'{name}.{key}' if name else key
-                tensors = list(_tensors(item, seen, _MAX_DEPTH))
-                if tensors:
-                    kept[place] = tensors
-    return kept
-
-
-def _tensors(value: Any, seen: set[int], depth: int) -> Iterator[Tensor]:
-    """Tensors with a graph in a value."""
-    if isinstance(value, Tensor):
-        if value.grad_fn is not None:
-            yield value
-        return
-    if isinstance(value, nn.Module | str | bytes) or depth == 0:
-        return
-    for item in _items(value, seen):
-        yield from _tensors(item, seen, depth - 1)
-
-
-def _items(value: Any, seen: set[int]) -> list[Any]:
-    """What a value holds, once for each object."""
-    if isinstance(value, Mapping):
-        items = list(value.values())
-    elif isinstance(value, _CONTAINERS):
-        items = list(value)
-    elif dataclasses.is_dataclass(value) or hasattr(value, '__dict__'):
-        if isinstance(value, type) or callable(value):
-            return []
-        items = (
-            list(vars(value).values()) if hasattr(value, '__dict__') else []
-        )
-    else:
-        return []
-    if id(value) in seen:
-        return []
-    seen.add(id(value))
-    return items
-
 
 # What a step of a model may end with; a lack of memory is a RuntimeError.
 STEP_ERRORS = (
@@ -143,10 +80,14 @@ class StepRun:
 
     def run(self, batch: Any, kind: str, number: int) -> StepRecord:
         """Run it; an error comes from the part that ``phase`` names."""
+        with name_stale_graphs(self._model, batch):
+            return self._run(batch, kind, number)
+
+    def _run(self, batch: Any, kind: str, number: int) -> StepRecord:
         model = self._model
         for parameter in model.parameters():
             parameter.grad = None
-        data = model.data_preprocessor(copy.deepcopy(batch), True)
+        data = model.data_preprocessor(_copy(batch), True)
         updates = _norm_updates(model)
         state = get_rng_state()
 
@@ -272,6 +213,12 @@ class StepRun:
             KeptGraph(place, functions[-1].name(), count=len(functions))
             for place, functions in self.left.items()
         )
+
+
+def _copy(batch: Any) -> Any:
+    """A copy; tensors with a graph, which have none, stay themselves."""
+    held = {id(t): t for t in all_tensors(batch) if t.grad_fn is not None}
+    return copy.deepcopy(batch, held)
 
 
 def is_finite(tensor: Tensor) -> bool:

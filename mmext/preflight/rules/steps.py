@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-_KEPT_ERRORS = ('second time', 'modified by an inplace operation')
+_STALE = 'StaleGraphError'
 _DETACH = 'keep it detached: value.detach()'
 _MAX_TEXT = 200
 _MAX_NORMS = 3
@@ -79,6 +79,14 @@ STEP007 = STEP.declare(
     title='parameters only get gradients from losses that are 0',
     severity=Severity.WARNING,
     remedy='give the loss a weight, or leave the parameters out',
+)
+STEP008 = STEP.declare(
+    'STEP008',
+    title='a step goes through the graph of an earlier one',
+    severity=Severity.ERROR,
+    remedy='compute the value in each forward; or store it detached, and '
+    'keep its parameters out of the optimizer; retain_graph=True would only '
+    'hide the error',
 )
 NORM001 = NORM.declare(
     'NORM001',
@@ -147,14 +155,19 @@ def step_findings(proof: DryRun) -> Iterator[Finding]:
 
 
 def _crash(crash: Crash, rare: bool) -> Finding:
+    if crash.error == _STALE:
+        text = crash.message.partition('. Compute ')[0]
+        return STEP008.finding(
+            f'step {crash.step + 1} with a batch of kind {crash.kind!r} '
+            f'ends in its {crash.phase}: {text}',
+            batches=(crash.kind,),
+        )
     text = textwrap.shorten(crash.message, _MAX_TEXT, placeholder=' ...')
     inside = f' in {" > ".join(crash.modules)}' if crash.modules else ''
     at = f' ({crash.place})' if crash.place else ''
     remedy = 'correct it there'
     severity = Severity.ERROR
-    if any(known in crash.message for known in _KEPT_ERRORS):
-        remedy = f'a step uses what an earlier one has computed; {_DETACH}'
-    elif crash.kind == 'empty':
+    if crash.kind == 'empty':
         severity = Severity.WARNING if rare else Severity.ERROR
         remedy = (
             'let the model train on a batch without any object, or keep such '
@@ -176,8 +189,7 @@ def _kept(proof: DryRun) -> Iterator[Finding]:
     found: dict[str, tuple[KeptGraph, Severity, list[str]]] = {}
     for kind, steps in proof.steps.items():
         failed = any(
-            crash.kind == kind
-            and any(known in crash.message for known in _KEPT_ERRORS)
+            crash.kind == kind and crash.error == _STALE
             for crash in proof.crashes
         )
         counts: dict[str, int] = {}

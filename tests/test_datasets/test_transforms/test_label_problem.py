@@ -155,6 +155,7 @@ def test_tally_keeps_files_and_actions_apart():
     assert (one.times, one.pixels, one.text) == (2, 7, 'first')
 
 
+@pytest.mark.slow
 def test_what_nobody_has_read_is_told_at_the_end(tmp_path):
     code = (
         'import os, tempfile\n'

@@ -59,7 +59,7 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     files,
     st.lists(
@@ -107,7 +107,7 @@ def is_right(note: dict, content: dict) -> bool:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(files, st.booleans())
 def test_right_annotations_stay(content, with_images):
     before = encoded(content)

@@ -93,7 +93,7 @@ values = st.recursive(
 objects = st.dictionaries(st.text(max_size=4), values, max_size=3)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.dictionaries(st.sampled_from(KEYS), st.lists(objects, max_size=4)),
     objects,

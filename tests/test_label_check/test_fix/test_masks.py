@@ -325,7 +325,7 @@ def label_of(value: int, expected: Expectations) -> int | None:
     return None if loaded == expected.ignore_index else loaded
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(masks())
 def test_right_pixels_keep_their_labels(case):
     content, expected = case

@@ -214,7 +214,7 @@ pictures = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(boxes, max_size=4), sizes, pictures)
 def test_right_boxes_stay(boxes, size, image):
     content = voc(*boxes, size=size)

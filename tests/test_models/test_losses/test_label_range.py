@@ -205,6 +205,7 @@ def test_poll_waits_for_the_device_only_if_asked_to():
     assert first.event.is_done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('deferred', [None, True])
 def test_graphs_are_not_compiled_anew_for_each_batch(deferred):
     monitor = LabelRangeMonitor(name='x')

@@ -1,17 +1,14 @@
 import random
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from helpers.preflight_models import batches, build, sgd
-from torch import nn
 
 from mmext.engine.rng_state import get_rng_state
 from mmext.preflight.dry_run.step import (
     StepRun,
     error_place,
-    kept_tensors,
     modules_of_error,
     restored,
 )
@@ -76,41 +73,6 @@ def test_restored():
     assert torch.equal(model.stem.weight.grad, torch.ones(3, 3))
     for key, value in model.state_dict().items():
         assert torch.equal(value, before[key]), key
-
-
-def places(value):
-    model = nn.Sequential(nn.Linear(2, 2))
-    model[0].value = value
-    return {place: len(held) for place, held in kept_tensors(model).items()}
-
-
-def graph():
-    return torch.ones(2, requires_grad=True) * 2
-
-
-def test_places():
-    assert places(graph()) == {'0.value': 1}
-    assert places([graph(), {'a': (graph(),)}]) == {'0.value': 2}
-    assert places(SimpleNamespace(inner=graph())) == {'0.value': 1}
-
-
-def test_what_has_no_graph():
-    assert places(torch.ones(2)) == {}
-    assert places(graph().detach()) == {}
-    assert places(torch.ones(2, requires_grad=True)) == {}
-    assert places([graph, 'text', None, 1]) == {}
-
-
-def test_buffers():
-    model = nn.BatchNorm1d(2)
-    model.running_mean = graph()
-    assert list(kept_tensors(model)) == ['running_mean']
-
-
-def test_a_circle_ends():
-    value = [graph()]
-    value.append(value)
-    assert places(value) == {'0.value': 1}
 
 
 def test_of_a_module():

@@ -39,11 +39,11 @@ def test_crash():
 
 def test_a_graph_that_the_next_step_uses():
     found = find('memory')
-    assert set(found) == {'STEP001', 'STEP002'}
-    crash, kept = found['STEP001'], found['STEP002']
+    assert set(found) == {'STEP002', 'STEP008'}
+    crash, kept = found['STEP008'], found['STEP002']
     assert crash.severity is kept.severity is Severity.ERROR
-    assert 'second time' in crash.message
-    assert 'detach' in crash.remedy
+    assert "the attribute 'kept' of the model holds it" in crash.message
+    assert 'store it detached' in crash.remedy
     assert kept.names == ('kept',)
     assert 'the next step uses it, and fails' in kept.message
 

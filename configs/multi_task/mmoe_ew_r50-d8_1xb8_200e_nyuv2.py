@@ -1,0 +1,3 @@
+_base_ = './hps_ew_r50-d8_1xb8_200e_nyuv2.py'
+
+model = dict(architecture=dict(type='mmext.MMoE', num_experts=2))

@@ -1,0 +1,6 @@
+_base_ = './hps_ew_r50-d8_1xb8_200e_nyuv2.py'
+
+model = dict(architecture=dict(type='mmext.MTAN'))
+optim_wrapper = dict(
+    type='mmext.GradientSurgeryOptimWrapper', aggregator='PCGrad'
+)

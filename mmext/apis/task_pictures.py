@@ -1,0 +1,307 @@
+"""Run a multi-task model on images, and draw all tasks side by side."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import torch
+from mmengine.dataset import Compose, pseudo_collate
+from mmengine.registry import DATASETS, DefaultScope
+from torch import nn
+
+from ..config import check_data_paths
+from ..models import (
+    DepthTaskHead,
+    MultiTaskModel,
+    SegmentationTaskHead,
+    SurfaceNormalTaskHead,
+)
+from ..utils.files import atomic_path
+from .detector import inference_pipeline
+from .draw import (
+    class_palette,
+    picture_scale,
+    side_by_side,
+    tile_sheet,
+    write_picture,
+)
+from .infer import UnreadableImageError, output_paths
+from .prediction_files import InferReport
+
+__all__ = ['infer_tasks_to_folder', 'read_task_samples']
+
+_LOADER = 'LoadMultiTaskAnnotations'
+_IGNORED = (120, 120, 120)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """An image: its file, and what the pipeline made of it."""
+
+    path: Path
+    packed: Mapping[str, Any]
+
+
+def read_task_samples(config: Any, count: int) -> list[_Job]:
+    """Samples of the validation set with their truth, spread over it.
+
+    Raises:
+        ValueError: If ``count`` is less than one, or the config has no
+            ``val_dataloader``.
+    """
+    if count < 1:
+        raise ValueError(f'count must be at least 1, got {count}')
+    dataset_cfg = (config.get('val_dataloader') or {}).get('dataset')
+    if not dataset_cfg:
+        raise ValueError(
+            'config must have val_dataloader.dataset, got '
+            f'{sorted(config)}; name image files instead'
+        )
+    check_data_paths(config, ['val'])
+    with DefaultScope.overwrite_default_scope(config.default_scope):
+        dataset = DATASETS.build(dataset_cfg)
+    chosen = np.linspace(0, len(dataset) - 1, min(count, len(dataset)))
+    jobs = []
+    for index in chosen.round().astype(int).tolist():
+        path = dataset.get_data_info(index).get('img_path')
+        if path is None:
+            raise ValueError(
+                f'{type(dataset).__name__} has no images: nothing can be '
+                'drawn; evaluate it with tools/test.py'
+            )
+        jobs.append(_Job(Path(path), dataset[index]))
+    return jobs
+
+
+def _read_files(
+    config: Any, images: Sequence[Path], failed: list[tuple[Path, str]]
+) -> Iterator[_Job]:
+    """Images that are named; without truth."""
+    steps = inference_pipeline(config)
+    npy = [step for step in steps if str(step['type']).endswith(_LOADER)]
+    plain = [
+        {'type': 'LoadImageFromFile', 'to_float32': True}
+        if step in npy
+        else step
+        for step in steps
+    ]
+    with DefaultScope.overwrite_default_scope(config.default_scope):
+        read = {True: Compose(steps), False: Compose(plain)}
+    for path in images:
+        try:
+            packed = read[path.suffix == '.npy']({'img_path': str(path)})
+        except (AttributeError, OSError, ValueError) as error:
+            what = ' '.join(str(error).split())
+            failed.append((path, f'{path} is no image that is whole: {what}'))
+            continue
+        yield _Job(path, packed)
+
+
+def infer_tasks_to_folder(
+    model: MultiTaskModel,
+    images: Sequence[Path],
+    out_dir: str | Path,
+    *,
+    json_path: str | Path | None = None,
+    batch_size: int = 1,
+    samples: Sequence[_Job] = (),
+    with_gt: bool = False,
+    sheet: bool = False,
+) -> InferReport:
+    """Predict all tasks, draw them and write them down.
+
+    For each image there is a picture, the image beside the prediction of each
+    task, and a ``.npz`` file of the same name with the predictions as arrays:
+    classes ``(H, W)`` integer, depth ``(H, W)`` float32, normals ``(H, W, 3)``
+    float32, other outputs as they are; ``predictions.json`` lists them.
+
+    Args:
+        model: From :func:`~mmext.apis.load_detector`.
+        images: Image files: ``.npy`` as in NYUv2's layout, or pictures.
+        out_dir: Folder for the pictures.
+        json_path: Where the list goes; by default into ``out_dir``.
+        batch_size: How many images go through the model at once.
+        samples: From :func:`read_task_samples`, in place of ``images``.
+        with_gt: Draw the truth of the samples below their predictions.
+        sheet: Whether all pictures are also put on one
+            ``contact_sheet.png``.
+
+    Returns:
+        What was written.
+
+    Raises:
+        ValueError: If the prediction of a task is not finite, or a file to
+            be written is one of the images.
+    """
+    out_dir = Path(out_dir)
+    failed: list[tuple[Path, str]] = []
+    paths = [job.path for job in samples] or list(images)
+    targets = dict(zip(paths, output_paths(paths, out_dir)))
+    jobs = iter(samples) if samples else _read_files(model.cfg, images, failed)
+    rows, tiles = [], []
+    for job, sample in _predict(model, jobs, batch_size):
+        panels = _panels(model, job, sample, with_gt)
+        picture = tile_sheet(panels, columns=1, gap=4)
+        target = targets[job.path]
+        write_picture(target, picture)
+        arrays = target.with_suffix('.npz')
+        with atomic_path(arrays) as temporary, open(temporary, 'wb') as file:
+            np.savez_compressed(file, **_arrays(model, sample, job.path))
+        rows.append(
+            {
+                'image': str(job.path),
+                'picture': str(target),
+                'arrays': str(arrays),
+            }
+        )
+        if sheet:
+            tiles.append(picture)
+    target = Path(json_path or out_dir / 'predictions.json')
+    content = {
+        'tasks': list(model.tasks),
+        'images': rows,
+        'failed': [{'image': str(p), 'reason': why} for p, why in failed],
+    }
+    with atomic_path(target) as temporary:
+        temporary.write_text(json.dumps(content, indent=1) + '\n')
+    sheet_path = out_dir / 'contact_sheet.png' if tiles else None
+    if sheet_path:
+        write_picture(sheet_path, tile_sheet(tiles, columns=1))
+    return InferReport(
+        pictures=tuple(Path(row['picture']) for row in rows),
+        num_objects=None,
+        json_path=target,
+        sheet=sheet_path,
+        failed=tuple(failed),
+    )
+
+
+def _predict(
+    model: nn.Module, jobs: Iterator[_Job], batch_size: int
+) -> Iterator[tuple[_Job, Any]]:
+    """Samples with predictions, batch after batch."""
+    batch: list[_Job] = []
+
+    def run() -> Iterator[tuple[_Job, Any]]:
+        with torch.no_grad():
+            samples = model.test_step(
+                pseudo_collate([dict(job.packed) for job in batch])
+            )
+        yield from zip(batch, samples)
+
+    for job in jobs:
+        batch.append(job)
+        if len(batch) == batch_size:
+            yield from run()
+            batch = []
+    if batch:
+        yield from run()
+
+
+def _array(value: Any) -> np.ndarray | None:
+    """``(H, W)`` or ``(H, W, 3)`` of pixels, another array as it is."""
+    value = getattr(value, 'data', value)
+    if not isinstance(value, torch.Tensor):
+        return None
+    array = value.detach().cpu().numpy()
+    if array.ndim == 3:
+        array = array[0] if len(array) == 1 else array.transpose(1, 2, 0)
+    return array
+
+
+def _arrays(
+    model: MultiTaskModel, sample: Any, path: Path
+) -> dict[str, np.ndarray]:
+    """The prediction of each task."""
+    arrays = {}
+    for task, head in model.heads.items():
+        array = _array(sample.get(head.prediction))
+        if array.dtype.kind == 'f' and not np.isfinite(array).all():
+            raise ValueError(
+                f'the prediction of task {task!r} must be finite, got NaN or '
+                f'inf for {path}; the weights are broken, use an earlier '
+                'checkpoint'
+            )
+        arrays[task] = array
+    return arrays
+
+
+def _panels(
+    model: MultiTaskModel, job: _Job, sample: Any, with_gt: bool
+) -> list[np.ndarray]:
+    """Rows of a picture: predictions, and, if asked for, the truth."""
+    inputs = job.packed['inputs']
+    if inputs.ndim != 3:
+        raise UnreadableImageError(f'{job.path} is no image of three channels')
+    image = inputs.numpy().transpose(1, 2, 0)[..., ::-1].clip(0, 255)
+    shown = _enlarge(image.astype(np.uint8))
+    truths = dict.fromkeys(model.tasks)
+    if with_gt:
+        truths = {
+            task: _array(sample.get(head.target))
+            for task, head in model.heads.items()
+        }
+    predictions = _arrays(model, sample, job.path)
+    rows = []
+    for word, arrays in (('prediction', predictions), ('truth', truths)):
+        panels, titles = [shown], [job.path.name]
+        for task, head in model.heads.items():
+            if arrays[task] is None:
+                continue
+            title = f'{task}: {word}'
+            if arrays[task].ndim < 2:
+                numbers = np.atleast_1d(arrays[task]).round(3).tolist()
+                titles[0] += f', {title} {numbers}'
+                continue
+            depth = truths[task] if with_gt else predictions[task]
+            panel = _paint(head, arrays[task], depth, model.dataset_meta)
+            panels.append(_enlarge(panel))
+            titles.append(title)
+        if word == 'prediction' or len(panels) > 1:
+            rows.append(side_by_side(panels, titles))
+    return rows
+
+
+def _enlarge(picture: np.ndarray) -> np.ndarray:
+    """Enlarge by a whole factor, so that titles have room."""
+    factor = max(1, int(picture_scale(*picture.shape[:2], side=320)))
+    return picture.repeat(factor, 0).repeat(factor, 1)
+
+
+def _paint(
+    head: nn.Module,
+    values: np.ndarray,
+    scale_of: np.ndarray,
+    meta: Mapping[str, Any],
+) -> np.ndarray:
+    """Pixels as colours, ``(H, W, 3)`` uint8; grey where there is no truth."""
+    if isinstance(head, SegmentationTaskHead):
+        palette = class_palette(head.num_classes, meta.get('palette'))
+        colors = np.array([*palette, _IGNORED], np.uint8)
+        valid = (values >= 0) & (values < head.num_classes)
+        return colors[np.where(valid, values, head.num_classes)]
+    if isinstance(head, SurfaceNormalTaskHead):
+        colors = ((values + 1) * 127.5).round().clip(0, 255).astype(np.uint8)
+        colors[~values.any(-1)] = _IGNORED
+        return colors
+    if values.ndim == 3:
+        values = np.linalg.norm(values, axis=-1)
+        scale_of = values
+    low, high = _limits(scale_of, isinstance(head, DepthTaskHead))
+    part = np.clip((values - low) / max(high - low, 1e-6), 0, 1)
+    colors = matplotlib.colormaps['viridis'](part, bytes=True)[..., :3].copy()
+    if isinstance(head, DepthTaskHead):
+        colors[values <= 0] = _IGNORED
+    return colors
+
+
+def _limits(values: np.ndarray, is_depth: bool) -> tuple[float, float]:
+    """Values that get the first and the last colour."""
+    valid = values[values > 0] if is_depth else values
+    if not valid.size:
+        return 0.0, 1.0
+    return float(valid.min()), float(valid.max())

@@ -1,0 +1,215 @@
+"""Explain a step that goes through the graph of an earlier one.
+
+The backward of a step frees what its graph has saved. A tensor that outlives
+its step, on a module, in a sample or in a list of somebody's, takes its graph
+along; the backward of a later step comes to it, and PyTorch says "Trying to
+backward through the graph a second time". What follows from the advice that
+comes with it, ``retain_graph=True``, is worse: parameters are updated that the
+loss no longer depends on.
+"""
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .graph import graph_nodes
+
+__all__ = ['StaleGraphError', 'kept_tensors', 'name_stale_graphs']
+
+# What PyTorch says of a graph that was freed, or whose values have changed.
+_FREED = 'backward through the graph a second time'
+_CHANGED = 'has been modified by an inplace operation'
+_MAX_PLACES = 3
+# Of a module's own attributes; parameters are leaves, modules come by name.
+_MODULE_OWN = frozenset(('_parameters', '_modules'))
+_MAX_DEPTH = 5
+_CONTAINERS = (list, tuple, set, frozenset, deque)
+
+
+def kept_tensors(model: nn.Module) -> dict[str, list[Tensor]]:
+    """Tensors with a graph by module and attribute.
+
+    Attributes and buffers are searched, lists, dicts and plain objects in them
+    included.
+    """
+    kept: dict[str, list[Tensor]] = {}
+    seen: set[int] = set()
+    for name, module in model.named_modules():
+        for attribute, value in vars(module).items():
+            if attribute in _MODULE_OWN:
+                continue
+            if attribute == '_buffers':
+                places = [(key, item) for key, item in value.items()]
+            else:
+                places = [(attribute, value)]
+            for key, item in places:
+                place = f'{name}.{key}' if name else key
+                tensors = list(_tensors(item, seen, _MAX_DEPTH))
+                if tensors:
+                    kept[place] = tensors
+    return kept
+
+
+def _tensors(value: Any, seen: set[int], depth: int) -> Iterator[Tensor]:
+    """Tensors with a graph in a value."""
+    if isinstance(value, Tensor):
+        if value.grad_fn is not None:
+            yield value
+        return
+    if isinstance(value, nn.Module | str | bytes) or depth == 0:
+        return
+    for item in _items(value, seen):
+        yield from _tensors(item, seen, depth - 1)
+
+
+def _items(value: Any, seen: set[int]) -> list[Any]:
+    """What a value holds, once for each object."""
+    if isinstance(value, Mapping):
+        items = list(value.values())
+    elif isinstance(value, _CONTAINERS):
+        items = list(value)
+    elif dataclasses.is_dataclass(value) or hasattr(value, '__dict__'):
+        if isinstance(value, type) or callable(value):
+            return []
+        items = (
+            list(vars(value).values()) if hasattr(value, '__dict__') else []
+        )
+    else:
+        return []
+    if id(value) in seen:
+        return []
+    seen.add(id(value))
+    return items
+
+
+class StaleGraphError(RuntimeError):
+    """The loss of a step depends on a graph that an earlier step built."""
+
+
+@contextmanager
+def name_stale_graphs(model: nn.Module, batch: Any) -> Iterator[None]:
+    """Name what holds the graph of an earlier step, if a step fails for it.
+
+    Args:
+        model: The model that is trained, without a wrapper.
+        batch: What the data loader gave for this step.
+
+    Raises:
+        StaleGraphError: In place of PyTorch's error, from which it is raised.
+            It names the attribute or the sample, and the parameters.
+    """
+    begin = _next_number()
+    try:
+        yield
+    except RuntimeError as error:
+        text = str(error)
+        if _FREED not in text and _CHANGED not in text:
+            raise
+        names = {id(p): name for name, p in model.named_parameters()}
+        places = [
+            *_stale_places(_held(model, batch), begin, names),
+            *_stale_places(_losses_of(error), begin, names),
+        ]
+        if not places:
+            raise
+        raise StaleGraphError(_text(places)) from error
+
+
+def _text(places: list[str]) -> str:
+    more = len(places) - _MAX_PLACES
+    end = f', and {more} more' if more > 0 else ''
+    return (
+        'the loss of this step goes through a graph that an earlier step '
+        f'built: {"; ".join(places[:_MAX_PLACES])}{end}. Compute the value '
+        'in each forward, from the batch; or, if it is to stay as it is, '
+        'store it with value.detach() and keep its parameters out of the '
+        'optimizer. retain_graph=True would only hide the error: the '
+        'parameters would be updated, and the loss would not depend on them'
+    )
+
+
+def _next_number() -> int:
+    """What the functions of a graph are numbered from, in this thread."""
+    with torch.enable_grad():
+        node = torch.zeros((), requires_grad=True).exp().grad_fn
+    return node._sequence_nr()
+
+
+def _held(model: nn.Module, batch: Any) -> Iterator[tuple[str, Tensor]]:
+    """Tensors with a graph that outlive a step, and where they are."""
+    for place, tensors in kept_tensors(model).items():
+        for tensor in tensors:
+            yield f'the attribute {place!r} of the model holds it', tensor
+    for place, tensor in _named('batch', batch, set(), _MAX_DEPTH):
+        yield f'{place}, from the data loader, holds it', tensor
+
+
+def _named(
+    place: str, value: Any, seen: set[int], depth: int
+) -> Iterator[tuple[str, Tensor]]:
+    """Tensors with a graph in a batch, by their path."""
+    if isinstance(value, Tensor):
+        if value.grad_fn is not None:
+            yield place, value
+        return
+    if isinstance(value, str | bytes) or depth == 0:
+        return
+    if isinstance(value, Mapping):
+        items = [(f'{place}[{key!r}]', item) for key, item in value.items()]
+    elif isinstance(value, list | tuple):
+        items = [(f'{place}[{i}]', item) for i, item in enumerate(value)]
+    else:
+        items = [(place, item) for item in _items(value, seen)]
+    for path, item in items:
+        yield from _named(path, item, seen, depth - 1)
+
+
+def _losses_of(error: BaseException) -> Iterator[tuple[str, Tensor]]:
+    """Losses in the frames of a failed backward."""
+    trace, seen = error.__traceback__, set()
+    while trace is not None:
+        for value in trace.tb_frame.f_locals.values():
+            is_loss = isinstance(value, Tensor) and value.grad_fn is not None
+            if is_loss and id(value) not in seen:
+                seen.add(id(value))
+                yield 'neither the model nor the batch holds it', value
+        trace = trace.tb_next
+
+
+def _stale_places(
+    holders: Iterable[tuple[str, Tensor]], begin: int, names: dict[int, str]
+) -> list[str]:
+    """Those that lead to a graph of an earlier step, with a description."""
+    found: dict[str, str] = {}
+    for place, tensor in holders:
+        stale = [
+            node
+            for node in graph_nodes([tensor])
+            if node._sequence_nr() < begin
+        ]
+        if not stale or place in found:
+            continue
+        last = max(stale, key=lambda node: node._sequence_nr())
+        used = sorted(names[leaf] for leaf in _leaves(stale) if leaf in names)
+        text = f'made by {last.name()}'
+        if used:
+            some = ', '.join(islice(used, _MAX_PLACES))
+            more = len(used) - _MAX_PLACES
+            text += f' from the parameters {some}'
+            text += f' and {more} more' if more > 0 else ''
+        found[place] = f'{place} ({text})'
+    return list(found.values())
+
+
+def _leaves(nodes: Iterable[Any]) -> set[int]:
+    """``id`` of the leaves that some functions lead to directly."""
+    following = {f for node in nodes for f, _ in node.next_functions if f}
+    return {
+        id(node.variable) for node in following if hasattr(node, 'variable')
+    }

@@ -1,0 +1,188 @@
+"""Aggregators of TorchJD: built from configs, saved and restored."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+__all__ = ['build_aggregator', 'get_state', 'set_state']
+
+_INSTALL = 'pip install "mmext[multi_task]"'
+
+
+def build_aggregator(cfg: Any, device: torch.device) -> nn.Module:
+    """Build an aggregator of TorchJD.
+
+    Args:
+        cfg: Name of an ``Aggregator`` or a ``Weighting`` in
+            ``torchjd.aggregation``; a dict of it, ``type``, and of its
+            arguments, where lists of numbers become tensors and dicts with a
+            ``type`` further objects; or an aggregator.
+        device: Where tensors among the arguments go.
+
+    Returns:
+        A module that makes ``(P,)`` of ``(K, P)``.
+
+    Raises:
+        ImportError: If TorchJD, or what it needs for this one, is missing.
+        ValueError: If there is nothing of that name.
+    """
+    if isinstance(cfg, nn.Module):
+        return cfg
+    try:
+        from torchjd import aggregation
+    except ImportError as error:
+        raise ImportError(
+            f'gradient surgery needs TorchJD: {_INSTALL}'
+        ) from error
+    bases = (aggregation.Aggregator, aggregation.Weighting)
+    args = {'type': cfg} if isinstance(cfg, str) else dict(cfg)
+    name = args.pop('type', None)
+    kinds = {
+        key: kind
+        for key in aggregation.__all__
+        if issubclass(kind := getattr(aggregation, key), bases)
+    }
+    if name not in kinds:
+        raise ValueError(
+            f'aggregator must be one of {", ".join(kinds)}, of '
+            f'torchjd.aggregation, got {name!r}'
+        )
+    for key, value in args.items():
+        if isinstance(value, Mapping) and 'type' in value:
+            args[key] = _part(aggregation, value)
+        elif isinstance(value, list | tuple):
+            args[key] = torch.tensor(value, dtype=torch.float, device=device)
+    try:
+        part = kinds[name](**args)
+    except ImportError as error:
+        raise ImportError(f'{error}, or {_INSTALL}') from error
+    if isinstance(part, aggregation.Aggregator):
+        return part
+    inner = part
+    while hasattr(inner, 'weighting'):
+        inner = inner.weighting
+    # Of the Gramian all others take what they need; in TorchJD itself MoDo
+    # and SDMGrad are meant for the product of two batches' matrices.
+    if isinstance(inner, aggregation.ExcessMTLWeighting):
+        return aggregation.WeightedAggregator(part)
+    return aggregation.GramianWeightedAggregator(part)
+
+
+def _part(aggregation: Any, cfg: Mapping[str, Any]) -> Any:
+    """An argument of an aggregator that is an object itself."""
+    args = dict(cfg)
+    name = args.pop('type')
+    kind = getattr(aggregation, name, None)
+    if kind is None:
+        raise ValueError(
+            f'{name!r} is not in torchjd.aggregation, as the type of an '
+            'argument of aggregator must be'
+        )
+    return kind(**args)
+
+
+# Of an attribute that is no plain data, such as a module or a solver.
+_NONE = object()
+
+
+def get_state(
+    aggregator: nn.Module, built: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Attributes of an aggregator, as plain values and tensors.
+
+    Args:
+        aggregator: Any.
+        built: What this gave when the aggregator was new. Only what differs
+            from it is returned: what calls have changed, and no settings.
+    """
+    before = built['modules'] if built else {}
+    modules = {}
+    for path, module in aggregator.named_modules():
+        values = {}
+        for name, value in {**vars(module), **module._buffers}.items():
+            plain = _encode(value)
+            known = before.get(path, {}).get(name, _NONE)
+            if plain is not _NONE and not _same(plain, known):
+                values[name] = plain
+        if values:
+            modules[path] = values
+    return {'kind': type(aggregator).__name__, 'modules': modules}
+
+
+def set_state(
+    aggregator: nn.Module, state: Mapping[str, Any], device: torch.device
+) -> bool:
+    """Restore what calls have changed; False if it is of another kind.
+
+    Args:
+        aggregator: A new one.
+        state: Of :func:`get_state`.
+        device: Of the gradients. Tensors that were on a CPU stay there.
+    """
+    modules = dict(aggregator.named_modules())
+    if state['kind'] != type(aggregator).__name__ or any(
+        path not in modules for path in state['modules']
+    ):
+        return False
+    for path, values in state['modules'].items():
+        module = modules[path]
+        for name, value in values.items():
+            setattr(module, name, _decode(value, device))
+        # Nash-MTL builds its problem in its first call, which is over.
+        if hasattr(module, '_init_optim_problem'):
+            module._init_optim_problem()
+    return True
+
+
+def _encode(value: Any) -> Any:
+    """Plain data for a checkpoint that is read without running code."""
+    if isinstance(value, Tensor):
+        on_cpu = value.device.type == 'cpu'
+        return ['tensor', value.detach().cpu().clone(), on_cpu]
+    if isinstance(value, np.ndarray):
+        return ['array', torch.from_numpy(value.copy())]
+    if isinstance(value, torch.dtype):
+        return ['dtype', str(value).removeprefix('torch.')]
+    if isinstance(value, torch.device):
+        return ['device', value.type == 'cpu']
+    if isinstance(value, tuple):
+        items = [_encode(item) for item in value]
+        return _NONE if _NONE in items else ['tuple', items]
+    if value is None or isinstance(value, bool | int | float | str):
+        return ['plain', value]
+    return _NONE
+
+
+def _decode(value: list, device: torch.device) -> Any:
+    kind, content = value[:2]
+    if kind == 'tensor':
+        return content.clone() if value[2] else content.to(device)
+    if kind == 'array':
+        return content.numpy().copy()
+    if kind == 'dtype':
+        return getattr(torch, content)
+    if kind == 'device':
+        return torch.device('cpu') if content else device
+    if kind == 'tuple':
+        return tuple(_decode(item, device) for item in content)
+    return content
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, list):
+        return (
+            isinstance(other, list)
+            and len(one) == len(other)
+            and all(map(_same, one, other))
+        )
+    if isinstance(one, Tensor):
+        return (
+            isinstance(other, Tensor)
+            and one.shape == other.shape
+            and one.dtype == other.dtype
+            and torch.equal(one, other)
+        )
+    return type(one) is type(other) and one == other

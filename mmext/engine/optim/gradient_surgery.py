@@ -1,0 +1,525 @@
+"""Gradient surgery: one direction from the gradients of several tasks.
+
+The K x P matrix of gradients is reduced over the ranks before the aggregator
+sees it, at the end of a window of accumulation: the result is that of one big
+batch in one process. (The aggregate of averages is not the average of
+aggregates, and neither are their Gramians.)
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.logging import print_log
+from mmengine.model import is_model_wrapper
+from mmengine.optim import AmpOptimWrapper, OptimWrapper
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ...ddp import graph_leaves, unwrap_model
+from ...registry import OPTIM_WRAPPERS
+from .aggregators import build_aggregator, get_state, set_state
+from .cpu_amp import CPU_VERSIONS, CpuAmpOptimWrapper
+
+__all__ = [
+    'AmpGradientSurgeryOptimWrapper',
+    'CpuAmpGradientSurgeryOptimWrapper',
+    'GradientSurgeryOptimWrapper',
+]
+
+
+def _layout(
+    touched: set[tuple[int, int]],
+) -> tuple[list[int], dict[int, int]]:
+    """Parameters that several tasks reach, and the task of each other one."""
+    tasks: dict[int, list[int]] = {}
+    for task, index in sorted(touched):
+        tasks.setdefault(index, []).append(task)
+    shared = sorted(index for index in tasks if len(tasks[index]) > 1)
+    owners = {i: tasks[i][0] for i in sorted(tasks) if len(tasks[i]) == 1}
+    return shared, owners
+
+
+class _TaskGradients:
+    """Gradients of K tasks in one block: a row each for shared parameters.
+
+    Args:
+        parameters: All that the optimizer trains.
+        num_tasks: K.
+        shared: Numbers of the parameters that have a row for each task.
+        owners: Task by number of the parameters that one task reaches.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        num_tasks: int,
+        shared: Sequence[int],
+        owners: Mapping[int, int],
+    ) -> None:
+        self.parameters, self.num_tasks = parameters, num_tasks
+        self.shared, self.owners = tuple(shared), dict(owners)
+        # What is reached in this window, as (task, number).
+        self.touched: set[tuple[int, int]] = set()
+        # What came against expectation, until it is arranged.
+        self._loose: dict[tuple[int, int], Tensor] = {}
+        dtype = torch.float32
+        for parameter in parameters:
+            dtype = torch.promote_types(dtype, parameter.dtype)
+        width = sum(parameters[index].numel() for index in self.shared)
+        end = num_tasks * width
+        self.flat = torch.zeros(
+            end + sum(parameters[index].numel() for index in self.owners),
+            dtype=dtype,
+            device=parameters[0].device,
+        )
+        self.matrix = self.flat[:end].view(num_tasks, width)
+        self._views = {
+            (task, index): view
+            for task, row in enumerate(self.matrix)
+            for index, view in self._split(row, self.shared)
+        }
+        for index, view in self._split(self.flat[end:], self.owners):
+            self._views[self.owners[index], index] = view
+
+    def _split(
+        self, row: Tensor, indices: Sequence[int]
+    ) -> Iterator[tuple[int, Tensor]]:
+        """The parts of a row that belong to parameters, in their shapes."""
+        sizes = [self.parameters[index].numel() for index in indices]
+        for index, part in zip(indices, row.split(sizes) if sizes else ()):
+            yield index, part.view(self.parameters[index].shape)
+
+    def add(self, gradients: Mapping[tuple[int, int], Tensor]) -> None:
+        """Add gradients, by task and number."""
+        self.touched.update(gradients)
+        known = [key for key in gradients if key in self._views]
+        if known:
+            torch._foreach_add_(
+                [self._views[key] for key in known],
+                [gradients[key].to(self.flat.dtype) for key in known],
+            )
+        for key, gradient in gradients.items():
+            if key not in self._views:
+                before = self._loose.get(key)
+                self._loose[key] = (
+                    gradient if before is None else before + gradient
+                )
+
+    def items(self) -> dict[tuple[int, int], Tensor]:
+        """What was added up, by task and number."""
+        return {
+            key: self._views.get(key, self._loose.get(key))
+            for key in sorted(self.touched)
+        }
+
+    def arranged(self, touched: set[tuple[int, int]]) -> '_TaskGradients':
+        """The same in rows for exactly what several tasks have reached."""
+        shared, owners = _layout(touched)
+        if (tuple(shared), owners) == (self.shared, self.owners):
+            return self
+        result = _TaskGradients(
+            self.parameters, self.num_tasks, shared, owners
+        )
+        result.add(self.items())
+        return result
+
+    def set_gradients(self, combined: Tensor, factor: float) -> None:
+        """Add the combination ``(P,)``, and what is of one task, to ``grad``.
+
+        ``factor`` is for the combination.
+        """
+        parts = dict(self._split(combined * factor, self.shared))
+        for index, task in self.owners.items():
+            parts[index] = self._views[task, index].clone()
+        for index, gradient in parts.items():
+            parameter = self.parameters[index]
+            gradient = gradient.to(parameter.dtype)
+            if parameter.grad is not None:
+                gradient = parameter.grad + gradient
+            parameter.grad = gradient
+
+
+class _GradientSurgery:
+    """The part that does not depend on the kind of mixed precision.
+
+    See :class:`GradientSurgeryOptimWrapper`.
+    """
+
+    def __init__(self, aggregator: Any, seed: int = 0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._parameters = [
+            parameter
+            for group in self.optimizer.param_groups
+            for parameter in group['params']
+        ]
+        self.aggregator = build_aggregator(
+            aggregator, self._parameters[0].device
+        )
+        self._built = get_state(self.aggregator)
+        self.seed, self._num_updates = seed, 0
+        self._ddp: DistributedDataParallel | None = None
+        self._known: set[int] = set()
+        # Numbers of the parameters that belong to no task, and get the sum.
+        self._summed: set[int] = set()
+        self._gradients: _TaskGradients | None = None
+        # Of a window that was open when a checkpoint was written.
+        self._restored: dict[tuple[int, int], Tensor] = {}
+        # What is shared, as far as the last window tells.
+        self._expected: tuple[Any, Any] | None = None
+
+    # Forward ---------------------------------------------------------------
+
+    @contextmanager
+    def optim_context(self, model: nn.Module) -> Iterator[None]:
+        """Forward pass of a training step, without DDP's reduction.
+
+        Raises:
+            TypeError: If the model cannot give the losses of its tasks, or
+                its wrapper is none for DDP.
+            ValueError: If the wrapper has ``static_graph`` or
+                ``detect_anomalous_params``.
+        """
+        if id(model) not in self._known:
+            self._check(model)
+        with ExitStack() as stack:
+            stack.enter_context(super().optim_context(model))
+            if model is self._ddp:
+                stack.enter_context(model.no_sync())
+                # DDP sends buffers at the forward after a reduction of its
+                # own, of which there is none: at the first one of a window.
+                model.require_forward_param_sync = self._gradients is None
+            yield
+
+    def _check(self, model: nn.Module) -> None:
+        name, inner = type(self).__name__, unwrap_model(model)
+        is_ddp = isinstance(model, DistributedDataParallel)
+        if is_model_wrapper(model) and not is_ddp:
+            raise TypeError(
+                f'{name} needs whole gradients in each process, got a model '
+                f'in {type(model).__name__}; use '
+                "model_wrapper_cfg=dict(type='mmext.DistributedDataParallel')"
+                ', or balance the losses (model.balancer) in place of the '
+                'gradients'
+            )
+        if not hasattr(inner, 'separate_losses'):
+            raise TypeError(
+                f'{name} needs a model whose parse_losses returns a tuple of '
+                'the losses of its tasks where its attribute '
+                'separate_losses is True, as mmext.MultiTaskModel, got '
+                f'{type(inner).__name__}, which has no such attribute'
+            )
+        for option in ('static_graph', 'detect_anomalous_params'):
+            if getattr(model, option, False):
+                raise ValueError(
+                    f'model_wrapper_cfg.{option} must be False with {name}, '
+                    'which runs a backward for each task, and has DDP reduce '
+                    'none of them'
+                )
+        if getattr(model, 'find_unused_parameters', False):
+            print_log(
+                f'find_unused_parameters has no effect with {name}: it finds '
+                'the parameters that a task does not reach by itself',
+                'current',
+            )
+        inner.separate_losses = True
+        balancer = getattr(inner, 'balancer', None)
+        if isinstance(balancer, nn.Module):
+            # A vector of one weight for each task, which all tasks reach.
+            own = {id(parameter) for parameter in balancer.parameters()}
+            self._summed = {
+                index
+                for index, parameter in enumerate(self._parameters)
+                if id(parameter) in own
+            }
+        # A hook may run the model without its wrapper, too.
+        self._known.add(id(model))
+        if is_ddp:
+            self._ddp = model
+
+    # Backward --------------------------------------------------------------
+
+    def scale_loss(self, loss: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Divide the losses by the length of the window.
+
+        Raises:
+            TypeError: If they are no tuple or list of scalars.
+        """
+        if not isinstance(loss, tuple | list) or any(
+            not isinstance(value, Tensor) or value.dim() for value in loss
+        ):
+            got = type(loss).__name__
+            if isinstance(loss, Tensor):
+                got = f'a tensor of shape {tuple(loss.shape)}'
+            raise TypeError(
+                'loss must be a tuple of scalars, one for each task, got '
+                f'{got}; let parse_losses return it where separate_losses is '
+                'True. (The backward of an entry of a stacked vector goes '
+                'through all tasks.)'
+            )
+        return tuple(super(_GradientSurgery, self).scale_loss(v) for v in loss)
+
+    def backward(self, loss: Sequence[Tensor], **kwargs: Any) -> None:
+        """Add the gradients of each task to those of the window.
+
+        Args:
+            loss: K scalars.
+            **kwargs: Of ``torch.autograd.grad``.
+        """
+        scaler = getattr(self, 'loss_scaler', None)
+        if scaler is not None:
+            loss = scaler.scale(loss)
+        numbers = [
+            index
+            for index, parameter in enumerate(self._parameters)
+            if parameter.requires_grad
+        ]
+        inputs = [self._parameters[index] for index in numbers]
+        window = self._open(loss)
+        with_graph = [k for k, value in enumerate(loss) if value.requires_grad]
+        for task in with_graph:
+            # Of the last one the graph goes while it is walked.
+            gradients = torch.autograd.grad(
+                loss[task],
+                inputs,
+                allow_unused=True,
+                **{'retain_graph': task != with_graph[-1], **kwargs},
+            )
+            window.add(
+                {
+                    self._key(task, index): gradient
+                    for index, gradient in zip(numbers, gradients)
+                    if gradient is not None
+                }
+            )
+            del gradients
+        self._inner_count += 1
+
+    def _key(self, task: int, index: int) -> tuple[int, int]:
+        return (0 if index in self._summed else task), index
+
+    def _open(self, losses: Sequence[Tensor]) -> _TaskGradients:
+        """The gradients of this window; begins one if there is none."""
+        if self._gradients is None:
+            if self._expected is None:
+                # As the graph has it; what is not so is arranged later.
+                reached = [graph_leaves([value]) for value in losses]
+                touched = {
+                    self._key(task, index)
+                    for index, parameter in enumerate(self._parameters)
+                    for task, leaves in enumerate(reached)
+                    if id(parameter) in leaves
+                }
+                layout = _layout(touched)
+            else:
+                layout = self._expected
+            self._gradients = _TaskGradients(
+                self._parameters, len(losses), *layout
+            )
+            self._gradients.add(
+                {
+                    key: value.to(self._gradients.flat)
+                    for key, value in self._restored.items()
+                }
+            )
+            self._restored = {}
+        if self._gradients.num_tasks != len(losses):
+            raise ValueError(
+                'all batches of a window must have the same tasks, got '
+                f'{len(losses)} losses after {self._gradients.num_tasks}'
+            )
+        return self._gradients
+
+    def step(self, **kwargs: Any) -> None:
+        """Combine the gradients of the tasks, and step the optimizer."""
+        if self._gradients is not None:
+            self._combine()
+        super().step(**kwargs)
+
+    def zero_grad(self, **kwargs: Any) -> None:
+        """Forget all gradients, those of the tasks included."""
+        self._gradients, self._restored = None, {}
+        super().zero_grad(**kwargs)
+
+    def _combine(self) -> None:
+        gradients = self._reduced(self._gradients)
+        self._gradients = None
+        self._expected = (gradients.shared, gradients.owners)
+        matrix, factor = gradients.matrix, 1.0
+        if not gradients.shared:
+            combined = matrix.sum(0)
+        elif not gradients.flat.sum().isfinite():
+            # The scaler skips this step; without one NaN shows, as ever.
+            combined = matrix.sum(0)
+        else:
+            scaler = getattr(self, 'loss_scaler', None)
+            if scaler is not None:
+                factor = scaler.get_scale()
+                matrix.div_(factor)
+            with self._seeded():
+                combined = self.aggregator(matrix)
+            if not combined.sum().isfinite():
+                norms = matrix.norm(dim=1).tolist()
+                raise FloatingPointError(
+                    f'{self.aggregator} gives a direction that is not '
+                    f'finite, of gradients with the norms {norms}; a task '
+                    'without valid truth in a batch has one of 0, which not '
+                    'every aggregator takes'
+                )
+        self._num_updates += 1
+        gradients.set_gradients(combined, factor)
+
+    def _reduced(self, gradients: _TaskGradients) -> _TaskGradients:
+        """The mean over ranks, in rows for what is shared on any of them."""
+        if self._ddp is None or not dist.is_initialized():
+            return gradients.arranged(gradients.touched)
+        if hasattr(self._ddp, 'finish_backward'):
+            self._ddp.finish_backward()
+        group = self._ddp.process_group
+        size = dist.get_world_size(group)
+        mask = torch.zeros(
+            gradients.num_tasks, len(self._parameters), dtype=torch.uint8
+        )
+        for key in gradients.touched:
+            mask[key] = 1
+        mask = mask.to(gradients.flat.device)
+        dist.all_reduce(mask, dist.ReduceOp.MAX, group=group)
+        touched = {(task, index) for task, index in mask.nonzero().tolist()}
+        gradients = gradients.arranged(touched)
+        dist.all_reduce(gradients.flat, group=group)
+        gradients.flat.div_(size)
+        return gradients
+
+    @contextmanager
+    def _seeded(self) -> Iterator[None]:
+        """Random numbers of this update, the same on all ranks."""
+        seed = np.random.SeedSequence((self.seed, self._num_updates))
+        seed = int(seed.generate_state(1)[0])
+        device = self._parameters[0].device
+        devices = [device] if device.type == 'cuda' else []
+        with torch.random.fork_rng(devices=devices):
+            torch.default_generator.manual_seed(seed)
+            if devices:
+                with torch.cuda.device(device):
+                    torch.cuda.manual_seed(seed)
+            yield
+
+    # Checkpoints -----------------------------------------------------------
+
+    def task_gradients(self) -> dict[tuple[int, int], Tensor]:
+        """Those of an open window, of this rank, by task and parameter.
+
+        Parameters are numbered as in the state of the optimizer.
+        """
+        if self._gradients is None:
+            return dict(self._restored)
+        return self._gradients.items()
+
+    def add_task_gradient(
+        self, task: int, parameter: int, gradient: Tensor
+    ) -> None:
+        """Restore one of :meth:`task_gradients`."""
+        self._restored[task, parameter] = gradient
+
+    def state_dict(self) -> dict[str, Any]:
+        """State of the optimizer, and of the aggregator."""
+        state = super().state_dict()
+        state['gradient_surgery'] = {
+            'num_updates': self._num_updates,
+            'aggregator': get_state(self.aggregator, self._built),
+        }
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what :meth:`state_dict` gave.
+
+        Of a training without surgery, or with another aggregator, the
+        aggregator starts from the beginning.
+        """
+        state_dict = dict(state_dict)
+        own = state_dict.pop('gradient_surgery', None)
+        super().load_state_dict(state_dict)
+        if own is None:
+            return
+        self._num_updates = own['num_updates']
+        device = self._parameters[0].device
+        if not set_state(self.aggregator, own['aggregator'], device):
+            print_log(
+                f'the state of {own["aggregator"]["kind"]} in the checkpoint '
+                f'is not used: {self.aggregator} starts from the beginning',
+                'current',
+                level=logging.WARNING,
+            )
+
+
+@OPTIM_WRAPPERS.register_module()
+class GradientSurgeryOptimWrapper(_GradientSurgery, OptimWrapper):
+    """Combine the gradients of several tasks by an aggregator of TorchJD.
+
+    ``optim_wrapper=dict(type='mmext.GradientSurgeryOptimWrapper',
+    aggregator='PCGrad', optimizer=...)``. Each task has a backward of its
+    own. What several tasks reach is shared, and gets the combination;
+    parameters that one task reaches get its gradient, those of the balancer
+    the sum, those that none reaches get none. This is found from the
+    gradients themselves, in each window and over all ranks, and not from
+    names. The losses are those that the balancer has weighted.
+
+    * **DDP**: the forward is under ``no_sync``. At the end of a window the
+      matrix is averaged, with the gradients of single tasks, in one flat
+      all-reduce, beside one of K bytes per parameter; all ranks then call the
+      aggregator with the same numbers and the same random numbers. So two
+      ranks do what one does with both batches. Buffers are sent as ever, at
+      the first forward of a window. ``find_unused_parameters`` is not needed
+      and without effect, ``static_graph`` is refused.
+    * **Accumulation**: the matrix is added up over the window, and the
+      aggregator called once.
+    * **Gradients that are not finite** do not get to the aggregator: the
+      step is one with their plain sum, which a loss scaler skips.
+    * **Resume**: random numbers follow from ``seed`` and the number of the
+      update; the state of the aggregator is saved with the optimizer, and
+      the matrix of an open window with the checkpoint.
+    * **Memory**: for P shared parameters K x P numbers from the first
+      backward to the step, the gradients of single tasks, and those of the
+      task in progress; where a window shares other parameters than the one
+      before, the matrix is copied once. Some aggregators keep more:
+      ExcessMTL K x P.
+
+    Args:
+        aggregator: See :func:`~mmext.engine.optim.aggregators.\
+build_aggregator`: ``'PCGrad'``, ``dict(type='CAGrad', c=0.5)``.
+        seed: Of the random numbers of the aggregator.
+        **kwargs: ``optimizer``, ``accumulative_counts`` and ``clip_grad`` of
+            MMEngine's ``OptimWrapper``; what is clipped is the result.
+
+    Raises:
+        ImportError: If TorchJD, or what it needs for this aggregator, is
+            missing.
+        TypeError: In a step, if the model does not give a loss for each task.
+        ValueError: If there is no such aggregator; in a step, if the wrapper
+            of the model has ``static_graph``.
+        FloatingPointError: In a step, if the aggregator makes something that
+            is not finite from gradients that are.
+    """
+
+
+@OPTIM_WRAPPERS.register_module()
+class AmpGradientSurgeryOptimWrapper(_GradientSurgery, AmpOptimWrapper):
+    """:class:`GradientSurgeryOptimWrapper` with mixed precision.
+
+    Takes the arguments of both. The matrix is float32, and divided by the
+    scale of the loss before the aggregator gets it. By
+    :class:`~mmext.engine.PortableRunner` it works on a CPU, too, in bfloat16.
+    """
+
+
+class CpuAmpGradientSurgeryOptimWrapper(_GradientSurgery, CpuAmpOptimWrapper):
+    """:class:`GradientSurgeryOptimWrapper` in bfloat16 autocast, on a CPU."""
+
+
+CPU_VERSIONS['AmpGradientSurgeryOptimWrapper'] = (
+    CpuAmpGradientSurgeryOptimWrapper
+)

@@ -1,0 +1,195 @@
+"""One model for several tasks: backbone, architecture, heads, balancer."""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from mmengine.model import BaseModel
+from torch import Tensor, nn
+
+from ...registry import MODELS
+
+__all__ = ['MultiTaskModel', 'TaskFeatures']
+
+
+class TaskFeatures(NamedTuple):
+    """What an architecture gives to the heads.
+
+    Attributes:
+        features: For each task its feature maps, ``(N, C, h, w)``, or vectors,
+            ``(N, C)``; the deepest last.
+        losses: Scalars that are added to the objective as they are, such as
+            the load balance of a gate.
+    """
+
+    features: dict[str, tuple[Tensor, ...]]
+    losses: dict[str, Tensor] = {}
+
+
+@MODELS.register_module()
+class MultiTaskModel(BaseModel):
+    """A backbone that several tasks share, with a head for each task.
+
+    The architecture decides what the tasks share (:class:`mmext.HardSharing`,
+    :class:`mmext.MTAN`, :class:`mmext.MMoE`, :class:`mmext.CGC`), each head
+    gives one loss, and the balancer weights the losses
+    (:class:`mmext.EqualWeights`, :class:`mmext.DWA` and others). Everything
+    that has parameters runs within ``forward``, so that the model needs
+    neither ``find_unused_parameters`` nor ``static_graph`` under DDP.
+
+    Args:
+        backbone: Config of the backbone, of any host.
+        architecture: Config of the architecture; it is built with the
+            arguments ``backbone`` (the module) and ``tasks`` (their names).
+        heads: Config of a head by the name of its task. A name has no dot and
+            does not contain ``loss``. Tasks are in alphabetical order.
+        balancer: Config of the balancer, built with the argument ``tasks``.
+        data_preprocessor: Config of the data preprocessor, such as
+            :class:`mmext.MultiTaskDataPreprocessor`.
+        init_cfg: Initialization, as of any ``BaseModule``.
+
+    Raises:
+        ValueError: If there are no heads, or the name of one cannot be used.
+    """
+
+    def __init__(
+        self,
+        backbone: Mapping[str, Any],
+        architecture: Mapping[str, Any],
+        heads: Mapping[str, Mapping[str, Any]],
+        balancer: Mapping[str, Any] | None = None,
+        data_preprocessor: Mapping[str, Any] | None = None,
+        init_cfg: Any = None,
+    ) -> None:
+        super().__init__(data_preprocessor, init_cfg)
+        _check_names(heads)
+        # A config that was dumped has its keys sorted: the order must not
+        # depend on it, as weights of tasks are vectors in this order.
+        heads = {task: heads[task] for task in sorted(heads)}
+        self.tasks = tuple(heads)
+        self.backbone = MODELS.build(backbone)
+        self.architecture = MODELS.build(
+            {
+                **architecture,
+                'backbone': self.backbone,
+                'tasks': self.tasks,
+            }
+        )
+        self.heads = nn.ModuleDict(
+            {task: MODELS.build(head) for task, head in heads.items()}
+        )
+        self.balancer = MODELS.build(
+            {'type': 'mmext.EqualWeights', **(balancer or {})}
+            | {'tasks': self.tasks}
+        )
+        self.separate_losses = False
+        """Whether :meth:`parse_losses` returns a tuple of a loss per task.
+
+        An optimizer wrapper for gradient surgery sets it.
+        """
+
+    def forward(
+        self,
+        inputs: Tensor,
+        data_samples: Sequence[Any] | None = None,
+        mode: str = 'tensor',
+    ) -> Any:
+        """Run all tasks.
+
+        Args:
+            inputs: Images ``(N, C, H, W)``, or whatever the backbone takes.
+            data_samples: The N samples with their ``gt_*`` fields; needed by
+                ``'loss'``.
+            mode: ``'loss'`` returns losses and weights by name, ``'predict'``
+                the samples with ``pred_*`` fields, ``'tensor'`` the output of
+                each head by task.
+
+        Raises:
+            ValueError: For another mode, or ``'loss'`` without samples.
+        """
+        if mode not in ('loss', 'predict', 'tensor'):
+            raise ValueError(
+                f"mode must be 'loss', 'predict' or 'tensor', got {mode!r}"
+            )
+        if mode == 'loss' and data_samples is None:
+            raise ValueError("mode='loss' needs data_samples, got None")
+        features, losses = self.architecture(inputs)
+        if mode == 'tensor':
+            return {
+                task: head(features[task]) for task, head in self.heads.items()
+            }
+        if mode == 'loss':
+            return self._balanced(features, losses, data_samples)
+        if data_samples is None:
+            raise ValueError(
+                "mode='predict' needs data_samples: predictions are written "
+                'to them, in the size that they hold'
+            )
+        for task, head in self.heads.items():
+            head.predict(features[task], data_samples)
+        return data_samples
+
+    def _balanced(
+        self,
+        features: Mapping[str, tuple[Tensor, ...]],
+        extra: Mapping[str, Tensor],
+        data_samples: Sequence[Any],
+    ) -> dict[str, Tensor]:
+        """Losses for the objective, and values for the log."""
+        losses = [
+            head.loss(features[task], data_samples).float()
+            for task, head in self.heads.items()
+        ]
+        raw = torch.stack([loss.detach() for loss in losses])
+        terms, weights = self.balancer(raw)
+        result = {}
+        for index, task in enumerate(self.tasks):
+            # The backward of a stack would pass zeros on to all other tasks.
+            loss = losses[index]
+            result[f'{task}.loss'] = terms[index] + weights[index] * (
+                loss - loss.detach()
+            )
+            result[f'{task}.raw'] = raw[index]
+            result[f'weight/{task}'] = weights[index]
+        for name, value in extra.items():
+            result[f'extra.loss_{name}'] = value
+        return result
+
+    def parse_losses(
+        self, losses: Mapping[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Objective, and values for the log.
+
+        The objective is the sum of all losses. With ``separate_losses`` it is
+        a tuple of the losses of the K tasks, to each of which a K-th part
+        of the architecture's own losses is added: the sum is the same.
+
+        Returns:
+            The objective, ``()`` or K times ``()``, and scalars by name;
+            ``loss`` is the sum.
+        """
+        total, logs = super().parse_losses(
+            {name: value.mean() for name, value in losses.items()}
+        )
+        logs = OrderedDict((n, v.detach()) for n, v in logs.items())
+        if not self.separate_losses:
+            return total, logs
+        terms = tuple(losses[f'{task}.loss'] for task in self.tasks)
+        extra = [v for n, v in losses.items() if n.startswith('extra.loss_')]
+        if extra:
+            part = torch.stack(extra).sum() / len(self.tasks)
+            terms = tuple(term + part for term in terms)
+        return terms, logs
+
+
+def _check_names(heads: Mapping[str, Any]) -> None:
+    if not heads:
+        raise ValueError('heads must name at least one task, got none')
+    for task in heads:
+        if not task or '.' in task or '/' in task or 'loss' in task:
+            raise ValueError(
+                f'heads: {task!r} cannot be the name of a task: a name has no '
+                "'.' or '/', as it becomes one of a module, and no 'loss', as "
+                'MMEngine adds up all values with it'
+            )

@@ -1,0 +1,128 @@
+"""Each multi-task config trains, validates and draws, through the tools."""
+
+import json
+from pathlib import Path
+
+import pytest
+from helpers.toy_ranks import load_tool
+from mmengine import Config
+
+from mmext.datasets import ScenesSpec, write_scenes_dataset
+from mmext.testing import assert_ddp_clean
+
+FOLDER = Path(__file__).resolve().parents[1] / 'configs'
+NAMES = sorted(path.stem for path in FOLDER.glob('multi_task/*.py'))
+QUICK = ('mtan_dwa_r18_scenes', 'mmoe_ew_categorical')
+SIZE = (32, 48)
+
+every_config = pytest.mark.parametrize(
+    'name',
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name in NAMES
+    ],
+)
+
+
+@pytest.fixture(scope='module')
+def scenes(tmp_path_factory):
+    """Four samples in the layout of NYUv2."""
+    folder = tmp_path_factory.mktemp('data') / 'scenes'
+    spec = ScenesSpec(image_size=SIZE[::-1])
+    write_scenes_dataset(folder, spec, num_train=4, num_val=2)
+    return folder
+
+
+def reduced(name, data_root):
+    """The config with a small model of the same structure, as a file's text.
+
+    The heads of the NYUv2 configs have 13 classes, those of the scenes six.
+    """
+    cfg = Config.fromfile(FOLDER / 'multi_task' / f'{name}.py')
+    cfg.train_cfg.update(max_epochs=1, val_interval=1)
+    cfg.train_dataloader.batch_size = 2
+    if 'categorical' in name:
+        for loader in (cfg.train_dataloader, cfg.val_dataloader):
+            loader.dataset.num_samples = 8
+        return cfg
+    cfg.model.backbone.update(depth=18, base_channels=8, stem_channels=8)
+    cfg.model.backbone.init_cfg = None
+    for head in cfg.model.heads.values():
+        head.decode_head.update(in_channels=64, channels=8)
+    for loader in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
+        cfg[loader].update(num_workers=0, persistent_workers=False)
+        cfg[loader].dataset.data_root = str(data_root)
+    return cfg
+
+
+@every_config
+def test_trains_and_validates(name, scenes, tmp_path, clean_globals):
+    if 'pcgrad' in name:
+        pytest.importorskip('torchjd')
+    cfg = reduced(name, scenes)
+    assert not cfg.get('find_unused_parameters')
+    path = tmp_path / f'{name}.py'
+    cfg.dump(path)
+    work_dir = tmp_path / 'work'
+    args = [str(path), '--work-dir', str(work_dir), '--device', 'cpu']
+    assert load_tool('train').main(args) in (0, None)
+    (scalars,) = work_dir.glob('*/vis_data/scalars.json')
+    last = json.loads(scalars.read_text().splitlines()[-1])
+    tasks = list(cfg.model.heads)
+    assert [key for key in last if key.startswith(tasks[-1])], last
+
+
+@every_config
+def test_is_clean(name, scenes):
+    """By the preflight, which makes up batches or takes the first ones."""
+    if 'pcgrad' in name:
+        pytest.importorskip('torchjd')
+    report = assert_ddp_clean(reduced(name, scenes), image_size=(64, 96))
+    (row,) = [row for row in report.verdicts.rows if row.current]
+    assert row.works
+
+
+def test_pictures(scenes, tmp_path, clean_globals):
+    """By infer.py: the image beside all tasks, and the truth below them."""
+    name = 'mtan_dwa_r18_scenes'
+    path = tmp_path / 'config.py'
+    reduced(name, scenes).dump(path)
+    common = ['--work-dir', str(tmp_path / 'work'), '--device', 'cpu']
+    load_tool('train').main([str(path), *common])
+    (checkpoint,) = (tmp_path / 'work').glob('epoch_1.pth')
+    infer = load_tool('infer')
+    out = tmp_path / 'pictures'
+    files = sorted((scenes / 'val' / 'image').glob('*.npy'))
+    base = ['--checkpoint', str(checkpoint), '--out', str(out)]
+    assert infer.main([str(files[0]), *base]) == 0
+    listed = json.loads((out / 'predictions.json').read_text())
+    assert listed['tasks'] == ['depth', 'normal', 'semantic']
+    (row,) = listed['images']
+    from PIL import Image
+
+    with Image.open(row['picture']) as picture:
+        width, height = picture.size
+    assert width > 4 * SIZE[1]
+    import numpy as np
+
+    arrays = np.load(row['arrays'])
+    assert arrays['semantic'].shape == SIZE
+    assert arrays['depth'].shape == SIZE
+    assert arrays['normal'].shape == (*SIZE, 3)
+    assert infer.main(['--from-val', '2', '--with-gt', *base]) == 0
+    with Image.open(row['picture']) as picture:
+        assert picture.size[0] > 4 * SIZE[1]
+        assert picture.size[1] > 1.5 * height
+    assert (out / 'contact_sheet.png').exists()
+
+
+def test_a_broken_file_is_reported(scenes, tmp_path, clean_globals):
+    path = tmp_path / 'config.py'
+    reduced('mtan_dwa_r18_scenes', scenes).dump(path)
+    common = ['--work-dir', str(tmp_path / 'work'), '--device', 'cpu']
+    load_tool('train').main([str(path), *common])
+    broken = tmp_path / 'broken.npy'
+    broken.write_bytes(b'no array')
+    args = ['--checkpoint', str(tmp_path / 'work' / 'epoch_1.pth')]
+    args += ['--out', str(tmp_path / 'pictures'), str(broken)]
+    assert load_tool('infer').main(args) == 1
