@@ -67,6 +67,14 @@ def test_config_is_read_though_files_are_missing(data):
     assert len(list(train.samples())) == 6
 
 
+def test_generated_samples_have_no_files(tmp_path):
+    config = tmp_path / 'config.py'
+    dataset = {'type': 'mmext.GeneratedCategoricalDataset', 'num_samples': 2}
+    config.write_text(f'train_dataloader = dict(dataset={dataset})\n')
+    with pytest.raises(ValueError, match='got GeneratedCategoricalDataset'):
+        sources_of(CheckSettings(config=str(config)))
+
+
 def test_npy_files_are_refused_by_fix(data, tmp_path):
     settings = CheckSettings(nyuv2=data.root, fix=tmp_path / 'out')
     with pytest.raises(ValueError, match='does not repair npy files'):
