@@ -230,9 +230,7 @@ class CheckpointingRunner(Runner):
             'gradients': get_gradients(self.optim_wrapper),
             'buffers': {
                 name: buffer.cpu()
-                for name, buffer in _buffers(
-                    unwrap_model(self.model)
-                ).items()
+                for name, buffer in _buffers(unwrap_model(self.model)).items()
                 if world_size > 1
             },
         }
