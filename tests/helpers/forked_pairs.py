@@ -60,7 +60,8 @@ def run_jobs(
     name = f'{function.__module__}:{function.__qualname__}'
     (folder / 'jobs').write_bytes(pickle.dumps((name, list(jobs))))
     root = Path(__file__).resolve().parents[2]
-    path = os.pathsep.join([str(root), str(root / 'tests')])
+    known = filter(None, [os.environ.get('PYTHONPATH')])
+    path = os.pathsep.join([str(root), str(root / 'tests'), *known])
     environ = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': path}
     output = folder / 'output'
     with output.open('w') as file:

@@ -12,7 +12,7 @@ __all__ = ['build_aggregator', 'get_state', 'set_state']
 _INSTALL = 'pip install "mmext[multi_task]"'
 
 
-def build_aggregator(cfg: Any, device: torch.device) -> nn.Module:
+def build_aggregator(cfg: Any, like: Tensor) -> nn.Module:
     """Build an aggregator of TorchJD.
 
     Args:
@@ -20,7 +20,8 @@ def build_aggregator(cfg: Any, device: torch.device) -> nn.Module:
             ``torchjd.aggregation``; a dict of it, ``type``, and of its
             arguments, where lists of numbers become tensors and dicts with a
             ``type`` further objects; or an aggregator.
-        device: Where tensors among the arguments go.
+        like: A parameter: the device, and the dtype, of tensors among the
+            arguments.
 
     Returns:
         A module that makes ``(P,)`` of ``(K, P)``.
@@ -50,11 +51,12 @@ def build_aggregator(cfg: Any, device: torch.device) -> nn.Module:
             f'aggregator must be one of {", ".join(kinds)}, of '
             f'torchjd.aggregation, got {name!r}'
         )
+    dtype = torch.promote_types(like.dtype, torch.float32)
     for key, value in args.items():
         if isinstance(value, Mapping) and 'type' in value:
             args[key] = _part(aggregation, value)
         elif isinstance(value, list | tuple):
-            args[key] = torch.tensor(value, dtype=torch.float, device=device)
+            args[key] = torch.tensor(value, dtype=dtype, device=like.device)
     try:
         part = kinds[name](**args)
     except ImportError as error:

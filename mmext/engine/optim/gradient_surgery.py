@@ -133,7 +133,9 @@ class _TaskGradients:
 
         ``factor`` is for the combination.
         """
-        parts = dict(self._split(combined * factor, self.shared))
+        if factor != 1:
+            combined = combined * factor
+        parts = dict(self._split(combined, self.shared))
         for index, task in self.owners.items():
             parts[index] = self._views[task, index].clone()
         for index, gradient in parts.items():
@@ -157,9 +159,7 @@ class _GradientSurgery:
             for group in self.optimizer.param_groups
             for parameter in group['params']
         ]
-        self.aggregator = build_aggregator(
-            aggregator, self._parameters[0].device
-        )
+        self.aggregator = build_aggregator(aggregator, self._parameters[0])
         self._built = get_state(self.aggregator)
         self.seed, self._num_updates = seed, 0
         self._ddp: DistributedDataParallel | None = None
