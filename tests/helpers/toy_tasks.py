@@ -4,6 +4,7 @@ Only ``ToyTasks`` and its parts are registered; configs name this module in
 ``custom_imports``.
 """
 
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
@@ -68,6 +69,8 @@ AGGREGATORS = {
     'TrimmedMean': dict(trim_number=1),
     'UPGrad': dict(pref_vector=[1.0, 2.0, 3.0]),
 }
+if find_spec('ecos') is None:
+    del AGGREGATORS['NashMTL']
 # Of each of these there are two kinds; the aggregator was meant above.
 AGGREGATORS |= {
     f'{name}Weighting': AGGREGATORS[name]

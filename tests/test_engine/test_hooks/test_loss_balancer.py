@@ -16,7 +16,6 @@ HOOKS = dict(
     checkpoint=dict(type='CheckpointHook', interval=2, by_epoch=False),
     logger=dict(type='LoggerHook', interval=1),
 )
-REMEMBER = ('DWA', 'FAMO', 'RandomWeights', 'STCH')
 
 
 def runner_of(work_dir, balancer, **changes):
@@ -42,7 +41,7 @@ def resumed(work_dir, balancer, at, **changes):
 @pytest.mark.parametrize(
     'balancer',
     [
-        pytest.param(name, marks=() if name in ('DWA', 'FAMO') else SLOW)
+        pytest.param(name, marks=() if name == 'DWA' else SLOW)
         for name in toy_tasks.BALANCERS
     ],
 )
