@@ -45,7 +45,7 @@ _COLOURS = np.array(
         (0.35, 0.65, 0.32),
     ]
 )
-_HUE_SPREAD = 0.12
+_HUE_SPREAD = 0.35
 _FOCAL = 0.9  # of the width
 _LIGHT = np.array([-0.45, -0.75, -0.48])  # from a surface to the light
 _AMBIENT = 0.35

@@ -24,38 +24,41 @@ __all__ = [
 ]
 
 
-def _predicted_and_true(
-    sample: Mapping[str, Any], target: str
-) -> tuple[Tensor, Tensor]:
-    """``pred_<target>`` and ``gt_<target>`` of a sample, of the same shape.
+class _TaskMetric(BaseMetric):
+    """Metric of the field that a head of the same ``target`` predicts."""
 
-    Of pixels, the tensor at the key ``data``. The truth comes to the device
-    of the prediction.
+    def __init__(self, target: str, **kwargs: Any):
+        if not target.startswith('gt_'):
+            raise ValueError(f"target must begin with 'gt_', got {target!r}")
+        name = target.removeprefix('gt_')
+        super().__init__(**{'prefix': name, **kwargs})
+        self.target, self.prediction = target, f'pred_{name}'
 
-    Raises:
-        KeyError: If the sample lacks one of them.
-        ValueError: If their shapes differ.
-    """
-    values = []
-    for name in (f'pred_{target}', f'gt_{target}'):
-        if name not in sample:
-            raise KeyError(
-                f'the data sample must have {name}, got {sorted(sample)}; '
-                'see target of the metric, and of the head that predicts it'
+    def _fields(self, sample: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """Prediction and truth, of the same shape and on one device."""
+        values = []
+        for name in (self.prediction, self.target):
+            if name not in sample:
+                raise KeyError(
+                    f'the data sample must have {name}, got '
+                    f'{sorted(sample)}; see target of the metric, and of the '
+                    'head that predicts it'
+                )
+            value = sample[name]
+            values.append(
+                value if isinstance(value, Tensor) else value['data']
             )
-        value = sample[name]
-        values.append(value if isinstance(value, Tensor) else value['data'])
-    pred, true = values
-    if pred.shape != true.shape:
-        raise ValueError(
-            f'pred_{target} and gt_{target} must have the same shape, got '
-            f'{tuple(pred.shape)} and {tuple(true.shape)}'
-        )
-    return pred, true.to(pred.device)
+        pred, true = values
+        if pred.shape != true.shape:
+            raise ValueError(
+                f'{self.prediction} and {self.target} must have the same '
+                f'shape, got {tuple(pred.shape)} and {tuple(true.shape)}'
+            )
+        return pred, true.to(pred.device)
 
 
 @METRICS.register_module()
-class DepthMetric(BaseMetric):
+class DepthMetric(_TaskMetric):
     """Errors of depth over all valid pixels of the set.
 
     With depth ``d`` > 0 and prediction ``p``, both in metres:
@@ -67,22 +70,19 @@ class DepthMetric(BaseMetric):
     All are NaN if no pixel is valid.
 
     Args:
-        target: ``gt_<target>`` and ``pred_<target>`` are compared,
-            ``(1, H, W)`` pixels each; truth of 0 is invalid.
-        prefix: Of the names of the values.
-        **kwargs: Of ``mmengine.evaluator.BaseMetric``.
+        target: Field with the truth, ``(1, H, W)`` pixels, 0 is invalid; the
+            prediction is in the field with ``pred_`` for ``gt_``.
+        **kwargs: Of ``mmengine.evaluator.BaseMetric``. The prefix is by
+            default ``target`` without ``gt_``.
     """
 
-    default_prefix = 'depth'
-
-    def __init__(self, target: str = 'depth', **kwargs: Any):
-        super().__init__(**kwargs)
-        self.target = target
+    def __init__(self, target: str = 'gt_depth', **kwargs: Any):
+        super().__init__(target, **kwargs)
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
         """Add the sums of each image."""
         for sample in data_samples:
-            pred, true = _predicted_and_true(sample, self.target)
+            pred, true = self._fields(sample)
             valid = true > 0
             true = true[valid].double()
             error = (pred[valid].double() - true).abs()
@@ -113,7 +113,7 @@ def _angles(pred: Tensor, true: Tensor) -> Tensor:
 
 
 @METRICS.register_module()
-class SurfaceNormalMetric(BaseMetric):
+class SurfaceNormalMetric(_TaskMetric):
     """Angles between normals over all valid pixels of the set.
 
     ``mean`` and ``median`` are in degrees, ``within_11.25``, ``within_22.5``
@@ -123,27 +123,25 @@ class SurfaceNormalMetric(BaseMetric):
     All are NaN if no pixel is valid; mean and median if a prediction is NaN.
 
     Args:
-        target: ``gt_<target>`` and ``pred_<target>`` are compared,
-            ``(3, H, W)`` pixels each; truth of (0, 0, 0) is invalid. The
-            prediction need not have length 1; (0, 0, 0) counts as 90
+        target: Field with the truth, ``(3, H, W)`` pixels, (0, 0, 0) is
+            invalid; the prediction is in the field with ``pred_`` for
+            ``gt_``. It need not have length 1; (0, 0, 0) counts as 90
             degrees.
-        prefix: Of the names of the values.
-        **kwargs: Of ``mmengine.evaluator.BaseMetric``.
+        **kwargs: Of ``mmengine.evaluator.BaseMetric``. The prefix is by
+            default ``target`` without ``gt_``.
     """
 
-    default_prefix = 'normal'
     LIMITS = (11.25, 22.5, 30.0)
     RESOLUTION = 0.05
     _BINS = round(180 / RESOLUTION)
 
-    def __init__(self, target: str = 'normal', **kwargs: Any):
-        super().__init__(**kwargs)
-        self.target = target
+    def __init__(self, target: str = 'gt_normal', **kwargs: Any):
+        super().__init__(target, **kwargs)
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
         """Add the sums and the histogram of each image."""
         for sample in data_samples:
-            pred, true = _predicted_and_true(sample, self.target)
+            pred, true = self._fields(sample)
             valid = (true != 0).any(0)
             angles = _angles(pred[:, valid], true[:, valid])
             within = [int((angles < limit).sum()) for limit in self.LIMITS]
@@ -180,56 +178,66 @@ class SurfaceNormalMetric(BaseMetric):
 
 
 @METRICS.register_module()
-class ClassificationTaskMetric(BaseMetric):
+class ClassificationTaskMetric(_TaskMetric):
     """Percentage of samples whose class is predicted: ``accuracy``.
 
+    NaN if no sample has a class.
+
     Args:
-        target: ``gt_<target>`` and ``pred_<target>`` are compared, integer
-            0-d tensors; also the prefix of the value, unless one is given.
-        **kwargs: Of ``mmengine.evaluator.BaseMetric``.
+        target: Field with the class, an integer 0-d tensor; the prediction
+            is in the field with ``pred_`` for ``gt_``.
+        ignore_index: Class of samples that do not count.
+        **kwargs: Of ``mmengine.evaluator.BaseMetric``. The prefix is by
+            default ``target`` without ``gt_``.
     """
 
-    def __init__(self, target: str = 'label', **kwargs: Any):
-        super().__init__(**{'prefix': target, **kwargs})
-        self.target = target
+    def __init__(
+        self, target: str = 'gt_label', ignore_index: int = 255, **kwargs: Any
+    ):
+        super().__init__(target, **kwargs)
+        self.ignore_index = ignore_index
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
-        """Add whether each sample is right."""
+        """Add whether each sample counts, and is right."""
         for sample in data_samples:
-            pred, true = _predicted_and_true(sample, self.target)
+            pred, true = self._fields(sample)
             if pred.numel() != 1 or pred.is_floating_point():
                 raise ValueError(
-                    f'pred_{self.target} must be one class index, got '
+                    f'{self.prediction} must be one class index, got '
                     f'{pred.dtype} of shape {tuple(pred.shape)}'
                 )
-            self.results.append(int(pred == true))
+            counts = int(true != self.ignore_index)
+            self.results.append((counts, counts * int(pred == true)))
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Mean over the samples, in percent."""
-        return {'accuracy': 100 * float(np.mean(results))}
+        count, right = np.sum(results, axis=0)
+        return {'accuracy': 100 * float(right / (count or math.nan))}
 
 
 @METRICS.register_module()
-class RegressionTaskMetric(BaseMetric):
+class RegressionTaskMetric(_TaskMetric):
     """Errors of numbers: ``mae``, mean of ``|p - y|``, and ``rmse``.
 
-    Means are over all numbers of all samples, in the unit of the target.
+    Means are over all numbers of all samples whose truth is not NaN, in the
+    unit of the target; NaN if there is none.
 
     Args:
-        target: ``gt_<target>`` and ``pred_<target>`` are compared, 0-d or
-            ``(D,)``; also the prefix of the values, unless one is given.
-        **kwargs: Of ``mmengine.evaluator.BaseMetric``.
+        target: Field with the truth, 0-d or ``(D,)``; the prediction is in
+            the field with ``pred_`` for ``gt_``.
+        **kwargs: Of ``mmengine.evaluator.BaseMetric``. The prefix is by
+            default ``target`` without ``gt_``.
     """
 
-    def __init__(self, target: str = 'value', **kwargs: Any):
-        super().__init__(**{'prefix': target, **kwargs})
-        self.target = target
+    def __init__(self, target: str = 'gt_value', **kwargs: Any):
+        super().__init__(target, **kwargs)
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
         """Add the sums of each sample."""
         for sample in data_samples:
-            pred, true = _predicted_and_true(sample, self.target)
-            error = (pred.double() - true.double()).abs()
+            pred, true = self._fields(sample)
+            valid = ~true.isnan()
+            error = (pred[valid].double() - true[valid].double()).abs()
             self.results.append(
                 (error.numel(), float(error.sum()), float((error**2).sum()))
             )
@@ -237,6 +245,7 @@ class RegressionTaskMetric(BaseMetric):
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Means over all numbers."""
         count, error, squared = np.sum(results, axis=0)
+        count = count or math.nan
         return {
             'mae': float(error / count),
             'rmse': math.sqrt(squared / count),

@@ -145,7 +145,7 @@ def count_classes(
     table = loaded_values(expected)
     classes = dict.fromkeys(range(expected.num_classes), 0)
     for stored, count in counts.items():
-        value = table.value[stored % _BYTE]
+        value = table.loaded(stored)
         if value in classes and value != expected.ignore_index:
             classes[value] += count
     return classes

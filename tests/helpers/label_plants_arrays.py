@@ -33,33 +33,14 @@ def no_depth(data: DataSet) -> Planted:
     return Planted(path)
 
 
-@plant('MTL001', 'nyuv2')
-def no_normals(data: DataSet) -> Planted:
-    path = _path(data, 'normal')
-    path.unlink()
-    return Planted(path)
-
-
-@plant('MTL001', *_KINDS)
+@plant('MTL001', 'nyuv2_bare')
 def depth_cut_off(data: DataSet) -> Planted:
     path = _path(data, 'depth')
     path.write_bytes(path.read_bytes()[:-7])
     return Planted(path)
 
 
-@plant('MTL001', 'nyuv2')
-def normals_of_two_channels(data: DataSet) -> Planted:
-    return Planted(_change(data, 'normal', lambda array: array[..., :2]))
-
-
-@plant('MTL001', 'nyuv2')
-def pickled_objects(data: DataSet) -> Planted:
-    path = _path(data, 'depth')
-    np.save(path, np.array([[{}]], object), allow_pickle=True)
-    return Planted(path)
-
-
-@plant('MTL002', *_KINDS)
+@plant('MTL002', 'nyuv2_bare')
 def smaller_depth(data: DataSet) -> Planted:
     path = _change(data, 'depth', lambda array: array[::2, ::2])
     return Planted(path, value='16 x 12')
@@ -73,7 +54,7 @@ def _pixel(value: float) -> Callable[[np.ndarray], None]:
     return change
 
 
-@plant('MTL003', *_KINDS)
+@plant('MTL003', 'nyuv2_bare')
 def bytes_of_a_picture(data: DataSet) -> Planted:
     """All of one picture in [0, 255]."""
     path = _path(data, 'image')
@@ -84,34 +65,16 @@ def bytes_of_a_picture(data: DataSet) -> Planted:
     return Planted(path, 'y=0, x=0', 'out of range', count)
 
 
-@plant('MTL003', 'nyuv2')
-def picture_of_nan(data: DataSet) -> Planted:
-    path = _change(data, 'image', _pixel(np.nan))
-    return Planted(path, 'y=3, x=5', 'not finite', 2)
-
-
 @plant('MTL004', *_KINDS)
 def negative_depth(data: DataSet) -> Planted:
     path = _change(data, 'depth', _pixel(-1))
     return Planted(path, 'y=3, x=5', 'negative', 2)
 
 
-@plant('MTL004', 'nyuv2')
-def infinite_depth(data: DataSet) -> Planted:
-    path = _change(data, 'depth', _pixel(np.inf))
-    return Planted(path, 'y=3, x=5', 'not finite', 2)
-
-
-@plant('MTL005', *_KINDS)
+@plant('MTL005', 'nyuv2_bare')
 def short_normals(data: DataSet) -> Planted:
     path = _change(data, 'normal', _pixel(0.5))
     return Planted(path, 'y=3, x=5', 'not unit', 2)
-
-
-@plant('MTL005', 'nyuv2')
-def normals_of_nan(data: DataSet) -> Planted:
-    path = _change(data, 'normal', _pixel(np.nan))
-    return Planted(path, 'y=3, x=5', 'not finite', 2)
 
 
 @plant('SEG001', *_KINDS)
@@ -120,20 +83,20 @@ def class_below_minus_one(data: DataSet) -> Planted:
     return Planted(path, 'y=3, x=5', '-2', 2)
 
 
-@plant('SEG001', 'nyuv2')
+@plant('SEG001', 'nyuv2_bare')
 def class_beyond_8_bits(data: DataSet) -> Planted:
     path = _change(data, 'label', _pixel(256))
     return Planted(path, 'y=3, x=5', '256', 2)
 
 
-@plant('SEG015', *_KINDS)
+@plant('SEG015', 'nyuv2_bare')
 def no_label(data: DataSet) -> Planted:
     path = _path(data, 'label')
     path.unlink()
     return Planted(path)
 
 
-@plant('SEG018', *_KINDS)
+@plant('SEG018', 'nyuv2_bare')
 def interpolated_classes(data: DataSet) -> Planted:
     return Planted(_change(data, 'label', _pixel(0.5)))
 
@@ -145,14 +108,7 @@ def no_picture(data: DataSet) -> Planted:
     return Planted(path)
 
 
-@plant('IMG004', 'nyuv2')
-def text_for_a_picture(data: DataSet) -> Planted:
-    path = _path(data, 'image')
-    path.write_text('<html>404</html>')
-    return Planted(path)
-
-
-@plant('PAIR001', 'nyuv2')
+@plant('PAIR001', 'nyuv2_bare')
 def smaller_label(data: DataSet) -> Planted:
     path = _change(data, 'label', lambda array: array[:, 1:])
     return Planted(path, value='31 x 24')

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mmengine.config import Config
+from mmengine.evaluator import Evaluator
 from mmengine.registry import DATASETS, EVALUATOR
 from mmengine.structures import PixelData
 
@@ -34,6 +35,25 @@ def load(name: str, root: Path) -> Config:
 def test_every_config_is_tested():
     names = sorted(path.stem for path in FOLDER.glob('*_multi_task.py'))
     assert names == list(CONFIGS)
+
+
+def test_categorical():
+    cfg = Config.fromfile(FOLDER / 'generated_categorical.py')
+    cfg.val_dataloader.dataset.num_samples = 20
+    dataset = DATASETS.build(cfg.val_dataloader.dataset)
+    evaluator = Evaluator(cfg.val_evaluator)
+    for index in range(len(dataset)):
+        sample = dataset[index]['data_samples']
+        for name in ('income', 'married', 'hours'):
+            truth = sample.get(f'gt_{name}')
+            sample.set_data({f'pred_{name}': truth.clone()})
+        evaluator.process([sample])
+    assert evaluator.evaluate(20) == {
+        'income/accuracy': 100,
+        'married/accuracy': 100,
+        'hours/mae': 0,
+        'hours/rmse': 0,
+    }
 
 
 @pytest.mark.parametrize('name', CONFIGS)
@@ -78,7 +98,7 @@ def test_builds_and_evaluates(name: str, root: Path):
             sample.set_data({field: PixelData(data=data)})
         evaluator.process([sample])
     found = evaluator.evaluate(len(val))
-    assert found['segmentation/aAcc'] == found['segmentation/mIoU'] == 100
+    assert found['semantic/aAcc'] == found['semantic/mIoU'] == 100
     assert found['depth/rel_err'] == pytest.approx(1)
     assert found['normal/mean'] == pytest.approx(0, abs=1e-4)
     assert found['normal/within_11.25'] == 100

@@ -69,7 +69,9 @@ def test_evaluator_of_a_config(with_baseline):
         dict(
             type='mmext.MultiTaskEvaluator',
             _scope_='mmseg',
-            metrics=[dict(type='mmext.RegressionTaskMetric', target='hours')],
+            metrics=[
+                dict(type='mmext.RegressionTaskMetric', target='gt_hours')
+            ],
             baseline={'hours/mae': 2.0} if with_baseline else None,
         )
     )

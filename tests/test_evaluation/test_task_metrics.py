@@ -1,6 +1,7 @@
 """Metrics against plain NumPy on the pixels of all images together."""
 
 import copy
+import math
 
 import numpy as np
 import pytest
@@ -169,16 +170,18 @@ def values(name: str, pairs) -> list[BaseDataElement]:
 
 
 def test_classification():
-    elements = values('income', [(1, 1), (0, 1), (2, 2), (0, 0)])
-    found = run(ClassificationTaskMetric(target='income'), elements)
+    pairs = [(1, 1), (0, 1), (2, 2), (0, 0), (0, 255)]
+    elements = values('income', pairs)
+    found = run(ClassificationTaskMetric(target='gt_income'), elements)
     assert found == {'income/accuracy': 75.0}
     with pytest.raises(ValueError, match='pred_label must be one class index'):
         run(ClassificationTaskMetric(), values('label', [(0.5, 1)]))
 
 
 def test_regression():
-    elements = values('hours', [([1.0, 2.0], [0.0, 4.0]), ([3.0], [3.0])])
-    found = run(RegressionTaskMetric(target='hours'), elements)
+    pairs = [([1.0, 2.0], [0.0, 4.0]), ([3.0, 9.0], [3.0, math.nan])]
+    elements = values('hours', pairs)
+    found = run(RegressionTaskMetric(target='gt_hours'), elements)
     rmse = np.sqrt(5 / 3)
     assert found == pytest.approx({'hours/mae': 1.0, 'hours/rmse': rmse})
 
@@ -187,6 +190,8 @@ def test_wrong_fields_are_named():
     (sample,) = values('value', [(1.0, [1.0, 2.0])])
     with pytest.raises(ValueError, match=r'pred_value and gt_value .* \(2,\)'):
         run(RegressionTaskMetric(), [sample])
+    with pytest.raises(ValueError, match="must begin with 'gt_', got 'x'"):
+        RegressionTaskMetric(target='x')
     with pytest.raises(KeyError, match='must have pred_depth'):
         run(DepthMetric(), [sample])
 

@@ -59,15 +59,6 @@ def test_existing_files_are_kept_without_overwrite(main, tmp_path, capsys):
     assert main([*arguments, '--overwrite']) == 0
 
 
-def test_ctrl_c_has_its_code(main, tmp_path, capsys, monkeypatch):
-    def stop(*_args, **_kwargs):
-        raise KeyboardInterrupt
-
-    monkeypatch.setitem(main.__globals__, 'write_scenes_dataset', stop)
-    assert main(['--out', str(tmp_path / 'a'), *SMALL]) == 130
-    assert 'is as it was' in capsys.readouterr().err
-
-
 @pytest.mark.xdist_group('processes')
 def test_as_a_process_without_torch(tmp_path: Path):
     """Starts quickly: nothing of torch or mmdet is loaded."""

@@ -348,6 +348,7 @@ class TestTried:
                 'make_class_embeddings',
                 ('--classes', 'a', '--model', 'm', '--out', '{bad}.npy'),
             ),
+            ('make_scenes_dataset', ('--out', '{bad}')),
             ('make_shapes_dataset', ('--out', '{bad}')),
             ('convert_codetr', ('checkpoint', '{pth}', '{bad}')),
             ('benchmarks/validate_labels', ('--json', '{bad}')),

@@ -28,15 +28,15 @@ val_evaluator = [
     dict(
         type='mmext.ClassificationTaskMetric',
         _scope_='mmseg',
-        target='income',
+        target='gt_income',
     ),
     dict(
         type='mmext.ClassificationTaskMetric',
         _scope_='mmseg',
-        target='married',
+        target='gt_married',
     ),
     dict(
-        type='mmext.RegressionTaskMetric', _scope_='mmseg', target='hours'
+        type='mmext.RegressionTaskMetric', _scope_='mmseg', target='gt_hours'
     ),
 ]
 test_evaluator = val_evaluator

@@ -59,7 +59,7 @@ val_evaluator = dict(
         dict(
             type='mmseg.IoUMetric',
             iou_metrics=['mIoU'],
-            prefix='segmentation',
+            prefix='semantic',
         ),
         dict(type='mmext.DepthMetric'),
         dict(type='mmext.SurfaceNormalMetric'),

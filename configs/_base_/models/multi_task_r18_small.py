@@ -2,16 +2,17 @@
 # scenes, and for CPUs.
 _base_ = './multi_task_r50_d8.py'
 
-_fcn = dict(
+decode_head = dict(
     _delete_=True,
     type='mmseg.FCNHead',
+    _scope_='mmseg',
     in_channels=128,
     channels=32,
     in_index=-1,
     num_convs=1,
     concat_input=False,
     dropout_ratio=0,
-    norm_cfg=dict(type='BN', requires_grad=True),
+    norm_cfg=dict(type='BN', _scope_='mmseg', requires_grad=True),
 )
 
 model = dict(
@@ -22,8 +23,8 @@ model = dict(
         init_cfg=None,
     ),
     heads=dict(
-        semantic=dict(decode_head=_fcn, num_classes=6),
-        depth=dict(decode_head=_fcn),
-        normal=dict(decode_head=_fcn),
+        semantic=dict(decode_head=decode_head, num_classes=6),
+        depth=dict(decode_head=decode_head),
+        normal=dict(decode_head=decode_head),
     ),
 )

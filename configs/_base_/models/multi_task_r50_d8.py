@@ -1,14 +1,15 @@
 # ResNet-50 with an output stride of 8, and a head of ASPP for each task of
 # NYUv2: the model of the MTAN recipe. The balancer adds up the losses.
-_norm_cfg = dict(type='BN', requires_grad=True)
-_aspp = dict(
+norm_cfg = dict(type='BN', _scope_='mmseg', requires_grad=True)
+decode_head = dict(
     type='mmseg.ASPPHead',
+    _scope_='mmseg',
     in_channels=2048,
     channels=256,
     in_index=-1,
     dilations=(1, 12, 24, 36),
     dropout_ratio=0,
-    norm_cfg=_norm_cfg,
+    norm_cfg=norm_cfg,
 )
 
 model = dict(
@@ -28,18 +29,20 @@ model = dict(
         dilations=(1, 1, 2, 4),
         strides=(1, 2, 1, 1),
         contract_dilation=True,
-        norm_cfg=_norm_cfg,
+        norm_cfg=norm_cfg,
         init_cfg=dict(type='Pretrained', checkpoint='torchvision://resnet50'),
     ),
     architecture=dict(type='mmext.HardSharing'),
     heads=dict(
         semantic=dict(
             type='mmext.SegmentationTaskHead',
-            decode_head=_aspp,
+            decode_head=decode_head,
             num_classes=13,
         ),
-        depth=dict(type='mmext.DepthTaskHead', decode_head=_aspp),
-        normal=dict(type='mmext.SurfaceNormalTaskHead', decode_head=_aspp),
+        depth=dict(type='mmext.DepthTaskHead', decode_head=decode_head),
+        normal=dict(
+            type='mmext.SurfaceNormalTaskHead', decode_head=decode_head
+        ),
     ),
     balancer=dict(type='mmext.EqualWeights'),
 )

@@ -25,7 +25,7 @@ _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-_BAD_HEADER = (ValueError, SyntaxError, tokenize.TokenError)
+_BAD_HEADER = (ValueError, TypeError, SyntaxError, tokenize.TokenError)
 _LARGEST_LABEL = 1 << 24
 _VOID, _IGNORED = -1, 255
 # Rounding of a picture that was resized; float16 has 3 digits.
@@ -91,6 +91,7 @@ def _bad(**wrong: np.ndarray) -> tuple[tuple[str, int, int], ...]:
     )
 
 
+@np.errstate(all='ignore')
 def read_npy_image(
     content: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS
 ) -> ImageFacts:
@@ -120,6 +121,8 @@ def read_npy_mask(
     except _RefusedError as refused:
         return MaskFacts(error=refused.error)
     mode = 'F' if pixels.dtype.kind == 'f' else 'I'
+    if pixels.dtype == np.float16:
+        pixels = pixels.astype(np.float32)
     numbers, error = index_numbers(pixels, mode)
     if not error and not (abs(numbers.astype(float)) < _LARGEST_LABEL).all():
         text = f'corrupt: labels must be below {_LARGEST_LABEL}'
@@ -138,6 +141,7 @@ def read_npy_mask(
     )
 
 
+@np.errstate(all='ignore')
 def read_npy_map(
     content: bytes, kind: str, *, max_pixels: int = DEFAULT_MAX_PIXELS
 ) -> ArrayFacts:

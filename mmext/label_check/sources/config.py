@@ -192,6 +192,12 @@ def _task(dataset: Any) -> str:
         return 'detection'
     if reads_layout(dataset):
         return 'semantic'
+    if not hasattr(dataset, 'get_data_info'):
+        raise ValueError(
+            'the data set must list its files by get_data_info, as those of '
+            f'MMEngine do, got {type(dataset).__name__}: there is nothing to '
+            'check'
+        )
     if not len(dataset):
         return 'semantic' if hasattr(dataset, 'label_map') else 'detection'
     info = dataset.get_data_info(0)

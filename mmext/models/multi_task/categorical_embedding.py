@@ -36,6 +36,9 @@ class CategoricalEmbedding(BaseModule):
             below 1, or there is not one width for each column.
     """
 
+    feature_dims = 2
+    """Dimensions of the features: vectors of each sample."""
+
     def __init__(
         self,
         num_categories: Mapping[str, int] | Sequence[int],

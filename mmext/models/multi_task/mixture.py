@@ -19,13 +19,18 @@ __all__ = ['CGC', 'ConvExpert', 'MLPExpert', 'MMoE']
 
 @MODELS.register_module()
 class ConvExpert(nn.Module):
-    """An expert on maps: at each level some convolutions.
+    """An expert on maps: at each level a bottleneck of convolutions.
+
+    A 1x1 convolution, ``num_convs`` convolutions of ``kernel_size``, and a 1x1
+    convolution, each with norm and activation.
 
     Args:
         in_channels: Channels of each level.
-        channels: Channels that it returns, at each level.
-        num_convs: Convolutions for each level, each with norm and activation.
-        kernel_size: Of the convolutions, odd.
+        channels: Channels that it returns, at each level; those of the level
+            where None, so that heads fit as without experts.
+        reduction: Channels that it returns, divided by those in between.
+        num_convs: Convolutions in between, for each level.
+        kernel_size: Of these, odd.
         norm_cfg: Config of the norms.
         act_cfg: Config of the activations.
     """
@@ -35,30 +40,34 @@ class ConvExpert(nn.Module):
     def __init__(
         self,
         in_channels: Sequence[int],
-        channels: int = 256,
+        channels: int | None = None,
+        reduction: int = 4,
         num_convs: int = 1,
         kernel_size: int = 3,
         norm_cfg: Mapping[str, Any] | None = None,
         act_cfg: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self.out_channels = (channels,) * len(in_channels)
-        self.levels = nn.ModuleList(
-            nn.Sequential(
-                *(
-                    ConvModule(
-                        channels if n else width,
-                        channels,
-                        kernel_size,
-                        padding=kernel_size // 2,
-                        norm_cfg=dict(norm_cfg or {'type': 'BN'}),
-                        act_cfg=dict(act_cfg or {'type': 'ReLU'}),
+        self.out_channels = tuple(channels or width for width in in_channels)
+        config = {
+            'norm_cfg': dict(norm_cfg or {'type': 'BN'}),
+            'act_cfg': dict(act_cfg or {'type': 'ReLU'}),
+        }
+        self.levels = nn.ModuleList()
+        for start, end in zip(in_channels, self.out_channels):
+            width = max(end // reduction, 1)
+            widths = [start, *[width] * (num_convs + 1), end]
+            sizes = [1, *[kernel_size] * num_convs, 1]
+            self.levels.append(
+                nn.Sequential(
+                    *(
+                        ConvModule(*pair, size, padding=size // 2, **config)
+                        for pair, size in zip(
+                            itertools.pairwise(widths), sizes
+                        )
                     )
-                    for n in range(num_convs)
                 )
             )
-            for width in in_channels
-        )
 
     def forward(self, features: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """``features``: ``(N, C, h, w)`` each; returns the same sizes."""
@@ -74,7 +83,7 @@ class MLPExpert(nn.Module):
     Args:
         in_channels: Channels of each level; one for most backbones.
         channels: Outputs of the layers, the last being the channels that it
-            returns.
+            returns; one layer with the channels of the level where None.
         dropout: Probability in [0, 1) behind each layer.
     """
 
@@ -83,13 +92,15 @@ class MLPExpert(nn.Module):
     def __init__(
         self,
         in_channels: Sequence[int],
-        channels: Sequence[int] = (64,),
+        channels: Sequence[int] | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.out_channels = (channels[-1],) * len(in_channels)
+        widths = [channels or (width,) for width in in_channels]
+        self.out_channels = tuple(width[-1] for width in widths)
         self.levels = nn.ModuleList(
-            linear_layers(width, channels, dropout) for width in in_channels
+            linear_layers(start, width, dropout)
+            for start, width in zip(in_channels, widths)
         )
 
     def forward(self, features: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -120,19 +131,22 @@ class Mixture(Architecture):
         w_k = softmax(gate_k(z) / temperature)
         y_k = sum_i w_ki * f_i(features)
 
-    at each level with the same ``w_k``. The gates are linear, with bias; they
-    work at any resolution. A task with one expert has no gate: its weight
-    is 1.
+    at each level with the same ``w_k``. The backbone should return the levels
+    that the heads use, and no others (``out_indices``): an expert has a branch
+    for each, which is not trained where no head looks. The gates are linear,
+    with bias; they work at any resolution. A task with one expert has no
+    gate: its weight is 1.
 
     Args:
         backbone: The module that all tasks share.
         tasks: Names of the tasks.
         num_shared: Experts that all tasks use, at least 0.
         num_task: Further experts of each task, at least 0.
-        expert: Config of an expert, :class:`mmext.ConvExpert` on maps or
-            :class:`mmext.MLPExpert` on vectors; it is built with the argument
-            ``in_channels``, takes the tuple of features and returns one, and
-            has ``out_channels``.
+        expert: Config of an expert. The default ``type`` is
+            :class:`mmext.MLPExpert` for a backbone whose ``feature_dims`` is 2
+            (it returns vectors), else :class:`mmext.ConvExpert`. An expert is
+            built with the argument ``in_channels``, takes the tuple of
+            features and returns one, and has ``out_channels``.
         in_channels: Channels of each feature of the backbone; needed where
             the backbone does not say them.
         temperature: Above 0; smaller ones make the choice harder.
@@ -175,7 +189,7 @@ class Mixture(Architecture):
         self.top_k = top_k
         self.balance_weight = balance_weight
         config = {
-            'type': 'mmext.ConvExpert',
+            'type': _expert_for(backbone),
             **(expert or {}),
             'in_channels': self.in_channels,
         }
@@ -352,6 +366,11 @@ def _check(
             f'top_k must be None, or from 2 (with 1 no gate is trained) to '
             f'{experts}, the experts of a task, got {top_k}'
         )
+
+
+def _expert_for(backbone: nn.Module) -> str:
+    vectors = getattr(backbone, 'feature_dims', 4) == 2
+    return 'mmext.MLPExpert' if vectors else 'mmext.ConvExpert'
 
 
 def _known_channels(backbone: nn.Module) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""The model: what goes in, what comes out, and what is refused."""
+"""MultiTaskModel: what goes in, what comes out, and what is refused."""
 
 import copy
 
