@@ -46,6 +46,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return ByFile(config, log)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with processes and clocks of their own get a second try.
+
+    On a busy machine one of them may be late. The summary lists those that
+    were run again.
+    """
+    for item in items:
+        if item.get_closest_marker('xdist_group') is not None:
+            item.add_marker(pytest.mark.flaky(reruns=2))
+
+
 @cache
 def _starts_processes(file: str) -> bool:
     return "xdist_group('processes')" in (CHECKOUT / file).read_text()

@@ -1,4 +1,6 @@
-"""Values and gradients of the heads against plain PyTorch."""
+"""SegmentationTaskHead, DepthTaskHead, SurfaceNormalTaskHead,
+ClassificationTaskHead and RegressionTaskHead against plain PyTorch.
+"""
 
 import pytest
 import torch
