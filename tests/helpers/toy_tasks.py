@@ -69,8 +69,17 @@ AGGREGATORS = {
     'TrimmedMean': dict(trim_number=1),
     'UPGrad': dict(pref_vector=[1.0, 2.0, 3.0]),
 }
-if find_spec('ecos') is None:
-    del AGGREGATORS['NashMTL']
+# Solvers, which the extra of mmext brings, and not those for tests.
+_SOLVERS = {
+    'CAGrad': ('cvxpy', 'clarabel'),
+    'DualProj': ('quadprog', 'qpsolvers'),
+    'FairGrad': ('scipy',),
+    'NashMTL': ('cvxpy', 'ecos'),
+    'UPGrad': ('quadprog', 'qpsolvers'),
+}
+for _name, _solvers in _SOLVERS.items():
+    if not all(map(find_spec, _solvers)):
+        del AGGREGATORS[_name]
 # Of each of these there are two kinds; the aggregator was meant above.
 AGGREGATORS |= {
     f'{name}Weighting': AGGREGATORS[name]

@@ -57,6 +57,29 @@ def test_resumed_within_an_epoch(tmp_path, balancer):
     assert other[-1] == one[-1]
 
 
+@SLOW
+@pytest.mark.parametrize('by_epoch', [True, False])
+@pytest.mark.parametrize('balancer', ['DWA', 'STCH'])
+def test_resumed_at_the_end_of_an_epoch(tmp_path, balancer, by_epoch):
+    hook = dict(type='CheckpointHook', by_epoch=by_epoch)
+    hook['interval'] = 1 if by_epoch else 6  # before the epoch is ended
+    changes = dict(
+        model=toy_tasks.model_cfg(balancer, noise=0.1),
+        default_hooks={**HOOKS, 'checkpoint': hook},
+    )
+    changes['model']['balancer'].pop('interval')
+    runner = runner_of(tmp_path / 'a', balancer, **changes)
+    runner.train()
+    other = resumed(tmp_path / 'b', balancer, 13, **changes)
+    one, two = (toy.read_trace(tmp_path / n / 'trace.0') for n in 'ab')
+    assert toy.steps(two)[-1] == toy.steps(one)[-1]
+    assert two[-1] == one[-1]
+    state = runner.model.balancer.get_state()
+    assert state['num_epochs'] == 3
+    again = other.model.balancer.get_state()
+    assert toy.differences(state, again) == []
+
+
 def test_load_from_begins_anew(tmp_path):
     runner = runner_of(tmp_path / 'a', 'DWA')
     runner.train()
