@@ -80,7 +80,7 @@ class TaskGradients:
         loose = gradients.keys() - self._views.keys()
         for key in loose:
             before = self._loose.get(key)
-            new = gradients[key]
+            new = _dense(gradients[key], self.flat)
             self._loose[key] = new if before is None else before + new
         again = gradients.keys() & self.touched
         for keys, put in (
@@ -91,7 +91,7 @@ class TaskGradients:
                 keys = sorted(keys)
                 put(
                     [self._views[key] for key in keys],
-                    [gradients[key].to(self.flat.dtype) for key in keys],
+                    [_dense(gradients[key], self.flat) for key in keys],
                 )
         self.touched.update(gradients)
 
@@ -135,3 +135,10 @@ class TaskGradients:
             if parameter.grad is not None:
                 gradient = parameter.grad + gradient
             parameter.grad = gradient
+
+
+def _dense(gradient: Tensor, like: Tensor) -> Tensor:
+    """A gradient in another dtype; one of an embedding may be sparse."""
+    if gradient.layout is not torch.strided:
+        gradient = gradient.to_dense()
+    return gradient.to(like.dtype)

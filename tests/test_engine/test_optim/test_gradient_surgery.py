@@ -286,6 +286,24 @@ def test_a_task_without_graph():
     assert recorder.matrices[0][2].abs().max() > 0
 
 
+def test_sparse_gradients():
+    class Table(nn.Module):
+        def __init__(self, sparse):
+            super().__init__()
+            self.items = nn.Embedding(4, 2, sparse=sparse)
+
+    found = []
+    for sparse in (False, True):
+        torch.manual_seed(0)
+        model = Table(sparse)
+        wrapper = surgery(model, accumulative_counts=2)
+        for index in (0, 2):
+            row = model.items(torch.tensor([index, 3]))
+            wrapper.update_params((row.sum(), row.square().sum()))
+        found.append(model.items.weight.detach())
+    torch.testing.assert_close(*found)
+
+
 def test_random_orders_follow_from_the_seed():
     def run(seed):
         torch.manual_seed(seed + 10)  # of no consequence
