@@ -12,7 +12,7 @@ decode_head = dict(
     num_convs=1,
     concat_input=False,
     dropout_ratio=0,
-    norm_cfg=dict(type='BN', _scope_='mmseg', requires_grad=True),
+    norm_cfg=dict(type='BN', requires_grad=True),
 )
 
 model = dict(

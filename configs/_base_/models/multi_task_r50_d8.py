@@ -1,6 +1,5 @@
 # ResNet-50 with an output stride of 8, and a head of ASPP for each task of
 # NYUv2: the model of the MTAN recipe. The balancer adds up the losses.
-norm_cfg = dict(type='BN', _scope_='mmseg', requires_grad=True)
 decode_head = dict(
     type='mmseg.ASPPHead',
     _scope_='mmseg',
@@ -9,7 +8,7 @@ decode_head = dict(
     in_index=-1,
     dilations=(1, 12, 24, 36),
     dropout_ratio=0,
-    norm_cfg=norm_cfg,
+    norm_cfg=dict(type='BN', requires_grad=True),
 )
 
 model = dict(
@@ -29,7 +28,7 @@ model = dict(
         dilations=(1, 1, 2, 4),
         strides=(1, 2, 1, 1),
         contract_dilation=True,
-        norm_cfg=norm_cfg,
+        norm_cfg=dict(type='BN', requires_grad=True),
         init_cfg=dict(type='Pretrained', checkpoint='torchvision://resnet50'),
     ),
     architecture=dict(type='mmext.HardSharing'),
