@@ -3,8 +3,8 @@
 ResNet-50 with an output stride of 8, three tasks with a 1 x 1 convolution
 each, the same weights and data, Adam: hard sharing and MTAN, with equal
 weights, DWA, PCGrad and CAGrad. Steps are timed in turns in one process, the
-medians compared; memory is the peak of live tensors during a step, weights,
-gradients and moments of Adam from before left out.
+medians compared; memory is the peak of live tensors during a step, with
+gradients, without weights and the moments of Adam.
 
 LibMTL runs as its trainer does a step, without its data loading and metrics;
 TorchJD as its documentation says: ``mtl_backward`` on the last shared feature
@@ -104,9 +104,14 @@ def _aggregator_config(method: str) -> dict:
 
 def our_step(model: nn.Module, optim_wrapper: OptimWrapper) -> Callable:
     """A step as the training loop does it."""
-    return lambda inputs, targets: model.train_step(
-        {'inputs': inputs, 'data_samples': targets}, optim_wrapper
-    )['loss']
+
+    def step(inputs: Tensor, targets: Tensor) -> Tensor:
+        return model.train_step(
+            {'inputs': inputs, 'data_samples': targets}, optim_wrapper
+        )['loss']
+
+    step.parameters = list(model.parameters())
+    return step
 
 
 @contextmanager
@@ -176,6 +181,7 @@ def libmtl_step(ours: nn.Module, architecture: str, method: str) -> Callable:
         optimizer.step()
         return losses.detach().sum()
 
+    step.parameters = list(model.parameters())
     return step
 
 
@@ -208,14 +214,23 @@ def torchjd_step(ours: nn.Module, architecture: str, method: str) -> Callable:
         optimizer.step()
         return torch.stack([loss.detach() for loss in losses]).sum()
 
+    step.parameters = list(model.parameters())
     return step
 
 
 def peak_of(step: Callable, data: Sequence[Tensor]) -> int:
-    """Bytes of the tensors that are alive at once in a step."""
+    """Bytes of the tensors that are alive at once in a step.
+
+    With all gradients: some loops keep them from step to step.
+    """
+    kept = sum(
+        parameter.grad.nbytes
+        for parameter in step.parameters
+        if parameter.grad is not None
+    )
     with TensorPeak() as memory:
         step(*data)
-    return memory.peak
+    return kept + memory.peak
 
 
 def compare(
