@@ -29,8 +29,8 @@ FOLDER = ROOT / 'configs'
 EVERY = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob('*.py'))
 BASES = [name for name in EVERY if name.startswith('_base_/')]
 SHIPPED = [name for name in EVERY if name not in BASES]
-# Not components: functions that a component looks up by name itself.
-FUNCTIONS = {'RoIAlign', 'nms', 'soft_nms'}
+# Not components: functions and classes that one looks up by name itself.
+FUNCTIONS = {'CAGrad', 'RoIAlign', 'nms', 'soft_nms'}
 SIZE = (64, 80)
 
 every_shipped = pytest.mark.parametrize('name', SHIPPED)

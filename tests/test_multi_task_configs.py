@@ -57,8 +57,9 @@ def reduced(name, data_root):
 
 @every_config
 def test_trains_and_validates(name, scenes, tmp_path, clean_globals):
-    if 'pcgrad' in name:
+    if 'grad' in name:
         pytest.importorskip('torchjd')
+        pytest.importorskip('cvxpy')
     cfg = reduced(name, scenes)
     assert not cfg.get('find_unused_parameters')
     path = tmp_path / f'{name}.py'
@@ -75,8 +76,9 @@ def test_trains_and_validates(name, scenes, tmp_path, clean_globals):
 @every_config
 def test_is_clean(name, scenes):
     """By the preflight, which makes up batches or takes the first ones."""
-    if 'pcgrad' in name:
+    if 'grad' in name:
         pytest.importorskip('torchjd')
+        pytest.importorskip('cvxpy')
     report = assert_ddp_clean(reduced(name, scenes), image_size=(64, 96))
     (row,) = [row for row in report.verdicts.rows if row.current]
     assert row.works

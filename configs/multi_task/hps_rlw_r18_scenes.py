@@ -1,0 +1,3 @@
+_base_ = './hps_ew_r18_scenes.py'
+
+model = dict(balancer=dict(type='mmext.RandomWeights'))
