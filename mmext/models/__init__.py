@@ -22,8 +22,10 @@ from .losses import (
     CheckedCrossEntropyLoss,
     CheckedOhemCrossEntropy,
 )
+from .mae import MAE, MAEDecoder, MAEHead, MAEViT
 
 __all__ = [
+    'MAE',
     'ASPPHead',
     'CheckedBoundaryLoss',
     'CheckedCrossEntropyLoss',
@@ -36,6 +38,9 @@ __all__ = [
     'CoStandardRoIHead',
     'DepthwiseSeparableASPPHead',
     'FCNHead',
+    'MAEDecoder',
+    'MAEHead',
+    'MAEViT',
     'PIDHead',
     'PSPHead',
     'SegformerHead',
