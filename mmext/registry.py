@@ -40,6 +40,7 @@ DATASETS = Registry(
     locations=[
         'mmext.datasets',
         'mmext.datasets.shapes_dataset',
+        'mmext.datasets.unlabelled',
     ],
 )
 HOOKS = Registry(

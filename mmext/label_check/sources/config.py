@@ -184,6 +184,8 @@ def _task(dataset: Any) -> str:
     if not len(dataset):
         return 'semantic' if hasattr(dataset, 'label_map') else 'detection'
     info = dataset.get_data_info(0)
+    if type(dataset).__name__ == 'UnlabelledImages':
+        return 'unlabelled'
     if 'segments_info' in info:
         return 'panoptic'
     if 'instances' not in info:
