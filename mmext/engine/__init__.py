@@ -10,7 +10,9 @@ from .hooks import (
     GracefulStopHook,
     LabelRangeHook,
     LabelReportHook,
+    MAEVisualizationHook,
     ReplicaCheckHook,
+    draw_reconstruction,
 )
 from .launch import (
     close_process_group,
@@ -33,6 +35,7 @@ __all__ = [
     'GracefulStopHook',
     'LabelRangeHook',
     'LabelReportHook',
+    'MAEVisualizationHook',
     'PortableRunner',
     'ReplicaCheckHook',
     'ResumableEpochBasedTrainLoop',
@@ -40,6 +43,7 @@ __all__ = [
     'SampleError',
     'check_complete',
     'close_process_group',
+    'draw_reconstruction',
     'get_rng_state',
     'init_process_group',
     'load_weights',

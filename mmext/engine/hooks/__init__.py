@@ -11,6 +11,7 @@ from .evaluation_labels import EvaluationLabelHook
 from .graceful_stop import GracefulExit, GracefulStopHook
 from .label_range import LabelRangeHook
 from .label_report import LabelReportHook
+from .mae_visualization import MAEVisualizationHook, draw_reconstruction
 from .replica_check import ReplicaCheckHook
 
 __all__ = [
@@ -22,7 +23,9 @@ __all__ = [
     'GracefulStopHook',
     'LabelRangeHook',
     'LabelReportHook',
+    'MAEVisualizationHook',
     'ReplicaCheckHook',
     'class_vocabulary',
+    'draw_reconstruction',
     'model_class_counts',
 ]

@@ -23,6 +23,7 @@ __all__ = [
 
 _KEYS = ('embed_dims', 'num_layers', 'num_heads', 'feedforward_channels')
 _TABLE = {
+    ('mini',): (96, 6, 3, 384),
     ('t', 'tiny', 'deit-tiny'): (192, 12, 3, 768),
     ('s', 'small', 'deit-small'): (384, 12, 6, 1536),
     ('b', 'base', 'deit-base'): (768, 12, 12, 3072),
@@ -53,9 +54,10 @@ class MAEViT(BaseModule):
     differs. :mod:`mmext.models.mae.convert` has those of others.
 
     Args:
-        arch: ``'tiny'``, ``'small'``, ``'base'``, ``'large'``, ``'huge'``,
-            their first letters, or a dict with ``embed_dims``,
-            ``num_layers``, ``num_heads`` and ``feedforward_channels``.
+        arch: ``'mini'``, ``'tiny'``, ``'small'``, ``'base'``, ``'large'``,
+            ``'huge'``, first letters of the last five, or a dict with
+            ``embed_dims``, ``num_layers``, ``num_heads`` and
+            ``feedforward_channels``.
             ``'small'`` is DeiT's, not mmpretrain's of 768 channels.
         img_size: Pixels of a side, or (height, width). Without a mask other
             sizes are fine.
