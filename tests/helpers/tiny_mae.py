@@ -4,6 +4,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
+from mmengine.registry import MODELS
 
 from mmext.models import MAE
 from mmext.models.mae.masking import PatchMask, make_mask
@@ -55,3 +56,21 @@ def tiny_mae(**kwargs) -> MAE:
     config = mae_config(**kwargs)
     del config['type']
     return MAE(**config)
+
+
+@MODELS.register_module(force=True)
+class ToyMAE(MAE):
+    """For the points of ``ToyDataset``, which become stripes."""
+
+    def __init__(self):
+        config = mae_config()
+        del config['type']
+        super().__init__(**config)
+
+    def forward(self, inputs, mode='tensor', **_):
+        points = torch.stack(list(inputs))[:, :, None, None]
+        ramp = torch.arange(float(SIZE))
+        images = (points * ramp).sin() + (points * ramp[:, None]).cos()
+        if mode == 'loss':
+            return super().forward(images, mode='loss')
+        return [sample.pred_loss for sample in self.predict(images)]

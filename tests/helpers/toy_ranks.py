@@ -221,8 +221,10 @@ _HOOKS = dict(
 _MODEL = dict(type='ToyModel', noise=0.3)
 
 
-def kill_and_resume(tmp_path, world_size, start, num_kills=2):
+def kill_and_resume(tmp_path, world_size, start, num_kills=2, **changes):
     """Kill before a random step, resume; until done; compare with no kill.
+
+    ``changes`` are of the config, such as another model.
 
     A process that dies is not one that is just saving with the others: such
     a checkpoint lacks its random numbers. Every second step is saved.
@@ -247,7 +249,11 @@ def kill_and_resume(tmp_path, world_size, start, num_kills=2):
             ]
         cfg = toy.traced(
             tmp_path / name / 'trace',
-            toy.config(model=_MODEL, custom_hooks=hooks, default_hooks=_HOOKS),
+            toy.config(
+                custom_hooks=hooks,
+                default_hooks=_HOOKS,
+                **dict(model=_MODEL) | changes,
+            ),
         )
         toy.write(tmp_path / name / 'cfg.py', cfg)
     args = [folder / 'cfg.py', '--resume', 'auto', '--work-dir', folder / 'w']

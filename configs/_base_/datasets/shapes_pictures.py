@@ -1,5 +1,5 @@
-# The generated shapes without their labels, at the size they were drawn. Make
-# them with
+# Parts of the generated shapes without their labels, at about the size that
+# they were drawn. Make them with
 #   python tools/make_shapes_dataset.py --out data/shapes
 # The one thing to set is data_root.
 data_root = 'data/shapes/'
@@ -10,8 +10,8 @@ train_pipeline = [
     dict(
         type='mmext.RandomResizedCrop',
         _scope_='mmdet',
-        scale=128,
-        area=(0.5, 1.0),
+        scale=64,
+        area=(0.15, 0.5),
     ),
     dict(
         type='mmdet.RandomFlip',

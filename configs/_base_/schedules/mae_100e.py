@@ -23,3 +23,20 @@ param_scheduler = [
         convert_to_iter_based=True,
     ),
 ]
+
+optim_wrapper = dict(
+    _delete_=True,
+    type='OptimWrapper',
+    _scope_='mmdet',
+    optimizer=dict(
+        type='AdamW', lr=1.5e-4, betas=(0.9, 0.95), weight_decay=0.05
+    ),
+    paramwise_cfg=dict(
+        norm_decay_mult=0.0,
+        bias_decay_mult=0.0,
+        custom_keys={
+            'cls_token': dict(decay_mult=0.0),
+            'mask_token': dict(decay_mult=0.0),
+        },
+    ),
+)
