@@ -1,8 +1,9 @@
 """Detect objects in images, draw them, and write them down as JSON.
 
-Works with any mmdet detector. The config may be left out when the checkpoint
-holds it, as those that a training wrote do. Small pictures are enlarged by a
-whole factor before they are drawn on; input images are never changed.
+Works with any mmdet detector; a masked autoencoder reconstructs the images.
+The config may be left out when the checkpoint holds it, as those that a
+training wrote do. Small pictures are enlarged by a whole factor before they
+are drawn on; input images are never changed.
 """
 
 import argparse
@@ -113,8 +114,11 @@ def prepare(args: argparse.Namespace) -> tuple:
 
 def print_report(report: InferReport) -> None:
     """Say what there is now, and what went wrong."""
+    found = 'reconstructions of'
+    if report.num_objects is not None:
+        found = f'{report.num_objects} objects in'
     print(
-        f'{report.num_objects} objects in {len(report.pictures)} images; '
+        f'{found} {len(report.pictures)} images; '
         f'predictions in {report.json_path}'
     )
     if report.pictures:
