@@ -65,7 +65,9 @@ def test_unreadable(images):
 
 def test_no_annotations(images, tmp_path):
     with pytest.raises(ValueError, match='has no annotations'):
-        infer_to_folder(tiny_mae(**MODEL), images, tmp_path, sheet=True)
+        infer_to_folder(
+            tiny_mae(**MODEL), images, tmp_path / 'out', sheet=True
+        )
 
 
 def test_tool(images, tmp_path, capsys):
