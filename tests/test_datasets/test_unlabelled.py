@@ -4,6 +4,8 @@ import pytest
 from mmengine.config import Config
 from mmengine.registry import DATASETS, DefaultScope
 
+import mmext
+from mmext.config import apply_data_root, check_data_paths
 from mmext.datasets import ShapesSpec, write_shapes_dataset
 from mmext.label_check import check_labels
 from mmext.label_check.sources.config import splits_of_config
@@ -137,3 +139,23 @@ def test_label_check_looks_at_the_pictures(tmp_path):
     # Breaks off; the same file twice; and nothing about labels.
     assert {'IMG003', 'DUP001'} <= rules
     assert {rule[:3] for rule in rules} <= {'IMG', 'DUP'}
+
+
+@pytest.mark.parametrize(
+    ('name', 'below', 'size', 'count'),
+    [('pictures', 'img_dir/', 224, 8), ('shapes_pictures', '', 64, 6)],
+)
+def test_configs(shapes, name, below, size, count):
+    """The one thing to set is data_root."""
+    cfg = Config.fromfile(mmext.config_path(f'_base_/datasets/{name}.py'))
+    cfg.merge_from_dict(dict(data_root=f'{shapes}/{below}'))
+    cfg = apply_data_root(cfg)
+    check_data_paths(cfg)
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        dataset = DATASETS.build(cfg.train_dataloader.dataset)
+        sample = dataset[0]
+    assert len(dataset) == count
+    assert sample['inputs'].shape == (3, size, size)
+    cfg.merge_from_dict(dict(data_root='none/'))
+    with pytest.raises((FileNotFoundError, ValueError), match='none'):
+        check_data_paths(apply_data_root(cfg))
