@@ -27,7 +27,7 @@ class MAEDecoder(BaseModule):
 
     Attention asks for no order, so the tokens stay in that of the mask, and
     only the masked ones, which come last, are projected to pixels: the loss
-    looks at no others.
+    looks at no others. The last layer computes only these, too.
 
     Keys of the state dict are those of mmpretrain's ``MAEPretrainDecoder``;
     position embeddings are a buffer.
@@ -39,13 +39,16 @@ class MAEDecoder(BaseModule):
         embed_dim: C.
         decoder_embed_dim: Channels here, a multiple of 4 and of
             ``decoder_num_heads``.
-        decoder_depth: Number of layers; 8 in MAE, 32 in Pixio.
+        decoder_depth: Number of layers, from 1; 8 in MAE, 32 in Pixio.
         decoder_num_heads: Heads of the attention.
         mlp_ratio: Width of the feed-forward networks, in
             ``decoder_embed_dim``.
         num_cls_tokens: T, as of the encoder.
         with_cp: See :class:`MAEViT`.
         init_cfg: As of mmengine's ``BaseModule``.
+
+    Raises:
+        ValueError: If an argument is out of range.
 
     Source:
         MAE, arXiv 2111.06377; Pixio, arXiv 2512.15715.
@@ -66,6 +69,10 @@ class MAEDecoder(BaseModule):
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg)
+        if decoder_depth < 1:
+            raise ValueError(
+                f'decoder_depth must be at least 1, got {decoder_depth}'
+            )
         patch = to_pair(patch_size, 'patch_size')
         self.grid = patch_grid(to_pair(img_size, 'img_size'), patch)
         self.embed_dims, self.num_cls_tokens = embed_dim, num_cls_tokens
@@ -121,6 +128,8 @@ class MAEDecoder(BaseModule):
         seen = self.decoder_embed(latent)
         hidden = self.mask_token.to(seen.dtype).expand(*mask.masked.shape, -1)
         tokens = torch.cat((seen, hidden), 1) + positions
-        for block in self.decoder_blocks:
+        *blocks, last = self.decoder_blocks
+        for block in blocks:
             tokens = block(tokens)
-        return self.decoder_pred(self.ln1(tokens[:, seen.shape[1] :]))
+        tokens = last(tokens, mask.masked.shape[1])
+        return self.decoder_pred(self.ln1(tokens))

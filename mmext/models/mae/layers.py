@@ -91,11 +91,13 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(embed_dims, 3 * embed_dims)
         self.proj = nn.Linear(embed_dims, embed_dims)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """``(N, L, C)`` to the same."""
+    def forward(self, x: Tensor, num_out: int | None = None) -> Tensor:
+        """``(N, L, C)`` to the same, or of the last ``num_out`` tokens."""
         count, length, channels = x.shape
         qkv = self.qkv(x).reshape(count, length, 3, self.num_heads, -1)
         query, key, value = qkv.permute(2, 0, 3, 1, 4)
+        if num_out is not None:
+            query, length = query[:, :, -num_out:], num_out
         x = F.scaled_dot_product_attention(query, key, value)
         return self.proj(x.transpose(1, 2).reshape(count, length, channels))
 
@@ -136,9 +138,14 @@ class Block(nn.Module):
             dropout_layer={'type': 'DropPath', 'drop_prob': drop_path_rate},
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        """``(N, L, C)`` to the same."""
-        x = x + self.drop_path(self.attn(self.ln1(x)))
+    def forward(self, x: Tensor, num_out: int | None = None) -> Tensor:
+        """``(N, L, C)`` to the same.
+
+        With ``num_out`` only the last so many tokens are computed: they look
+        at all, and nobody looks at the others any more.
+        """
+        attended = self.drop_path(self.attn(self.ln1(x), num_out))
+        x = (x if num_out is None else x[:, -num_out:]) + attended
         return self.ffn(self.ln2(x), identity=x)
 
 

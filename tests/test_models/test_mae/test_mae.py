@@ -56,6 +56,7 @@ def test_builds_from_the_registry():
     ('part', 'change', 'text'),
     [
         ('neck', dict(img_size=64), 'the grid of backbone'),
+        ('neck', dict(decoder_depth=0), 'decoder_depth must be at least 1'),
         ('neck', dict(embed_dim=64), 'the embed_dims of backbone, 32'),
         ('neck', dict(num_cls_tokens=2), 'the num_cls_tokens of backbone'),
         ('head', dict(patch_size=4), 'the patch_size of backbone'),
