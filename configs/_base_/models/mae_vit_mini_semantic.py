@@ -29,7 +29,7 @@ model = dict(
     neck=dict(
         type='mmseg.Feature2Pyramid',
         embed_dim=96,
-        rescales=[4, 2, 1, 0.5],
+        rescales=[2, 1, 0.5, 0.25],
         norm_cfg=dict(type='GN', num_groups=8),
     ),
     decode_head=dict(

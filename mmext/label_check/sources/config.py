@@ -184,7 +184,8 @@ def _task(dataset: Any) -> str:
     if not len(dataset):
         return 'semantic' if hasattr(dataset, 'label_map') else 'detection'
     info = dataset.get_data_info(0)
-    if type(dataset).__name__ == 'UnlabelledImages':
+    # By name: the class is in a module that loads torch.
+    if 'UnlabelledImages' in [kind.__name__ for kind in type(dataset).__mro__]:
         return 'unlabelled'
     if 'segments_info' in info:
         return 'panoptic'

@@ -86,6 +86,14 @@ class MAE(BaseModel):
         self.mask_seed, self.check_finite = mask_seed, check_finite
         self._iteration: int | None = None
         self._num_drawn = 0
+        for name, value, least in (
+            ('mask_block', mask_block, 1),
+            ('mask_seed', mask_seed, 0),
+        ):
+            if value < least:
+                raise ValueError(
+                    f'{name} must be at least {least}, got {value}'
+                )
         self._check_parts()
         make_mask(self._noise(1, (0,)), self.grid, mask_ratio, mask_block)
 

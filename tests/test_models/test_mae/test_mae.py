@@ -72,6 +72,9 @@ def test_parts_must_fit(part, change, text):
 
 
 def test_impossible_mask_is_refused_at_once():
+    for wrong in (dict(mask_block=0), dict(mask_seed=-1)):
+        with pytest.raises(ValueError, match='must be at least'):
+            tiny_mae(**wrong)
     with pytest.raises(ValueError, match='mask_ratio must leave'):
         tiny_mae(mask_ratio=0.95)
 
