@@ -45,7 +45,7 @@ class UnlabelledImages(BaseDataset):
         >>> import pathlib, tempfile
         >>> folder = tempfile.TemporaryDirectory()
         >>> pathlib.Path(folder.name, 'a.jpg').touch()
-        >>> UnlabelledImages(data_root=folder.name)[0]['img_path'][-5:]
+        >>> UnlabelledImages(data_root=folder.name)[0]['img_path'][-6:]
         '/a.jpg'
         >>> folder.cleanup()
     """
