@@ -22,6 +22,7 @@ def register_all_modules(init_default_scope: bool = True) -> None:
     for name in (
         'mmext.models',
         'mmext.datasets.shapes_dataset',
+        'mmext.datasets.unlabelled',
         'mmext.datasets.transforms',
         'mmext.ddp',
         'mmext.engine',
