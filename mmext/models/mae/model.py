@@ -287,10 +287,10 @@ def first_non_finite(model: nn.Module, run: Callable[[], Any]) -> str:
     ]
     if bad:
         return (
-            f'{found[0]} is the first module with such an output, and its '
-            f'{" and ".join(bad)} are not finite: an earlier step has spoilt '
-            'them; go back to an older checkpoint, with a lower rate or '
-            'clipped gradients'
+            f'{found[0]} is the first module with such an output; of its '
+            f'parameters, {" and ".join(bad)} hold NaN or infinity: an '
+            'earlier step has spoilt them; go back to an older checkpoint, '
+            'with a lower rate or clipped gradients'
         )
     return (
         f'{found[0]} is the first module with such an output, from finite '
