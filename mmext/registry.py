@@ -48,6 +48,7 @@ DATASETS = Registry(
         'mmext.datasets.generated_categorical',
         'mmext.datasets.nyuv2',
         'mmext.datasets.shapes_dataset',
+        'mmext.datasets.unlabelled',
     ],
 )
 HOOKS = Registry(

@@ -15,7 +15,7 @@ NAMES = sorted(
     if path.parent.name != '_base_'
 )
 # The rest takes minutes.
-QUICK = ('pidnet/pidnet_small_shapes.py',)
+QUICK = ('mae/mae_vit_mini_shapes.py', 'pidnet/pidnet_small_shapes.py')
 
 
 def reduced(name: str) -> Config:
@@ -25,10 +25,26 @@ def reduced(name: str) -> Config:
         cfg.model.backbone.update(depth=18, base_channels=8, stem_channels=8)
         cfg.model.neck.in_channels = [8, 16, 32, 64]
         return cfg
+    if name.startswith('mae/'):
+        return reduced_mae(cfg)
     part = reduce_semantic_config
     if name.startswith('co_dino/'):
         part = reduce_config
     cfg.model = part.reduce_model(cfg.to_dict()['model'])
+    return cfg
+
+
+def reduced_mae(cfg: Config) -> Config:
+    """The same pre-training, or what follows it, of a small encoder."""
+    cfg.model.backbone.arch = 'mini'
+    cfg.model.backbone.pop('init_cfg', None)
+    if cfg.model.type == 'mmext.MAE':
+        cfg.model.neck.update(
+            embed_dim=96, decoder_embed_dim=48, decoder_num_heads=3
+        )
+    elif 'base' in cfg.filename:
+        cfg.model = reduce_semantic_config.reduce_model(cfg.to_dict()['model'])
+        cfg.model.neck.update(embed_dim=96, norm_cfg=dict(type='BN'))
     return cfg
 
 
@@ -41,8 +57,11 @@ def reduced(name: str) -> Config:
 )
 def test_is_clean(name):
     report = assert_ddp_clean(reduced(name), image_size=(96, 96))
-    assert [each.kind for each in report.batches] == ['normal', 'empty']
-    assert [each.steps for each in report.batches] == [2, 1]
+    kinds = {each.kind: each.steps for each in report.batches}
+    if report.task == 'pretraining':
+        assert kinds == {'normal': 2}
+    else:
+        assert kinds == {'normal': 2, 'empty': 1}
     (row,) = [row for row in report.verdicts.rows if row.current]
     assert row.works
 

@@ -192,6 +192,9 @@ def test_pipelines_build(name, clean_globals):
     cfg = load(name).to_dict()
     init_default_scope(cfg['default_scope'])
     for split in ('train', 'val', 'test'):
+        # A pre-training evaluates nothing.
+        if name.startswith('mae/') and f'{split}_dataloader' not in cfg:
+            continue
         dataset = cfg[f'{split}_dataloader']['dataset']
         while dataset is not None:
             # Generated in memory, without any.

@@ -1,9 +1,10 @@
 """Detect objects in images, draw them, and write them down as JSON.
 
 Works with any mmdet detector; of a multi-task model, all tasks are drawn side
-by side. The config may be left out when the checkpoint
-holds it, as those that a training wrote do. Small pictures are enlarged by a
-whole factor before they are drawn on; input images are never changed.
+by side, and a masked autoencoder reconstructs the images. The config may be
+left out when the checkpoint holds it, as those that a training wrote do. Small
+pictures are enlarged by a whole factor before they are drawn on; input images
+are never changed.
 """
 
 import argparse
@@ -153,11 +154,11 @@ def run(
 
 def print_report(report: InferReport) -> None:
     """Say what there is now, and what went wrong."""
-    objects = ''
+    found = ''
     if report.num_objects is not None:
-        objects = f'{report.num_objects} objects in '
+        found = f'{report.num_objects} objects in '
     print(
-        f'{objects}{len(report.pictures)} images; '
+        f'{found}{len(report.pictures)} images; '
         f'predictions in {report.json_path}'
     )
     if report.pictures:

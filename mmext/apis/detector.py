@@ -19,6 +19,7 @@ from ..engine import (
     read_checkpoint,
     resolve_device,
 )
+from ..models import MAE
 from ..utils.safe_load import careful_readers
 
 __all__ = [
@@ -91,6 +92,8 @@ def _evaluated_metainfo(
     model: nn.Module, config: Config, meta: Mapping
 ) -> dict:
     """Class names that a model predicts; not always those it learned."""
+    if isinstance(model, MAE):
+        return {'classes': (), 'palette': None}
     given = getattr(
         getattr(model, 'query_head', None), 'test_vocabulary', None
     )
@@ -132,6 +135,8 @@ def load_detector(
     trust_checkpoint: bool = False,
 ) -> nn.Module:
     """Build a detector, load its weights and make it ready to predict.
+
+    An :class:`mmext.MAE` is taken, too, which has no classes.
 
     The model gets two attributes, as mmdet's own functions expect them:
     ``cfg``, the config, and ``dataset_meta`` with ``classes`` and

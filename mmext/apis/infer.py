@@ -25,6 +25,7 @@ __all__ = [
     'infer_images',
     'list_images',
     'output_paths',
+    'prepare_image',
 ]
 
 # What loaders raise for a file that is not a whole image.
@@ -83,10 +84,13 @@ def _as_rgb(image: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(image[..., 2::-1])
 
 
-def _prepare(
+def prepare_image(
     path: Path, index: int, transforms: Sequence[Callable]
 ) -> tuple[dict, np.ndarray]:
-    """Input of the model for a file, and the image as it was loaded."""
+    """Input of the model for a file, and the image as it was loaded.
+
+    UnreadableImageError if the file is no whole image.
+    """
     results = {'img_path': str(path), 'img_id': index}
     shown = None
     for transform in transforms:
@@ -222,7 +226,7 @@ def _infer(
     batch = []
     for index, path in enumerate(map(Path, images)):
         try:
-            results, image = _prepare(path, index, transforms)
+            results, image = prepare_image(path, index, transforms)
         except UnreadableImageError as error:
             if on_unreadable is None:
                 raise

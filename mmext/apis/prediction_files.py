@@ -23,6 +23,7 @@ from rich.progress import (
 from torch import nn
 
 from ..config import check_data_paths
+from ..models import MAE
 from ..utils.files import atomic_path
 from ..utils.safe_load import careful_readers
 from .draw import (
@@ -33,6 +34,7 @@ from .draw import (
     write_picture,
 )
 from .infer import Detections, infer_images, output_paths
+from .reconstruct import reconstruct_images
 
 __all__ = [
     'GroundTruth',
@@ -345,6 +347,44 @@ def _num_columns(tiles: Sequence[np.ndarray]) -> int:
     return max(1, round(math.sqrt(len(tiles) * height / width)))
 
 
+def _reconstruct(
+    model: MAE, images: Sequence[Path], outputs: _Outputs, batch_size: int
+) -> InferReport:
+    """Pictures and losses of a masked autoencoder, as infer_to_folder."""
+    failed: list[tuple[Path, str]] = []
+    rows: list[dict] = []
+    results = reconstruct_images(
+        model,
+        images,
+        batch_size=batch_size,
+        on_unreadable=lambda path, error: failed.append((path, str(error))),
+    )
+    for result in _track(results, len(images), 'images'):
+        target = outputs.pictures[result.path]
+        write_picture(target, result.picture)
+        rows.append(
+            {
+                'image': str(result.path),
+                'picture': str(target),
+                'loss': result.loss,
+            }
+        )
+    write_predictions(
+        outputs.json,
+        rows,
+        classes=(),
+        score_thr=0,
+        failed=[{'image': str(p), 'reason': why} for p, why in failed],
+    )
+    return InferReport(
+        pictures=tuple(Path(row['picture']) for row in rows),
+        num_objects=None,
+        json_path=outputs.json,
+        sheet=None,
+        failed=tuple(failed),
+    )
+
+
 def infer_to_folder(
     model: nn.Module,
     images: Sequence[Path],
@@ -361,6 +401,9 @@ def infer_to_folder(
     Every file appears whole or not at all and takes the place of an older
     one. An image that cannot be read is reported at the end, the others are
     finished.
+
+    Of an :class:`mmext.MAE` the pictures show the image, masked, and
+    reconstructed, and the file has the ``loss`` of each.
 
     Args:
         model: From :func:`~mmext.apis.load_detector`.
@@ -385,6 +428,13 @@ def infer_to_folder(
             reasons of :func:`~mmext.apis.infer_images`.
     """
     outputs = _choose_outputs(images, out_dir, json_path, sheet)
+    if isinstance(model, MAE):
+        if sheet or truths:
+            raise ValueError(
+                'sheet and truths must not be given for a masked '
+                'autoencoder, which has no annotations; name the images'
+            )
+        return _reconstruct(model, images, outputs, batch_size)
     names = model.dataset_meta['classes']
     truth_of = {truth.path: truth for truth in truths}
     failed: list[tuple[Path, str]] = []

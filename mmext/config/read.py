@@ -240,9 +240,14 @@ def _entries(
                 for name, path in node['data_prefix'].items()
             }
         parent = _Entry(split, f'{key}.data_root', root, node)
-        for name, path in named.items():
-            if not isinstance(path, str) or not path:
-                continue
+        paths = {
+            name: path
+            for name, path in named.items()
+            if isinstance(path, str) and path
+        }
+        if root and not paths:
+            yield parent, None
+        for name, path in paths.items():
             joined = bool(root) and not is_abs(path)
             path = posixpath.join(root, path) if joined else path
             entry = _Entry(split, f'{key}.{name}', path, node)

@@ -11,7 +11,9 @@ from .hooks import (
     LabelRangeHook,
     LabelReportHook,
     LossBalancerHook,
+    MAEVisualizationHook,
     ReplicaCheckHook,
+    draw_reconstruction,
 )
 from .launch import (
     close_process_group,
@@ -41,6 +43,7 @@ __all__ = [
     'LabelRangeHook',
     'LabelReportHook',
     'LossBalancerHook',
+    'MAEVisualizationHook',
     'PortableRunner',
     'ReplicaCheckHook',
     'ResumableEpochBasedTrainLoop',
@@ -48,6 +51,7 @@ __all__ = [
     'SampleError',
     'check_complete',
     'close_process_group',
+    'draw_reconstruction',
     'get_rng_state',
     'init_process_group',
     'load_weights',

@@ -30,8 +30,8 @@ class Expectations(
 
     Attributes:
         split: ``'train'``, ``'val'``, ...
-        task: ``'semantic'``, ``'detection'``, ``'instance'`` or
-            ``'panoptic'``.
+        task: ``'semantic'``, ``'detection'``, ``'instance'``,
+            ``'panoptic'``, or ``'unlabelled'`` for pictures alone.
         num_classes: Labels are in ``[0, num_classes)``; 0 if not known.
         classes: Their names; empty if not known.
         ignore_index: Value of pixels that the loss ignores; None for none.

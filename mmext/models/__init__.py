@@ -22,6 +22,7 @@ from .losses import (
     CheckedCrossEntropyLoss,
     CheckedOhemCrossEntropy,
 )
+from .mae import MAE, MAEDecoder, MAEHead, MAEViT
 from .multi_task import (
     CGC,
     DWA,
@@ -59,6 +60,7 @@ __all__ = [
     'DWA',
     'FAMO',
     'IMTLL',
+    'MAE',
     'MTAN',
     'STCH',
     'ASPPHead',
@@ -84,6 +86,9 @@ __all__ = [
     'GeometricMean',
     'HardSharing',
     'LossBalancer',
+    'MAEDecoder',
+    'MAEHead',
+    'MAEViT',
     'MLPExpert',
     'MMoE',
     'MultiTaskDataPreprocessor',

@@ -79,7 +79,13 @@ def _reduce_mit(backbone: dict) -> list[int]:
     return [4, 4, 8, 8]
 
 
+def _reduce_mae(backbone: dict) -> list[int]:
+    backbone.update(arch='mini', out_indices=(1, 2, 4, 5))
+    return [96, 96, 96, 96]
+
+
 _REDUCERS: dict[str, Callable[[dict], list[int]]] = {
+    'mmext.MAEViT': _reduce_mae,
     'mmseg.ResNetV1c': _reduce_resnet,
     'mmseg.PIDNet': _reduce_pidnet,
     'mmseg.MixVisionTransformer': _reduce_mit,

@@ -226,6 +226,8 @@ def kill_and_resume(
 ):
     """Kill before a random step, resume; until done; compare with no kill.
 
+    ``changes`` are of the config, such as another model.
+
     A process that dies is not one that is just saving with the others: such
     a checkpoint lacks its random numbers. Every second step is saved.
     """

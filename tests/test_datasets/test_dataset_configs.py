@@ -110,8 +110,9 @@ def test_every_config_is_tested():
     folder = Path(mmext.config_path(f'_base_/datasets/{CONFIGS[0]}.py')).parent
     names = sorted(path.stem for path in folder.glob('*.py'))
     # Those with a class per pixel: test_semantic_dataset_configs.py; of
-    # several tasks: test_multi_task_dataset_configs.py.
-    others = ('_semantic', '_multi_task', '_categorical')
+    # several tasks: test_multi_task_dataset_configs.py; those without
+    # labels: test_unlabelled.py.
+    others = ('_semantic', '_multi_task', '_categorical', 'pictures')
     assert [n for n in names if not n.endswith(others)] == list(CONFIGS)
 
 

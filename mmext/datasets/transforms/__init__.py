@@ -1,4 +1,4 @@
-"""Transforms for pipelines of mmdet, of mmseg, and of several tasks."""
+"""Transforms for pipelines of mmdet, of mmseg, and of ours."""
 
 from .label_problem import LabelError, LabelJournal, Tally, tally
 from .multi_task import (
@@ -8,6 +8,7 @@ from .multi_task import (
     MultiTaskResize,
     PackMultiTaskInputs,
 )
+from .pictures import PackImages, RandomResizedCrop
 from .validate_labels import ValidateLabels
 
 __all__ = [
@@ -17,7 +18,9 @@ __all__ = [
     'MultiTaskRandomFlip',
     'MultiTaskRandomScaleCrop',
     'MultiTaskResize',
+    'PackImages',
     'PackMultiTaskInputs',
+    'RandomResizedCrop',
     'Tally',
     'ValidateLabels',
     'tally',

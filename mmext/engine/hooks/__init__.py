@@ -12,6 +12,7 @@ from .graceful_stop import GracefulExit, GracefulStopHook
 from .label_range import LabelRangeHook
 from .label_report import LabelReportHook
 from .loss_balancer import LossBalancerHook
+from .mae_visualization import MAEVisualizationHook, draw_reconstruction
 from .replica_check import ReplicaCheckHook
 
 __all__ = [
@@ -24,7 +25,9 @@ __all__ = [
     'LabelRangeHook',
     'LabelReportHook',
     'LossBalancerHook',
+    'MAEVisualizationHook',
     'ReplicaCheckHook',
     'class_vocabulary',
+    'draw_reconstruction',
     'model_class_counts',
 ]

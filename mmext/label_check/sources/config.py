@@ -201,6 +201,9 @@ def _task(dataset: Any) -> str:
     if not len(dataset):
         return 'semantic' if hasattr(dataset, 'label_map') else 'detection'
     info = dataset.get_data_info(0)
+    # By name: the class is in a module that loads torch.
+    if 'UnlabelledImages' in [kind.__name__ for kind in type(dataset).__mro__]:
+        return 'unlabelled'
     if 'segments_info' in info:
         return 'panoptic'
     if 'instances' not in info:

@@ -5,7 +5,6 @@ two places: where the denoising label embedding lives, and the Swin backbone,
 which there has Microsoft's names and patch-merging order.
 """
 
-import pickle
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,9 +13,8 @@ import torch
 from mmengine.config import Config
 from torch import Tensor
 
-from ...utils.archive import DamagedFileError, check_archive
-from ...utils.files import atomic_path, is_stream
-from ...utils.safe_load import load_torch
+from ...utils.files import atomic_path
+from ...utils.weight_files import check_paths, read_weights
 from .public_config import translate_codetr_config
 
 __all__ = [
@@ -172,8 +170,8 @@ def convert_checkpoint_file(
         ValueError: If the file holds more than tensors and ``trust`` is
             False, or no such state dict, or cannot be converted.
     """
-    _check_paths(source, target, overwrite)
-    checkpoint = _load(source, trust)
+    check_paths(source, target, overwrite)
+    checkpoint = read_weights(source, trust)
     name = 'ema_state_dict' if ema else 'state_dict'
     state = checkpoint.get(name) if name in checkpoint or ema else checkpoint
     if not isinstance(state, dict) or not all(
@@ -211,7 +209,7 @@ def convert_config_file(
         ValueError: If the config has no model section, or it cannot be
             translated.
     """
-    _check_paths(source, target, overwrite)
+    check_paths(source, target, overwrite)
     cfg = Config.fromfile(source, import_custom_modules=False)
     if 'model' not in cfg:
         raise ValueError(
@@ -220,36 +218,3 @@ def convert_config_file(
     translated = Config({'model': translate_codetr_config(cfg.model)})
     with atomic_path(target) as temporary:
         temporary.write_text(translated.pretty_text)
-
-
-def _check_paths(
-    source: str | Path, target: str | Path, overwrite: bool
-) -> None:
-    if not Path(source).is_file():
-        raise FileNotFoundError(f'source must be a file, got {source}')
-    if Path(target).exists() and not (overwrite or is_stream(target)):
-        raise FileExistsError(
-            f'target must not exist, got {target}; choose another name or '
-            'ask to overwrite it'
-        )
-
-
-def _load(source: str | Path, trust: bool) -> dict:
-    try:
-        check_archive(source)
-        content = load_torch(source, trust=trust, map_location='cpu')
-    except DamagedFileError as error:
-        raise ValueError(
-            f'source is damaged, got {source}: {error}; download it again'
-        ) from error
-    except pickle.UnpicklingError as error:
-        raise ValueError(
-            f'source must be a checkpoint of PyTorch, got {source}: '
-            f'{" ".join(str(error).split())[:200]}; download it again'
-        ) from error
-    if not isinstance(content, dict):
-        raise ValueError(
-            f'source must hold a dict, got {type(content).__name__} in '
-            f'{source}'
-        )
-    return content

@@ -16,6 +16,7 @@ from mmengine.registry import TRANSFORMS
 from ...config import inner_dataset_configs, walk_dicts
 
 __all__ = [
+    'PICTURE_PACKERS',
     'Fields',
     'find_pipelines',
     'pipeline_fields',
@@ -54,6 +55,8 @@ _HOSTS = ('mmcv.', 'mmdet.', 'mmseg.')
 # Classification and pre-training name no places in a picture: all steps of
 # these pipelines can run as they are, but the one that reads the file.
 _READERS = {'LoadImageFromFile', 'LoadImageFromNDArray'}
+# What packs such pictures: mmpretrain's step, and that of mmext.
+PICTURE_PACKERS = frozenset({'PackInputs', 'PackImages'})
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,8 @@ def shortened_pipeline(pipeline: Any) -> list:
 
     Steps that no host knows are kept: they may add what the model needs.
     """
-    whole = any(step_name(step) == 'PackInputs' for step in steps_of(pipeline))
+    names = {step_name(step) for step in steps_of(pipeline)}
+    whole = bool(names & PICTURE_PACKERS)
     short = []
     for step in pipeline:
         if not isinstance(step, Mapping):
@@ -222,6 +226,8 @@ def task_of(pipeline: Sequence, fields: Fields, model: Any = None) -> str:
         return 'multi-task'
     if names & {'PackTrackInputs', 'PackReIDInputs'}:
         return 'tracking'
+    if 'PackImages' in names:
+        return 'pretraining'
     if 'PackInputs' in names:
         return _task_of_pictures(model)
     if fields.panoptic:

@@ -8,6 +8,7 @@ from torch import nn
 
 from ...config import dataset_configs, inner_dataset_configs, walk_dicts
 from .pipelines import (
+    PICTURE_PACKERS,
     Fields,
     find_pipelines,
     pipeline_fields,
@@ -294,7 +295,7 @@ def fit_to_pictures(
     dataset = (cfg.get('train_dataloader') or {}).get('dataset')
     pipelines = find_pipelines(dataset) or [_default_pipeline(cfg)]
     names = {step_name(step) for step in steps_of(pipelines)}
-    if 'PackInputs' in names:
+    if names & PICTURE_PACKERS:
         return Sizes(_PICTURE, _PICTURE), []
     declared = declared_size(pipelines, cfg['model'])
     if size == 'declared':

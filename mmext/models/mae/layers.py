@@ -1,0 +1,162 @@
+"""What encoder and decoder are made of, under mmpretrain's names.
+
+Shape letters: N pictures, L tokens, C channels.
+"""
+
+from typing import Any
+
+import torch
+from mmcv.cnn.bricks import DropPath
+from mmcv.cnn.bricks.transformer import FFN
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .masking import take_patches
+
+__all__ = [
+    'Block',
+    'PatchEmbed',
+    'init_parameters',
+    'patch_grid',
+    'split_patches',
+    'to_pair',
+]
+
+_EPS = 1e-6
+
+
+def to_pair(value: Any, name: str) -> tuple[int, int]:
+    """Height and width; ``value`` is one number or two, from 1."""
+    pair = (value, value) if isinstance(value, int) else tuple(value)
+    if len(pair) != 2 or not all(
+        isinstance(side, int) and side > 0 for side in pair
+    ):
+        raise ValueError(
+            f'{name} must be a positive int or (height, width), got {value!r}'
+        )
+    return pair
+
+
+def patch_grid(
+    size: tuple[int, int], patch_size: tuple[int, int], name: str = 'img_size'
+) -> tuple[int, int]:
+    """Rows and columns of patches; ValueError if some are not whole."""
+    if any(side % patch for side, patch in zip(size, patch_size)):
+        raise ValueError(
+            f'{name} must be a multiple of patch_size {patch_size}, got '
+            f'{tuple(size)}; resize or pad the pictures'
+        )
+    return size[0] // patch_size[0], size[1] // patch_size[1]
+
+
+def split_patches(images: Tensor, patch_size: tuple[int, int]) -> Tensor:
+    """Cut ``(N, C, H, W)`` into ``(N, rows, columns, C, height, width)``."""
+    rows, columns = patch_grid(images.shape[-2:], patch_size, 'images')
+    height, width = patch_size
+    split = images.reshape(len(images), -1, rows, height, columns, width)
+    return split.permute(0, 2, 4, 1, 3, 5)
+
+
+class PatchEmbed(nn.Module):
+    """Tokens of patches that do not overlap.
+
+    Of a masked picture only the patches that stay are computed.
+    """
+
+    def __init__(
+        self, in_channels: int, embed_dims: int, patch_size: tuple[int, int]
+    ) -> None:
+        super().__init__()
+        self.projection = nn.Conv2d(
+            in_channels, embed_dims, patch_size, stride=patch_size
+        )
+
+    def forward(self, images: Tensor, keep: Tensor | None = None) -> Tensor:
+        """``(N, L, C)``, rows first, or ``(N, K, C)`` of the patches kept."""
+        projection = self.projection
+        if keep is None:
+            return projection(images).flatten(2).transpose(1, 2)
+        patches = split_patches(images, projection.kernel_size)
+        patches = take_patches(patches.flatten(3).flatten(1, 2), keep)
+        weight = projection.weight.flatten(1)
+        return F.linear(patches, weight, projection.bias)
+
+
+class Attention(nn.Module):
+    """Self-attention by PyTorch's ``scaled_dot_product_attention``."""
+
+    def __init__(self, embed_dims: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.qkv = nn.Linear(embed_dims, 3 * embed_dims)
+        self.proj = nn.Linear(embed_dims, embed_dims)
+
+    def forward(self, x: Tensor, num_out: int | None = None) -> Tensor:
+        """``(N, L, C)`` to the same, or of the last ``num_out`` tokens."""
+        count, length, channels = x.shape
+        qkv = self.qkv(x).reshape(count, length, 3, self.num_heads, -1)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4)
+        if num_out is not None:
+            query, length = query[:, :, -num_out:], num_out
+        x = F.scaled_dot_product_attention(query, key, value)
+        return self.proj(x.transpose(1, 2).reshape(count, length, channels))
+
+
+class Block(nn.Module):
+    """Pre-norm transformer layer with LayerNorm of epsilon 1e-6 and GELU.
+
+    Args:
+        embed_dims: C, a multiple of ``num_heads``.
+        num_heads: Heads of the attention.
+        feedforward_channels: Width inside of the feed-forward network.
+        drop_path_rate: Chance, in [0, 1), that a picture skips a branch.
+
+    Raises:
+        ValueError: If the heads do not divide the channels.
+    """
+
+    def __init__(
+        self,
+        embed_dims: int,
+        num_heads: int,
+        feedforward_channels: int,
+        drop_path_rate: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if embed_dims % num_heads:
+            raise ValueError(
+                f'num_heads must divide {embed_dims} channels, got {num_heads}'
+            )
+        self.ln1 = nn.LayerNorm(embed_dims, eps=_EPS)
+        self.attn = Attention(embed_dims, num_heads)
+        self.drop_path = DropPath(drop_path_rate)
+        self.ln2 = nn.LayerNorm(embed_dims, eps=_EPS)
+        self.ffn = FFN(
+            embed_dims=embed_dims,
+            feedforward_channels=feedforward_channels,
+            act_cfg={'type': 'GELU'},
+            dropout_layer={'type': 'DropPath', 'drop_prob': drop_path_rate},
+        )
+
+    def forward(self, x: Tensor, num_out: int | None = None) -> Tensor:
+        """``(N, L, C)`` to the same.
+
+        With ``num_out`` only the last so many tokens are computed: they look
+        at all, and nobody looks at the others any more.
+        """
+        attended = self.drop_path(self.attn(self.ln1(x), num_out))
+        x = (x if num_out is None else x[:, -num_out:]) + attended
+        return self.ffn(self.ln2(x), identity=x)
+
+
+@torch.no_grad()
+def init_parameters(module: nn.Module) -> None:
+    """Xavier for linear layers and patches, zero biases, as in MAE."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Conv2d):
+            nn.init.xavier_uniform_(part.weight.flatten(1))
+            nn.init.zeros_(part.bias)
+    for name in ('cls_token', 'mask_token'):
+        token = getattr(module, name, None)
+        if token is not None:
+            nn.init.normal_(token, std=0.02)

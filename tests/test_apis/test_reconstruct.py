@@ -1,0 +1,84 @@
+import json
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_mae import mae_config, tiny_mae
+from helpers.toy_ranks import load_tool
+from mmengine.config import Config
+
+from mmext.apis.infer import UnreadableImageError
+from mmext.apis.prediction_files import infer_to_folder
+from mmext.apis.reconstruct import reconstruct_images
+
+MODEL = dict(
+    data_preprocessor=dict(
+        type='ImgDataPreprocessor',
+        mean=[123.0, 116.0, 103.0],
+        std=[58.0, 57.0, 57.0],
+        bgr_to_rgb=True,
+    )
+)
+
+
+@pytest.fixture
+def images(tmp_path):
+    rng = np.random.default_rng(0)
+    paths = []
+    for number in range(3):
+        small = rng.integers(0, 255, (4, 4, 3), np.uint8)
+        path = tmp_path / f'{number}.png'
+        cv2.imwrite(str(path), cv2.resize(small, (48, 40)))
+        paths.append(path)
+    return paths
+
+
+def test_pictures_and_losses(images):
+    model = tiny_mae(**MODEL).eval()
+    alone = list(reconstruct_images(model, images))
+    together = list(reconstruct_images(model, images, batch_size=2))
+    assert [result.path for result in together] == images
+    for one, other in zip(alone, together):
+        assert one.loss == pytest.approx(other.loss, rel=1e-5)
+        assert one.picture.shape == (32, 104, 3)
+    # Red first, at the size of the model.
+    shown = alone[0].picture[:, :32].astype(int)
+    expected = cv2.resize(cv2.imread(str(images[0])), (32, 32))[..., ::-1]
+    assert abs(shown - expected).mean() < 6
+
+
+def test_unreadable(images):
+    images[1].write_bytes(b'nothing')
+    model = tiny_mae(**MODEL).eval()
+    with pytest.raises(UnreadableImageError, match=r'1\.png'):
+        list(reconstruct_images(model, images))
+    failed = []
+    done = reconstruct_images(
+        model, images, on_unreadable=lambda path, _: failed.append(path)
+    )
+    assert [result.path for result in done] == [images[0], images[2]]
+    assert failed == [images[1]]
+    with pytest.raises(ValueError, match='batch_size must be at least 1'):
+        list(reconstruct_images(model, images, batch_size=0))
+
+
+def test_no_annotations(images, tmp_path):
+    with pytest.raises(ValueError, match='has no annotations'):
+        infer_to_folder(
+            tiny_mae(**MODEL), images, tmp_path / 'out', sheet=True
+        )
+
+
+def test_tool(images, tmp_path, capsys):
+    config, weights = tmp_path / 'config.py', tmp_path / 'mae.pth'
+    Config(dict(model=mae_config(**MODEL), default_scope='mmdet')).dump(config)
+    torch.save({'state_dict': tiny_mae(**MODEL).state_dict()}, weights)
+    out = tmp_path / 'out'
+    args = ['--config', config, '--checkpoint', weights, '--out', out]
+    code = load_tool('infer').main([*map(str, [*images, *args])])
+    assert code == 0
+    assert 'reconstructions of 3 images' in capsys.readouterr().out
+    rows = json.loads((out / 'predictions.json').read_text())['images']
+    assert all(row['loss'] > 0 for row in rows)
+    assert cv2.imread(rows[0]['picture']).shape == (32, 104, 3)

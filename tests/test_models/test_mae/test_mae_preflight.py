@@ -1,0 +1,62 @@
+"""The verdict of the preflight: no parameter unused, the flag pure cost."""
+
+import pytest
+from helpers.tiny_mae import MAE
+from mmengine.config import Config
+from mmengine.registry import MODELS
+from torch import nn
+
+import mmext
+from mmext.findings import Severity
+from mmext.testing import assert_ddp_clean
+
+CONFIG = mmext.config_path('mae/mae_vit_mini_shapes.py')
+
+
+def test_the_flag_is_needless():
+    report = assert_ddp_clean(
+        CONFIG, cfg_options={'find_unused_parameters': True}
+    )
+    assert report.task == 'pretraining'
+    assert {f.rule for f in report.findings} >= {'DDP005'}
+    found = next(f for f in report.findings if f.rule == 'DDP005')
+    assert 'every parameter gets a gradient' in found.message
+
+
+@pytest.mark.parametrize('with_cp', [3, True])
+def test_checkpoints_are_sound_with_and_without_the_flag(with_cp):
+    options = {'model.backbone.with_cp': with_cp, 'model.neck.with_cp': True}
+    for flag in (False, True):
+        report = assert_ddp_clean(
+            CONFIG, cfg_options={**options, 'find_unused_parameters': flag}
+        )
+        assert not {'DDP001', 'DDP002', 'DDP003', 'DDP004'} & {
+            finding.rule for finding in report.findings
+        }
+
+
+def test_an_encoder_with_head_and_mask_token_is_named():
+    """As it is in the report: two things that MAE does not run."""
+
+    class WithHead(MAE):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            width = self.backbone.embed_dims
+            self.backbone.head = nn.Linear(width, 10)
+            self.backbone.mask_token = nn.Parameter(
+                self.backbone.cls_token.detach().clone()
+            )
+
+    MODELS.register_module(name='MAEWithHead', module=WithHead, force=True)
+    cfg = Config.fromfile(CONFIG)
+    cfg.model.type = 'MAEWithHead'
+    with pytest.raises(AssertionError) as caught:
+        assert_ddp_clean(cfg)
+    text = str(caught.value)
+    assert 'backbone.mask_token' in text
+    assert 'backbone.head (2)' in text
+    # A buffer is no parameter.
+    assert 'pos_embed' not in text
+    cfg.find_unused_parameters = True
+    report = assert_ddp_clean(cfg)
+    assert report.worst() is None or report.worst() < Severity.ERROR

@@ -1,0 +1,49 @@
+import os
+
+import pytest
+import torch
+from helpers.tiny_mae import record
+from helpers.toy_ranks import load_tool
+
+main = load_tool('convert_mae').main
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / 'mae.pth'
+    torch.save({'model': record()['facebook']['state_dict']}, path)
+    return path
+
+
+def test_says_what_is_left_out(source, tmp_path, capsys):
+    target = tmp_path / 'vitdet.pth'
+    args = [str(source), str(target), '--layout', 'vitdet']
+    assert main([*args, '--image-size', '64']) == 0
+    printed = capsys.readouterr().out
+    assert 'Left out: ' in printed
+    assert 'backbone.cls_token' in printed
+    assert 'blocks.1.attn.rel_pos_h' in printed.split('initialises them: ')[1]
+    weights = torch.load(target, weights_only=True)['model']
+    assert weights['pos_embed'].shape == (1, 65, 32)
+    assert main(args) == 1
+    assert 'ask to overwrite it' in capsys.readouterr().err
+    assert main([*args, '--overwrite']) == 0
+
+
+def test_runs_no_code_of_the_file(tmp_path, capsys):
+    class Evil:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / 'ran'),)
+
+    source = tmp_path / 'evil.pth'
+    torch.save({'model': Evil()}, source)
+    assert main([str(source), str(tmp_path / 'out.pth')]) == 1
+    assert '--trust-checkpoint' in capsys.readouterr().err
+    assert not (tmp_path / 'ran').exists()
+    assert not (tmp_path / 'out.pth').exists()
+
+
+def test_source_is_not_written_over(source):
+    with pytest.raises(SystemExit) as caught:
+        main([str(source), str(source), '--overwrite'])
+    assert caught.value.code == 2

@@ -1,0 +1,92 @@
+"""Convert the weights of a masked autoencoder for other models.
+
+Reads checkpoints of mmext, mmpretrain, facebookresearch/mae and timm, and
+writes what mmext, mmpretrain, mmseg, timm or mmdet's ViTDet project load.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+import mmext  # noqa: F401  (before anything of mmcv and mmdet)
+from mmext.models.mae import LAYOUTS, convert_mae_file
+from mmext.utils.cli import report_errors, run_tool
+from mmext.utils.files import check_outputs, prepare_outputs
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line of this tool."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('source', help='checkpoint to read')
+    parser.add_argument('target', help='file to write')
+    parser.add_argument(
+        '--layout',
+        choices=tuple(LAYOUTS),
+        default='mmext',
+        help='whose names to write (default: mmext)',
+    )
+    parser.add_argument(
+        '--image-size',
+        type=int,
+        nargs='+',
+        metavar='PIXELS',
+        help='side, or height and width, that the position embeddings are '
+        'interpolated to',
+    )
+    parser.add_argument(
+        '--decoder', action='store_true', help='keep the decoder, too'
+    )
+    parser.add_argument(
+        '--overwrite', action='store_true', help='replace the target'
+    )
+    parser.add_argument(
+        '--trust-checkpoint',
+        '--trust',
+        action='store_true',
+        help='let the file run code when it is read; only for one from '
+        'people you trust',
+    )
+    return parser
+
+
+def convert(args: argparse.Namespace) -> None:
+    """Write the file, and say what is in it."""
+    size = args.image_size
+    result = convert_mae_file(
+        args.source,
+        args.target,
+        args.layout,
+        image_size=size[0] if size and len(size) == 1 else size,
+        decoder=args.decoder,
+        trust=args.trust_checkpoint,
+        overwrite=args.overwrite,
+    )
+    print(f'Written to {args.target}: {len(result.state_dict)} tensors')
+    for what, names in (
+        ('Left out', result.left_out),
+        ('Stay as the model initialises them', result.initial),
+    ):
+        if names:
+            print(f'{what}: {", ".join(names)}')
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the tool; returns the exit code, 2 for an unwritable target."""
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    files = {'target': args.target}
+    report_errors(
+        parser, partial(check_outputs, files, inputs={'source': args.source})
+    )
+    with prepare_outputs(files):
+        try:
+            convert(args)
+        except (OSError, TypeError, ValueError) as error:
+            print(f'{parser.prog}: error: {error}', file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == '__main__':
+    run_tool(main)
