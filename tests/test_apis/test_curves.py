@@ -91,7 +91,7 @@ def test_lines_are_the_logged_values():
 def test_weights_of_tasks_have_a_panel():
     item = Series((1, 2), (0.9, 1.1))
     log = ScalarLog({'loss': item, 'weight/depth': item, 'lr': item}, {})
-    loss, weight, rate = draw_curves(log).axes
+    _loss, weight, _rate = draw_curves(log).axes
     assert weight.get_ylabel() == 'weight of task'
     assert 'depth (last 1.1)' in [
         t.get_text() for t in weight.get_legend().texts
