@@ -40,6 +40,8 @@ def reduced(name, data_root):
     """
     cfg = Config.fromfile(FOLDER / 'multi_task' / f'{name}.py')
     cfg.train_cfg.update(max_epochs=1, val_interval=1)
+    # Of this run only: visualizers are global, by their names.
+    cfg.visualizer.name = f'visualizer of {name} in {data_root}'
     cfg.train_dataloader.batch_size = 2
     if 'categorical' in name:
         for loader in (cfg.train_dataloader, cfg.val_dataloader):
@@ -69,8 +71,7 @@ def test_trains_and_validates(name, scenes, tmp_path, clean_globals):
     assert load_tool('train').main(args) in (0, None)
     (scalars,) = work_dir.glob('*/vis_data/scalars.json')
     last = json.loads(scalars.read_text().splitlines()[-1])
-    tasks = list(cfg.model.heads)
-    assert [key for key in last if key.startswith(tasks[-1])], last
+    assert set(cfg.model.heads) <= {key.split('/')[0] for key in last}
 
 
 @every_config
@@ -116,15 +117,6 @@ def test_pictures(scenes, tmp_path, clean_globals):
         assert picture.size[0] > 4 * SIZE[1]
         assert picture.size[1] > 1.5 * height
     assert (out / 'contact_sheet.png').exists()
-
-
-def test_a_broken_file_is_reported(scenes, tmp_path, clean_globals):
-    path = tmp_path / 'config.py'
-    reduced('mtan_dwa_r18_scenes', scenes).dump(path)
-    common = ['--work-dir', str(tmp_path / 'work'), '--device', 'cpu']
-    load_tool('train').main([str(path), *common])
     broken = tmp_path / 'broken.npy'
     broken.write_bytes(b'no array')
-    args = ['--checkpoint', str(tmp_path / 'work' / 'epoch_1.pth')]
-    args += ['--out', str(tmp_path / 'pictures'), str(broken)]
-    assert load_tool('infer').main(args) == 1
+    assert infer.main([str(broken), *base]) == 1

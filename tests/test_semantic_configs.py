@@ -112,6 +112,10 @@ def test_every_config_is_tested():
         for path in FOLDER.glob('[!_]*/*.py')
         if Config.fromfile(path).default_scope == 'mmseg'
     }
+    # test_multi_task_configs.py and test_models/test_mae have those of theirs.
+    found = {
+        name for name in found if not name.startswith(('mae/', 'multi_task/'))
+    }
     assert found == set(SHIPPED)
 
 

@@ -78,7 +78,7 @@ def test_tool(images, tmp_path, capsys):
     args = ['--config', config, '--checkpoint', weights, '--out', out]
     code = load_tool('infer').main([*map(str, [*images, *args])])
     assert code == 0
-    assert 'reconstructions of 3 images' in capsys.readouterr().out
+    assert '3 images; predictions in' in capsys.readouterr().out
     rows = json.loads((out / 'predictions.json').read_text())['images']
     assert all(row['loss'] > 0 for row in rows)
     assert cv2.imread(rows[0]['picture']).shape == (32, 104, 3)

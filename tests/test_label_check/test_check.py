@@ -207,7 +207,12 @@ def test_what_a_rule_needs_changes_nothing(data):
 
 
 def test_most_rules_say_what_they_need():
-    rules = [rule for rule in RULES.values() if rule.scope == 'sample']
+    # Those of arrays look at what there is of picture, depth and normals.
+    rules = [
+        rule
+        for rule in RULES.values()
+        if rule.scope == 'sample' and not rule.id.startswith('MTL')
+    ]
     assert sum(rule.needs == '' for rule in rules) <= 3
 
 

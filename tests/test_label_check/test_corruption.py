@@ -81,12 +81,13 @@ def test_plant_is_found_and_nothing_else(plant: Plant, tmp_path):
     assert_found(plant, planted, report, code)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('rule', 'kind'),
     [
         ('SEG004', 'camvid'),
-        pytest.param('DET008', 'coco_bare', marks=pytest.mark.slow),
-        pytest.param('VOC002', 'voc_bare', marks=pytest.mark.slow),
+        ('DET008', 'coco_bare'),
+        ('VOC002', 'voc_bare'),
     ],
 )
 def test_plant_is_found_by_a_process(rule, kind, tmp_path, checkout):

@@ -51,6 +51,7 @@ def test_wrong_input_is_one_line(tmp_path, capsys):
         assert error.count('\n') == 1
 
 
+@pytest.mark.slow
 def test_as_a_process_with_a_damaged_sample(tmp_path):
     path = toy.write(
         tmp_path / 'cfg.py',

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 import mmext
 from mmengine.registry import DefaultScope
@@ -17,6 +19,7 @@ print(DefaultScope.get_current_instance().scope_name)
 """
 
 
+@pytest.mark.slow
 def test_registers_everything_and_sets_the_scope_when_asked():
     # In a new interpreter: registries and the default scope are global.
     done = subprocess.run(

@@ -199,6 +199,7 @@ def evaluate(place, tmp_path, *texts):
 DATA = 'test_dataloader.dataset.metainfo.classes'
 
 
+@pytest.mark.slow
 def test_the_test_tool(place, tmp_path, monkeypatch):
     quicken(monkeypatch)
     embeddings = f'{KEY}={place}/others.pt'
