@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from mmengine.config import DictAction
 from torch import nn
 
 import mmext  # noqa: F401  (first: it makes mmcv and mmext:: usable)
@@ -27,7 +26,12 @@ from mmext.apis import (
     read_task_samples,
 )
 from mmext.models import MultiTaskModel
-from mmext.utils.cli import add_trust_argument, report_errors, run_tool
+from mmext.utils.cli import (
+    ConfigOptions,
+    add_trust_argument,
+    report_errors,
+    run_tool,
+)
 from mmext.utils.files import check_outputs, prepare_outputs
 from mmext.utils.safe_load import careful_readers
 
@@ -58,7 +62,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     add(
         '--cfg-options',
         nargs='+',
-        action=DictAction,
+        action=ConfigOptions,
         metavar='KEY=VALUE',
         help='settings to put over the config, such as data_root=FOLDER',
     )

@@ -13,7 +13,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from mmengine.config import DictAction
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -32,7 +31,7 @@ from mmext.apis.class_embeddings import (
 )
 from mmext.apis.text_encoders import TextEncoder
 from mmext.config import read_config, read_config_classes
-from mmext.utils.cli import report_errors, run_tool
+from mmext.utils.cli import ConfigOptions, report_errors, run_tool
 from mmext.utils.files import check_outputs
 
 
@@ -49,7 +48,7 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--cfg-options',
         nargs='+',
-        action=DictAction,
+        action=ConfigOptions,
         metavar='KEY=VALUE',
         help='settings to put over the config',
     )

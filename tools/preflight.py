@@ -15,9 +15,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from mmengine.config import DictAction
-
 from mmext.utils.cli import (
+    ConfigOptions,
     add_trust_argument,
     hide_gpus,
     report_errors,
@@ -36,7 +35,7 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         '--cfg-options',
         nargs='+',
-        action=DictAction,
+        action=ConfigOptions,
         metavar='KEY=VALUE',
         help='settings to put over the config',
     )

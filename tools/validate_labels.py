@@ -15,10 +15,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mmengine.config import DictAction
-
 import mmext  # noqa: F401  (first: it makes mmcv and mmext:: usable)
-from mmext.utils.cli import report_errors, run_tool
+from mmext.utils.cli import ConfigOptions, report_errors, run_tool
 
 _PATHS = (
     'masks',
@@ -52,7 +50,7 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         '--cfg-options',
         nargs='+',
-        action=DictAction,
+        action=ConfigOptions,
         metavar='KEY=VALUE',
         help='settings to put over the config, such as data_root=FOLDER',
     )
@@ -111,8 +109,22 @@ def _add_bare(parser: argparse.ArgumentParser) -> None:
 def _add_output(parser: argparse.ArgumentParser) -> None:
     """What to look for, and what to write."""
     add = parser.add_argument
-    add('--select', nargs='+', default=[], metavar='RULE', help='only these')
-    add('--ignore', nargs='+', default=[], metavar='RULE', help='not these')
+    add(
+        '--select',
+        nargs='+',
+        action='extend',
+        default=[],
+        metavar='RULE',
+        help='only these; may be given again',
+    )
+    add(
+        '--ignore',
+        nargs='+',
+        action='extend',
+        default=[],
+        metavar='RULE',
+        help='not these; may be given again',
+    )
     add('--list-rules', action='store_true', help='print all rules, and end')
     add(
         '--fail-on',

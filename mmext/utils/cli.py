@@ -14,6 +14,7 @@ from mmengine.config import Config, DictAction
 from .config_bases import require_regular_bases
 
 __all__ = [
+    'ConfigOptions',
     'add_run_arguments',
     'add_trust_argument',
     'find_device',
@@ -34,6 +35,27 @@ _INPUT_ERRORS = (
 )
 
 
+class ConfigOptions(DictAction):
+    """``--cfg-options``, which may be given more than once.
+
+    Later values are put over earlier ones; MMEngine's action forgets all
+    earlier ones.
+    """
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Add settings to those that are there."""
+        before = getattr(namespace, self.dest) or {}
+        super().__call__(parser, namespace, values, option_string)
+        after = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, {**before, **after})
+
+
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what a training and a test have in common."""
     add = parser.add_argument
@@ -47,7 +69,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         '--cfg-options',
         nargs='+',
-        action=DictAction,
+        action=ConfigOptions,
         metavar='KEY=VALUE',
         help='settings to put over the config, such as data_root=FOLDER or '
         'train_dataloader.batch_size=4; quote lists: key="[1,2]"',

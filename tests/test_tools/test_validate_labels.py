@@ -58,3 +58,12 @@ def test_what_cannot_run_exits_with_2(main, given, tmp_path, capsys):
 def test_lists_rules(main, capsys):
     assert main(['--list-rules']) == 0
     assert 'SEG001' in capsys.readouterr().out
+
+
+def test_rules_may_be_selected_by_several_options(main, data, capsys):
+    path = data / 'masks' / '3.png'
+    Image.open(path).convert('RGB').save(path)
+    both = ['--select', 'IMG', '--select', 'SEG', 'PAIR']
+    assert main(argv(data, '--select', 'IMG')) == 0
+    assert main(argv(data, *both)) == 1
+    assert main(argv(data, *both, '--ignore', 'PAIR', '--ignore', 'SEG')) == 0

@@ -32,6 +32,15 @@ def test_defaults():
     )
 
 
+def test_options_given_twice_are_added():
+    args = parse(
+        'a.py',
+        *('--cfg-options', 'a=1', 'b.c=2'),
+        *('--cfg-options', 'a=3', 'd=4'),
+    )
+    assert args.cfg_options == {'a': 3, 'b.c': 2, 'd': 4}
+
+
 def test_options():
     args = parse(
         'a.py',
