@@ -179,6 +179,9 @@ from mmdet.datasets import CocoDataset
 classes = CocoDataset.METAINFO['classes'][::-1]
 val_dataloader = dict(dataset=dict(metainfo=dict(classes=classes)))  # here
 
+== HEAD004 error key=model.test_cfg.mode base=segmentor
+model = dict(test_cfg=dict(mode='slide', crop_size=(512, 512)))  # here
+
 == HOOK001 error key=custom_hooks
 custom_hooks = dict(type='EMAHook')  # here
 

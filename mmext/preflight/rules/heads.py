@@ -159,3 +159,22 @@ def other_classes(subject: Subject) -> Iterator[Finding]:
             path=(f'{split}_dataloader', 'dataset'),
             severity=Severity.ERROR if same else Severity.INFO,
         )
+
+
+@HEAD.rule(
+    'HEAD004',
+    title='sliding inference has no window',
+    severity=Severity.ERROR,
+    remedy="set crop_size and stride in test_cfg, or mode='whole'",
+)
+def no_window(subject: Subject) -> Iterator[Finding]:
+    """``mode='slide'`` of MMSegmentation: the first validation fails."""
+    test_cfg = as_mapping(as_mapping(subject.cfg.get('model')).get('test_cfg'))
+    if test_cfg.get('mode') != 'slide':
+        return
+    lacking = [key for key in ('crop_size', 'stride') if not test_cfg.get(key)]
+    if lacking:
+        yield found(
+            f"mode='slide' without {' and '.join(lacking)}",
+            path=('model', 'test_cfg', 'mode'),
+        )
