@@ -23,11 +23,11 @@ import sys
 # Also the name of parameters that got no gradient.
 os.environ['TORCH_DISTRIBUTED_DEBUG'] = 'INFO'
 
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-from mae_oracles import EmptyModules  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+import torch
+import torch.distributed as dist
+from mae_oracles import EmptyModules
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 sys.meta_path.insert(0, EmptyModules())
 
