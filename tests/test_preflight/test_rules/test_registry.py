@@ -109,7 +109,10 @@ def test_our_configs_are_clean(path):
     bad = [
         each
         for each in found
-        if each.severity > Severity.INFO and each.rule != 'CKPT006'
+        if each.severity > Severity.INFO
+        and each.rule != 'CKPT006'
+        # Weights that another config of ours trains are not there yet.
+        and not (each.rule == 'CKPT001' and 'work_dirs/' in each.message)
     ]
     assert bad == []
 
