@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 from mmengine.registry import MODELS
+from torch import nn
 
 from mmext.models import MAE
 from mmext.models.mae.masking import PatchMask, make_mask
@@ -56,6 +57,18 @@ def tiny_mae(**kwargs) -> MAE:
     config = mae_config(**kwargs)
     del config['type']
     return MAE(**config)
+
+
+@MODELS.register_module(force=True)
+class MAEWithHead(MAE):
+    """Has two things, as Lightly's example, that MAE does not run."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.backbone.head = nn.Linear(self.backbone.embed_dims, 10)
+        self.backbone.mask_token = nn.Parameter(
+            self.backbone.cls_token.detach().clone()
+        )
 
 
 @MODELS.register_module(force=True)

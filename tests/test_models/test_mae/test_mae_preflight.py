@@ -1,10 +1,8 @@
 """The verdict of the preflight: no parameter unused, the flag pure cost."""
 
 import pytest
-from helpers.tiny_mae import MAE
+from helpers.tiny_mae import MAEWithHead
 from mmengine.config import Config
-from mmengine.registry import MODELS
-from torch import nn
 
 import mmext
 from mmext.findings import Severity
@@ -38,23 +36,16 @@ def test_checkpoints_are_sound_with_and_without_the_flag(with_cp):
 def test_an_encoder_with_head_and_mask_token_is_named():
     """As it is in the report: two things that MAE does not run."""
 
-    class WithHead(MAE):
-        def __init__(self, **kwargs):
-            super().__init__(**kwargs)
-            width = self.backbone.embed_dims
-            self.backbone.head = nn.Linear(width, 10)
-            self.backbone.mask_token = nn.Parameter(
-                self.backbone.cls_token.detach().clone()
-            )
-
-    MODELS.register_module(name='MAEWithHead', module=WithHead, force=True)
     cfg = Config.fromfile(CONFIG)
-    cfg.model.type = 'MAEWithHead'
+    cfg.model.type = MAEWithHead.__name__
     with pytest.raises(AssertionError) as caught:
         assert_ddp_clean(cfg)
     text = str(caught.value)
-    assert 'backbone.mask_token' in text
-    assert 'backbone.head (2)' in text
+    assert 'backbone.mask_token, backbone.head (2)' in text
+    assert 'DDP stops at the second step' in text
+    # The cure is not the flag.
+    assert 'requires_grad_(False), or remove it' in text
+    assert 'find_unused_parameters' not in text
     # A buffer is no parameter.
     assert 'pos_embed' not in text
     cfg.find_unused_parameters = True
