@@ -156,7 +156,9 @@ def test_shapes(shapes: Path, tmp_path: Path, by_path: bool):
     assert evaluate(cfg, val)['coco/bbox_mAP'] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize('by_path', [True, False])
+@pytest.mark.parametrize(
+    'by_path', [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     ('name', 'heights', 'size'),
     [

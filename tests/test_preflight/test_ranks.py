@@ -68,6 +68,7 @@ ALTERNATING = Spec(
 )
 
 
+@pytest.mark.slow
 def test_predictions_hold(tmp_path):
     seen = check(results_of([ALTERNATING, *make_specs(3, 3)], tmp_path))
     assert sum(seen.values()) == 12

@@ -130,7 +130,10 @@ def test_clean_labels_pass(data, tool):
     assert 'mIoU: 100.0000' in output
 
 
-@pytest.mark.parametrize(('tool', 'world'), [('train', 2), ('test', 1)])
+@pytest.mark.parametrize(
+    ('tool', 'world'),
+    [pytest.param('train', 2, marks=pytest.mark.slow), ('test', 1)],
+)
 def test_a_label_of_no_class(data, tool, world):
     mask = paint(data, 7)
     codes, output = evaluate(data, tool, world)
