@@ -12,7 +12,7 @@ from mmext.testing import assert_ddp_clean
 
 FOLDER = Path(__file__).resolve().parents[1] / 'configs'
 NAMES = sorted(path.stem for path in FOLDER.glob('multi_task/*.py'))
-QUICK = ('mtan_dwa_r18_scenes', 'mmoe_ew_categorical')
+QUICK = ('mmoe_ew_categorical',)
 SIZE = (32, 48)
 
 every_config = pytest.mark.parametrize(

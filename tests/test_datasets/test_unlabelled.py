@@ -55,6 +55,7 @@ def test_list_of_files(shapes, tmp_path):
     assert [info[1] for info in names(dataset)] == [f.name for f in files]
 
 
+@pytest.mark.slow
 def test_another_data_set_without_labels(shapes):
     """Pictures without objects too, and each once."""
     detection = dict(

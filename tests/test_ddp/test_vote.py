@@ -55,6 +55,7 @@ def test_it_does_not_mix_with_the_collectives_of_the_training(tmp_path):
     assert on_two_ranks(run, tmp_path) == [['GRADIENTS', 1.0]] * 2
 
 
+@pytest.mark.slow
 def test_who_fails_does_not_wait_for_ever(tmp_path, monkeypatch):
     monkeypatch.setattr('mmext.ddp.vote._FAILED_TIMEOUT_S', 1)
 

@@ -82,7 +82,8 @@ def named(ranks, reporter, missing):
     return match[1]
 
 
-@pytest.mark.parametrize('rank', [1, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize('rank', [1, 0])
 def test_a_stopped_rank_is_named_after_the_timeout(tmp_path, rank):
     """Rank 0 serves the store: then not even that answers."""
     ranks, seconds = run(

@@ -367,7 +367,9 @@ def test_pin_device_chooses_the_gpu(monkeypatch):
 
 
 @pytest.mark.xdist_group('processes')
-@pytest.mark.parametrize('missing', [1, 0])
+@pytest.mark.parametrize(
+    'missing', [1, pytest.param(0, marks=pytest.mark.slow)]
+)
 def test_a_rank_that_does_not_arrive_is_named(tmp_path, missing):
     """Rank 0 serves the store: without it there is nothing to meet at."""
     cfg = toy.config()

@@ -156,7 +156,9 @@ def test_seed_that_was_drawn_is_resumed(tmp_path):
         assert sorted(read[12 * epoch : 12 * epoch + 12]) == list(range(12))
 
 
-@pytest.mark.parametrize('train_cfg', [EPOCHS, ITERS])
+@pytest.mark.parametrize(
+    'train_cfg', [EPOCHS, pytest.param(ITERS, marks=pytest.mark.slow)]
+)
 def test_without_interruption_it_is_mmengines_loop(tmp_path, train_cfg):
     """The same steps, validations and weights as in MMEngine's runner."""
     changes = dict(

@@ -161,6 +161,7 @@ def _wait_for_workers(address: str) -> None:
         client.wait_for_workers(2, timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_loses_nothing(cluster, tmp_path):
     file, workers, log = cluster
     address = _address(file)

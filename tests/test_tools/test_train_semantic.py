@@ -99,6 +99,7 @@ def test_trains_and_validates(trained: Path):
     assert any(name.startswith('best_mIoU_iter_') for name in names)
 
 
+@pytest.mark.slow
 def test_goes_on_where_it_was(config: Path, trained: Path, tmp_path: Path):
     """From the second step on, with the same outcome, bit for bit."""
     folder = tmp_path / 'resumed'
