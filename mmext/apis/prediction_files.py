@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from mmengine.config import Config
@@ -39,11 +39,15 @@ from .reconstruct import reconstruct_images
 __all__ = [
     'GroundTruth',
     'InferReport',
+    'Outputs',
+    'choose_outputs',
     'detections_to_dict',
     'draw_comparison',
     'draw_detections',
     'infer_to_folder',
+    'open_validation_set',
     'read_ground_truth',
+    'track',
     'write_predictions',
 ]
 
@@ -152,24 +156,8 @@ class GroundTruth:
     classes: tuple[str, ...]
 
 
-def read_ground_truth(config: Config, count: int) -> list[GroundTruth]:
-    """Take images of the validation set, spread evenly over it.
-
-    The same config gives the same images. Boxes that the data set says to
-    ignore (crowds, difficult ones) are left out, as the evaluation does.
-
-    Args:
-        config: A config with a ``val_dataloader``.
-        count: How many images; all of them if the set has fewer.
-
-    Returns:
-        The annotations, in the order of the data set.
-
-    Raises:
-        ValueError: If ``count`` is less than one, the config has no
-            ``val_dataloader``, or the set is empty or cannot be built.
-        FileNotFoundError: If the data is not there.
-    """
+def open_validation_set(config: Config, count: int) -> tuple[Any, list[int]]:
+    """The validation set of a config, and ``count`` indices spread over it."""
     if count < 1:
         raise ValueError(f'count must be at least 1, got {count}')
     dataset_cfg = (config.get('val_dataloader') or {}).get('dataset')
@@ -190,9 +178,31 @@ def read_ground_truth(config: Config, count: int) -> list[GroundTruth]:
             f'{error}; check its ann_file and its classes'
         ) from error
     chosen = np.linspace(0, len(dataset) - 1, min(count, len(dataset)))
+    return dataset, chosen.round().astype(int).tolist()
+
+
+def read_ground_truth(config: Config, count: int) -> list[GroundTruth]:
+    """Take images of the validation set, spread evenly over it.
+
+    The same config gives the same images. Boxes that the data set says to
+    ignore (crowds, difficult ones) are left out, as the evaluation does.
+
+    Args:
+        config: A config with a ``val_dataloader``.
+        count: How many images; all of them if the set has fewer.
+
+    Returns:
+        The annotations, in the order of the data set.
+
+    Raises:
+        ValueError: If ``count`` is less than one, the config has no
+            ``val_dataloader``, or the set is empty or cannot be built.
+        FileNotFoundError: If the data is not there.
+    """
+    dataset, chosen = open_validation_set(config, count)
     classes = tuple(dataset.metainfo['classes'])
     truths = []
-    for index in chosen.round().astype(int).tolist():
+    for index in chosen:
         info = dataset.get_data_info(index)
         kept = [
             item for item in info['instances'] if not item.get('ignore_flag')
@@ -244,7 +254,7 @@ def draw_comparison(
 T = TypeVar('T')
 
 
-def _track(items: Iterable[T], total: int, text: str) -> Iterator[T]:
+def track(items: Iterable[T], total: int, text: str) -> Iterator[T]:
     """Pass items on, and show how many are done and how long it will take."""
     bar = Progress(
         TextColumn('{task.description}'),
@@ -287,7 +297,7 @@ class InferReport:
     failed: tuple[tuple[Path, str], ...]
 
 
-class _Outputs(NamedTuple):
+class Outputs(NamedTuple):
     """Where everything goes."""
 
     pictures: dict[Path, Path]
@@ -295,15 +305,15 @@ class _Outputs(NamedTuple):
     sheet: Path | None
 
 
-def _choose_outputs(
+def choose_outputs(
     images: Sequence[Path],
     out_dir: str | Path,
     json_path: str | Path | None,
     sheet: bool,
-) -> _Outputs:
+) -> Outputs:
     """Decide on all file names, and refuse to write over an image."""
     out_dir = Path(out_dir)
-    outputs = _Outputs(
+    outputs = Outputs(
         pictures=dict(zip(images, output_paths(images, out_dir))),
         json=Path(json_path or out_dir / 'predictions.json'),
         sheet=out_dir / 'contact_sheet.png' if sheet else None,
@@ -348,7 +358,7 @@ def _num_columns(tiles: Sequence[np.ndarray]) -> int:
 
 
 def _reconstruct(
-    model: MAE, images: Sequence[Path], outputs: _Outputs, batch_size: int
+    model: MAE, images: Sequence[Path], outputs: Outputs, batch_size: int
 ) -> InferReport:
     """Pictures and losses of a masked autoencoder, as infer_to_folder."""
     failed: list[tuple[Path, str]] = []
@@ -359,7 +369,7 @@ def _reconstruct(
         batch_size=batch_size,
         on_unreadable=lambda path, error: failed.append((path, str(error))),
     )
-    for result in _track(results, len(images), 'images'):
+    for result in track(results, len(images), 'images'):
         target = outputs.pictures[result.path]
         write_picture(target, result.picture)
         rows.append(
@@ -427,7 +437,7 @@ def infer_to_folder(
         ValueError: If a file to be written is one of the images, or for the
             reasons of :func:`~mmext.apis.infer_images`.
     """
-    outputs = _choose_outputs(images, out_dir, json_path, sheet)
+    outputs = choose_outputs(images, out_dir, json_path, sheet)
     if isinstance(model, MAE):
         if sheet or truths:
             raise ValueError(
@@ -447,7 +457,7 @@ def infer_to_folder(
         batch_size=batch_size,
         on_unreadable=lambda path, error: failed.append((path, str(error))),
     )
-    for detections in _track(results, len(images), 'images'):
+    for detections in track(results, len(images), 'images'):
         truth = truth_of.get(detections.path)
         target = outputs.pictures[detections.path]
         write_picture(target, _draw(model, detections, truth))

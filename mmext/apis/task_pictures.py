@@ -9,11 +9,10 @@ from typing import Any
 import matplotlib
 import numpy as np
 import torch
-from mmengine.dataset import Compose, pseudo_collate
-from mmengine.registry import DATASETS, DefaultScope
+from mmengine.dataset import pseudo_collate
+from mmengine.registry import TRANSFORMS, DefaultScope
 from torch import nn
 
-from ..config import check_data_paths
 from ..models import (
     DepthTaskHead,
     MultiTaskModel,
@@ -29,8 +28,13 @@ from .draw import (
     tile_sheet,
     write_picture,
 )
-from .infer import UnreadableImageError, output_paths
-from .prediction_files import InferReport
+from .infer import UnreadableImageError, prepare_image
+from .prediction_files import (
+    InferReport,
+    choose_outputs,
+    open_validation_set,
+    track,
+)
 
 __all__ = ['infer_tasks_to_folder', 'read_task_samples']
 
@@ -50,23 +54,12 @@ def read_task_samples(config: Any, count: int) -> list[_Job]:
     """Samples of the validation set with their truth, spread over it.
 
     Raises:
-        ValueError: If ``count`` is less than one, or the config has no
-            ``val_dataloader``.
+        ValueError: If ``count`` is less than one, the config has no
+            ``val_dataloader``, or the set has no images.
     """
-    if count < 1:
-        raise ValueError(f'count must be at least 1, got {count}')
-    dataset_cfg = (config.get('val_dataloader') or {}).get('dataset')
-    if not dataset_cfg:
-        raise ValueError(
-            'config must have val_dataloader.dataset, got '
-            f'{sorted(config)}; name image files instead'
-        )
-    check_data_paths(config, ['val'])
-    with DefaultScope.overwrite_default_scope(config.default_scope):
-        dataset = DATASETS.build(dataset_cfg)
-    chosen = np.linspace(0, len(dataset) - 1, min(count, len(dataset)))
+    dataset, chosen = open_validation_set(config, count)
     jobs = []
-    for index in chosen.round().astype(int).tolist():
+    for index in chosen:
         path = dataset.get_data_info(index).get('img_path')
         if path is None:
             raise ValueError(
@@ -90,13 +83,15 @@ def _read_files(
         for step in steps
     ]
     with DefaultScope.overwrite_default_scope(config.default_scope):
-        read = {True: Compose(steps), False: Compose(plain)}
-    for path in images:
+        read = {
+            is_npy: [TRANSFORMS.build(step) for step in pipeline]
+            for is_npy, pipeline in ((True, steps), (False, plain))
+        }
+    for index, path in enumerate(images):
         try:
-            packed = read[path.suffix == '.npy']({'img_path': str(path)})
-        except (AttributeError, OSError, ValueError) as error:
-            what = ' '.join(str(error).split())
-            failed.append((path, f'{path} is no image that is whole: {what}'))
+            packed, _ = prepare_image(path, index, read[path.suffix == '.npy'])
+        except UnreadableImageError as error:
+            failed.append((path, str(error)))
             continue
         yield _Job(path, packed)
 
@@ -137,16 +132,16 @@ def infer_tasks_to_folder(
         ValueError: If the prediction of a task is not finite, or a file to
             be written is one of the images.
     """
-    out_dir = Path(out_dir)
     failed: list[tuple[Path, str]] = []
     paths = [job.path for job in samples] or list(images)
-    targets = dict(zip(paths, output_paths(paths, out_dir)))
+    outputs = choose_outputs(paths, out_dir, json_path, sheet)
     jobs = iter(samples) if samples else _read_files(model.cfg, images, failed)
+    results = _predict(model, jobs, batch_size)
     rows, tiles = [], []
-    for job, sample in _predict(model, jobs, batch_size):
+    for job, sample in track(results, len(paths), 'images'):
         panels = _panels(model, job, sample, with_gt)
         picture = tile_sheet(panels, columns=1, gap=4)
-        target = targets[job.path]
+        target = outputs.pictures[job.path]
         write_picture(target, picture)
         arrays = target.with_suffix('.npz')
         with atomic_path(arrays) as temporary, open(temporary, 'wb') as file:
@@ -160,22 +155,20 @@ def infer_tasks_to_folder(
         )
         if sheet:
             tiles.append(picture)
-    target = Path(json_path or out_dir / 'predictions.json')
     content = {
         'tasks': list(model.tasks),
         'images': rows,
         'failed': [{'image': str(p), 'reason': why} for p, why in failed],
     }
-    with atomic_path(target) as temporary:
+    with atomic_path(outputs.json) as temporary:
         temporary.write_text(json.dumps(content, indent=1) + '\n')
-    sheet_path = out_dir / 'contact_sheet.png' if tiles else None
-    if sheet_path:
-        write_picture(sheet_path, tile_sheet(tiles, columns=1))
+    if tiles:
+        write_picture(outputs.sheet, tile_sheet(tiles, columns=1))
     return InferReport(
         pictures=tuple(Path(row['picture']) for row in rows),
         num_objects=None,
-        json_path=target,
-        sheet=sheet_path,
+        json_path=outputs.json,
+        sheet=outputs.sheet if tiles else None,
         failed=tuple(failed),
     )
 

@@ -13,7 +13,7 @@ from pycocotools import mask as coco_mask
 from mmext.apis.infer import Detections
 from mmext.apis.prediction_files import (
     GroundTruth,
-    _track,
+    track,
     detections_to_dict,
     draw_comparison,
     draw_detections,
@@ -348,7 +348,7 @@ def test_infer_to_folder_rejects_a_threshold_out_of_range(
 
 
 def test_passes_items_on(capsys):
-    assert list(_track(iter([1, 2, 3]), 3, 'things')) == [1, 2, 3]
+    assert list(track(iter([1, 2, 3]), 3, 'things')) == [1, 2, 3]
     captured = capsys.readouterr()
     assert captured.out == ''
     assert 'things' in captured.err
@@ -356,7 +356,7 @@ def test_passes_items_on(capsys):
 
 
 def test_ends_full_when_items_are_left_out(capsys):
-    assert list(_track(iter([1]), 3, 'things')) == [1]
+    assert list(track(iter([1]), 3, 'things')) == [1]
     assert '3/3' in capsys.readouterr().err
 
 
@@ -365,7 +365,7 @@ def test_is_lazy_and_passes_errors_on():
         yield 1
         raise RuntimeError('no more')
 
-    tracked = _track(items(), 2, 'things')
+    tracked = track(items(), 2, 'things')
     assert next(tracked) == 1
     with pytest.raises(RuntimeError, match='no more'):
         next(tracked)

@@ -70,8 +70,8 @@ class TaskHead(BaseModule):
         """Write the predictions into the samples."""
         raise NotImplementedError
 
-    def _targets(self, data_samples: Sequence[Any], size: tuple) -> Tensor:
-        """The truth of all samples, stacked, of the given size at the end."""
+    def _targets(self, data_samples: Sequence[Any]) -> Tensor:
+        """The truth of all samples, stacked."""
         targets = []
         for index, sample in enumerate(data_samples):
             value = sample.get(self.target)
@@ -82,12 +82,6 @@ class TaskHead(BaseModule):
                     f'{type(self).__name__} learns from; it has '
                     f'{sorted(sample.keys())}; check the pipeline, or the '
                     'target of the head'
-                )
-            if size and value.shape[-2:] != size:
-                raise ValueError(
-                    f'{self.target} must have the size of its image, '
-                    f'{tuple(size)}, got {tuple(value.shape)} in sample '
-                    f'{index} of the batch'
                 )
             targets.append(value)
         return torch.stack(targets)
@@ -208,7 +202,7 @@ class SegmentationTaskHead(_DenseTaskHead):
     ) -> Tensor:
         """Cross-entropy, a scalar in float32."""
         logits = self(features)
-        label = self._targets(data_samples, ()).squeeze(1)
+        label = self._targets(data_samples).squeeze(1)
         resized = ResizedLogits(
             logits, label.shape[1:], self.decode_head.align_corners
         )
@@ -248,7 +242,7 @@ class DepthTaskHead(_DenseTaskHead):
         self, features: tuple[Tensor, ...], data_samples: Sequence[Any]
     ) -> Tensor:
         """Mean absolute error, a scalar in float32."""
-        depth = self._targets(data_samples, ())
+        depth = self._targets(data_samples)
         error = (self._resize(self(features), depth.shape[-2:]) - depth).abs()
         valid = depth > 0
         return self.loss_weight * _mean(error, valid)
@@ -282,7 +276,7 @@ class SurfaceNormalTaskHead(_DenseTaskHead):
         self, features: tuple[Tensor, ...], data_samples: Sequence[Any]
     ) -> Tensor:
         """Mean of one minus the cosine, a scalar in float32."""
-        normal = self._targets(data_samples, ())
+        normal = self._targets(data_samples)
         output = self._resize(self(features), normal.shape[-2:])
         cosine = (F.normalize(output, dim=1) * normal).sum(1, keepdim=True)
         valid = normal.square().sum(1, keepdim=True) > 0
@@ -355,7 +349,7 @@ class ClassificationTaskHead(_VectorTaskHead):
         self, features: tuple[Tensor, ...], data_samples: Sequence[Any]
     ) -> Tensor:
         """Cross-entropy, a scalar in float32."""
-        label = self._targets(data_samples, ()).reshape(-1)
+        label = self._targets(data_samples).reshape(-1)
         return self.loss_weight * self.criterion(
             self(features), label, ignore_index=self.ignore_index
         )
@@ -422,7 +416,7 @@ class RegressionTaskHead(_VectorTaskHead):
     ) -> Tensor:
         """Mean error over the values that count, a scalar in float32."""
         output = self(features).float()
-        values = self._targets(data_samples, ()).reshape(output.shape)
+        values = self._targets(data_samples).reshape(output.shape)
         valid = ~values.isnan()
         # Not NaN * 0, which is NaN.
         values = torch.where(valid, values, output.detach())

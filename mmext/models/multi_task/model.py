@@ -169,9 +169,7 @@ class MultiTaskModel(BaseModel):
             The objective, ``()`` or K times ``()``, and scalars by name;
             ``loss`` is the sum.
         """
-        total, logs = super().parse_losses(
-            {name: value.mean() for name, value in losses.items()}
-        )
+        total, logs = super().parse_losses(losses)
         logs = OrderedDict((n, v.detach()) for n, v in logs.items())
         if not self.separate_losses:
             return total, logs
