@@ -6,23 +6,11 @@ same bytes; nothing is left behind when it is stopped before the end.
 """
 
 import argparse
-import signal
-import sys
-from collections.abc import Sequence
-from functools import partial
-
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from collections.abc import Callable, Sequence
 
 import mmext  # noqa: F401  (before anything of mmcv and mmdet)
 from mmext.datasets import SCENE_CLASSES, ScenesSpec, write_scenes_dataset
-from mmext.utils.cli import report_errors, run_tool
-from mmext.utils.files import check_outputs
+from mmext.utils.cli import generate_dataset, run_tool
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -67,58 +55,37 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def write_with_progress(args: argparse.Namespace) -> dict[str, int]:
-    """Write the set below a progress bar; returns the scenes per split."""
-    spec = ScenesSpec(
+def make_spec(args: argparse.Namespace) -> ScenesSpec:
+    """Settings of the scenes."""
+    return ScenesSpec(
         image_size=tuple(args.image_size),
         max_objects=args.max_objects,
         noise=args.noise,
         invalid_fraction=args.invalid_fraction,
         seed=args.seed,
     )
-    bar = Progress(
-        TextColumn('Drawing scenes'),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with bar:
-        task = bar.add_task('', total=max(args.num_train + args.num_val, 1))
-        return write_scenes_dataset(
-            args.out,
-            spec,
-            num_train=args.num_train,
-            num_val=args.num_val,
-            overwrite=args.overwrite,
-            on_image=lambda: bar.advance(task),
-        )
-
-
-def _stop(signum, frame):
-    """Leave by an exception, so that the unfinished set is removed."""
-    sys.exit(128 + signum)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool; returns the exit code, 2 if --out cannot be made."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    signal.signal(signal.SIGTERM, _stop)
-    outputs = partial(check_outputs, {}, new_folders={'--out': args.out})
-    report_errors(parser, outputs)
-    try:
-        report = write_with_progress(args)
-    except (ValueError, OSError) as error:
-        print(f'{parser.prog}: error: {error}', file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(f'Stopped; {args.out} is as it was.', file=sys.stderr)
-        return 130
-    for split, count in report.items():
-        print(f'{split}: {count} scenes')
-    print(f'Classes: {", ".join(SCENE_CLASSES)}')
-    print(f'Written to {args.out}; in a config: data_root = {args.out!r}')
-    return 0
+
+    def write(on_image: Callable[[], None]) -> dict:
+        return write_scenes_dataset(
+            args.out,
+            make_spec(args),
+            num_train=args.num_train,
+            num_val=args.num_val,
+            overwrite=args.overwrite,
+            on_image=on_image,
+        )
+
+    code = generate_dataset(parser, args, write, '{} scenes'.format)
+    if not code:
+        print(f'Classes: {", ".join(SCENE_CLASSES)}')
+        print(f'Written to {args.out}; in a config: data_root = {args.out!r}')
+    return code
 
 
 if __name__ == '__main__':

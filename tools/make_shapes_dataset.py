@@ -6,24 +6,11 @@ it is stopped before the end.
 """
 
 import argparse
-import signal
-import sys
-from collections.abc import Sequence
-from functools import partial
-
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from collections.abc import Callable, Sequence
 
 import mmext  # noqa: F401  (before anything of mmcv and mmdet)
 from mmext.datasets import SHAPE_CLASSES, ShapesSpec, write_shapes_dataset
-from mmext.utils.cli import report_errors, run_tool
-from mmext.utils.files import check_outputs
+from mmext.utils.cli import generate_dataset, run_tool
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -93,57 +80,33 @@ def make_spec(args: argparse.Namespace) -> ShapesSpec:
     )
 
 
-def write_with_progress(args: argparse.Namespace) -> dict:
-    """Write the set below a progress bar; returns the counts per split."""
-    spec = make_spec(args)
-    bar = Progress(
-        TextColumn('Drawing pictures'),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn('time left'),
-        TimeRemainingColumn(),
+def describe(counts: dict) -> str:
+    """What is in a split."""
+    classes = ', '.join(f'{counts[name]} {name}' for name in SHAPE_CLASSES)
+    return (
+        f'{counts["images"]} pictures, {counts["objects"]} objects ({classes})'
     )
-    with bar:
-        task = bar.add_task('', total=max(args.num_train + args.num_val, 1))
-        return write_shapes_dataset(
-            args.out,
-            spec,
-            num_train=args.num_train,
-            num_val=args.num_val,
-            overwrite=args.overwrite,
-            on_image=lambda: bar.advance(task),
-        )
-
-
-def _stop(signum, frame):
-    """Leave by an exception, so that the unfinished set is removed."""
-    sys.exit(128 + signum)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool; returns the exit code, 2 if --out cannot be made."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    signal.signal(signal.SIGTERM, _stop)
-    outputs = partial(check_outputs, {}, new_folders={'--out': args.out})
-    report_errors(parser, outputs)
-    try:
-        report = write_with_progress(args)
-    except (ValueError, OSError) as error:
-        print(f'{parser.prog}: error: {error}', file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(f'Stopped; {args.out} is as it was.', file=sys.stderr)
-        return 130
-    for split, counts in report.items():
-        classes = ', '.join(f'{counts[name]} {name}' for name in SHAPE_CLASSES)
-        print(
-            f'{split}: {counts["images"]} pictures, '
-            f'{counts["objects"]} objects ({classes})'
+
+    def write(on_image: Callable[[], None]) -> dict:
+        return write_shapes_dataset(
+            args.out,
+            make_spec(args),
+            num_train=args.num_train,
+            num_val=args.num_val,
+            overwrite=args.overwrite,
+            on_image=on_image,
         )
-    print(f'Written to {args.out}; in a config: data_root = {args.out!r}')
-    return 0
+
+    code = generate_dataset(parser, args, write, describe)
+    if not code:
+        print(f'Written to {args.out}; in a config: data_root = {args.out!r}')
+    return code
 
 
 if __name__ == '__main__':

@@ -3,21 +3,25 @@
 import argparse
 import io
 import os
+import signal
 import sqlite3
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from mmengine.config import Config, DictAction
 
 from .config_bases import require_regular_bases
+from .files import check_outputs
 
 __all__ = [
     'ConfigOptions',
     'add_run_arguments',
     'add_trust_argument',
     'find_device',
+    'generate_dataset',
     'hide_gpus',
     'report_errors',
     'run_tool',
@@ -179,6 +183,67 @@ def _lenient(stream: Any, descriptor: int) -> io.TextIOWrapper:
         errors=getattr(stream, 'errors', None),
         line_buffering=getattr(stream, 'line_buffering', True),
     )
+
+
+def generate_dataset(
+    parser: argparse.ArgumentParser,
+    args: argparse.Namespace,
+    write: Callable[[Callable[[], None]], Mapping[str, Any]],
+    describe: Callable[[Any], str],
+) -> int:
+    """Write a generated data set below a progress bar.
+
+    Args:
+        parser: Of the tool, for its name.
+        args: With ``out``, ``num_train`` and ``num_val``.
+        write: Writes the set, calls its argument after each picture, and
+            returns what is in each split.
+        describe: What is in a split, as a text.
+
+    Returns:
+        The exit code: 0; 1 for an error; 130 after Ctrl-C. SIGTERM ends the
+        tool by an exception, so that the unfinished set is removed.
+    """
+    # The other tools do without.
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    signal.signal(signal.SIGTERM, _exit_by_signal)
+    outputs = partial(check_outputs, {}, new_folders={'--out': args.out})
+    report_errors(parser, outputs)
+    bar = Progress(
+        TextColumn('Drawing pictures'),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn('time left'),
+        TimeRemainingColumn(),
+    )
+    try:
+        with bar:
+            task = bar.add_task(
+                '', total=max(args.num_train + args.num_val, 1)
+            )
+            report = write(lambda: bar.advance(task))
+    except (ValueError, OSError) as error:
+        print(f'{parser.prog}: error: {error}', file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f'Stopped; {args.out} is as it was.', file=sys.stderr)
+        return 130
+    for split, content in report.items():
+        print(f'{split}: {describe(content)}')
+    return 0
+
+
+def _exit_by_signal(signum: int, frame: Any) -> None:
+    sys.exit(128 + signum)
 
 
 def run_tool(main: Callable[[], int]) -> NoReturn:
