@@ -4,9 +4,10 @@ from . import page, sarif, terminal
 from .finding import Finding, Location, Severity
 from .json import as_record, to_json
 from .reference import rule_reference
-from .rule import Family, Rule, found, rules_of, select_rules
+from .rule import TOOLS, Family, Rule, found, rules_of, select_rules
 
 __all__ = [
+    'TOOLS',
     'Family',
     'Finding',
     'Location',
