@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .finding import Location, Severity
+from .json import readable
 from .page import plural
 from .rule import Rule
 
@@ -47,9 +48,9 @@ _NOUNS = {
     Severity.INFO: 'note',
 }
 _DIFF_COLOURS = {'+': 'green', '-': 'red', '@': 'cyan'}
-# What a terminal obeys, and the bytes of names of files that are no text.
-_UNSHOWN = re.compile(
-    '[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]'
+# What a terminal obeys; of a file's name, too.
+_CONTROLS = re.compile(
+    '[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]'
 )
 # Narrower than this, words would have a letter on each line.
 _LEAST_WIDTH = 20
@@ -70,18 +71,12 @@ def severity_noun(severity: Severity) -> str:
     return _NOUNS[severity]
 
 
-def _escaped(match: re.Match) -> str:
-    code = ord(match[0])
-    if 0xDC80 <= code <= 0xDCFF:
-        return f'\\x{code - 0xDC00:02x}'
-    return ascii(match[0])[1:-1]
-
-
 def _readable(text: str, encoding: str) -> str:
     """Text that a terminal shows and does not obey; paths are relative."""
     folder = re.escape(os.getcwd().rstrip('/'))
     text = re.sub(rf'(?<![\w./~-]){folder}/(?=[^/\s])', '', text)
-    text = _UNSHOWN.sub(_escaped, text)
+    text = _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
+    text = readable(text)
     return text.encode(encoding, 'backslashreplace').decode(encoding)
 
 
@@ -170,7 +165,7 @@ def print_source(console: Console, location: Location) -> None:
     for before, piece in zip(
         chain([gutter], repeat(blank)), _pieces(console, code, len(gutter))
     ):
-        _print_line(console, (before, 'blue'), (piece, ''))
+        _print_line(console, (before, 'blue'), (piece.rstrip(), ''))
         marked = piece[max(start, 0) : max(end, 0)]
         if marked:
             text = ' ' * cell_len(piece[: max(start, 0)])
