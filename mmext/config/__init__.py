@@ -1,6 +1,6 @@
 """Read a config, find where its keys are set, and what they should be."""
 
-from .child import DELETE, write_child_config
+from .child import DELETE, is_same, write_child_config
 from .diff import config_diff
 from .misplaced_keys import (
     MisplacedKey,
@@ -27,7 +27,9 @@ from .sections import (
     UNREAD,
     ConfigNode,
     find_component,
+    is_own_key,
     is_used,
+    swallows,
     takes,
     walk_nodes,
 )
@@ -68,6 +70,8 @@ __all__ = [
     'find_misplaced_keys',
     'inner_dataset_configs',
     'inner_datasets',
+    'is_own_key',
+    'is_same',
     'is_used',
     'join_key',
     'key_place',
@@ -75,6 +79,7 @@ __all__ = [
     'read_config',
     'read_config_classes',
     'split_key',
+    'swallows',
     'takes',
     'transforms_of',
     'used_names',

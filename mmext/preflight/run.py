@@ -38,7 +38,7 @@ from .dry_run.facts import DryRun
 from .dry_run.options import current_settings
 from .dry_run.run import dry_run_model
 from .dry_run.verdicts import verdict_table
-from .fix import collect_changes, fixed_path, write_fixed_config
+from .fix import fix_config, fixed_path
 from .ranks import WorldResult, run_world_config
 from .report import (
     PreflightReport,
@@ -479,7 +479,7 @@ def _run(settings: PreflightSettings, console: Console) -> int:
     print_report(report, console, verbose=settings.verbose)
     _write(settings, report)
     if settings.fix is not None:
-        _fix(settings, report, console)
+        report = _fix(settings, report, console)
     worst = report.worst()
     if worst is not None and worst >= Severity[settings.fail_on.upper()]:
         return 1
@@ -507,15 +507,31 @@ def _write(settings: PreflightSettings, report: PreflightReport) -> None:
 
 def _fix(
     settings: PreflightSettings, report: PreflightReport, console: Console
-) -> None:
-    """Write the fixed config, and look at that, too."""
-    changes = collect_changes(report.findings)
-    for text in changes.refused:
+) -> PreflightReport:
+    """Write the fixed config; returns the report of what is to be used."""
+    reports = [report]
+
+    def look(path: Path) -> Sequence[Finding]:
+        again = msgspec.structs.replace(settings, config=str(path))
+        with _status() as progress:
+            reports.append(preflight(again, progress=progress))
+        return reports[-1].findings
+
+    fixed = fix_config(settings.config, report.findings, settings.fix, look)
+    if fixed is None:
+        console.print(
+            'no config was written: no finding has a change whose meaning '
+            'is certain'
+        )
+        return report
+    console.print(f'wrote {fixed.path}; the same preflight of it:')
+    print_report(reports[-1], console, verbose=settings.verbose)
+    for text in fixed.refused:
         console.print(text)
-    if not changes.options:
-        console.print('no finding has a change of the config to offer')
-        return
-    path = write_fixed_config(settings.config, changes, settings.fix)
-    console.print(f'wrote {path}; the same preflight of it:')
-    again = msgspec.structs.replace(settings, config=str(path))
-    print_report(preflight(again), console, verbose=settings.verbose)
+    if fixed.left:
+        console.print(
+            f'after {fixed.rounds} rounds {", ".join(fixed.left)} would '
+            'still have to change: options of the command line undo it, or '
+            'the changes contradict each other'
+        )
+    return reports[-1]

@@ -73,15 +73,13 @@ DDP005 = DDP.declare(
     'DDP005',
     title='find_unused_parameters is needless',
     severity=Severity.WARNING,
-    remedy='remove it',
-    fix=_SETTINGS,
+    remedy='remove it, if other batches use the same parameters',
 )
 DDP006 = DDP.declare(
     'DDP006',
     title='static_graph is needless',
     severity=Severity.WARNING,
-    remedy='remove it',
-    fix=_SETTINGS,
+    remedy='remove it, if other batches use the same parameters',
 )
 DDP007 = DDP.declare(
     'DDP007',
@@ -423,7 +421,7 @@ class _SyncFindings:
         return DDP002.finding(
             f'marked ready twice, which is an error in the backward: '
             f'{what}, in a reentrant checkpoint{at}; {why}',
-            options=self.settings_for(NO_SEARCH, self.current),
+            options=self.settings_for(self.current, NO_SEARCH),
             **where,
         )
 
@@ -439,7 +437,6 @@ class _SyncFindings:
                 'every parameter one gradient; it hides it when one stops to '
                 'get any, and forbids to accumulate gradients from the start',
                 key=self.options.key_of(STATIC_GRAPH),
-                options=self.options.settings(NO_SEARCH),
             )
         elif self.current.find_unused_parameters:
             yield DDP005.finding(
@@ -449,7 +446,6 @@ class _SyncFindings:
                 'of used parameters, reentrant checkpoints are forbidden, '
                 'and parameters that lose their gradient are hidden',
                 key=self.options.key_of(FLAG),
-                options=self.options.settings(NO_SEARCH),
             )
 
 
