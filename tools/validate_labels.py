@@ -65,7 +65,12 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_bare(parser: argparse.ArgumentParser) -> None:
     """What takes the place of a config."""
     add = parser.add_argument
-    add('--masks', metavar='DIR', help='label maps to check without a config')
+    add(
+        '--masks',
+        metavar='DIR',
+        help='label maps to check without a config; beside --coco, the PNG '
+        'files of a panoptic one (default: the folder of its name)',
+    )
     add('--coco', metavar='FILE', help="annotation file in COCO's format")
     add(
         '--voc',
@@ -105,6 +110,11 @@ def _add_bare(parser: argparse.ArgumentParser) -> None:
     )
     add(
         '--ignore-index', type=int, default=255, metavar='N', help='of --masks'
+    )
+    add(
+        '--reduce-zero-label',
+        action='store_true',
+        help='0 of --masks is no class and 1 the first one, as in ADE20K',
     )
 
 

@@ -34,6 +34,7 @@ class Expectations(
             ``'panoptic'``, or ``'unlabelled'`` for pictures alone.
         num_classes: Labels are in ``[0, num_classes)``; 0 if not known.
         classes: Their names; empty if not known.
+        thing_classes: Of panoptic labels, those of objects that are counted.
         ignore_index: Value of pixels that the loss ignores; None for none.
         reduce_zero_label: The loader turns 0 into 255 and n into n - 1.
         label_map: Pairs (stored value, value after loading) that the loader
@@ -44,6 +45,8 @@ class Expectations(
         heads: Of the model.
         loader_backend: What decodes label maps: ``'pillow'``, ``'cv2'``, ...;
             ``'npy'`` if they are arrays, whose -1 is loaded as 255.
+        casts_to_bytes: The loader casts label maps to uint8, which wraps, as
+            MMSegmentation's does; else values over 255 stay.
         with_images: Images belong to what is checked.
     """
 
@@ -51,6 +54,7 @@ class Expectations(
     task: str = 'semantic'
     num_classes: int = 0
     classes: tuple[str, ...] = ()
+    thing_classes: tuple[str, ...] = ()
     ignore_index: int | None = 255
     reduce_zero_label: bool = False
     label_map: tuple[tuple[int, int], ...] = ()
@@ -58,4 +62,5 @@ class Expectations(
     ignore_places: tuple[tuple[str, int], ...] = ()
     heads: tuple[HeadFacts, ...] = ()
     loader_backend: str = 'pillow'
+    casts_to_bytes: bool = True
     with_images: bool = True

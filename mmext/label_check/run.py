@@ -26,6 +26,7 @@ from .class_weights import class_weights, format_class_weights
 from .expectations import Expectations
 from .fix.fix_labels import fix_labels
 from .fix.out_tree import check_out
+from .readers.panoptic import is_panoptic
 from .report import Report, print_report, report_json, report_sarif
 from .rules import RULES
 from .rules.registry import select_rules
@@ -34,6 +35,7 @@ from .settings import CheckSettings, check_settings
 from .sources.coco import split_of_coco
 from .sources.folder import split_of_folders
 from .sources.nyuv2 import splits_of_layout
+from .sources.panoptic import split_of_panoptic
 from .sources.split_source import SplitSource
 from .sources.voc import splits_of_voc
 from .store import FactStore, merge_stores
@@ -60,6 +62,7 @@ def sources_of(settings: CheckSettings) -> list[SplitSource]:
         f'--{name} {getattr(settings, name)}'
         for name in _BARE
         if getattr(settings, name) is not None
+        and not (name == 'masks' and settings.coco is not None)
     ]
     if settings.config is not None:
         given.insert(0, f'the config {settings.config}')
@@ -78,6 +81,13 @@ def sources_of(settings: CheckSettings) -> list[SplitSource]:
         raise ValueError(
             f'--fix {settings.fix} does not repair npy files; make them anew '
             'as the remedies of the findings say'
+        )
+    if settings.fix is not None and any(
+        source.expected.task == 'panoptic' for source in sources
+    ):
+        raise ValueError(
+            f'--fix {settings.fix} does not repair panoptic annotations; '
+            'correct them as the remedies of the findings say'
         )
     return sources
 
@@ -126,12 +136,22 @@ def _of_coco(settings: CheckSettings) -> SplitSource:
         raise FileNotFoundError(
             f'--coco must be an annotation file, got {str(settings.coco)!r}'
         )
-    return split_of_coco(
-        str(settings.coco),
-        str(settings.images or ''),
-        Expectations(task='detection', classes=tuple(settings.classes)),
-        find_orphans=True,
-    )
+    expected = Expectations(task='detection', classes=tuple(settings.classes))
+    path, images = str(settings.coco), str(settings.images or '')
+    if is_panoptic(settings.coco.read_bytes()):
+        return split_of_panoptic(
+            path,
+            images,
+            str(settings.masks or settings.coco.with_suffix('')),
+            expected,
+            names_of_file=True,
+        )
+    if settings.masks is not None:
+        raise ValueError(
+            f'--masks beside --coco is for panoptic annotations, which '
+            f'{path!r} is not; check them one after the other'
+        )
+    return split_of_coco(path, images, expected, find_orphans=True)
 
 
 def _of_masks(settings: CheckSettings) -> SplitSource:
@@ -154,6 +174,9 @@ def _of_masks(settings: CheckSettings) -> SplitSource:
             num_classes=number,
             classes=classes,
             ignore_index=settings.ignore_index,
+            reduce_zero_label=settings.reduce_zero_label,
+            # Without a config, a loader that fits is taken for granted.
+            casts_to_bytes=max(number, settings.ignore_index) <= 255,
             with_images=settings.images is not None,
         ),
         mask_suffix=settings.mask_suffix,

@@ -31,6 +31,7 @@ class CheckSettings(msgspec.Struct, kw_only=True):
         num_classes: Of ``masks``.
         classes: Names of the classes, in the order of labels.
         ignore_index: Of ``masks``.
+        reduce_zero_label: Of ``masks``: 0 is no class, 1 the first one.
         verify: Compare the checksum of the pixels of PNG label maps, too,
             which doubles the time to read them. Without, the checksums of
             the file's parts are compared, and that all pixels are there.
@@ -68,6 +69,7 @@ class CheckSettings(msgspec.Struct, kw_only=True):
     num_classes: int | None = None
     classes: Sequence[str] = ()
     ignore_index: int | None = 255
+    reduce_zero_label: bool = False
     verify: bool = False
     select: Sequence[str] = ()
     ignore: Sequence[str] = ()

@@ -7,9 +7,8 @@ objects for the rules to check.
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
@@ -35,6 +34,7 @@ __all__ = [
     'coco_samples',
     'coco_task',
     'rle_error',
+    'seg_maps_of_coco',
     'split_of_coco',
     'suspicious_rows',
 ]
@@ -309,11 +309,10 @@ def coco_samples(
         box = _box(file, row, image, int(labels[row]), names)
         boxes.setdefault(image, []).append(box)
     width, height = (side.tolist() for side in _sizes(file))
-    root = PurePosixPath(images)
     for row, name in enumerate(file.images.file_name):
         yield Sample(
             index=row,
-            image=str(root / name) if images else '',
+            image=os.path.join(images, name) if images else '',
             annotation=path,
             boxes=tuple(boxes.get(row, ())),
             num_boxes=int(counts[row]),
@@ -353,9 +352,8 @@ def split_of_coco(
     images: str,
     expected: Expectations,
     *,
-    seg_maps: str = '',
-    seg_map_suffix: str = '.png',
     find_orphans: bool = False,
+    name_of: Callable[[str], str] | None = None,
     backend_args: dict | None = None,
 ) -> SplitSource:
     """All that an annotation file names, whether a loader keeps it or not.
@@ -365,10 +363,9 @@ def split_of_coco(
         images: Folder of its images; empty not to look at them.
         expected: Of the training. Without ``classes``, those of the file;
             without ``num_classes``, their number; the task is that of the
-            file unless it is ``'panoptic'``.
-        seg_maps: Folder of label maps of the same images; empty for none.
-        seg_map_suffix: Of theirs.
+            file unless it is ``'unlabelled'``.
         find_orphans: Look for images that the file does not name.
+        name_of: What becomes of names of images; None if nothing.
         backend_args: Of MMEngine's file backend.
 
     Returns:
@@ -378,25 +375,26 @@ def split_of_coco(
         FileNotFoundError: If there is no such file.
     """
     file = read_coco(get(path, backend_args=backend_args))
-    classes = expected.classes or tuple(dict.fromkeys(file.categories.name))
-    expected = msgspec.structs.replace(
-        expected,
-        classes=classes,
-        num_classes=expected.num_classes or len(classes),
-        task=expected.task if expected.task == 'panoptic' else coco_task(file),
-    )
+    if name_of is not None:
+        names = tuple(map(name_of, file.images.file_name))
+        images_of = msgspec.structs.replace(file.images, file_name=names)
+        file = msgspec.structs.replace(file, images=images_of)
+    if expected.task != 'unlabelled':
+        classes = expected.classes or tuple(
+            dict.fromkeys(file.categories.name)
+        )
+        expected = msgspec.structs.replace(
+            expected,
+            classes=classes,
+            num_classes=expected.num_classes or len(classes),
+            task=coco_task(file),
+        )
     facts = CocoFacts(split=expected.split, path=path, file=file)
 
     # Few are kept: without boxes that may be wrong, a sample is small.
     @cache
     def listed() -> Sequence[Sample]:
-        samples = coco_samples(file, path, images, classes)
-        if not seg_maps:
-            return tuple(samples)
-        return tuple(
-            _with_map(sample, seg_maps, seg_map_suffix, images)
-            for sample in samples
-        )
+        return tuple(coco_samples(file, path, images, expected.classes))
 
     return SplitSource(
         expected,
@@ -409,14 +407,30 @@ def split_of_coco(
     )
 
 
-def _with_map(
-    sample: Sample, seg_maps: str, suffix: str, images: str
-) -> Sample:
-    """The sample and its label map, which has the name of the image."""
-    name = PurePosixPath(sample.image).relative_to(images).as_posix()
-    stem = name.rpartition('.')[0]
-    mask = str(PurePosixPath(seg_maps) / f'{stem}{suffix}')
-    return msgspec.structs.replace(sample, mask=mask)
+def seg_maps_of_coco(
+    boxes: SplitSource, expected: Expectations, folder: str, suffix: str
+) -> SplitSource:
+    """Label maps of the images of an annotation file.
+
+    Args:
+        boxes: Of :func:`split_of_coco`.
+        expected: Of the label maps.
+        folder: Of the label maps, which have the names of the images.
+        suffix: Of their names.
+
+    Returns:
+        A sample for each image, without the image itself.
+    """
+
+    def samples() -> Iterator[Sample]:
+        file = boxes.coco().file
+        for sample, name in zip(boxes.samples(), file.images.file_name):
+            mask = os.path.join(folder, name.rpartition('.')[0] + suffix)
+            yield msgspec.structs.replace(
+                sample, image='', annotation='', boxes=(), mask=mask
+            )
+
+    return SplitSource(expected, samples, backend_args=boxes.backend_args)
 
 
 def _orphans(facts: CocoFacts, images: str) -> Iterator[Orphan]:
