@@ -1,6 +1,7 @@
 """Rules, one file a family; importing this fills the list of them."""
 
 from . import arrays as arrays
+from . import class_names as class_names
 from . import classes as classes
 from . import coco_file as coco_file
 from . import config_lint as config_lint

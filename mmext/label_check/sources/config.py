@@ -176,9 +176,14 @@ def splits_of_config(
         if 'dataset' not in loader:
             continue
         leaves = build_leaves(loader['dataset'], cfg)
+        steps = list(loaders(plain, split)) or [{}]
+        if len(steps) != len(leaves):
+            steps = steps[:1] * len(leaves)
         for number, dataset in enumerate(leaves):
             name = split if len(leaves) == 1 else f'{split}[{number}]'
-            sources.append(_source(dataset, name, plain, split, heads))
+            sources.append(
+                _source(dataset, name, plain, split, heads, steps[number])
+            )
     if not sources:
         raise ValueError(
             f'the config must have a data set for one of {tuple(splits)}, '
@@ -230,13 +235,14 @@ def _source(
     plain: Mapping,
     split: str,
     heads: tuple[HeadFacts, ...],
+    loader: Mapping,
 ) -> SplitSource:
     task = _task(dataset)
     classes = classes_of(dataset)
-    loader = next(loaders(plain, split), {})
+    own = getattr(dataset, 'reduce_zero_label', None)
     reduce = loader.get('reduce_zero_label')
     if reduce is None:
-        reduce = getattr(dataset, 'reduce_zero_label', False)
+        reduce = own
     label_map = getattr(dataset, 'label_map', None) or {}
     preprocessor = (plain.get('model') or {}).get('data_preprocessor') or {}
     expected = Expectations(
@@ -253,16 +259,46 @@ def _source(
             getattr(dataset, 'ignore_index', _DEFAULT_IGNORE),
         ),
         reduce_zero_label=bool(reduce),
+        dataset_reduces=own if hasattr(dataset, 'label_map') else None,
         label_map=tuple(
             (int(old), int(new)) for old, new in label_map.items()
         ),
         seg_pad_val=preprocessor.get('seg_pad_val'),
         ignore_places=read_ignore_places(plain),
         heads=heads,
+        filter_cfg=_filter_cfg(dataset),
+        coco_metric=_coco_metric(plain, split),
         loader_backend=loader.get('imdecode_backend')
         or ('pillow' if task == 'semantic' else 'cv2'),
     )
     return _of_files(dataset, expected)
+
+
+def _filter_cfg(dataset: Any) -> dict[str, int]:
+    """What MMDetection's own ``filter_data`` will go by."""
+    if not (reads_coco(dataset) or reads_voc(dataset)) or dataset.test_mode:
+        return {}
+    from mmdet.datasets import CocoDataset, XMLDataset
+
+    base = CocoDataset if reads_coco(dataset) else XMLDataset
+    if type(dataset).filter_data is not base.filter_data:
+        return {}
+    given = dataset.filter_cfg or {}
+    return {
+        name: given[name]
+        for name in ('filter_empty_gt', 'min_size')
+        if given.get(name)
+    }
+
+
+def _coco_metric(plain: Mapping, split: str) -> str:
+    """Place of the metric that has pycocotools read an annotation file."""
+    section = f'{split}_evaluator'
+    for path, node in walk_dicts(plain.get(section), (section,)):
+        kind = getattr(node.get('type'), '__name__', str(node.get('type')))
+        if kind.endswith('CocoMetric') and node.get('ann_file'):
+            return join_key(path)
+    return ''
 
 
 def _of_files(dataset: Any, expected: Expectations) -> SplitSource:
@@ -404,7 +440,7 @@ def read_heads(model: Any) -> tuple[HeadFacts, ...]:
                     'ignore_index', _DEFAULT_IGNORE if semantic else None
                 ),
                 class_weights=tuple(
-                    (where, len(weight))
+                    (where, tuple(weight))
                     for where, weight in weights
                     if isinstance(weight, Sequence)
                     and not isinstance(weight, str)

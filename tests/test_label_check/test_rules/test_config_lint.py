@@ -40,7 +40,7 @@ def test_ignored_value_of_a_head():
 
 @pytest.mark.parametrize('length', [2, 4])
 def test_weight_length(length):
-    weights = (('model.decode_head.loss_decode', length),)
+    weights = (('model.decode_head.loss_decode', (1.0,) * length),)
     (finding,) = only('CFG002', SAMPLES, expect({'class_weights': weights}))
     assert f'must have 3 numbers (num_classes=3), got {length}' in (
         finding.message
@@ -48,7 +48,7 @@ def test_weight_length(length):
 
 
 def test_detectors_may_weigh_the_background():
-    weights = (('model.bbox_head.loss_cls', 4),)
+    weights = (('model.bbox_head.loss_cls', (1.0,) * 4),)
     good = expect({'class_weights': weights}, task='detection')
     rules = {each.rule for each in findings_of(SAMPLES, good)}
     assert 'CFG002' not in rules

@@ -16,7 +16,7 @@ def test_heads_of_a_segmentor():
     (head,) = heads
     assert head.place == 'model.decode_head'
     assert (head.num_classes, head.ignore_index) == (11, 11)
-    assert [count for _, count in head.class_weights] == [11, 11, 11]
+    assert [len(weights) for _, weights in head.class_weights] == [11, 11, 11]
     assert head.losses[2] == (
         'model.decode_head.loss_decode[2]',
         'mmext.CheckedBoundaryLoss',
