@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-__all__ = ['Expectations', 'HeadFacts', 'why_left_out']
+__all__ = ['Expectations', 'HeadFacts', 'IgnorePlace', 'why_left_out']
 
 
 class HeadFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -26,6 +26,36 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     losses: tuple[tuple[str, str], ...] = ()
 
 
+class IgnorePlace(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
+):
+    """A place of a config with a value to ignore, or to fill with.
+
+    Attributes:
+        place: Such as ``'val_evaluator.ignore_index'``.
+        value: There, or by default.
+        role: ``'loss'``: its pixels are ignored by a loss, or by what else
+            fails at labels out of range; ``'metric'``: by a metric;
+            ``'look'``: by what only looks at label maps, to choose a crop or
+            draw edges; ``'fill'``: it is written into label maps; ``'pad'``:
+            it is written where an image is too small.
+        said: The config says so; False for a default.
+        kind: Type of the component.
+        pads: Of the role ``'pad'``: ``'always'`` if some images are
+            certainly too small, ``'stored'`` if those are that are stored
+            smaller than ``size``, ``'perhaps'`` if it is not known.
+        size: Height and width in pixels that images are padded to.
+    """
+
+    place: str
+    value: int
+    role: str = 'loss'
+    said: bool = True
+    kind: str = ''
+    pads: str = ''
+    size: tuple[int, ...] = ()
+
+
 class Expectations(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 ):
@@ -43,9 +73,8 @@ class Expectations(
             both; None if it does not.
         label_map: Pairs (stored value, value after loading) that the loader
             applies; empty for none.
-        seg_pad_val: What padding writes into label maps; None if unknown.
         ignore_places: Each place in the config that holds a value to ignore,
-            or to fill with, and the value.
+            or to fill with, or has one by default.
         heads: Of the model.
         filter_cfg: Numbers of the data set's ``filter_cfg`` that its loader
             applies, by name: ``filter_empty_gt``, ``min_size``; empty for
@@ -66,8 +95,7 @@ class Expectations(
     reduce_zero_label: bool = False
     dataset_reduces: bool | None = None
     label_map: tuple[tuple[int, int], ...] = ()
-    seg_pad_val: int | None = None
-    ignore_places: tuple[tuple[str, int], ...] = ()
+    ignore_places: tuple[IgnorePlace, ...] = ()
     heads: tuple[HeadFacts, ...] = ()
     filter_cfg: dict[str, int] = {}
     coco_metric: str | None = None

@@ -43,6 +43,39 @@ def rotation_fills_with_a_class(data: DataSet) -> Planted:
     return Planted(place=place, value='0', files=0)
 
 
+@plant('CFG001', 'camvid')
+def rotation_fills_with_its_default(data: DataSet) -> Planted:
+    step = {'type': 'RandomRotate', 'prob': 0.5, 'degree': 20}
+    _dataset(data, 'train')['pipeline'].append(step)
+    place = 'train_dataloader.dataset.pipeline[2].seg_pad_val'
+    return Planted(place=place, value='255', files=0)
+
+
+@plant('CFG001', 'semantic')
+def holes_are_filled_with_a_class(data: DataSet) -> Planted:
+    step = {'type': 'RandomCutOut', 'prob': 0.5, 'n_holes': 2}
+    step.update(cutout_shape=(4, 4), seg_fill_in=1)
+    _dataset(data, 'train')['pipeline'].append(step)
+    place = 'train_dataloader.dataset.pipeline[2].seg_fill_in'
+    return Planted(place=place, value='1', files=0)
+
+
+@plant('CFG001', 'camvid')
+def loss_ignores_its_default(data: DataSet) -> Planted:
+    """It does not get the value from its head."""
+    head = data.config['model']['decode_head']
+    head['loss_decode'] = [{'type': 'OhemCrossEntropy'}]
+    place = 'model.decode_head.loss_decode[0].ignore_label'
+    return Planted(place=place, value='255', files=0)
+
+
+@plant('CFG001', 'camvid')
+def metric_ignores_its_default(data: DataSet) -> Planted:
+    del data.config['val_evaluator']['ignore_index']
+    place = 'val_evaluator.ignore_index'
+    return Planted(place=place, value='255', files=0)
+
+
 @plant('CFG002', 'semantic')
 def weights_of_another_length(data: DataSet) -> Planted:
     loss = data.config['model']['decode_head']['loss_decode']
@@ -77,6 +110,23 @@ def detector_of_more_classes(data: DataSet) -> Planted:
 def padding(data: DataSet) -> Planted:
     data.config['model']['data_preprocessor']['seg_pad_val'] = 0
     place = 'model.data_preprocessor.seg_pad_val'
+    return Planted(place=place, value='0', files=0)
+
+
+@plant('CFG004', 'camvid')
+def padding_by_default(data: DataSet) -> Planted:
+    """All images are 24 x 32."""
+    preprocessor = {'type': 'SegDataPreProcessor', 'size': (96, 96)}
+    data.config['model']['data_preprocessor'] = preprocessor
+    place = 'model.data_preprocessor.seg_pad_val'
+    return Planted(place=place, value='255', files=0)
+
+
+@plant('CFG004', 'semantic')
+def transform_pads_with_a_class(data: DataSet) -> Planted:
+    step = {'type': 'Pad', 'size': (96, 96), 'pad_val': {'img': 0, 'seg': 0}}
+    _dataset(data, 'train')['pipeline'].append(step)
+    place = 'train_dataloader.dataset.pipeline[2].pad_val'
     return Planted(place=place, value='0', files=0)
 
 

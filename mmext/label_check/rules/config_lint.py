@@ -12,7 +12,6 @@ from .registry import CFG
 
 __all__: list[str] = []
 
-_PAD = 'seg_pad_val'
 _Totals = Sequence[SplitTotals]
 _Expected = Sequence[Expectations]
 
@@ -31,57 +30,6 @@ def _heads(expected: _Expected) -> Iterator[tuple[HeadFacts, Expectations]]:
     for wanted in expected:
         for head in wanted.heads:
             yield head, wanted
-
-
-def _meaning(value: int, wanted: Expectations) -> str:
-    if 0 <= value < wanted.num_classes:
-        name = ''
-        if value < len(wanted.classes):
-            name = f' ({wanted.classes[value]})'
-        return f'{value}, which is a class{name}'
-    return str(value)
-
-
-def _other_ignored(wanted: Expectations) -> Iterator[tuple[str, int | None]]:
-    """Places with another value than the loss ignores."""
-    places = dict(wanted.ignore_places)
-    for head in wanted.heads:
-        place = f'{head.place}.ignore_index'
-        if place not in places and head.ignore_index is not None:
-            places[place] = head.ignore_index
-    for place, value in places.items():
-        # Of the data preprocessor, it is the matter of CFG004.
-        pads = place == f'model.data_preprocessor.{_PAD}'
-        if value != wanted.ignore_index and not pads:
-            yield place, value
-
-
-@CFG.rule(
-    'CFG001',
-    title='places of the config disagree on the value to ignore',
-    severity=Severity.ERROR,
-    remedy='set the same value in the heads, in losses, in transforms that '
-    'fill or ignore, and in the metric',
-    in_preflight=True,
-)
-def one_ignored_value(
-    totals: _Totals, expected: _Expected
-) -> Iterator[Finding]:
-    """Places that ignore, or fill with, another value than the loss."""
-
-    def places() -> Iterator[Finding]:
-        for wanted in expected:
-            if wanted.task != 'semantic':
-                continue
-            for place, value in _other_ignored(wanted):
-                yield found(
-                    f'{place} must be {wanted.ignore_index}, the value that '
-                    f'the loss ignores, got {_meaning(value, wanted)}',
-                    key=place,
-                    value=str(value),
-                )
-
-    yield from _once(places())
 
 
 @CFG.rule(
@@ -141,61 +89,6 @@ def class_count(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
                         key=place,
                         value=str(count),
                     )
-
-    yield from _once(places())
-
-
-@CFG.rule(
-    'CFG004',
-    title='padding of label maps is not ignored',
-    severity=Severity.ERROR,
-    remedy='set seg_pad_val of the data preprocessor to the ignore_index of '
-    'the heads',
-    in_preflight=True,
-)
-def padding(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
-    """What the data preprocessor pads with against the ignored value."""
-
-    def places() -> Iterator[Finding]:
-        for wanted in expected:
-            value = wanted.seg_pad_val
-            if (
-                wanted.task == 'semantic'
-                and value is not None
-                and value != wanted.ignore_index
-            ):
-                yield found(
-                    f'{_PAD} must be {wanted.ignore_index}, the value that '
-                    f'the loss ignores, got {_meaning(value, wanted)}',
-                    key=f'model.data_preprocessor.{_PAD}',
-                    value=str(value),
-                )
-
-    yield from _once(places())
-
-
-@CFG.rule(
-    'CFG005',
-    title='the ignored value is a class',
-    severity=Severity.WARNING,
-    remedy='the class is not trained; if this is not meant, set '
-    'ignore_index=255 of the heads',
-    in_preflight=True,
-)
-def ignored_class(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
-    """ignore_index inside of the range of classes."""
-
-    def places() -> Iterator[Finding]:
-        for wanted in expected:
-            value = wanted.ignore_index
-            if value is None or wanted.task != 'semantic':
-                continue
-            if 0 <= value < wanted.num_classes:
-                yield found(
-                    f'ignore_index is {_meaning(value, wanted)}',
-                    key='ignore_index',
-                    value=str(value),
-                )
 
     yield from _once(places())
 

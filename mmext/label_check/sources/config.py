@@ -20,6 +20,7 @@ from ...registry import DATASETS as OWN_DATASETS
 from ..expectations import Expectations, HeadFacts
 from ..facts import BoxFacts, Orphan, Sample
 from .coco import split_of_coco
+from .ignore_places import ignored_value, read_ignore_places
 from .nyuv2 import split_of_layout
 from .split_source import SplitSource
 from .voc import split_of_pairs
@@ -29,7 +30,6 @@ __all__ = [
     'classes_of',
     'loaders',
     'read_heads',
-    'read_ignore_places',
     'reads_coco',
     'reads_layout',
     'reads_voc',
@@ -37,10 +37,6 @@ __all__ = [
 ]
 
 _DEFAULT_IGNORE = 255
-# Sections besides the model that components are built from.
-_READ_SUFFIXES = ('_dataloader', '_evaluator')
-# Keys that hold a value of pixels which are to be ignored, or to be filled.
-_IGNORE_KEYS = ('ignore_index', 'ignore_label', 'seg_pad_val')
 _READERS = ('load_data_list', 'parse_data_info')
 
 
@@ -239,32 +235,26 @@ def _source(
 ) -> SplitSource:
     task = _task(dataset)
     classes = classes_of(dataset)
+    places = read_ignore_places(plain)
     own = getattr(dataset, 'reduce_zero_label', None)
     reduce = loader.get('reduce_zero_label')
     if reduce is None:
         reduce = own
     label_map = getattr(dataset, 'label_map', None) or {}
-    preprocessor = (plain.get('model') or {}).get('data_preprocessor') or {}
     expected = Expectations(
         split=name,
         task=task,
         num_classes=_num_classes(heads, task, classes),
         classes=classes,
-        ignore_index=next(
-            (
-                head.ignore_index
-                for head in heads
-                if head.ignore_index is not None
-            ),
-            getattr(dataset, 'ignore_index', _DEFAULT_IGNORE),
+        ignore_index=ignored_value(
+            heads, places, getattr(dataset, 'ignore_index', _DEFAULT_IGNORE)
         ),
         reduce_zero_label=bool(reduce),
         dataset_reduces=own if hasattr(dataset, 'label_map') else None,
         label_map=tuple(
             (int(old), int(new)) for old, new in label_map.items()
         ),
-        seg_pad_val=preprocessor.get('seg_pad_val'),
-        ignore_places=read_ignore_places(plain),
+        ignore_places=places,
         heads=heads,
         filter_cfg=_filter_cfg(dataset),
         coco_metric=_coco_metric(plain, split),
@@ -451,21 +441,3 @@ def read_heads(model: Any) -> tuple[HeadFacts, ...]:
             )
         )
     return tuple(heads)
-
-
-def read_ignore_places(cfg: Mapping) -> tuple[tuple[str, int], ...]:
-    """Places of a config that hold a value to ignore or to fill with.
-
-    Only sections that something is built from count: a variable such as
-    ``train_pipeline`` is in the config, too, but nobody reads it.
-    """
-    places = []
-    for section in cfg:
-        if section != 'model' and not section.endswith(_READ_SUFFIXES):
-            continue
-        for path, node in walk_dicts(cfg[section], (section,)):
-            for key in _IGNORE_KEYS:
-                value = node.get(key)
-                if isinstance(value, int) and not isinstance(value, bool):
-                    places.append((join_key((*path, key)), value))
-    return tuple(places)
