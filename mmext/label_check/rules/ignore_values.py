@@ -129,7 +129,8 @@ def _ignored(
     ignored = wanted.ignore_index
     if each.role == 'look':
         text = f'it takes pixels of {ignored} for those of a class'
-        return None if occurs is False else (text, Severity.WARNING)
+        matters = each.said if occurs is None else occurs
+        return (text, Severity.WARNING) if matters else None
     harm = _METRIC if each.role == 'metric' else _LOSS
     if occurs:
         text = f'label maps hold {ignored} when they are loaded, and it {harm}'
