@@ -37,6 +37,8 @@ __all__ = [
 ]
 
 _DEFAULT_IGNORE = 255
+# Heads that have one weight more, for masks of no class.
+_MASK_HEADS = ('MaskFormerHead', 'Mask2FormerHead', 'SideAdapterCLIPHead')
 _READERS = ('load_data_list', 'parse_data_info')
 
 
@@ -438,6 +440,7 @@ def read_heads(model: Any) -> tuple[HeadFacts, ...]:
                 losses=tuple(
                     (where, str(loss['type'])) for where, loss in losses
                 ),
+                of_masks=str(node.get('type')).endswith(_MASK_HEADS),
             )
         )
     return tuple(heads)
