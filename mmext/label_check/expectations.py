@@ -17,6 +17,8 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         class_weights: For each loss, its place and its weights, one for
             each class; as the config has them, whatever their type.
         losses: Place and type of each loss.
+        of_masks: It gives a class to each of some masks, as Mask2Former's,
+            and its losses have a weight for masks of no class, too.
     """
 
     place: str
@@ -24,6 +26,7 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ignore_index: int | None = None
     class_weights: tuple[tuple[str, tuple[float, ...]], ...] = ()
     losses: tuple[tuple[str, str], ...] = ()
+    of_masks: bool = False
 
 
 class IgnorePlace(

@@ -47,8 +47,12 @@ def _is_background(value: int, wanted: Expectations) -> bool:
     return any(likeness(name) in _BACKGROUND for name in names)
 
 
-def _places(expected: _Expected) -> Iterator[tuple[IgnorePlace, Expectations]]:
+def _places(
+    totals: _Totals, expected: _Expected
+) -> Iterator[tuple[IgnorePlace, Expectations]]:
     """Places with another value than the loss ignores, each once."""
+    if totals and not any(own.num_masks for own in totals):
+        return  # Such as pictures with depth alone.
     seen = set()
     for wanted in expected:
         if wanted.task != 'semantic':
@@ -161,7 +165,7 @@ def one_ignored_value(
         for each in wanted.ignore_places
         if each.role == 'fill'
     }
-    for each, wanted in _places(expected):
+    for each, wanted in _places(totals, expected):
         if each.role == 'pad':
             continue
         if each.role == 'fill':
@@ -227,7 +231,7 @@ def padding(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
 
     A warning where it is not known whether an image is smaller.
     """
-    for each, wanted in _places(expected):
+    for each, wanted in _places(totals, expected):
         if each.role != 'pad':
             continue
         padded = _is_padded(each, totals, expected)

@@ -303,6 +303,7 @@ def read_heads(model: Any) -> tuple[HeadFacts, ...]:
                 losses=tuple(
                     (where, str(loss['type'])) for where, loss in losses
                 ),
+                of_masks=str(node.get('type')).endswith(_MASK_HEADS),
             )
         )
     return tuple(heads)

@@ -49,6 +49,13 @@ def test_heads_of_a_detector_ignore_nothing():
     assert head.losses == (('model.bbox_head.loss_cls', 'mmdet.FocalLoss'),)
 
 
+def test_heads_of_masks_weigh_masks_of_no_class():
+    head = {'num_classes': 3, 'loss_cls': {'type': 'X', 'class_weight': [1]}}
+    for kind in ('Mask2FormerHead', 'mmseg.MaskFormerHead'):
+        assert read_heads({'decode_head': {**head, 'type': kind}})[0].of_masks
+    assert not read_heads({'head': {**head, 'type': 'FCNHead'}})[0].of_masks
+
+
 def test_class_weights_of_files_have_no_length():
     model = {
         'decode_head': {
