@@ -287,7 +287,6 @@ def read_heads(model: Any) -> tuple[HeadFacts, ...]:
                 (loss.get('ignore_index') for _, loss in losses), None
             )
         weights = ((where, loss.get('class_weight')) for where, loss in losses)
-        kind = str(node.get('type')).rpartition('.')[2]
         heads.append(
             HeadFacts(
                 place=join_key(path),
@@ -298,7 +297,6 @@ def read_heads(model: Any) -> tuple[HeadFacts, ...]:
                     for where, weight in weights
                     if isinstance(weight, Sequence)
                     and not isinstance(weight, str)
-                    and kind not in _MASK_HEADS
                 ),
                 losses=tuple(
                     (where, str(loss['type'])) for where, loss in losses
