@@ -1,6 +1,6 @@
 """Read a config, find where its keys are set, and what they should be."""
 
-from .child import DELETE, is_same, write_child_config
+from .child import DELETE, apply_options, is_same, write_child_config
 from .misplaced_keys import (
     MisplacedKey,
     check_misplaced_keys,
@@ -58,6 +58,7 @@ __all__ = [
     'RunnerKind',
     'Steps',
     'apply_data_root',
+    'apply_options',
     'bindings',
     'check_data_paths',
     'check_misplaced_keys',
