@@ -1,6 +1,7 @@
 """Read a config, find where its keys are set, and what they should be."""
 
 from .child import DELETE, apply_options, is_same, write_child_config
+from .diff import config_diff
 from .misplaced_keys import (
     MisplacedKey,
     check_misplaced_keys,
@@ -62,6 +63,7 @@ __all__ = [
     'bindings',
     'check_data_paths',
     'check_misplaced_keys',
+    'config_diff',
     'config_files',
     'copy_tree',
     'dataset_configs',

@@ -20,6 +20,7 @@ __all__ = [
     'DELETE',
     'apply_options',
     'is_same',
+    'is_same_config',
     'write_child_config',
 ]
 
@@ -274,7 +275,7 @@ def write_child_config(
         new = apply_options(old, options)
         text = _text(base, old, new, comments)
         got = _load(text, Path(folder))
-    if not is_same(_sorted(got), _sorted(new)):
+    if not is_same_config(got, new):
         keys = sorted(_changes(got, new)) or sorted(set(got) - set(new))
         raise ValueError(
             f'{parent} cannot be changed by inheriting it: {keys} would be '
@@ -284,6 +285,11 @@ def write_child_config(
     with atomic_path(out) as temporary:
         temporary.write_text(text, encoding='utf-8')
     return out
+
+
+def is_same_config(one: Mapping, other: Mapping) -> bool:
+    """Equal, with equal types; the order of keys does not matter."""
+    return is_same(_sorted(one), _sorted(other))
 
 
 def _sorted(value: Any) -> Any:

@@ -30,6 +30,7 @@ from ..findings import (
     terminal,
 )
 from ..utils.files import atomic_path, prepare_outputs
+from ..utils.quiet_hosts import collected_warnings
 from ..utils.safe_load import careful_readers
 from .batches.making import check_kinds, make_batches
 from .build import Built, build_for_preflight
@@ -91,6 +92,7 @@ class PreflightSettings(msgspec.Struct, kw_only=True):
         fail_on: Least severity that makes the exit code 1.
         json: File for the report; None for none.
         html: The same as a page to read.
+        verbose: Print what was run, and all names, too.
         environ: Variables that the training is going to see; None for those
             of this process.
         fix: File for a config that inherits this one and has its findings
@@ -111,6 +113,7 @@ class PreflightSettings(msgspec.Struct, kw_only=True):
     fail_on: str = 'error'
     json: Path | None = None
     html: Path | None = None
+    verbose: bool = False
     environ: dict[str, str] | None = None
     fix: Path | None = None
 
@@ -467,13 +470,14 @@ def run_preflight(
         },
         inputs={'the config': settings.config},
     ):
-        return _run(settings, console or Console())
+        return _run(settings, console or terminal.make_console())
 
 
 def _run(settings: PreflightSettings, console: Console) -> int:
-    with _status() as progress:
+    with _status() as progress, collected_warnings() as warned:
         report = preflight(settings, progress=progress)
-    print_report(report, console)
+    report = msgspec.structs.replace(report, warned=tuple(warned))
+    print_report(report, console, verbose=settings.verbose)
     _write(settings, report)
     if settings.fix is not None:
         report = _fix(settings, report, console)
@@ -486,7 +490,7 @@ def _run(settings: PreflightSettings, console: Console) -> int:
 @contextmanager
 def _status() -> Iterator[Report]:
     """A line on standard error with what is being done."""
-    console = Console(stderr=True)
+    console = terminal.make_console(stderr=True)
     if not console.is_terminal:
         yield lambda text: None
         return
@@ -522,7 +526,7 @@ def _fix(
         )
         return report
     console.print(f'wrote {fixed.path}; the same preflight of it:')
-    print_report(reports[-1], console)
+    print_report(reports[-1], console, verbose=settings.verbose)
     for text in fixed.refused:
         console.print(text)
     if fixed.left:

@@ -344,7 +344,7 @@ val_evaluator = dict(ignore_index=255)  # here
 loss = dict(class_weight=[1.0] * 9)
 model = dict(auxiliary_head=dict(loss_decode=loss))  # here
 
-== CFG004 warning key=model.data_preprocessor.seg_pad_val base=segmentor
+== CFG004 error key=model.data_preprocessor.seg_pad_val base=segmentor
 model = dict(data_preprocessor=dict(seg_pad_val=0))  # here
 
 == CFG005 warning key=ignore_index base=segmentor
@@ -352,6 +352,17 @@ model = dict(decode_head=dict(ignore_index=3),
              auxiliary_head=dict(ignore_index=3),
              data_preprocessor=dict(seg_pad_val=3))
 val_evaluator = dict(ignore_index=3)
+test_evaluator = dict(ignore_index=3)
+
+== CFG010 warning key=metainfo.classes also=HEAD003
+classes = ('traffic_light', 'b', 'Traffic light')
+model = dict(bbox_head=dict(num_classes=3))
+train_dataloader = dict(dataset=dict(metainfo=dict(classes=classes)))
+val_dataloader = dict(dataset=dict(metainfo=dict(classes=classes)))
+
+== CFG011 error key=model.auxiliary_head.loss_decode base=segmentor
+loss = dict(class_weight=[1.0] * 149 + [-1.0])
+model = dict(auxiliary_head=dict(loss_decode=loss))  # here
 
 == CFG007 error key=metainfo.classes also=HEAD003
 classes = ('a', 'b', 'a')

@@ -200,6 +200,20 @@ class _SyncFindings:
                     return found
         return {}
 
+    def _by_search(self) -> dict[str, Any]:
+        """The flag as the other way, with its cost, where it works."""
+        options = self.settings_for(SEARCH)
+        if not options:
+            return {}
+        return {
+            'options': options,
+            'other_way': 'set find_unused_parameters=True, and leave the '
+            'model as it is; cost: in each step a walk over '
+            f'{self.table.cost.nodes} nodes of the graph and a small '
+            'reduction, and a parameter that stops to get a gradient is not '
+            'noticed any more',
+        }
+
     def call_site(self, names: Any) -> str:
         """Where the checkpoint of some parameters is called."""
         for usage in self.proof.usages():
@@ -258,9 +272,9 @@ class _SyncFindings:
                 + (f' ({about})' if about else '')
                 + f', so without any gradient; {effect}',
                 severity=Severity.WARNING if self.searched else Severity.ERROR,
-                remedy=_REMEDIES[reason],
+                remedy=_REMEDIES[reason] + ' (no cost in a step)',
                 names=tuple(uses),
-                options={} if self.searched else self.settings_for(SEARCH),
+                **({} if self.searched else self._by_search()),
             )
 
     def data_dependent(self) -> Iterator[Finding]:
@@ -296,7 +310,7 @@ class _SyncFindings:
                 severity=severity,
                 names=tuple(names),
                 batches=kinds,
-                options={} if fine else self.settings_for(SEARCH),
+                **({} if fine else self._by_search()),
             )
 
     def of_outcome(self) -> Iterator[Finding]:
