@@ -140,7 +140,13 @@ def unregistered_type(subject: Subject) -> Iterator[Finding]:
         kind = section.cfg['type']
         path = (*section.path, 'type')
         # One that is only similar may be a class of one's own.
-        sure = near and near[0].casefold() == kind.casefold()
+        before, dot, plain = kind.rpartition('.')
+        near_package = near[0].rpartition('.')[0] if near else ''
+        sure = (
+            near
+            and plain_name(near[0]).casefold() == plain.casefold()
+            and (near_package or section.scope) == _package(section)
+        )
         yield found(
             f'{kind!r} is in no registry of scope {section.scope!r}',
             path=path,
@@ -149,7 +155,9 @@ def unregistered_type(subject: Subject) -> Iterator[Finding]:
             if near
             else '',
             names=tuple(near),
-            options=change(path, near[0]) if sure else {},
+            options=change(path, f'{before}{dot}{plain_name(near[0])}')
+            if sure
+            else {},
         )
 
 
@@ -336,6 +344,9 @@ def _left_over(
 def _is_read_around(subject: Subject, section: ConfigNode, key: str) -> bool:
     """Whether what a component is in may take an argument away from it."""
     outer = section.parent
+    if section.path == ('optim_wrapper', 'optimizer'):
+        # Its wrapper has settings of the same names, and takes none away.
+        return False
     while outer is not None:
         kind = subject.component(outer)
         if kind is not None and names_key(kind, key):
