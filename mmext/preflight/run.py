@@ -48,7 +48,7 @@ from .report import (
     report_json,
     sort_findings,
 )
-from .rules.labels import label_findings
+from .rules.labels import label_findings, without_known
 from .rules.registry import lint_config
 from .rules.steps import proof_findings, world_findings
 from .sandbox import CannotBuildError, quiet
@@ -376,7 +376,8 @@ def _apply_rules(
     if settings.labels:
         progress('looking at the labels')
         try:
-            findings += label_findings(cfg, store=settings.store)
+            labels = label_findings(cfg, store=settings.store)
+            findings += without_known(labels, findings)
         except (FileNotFoundError, NotADirectoryError) as error:
             text = ' '.join(str(error).split())
             trial.not_done.append(f'labels were not checked: {text}')

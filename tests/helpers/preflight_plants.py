@@ -104,7 +104,7 @@ val_evaluator = dict(type='nowhere.CocoMetric')  # here
 val_evaluator = dict(metrics='bbox')  # here
 
 == ARG002 warning key=val_evaluator.iou_metric base=segmentor
-val_evaluator = dict(iou_metric=['mDice'])  # here
+val_evaluator = dict(iou_metric=['mIoU', 'mDice'])  # here
 
 == DATA001 error key=train_dataloader.persistent_workers \
     at=coco_detection.py:persistent_workers=True
