@@ -18,6 +18,7 @@ from pathlib import Path
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import (
     ConfigOptions,
+    ToolParser,
     add_trust_argument,
     hide_gpus,
     report_errors,
@@ -27,7 +28,7 @@ from mmext.utils.cli import (
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line of this tool."""
-    parser = argparse.ArgumentParser(
+    parser = ToolParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -362,10 +362,10 @@ def _print_run(
     failed = any(batch.error for batch in report.batches)
     if report.batches and (verbose or failed or _matters(report, 'STEP')):
         console.print()
-        console.print(_batch_table(report))
+        terminal.print_table(console, _batch_table(report))
     if report.verdicts is not None and (verbose or _matters(report, 'DDP')):
         console.print()
-        console.print(_verdict_table(report.verdicts))
+        terminal.print_table(console, _verdict_table(report.verdicts))
         for text in _reasons(report.verdicts):
             terminal.print_text(console, text, '  ')
     if report.world is not None:

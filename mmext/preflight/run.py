@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 from mmengine.config import Config
 from rich.console import Console
 from torch import nn
@@ -150,6 +151,14 @@ def check_settings(settings: PreflightSettings) -> None:
             '--world must be 2 or more processes, or 0 for none, got '
             f'{settings.world}'
         )
+    try:
+        torch.empty(0, device=settings.device)
+    # A PyTorch without CUDA says so by an assertion.
+    except (AssertionError, RuntimeError) as error:
+        raise ValueError(
+            '--device must be one that PyTorch can use here, got '
+            f'{settings.device!r}: {error}'
+        ) from error
     size = settings.image_size
     if size is not None and min(size) < 1:
         raise ValueError(
