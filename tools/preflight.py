@@ -125,6 +125,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         help='print what was run and what DDP would do, also where nothing '
         'is wrong with it, and all names of parameters',
     )
+    add('--sarif', type=Path, metavar='FILE', help='write it in SARIF 2.1.0')
     add('--html', type=Path, metavar='FILE', help='write it as one page')
     add(
         '--fix',

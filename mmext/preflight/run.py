@@ -47,6 +47,7 @@ from .report import (
     print_report,
     report_html,
     report_json,
+    report_sarif,
     sort_findings,
 )
 from .rules.labels import label_findings
@@ -92,6 +93,7 @@ class PreflightSettings(msgspec.Struct, kw_only=True):
             :class:`~mmext.label_check.settings.CheckSettings`.
         fail_on: Least severity that makes the exit code 1.
         json: File for the report; None for none.
+        sarif: The same in SARIF.
         html: The same as a page to read.
         verbose: Print what was run, and all names, too.
         environ: Variables that the training is going to see; None for those
@@ -113,6 +115,7 @@ class PreflightSettings(msgspec.Struct, kw_only=True):
     store: Path = Path('work_dirs/label_check.sqlite')
     fail_on: str = 'error'
     json: Path | None = None
+    sarif: Path | None = None
     html: Path | None = None
     verbose: bool = False
     environ: dict[str, str] | None = None
@@ -471,7 +474,11 @@ def run_preflight(
         if new.suffix != '.py':
             raise ValueError(f'--fix must name a .py file, got {new}')
     with prepare_outputs(
-        {'--json': settings.json, '--html': settings.html},
+        {
+            '--json': settings.json,
+            '--sarif': settings.sarif,
+            '--html': settings.html,
+        },
         regular={
             '--fix': new,
             '--store': settings.store if settings.labels else None,
@@ -507,7 +514,11 @@ def _status() -> Iterator[Report]:
 
 
 def _write(settings: PreflightSettings, report: PreflightReport) -> None:
-    forms = [(settings.json, report_json), (settings.html, report_html)]
+    forms = [
+        (settings.json, report_json),
+        (settings.sarif, report_sarif),
+        (settings.html, report_html),
+    ]
     for file, form in forms:
         if file is not None:
             with atomic_path(file) as temporary:
