@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 from mmengine.config import Config
 from rich.console import Console
 from torch import nn
@@ -46,6 +47,7 @@ from .report import (
     print_report,
     report_html,
     report_json,
+    report_sarif,
     sort_findings,
 )
 from .rules.labels import label_findings, without_known
@@ -91,6 +93,7 @@ class PreflightSettings(msgspec.Struct, kw_only=True):
             :class:`~mmext.label_check.settings.CheckSettings`.
         fail_on: Least severity that makes the exit code 1.
         json: File for the report; None for none.
+        sarif: The same in SARIF.
         html: The same as a page to read.
         verbose: Print what was run, and all names, too.
         environ: Variables that the training is going to see; None for those
@@ -112,6 +115,7 @@ class PreflightSettings(msgspec.Struct, kw_only=True):
     store: Path = Path('work_dirs/label_check.sqlite')
     fail_on: str = 'error'
     json: Path | None = None
+    sarif: Path | None = None
     html: Path | None = None
     verbose: bool = False
     environ: dict[str, str] | None = None
@@ -150,6 +154,14 @@ def check_settings(settings: PreflightSettings) -> None:
             '--world must be 2 or more processes, or 0 for none, got '
             f'{settings.world}'
         )
+    try:
+        torch.empty(0, device=settings.device)
+    # A PyTorch without CUDA says so by an assertion.
+    except (AssertionError, RuntimeError) as error:
+        raise ValueError(
+            '--device must be one that PyTorch can use here, got '
+            f'{settings.device!r}: {error}'
+        ) from error
     size = settings.image_size
     if size is not None and min(size) < 1:
         raise ValueError(
@@ -463,7 +475,11 @@ def run_preflight(
         if new.suffix != '.py':
             raise ValueError(f'--fix must name a .py file, got {new}')
     with prepare_outputs(
-        {'--json': settings.json, '--html': settings.html},
+        {
+            '--json': settings.json,
+            '--sarif': settings.sarif,
+            '--html': settings.html,
+        },
         regular={
             '--fix': new,
             '--store': settings.store if settings.labels else None,
@@ -499,7 +515,11 @@ def _status() -> Iterator[Report]:
 
 
 def _write(settings: PreflightSettings, report: PreflightReport) -> None:
-    forms = [(settings.json, report_json), (settings.html, report_html)]
+    forms = [
+        (settings.json, report_json),
+        (settings.sarif, report_sarif),
+        (settings.html, report_html),
+    ]
     for file, form in forms:
         if file is not None:
             with atomic_path(file) as temporary:
