@@ -7,7 +7,7 @@ from helpers.right_sets import RIGHT, check
 
 from mmext.findings import Severity
 
-for _family in ('boxes', 'maps'):
+for _family in ('boxes', 'maps', 'voc'):
     importlib.import_module(f'helpers.right_{_family}')
 
 # Their first config and their first bare way are tried by default.
