@@ -123,10 +123,7 @@ def _voc(root: Path, write) -> Right:
     _voc_years(root, write)
     return Right(
         ['mmdet::pascal_voc/faster-rcnn_r50_fpn_1x_voc0712.py'],
-        bare=[
-            {'voc': root / 'VOC2007'},
-            {'voc': root / 'VOC2007', 'split': ['trainval', 'test']},
-        ][:1],
+        bare=[{'voc': root / 'VOC2007'}],
     )
 
 

@@ -273,7 +273,7 @@ def evaluation(data, host: str, root, check: dict):
     # As the host's, only quicker.
     steps[names.index('Resize')]['scale'] = (96, 72)
     steps.insert(-1, dict(type='mmext.ValidateLabels', **check))
-    return data(root, check, pipeline=steps)
+    return data(root, check, pipeline=steps, serialize_data=False)
 
 
 EVALUATIONS = (
@@ -312,7 +312,8 @@ def test_errors_are_found_after_resizing(clean, tmp_path, data, host):
 
 def test_boxes_that_are_ignored_may_be_anything(clean, tmp_path):
     """Crowds, and boxes that are too small, as loaders flag them."""
-    dataset = det_data(clean, dict(num_classes=6), with_seg=False)
+    check = dict(num_classes=6)
+    dataset = det_data(clean, check, with_seg=False, serialize_data=False)
     sample = dataset.pipeline.transforms[0](dataset.get_data_info(0))
     sample = dataset.pipeline.transforms[1](sample)
     boxes, flags = sample['gt_bboxes'], sample['gt_ignore_flags']
