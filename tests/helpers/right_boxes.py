@@ -372,3 +372,50 @@ def crowdhuman(root: Path) -> Right:
     return Right(
         ['mmdet::crowddet/crowddet-rcnn_r50_fpn_8xb2-30e_crowdhuman.py'],
     )
+
+
+@right_set
+def mot17(root: Path) -> Right:
+    """Frames of videos; evaluated on the first of thirteen classes."""
+    kinds = categories_of(hosts.MOTChallengeDataset.METAINFO['classes'])
+    for number, split in enumerate(('train', 'val')):
+        path = root / f'annotations/half-{split}_cocoformat.json'
+        content = coco_file(
+            path,
+            [f'MOT17-02-FRCNN/img1/{number}0000{i}.jpg' for i in range(2)],
+            kinds,
+            folder=root / 'train',
+            shape=None,
+            objects=1,
+            visibility=0.9,
+            mot_instance_id=1,
+            mot_conf=1.0,
+            instance_id=1,
+        )
+        content['videos'] = [{'id': 1, 'name': 'MOT17-02-FRCNN'}]
+        for index, image in enumerate(content['images']):
+            image |= {'video_id': 1, 'frame_id': index, 'mot_frame_id': index}
+        # Boxes of MOT reach out of the picture.
+        content['annotations'][0]['bbox'][0] = -5.0
+        write_json(path, content)
+    (root / 'mot.py').write_text(
+        "_base_ = 'mmdet::_base_/datasets/mot_challenge.py'\n"
+        'head = dict(type="RetinaHead", num_classes=1, '
+        'loss_cls=dict(type="FocalLoss"))\n'
+        'model = dict(type="DeepSORT", detector=dict(bbox_head=head))\n'
+        'default_scope = "mmdet"\n'
+    )
+    return Right([root / 'mot.py'])
+
+
+@right_set
+def text_prompts(root: Path) -> Right:
+    """Grounding DINO: the head's number is the length of texts."""
+    _coco(root)
+    return Right(
+        [
+            'mmdet::grounding_dino/'
+            'grounding_dino_swin-t_finetune_16xb2_1x_coco.py'
+        ],
+        bare=[],
+    )

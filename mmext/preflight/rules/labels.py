@@ -5,16 +5,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import msgspec
 from mmengine.config import Config
 
-from ...config import check_data_paths, join_key, key_place
+from ...config import check_data_paths, key_place
 from ...findings import Finding, Location, Severity
 from ...label_check import (
     Expectations,
     FactStore,
     FindingGroup,
-    HeadFacts,
     check_labels,
 )
 from ...label_check.rules import RULES
@@ -31,19 +29,13 @@ __all__ = [
 ]
 
 _DEFAULT_IGNORE = 255
-# Heads that have one weight more, for masks of no class.
-_MASK_HEADS = (
-    'MaskFormerHead',
-    'Mask2FormerHead',
-    'SideAdapterCLIPHead',
-)
 # Only data that are padded have such pixels: this is not known here.
 _SEVERITIES = {'CFG004': Severity.WARNING}
 
 
 def _expectations(subject: Subject) -> list[Expectations]:
     """What each split is read as, without building it."""
-    heads = tuple(_heads(subject))
+    heads = read_heads(subject.top.get('model') or {})
     semantic = any(
         'loss_decode' in where for head in heads for where, _ in head.losses
     )
@@ -71,18 +63,6 @@ def _expectations(subject: Subject) -> list[Expectations]:
             )
         )
     return found
-
-
-def _heads(subject: Subject) -> Iterator[HeadFacts]:
-    kinds = {
-        join_key(section.path): kind_of(section.cfg)
-        for section in subject.below('model')
-    }
-    for head in read_heads(subject.top.get('model') or {}):
-        weights = head.class_weights
-        if kinds.get(head.place) in _MASK_HEADS:
-            weights = ()
-        yield msgspec.structs.replace(head, class_weights=weights)
 
 
 def _reduces(subject: Subject, split: str) -> bool:
