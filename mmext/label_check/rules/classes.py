@@ -67,7 +67,7 @@ def _absent(
     severity=Severity.WARNING,
     remedy='it cannot be learned; see whether masks or annotations have it '
     'under another value or name, or take it out of the classes',
-    per_value=True,
+    subject='class',
 )
 def absent_in_training(
     totals: SplitTotals, expected: Expectations
@@ -82,7 +82,7 @@ def absent_in_training(
     severity=Severity.WARNING,
     remedy='its figure is NaN or left out of the mean; evaluate on more '
     'samples, or read the mean with this in mind',
-    per_value=True,
+    subject='class',
 )
 def absent_in_evaluation(
     totals: SplitTotals, expected: Expectations
@@ -98,7 +98,7 @@ def absent_in_evaluation(
     remedy='split the data anew so that the training has it, or see whether '
     'the splits were annotated with different classes',
     scope='run',
-    per_value=True,
+    subject='class',
 )
 def only_evaluated(
     totals: Sequence[SplitTotals], expected: Sequence[Expectations]

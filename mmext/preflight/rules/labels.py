@@ -17,6 +17,7 @@ from ...label_check import (
 )
 from ...label_check.rules import RULES
 from ...label_check.sources import (
+    ignored_value,
     read_heads,
     read_ignore_places,
     splits_of_config,
@@ -29,8 +30,6 @@ __all__ = [
 ]
 
 _DEFAULT_IGNORE = 255
-# Only data that are padded have such pixels: this is not known here.
-_SEVERITIES = {'CFG004': Severity.WARNING}
 
 
 def _expectations(subject: Subject) -> list[Expectations]:
@@ -39,11 +38,7 @@ def _expectations(subject: Subject) -> list[Expectations]:
     semantic = any(
         'loss_decode' in where for head in heads for where, _ in head.losses
     )
-    model = as_mapping(subject.top.get('model'))
-    preprocessor = as_mapping(model.get('data_preprocessor'))
-    ignored = [
-        head.ignore_index for head in heads if head.ignore_index is not None
-    ]
+    places = read_ignore_places(subject.top)
     found = []
     for split in SPLITS:
         if not as_mapping(subject.top.get(f'{split}_dataloader')):
@@ -55,10 +50,9 @@ def _expectations(subject: Subject) -> list[Expectations]:
                 task='semantic' if semantic else 'detection',
                 num_classes=heads[0].num_classes if heads else len(classes),
                 classes=classes,
-                ignore_index=ignored[0] if ignored else _DEFAULT_IGNORE,
+                ignore_index=ignored_value(heads, places, _DEFAULT_IGNORE),
                 reduce_zero_label=_reduces(subject, split),
-                seg_pad_val=preprocessor.get('seg_pad_val'),
-                ignore_places=read_ignore_places(subject.top),
+                ignore_places=places,
                 heads=heads,
             )
         )
@@ -82,7 +76,7 @@ def config_label_findings(subject: Subject) -> Iterator[Finding]:
             where = key_place(subject.file, finding.key)
             yield rule.finding(
                 finding.message,
-                severity=_severity(rule.id, rule.severity, subject.scope),
+                severity=_severity(rule.id, finding.severity, subject.scope),
                 remedy=finding.remedy,
                 key=finding.key,
                 file=where.file,
@@ -96,7 +90,7 @@ def _severity(rule_id: str, severity: Severity, scope: str) -> Severity:
         # Folders and lists number the classes there; ImageNet has a crane
         # that is a bird, and one that is a machine.
         return Severity.INFO
-    return _SEVERITIES.get(rule_id, severity)
+    return severity
 
 
 def label_findings(
