@@ -432,6 +432,17 @@ def no_sample(data: DataSet) -> Planted:
     return Planted(value='0', files=0)
 
 
+@plant('PAIR011', 'semantic')
+def bands_as_arrays(data: DataSet) -> Planted:
+    for split, size in SIZES.items():
+        _dataset(data, split)['img_suffix'] = '.npy'
+        for index in range(size):
+            path = data.image(index, split)
+            np.save(path.with_suffix('.npy'), np.zeros((24, 32, 25)))
+            path.unlink()
+    return Planted(value='.npy', count=2, files=0, findings=2)
+
+
 @plant('PAIR008', 'folders')
 def no_files(data: DataSet) -> Planted:
     for index in range(SIZES['train']):

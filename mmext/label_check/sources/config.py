@@ -23,6 +23,7 @@ from .leaves import (
     reads_panoptic,
     reads_voc,
     task_of,
+    unread_form,
     voc_pairs,
 )
 from .nyuv2 import split_of_layout
@@ -159,6 +160,7 @@ def _expected(
     if reduce is None:
         reduce = own
     label_map = getattr(dataset, 'label_map', None) or {}
+    unread = unread_form(dataset)
     reads_as = 'semantic' if package != 'mmdet' else ''
     return Expectations(
         split=name,
@@ -166,6 +168,7 @@ def _expected(
         num_classes=_num_classes(heads, task, classes),
         classes=classes,
         thing_classes=tuple(dataset.metainfo.get('thing_classes') or ()),
+        classes_are_texts='language_model' in (plain.get('model') or {}),
         ignore_index=ignored_value(
             heads, places, getattr(dataset, 'ignore_index', _DEFAULT_IGNORE)
         ),
@@ -181,6 +184,8 @@ def _expected(
         loader_backend=loader.get('imdecode_backend')
         or ('pillow' if task == reads_as else 'cv2'),
         casts_to_bytes=package != 'mmdet',
+        with_images=not unread,
+        unread=unread,
     )
 
 
@@ -242,7 +247,7 @@ def _of_files(dataset: Any, expected: Expectations) -> SplitSource:
         return split_of_layout(dataset.data_prefix['split'], expected)
     return SplitSource(
         expected,
-        lambda: leaf_samples(dataset, expected.classes),
+        lambda: leaf_samples(dataset, expected.classes, expected.unread),
         orphans=lambda: leaf_orphans(dataset, expected.split),
         list_file=_list_file(dataset),
         backend_args=args,
