@@ -321,7 +321,8 @@ def not_reduced(
     if count and expected.ignore_index not in totals.pixels:
         yield found(
             f'the classes are those of {name}, whose label maps have 0 for '
-            f'no class; here 0 is loaded as {first[0]!r}, and nothing is ignored',
+            f'no class; here 0 is loaded as {first[0]!r}, and nothing is '
+            'ignored',
             value='0',
             count=count,
         )
