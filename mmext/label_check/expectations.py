@@ -70,6 +70,7 @@ class Expectations(
             ``'panoptic'``, or ``'unlabelled'`` for pictures alone.
         num_classes: Labels are in ``[0, num_classes)``; 0 if not known.
         classes: Their names; empty if not known.
+        thing_classes: Of panoptic labels, those of objects that are counted.
         ignore_index: Value of pixels that the loss ignores; None for none.
         reduce_zero_label: The loader turns 0 into 255 and n into n - 1.
         dataset_reduces: The same of the data set, where the loader compares
@@ -87,6 +88,8 @@ class Expectations(
             file is used for is not known.
         loader_backend: What decodes label maps: ``'pillow'``, ``'cv2'``, ...;
             ``'npy'`` if they are arrays, whose -1 is loaded as 255.
+        casts_to_bytes: The loader casts label maps to uint8, which wraps, as
+            MMSegmentation's does; else values over 255 stay.
         with_images: Images belong to what is checked.
     """
 
@@ -94,6 +97,7 @@ class Expectations(
     task: str = 'semantic'
     num_classes: int = 0
     classes: tuple[str, ...] = ()
+    thing_classes: tuple[str, ...] = ()
     ignore_index: int | None = 255
     reduce_zero_label: bool = False
     dataset_reduces: bool | None = None
@@ -103,6 +107,7 @@ class Expectations(
     filter_cfg: dict[str, int] = {}
     coco_metric: str | None = None
     loader_backend: str = 'pillow'
+    casts_to_bytes: bool = True
     with_images: bool = True
 
 

@@ -20,6 +20,7 @@ __all__ = [
     'RecordError',
     'Sample',
     'SampleFacts',
+    'SegmentFacts',
     'VocFile',
 ]
 
@@ -184,6 +185,22 @@ class VocFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     errors: tuple[RecordError, ...] = ()
 
 
+class SegmentFacts(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
+):
+    """A segment of a panoptic image, as its annotation file says.
+
+    Attributes:
+        id: Colour of its pixels, red + 256 green + 65536 blue.
+        area: Number of its pixels; -1 if the file does not say.
+        place: Where in the file.
+    """
+
+    id: int
+    area: float = -1.0
+    place: str = ''
+
+
 class Sample(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 ):
@@ -200,6 +217,7 @@ class Sample(
             is still to be read; empty if ``boxes`` holds what it says.
         boxes: Its objects; of a large file only those that a rule may have
             something to say about.
+        segments: Of panoptic labels, what ``mask`` must hold.
         num_boxes: Number of its objects, listed or not; -1 for
             ``len(boxes)``.
         width: As the annotation says; 0 if it does not.
@@ -216,6 +234,7 @@ class Sample(
     annotation: str = ''
     annotation_kind: str = ''
     boxes: tuple[BoxFacts, ...] = ()
+    segments: tuple[SegmentFacts, ...] = ()
     num_boxes: int = -1
     width: int = 0
     height: int = 0

@@ -53,7 +53,7 @@ class FindingGroup(
 class _Collected:
     """Sums of a group; of bounded size."""
 
-    def __init__(self, first: Finding, num_examples: int) -> None:
+    def __init__(self, first: Finding, num_examples: int | None) -> None:
         self.rule, self.severity = first.rule, first.severity
         self.message: str | None = first.message
         self.remedy: str | None = first.remedy
@@ -93,6 +93,9 @@ class _Collected:
         self._keep(other.examples)
 
     def _keep(self, new: Iterable[Finding]) -> None:
+        if self.num_examples is None:
+            self.examples += new
+            return
         if len(self.examples) >= self.num_examples:
             last = _order(self.examples[-1]) if self.examples else ()
             new = [example for example in new if _order(example) < last]
@@ -123,7 +126,7 @@ def _order(finding: Finding) -> tuple:
 def group_findings(
     findings: Iterable[Finding],
     *,
-    num_examples: int = 5,
+    num_examples: int | None = 5,
     remedies: Mapping[str, str] | None = None,
 ) -> list[FindingGroup]:
     """Group findings, the worst first, then by rule and value.
@@ -132,7 +135,8 @@ def group_findings(
     so (``per_value``; the 1,000 smallest values, and one group of all
     others). A group whose findings have different messages, or remedies,
     gets the title, or the remedy, of its rule. The result does not depend on
-    the order of files, and memory not on the number of findings.
+    the order of files, and memory not on the number of findings, unless
+    ``num_examples`` is None, and all are kept.
     """
     groups: dict[tuple[str, str], _Collected] = {}
     values: dict[str, list[tuple[int, str]]] = {}
@@ -214,5 +218,5 @@ def _finish(group: _Collected, value: str, remedy: str | None) -> FindingGroup:
         num_findings=group.num_findings,
         count=group.count,
         splits=tuple(sorted(group.splits.items())),
-        examples=tuple(group.examples),
+        examples=tuple(sorted(group.examples, key=_order)),
     )

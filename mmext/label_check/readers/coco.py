@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
@@ -37,12 +38,20 @@ Id = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class RawImage(msgspec.Struct, gc=False):
-    """One of ``images``."""
+    """One of ``images``; its name may be the path of its URL."""
 
     id: Id
-    file_name: str
+    file_name: str = ''
     width: float = 0
     height: float = 0
+    coco_url: str = ''
+
+    def __post_init__(self) -> None:
+        if not self.file_name:
+            # LVIS has http://images.cocodataset.org/train2017/1.jpg alone.
+            self.file_name = urlsplit(self.coco_url).path.lstrip('/')
+        if not self.file_name:
+            raise ValueError('Object missing required field `file_name`')
 
 
 class RawAnnotation(msgspec.Struct, gc=False):
@@ -223,11 +232,20 @@ class CocoFile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class CocoFacts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """An annotation file, for rules: its split, its path, what it says."""
+    """An annotation file, for rules.
+
+    Attributes:
+        split: ``'train'``, ``'val'``, ...
+        path: Of the file.
+        file: What it says.
+        things: Of panoptic files, for each category that says so, by name,
+            whether its objects are counted.
+    """
 
     split: str
     path: str
     file: CocoFile
+    things: dict[str, bool] = {}
 
 
 def read_coco(content: bytes) -> CocoFile:

@@ -10,6 +10,7 @@ from . import duplicates as duplicates
 from . import ignore_values as ignore_values
 from . import images as images
 from . import pairs as pairs
+from . import panoptic as panoptic
 from . import seg_files as seg_files
 from . import seg_values as seg_values
 from .registry import RULES

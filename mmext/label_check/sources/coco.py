@@ -6,9 +6,8 @@ objects for the rules to check.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import PurePosixPath
 
 import msgspec
 import numpy as np
@@ -31,6 +30,7 @@ __all__ = [
     'coco_class_counts',
     'coco_samples',
     'coco_task',
+    'seg_maps_of_coco',
     'split_of_coco',
     'suspicious_rows',
 ]
@@ -201,11 +201,10 @@ def coco_samples(
     of_class = np.bincount(
         rows_of[(rows_of >= 0) & (labels >= 0)], minlength=len(counts)
     )
-    root = PurePosixPath(images)
     for row, name in enumerate(file.images.file_name):
         yield Sample(
             index=row,
-            image=str(root / name) if images else '',
+            image=os.path.join(images, name) if images else '',
             annotation=path,
             boxes=tuple(boxes.get(row, ())),
             num_boxes=int(counts[row]),
@@ -250,9 +249,8 @@ def split_of_coco(
     images: str,
     expected: Expectations,
     *,
-    seg_maps: str = '',
-    seg_map_suffix: str = '.png',
     find_orphans: bool = False,
+    name_of: Callable[[str], str] | None = None,
     backend_args: dict | None = None,
 ) -> SplitSource:
     """All that an annotation file names, whether a loader keeps it or not.
@@ -262,10 +260,9 @@ def split_of_coco(
         images: Folder of its images; empty not to look at them.
         expected: Of the training. Without ``classes``, those of the file;
             without ``num_classes``, their number; the task is that of the
-            file unless it is ``'panoptic'``.
-        seg_maps: Folder of label maps of the same images; empty for none.
-        seg_map_suffix: Of theirs.
+            file unless it is ``'unlabelled'``.
         find_orphans: Look for images that the file does not name.
+        name_of: What becomes of names of images; None if nothing.
         backend_args: Of MMEngine's file backend.
 
     Returns:
@@ -275,26 +272,33 @@ def split_of_coco(
         FileNotFoundError: If there is no such file.
     """
     file = read_coco(get(path, backend_args=backend_args))
-    classes = expected.classes or tuple(dict.fromkeys(file.categories.name))
-    expected = msgspec.structs.replace(
-        expected,
-        classes=classes,
-        num_classes=expected.num_classes or len(classes),
-        task=expected.task if expected.task == 'panoptic' else coco_task(file),
-    )
+    if name_of is not None:
+        names = tuple(map(name_of, file.images.file_name))
+        images_of = msgspec.structs.replace(file.images, file_name=names)
+        file = msgspec.structs.replace(file, images=images_of)
+    if expected.task != 'unlabelled':
+        classes = expected.classes or tuple(
+            dict.fromkeys(file.categories.name)
+        )
+        expected = msgspec.structs.replace(
+            expected,
+            classes=classes,
+            num_classes=expected.num_classes or len(classes),
+            task=coco_task(file),
+        )
     facts = CocoFacts(split=expected.split, path=path, file=file)
 
     # Few are kept: without boxes that may be wrong, a sample is small.
     @cache
     def listed() -> Sequence[Sample]:
-        samples = coco_samples(
-            file, path, images, classes, filter_cfg=expected.filter_cfg
-        )
-        if not seg_maps:
-            return tuple(samples)
         return tuple(
-            _with_map(sample, seg_maps, seg_map_suffix, images)
-            for sample in samples
+            coco_samples(
+                file,
+                path,
+                images,
+                expected.classes,
+                filter_cfg=expected.filter_cfg,
+            )
         )
 
     return SplitSource(
@@ -308,14 +312,30 @@ def split_of_coco(
     )
 
 
-def _with_map(
-    sample: Sample, seg_maps: str, suffix: str, images: str
-) -> Sample:
-    """The sample and its label map, which has the name of the image."""
-    name = PurePosixPath(sample.image).relative_to(images).as_posix()
-    stem = name.rpartition('.')[0]
-    mask = str(PurePosixPath(seg_maps) / f'{stem}{suffix}')
-    return msgspec.structs.replace(sample, mask=mask)
+def seg_maps_of_coco(
+    boxes: SplitSource, expected: Expectations, folder: str, suffix: str
+) -> SplitSource:
+    """Label maps of the images of an annotation file.
+
+    Args:
+        boxes: Of :func:`split_of_coco`.
+        expected: Of the label maps.
+        folder: Of the label maps, which have the names of the images.
+        suffix: Of their names.
+
+    Returns:
+        A sample for each image, without the image itself.
+    """
+
+    def samples() -> Iterator[Sample]:
+        file = boxes.coco().file
+        for sample, name in zip(boxes.samples(), file.images.file_name):
+            mask = os.path.join(folder, name.rpartition('.')[0] + suffix)
+            yield msgspec.structs.replace(
+                sample, image='', annotation='', boxes=(), mask=mask
+            )
+
+    return SplitSource(expected, samples, backend_args=boxes.backend_args)
 
 
 def _orphans(facts: CocoFacts, images: str) -> Iterator[Orphan]:
