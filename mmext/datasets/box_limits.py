@@ -41,7 +41,7 @@ BORDER_TOLERANCE = 1.0
 MIN_SIZE = 1.0
 # Boxes of one object that was annotated twice.
 NEAR_TOLERANCE = 2.0
-NEAR_OVERLAP = 0.7
+NEAR_OVERLAP = 0.5
 # Polygons have fractions where bitmaps have whole pixels.
 MASK_TOLERANCE = 2.0
 
@@ -123,8 +123,14 @@ def is_near(
     """Whether two boxes with an area are nearly the same: DET010.
 
     No side is further from that of the other than the tolerance, and their
-    intersection over union is at least 0.7, as small objects may stand
+    intersection over union is at least 0.5, as small objects may stand
     closely together.
+
+    Examples:
+        >>> bool(is_near((0, 0, 20, 20), (2, 2, 22, 22)))
+        True
+        >>> bool(is_near((0, 0, 6, 6), (2, 2, 8, 8)))
+        False
     """
     x1, y1, x2, y2 = sides
     u1, v1, u2, v2 = others

@@ -170,5 +170,5 @@ def test_names_are_compared_letter_by_letter(tmp_path):
 
 
 def test_a_size_of_zero_is_filtered(tmp_path):
-    data = spoilt('VOC004', 'voc', tmp_path, 1)
+    data = spoilt('VOC004', 'voc', tmp_path)
     assert len(built(data)) == 5
