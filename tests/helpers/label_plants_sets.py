@@ -257,6 +257,22 @@ def all_images_are_too_small(data: DataSet) -> Planted:
     return Planted(place=place, value='train', count=6, files=0)
 
 
+@plant('CFG013', 'semantic')
+def vaihingen_is_not_reduced(data: DataSet) -> Planted:
+    """Values 0 to 5 of 0 to 6: 0 is no class, the last class is rare."""
+    names = ['impervious_surface', 'building', 'tree', 'car', 'low', 'x']
+    for split in SIZES:
+        _dataset(data, split)['metainfo']['classes'] = names
+        _replace(data, split, 255, 5)
+    data.config['model']['decode_head']['num_classes'] = 6
+    count = sum(
+        int((data.pixels(index, split) == 0).sum())
+        for split, size in SIZES.items()
+        for index in range(size)
+    )
+    return Planted(value='0', count=count, files=0, findings=2)
+
+
 @plant('CLS001', 'folders')
 def never_trained(data: DataSet) -> Planted:
     _replace(data, 'train', 1, 0)

@@ -86,18 +86,7 @@ def _near(file: CocoFile) -> np.ndarray:
     notes = file.annotations
     sides = np.stack(box_limits.sides_of_coco(notes.bbox), axis=1)
     near = np.zeros(len(sides), np.bool_)
-    order = np.lexsort((sides[:, 0], notes.image_id))
-    first = np.arange(len(order))
-    for step in range(1, len(order)):
-        first = first[first + step < len(order)]
-        one, other = order[first], order[first + step]
-        # By the left side, so that all that follow are further away.
-        reach = sides[one, 0] + box_limits.NEAR_TOLERANCE
-        with_it = notes.image_id[one] == notes.image_id[other]
-        with_it &= sides[other, 0] <= reach
-        first, one, other = first[with_it], one[with_it], other[with_it]
-        if not len(first):
-            break
+    for one, other in box_limits.close_pairs(notes.image_id, sides[:, 0]):
         same = (sides[one] == sides[other]).all(1)
         same |= (
             notes.category_id[one] == notes.category_id[other]
