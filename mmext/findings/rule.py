@@ -62,7 +62,7 @@ SCOPES = MappingProxyType(
         'split': 'a split as a whole',
         'run': 'all splits, and the config',
         'config': 'the config',
-        'build': 'the parts that the runner builds',
+        'part': 'a part of what is built or checked',
         'step': 'training steps of the dry run',
         'ranks': 'several processes',
     }

@@ -29,6 +29,7 @@ __all__ = [
     'MTL',
     'MTL_VALUES',
     'PAIR',
+    'READ',
     'RULES',
     'SEG',
     'SEG_VALUES',
@@ -96,6 +97,13 @@ PAIR = _family(
     needs='image',
     subject='image',
     picture='pair',
+)
+READ = _family(
+    'READ',
+    'The check itself',
+    scope='part',
+    subject='split',
+    per_value=True,
 )
 SEG = _family(
     'SEG', 'Label maps', scope='sample', needs='mask', subject='mask'
