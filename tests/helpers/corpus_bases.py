@@ -8,6 +8,7 @@ narrow, so that a step takes a fraction of a second.
 from pathlib import Path
 from typing import NamedTuple
 
+import cv2
 import mmdet
 import mmseg
 import torch
@@ -15,10 +16,20 @@ import torch
 import mmext
 from mmext.datasets import SHAPE_CLASSES, ShapesSpec, write_shapes_dataset
 
-__all__ = ['BASES', 'Case', 'parse_cases', 'write_base', 'write_data']
+__all__ = [
+    'BASES',
+    'CONFIGS',
+    'Case',
+    'parse_cases',
+    'write_base',
+    'write_data',
+]
 
-_MMDET = Path(mmdet.__file__).parent / '.mim' / 'configs'
-_MMSEG = Path(mmseg.__file__).parent / '.mim' / 'configs'
+CONFIGS = {
+    'mmdet': Path(mmdet.__file__).parent / '.mim' / 'configs',
+    'mmseg': Path(mmseg.__file__).parent / '.mim' / 'configs',
+    'mmext': Path(mmext.config_path('_base_/default_runtime.py')).parents[1],
+}
 SIZE = (64, 64)
 
 _RESNET = 'depth=18, base_channels=4, stem_channels=4, init_cfg=None'
@@ -124,7 +135,7 @@ test_dataloader = val_dataloader
 # Name -> what is inherited, and what is set.
 BASES: dict[str, tuple[Path, str]] = {
     'faster': (
-        _MMDET / 'faster_rcnn/faster-rcnn_r50_fpn_1x_coco.py',
+        CONFIGS['mmdet'] / 'faster_rcnn/faster-rcnn_r50_fpn_1x_coco.py',
         f"""{_DETECTION_DATA}{_WARM_UP}
 model = dict({_TWO_STAGES}
     roi_head=dict(
@@ -133,7 +144,7 @@ model = dict({_TWO_STAGES}
 """,
     ),
     'mask': (
-        _MMDET / 'mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py',
+        CONFIGS['mmdet'] / 'mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py',
         f"""{_DETECTION_DATA}{_WARM_UP}{_MASKS}
 model = dict({_TWO_STAGES}
     roi_head=dict(
@@ -145,7 +156,7 @@ model = dict({_TWO_STAGES}
 """,
     ),
     'cascade': (
-        _MMDET / 'cascade_rcnn/cascade-rcnn_r50_fpn_1x_coco.py',
+        CONFIGS['mmdet'] / 'cascade_rcnn/cascade-rcnn_r50_fpn_1x_coco.py',
         f"""{_DETECTION_DATA}{_WARM_UP}
 model = dict({_TWO_STAGES}
     roi_head=dict(
@@ -154,7 +165,7 @@ model = dict({_TWO_STAGES}
 """,
     ),
     'retina': (
-        _MMDET / 'retinanet/retinanet_r50_fpn_1x_coco.py',
+        CONFIGS['mmdet'] / 'retinanet/retinanet_r50_fpn_1x_coco.py',
         f"""{_DETECTION_DATA}{_WARM_UP}
 model = dict(
     backbone=dict({_RESNET}),
@@ -164,7 +175,7 @@ model = dict(
 """,
     ),
     'yolox': (
-        _MMDET / 'yolox/yolox_tiny_8xb8-300e_coco.py',
+        CONFIGS['mmdet'] / 'yolox/yolox_tiny_8xb8-300e_coco.py',
         f"""
 data_root = 'DATA/'
 metainfo = dict(classes={SHAPE_CLASSES})
@@ -217,7 +228,7 @@ test_evaluator = val_evaluator
 """,
     ),
     'codino': (
-        mmext.config_path('co_dino/co_dino_r18_shapes.py'),
+        CONFIGS['mmext'] / 'co_dino/co_dino_r18_shapes.py',
         f"""
 data_root = 'DATA/'
 train_dataloader = dict({_LOADER}, dataset=dict(data_root=data_root))
@@ -228,7 +239,7 @@ test_evaluator = val_evaluator
 """,
     ),
     'psp': (
-        _MMSEG / 'pspnet/pspnet_r50-d8_4xb2-40k_cityscapes-512x1024.py',
+        CONFIGS['mmseg'] / 'pspnet/pspnet_r50-d8_4xb2-40k_cityscapes-512x1024.py',
         f"""{_SEGMENTATION_DATA}
 norm_cfg = dict(type='BN', requires_grad=True)
 model = dict(
@@ -243,7 +254,7 @@ model = dict(
 """,
     ),
     'segformer': (
-        _MMSEG / 'segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512.py',
+        CONFIGS['mmseg'] / 'segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512.py',
         f"""{_SEGMENTATION_DATA}
 norm_cfg = dict(type='BN', requires_grad=True)
 model = dict(
@@ -290,10 +301,15 @@ def parse_cases(text: str) -> list[Case]:
 
 
 def write_data(folder: Path) -> Path:
-    """Write the generated shapes that all bases read, and two checkpoints."""
+    """Write the generated shapes that all bases read, as binary masks, too, and
+    two checkpoints."""
     spec = ShapesSpec(image_size=SIZE, min_objects=2, empty_fraction=0)
     data = folder / 'data'
     write_shapes_dataset(data, spec, num_train=8, num_val=2)
+    for mask in sorted((data / 'ann_dir').rglob('*.png')):
+        folder = data / 'ann_dir' / f'binary_{mask.parent.name}'
+        folder.mkdir(exist_ok=True)
+        cv2.imwrite(str(folder / mask.name), cv2.imread(str(mask), 0).clip(max=1))
     weights = {'conv1.weight': torch.zeros(4, 3, 7, 7)}
     torch.save(weights, data / 'backbone.pth')
     detector = {f'backbone.{key}': value for key, value in weights.items()}

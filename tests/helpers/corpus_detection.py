@@ -114,7 +114,7 @@ model = dict(roi_head=dict(bbox_head=[
          loss_cls=dict(type='CrossEntropyLoss'),
          loss_bbox=dict(type='SmoothL1Loss', beta=1.0))] * 3))
 
-== heads_in_part cascade open-mmlab/mmdetection#6340 (list|whole|replaced|in_channels|roi_head\.bbox_head)
+== heads_in_part cascade open-mmlab/mmdetection#6340 bbox_head.*(list|inherit|replace|in_channels)
 head = dict(type='Shared2FCBBoxHead', num_classes=6)
 model = dict(roi_head=dict(bbox_head=[head, head, head]))
 --
@@ -155,22 +155,22 @@ val_evaluator = [dict(_delete_=True, type='CocoMetric', metric='bbox',
 val_evaluator = [dict(type='CocoMetric', metric='bbox',
                       ann_file='DATA/annotations/val.json')]
 
-== channels_of_the_neck retina mzr1996/backbone-example#2 neck.*channels|channels.*neck
+== channels_of_the_neck retina mzr1996/backbone-example#2 model\.neck|neck\.in_channels
 model = dict(neck=dict(in_channels=[8, 16, 32, 64]))
 --
 model = dict(neck=dict(in_channels=[4, 8, 16, 32]))
 
-== levels_of_the_neck faster open-mmlab/mmdetection#9657 (out_indices|in_channels|neck)
+== levels_of_the_neck faster open-mmlab/mmdetection#9657 out_indices|neck\.in_channels
 model = dict(backbone=dict(out_indices=(1, 2, 3)))
 --
 model = dict(backbone=dict(out_indices=(0, 1, 2, 3)))
 
-== too_few_outputs faster ucas-vg/PointTinyBenchmark#56 (neck|num_outs)
+== too_few_outputs faster ucas-vg/PointTinyBenchmark#56 model\.neck|num_outs
 model = dict(neck=dict(num_outs=3))
 --
 model = dict(neck=dict(num_outs=5))
 
-== strides_of_the_anchors faster open-mmlab/mmdetection#2120 (strides|anchor_generator|num_levels|levels)
+== strides_of_the_anchors faster open-mmlab/mmdetection#2120 strides|anchor_generator
 model = dict(rpn_head=dict(anchor_generator=dict(strides=[4, 8, 16, 32])))
 --
 model = dict(rpn_head=dict(anchor_generator=dict(strides=[4, 8, 16, 32, 64])))
@@ -207,7 +207,7 @@ train_dataloader = dict(dataset=dict(dataset=dict(pipeline=[
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True)])))
 
-== mosaic_in_val yolox open-mmlab/mmdetection#7314 (?i)val_dataloader.*(Mosaic|MultiImageMixDataset|mix_results)|(Mosaic|MultiImageMixDataset|mix_results).*val
+== mosaic_in_val yolox open-mmlab/mmdetection#7314 MultiImageMixDataset|mix_results
 val_dataloader = dict(dataset=dict(pipeline={{_base_.train_pipeline}}))
 --
 val_dataloader = dict(dataset=dict(pipeline={{_base_.test_pipeline}}))
@@ -380,7 +380,7 @@ train_cfg = dict(find_unused_parameters=True)
 --
 find_unused_parameters = True
 
-== unused_norm retina open-mmlab/mmdetection#8392 (DDP001|DDP00).*norm0
+== unused_norm retina open-mmlab/mmdetection#8392 DDP001.*norm0
 model = dict(
     backbone=dict(_delete_=True, type='SwinTransformer', embed_dims=8,
                   depths=[1, 1, 1, 1], num_heads=[1, 2, 4, 8], window_size=4,
@@ -394,7 +394,7 @@ model = dict(
     neck=dict(in_channels=[8, 16, 32, 64]))
 find_unused_parameters = True
 
-== checkpoint_and_flag retina megvii-research/PETR#98 (?i)(DDP00|with_cp|checkpoint)
+== checkpoint_and_flag retina megvii-research/PETR#98 DDP00|with_cp|checkpoint
 model = dict(
     backbone=dict(_delete_=True, type='SwinTransformer', embed_dims=8,
                   depths=[1, 1, 1, 1], num_heads=[1, 2, 4, 8], window_size=4,
@@ -419,7 +419,7 @@ custom_hooks = dict(type='EMAHook', momentum=0.0002)
 --
 custom_hooks = [dict(type='EMAHook', momentum=0.0002)]
 
-== best_of_2x retina open-mmlab/mmdetection#6451 save_best.*coco/bbox_mAP|save_best
+== best_of_2x retina open-mmlab/mmdetection#6451 save_best
 default_hooks = dict(checkpoint=dict(save_best='bbox_mAP'))
 --
 default_hooks = dict(checkpoint=dict(save_best='coco/bbox_mAP'))
@@ -430,7 +430,7 @@ visualizer = dict(vis_backends=[dict(type='LocalVisBackend'),
 --
 visualizer = dict(vis_backends=[dict(type='LocalVisBackend')])
 
-== scaling_without_base retina open-mmlab/mmdetection#10569 base_batch_size
+== scaling_without_base retina open-mmlab/mmdetection#10569 auto_scale_lr.*base_batch_size
 auto_scale_lr = dict(_delete_=True, enable=True)
 --
 auto_scale_lr = dict(enable=True, base_batch_size=16)
@@ -450,31 +450,33 @@ param_scheduler = [
 ]
 default_hooks = dict(checkpoint=dict(by_epoch=False, interval=1000))
 
-== never_switched yolox open-mmlab/mmdetection#10544 LOOP005|num_last_epochs|switch
+== never_switched yolox open-mmlab/mmdetection#10544 LOOP005|num_last_epochs|SCHED002
 train_cfg = dict(max_epochs=10)
 --
 train_cfg = dict(max_epochs=30)
 param_scheduler = [dict(type='CosineAnnealingLR', by_epoch=True, end=30)]
 
-== two_ways_to_weights retina open-mmlab/mmdetection#6996 init_cfg.*pretrained|pretrained.*init_cfg
+== two_ways_to_weights retina open-mmlab/mmdetection#6996 pretrained
 model = dict(backbone=dict(
     pretrained='torchvision://resnet18',
-    init_cfg=dict(type='Pretrained', checkpoint='torchvision://resnet18')))
+    init_cfg=dict(_delete_=True, type='Pretrained',
+                  checkpoint='torchvision://resnet18')))
 --
 model = dict(backbone=dict(init_cfg=None))
 
-== weights_of_a_backbone retina open-mmlab/mmpretrain#18 load_from.*(key|fit|match)|(CKPT).*load_from
+== weights_of_a_backbone retina open-mmlab/mmpretrain#18 load_from
 load_from = 'DATA/backbone.pth'
 --
 model = dict(backbone=dict(init_cfg=dict(
-    type='Pretrained', checkpoint='DATA/backbone.pth')))
+    _delete_=True, type='Pretrained', checkpoint='DATA/backbone.pth')))
 
-== no_prefix retina open-mmlab/mmfewshot#73 prefix|(CKPT|init_cfg).*(key|fit|match)
+== no_prefix retina open-mmlab/mmfewshot#73 CKPT.*(prefix|fit|match)
 model = dict(backbone=dict(init_cfg=dict(
-    type='Pretrained', checkpoint='DATA/detector.pth')))
+    _delete_=True, type='Pretrained', checkpoint='DATA/detector.pth')))
 --
 model = dict(backbone=dict(init_cfg=dict(
-    type='Pretrained', checkpoint='DATA/detector.pth', prefix='backbone.')))
+    _delete_=True, type='Pretrained', checkpoint='DATA/detector.pth',
+    prefix='backbone.')))
 
 == neck_not_imported retina open-mmlab/mmdetection#7796 TYPE001.*(custom_imports|registered)
 model = dict(neck=dict(type='AugFPN'))
@@ -488,12 +490,12 @@ custom_imports = dict(imports=['mmdet_refine.heads'],
 custom_imports = dict(imports=['helpers.preflight_models'],
                       allow_failed_imports=False)
 
-== metric_of_voc retina open-mmlab/mmdetection#3245 (val_evaluator|VOCMetric).*bbox
+== metric_of_voc retina open-mmlab/mmdetection#3245 VOCMetric|val_evaluator
 val_evaluator = dict(_delete_=True, type='VOCMetric', metric='bbox')
 --
 val_evaluator = dict(_delete_=True, type='VOCMetric', metric='mAP')
 
-== one_of_three_heads codino Sense-X/Co-DETR#64 num_classes
+== one_of_three_heads codino Sense-X/Co-DETR#64 query_head.num_classes|num_classes.*5
 model = dict(query_head=dict(num_classes=5))
 --
 model = dict(query_head=dict(num_classes=6))

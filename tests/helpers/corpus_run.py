@@ -77,14 +77,14 @@ def trains(config: Path) -> tuple[bool, str]:
     """Train two steps on two processes, and validate.
 
     Returns:
-        Whether it went well, and what the first process printed.
+        Whether it went well, and what both processes printed.
     """
     work = config.with_suffix('')
     argv = [config, '--work-dir', work, '--device', 'cpu']
     with two_steps_only():
         ranks = start_ranks(argv, 2, f'{work}.out')
         codes = ranks.wait(SECONDS, end_others=True)
-    return not any(codes), ranks.output()
+    return not any(codes), ranks.output(0) + ranks.output(1)
 
 
 def preflight(config: Path, *more: str) -> Outcome:
@@ -179,7 +179,7 @@ def print_table(names: Sequence[str], folder: Path) -> None:
         if names or not outcome.mended:
             _show(outcome)
         sys.stdout.flush()
-    right = [n for n in corpus_right.NAMES if not names or n in names]
+    right = [n for n in corpus_right.RIGHT if not names or n in names]
     alarms = 0
     for name in right:
         outcome = check_right(name, data, folder / name)

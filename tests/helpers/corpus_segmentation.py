@@ -18,23 +18,38 @@ model = dict(decode_head=dict(num_classes=6),
 model = dict(decode_head=dict(num_classes=7),
              auxiliary_head=dict(num_classes=7))
 
-== softmax_of_one psp open-mmlab/mmsegmentation#2201 LOSS004
+== softmax_of_one psp open-mmlab/mmsegmentation#286 LOSS004
+metainfo = dict(classes=('ground', 'shape'), palette=[[0] * 3, [255] * 3])
 model = dict(decode_head=dict(num_classes=1),
              auxiliary_head=dict(num_classes=1))
-metainfo = dict(classes=('shape',), palette=[[0, 0, 0]])
-train_dataloader = dict(dataset=dict(metainfo=metainfo))
-val_dataloader = dict(dataset=dict(metainfo=metainfo))
+train_dataloader = dict(dataset=dict(
+    metainfo=metainfo, data_prefix=dict(seg_map_path='ann_dir/binary_train')))
+val_dataloader = dict(dataset=dict(
+    metainfo=metainfo, data_prefix=dict(seg_map_path='ann_dir/binary_val')))
 --
-model = dict(decode_head=dict(num_classes=7),
-             auxiliary_head=dict(num_classes=7))
+metainfo = dict(classes=('ground', 'shape'), palette=[[0] * 3, [255] * 3])
+model = dict(decode_head=dict(num_classes=2),
+             auxiliary_head=dict(num_classes=2))
+train_dataloader = dict(dataset=dict(
+    metainfo=metainfo, data_prefix=dict(seg_map_path='ann_dir/binary_train')))
+val_dataloader = dict(dataset=dict(
+    metainfo=metainfo, data_prefix=dict(seg_map_path='ann_dir/binary_val')))
 
-== one_channel_without_sigmoid segformer open-mmlab/mmsegmentation#2016 use_sigmoid
+== one_channel_without_sigmoid segformer open-mmlab/mmsegmentation#2201 use_sigmoid
+metainfo = dict(classes=('ground', 'shape'), palette=[[0] * 3, [255] * 3])
 model = dict(decode_head=dict(num_classes=2, out_channels=1))
-metainfo = dict(classes=('ground', 'circle'), palette=[[0] * 3, [9] * 3])
-train_dataloader = dict(dataset=dict(metainfo=metainfo))
-val_dataloader = dict(dataset=dict(metainfo=metainfo))
+train_dataloader = dict(dataset=dict(
+    metainfo=metainfo, data_prefix=dict(seg_map_path='ann_dir/binary_train')))
+val_dataloader = dict(dataset=dict(
+    metainfo=metainfo, data_prefix=dict(seg_map_path='ann_dir/binary_val')))
 --
-model = dict(decode_head=dict(num_classes=7))
+metainfo = dict(classes=('ground', 'shape'), palette=[[0] * 3, [255] * 3])
+model = dict(decode_head=dict(num_classes=2, out_channels=1, threshold=0.3,
+                              loss_decode=dict(use_sigmoid=True)))
+train_dataloader = dict(dataset=dict(
+    metainfo=metainfo, data_prefix=dict(seg_map_path='ann_dir/binary_train')))
+val_dataloader = dict(dataset=dict(
+    metainfo=metainfo, data_prefix=dict(seg_map_path='ann_dir/binary_val')))
 
 == ground_reduced psp open-mmlab/mmsegmentation#1714 reduce_zero_label
 pipeline = [
@@ -60,7 +75,7 @@ model = dict(decode_head=dict(loss_decode=dict(class_weight=[0.1, 1.0, 1.0])))
 --
 model = dict(decode_head=dict(loss_decode=dict(class_weight=[1.0] * 7)))
 
-== weights_with_sigmoid psp open-mmlab/mmsegmentation#2723 use_sigmoid
+== weights_with_sigmoid psp open-mmlab/mmsegmentation#2723 use_sigmoid|class_weight
 model = dict(decode_head=dict(loss_decode=dict(
     use_sigmoid=True, class_weight=[1, 1, 1, 1, 1, 2, 1])))
 --
@@ -82,7 +97,7 @@ model = dict(data_preprocessor=dict(seg_pad_val=0))
 --
 model = dict(data_preprocessor=dict(seg_pad_val=255))
 
-== no_size psp open-mmlab/mmsegmentation#2938 data_preprocessor.*size|size.*data_preprocessor
+== no_size psp open-mmlab/mmsegmentation#2938 model\.data_preprocessor.*size|size.*crop_size
 model = dict(data_preprocessor=dict(size=None))
 --
 model = dict(data_preprocessor=dict(size=(64, 64)))
@@ -100,7 +115,7 @@ crop_size = (64, 64)
 data_preprocessor = dict(size=crop_size)
 model = dict(data_preprocessor=data_preprocessor)
 
-== slide_without_stride psp open-mmlab/mmsegmentation#3011 stride
+== slide_without_stride psp open-mmlab/mmsegmentation#3011 HEAD004.*stride
 model = dict(test_cfg=dict(mode='slide', crop_size=(32, 32), slide=(16, 16)))
 --
 model = dict(test_cfg=dict(mode='slide', crop_size=(32, 32), stride=(16, 16)))
@@ -110,17 +125,17 @@ model = dict(test_cfg=dict(mode='slide', crop_size=32, stride=16))
 --
 model = dict(test_cfg=dict(mode='slide', crop_size=(32, 32), stride=(16, 16)))
 
-== slide_of_the_loop psp open-mmlab/mmsegmentation#1958 (KEY003|ARG001).*(mode|crop_size|test_cfg)
+== slide_of_the_loop psp open-mmlab/mmsegmentation#1958 model\.test_cfg
 test_cfg = dict(mode='slide', crop_size=(32, 32), stride=(16, 16))
 --
 model = dict(test_cfg=dict(mode='slide', crop_size=(32, 32), stride=(16, 16)))
 
-== channels_of_the_heads psp open-mmlab/mmsegmentation#2823 (decode_head|in_channels|channels)
+== channels_of_the_heads psp open-mmlab/mmsegmentation#2823 model\.decode_head|decode_head\.in_channels
 model = dict(decode_head=dict(in_channels=128))
 --
 model = dict(decode_head=dict(in_channels=32))
 
-== one_image psp open-mmlab/mmsegmentation#272 (?i)batch_size|more than 1 value per channel
+== one_image psp open-mmlab/mmsegmentation#272 batch_size|more than 1 value per channel
 train_dataloader = dict(batch_size=1)
 --
 train_dataloader = dict(batch_size=2)
@@ -150,7 +165,7 @@ train_dataloader = dict(dataset=dict(
         pipeline=[dict(type='LoadImageFromFile'),
                   dict(type='LoadAnnotations')])))
 
-== no_labels_in_val psp open-mmlab/mmsegmentation#3061 (?i)LoadAnnotations|gt_sem_seg|gt_semantic_seg
+== no_labels_in_val psp open-mmlab/mmsegmentation#3061 val.*(LoadAnnotations|gt_sem_seg)|(LoadAnnotations|gt_sem_seg).*val
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=(64, 64), keep_ratio=True),
@@ -186,12 +201,12 @@ pipeline = [
 ]
 train_dataloader = dict(dataset=dict(pipeline=pipeline))
 
-== split psp open-mmlab/mmsegmentation#3693 split.*(argument|ann_file)
+== split psp open-mmlab/mmsegmentation#3693 split
 train_dataloader = dict(dataset=dict(split='splits/train.txt'))
 --
 train_dataloader = dict(dataset=dict(ann_file=''))
 
-== prefixes_of_0x psp open-mmlab/mmsegmentation#372 (img_dir|data_prefix).*(img_path|seg_map_path)|data_prefix
+== prefixes_of_0x psp open-mmlab/mmsegmentation#372 img_dir|data_prefix
 train_dataloader = dict(dataset=dict(data_prefix=dict(
     _delete_=True, img_dir='img_dir/train', ann_dir='ann_dir/train')))
 --
@@ -203,19 +218,19 @@ train_dataloader = dict(dataset=dict(img_suffix='.png'))
 --
 train_dataloader = dict(dataset=dict(img_suffix='.jpg'))
 
-== one_channel_backbone psp open-mmlab/mmsegmentation#2330 backbone.*channels|in_channels
+== one_channel_backbone psp open-mmlab/mmsegmentation#2330 model\.backbone|backbone\.in_channels
 model = dict(backbone=dict(in_channels=1))
 --
 model = dict(backbone=dict(in_channels=3))
 
-== quoted_variables psp open-mmlab/mmsegmentation#3652 (TYPE001.*dataset_type|train_pipeline)
+== quoted_variables psp open-mmlab/mmsegmentation#3652 dataset_type|train_pipeline
 train_dataloader = dict(dataset=dict(type='dataset_type',
                                      pipeline='train_pipeline'))
 --
 train_dataloader = dict(dataset=dict(
     type='BaseSegDataset', pipeline={{_base_.train_pipeline}}))
 
-== paramwise_in_optimizer psp open-mmlab/mmsegmentation#25 paramwise_cfg
+== paramwise_in_optimizer psp open-mmlab/mmsegmentation#25 optimizer.*paramwise_cfg
 optim_wrapper = dict(optimizer=dict(paramwise_cfg=dict(
     custom_keys={'backbone': dict(lr_mult=0.1)})))
 --
@@ -228,7 +243,7 @@ optimizer = dict(paramwise_cfg=dict(custom_keys={'head': dict(lr_mult=10.)}))
 optim_wrapper = dict(paramwise_cfg=dict(
     custom_keys={'head': dict(lr_mult=10.)}))
 
-== layers_not_given segformer open-mmlab/mmsegmentation#1623 (num_layers|LearningRateDecayOptimizerConstructor|paramwise_cfg)
+== layers_not_given segformer open-mmlab/mmsegmentation#1623 num_layers|LearningRateDecayOptimizerConstructor|paramwise_cfg
 optim_wrapper = dict(constructor='LearningRateDecayOptimizerConstructor')
 --
 optim_wrapper = dict(constructor='DefaultOptimWrapperConstructor')
@@ -281,6 +296,13 @@ default_hooks = dict(checkpoint=dict(save_best='mIoU'))
 --
 val_evaluator = dict(iou_metrics=['mDice'])
 default_hooks = dict(checkpoint=dict(save_best='mDice'))
+
+== no_rule_for_best psp open-mmlab/mmocr#750 save_best|rule
+val_evaluator = dict(iou_metrics=['mFscore'])
+default_hooks = dict(checkpoint=dict(save_best='mFscore'))
+--
+val_evaluator = dict(iou_metrics=['mFscore'])
+default_hooks = dict(checkpoint=dict(save_best='mFscore', rule='greater'))
 
 == keeps_all psp open-mmlab/mmengine#1597 max_keep_ckpt
 default_hooks = dict(checkpoint=dict(max_keep_ckpt=3))
