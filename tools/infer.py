@@ -15,7 +15,7 @@ from functools import partial
 
 from torch import nn
 
-import mmext  # noqa: F401  (first: it makes mmcv and mmext:: usable)
+import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.apis import (
     InferReport,
     infer_tasks_to_folder,

@@ -18,7 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor
 
-import mmext  # (first: it makes mmcv and mmext:: usable)
+import mmext.utils.quiet_hosts  # (first: it is quiet then)
 from mmext.apis.class_embeddings import (
     SIMILAR_COSINE,
     check_embeddings_path,

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import mmext  # noqa: F401  (first: it makes mmcv and mmext:: usable)
+import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.apis import plot_log
 from mmext.utils.cli import report_errors, run_tool
 from mmext.utils.files import prepare_outputs

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Sequence
 from functools import partial
 
-import mmext  # noqa: F401  (first: it makes mmcv and mmext:: usable)
+import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import (
     add_run_arguments,
     find_device,

@@ -21,9 +21,12 @@ __all__ = [
     'BORDER_TOLERANCE',
     'MASK_TOLERANCE',
     'MIN_SIZE',
+    'NEAR_OVERLAP',
+    'NEAR_TOLERANCE',
     'has_area',
     'is_beyond',
     'is_finite',
+    'is_near',
     'is_off_mask',
     'is_outside',
     'is_tiny',
@@ -35,6 +38,9 @@ __all__ = [
 BORDER_TOLERANCE = 1.0
 # The loaders of MMDetection drop what is narrower or lower than that.
 MIN_SIZE = 1.0
+# Boxes of one object that was annotated twice.
+NEAR_TOLERANCE = 2.0
+NEAR_OVERLAP = 0.7
 # Polygons have fractions where bitmaps have whole pixels.
 MASK_TOLERANCE = 2.0
 
@@ -108,3 +114,27 @@ def is_off_mask(
         for side, other in zip(sides, around_mask)
     ]
     return has_area(sides) & (off[0] | off[1] | off[2] | off[3])
+
+
+def is_near(
+    sides: Sequence, others: Sequence, tolerance: float = NEAR_TOLERANCE
+) -> Any:
+    """Whether two boxes with an area are nearly the same: DET010.
+
+    No side is further from that of the other than the tolerance, and their
+    intersection over union is at least 0.7, as small objects may stand
+    closely together.
+    """
+    x1, y1, x2, y2 = sides
+    u1, v1, u2, v2 = others
+    close = has_area(sides) & has_area(others)
+    for side, other in zip(sides, others):
+        close = close & (side <= other + tolerance)
+        close = close & (other <= side + tolerance)
+    with np.errstate(invalid='ignore', over='ignore'):
+        wide = np.minimum(x2, u2) - np.maximum(x1, u1)
+        high = np.minimum(y2, v2) - np.maximum(y1, v1)
+        both = wide * high
+        union = (x2 - x1) * (y2 - y1) + (u2 - u1) * (v2 - v1) - both
+        overlaps = (wide > 0) & (high > 0) & (both >= NEAR_OVERLAP * union)
+    return close & overlaps

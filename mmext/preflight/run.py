@@ -30,6 +30,7 @@ from ..findings import (
     terminal,
 )
 from ..utils.files import atomic_path, prepare_outputs
+from ..utils.quiet_hosts import collected_warnings
 from ..utils.safe_load import careful_readers
 from .batches.making import check_kinds, make_batches
 from .build import Built, build_for_preflight
@@ -37,7 +38,7 @@ from .dry_run.facts import DryRun
 from .dry_run.options import current_settings
 from .dry_run.run import dry_run_model
 from .dry_run.verdicts import verdict_table
-from .fix import collect_changes, fixed_path, write_fixed_config
+from .fix import fix_config, fixed_path
 from .ranks import WorldResult, run_world_config
 from .report import (
     PreflightReport,
@@ -91,6 +92,7 @@ class PreflightSettings(msgspec.Struct, kw_only=True):
         fail_on: Least severity that makes the exit code 1.
         json: File for the report; None for none.
         html: The same as a page to read.
+        verbose: Print what was run, and all names, too.
         environ: Variables that the training is going to see; None for those
             of this process.
         fix: File for a config that inherits this one and has its findings
@@ -111,6 +113,7 @@ class PreflightSettings(msgspec.Struct, kw_only=True):
     fail_on: str = 'error'
     json: Path | None = None
     html: Path | None = None
+    verbose: bool = False
     environ: dict[str, str] | None = None
     fix: Path | None = None
 
@@ -466,16 +469,17 @@ def run_preflight(
         },
         inputs={'the config': settings.config},
     ):
-        return _run(settings, console or Console())
+        return _run(settings, console or terminal.make_console())
 
 
 def _run(settings: PreflightSettings, console: Console) -> int:
-    with _status() as progress:
+    with _status() as progress, collected_warnings() as warned:
         report = preflight(settings, progress=progress)
-    print_report(report, console)
+    report = msgspec.structs.replace(report, warned=tuple(warned))
+    print_report(report, console, verbose=settings.verbose)
     _write(settings, report)
     if settings.fix is not None:
-        _fix(settings, report, console)
+        report = _fix(settings, report, console)
     worst = report.worst()
     if worst is not None and worst >= Severity[settings.fail_on.upper()]:
         return 1
@@ -485,7 +489,7 @@ def _run(settings: PreflightSettings, console: Console) -> int:
 @contextmanager
 def _status() -> Iterator[Report]:
     """A line on standard error with what is being done."""
-    console = Console(stderr=True)
+    console = terminal.make_console(stderr=True)
     if not console.is_terminal:
         yield lambda text: None
         return
@@ -503,15 +507,31 @@ def _write(settings: PreflightSettings, report: PreflightReport) -> None:
 
 def _fix(
     settings: PreflightSettings, report: PreflightReport, console: Console
-) -> None:
-    """Write the fixed config, and look at that, too."""
-    changes = collect_changes(report.findings)
-    for text in changes.refused:
+) -> PreflightReport:
+    """Write the fixed config; returns the report of what is to be used."""
+    reports = [report]
+
+    def look(path: Path) -> Sequence[Finding]:
+        again = msgspec.structs.replace(settings, config=str(path))
+        with _status() as progress:
+            reports.append(preflight(again, progress=progress))
+        return reports[-1].findings
+
+    fixed = fix_config(settings.config, report.findings, settings.fix, look)
+    if fixed is None:
+        console.print(
+            'no config was written: no finding has a change whose meaning '
+            'is certain'
+        )
+        return report
+    console.print(f'wrote {fixed.path}; the same preflight of it:')
+    print_report(reports[-1], console, verbose=settings.verbose)
+    for text in fixed.refused:
         console.print(text)
-    if not changes.options:
-        console.print('no finding has a change of the config to offer')
-        return
-    path = write_fixed_config(settings.config, changes, settings.fix)
-    console.print(f'wrote {path}; the same preflight of it:')
-    again = msgspec.structs.replace(settings, config=str(path))
-    print_report(preflight(again), console)
+    if fixed.left:
+        console.print(
+            f'after {fixed.rounds} rounds {", ".join(fixed.left)} would '
+            'still have to change: options of the command line undo it, or '
+            'the changes contradict each other'
+        )
+    return reports[-1]

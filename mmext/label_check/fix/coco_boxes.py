@@ -243,8 +243,13 @@ def _new_area(was: dict, new: dict, polygon_area: float | None) -> float:
 
 def fill_fields(draft: CocoDraft) -> None:
     """Write area and iscrowd into annotations that lack them."""
-    if 'COCO011' not in draft.rules:
-        return
+    if 'COCO011' in draft.rules:
+        _fill_areas(draft)
+    if 'COCO014' in draft.rules:
+        _fill_iscrowd(draft)
+
+
+def _fill_areas(draft: CocoDraft) -> None:
     notes = draft.file.annotations
     without = draft.alive & ~notes.has_area & ~notes.ignore
     for row in np.flatnonzero(without & notes.has_bbox).tolist():
@@ -252,18 +257,22 @@ def fill_fields(draft: CocoDraft) -> None:
     for row in np.flatnonzero(draft.alive & ~notes.has_bbox).tolist():
         if not notes.ignore[row]:
             draft.leave('COCO011', 'it has no box', draft.place(row))
-    lacking = [
-        (row, index)
-        for row, index in enumerate(notes.index.tolist())
-        if draft.alive[row]
-        and b'"iscrowd"' not in draft.records.text('annotations', index)
-    ]
-    for _, index in lacking:
-        draft.records.add_field('annotations', index, 'iscrowd', 0)
+
+
+def _fill_iscrowd(draft: CocoDraft) -> None:
+    notes = draft.file.annotations
+    lacking = []
+    for row in np.flatnonzero(draft.alive & ~notes.has_iscrowd).tolist():
+        index = int(notes.index[row])
+        if b'"iscrowd"' in draft.records.text('annotations', index):
+            draft.leave('COCO014', 'its iscrowd is null', draft.place(row))
+        else:
+            draft.records.add_field('annotations', index, 'iscrowd', 0)
+            lacking.append(row)
     if lacking:
         draft.note(
-            'COCO011',
-            lacking[0][0],
+            'COCO014',
+            lacking[0],
             None,
             0,
             field='iscrowd',

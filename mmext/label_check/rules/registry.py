@@ -29,6 +29,7 @@ __all__ = [
     'MTL',
     'MTL_VALUES',
     'PAIR',
+    'PAN',
     'RULES',
     'SEG',
     'SEG_VALUES',
@@ -96,6 +97,13 @@ PAIR = _family(
     needs='image',
     subject='image',
     picture='pair',
+)
+PAN = _family(
+    'PAN',
+    'Panoptic labels: segments, and the PNG that they are painted in',
+    scope='sample',
+    subject='image',
+    of_records=True,
 )
 SEG = _family(
     'SEG', 'Label maps', scope='sample', needs='mask', subject='mask'

@@ -5,20 +5,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import msgspec
 from mmengine.config import Config
 
-from ...config import check_data_paths, join_key, key_place
+from ...config import check_data_paths, key_place
 from ...findings import Finding, Location, Severity
 from ...label_check import (
     Expectations,
     FactStore,
     FindingGroup,
-    HeadFacts,
     check_labels,
 )
 from ...label_check.rules import RULES
 from ...label_check.sources import (
+    ignored_value,
     read_heads,
     read_ignore_places,
     splits_of_config,
@@ -31,27 +30,15 @@ __all__ = [
 ]
 
 _DEFAULT_IGNORE = 255
-# Heads that have one weight more, for masks of no class.
-_MASK_HEADS = (
-    'MaskFormerHead',
-    'Mask2FormerHead',
-    'SideAdapterCLIPHead',
-)
-# Only data that are padded have such pixels: this is not known here.
-_SEVERITIES = {'CFG004': Severity.WARNING}
 
 
 def _expectations(subject: Subject) -> list[Expectations]:
     """What each split is read as, without building it."""
-    heads = tuple(_heads(subject))
+    heads = read_heads(subject.top.get('model') or {})
     semantic = any(
         'loss_decode' in where for head in heads for where, _ in head.losses
     )
-    model = as_mapping(subject.top.get('model'))
-    preprocessor = as_mapping(model.get('data_preprocessor'))
-    ignored = [
-        head.ignore_index for head in heads if head.ignore_index is not None
-    ]
+    places = read_ignore_places(subject.top)
     found = []
     for split in SPLITS:
         if not as_mapping(subject.top.get(f'{split}_dataloader')):
@@ -63,26 +50,13 @@ def _expectations(subject: Subject) -> list[Expectations]:
                 task='semantic' if semantic else 'detection',
                 num_classes=heads[0].num_classes if heads else len(classes),
                 classes=classes,
-                ignore_index=ignored[0] if ignored else _DEFAULT_IGNORE,
+                ignore_index=ignored_value(heads, places, _DEFAULT_IGNORE),
                 reduce_zero_label=_reduces(subject, split),
-                seg_pad_val=preprocessor.get('seg_pad_val'),
-                ignore_places=read_ignore_places(subject.top),
+                ignore_places=places,
                 heads=heads,
             )
         )
     return found
-
-
-def _heads(subject: Subject) -> Iterator[HeadFacts]:
-    kinds = {
-        join_key(section.path): kind_of(section.cfg)
-        for section in subject.below('model')
-    }
-    for head in read_heads(subject.top.get('model') or {}):
-        weights = head.class_weights
-        if kinds.get(head.place) in _MASK_HEADS:
-            weights = ()
-        yield msgspec.structs.replace(head, class_weights=weights)
 
 
 def _reduces(subject: Subject, split: str) -> bool:
@@ -102,7 +76,7 @@ def config_label_findings(subject: Subject) -> Iterator[Finding]:
             where = key_place(subject.file, finding.key)
             yield rule.finding(
                 finding.message,
-                severity=_severity(rule.id, rule.severity, subject.scope),
+                severity=_severity(rule.id, finding.severity, subject.scope),
                 remedy=finding.remedy,
                 key=finding.key,
                 file=where.file,
@@ -116,7 +90,7 @@ def _severity(rule_id: str, severity: Severity, scope: str) -> Severity:
         # Folders and lists number the classes there; ImageNet has a crane
         # that is a bird, and one that is a machine.
         return Severity.INFO
-    return _SEVERITIES.get(rule_id, severity)
+    return severity
 
 
 def label_findings(

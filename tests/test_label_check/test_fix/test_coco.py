@@ -173,7 +173,7 @@ def test_missing_iscrowd_is_filled():
         del each['iscrowd']
     fixed = fix_coco(encoded(content, indent=2), EXPECTED)
     (change,) = fixed.changes
-    assert (change.rule, change.count) == ('COCO011', 6)
+    assert (change.rule, change.count) == ('COCO014', 6)
     assert change.place == 'annotations[2].iscrowd'
     assert json.loads(fixed.content) == GOOD
 

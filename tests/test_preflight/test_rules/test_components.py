@@ -27,19 +27,27 @@ def test_a_near_name_is_needed_inside():
 @pytest.mark.parametrize(
     ('place', 'key', 'near'),
     [
-        ('model.backbone', 'dept', 'depth'),
-        ('model.bbox_head', 'num_class', 'num_classes'),
+        ('model.backbone', 'dept', '(depth)'),
+        ('model.neck', 'outchannels', 'out_channels'),
         ('train_dataloader.dataset', 'anno_file', 'ann_file'),
-        ('val_evaluator', 'metrics', 'metric'),
-        ('default_hooks.logger', 'intervall', 'interval'),
+        ('train_dataloader.dataset', 'ann_files', 'ann_file'),
+        ('val_evaluator', 'metrics', '(metric)'),
+        ('default_hooks.logger', 'ignore_lasts', 'ignore_last'),
+        ('default_hooks.logger', 'intervall', '(interval)'),
+        ('default_hooks.checkpoint', 'max_keep_ckpt', 'max_keep_ckpts'),
         ('optim_wrapper.optimizer', 'weight_deca', 'weight_decay'),
+        ('optim_wrapper.optimizer', 'beta', '(betas)'),
     ],
 )
 def test_unknown_argument(place, key, near):
-    (found,) = lint({f'{place}.{key}': 1}, 'ARG001')
+    """Renamed where it can be nothing else, and the right one is free."""
+    changes = {'optim_wrapper.optimizer': {'type': 'AdamW', 'betas': (0, 0)}}
+    changes['model.neck'] = {'type': 'FPN', 'in_channels': [1], 'num_outs': 1}
+    (found,) = lint({**changes, f'{place}.{key}': 1}, 'ARG001')
     assert found.key == f'{place}.{key}'
-    assert found.names == (near,)
-    assert found.options == {f'{place}.{key}': DELETE}
+    assert found.names == (near.strip('()'),)
+    right = {f'{place}.{key}': DELETE, f'{place}.{near}': 1}
+    assert found.options == ({} if near[0] == '(' else right)
 
 
 def test_is_what_building_says():

@@ -95,6 +95,8 @@ def test_is_found(plant, tmp_path, environ):
         plant
         for plant in PLANTS
         if getattr(RULES.get(plant.rule), 'scope', '') == 'config'
+        # This one needs the model.
+        and plant.rule != 'CKPT009'
     ],
     ids=lambda plant: plant.rule,
 )
