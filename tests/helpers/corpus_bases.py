@@ -288,6 +288,11 @@ class Case(NamedTuple):
     wrong: str
     right: str
 
+    @property
+    def of_mmseg(self) -> bool:
+        """Whether it inherits a config of MMSegmentation."""
+        return CONFIGS['mmseg'] in BASES[self.base][0].parents
+
 
 def parse_cases(text: str) -> list[Case]:
     """Read ``== name base thread cause``, what is wrong, ``--``, the remedy."""

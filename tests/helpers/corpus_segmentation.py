@@ -248,7 +248,7 @@ optim_wrapper = dict(constructor='LearningRateDecayOptimizerConstructor')
 --
 optim_wrapper = dict(constructor='DefaultOptimWrapperConstructor')
 
-== epochs_for_iterations psp open-mmlab/mmsegmentation#2908 max_epochs.*(_delete_|IterBasedTrainLoop)|(_delete_|IterBasedTrainLoop).*max_epochs
+== epochs_for_iterations psp open-mmlab/mmsegmentation#2908 max_epochs.*(_delete_|max_iters|EpochBased)|(_delete_|max_iters|EpochBased).*max_epochs
 train_cfg = dict(max_epochs=100)
 --
 train_cfg = dict(max_iters=4000)
