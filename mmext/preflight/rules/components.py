@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mmengine import registry as roots
-from mmengine.hooks import CheckpointHook
-from mmengine.registry import Registry
+from mmengine.hooks import CheckpointHook, EMAHook
+from mmengine.registry import MODELS, Registry
 from mmengine.runner import Runner
 from torch import nn
 
@@ -72,6 +72,8 @@ _NEW_PLACES = {
 }
 # Of these, whose values or whose defaults beside them have changed, too.
 _OTHER_VALUES = ('img_scale', 'file_client_args')
+# What EMAHook takes the average by.
+_EMA = 'ExponentialMovingAverage'
 _LIKE = 0.75
 _LIKE_ARGUMENT = 0.7
 
@@ -279,7 +281,8 @@ def unknown_argument(subject: Subject) -> Iterator[Finding]:
             key
             for key in section.cfg
             if key not in _OF_BUILDERS
-            and _takes(kind, str(key)) is False
+            and _takes(kind, str(key), section.cfg.get('ema_type', _EMA))
+            is False
             and key not in _OF_RUNNERS.get(section.path[0], ())
             and join_key((*section.path, key)) not in misplaced
             and not subject.is_own((*section.path, key))
@@ -293,13 +296,17 @@ def unknown_argument(subject: Subject) -> Iterator[Finding]:
                 yield _no_argument(subject, kind, key, section)
 
 
-def _takes(kind: Any, key: str) -> bool | None:
+def _takes(kind: Any, key: str, ema_type: Any) -> bool | None:
     """As ``takes``, for what others hand on, too."""
     if inspect.isclass(kind) and issubclass(kind, CheckpointHook):
         # The rest is given to `save_checkpoint` with each checkpoint.
         if key in inspect.signature(Runner.save_checkpoint).parameters:
             return True
         return takes(kind, key) is True
+    if kind is EMAHook and takes(kind, key) is None:
+        # Given to the average, with what a training starts.
+        average = find_component(ema_type, (MODELS,), 'mmengine')
+        return None if average is None else takes(average, key)
     return takes(kind, key)
 
 

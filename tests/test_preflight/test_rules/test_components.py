@@ -164,3 +164,13 @@ def test_names_of_albumentations_are_others():
     changes = {'train_dataloader.dataset.pipeline': [step]}
     found = lint({**changes, 'default_scope': 'mmseg'}, 'TYPE')
     assert [each for each in found if 'transforms' in each.key] == []
+
+
+def test_what_an_average_takes():
+    hook = {'type': 'EMAHook', 'momentun': 0.1}
+    (found,) = lint({'custom_hooks': [hook]}, 'ARG001')
+    assert found.key == 'custom_hooks[0].momentun'
+    hook = {'type': 'EMAHook', 'momentum': 0.1, 'gamma': 9}
+    assert lint({'custom_hooks': [hook]}, 'ARG001')
+    hook['ema_type'] = 'ExpMomentumEMA'
+    assert lint({'custom_hooks': [hook]}, 'ARG001') == []

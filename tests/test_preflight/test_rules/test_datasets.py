@@ -70,3 +70,20 @@ class ComputedPrefix(BaseDataset):
 
 def test_computed_keys_are_not_known():
     assert lint(prefix('ComputedPrefix', left='a'), 'DATA007') == []
+
+
+@pytest.mark.parametrize(
+    ('key', 'right'),
+    [
+        ('filter_empty_gts', 'filter_empty_gt'),
+        ('min_sizes', 'min_size'),
+        ('mine', ''),
+    ],
+)
+def test_filters(key, right):
+    place = f'{DATA}.filter_cfg'
+    (found,) = lint({place: {key: 1}}, 'DATA008')
+    assert found.severity.name == ('WARNING' if right else 'INFO')
+    renamed = {f'{place}.{key}': '__delete__', f'{place}.{right}': 1}
+    assert found.options == (renamed if right else {})
+    assert lint({place: {'filter_empty_gt': 1, 'min_size': 2}}, 'DATA') == []
