@@ -165,6 +165,10 @@ def _named_at(subject: Subject, split: str) -> str:
     return ''
 
 
+def _kinds(subject: Subject, split: str) -> set[str]:
+    return {kind_of(dataset) for _, dataset in _datasets(subject, split)}
+
+
 def _is_left_over(subject: Subject, path: Sequence, said: str) -> bool:
     """Whether the classes are named above a number of a base, or of none."""
     node: object = subject.top
@@ -211,7 +215,11 @@ def other_classes(subject: Subject) -> Iterator[Finding]:
             what += f'{first[index]!r}'
         same = set(own) == set(first)
         named, theirs = _named_at(subject, 'train'), _named_at(subject, split)
+        # Another kind of data set may be judged by names of its own.
         forgotten = bool(named) and not theirs and not same
+        forgotten = forgotten and _kinds(subject, 'train') == _kinds(
+            subject, split
+        )
         options = {}
         if forgotten:
             what += ': its metainfo names none'

@@ -204,3 +204,6 @@ def test_classes_that_a_split_forgets():
     assert found.options == {
         'val_dataloader.dataset.metainfo.classes': CLASSES
     }
+    changes['val_dataloader.dataset.type'] = 'MOTChallengeDataset'
+    (found,) = lint(changes, 'HEAD')
+    assert (found.severity.name, found.options) == ('INFO', {})
