@@ -144,7 +144,7 @@ def polygon_of_another_object(data: DataSet) -> Planted:
     return change_note(data, 4, expected, segmentation=outline)
 
 
-@plant('DET008', *COCO)
+@plant('DET008', 'coco_bare')
 def run_lengths_of_another_object(data: DataSet) -> Planted:
     """Three columns of five pixels each, elsewhere."""
     place = f'annotations[4] of {data.image(1)}'
@@ -154,14 +154,14 @@ def run_lengths_of_another_object(data: DataSet) -> Planted:
     return change_note(data, 4, expected, segmentation=runs)
 
 
-@plant('DET008', *COCO)
+@plant('DET008', 'coco_bare')
 def corners_for_width_and_height(data: DataSet) -> Planted:
     place = f'annotations[3] of {data.image(1)}'
     expected = {'place': place, 'value': '(5, 5, 22, 19)'}
     return change_note(data, 3, expected, bbox=[5, 5, 17, 14])
 
 
-@plant('DET009', *COCO)
+@plant('DET009', 'coco_bare')
 def run_lengths_of_nothing(data: DataSet) -> Planted:
     place = f'annotations[4] of {data.image(1)}'
     expected = {'place': place, 'value': '(21, 6, 36, 17)'}
@@ -186,7 +186,7 @@ def object_twice(data: DataSet) -> Planted:
     return change_coco(data, change, place=place, value='(21, 6, 36, 17)')
 
 
-@plant('DET010', *COCO)
+@plant('DET010', 'coco')
 def object_nearly_twice(data: DataSet) -> Planted:
     """Of other annotators, who differ by two pixels."""
 
@@ -209,7 +209,7 @@ def object_twice_in_xml(data: DataSet) -> Planted:
     return Planted(path, place=place, value='(20, 6, 35, 17)')
 
 
-@plant('DET012', *COCO)
+@plant('DET012', 'coco')
 def object_of_two_classes(data: DataSet) -> Planted:
     def change(content: dict) -> None:
         other = {'id': 5000, 'category_id': 1}
@@ -219,7 +219,7 @@ def object_of_two_classes(data: DataSet) -> Planted:
     return change_coco(data, change, place=place, value='(21, 6, 36, 17)')
 
 
-@plant('DET012', *_VOC)
+@plant('DET012', 'voc_bare')
 def object_of_two_classes_in_xml(data: DataSet) -> Planted:
     def change(root: ElementTree.Element) -> None:
         other = copy.deepcopy(root.findall('object')[1])
@@ -325,22 +325,22 @@ def _text(data: DataSet, path: str, text: str | None) -> Planted:
     return Planted(data.annotation(1), place=place)
 
 
-@plant('VOC002', *_VOC)
+@plant('VOC002', 'voc')
 def difficult_is_empty(data: DataSet) -> Planted:
     return _text(data, 'object/difficult', None)
 
 
-@plant('VOC002', *_VOC)
+@plant('VOC002', 'voc_bare')
 def width_is_empty(data: DataSet) -> Planted:
     return _text(data, 'size/width', None)
 
 
-@plant('VOC002', *_VOC)
+@plant('VOC002', 'voc_bare')
 def height_is_no_whole_number(data: DataSet) -> Planted:
     return _text(data, 'size/height', '36.0')
 
 
-@plant('VOC004', *_VOC)
+@plant('VOC004', 'voc_bare')
 def size_of_zero(data: DataSet) -> Planted:
     for side in ('width', 'height'):
         _text(data, f'size/{side}', '0')
@@ -352,6 +352,12 @@ def size_of_zero_that_is_filtered(data: DataSet) -> Planted:
     dataset = data.config['train_dataloader']['dataset']
     dataset['filter_cfg'] = {'min_size': 16}
     return size_of_zero(data)
+
+
+@plant('VOC005', 'voc_bare')
+def counted_from_zero(data: DataSet) -> Planted:
+    _text(data, 'object/bndbox/xmin', '0')
+    return Planted(data.annotation(1), place='object[0]')
 
 
 @plant('VOC003', *_VOC)

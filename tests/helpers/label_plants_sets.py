@@ -1,6 +1,8 @@
 """Errors of configs, class counts, pairs of files, images and duplicates."""
 
 import numpy as np
+import pytest
+from mmengine.dataset import BaseDataset
 from PIL import Image
 
 from helpers.image_bytes import bare_png
@@ -26,6 +28,18 @@ def _replace(data: DataSet, split: str, old: int, new: int) -> int:
         pixels[pixels == old] = new
         Image.fromarray(pixels).save(data.mask(index, split))
     return count
+
+
+@plant('READ001', 'semantic', 'coco')
+def one_split_cannot_be_built(data: DataSet) -> Planted:
+    _dataset(data, 'val')['metainfo'] = 3
+    with pytest.raises(TypeError) as caught:
+        BaseDataset._load_metainfo(3)
+    return Planted(
+        place='val_dataloader.dataset',
+        value=f'TypeError: {caught.value}',
+        files=0,
+    )
 
 
 @plant('CFG001', 'semantic', 'camvid')
@@ -257,6 +271,22 @@ def all_images_are_too_small(data: DataSet) -> Planted:
     return Planted(place=place, value='train', count=6, files=0)
 
 
+@plant('CFG013', 'semantic')
+def vaihingen_is_not_reduced(data: DataSet) -> Planted:
+    """Values 0 to 5 of 0 to 6: 0 is no class, the last class is rare."""
+    names = ['impervious_surface', 'building', 'tree', 'car', 'low', 'x']
+    for split in SIZES:
+        _dataset(data, split)['metainfo']['classes'] = names
+        _replace(data, split, 255, 5)
+    data.config['model']['decode_head']['num_classes'] = 6
+    count = sum(
+        int((data.pixels(index, split) == 0).sum())
+        for split, size in SIZES.items()
+        for index in range(size)
+    )
+    return Planted(value='0', count=count, files=0, findings=2)
+
+
 @plant('CLS001', 'folders')
 def never_trained(data: DataSet) -> Planted:
     _replace(data, 'train', 1, 0)
@@ -430,6 +460,17 @@ def no_image_of_mask(data: DataSet) -> Planted:
 def no_sample(data: DataSet) -> Planted:
     _dataset(data, 'train')['img_suffix'] = '.jpeg'
     return Planted(value='0', files=0)
+
+
+@plant('PAIR011', 'semantic')
+def bands_as_arrays(data: DataSet) -> Planted:
+    for split, size in SIZES.items():
+        _dataset(data, split)['img_suffix'] = '.npy'
+        for index in range(size):
+            path = data.image(index, split)
+            np.save(path.with_suffix('.npy'), np.zeros((24, 32, 25)))
+            path.unlink()
+    return Planted(value='.npy', count=2, files=0, findings=2)
 
 
 @plant('PAIR008', 'folders')

@@ -16,6 +16,7 @@ __all__ = [
     'clip_boxes',
     'clip_polygon',
     'fill_fields',
+    'leave_nearly_repeated',
     'remove_dangling',
     'remove_repeated',
     'remove_without_area',
@@ -340,6 +341,27 @@ def remove_repeated(draft: CocoDraft) -> None:
                 f'objects with the same box and class differ in {keys}',
                 draft.place(rows[0]),
             )
+
+
+def leave_nearly_repeated(draft: CocoDraft) -> None:
+    """Say which boxes are those of others but for a pixel or two."""
+    if 'DET010' not in draft.rules:
+        return
+    notes = draft.file.annotations
+    rows = np.flatnonzero(draft.alive & notes.has_bbox & (notes.iscrowd == 0))
+    sides = np.stack(box_limits.sides_of_coco(draft.box[rows]), axis=1)
+    found = []
+    for one, other in box_limits.close_pairs(
+        notes.image_id[rows], sides[:, 0]
+    ):
+        near = box_limits.is_near(sides[one].T, sides[other].T)
+        near &= (sides[one] != sides[other]).any(1)
+        kinds = notes.category_id[rows]
+        near &= kinds[one] == kinds[other]
+        found += np.maximum(rows[one], rows[other])[near].tolist()
+    for row in sorted(set(found)):
+        reason = 'it is not known which of two boxes is the better one'
+        draft.leave('DET010', reason, draft.place(row))
 
 
 def _same_box(draft: CocoDraft) -> list[list[int]]:

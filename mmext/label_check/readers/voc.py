@@ -37,7 +37,9 @@ def read_voc(content: bytes) -> VocFile:
     # Encodings that are not known, and the refusal above.
     except (LookupError, ValueError) as error:
         return VocFile(error=_corrupt(f'malformed XML: {error}'))
-    if root.tag != 'annotation':
+    # The loader goes by what is in it, whatever its name.
+    named = root.find('size') is not None or root.find('object') is not None
+    if root.tag != 'annotation' and not named:
         text = f'the root element must be <annotation>, got <{root.tag}>'
         return VocFile(error=_corrupt(text))
     errors: list[RecordError] = []

@@ -78,6 +78,11 @@ def _kind(wanted: Expectations) -> str:
 )
 def class_count(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     """Heads, or what was asked for, against names of classes."""
+    trained = {
+        wanted.thing_classes or wanted.classes
+        for wanted in expected
+        if wanted.split.startswith('train')
+    }
 
     def places() -> Iterator[Finding]:
         for wanted in expected:
@@ -91,7 +96,11 @@ def class_count(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
             } or {'num_classes': wanted.num_classes}
             # Boxes and masks of panoptic labels are of things alone.
             classes = wanted.thing_classes or wanted.classes
+            evaluated = not wanted.split.startswith('train')
             for place, count in counts.items():
+                if evaluated and classes[:count] in trained:
+                    # The others are not asked for, as in MOT17's.
+                    continue
                 if count and count != len(classes):
                     yield found(
                         f'{place} must be {len(classes)}, the number '
@@ -178,6 +187,8 @@ def splits_differ(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
         for field in ('classes', 'reduce_zero_label'):
             own, other = getattr(wanted, field), getattr(first, field)
             if field == 'classes':
+                if wanted.classes_are_texts:
+                    continue
                 shorter = min(len(own), len(other))
                 own, other = own[:shorter], other[:shorter]
             elif wanted.task != first.task:
@@ -302,3 +313,43 @@ def left_out(totals: SplitTotals, expected: Expectations) -> Iterator[Finding]:
         value=totals.split,
         count=number,
     )
+
+
+# Of data sets whose label maps have 0 for no class and the classes from 1:
+# number of the classes, and the first two.
+_FROM_ONE = {
+    (150, 'wall', 'building'): 'ADE20K',
+    (59, 'aeroplane', 'bag'): 'Pascal Context',
+    (7, 'background', 'building'): 'LoveDA',
+    (6, 'impervious_surface', 'building'): 'Potsdam and Vaihingen',
+}
+
+
+@CFG.rule(
+    'CFG013',
+    title='label maps that seem to need reduce_zero_label',
+    severity=Severity.WARNING,
+    remedy='if value 1 of the label maps is the first class, set '
+    'reduce_zero_label=True of the data set; else each class is trained '
+    'under the name of the one before it, without any error',
+    scope='split',
+    subject='split',
+    unit='pixel',
+)
+def not_reduced(
+    totals: SplitTotals, expected: Expectations
+) -> Iterator[Finding]:
+    """Classes of such a data set, 0 in its masks, and no other void."""
+    first = expected.classes[:2]
+    name = _FROM_ONE.get((expected.num_classes, *first))
+    if name is None or expected.reduce_zero_label or expected.label_map:
+        return
+    count = totals.pixels.get(0, 0)
+    if count and expected.ignore_index not in totals.pixels:
+        yield found(
+            f'the classes are those of {name}, whose label maps have 0 for '
+            f'no class; here 0 is loaded as {first[0]!r}, and nothing is '
+            'ignored',
+            value='0',
+            count=count,
+        )

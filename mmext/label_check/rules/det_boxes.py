@@ -61,8 +61,10 @@ def not_finite(
     for box in facts.sample.boxes:
         # VOC002 names what is missing or no number.
         if not box_limits.is_finite(box.box) and not box.unreadable:
+            # XMLDataset makes whole numbers of them.
+            fails = ', and the loader fails at it' if facts.annotation else ''
             yield found(
-                'a side of the box is not a finite number',
+                f'a side of the box is not a finite number{fails}',
                 **_about(facts, box),
             )
 
@@ -438,6 +440,28 @@ def no_size(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
         key='size',
         value=f'{file.width} x {file.height}',
     )
+
+
+@VOC.rule(
+    'VOC005',
+    title='annotation file that counts pixels from 0',
+    severity=Severity.INFO,
+    remedy='add 1 to all sides of all files of this origin: loaders take 1 '
+    'off, as Pascal VOC counts from 1, and shift each box by a pixel',
+    unit='box',
+)
+def from_zero(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """Boxes that begin at 0, which begin at -1 when they are loaded."""
+    file = facts.annotation
+    boxes = [] if file is None else file.boxes
+    there = [box for box in boxes if 0 in box.box[:2]]
+    if there:
+        yield found(
+            'boxes begin at 0, and at -1 when they are loaded',
+            file=facts.sample.annotation,
+            key=there[0].place,
+            count=len(there),
+        )
 
 
 @VOC.rule(

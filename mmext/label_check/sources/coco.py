@@ -30,6 +30,7 @@ __all__ = [
     'coco_class_counts',
     'coco_samples',
     'coco_task',
+    'read_bytes',
     'seg_maps_of_coco',
     'split_of_coco',
     'suspicious_rows',
@@ -85,18 +86,7 @@ def _near(file: CocoFile) -> np.ndarray:
     notes = file.annotations
     sides = np.stack(box_limits.sides_of_coco(notes.bbox), axis=1)
     near = np.zeros(len(sides), np.bool_)
-    order = np.lexsort((sides[:, 0], notes.image_id))
-    first = np.arange(len(order))
-    for step in range(1, len(order)):
-        first = first[first + step < len(order)]
-        one, other = order[first], order[first + step]
-        # By the left side, so that all that follow are further away.
-        reach = sides[one, 0] + box_limits.NEAR_TOLERANCE
-        with_it = notes.image_id[one] == notes.image_id[other]
-        with_it &= sides[other, 0] <= reach
-        first, one, other = first[with_it], one[with_it], other[with_it]
-        if not len(first):
-            break
+    for one, other in box_limits.close_pairs(notes.image_id, sides[:, 0]):
         same = (sides[one] == sides[other]).all(1)
         same |= (
             notes.category_id[one] == notes.category_id[other]
@@ -255,6 +245,21 @@ def coco_task(file: CocoFile) -> str:
     return 'instance' if with_mask else 'detection'
 
 
+def read_bytes(path: str, backend_args: dict | None) -> bytes:
+    """All of an annotation file.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+    """
+    content = get(path, backend_args=backend_args)
+    if content is None:
+        raise FileNotFoundError(
+            f'the file backend {backend_args} has nothing named {path!r}'
+        )
+    # Some backends give a view.
+    return bytes(content)
+
+
 def split_of_coco(
     path: str,
     images: str,
@@ -282,7 +287,7 @@ def split_of_coco(
     Raises:
         FileNotFoundError: If there is no such file.
     """
-    file = read_coco(get(path, backend_args=backend_args))
+    file = read_coco(read_bytes(path, backend_args))
     if name_of is not None:
         names = tuple(map(name_of, file.images.file_name))
         images_of = msgspec.structs.replace(file.images, file_name=names)

@@ -182,6 +182,12 @@ def test_no_annotation_file(content, error):
     assert read_voc(content).error.text.startswith(error)
 
 
+def test_the_name_of_the_root_does_not_matter():
+    """The loader takes what is in it."""
+    file = read_voc(PLAIN.replace(b'annotation>', b'Annotation>'))
+    assert (file.error, len(file.boxes)) == (None, 2)
+
+
 def test_deep_nesting():
     assert read_voc(b'<annotation>' * 100_000).error.text.startswith(
         'malformed XML: '

@@ -114,7 +114,7 @@ def test_nearly_the_same_object():
 
 def test_small_objects_may_stand_closely():
     one = replace(GOOD, box=(10.0, 20.0, 16.0, 26.0), mask_box=())
-    other = replace(GOOD, box=(12.0, 20.0, 18.0, 26.0), mask_box=())
+    other = replace(GOOD, box=(12.0, 22.0, 18.0, 28.0), mask_box=())
     assert findings(sample(one, other)) == []
 
 

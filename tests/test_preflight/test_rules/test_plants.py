@@ -71,7 +71,7 @@ def test_is_found(plant, tmp_path, environ):
         environ.setenv(*plant.environ.split('='))
     argv = arguments(plant, tmp_path)
     code = load_tool('preflight').main([*argv, '--fail-on', plant.severity])
-    assert code == 1
+    assert code == 1, read_findings(tmp_path)
     findings = read_findings(tmp_path)
     assert {each['rule'] for each in findings} == {
         plant.rule,
