@@ -11,7 +11,7 @@ from mmengine.dataset import BaseDataset
 
 from ...findings import Finding, Severity
 from .registry import DATA, found
-from .subject import SPLITS, Subject, sure_name
+from .subject import SPLITS, Subject, change, sure_name
 
 __all__: list[str] = []
 
@@ -96,10 +96,23 @@ def unread_prefix(subject: Subject) -> Iterator[Finding]:
         for section in subject.below(f'{split}_dataloader', 'dataset'):
             prefix = section.cfg.get(_PREFIX)
             kind = subject.component(section)
-            if not isinstance(prefix, Mapping) or not inspect.isclass(kind):
+            if not inspect.isclass(kind):
                 continue
             known = _read_keys(kind, _PREFIX)
             path = (*section.path, _PREFIX)
+            host = kind.__module__.partition('.')[0] in ('mmdet', 'mmseg')
+            if isinstance(prefix, str) and host and known:
+                must = [key for key in known if known[key]]
+                yield found(
+                    f'data_prefix must be a dict, got {prefix!r}; '
+                    f'{kind.__name__} reads {", ".join(sorted(known))} of it',
+                    path=path,
+                    options=change(path, {must[0]: prefix})
+                    if len(must) == 1
+                    else {},
+                )
+            if not isinstance(prefix, Mapping):
+                continue
             unread = [
                 key
                 for key in prefix

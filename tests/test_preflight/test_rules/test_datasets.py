@@ -48,6 +48,15 @@ def test_not_read(changes, right):
     assert {k: v for k, v in options.items() if v != '__delete__'} == new
 
 
+def test_a_text_for_the_prefix():
+    changes = {f'{DATA}.data_prefix': 'train/'}
+    (found,) = lint(changes, 'DATA007')
+    assert found.options == {f'{DATA}.data_prefix': {'img': 'train/'}}
+    changes[f'{DATA}.type'] = 'mmseg.BaseSegDataset'
+    (found,) = lint(changes, 'DATA007')
+    assert (found.severity.name, found.options) == ('ERROR', {})
+
+
 def test_one_too_many_is_a_warning():
     """Nothing is missing, and nothing can be meant."""
     (found,) = lint(prefix(img='a', sub_data_root='b'), 'DATA007')
