@@ -167,6 +167,8 @@ class VocFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         image: File name of the image; empty without one.
         width: Of the image in pixels; 0 if the file does not say.
         height: Of the image.
+        has_size: It has a ``<size>``, which the loader then reads in place
+            of the image.
         boxes: Each object that is there, without its label, coordinates as
             written; NaN for one that is missing or is no number.
         error: Why it cannot be read, or not all of it; None if it can.
@@ -177,6 +179,7 @@ class VocFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     image: str = ''
     width: int = 0
     height: int = 0
+    has_size: bool = False
     boxes: tuple[BoxFacts, ...] = ()
     error: ReadError | None = None
     errors: tuple[RecordError, ...] = ()
@@ -219,6 +222,8 @@ class Sample(
             ``len(boxes)``.
         width: As the annotation says; 0 if it does not.
         height: As the annotation says.
+        left_out: Why ``filter_cfg`` of the data set leaves it out of the
+            training; empty if it does not.
     """
 
     index: int
@@ -233,6 +238,7 @@ class Sample(
     num_boxes: int = -1
     width: int = 0
     height: int = 0
+    left_out: str = ''
 
 
 class SampleFacts(

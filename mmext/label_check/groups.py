@@ -26,7 +26,7 @@ class FindingGroup(
 
     Attributes:
         rule: Stable id.
-        severity: That of the rule.
+        severity: The worst of its findings.
         message: One sentence with the extent, such as ``'label 11 is out of
             range; ...: 468 masks, 2,801,266 pixels'``.
         remedy: What to do about it.
@@ -67,6 +67,7 @@ class _Collected:
         """Add one."""
         self.num_findings += 1
         self.count += finding.count
+        self.severity = max(self.severity, finding.severity)
         split, file = finding.split, finding.file
         self.splits[split] = self.splits.get(split, 0) + 1
         if file and (split, file) != self.last_file:
@@ -86,6 +87,7 @@ class _Collected:
         for split, count in other.splits.items():
             self.splits[split] = self.splits.get(split, 0) + count
         self.message = None
+        self.severity = max(self.severity, other.severity)
         if other.remedy != self.remedy:
             self.remedy = None
         self._keep(other.examples)

@@ -16,6 +16,7 @@ from mmengine.fileio import get_file_backend
 
 # Imported for its effect: files are read by it.
 from ..utils import local_backend  # noqa: F401
+from ..utils.contain import Contained, code_place
 from .facts import (
     ArrayFacts,
     ErrorKind,
@@ -153,7 +154,7 @@ def _npy_reader(kind: str, facts: type) -> Reader:
 READERS = {
     'mask': Reader(facts=MaskFacts, read=_read_mask, version=3),
     'image': Reader(facts=ImageFacts, read=_read_image, version=3),
-    'voc': Reader(facts=VocFile, read=_read_voc, version=2),
+    'voc': Reader(facts=VocFile, read=_read_voc, version=3),
     'npy_image': _npy_reader('image', ImageFacts),
     'npy_mask': _npy_reader('mask', MaskFacts),
     'npy_depth': _npy_reader('depth', ArrayFacts),
@@ -262,8 +263,13 @@ def read_item(item: WorkItem) -> Result:
         stamp = f'sha256:{hashlib.sha256(content).hexdigest()}'
         if stamp == item.known:
             return _result(item, None, stamp)
-    facts = READERS[item.kind].read(content, item.options)
-    return _result(item, facts, stamp)
+    failed: list[Exception] = []
+    with Contained(failed.append):
+        facts = READERS[item.kind].read(content, item.options)
+        return _result(item, facts, stamp)
+    reason = f'the reader ended with {type(failed[0]).__name__}: {failed[0]}'
+    place = code_place(failed[0])
+    return failed_result(item, _unavailable(f'{reason} ({place})'))
 
 
 def read_batch(items: Sequence[WorkItem]) -> list[Result]:

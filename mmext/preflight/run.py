@@ -40,6 +40,7 @@ from .dry_run.options import current_settings
 from .dry_run.run import dry_run_model
 from .dry_run.verdicts import verdict_table
 from .fix import fix_config, fixed_path
+from .parts import Failure, build_parts
 from .ranks import WorldResult, run_world_config
 from .report import (
     PreflightReport,
@@ -50,8 +51,9 @@ from .report import (
     report_sarif,
     sort_findings,
 )
-from .rules.labels import label_findings
-from .rules.registry import lint_config
+from .rules.builds import build_findings
+from .rules.labels import label_findings, without_known
+from .rules.registry import contained, lint_config
 from .rules.steps import proof_findings, world_findings
 from .sandbox import CannotBuildError, quiet
 
@@ -201,10 +203,12 @@ def preflight(
         trial = _try_model(cfg, settings, progress)
         findings = _apply_rules(cfg, settings, trial, current, progress)
         built, dry_run = trial.built, trial.dry_run
-        verdicts = None
+        verdicts = world = None
         if dry_run is not None and any(dry_run.steps.values()):
-            verdicts = verdict_table(dry_run, current)
-        world = _run_processes(settings, trial, progress)
+            with contained(findings, 'predicting what the wrapper does'):
+                verdicts = verdict_table(dry_run, current)
+        with contained(findings, 'running processes', severity=Severity.ERROR):
+            world = _run_processes(settings, trial, progress)
         rows = () if verdicts is None else verdicts.rows
         works = any(row.works for row in rows if row.current)
         findings += world_findings(world, works)
@@ -232,12 +236,16 @@ class _Trial:
         dry_run: What was seen; None if no batch was made.
         notes: What was changed to build and to train it.
         not_done: What could not be done, and why.
+        failures: Parts that could not be built.
+        findings: Of parts of the preflight that ended with an exception.
     """
 
     built: Built | None = None
     dry_run: DryRun | None = None
     notes: list[str] = field(default_factory=list)
     not_done: list[str] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
 
 def _try_model(
@@ -287,14 +295,55 @@ def _build_and_run(
 ) -> _Trial:
     trial = _Trial()
     progress('building the model')
+    with contained(
+        trial.findings,
+        'building the model',
+        key='model',
+        severity=Severity.ERROR,
+    ):
+        _build(cfg, settings, size, trial)
+    if trial.built is None:
+        return trial
+    progress('making batches')
+    with contained(
+        trial.findings,
+        'training steps of the model',
+        severity=Severity.ERROR,
+    ):
+        _run_steps(cfg, settings, trial, progress)
+    return trial
+
+
+def _build(
+    cfg: Config,
+    settings: PreflightSettings,
+    size: tuple[int, int] | str | None,
+    trial: _Trial,
+) -> None:
+    """Build the model, and say what was not built."""
     try:
         built = build_for_preflight(cfg, device=settings.device, size=size)
     except CannotBuildError as error:
         trial.not_done.append(f'the model was not built: {error}')
-        return trial
+        if error.failure is not None:
+            trial.failures.append(Failure(error.path, error.failure))
+        return
     trial.built = built
     trial.notes += built.notes
-    progress('making batches')
+    if built.optim_failure is not None:
+        trial.failures.append(Failure(('optim_wrapper',), built.optim_failure))
+    elif built.optim_wrapper is None:
+        trial.not_done.append('the config has no optim_wrapper')
+
+
+def _run_steps(
+    cfg: Config,
+    settings: PreflightSettings,
+    trial: _Trial,
+    progress: Report,
+) -> None:
+    """Make batches and train on them."""
+    built = trial.built
     try:
         batches = make_batches(
             built,
@@ -304,7 +353,7 @@ def _build_and_run(
         )
     except CannotBuildError as error:
         trial.not_done.append(f'no batches were made: {error}')
-        return trial
+        return
     left = [kind for kind in settings.batches if kind not in batches]
     if left:
         trial.not_done.append(
@@ -316,8 +365,6 @@ def _build_and_run(
             'the data set leaves out pictures without objects, so that empty '
             'batches do not occur'
         )
-    if built.optim_wrapper is None:
-        trial.not_done.append(f'no optimizer was built: {built.optim_error}')
     if _trains_in_its_own_way(built.model, cfg):
         trial.not_done.append(
             'no step was run: the model has a train_step of its own, which '
@@ -334,7 +381,6 @@ def _build_and_run(
             steps=settings.steps,
             later_steps=1,
         )
-    return trial
 
 
 def _trains_in_its_own_way(model: nn.Module, cfg: Config) -> bool:
@@ -385,19 +431,45 @@ def _apply_rules(
         environ=settings.environ,
         world=settings.world or None,
     )
+    progress('building what the runner builds')
+    with contained(findings, 'building parts', severity=Severity.ERROR):
+        parts = build_parts(
+            cfg,
+            trial.built,
+            read_data=settings.labels or 'real' in settings.batches,
+        )
+        trial.not_done += parts.not_done
+        findings = build_findings(
+            [*trial.failures, *parts.failures], cfg, settings.config, findings
+        )
     if settings.labels:
         progress('looking at the labels')
+        _check_labels(cfg, settings, trial, findings)
+    if trial.dry_run is not None:
+        with contained(findings, 'looking at the steps'):
+            of_dry_run = proof_findings(trial.dry_run, current)
+            if trial.built.random_weights:
+                of_dry_run = map(_with_random_weights, of_dry_run)
+            findings += of_dry_run
+    return [*trial.findings, *findings]
+
+
+def _check_labels(
+    cfg: Config,
+    settings: PreflightSettings,
+    trial: _Trial,
+    findings: list[Finding],
+) -> None:
+    """Add what the labels show; the data may be elsewhere."""
+    with contained(
+        findings, 'the check of the labels', severity=Severity.ERROR
+    ):
         try:
-            findings += label_findings(cfg, store=settings.store)
+            labels = label_findings(cfg, store=settings.store)
+            findings += without_known(labels, findings)
         except (FileNotFoundError, NotADirectoryError) as error:
             text = ' '.join(str(error).split())
             trial.not_done.append(f'labels were not checked: {text}')
-    if trial.dry_run is not None:
-        of_dry_run = proof_findings(trial.dry_run, current)
-        if trial.built.random_weights:
-            of_dry_run = map(_with_random_weights, of_dry_run)
-        findings += of_dry_run
-    return findings
 
 
 def _with_random_weights(finding: Finding) -> Finding:
@@ -498,8 +570,9 @@ def _run(settings: PreflightSettings, console: Console) -> int:
         notes=(*report.notes, *notes),
         warned=tuple(text for text in warned if text not in notes),
     )
-    print_report(report, console, verbose=settings.verbose)
+    # Whatever the terminal makes of it, the report is there.
     _write(settings, report)
+    print_report(report, console, verbose=settings.verbose)
     if settings.fix is not None:
         report = _fix(settings, report, console)
     worst = report.worst()

@@ -97,14 +97,22 @@ epochs_of_mine = 3  # here
 == TYPE001 error key=model.backbone.type
 model = dict(backbone=dict(type='ResNett'))  # here
 
-== TYPE002 warning key=val_evaluator.type
+== TYPE002 error key=val_evaluator.type
 val_evaluator = dict(type='nowhere.CocoMetric')  # here
 
 == ARG001 error key=val_evaluator.metrics
 val_evaluator = dict(metrics='bbox')  # here
 
 == ARG002 warning key=val_evaluator.iou_metric base=segmentor
-val_evaluator = dict(iou_metric=['mDice'])  # here
+val_evaluator = dict(iou_metric=['mIoU', 'mDice'])  # here
+
+== BUILD001 error key=optim_wrapper.optimizer names=optim_wrapper.optimizer
+optim_wrapper = dict(optimizer=dict(type='AdamW', lr=1e-4))  # here
+
+== CHECK001 warning key=custom_hooks[0] base=planted
+from helpers.preflight_models import Untold
+hook = dict(type='EMAHook', begin_epoch=Untold(1))
+custom_hooks = [hook]  # here
 
 == DATA001 error key=train_dataloader.persistent_workers \
     at=coco_detection.py:persistent_workers=True
@@ -344,7 +352,7 @@ val_evaluator = dict(ignore_index=255)  # here
 loss = dict(class_weight=[1.0] * 9)
 model = dict(auxiliary_head=dict(loss_decode=loss))  # here
 
-== CFG004 warning key=model.data_preprocessor.seg_pad_val base=segmentor
+== CFG004 error key=model.data_preprocessor.seg_pad_val base=segmentor
 model = dict(data_preprocessor=dict(seg_pad_val=0))  # here
 
 == CFG005 warning key=ignore_index base=segmentor
@@ -352,6 +360,17 @@ model = dict(decode_head=dict(ignore_index=3),
              auxiliary_head=dict(ignore_index=3),
              data_preprocessor=dict(seg_pad_val=3))
 val_evaluator = dict(ignore_index=3)
+test_evaluator = dict(ignore_index=3)
+
+== CFG010 warning key=metainfo.classes also=HEAD003
+classes = ('traffic_light', 'b', 'Traffic light')
+model = dict(bbox_head=dict(num_classes=3))
+train_dataloader = dict(dataset=dict(metainfo=dict(classes=classes)))
+val_dataloader = dict(dataset=dict(metainfo=dict(classes=classes)))
+
+== CFG011 error key=model.auxiliary_head.loss_decode base=segmentor
+loss = dict(class_weight=[1.0] * 149 + [-1.0])
+model = dict(auxiliary_head=dict(loss_decode=loss))  # here
 
 == CFG007 error key=metainfo.classes also=HEAD003
 classes = ('a', 'b', 'a')

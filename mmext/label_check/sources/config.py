@@ -8,8 +8,11 @@ from mmengine.config import Config
 from mmengine.fileio import list_from_file
 
 from ...config import join_key, walk_dicts
+from ...utils.contain import Contained
 from ..expectations import Expectations, HeadFacts
+from ..facts import Sample
 from .coco import seg_maps_of_coco, split_of_coco
+from .ignore_places import ignored_value, read_ignore_places
 from .leaves import (
     build_leaves,
     classes_of,
@@ -22,6 +25,7 @@ from .leaves import (
     reads_panoptic,
     reads_voc,
     task_of,
+    unread_form,
     voc_pairs,
 )
 from .nyuv2 import split_of_layout
@@ -31,15 +35,10 @@ from .voc import split_of_pairs
 
 __all__ = [
     'read_heads',
-    'read_ignore_places',
     'splits_of_config',
 ]
 
 _DEFAULT_IGNORE = 255
-# Sections besides the model that components are built from.
-_READ_SUFFIXES = ('_dataloader', '_evaluator')
-# Keys that hold a value of pixels which are to be ignored, or to be filled.
-_IGNORE_KEYS = ('ignore_index', 'ignore_label', 'seg_pad_val')
 # Heads of proposals and of identities, whose classes are not the data's.
 _OTHER_HEADS = frozenset(('rpn_head', 'reid'))
 # Heads that have one weight more, for masks of no class.
@@ -66,24 +65,49 @@ def splits_of_config(
 
     Raises:
         ValueError: If the config has none of the splits.
+        Exception: What building the data sets raises, if none of the splits
+            can be built. A split that cannot be built beside others that can
+            raises it when its samples are listed.
     """
     sources: list[SplitSource] = []
+    errors: list[Exception] = []
     plain = cfg.to_dict()
     heads = read_heads(plain.get('model') or {})
     for split in splits:
         loader = plain.get(f'{split}_dataloader') or {}
         if 'dataset' not in loader:
             continue
-        leaves = build_leaves(loader['dataset'], cfg)
-        for number, dataset in enumerate(leaves):
-            name = split if len(leaves) == 1 else f'{split}[{number}]'
-            sources += _sources(dataset, name, plain, split, heads)
+        before, failed = len(sources), []
+        with Contained(failed.append):
+            leaves = build_leaves(loader['dataset'], cfg)
+            for number, dataset in enumerate(leaves):
+                name = split if len(leaves) == 1 else f'{split}[{number}]'
+                sources += _sources(dataset, name, plain, split, heads)
+        for error in failed:
+            if isinstance(error, FileNotFoundError | NotADirectoryError):
+                # The data are elsewhere.
+                raise error
+        errors += failed
+        if failed:
+            # Its check fails in the same way, and those of the others go on.
+            sources[before:] = [_broken_source(split, failed[0])]
+    if errors and len(errors) == len(sources):
+        raise errors[0]
     if not sources:
         raise ValueError(
             f'the config must have a data set for one of {tuple(splits)}, '
             f'got the keys {sorted(plain)}'
         )
     return sources
+
+
+def _broken_source(split: str, error: Exception) -> SplitSource:
+    """A split whose data sets cannot be built."""
+
+    def samples() -> Iterator[Sample]:
+        raise error
+
+    return SplitSource(Expectations(split=split), samples)
 
 
 def _num_classes(
@@ -126,14 +150,14 @@ def _sources(
         own = ()
     else:
         own = tuple(head for head in heads if head not in of_maps)
-    expected = _expected(dataset, name, plain, task, own)
+    expected = _expected(dataset, name, plain, split, task, own)
     source = _of_files(dataset, expected)
     yield source
     loader, _ = load_step(dataset)
     folder = getattr(dataset, 'data_prefix', {}).get('seg')
     if loader.get('with_seg') and reads_coco(dataset) and folder:
         name = f'{name}[maps]'
-        expected = _expected(dataset, name, plain, 'semantic', of_maps)
+        expected = _expected(dataset, name, plain, split, 'semantic', of_maps)
         # Classes that have names are those of boxes.
         expected = msgspec.structs.replace(
             expected,
@@ -150,17 +174,20 @@ def _expected(
     dataset: Any,
     name: str,
     plain: Mapping,
+    split: str,
     task: str,
     heads: tuple[HeadFacts, ...],
 ) -> Expectations:
     """What the labels of a data set will be read as."""
     classes = classes_of(dataset) if task != 'unlabelled' else ()
     loader, package = load_step(dataset)
+    places = read_ignore_places(plain)
+    own = getattr(dataset, 'reduce_zero_label', None)
     reduce = loader.get('reduce_zero_label')
     if reduce is None:
-        reduce = getattr(dataset, 'reduce_zero_label', False)
+        reduce = own
     label_map = getattr(dataset, 'label_map', None) or {}
-    preprocessor = (plain.get('model') or {}).get('data_preprocessor') or {}
+    unread = unread_form(dataset)
     reads_as = 'semantic' if package != 'mmdet' else ''
     return Expectations(
         split=name,
@@ -168,25 +195,52 @@ def _expected(
         num_classes=_num_classes(heads, task, classes),
         classes=classes,
         thing_classes=tuple(dataset.metainfo.get('thing_classes') or ()),
-        ignore_index=next(
-            (
-                head.ignore_index
-                for head in heads
-                if head.ignore_index is not None
-            ),
-            getattr(dataset, 'ignore_index', _DEFAULT_IGNORE),
+        classes_are_texts='language_model' in (plain.get('model') or {}),
+        ignore_index=ignored_value(
+            heads, places, getattr(dataset, 'ignore_index', _DEFAULT_IGNORE)
         ),
         reduce_zero_label=bool(reduce),
+        dataset_reduces=own if hasattr(dataset, 'label_map') else None,
         label_map=tuple(
             (int(old), int(new)) for old, new in label_map.items()
         ),
-        seg_pad_val=preprocessor.get('seg_pad_val'),
-        ignore_places=read_ignore_places(plain),
+        ignore_places=places,
         heads=heads,
+        filter_cfg=_filter_cfg(dataset),
+        coco_metric=_coco_metric(plain, split),
         loader_backend=loader.get('imdecode_backend')
         or ('pillow' if task == reads_as else 'cv2'),
         casts_to_bytes=package != 'mmdet',
+        with_images=not unread,
+        unread=unread,
     )
+
+
+def _filter_cfg(dataset: Any) -> dict[str, int]:
+    """What MMDetection's own ``filter_data`` will go by."""
+    if not (reads_coco(dataset) or reads_voc(dataset)) or dataset.test_mode:
+        return {}
+    from mmdet.datasets import CocoDataset, XMLDataset
+
+    base = CocoDataset if reads_coco(dataset) else XMLDataset
+    if type(dataset).filter_data is not base.filter_data:
+        return {}
+    given = dataset.filter_cfg or {}
+    return {
+        name: given[name]
+        for name in ('filter_empty_gt', 'min_size')
+        if given.get(name)
+    }
+
+
+def _coco_metric(plain: Mapping, split: str) -> str:
+    """Place of the metric that has pycocotools read an annotation file."""
+    section = f'{split}_evaluator'
+    for path, node in walk_dicts(plain.get(section), (section,)):
+        kind = getattr(node.get('type'), '__name__', str(node.get('type')))
+        if kind.endswith('CocoMetric') and node.get('ann_file'):
+            return join_key(path)
+    return ''
 
 
 def _of_files(dataset: Any, expected: Expectations) -> SplitSource:
@@ -220,7 +274,7 @@ def _of_files(dataset: Any, expected: Expectations) -> SplitSource:
         return split_of_layout(dataset.data_prefix['split'], expected)
     return SplitSource(
         expected,
-        lambda: leaf_samples(dataset, expected.classes),
+        lambda: leaf_samples(dataset, expected.classes, expected.unread),
         orphans=lambda: leaf_orphans(dataset, expected.split),
         list_file=_list_file(dataset),
         backend_args=args,
@@ -265,40 +319,21 @@ def read_heads(model: Any) -> tuple[HeadFacts, ...]:
                 (loss.get('ignore_index') for _, loss in losses), None
             )
         weights = ((where, loss.get('class_weight')) for where, loss in losses)
-        kind = str(node.get('type')).rpartition('.')[2]
         heads.append(
             HeadFacts(
                 place=join_key(path),
                 num_classes=node['num_classes'],
                 ignore_index=node.get('ignore_index', ignored),
                 class_weights=tuple(
-                    (where, len(weight))
+                    (where, tuple(weight))
                     for where, weight in weights
                     if isinstance(weight, Sequence)
                     and not isinstance(weight, str)
-                    and kind not in _MASK_HEADS
                 ),
                 losses=tuple(
                     (where, str(loss['type'])) for where, loss in losses
                 ),
+                of_masks=str(node.get('type')).endswith(_MASK_HEADS),
             )
         )
     return tuple(heads)
-
-
-def read_ignore_places(cfg: Mapping) -> tuple[tuple[str, int], ...]:
-    """Places of a config that hold a value to ignore or to fill with.
-
-    Only sections that something is built from count: a variable such as
-    ``train_pipeline`` is in the config, too, but nobody reads it.
-    """
-    places = []
-    for section in cfg:
-        if section != 'model' and not section.endswith(_READ_SUFFIXES):
-            continue
-        for path, node in walk_dicts(cfg[section], (section,)):
-            for key in _IGNORE_KEYS:
-                value = node.get(key)
-                if isinstance(value, int) and not isinstance(value, bool):
-                    places.append((join_key((*path, key)), value))
-    return tuple(places)

@@ -10,12 +10,12 @@ from mmext.label_check.check import check_labels
 from mmext.label_check.expectations import Expectations
 from mmext.label_check.facts import SampleFacts
 from mmext.label_check.readers.coco import read_coco
+from mmext.label_check.readers.coco_masks import rle_error
 from mmext.label_check.rules.registry import RULES
 from mmext.label_check.sources.coco import (
     coco_class_counts,
     coco_samples,
     coco_task,
-    rle_error,
     seg_maps_of_coco,
     split_of_coco,
     suspicious_rows,

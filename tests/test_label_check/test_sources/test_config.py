@@ -96,7 +96,8 @@ def test_camvid(shared_path):
     train, val = splits_of_config(cfg)
     assert len(list(train.samples())) == 367
     assert len(list(val.samples())) == 101
-    assert train.expected.ignore_index == train.expected.seg_pad_val == 11
+    assert train.expected.ignore_index == 11
+    assert {each.value for each in train.expected.ignore_places} == {11}
 
 
 def test_reduce_zero_label_and_label_map(shapes):
