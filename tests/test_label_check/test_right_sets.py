@@ -91,7 +91,7 @@ def test_labelled_split_without_labels(tmp_path):
     folder = 'train_dataloader__dataset__datasets__0__data_prefix__img'
     options = {key: file, folder: 'unlabeled2017/'}
     found = errors(spoilt(tmp_path, 'semi_supervised', **options))
-    assert [rule for rule, _ in found] == ['CLS005']
+    assert 'CLS005' in [rule for rule, _ in found]
 
 
 def test_siblings_are_looked_at_where_they_are_asked_for(tmp_path):
