@@ -4,6 +4,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from ...findings import Finding, Severity, found
 from ..expectations import Expectations, HeadFacts
 from ..loaded import loaded_values
@@ -177,6 +179,8 @@ def splits_differ(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
         first = expected[0]
         for field in ('classes', 'reduce_zero_label'):
             own, other = getattr(wanted, field), getattr(first, field)
+            if field != 'classes' and (_disagree(wanted) or _disagree(first)):
+                continue  # CFG009 says so.
             if field == 'classes':
                 shorter = min(len(own), len(other))
                 own, other = own[:shorter], other[:shorter]
@@ -208,17 +212,34 @@ def _short(value: object) -> str:
 )
 def reduced_by_one(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     """MMSegmentation's LoadAnnotations asserts that both are the same."""
-    for wanted in expected:
+    for number, wanted in enumerate(expected):
         own, loader = wanted.dataset_reduces, wanted.reduce_zero_label
-        if own is not None and own != loader:
+        if _disagree(wanted):
+            pixels = totals[number].pixels if totals else {}
+            fits = {
+                reduces: loaded_values(
+                    msgspec.structs.replace(wanted, reduce_zero_label=reduces)
+                ).fine.issuperset(pixels)
+                for reduces in (False, True)
+            }
+            right = own if fits[own] else loader
             yield found(
                 f'LoadAnnotations has reduce_zero_label={loader}, its data '
                 f'set {own}; loading the first label map fails with an '
                 'AssertionError',
+                remedy=f'set reduce_zero_label={right} of the data set, which '
+                'fits the values of the label maps, and take it out of '
+                'LoadAnnotations'
+                if fits[own] != fits[loader]
+                else '',
                 split=wanted.split,
                 key=f'{wanted.split.partition("[")[0]}_dataloader.dataset',
                 value=str(loader),
             )
+
+
+def _disagree(wanted: Expectations) -> bool:
+    return wanted.dataset_reduces not in (None, wanted.reduce_zero_label)
 
 
 @CFG.rule(
