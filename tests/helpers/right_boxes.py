@@ -305,7 +305,16 @@ def open_images(root: Path) -> Right:
             'Subcategory': [{'LabelName': '/m/0001'}],
         },
     )
-    head = ['ImageID', 'Source', 'LabelName', 'Confidence', 'XMin', 'XMax', 'YMin', 'YMax']
+    head = [
+        'ImageID',
+        'Source',
+        'LabelName',
+        'Confidence',
+        'XMin',
+        'XMax',
+        'YMin',
+        'YMax',
+    ]
     for split, word, count in (
         ('train', 'oidv6-train', 3),
         ('validation', 'validation', 2),

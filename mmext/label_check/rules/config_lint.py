@@ -295,33 +295,44 @@ def _of_class(index: int, wanted: Expectations) -> str:
 
 @CFG.rule(
     'CFG012',
-    title='images that filter_cfg leaves out of the training',
+    title='images or boxes that filter_cfg leaves out of the training',
     severity=Severity.INFO,
-    remedy='nothing, if this is as it should be; else annotate them, or '
-    'change filter_empty_gt or min_size of filter_cfg',
+    remedy='nothing, if this is as it should be; else annotate the images, '
+    'or change filter_empty_gt, min_size or bbox_min_size of filter_cfg',
     scope='split',
     subject='split',
-    unit='image',
     per_value=True,
 )
 def left_out(totals: SplitTotals, expected: Expectations) -> Iterator[Finding]:
-    """How many images filter_cfg leaves, of how many."""
-    number = sum(totals.left_out.values())
-    if not number:
+    """How many images and boxes filter_cfg leaves, of how many."""
+    number, small = sum(totals.left_out.values()), totals.num_small
+    if not number and not small:
         return
     rest = totals.num_samples - number
     reasons = ', '.join(
         f'{count:,} {reason}'
         for reason, count in sorted(totals.left_out.items())
     )
-    yield found(
+    boxes = sum(totals.boxes.values()) + totals.num_ignored
+    text = (
         f'filter_cfg leaves {rest:,} of {totals.num_samples:,} images of '
-        f'{totals.split}: {reasons}'
-        + ('' if rest else '; building an empty data set fails'),
+        f'{totals.split}'
+    )
+    if number:
+        text += f': {reasons}'
+    if small:
+        least = expected.filter_cfg['bbox_min_size']
+        text += (
+            f'; of {boxes:,} objects, {small:,} are ignored as narrower or '
+            f'lower than bbox_min_size={least}'
+        )
+    if not rest:
+        text += '; building an empty data set fails'
+    yield found(
+        text,
         severity=Severity.INFO if rest else Severity.ERROR,
         key=f'{totals.split.partition("[")[0]}_dataloader.dataset.filter_cfg',
         value=totals.split,
-        count=number,
     )
 
 

@@ -194,11 +194,10 @@ def _filter_cfg(dataset: Any) -> dict[str, int]:
     if type(dataset).filter_data is not base.filter_data:
         return {}
     given = dataset.filter_cfg or {}
-    return {
-        name: given[name]
-        for name in ('filter_empty_gt', 'min_size')
-        if given.get(name)
-    }
+    names = ['filter_empty_gt', 'min_size']
+    if base is XMLDataset:
+        names.append('bbox_min_size')
+    return {name: given[name] for name in names if given.get(name)}
 
 
 def _coco_metric(plain: Mapping, split: str) -> str:
