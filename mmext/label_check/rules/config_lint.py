@@ -209,6 +209,7 @@ def _short(value: object) -> str:
     remedy='set reduce_zero_label of the data set alone, and take it out of '
     'LoadAnnotations, which then has that of the data set',
     subject='split',
+    in_preflight=True,
 )
 def reduced_by_one(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     """MMSegmentation's LoadAnnotations asserts that both are the same."""

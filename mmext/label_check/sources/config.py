@@ -31,6 +31,7 @@ from .split_source import SplitSource
 from .voc import split_of_pairs
 
 __all__ = [
+    'compares_reduction',
     'read_heads',
     'splits_of_config',
 ]
@@ -170,7 +171,7 @@ def _expected(
             heads, places, getattr(dataset, 'ignore_index', _DEFAULT_IGNORE)
         ),
         reduce_zero_label=bool(reduce),
-        dataset_reduces=own if hasattr(dataset, 'label_map') else None,
+        dataset_reduces=own if compares_reduction(type(dataset)) else None,
         label_map=tuple(
             (int(old), int(new)) for old, new in label_map.items()
         ),
@@ -181,6 +182,17 @@ def _expected(
         loader_backend=loader.get('imdecode_backend')
         or ('pillow' if task == reads_as else 'cv2'),
         casts_to_bytes=package != 'mmdet',
+    )
+
+
+def compares_reduction(kind: Any) -> bool:
+    """Whether LoadAnnotations looks at reduce_zero_label of a data set, too.
+
+    MMSegmentation's does, which reads data sets of its own; MMDetection's
+    goes by what it is told itself.
+    """
+    return isinstance(kind, type) and any(
+        base.__module__.startswith('mmseg.') for base in kind.__mro__
     )
 
 
