@@ -18,6 +18,7 @@ from pathlib import Path
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import (
     ConfigOptions,
+    ToolParser,
     add_trust_argument,
     hide_gpus,
     report_errors,
@@ -27,7 +28,7 @@ from mmext.utils.cli import (
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line of this tool."""
-    parser = argparse.ArgumentParser(
+    parser = ToolParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -124,6 +125,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         help='print what was run and what DDP would do, also where nothing '
         'is wrong with it, and all names of parameters',
     )
+    add('--sarif', type=Path, metavar='FILE', help='write it in SARIF 2.1.0')
     add('--html', type=Path, metavar='FILE', help='write it as one page')
     add(
         '--fix',

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
-from mmext.utils.cli import ConfigOptions, report_errors, run_tool
+from mmext.utils.cli import ConfigOptions, ToolParser, report_errors, run_tool
 
 _PATHS = (
     'masks',
@@ -36,7 +36,7 @@ _PATHS = (
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line of this tool."""
-    parser = argparse.ArgumentParser(
+    parser = ToolParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,6 +1,6 @@
 """Read a config, find where its keys are set, and what they should be."""
 
-from .child import DELETE, is_same, write_child_config
+from .child import DELETE, apply_options, is_same, write_child_config
 from .diff import config_diff
 from .misplaced_keys import (
     MisplacedKey,
@@ -59,6 +59,7 @@ __all__ = [
     'RunnerKind',
     'Steps',
     'apply_data_root',
+    'apply_options',
     'bindings',
     'check_data_paths',
     'check_misplaced_keys',

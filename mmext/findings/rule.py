@@ -62,6 +62,7 @@ SCOPES = MappingProxyType(
         'split': 'a split as a whole',
         'run': 'all splits, and the config',
         'config': 'the config',
+        'part': 'a part of what is built or checked',
         'step': 'training steps of the dry run',
         'ranks': 'several processes',
     }

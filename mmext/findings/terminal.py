@@ -32,6 +32,7 @@ __all__ = [
     'print_heading',
     'print_rules',
     'print_source',
+    'print_table',
     'print_text',
     'print_verdict',
     'severity_noun',
@@ -91,6 +92,7 @@ def _wrapped(console: Console, text: str, width: int) -> Iterator[str]:
 def _print_line(console: Console, *parts: tuple[str, str]) -> None:
     """Print one line as it is; parts are text and style."""
     line = Text.assemble(*parts)
+    line.rstrip()
     console.print(line, soft_wrap=True, highlight=False)
 
 
@@ -121,10 +123,9 @@ def print_text(
 
 
 def place_of(location: Location) -> str:
-    """``'file:line'``, or what is known of it."""
-    if location.file and location.line:
-        return f'{location.file}:{location.line}'
-    return location.file
+    """``'file:line'`` on one line, or what is known of it."""
+    file = location.file.replace('\n', r'\n')
+    return f'{file}:{location.line}' if file and location.line else file
 
 
 def print_heading(
@@ -165,7 +166,7 @@ def print_source(console: Console, location: Location) -> None:
     for before, piece in zip(
         chain([gutter], repeat(blank)), _pieces(console, code, len(gutter))
     ):
-        _print_line(console, (before, 'blue'), (piece.rstrip(), ''))
+        _print_line(console, (before, 'blue'), (piece, ''))
         marked = piece[max(start, 0) : max(end, 0)]
         if marked:
             text = ' ' * cell_len(piece[: max(start, 0)])
@@ -232,6 +233,16 @@ def in_words(texts: Iterable[str], most: int = 3) -> str:
     if more > 0:
         return f'{", ".join(shown)} and {more:,} more'
     return ' and '.join(filter(None, (', '.join(shown[:-1]), *shown[-1:])))
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table whose lines end with their last letter."""
+    for segments in console.render_lines(table, pad=False):
+        line = Text.assemble(
+            *((each.text, each.style or '') for each in segments)
+        )
+        line.rstrip()
+        console.print(line, soft_wrap=True)
 
 
 def print_rules(rules: Iterable[Rule], console: Console) -> None:

@@ -8,25 +8,78 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ..findings import Finding, Rule
+from ..findings import Finding, Rule, Severity
+from ..utils.contain import Contained, code_place
 from ..utils.label_hints import likely_cause
 from .backends import run_serial
 from .expectations import Expectations
 from .groups import group_findings
 from .loaded import loaded_values
 from .report import Report, make_split_report
-from .rules.registry import RULES
+from .rules.registry import READ, RULES
 from .scan import sample_facts, scan, work_items
 from .sources.coco import coco_class_counts
 from .sources.split_source import SplitSource
 from .store import FactStore
 from .totals import SplitTotals
+from .work import WorkItem
 
 __all__ = ['check_labels']
 
 _MAP_SHAPE = (1, 1, 1)
 # What rules of the scope 'sample' may need, in the order of facts below.
 _NEEDS = ('mask', 'image', 'annotation', 'boxes')
+
+READ001 = READ.declare(
+    'READ001',
+    title='a part of the check ended with an exception',
+    severity=Severity.ERROR,
+    remedy='look at the code that is named: a training may fail there, too; '
+    'what else is reported holds',
+)
+
+
+class _Crashes:
+    """Findings of parts that ended with an exception."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self.splits: set[str] = set()
+
+    def contained(
+        self, split: str, what: str, file: str = '', whole: bool = False
+    ) -> Contained:
+        """A block whose exception becomes a finding of a split.
+
+        ``whole`` if nothing else can be checked of the split then.
+        """
+
+        def take(error: Exception) -> None:
+            text = ' '.join(f'{type(error).__name__}: {error}'.split())
+            place = code_place(error)
+            at = f' ({place})' if place else ''
+            if whole:
+                self.splits.add(split)
+                at += ', so that it is not checked, nor compared with others'
+            name = split.partition('[')[0]
+            self.findings.append(
+                READ001.finding(
+                    f'{what} ended with {text}{at}',
+                    split=split,
+                    value=text,
+                    file=file,
+                    key=f'{name}_dataloader.dataset' if name else '',
+                )
+            )
+
+        return Contained(take)
+
+    def work_items(self, sources: Sequence[SplitSource]) -> Iterator[WorkItem]:
+        """Files of all splits; of one that cannot be listed those before."""
+        for source in sources:
+            split = source.expected.split
+            with self.contained(split, 'listing the samples', whole=True):
+                yield from work_items([source])
 
 
 def _likely_remedies(
@@ -90,6 +143,7 @@ def _sample_findings(
     store: FactStore,
     rules: Sequence[Rule],
     totals: SplitTotals,
+    crashes: _Crashes,
 ) -> Iterator[Finding]:
     """Findings of each sample; adds it to the totals."""
     rules = [rule for rule in rules if rule.scope == 'sample']
@@ -108,8 +162,11 @@ def _sample_findings(
             checks_of[has] = [
                 rule.check for rule in rules if rule.needs in there
             ]
-        for check in checks_of[has]:
-            yield from check(facts, source.expected)
+        sample = facts.sample
+        file = sample.mask or sample.annotation or sample.image
+        with crashes.contained(totals.split, 'checking a sample', file):
+            for check in checks_of[has]:
+                yield from check(facts, source.expected)
 
 
 def _file_findings(
@@ -145,19 +202,30 @@ def _findings(
     rules: Sequence[Rule],
     totals: Sequence[SplitTotals],
     remedies: dict[str, str],
+    crashes: _Crashes,
 ) -> Iterator[Finding]:
     """All findings; fills totals and remedies on the way."""
     for source, own in zip(sources, totals):
-        yield from _file_findings(source, rules, own)
-        yield from _sample_findings(source, store, rules, own)
+        if own.split in crashes.splits:
+            continue
+        with crashes.contained(own.split, 'checking the files'):
+            yield from _file_findings(source, rules, own)
+        with crashes.contained(own.split, 'checking the samples'):
+            yield from _sample_findings(source, store, rules, own, crashes)
         for rule in rules:
             if rule.scope == 'split':
-                yield from rule.check(own, source.expected)
+                with crashes.contained(own.split, f'rule {rule.id}'):
+                    yield from rule.check(own, source.expected)
     expected = [source.expected for source in sources]
     for rule in rules:
-        if rule.scope == 'run':
-            yield from rule.check(totals, expected)
-    remedies.update(_likely_remedies(totals, expected))
+        # Splits cannot be compared with one that was not read.
+        if rule.scope == 'run' and not crashes.splits:
+            with crashes.contained('', f'rule {rule.id}'):
+                yield from rule.check(totals, expected)
+    with crashes.contained('', 'the likely cause'):
+        remedies.update(_likely_remedies(totals, expected))
+    if any(rule.id == READ001.id for rule in rules):
+        yield from crashes.findings
 
 
 def _told(
@@ -207,11 +275,20 @@ def check_labels(
         raise ValueError(f'splits must have different names, got {names}')
     if rules is None:
         rules = tuple(RULES.values())
-    scan(work_items(sources), store, run=run, progress=progress)
+    crashes = _Crashes()
+    items = crashes.work_items(sources)
+    scan(items, store, run=run, progress=progress)
+    # Nothing is known of the samples of the others.
+    sources = [
+        source
+        if source.expected.split not in crashes.splits
+        else dataclasses.replace(source, samples=lambda: iter(()), coco=None)
+        for source in sources
+    ]
     sources = _learn_classes(sources, store)
     totals = [SplitTotals(split=name) for name in names]
     remedies: dict[str, str] = {}
-    findings = _findings(sources, store, rules, totals, remedies)
+    findings = _findings(sources, store, rules, totals, remedies, crashes)
     groups = group_findings(
         _told(findings, tell),
         num_examples=num_examples,

@@ -71,6 +71,8 @@ class Expectations(
         num_classes: Labels are in ``[0, num_classes)``; 0 if not known.
         classes: Their names; empty if not known.
         thing_classes: Of panoptic labels, those of objects that are counted.
+        classes_are_texts: The model is told the names of classes, so that
+            other ones may be evaluated than were trained.
         ignore_index: Value of pixels that the loss ignores; None for none.
         reduce_zero_label: The loader turns 0 into 255 and n into n - 1.
         dataset_reduces: The same of the data set, where the loader compares
@@ -92,6 +94,8 @@ class Expectations(
         casts_to_bytes: The loader casts label maps to uint8, which wraps, as
             MMSegmentation's does; else values over 255 stay.
         with_images: Images belong to what is checked.
+        unread: End of the names of images whose form is not looked at, such
+            as ``'.nii.gz'``; empty if all are looked at.
     """
 
     split: str = 'train'
@@ -99,6 +103,7 @@ class Expectations(
     num_classes: int = 0
     classes: tuple[str, ...] = ()
     thing_classes: tuple[str, ...] = ()
+    classes_are_texts: bool = False
     ignore_index: int | None = 255
     reduce_zero_label: bool = False
     dataset_reduces: bool | None = None
@@ -110,6 +115,7 @@ class Expectations(
     loader_backend: str = 'pillow'
     casts_to_bytes: bool = True
     with_images: bool = True
+    unread: str = ''
 
 
 def why_left_out(

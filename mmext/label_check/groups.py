@@ -105,20 +105,24 @@ class _Collected:
             )
 
 
-def _order(finding: Finding) -> tuple:
-    """By file and place; numbers in keys go by size."""
-    location = finding.location
-    key = [
+def _by_size(text: str) -> list[tuple[int, str]]:
+    """To sort texts by the numbers in them."""
+    return [
         (int(part), '') if part.isdecimal() else (-1, part)
-        for part in _NUMBERS.split(location.key)
+        for part in _NUMBERS.split(text)
     ]
+
+
+def _order(finding: Finding) -> tuple:
+    """By file and place; numbers in keys and values go by size."""
+    location = finding.location
     return (
         finding.split,
         location.file,
         location.pixel or (),
-        key,
+        _by_size(location.key),
         location.image,
-        finding.value,
+        _by_size(finding.value),
         finding.message,
     )
 

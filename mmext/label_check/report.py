@@ -253,15 +253,20 @@ def _shown_place(group: FindingGroup, finding: Finding) -> str:
     """Where an example is, and what of it the group does not say."""
     # The line of a config is shown, with its key.
     inside = '' if finding.line else finding.place
-    texts = [terminal.place_of(finding.location), inside, finding.value]
-    if not group.message.startswith(finding.message):
-        texts.append(finding.message)
-    return ': '.join(
+    own = finding.message
+    if group.message.startswith(own):
+        own = ''
+    said = f'{group.message} {own}'
+    parts = [
         text
-        for text in texts
-        if text
-        and not re.search(rf'(?<!\w){re.escape(text)}(?!\w)', group.message)
-    )
+        for text in (
+            terminal.place_of(finding.location),
+            inside,
+            finding.value,
+        )
+        if text and not re.search(rf'(?<!\w){re.escape(text)}(?!\w)', said)
+    ]
+    return ': '.join([*parts, own] if own else parts)
 
 
 def _print_group(console: Console, group: FindingGroup) -> None:
@@ -360,7 +365,7 @@ def print_report(
     for split in report.splits:
         terminal.print_text(console, _extent(split), f'  {split.split}: ')
         if split.classes and (verbose or _table_matters(report, split)):
-            console.print(_split_table(split))
+            terminal.print_table(console, _split_table(split))
     for group in sorted(report.groups, key=lambda each: each.severity):
         console.print()
         _print_group(console, group)

@@ -384,7 +384,7 @@ def _finish(
     def pictures() -> Sequence:
         from .gallery.pictures import make_gallery
 
-        return make_gallery(report, sources)
+        return make_gallery(_few(report), sources)
 
     _write_reports(settings, report, pictures)
     if settings.fix is not None:

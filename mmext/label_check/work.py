@@ -16,6 +16,7 @@ from mmengine.fileio import get_file_backend
 
 # Imported for its effect: files are read by it.
 from ..utils import local_backend  # noqa: F401
+from ..utils.contain import Contained, code_place
 from .facts import (
     ArrayFacts,
     ErrorKind,
@@ -262,8 +263,13 @@ def read_item(item: WorkItem) -> Result:
         stamp = f'sha256:{hashlib.sha256(content).hexdigest()}'
         if stamp == item.known:
             return _result(item, None, stamp)
-    facts = READERS[item.kind].read(content, item.options)
-    return _result(item, facts, stamp)
+    failed: list[Exception] = []
+    with Contained(failed.append):
+        facts = READERS[item.kind].read(content, item.options)
+        return _result(item, facts, stamp)
+    reason = f'the reader ended with {type(failed[0]).__name__}: {failed[0]}'
+    place = code_place(failed[0])
+    return failed_result(item, _unavailable(f'{reason} ({place})'))
 
 
 def read_batch(items: Sequence[WorkItem]) -> list[Result]:

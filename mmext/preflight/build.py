@@ -15,12 +15,14 @@ from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from ..config import Steps, copy_tree, join_key, split_key, walk_dicts
+from ..config import copy_tree, join_key, split_key, walk_dicts
 from ..engine.hooks import ActivationCheckpointHook
 from ..ops import active_backend
 from ..registry import HOOKS
+from ..utils.contain import Contained
 from .batches.pipelines import step_name
 from .batches.recipe import Recipe, fit_to_pictures, make_recipe
+from .blame import find_part
 from .sandbox import (
     CannotBuildError,
     explain_failure,
@@ -32,6 +34,7 @@ from .sandbox import (
 __all__ = [
     'Built',
     'build_for_preflight',
+    'build_optimizer',
     'drop_init_weights',
     'drop_weights',
 ]
@@ -135,17 +138,6 @@ def drop_init_weights(model: nn.Module) -> list[str]:
 
 
 _HOSTS = ('mmdet', 'mmseg', 'mmpretrain')
-# What a registry, a constructor or an optimizer says of bad options.
-_BAD_OPTIONS = (
-    AssertionError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
 _AMP_ONLY = ('dtype', 'loss_scale', 'use_fsdp')
 
 
@@ -157,9 +149,9 @@ class Built:
         model: Not wrapped, with random weights.
         cfg: The config it was built of, a copy with the changes of
             :attr:`notes`.
-        optim_wrapper: Holds the optimizer; None if there is none, see
-            :attr:`optim_error`.
-        optim_error: Why there is no optimizer; empty if there is one.
+        optim_wrapper: Holds the optimizer; None if there is none.
+        optim_failure: What building the optimizer raised; None if it was
+            built, or the config has none.
         task: What is learned, see :class:`~mmext.preflight.batches.Recipe`.
         recipe: How batches are made up.
         scope: Name of the registry that names without one belong to.
@@ -170,7 +162,7 @@ class Built:
     model: nn.Module = field(repr=False)
     cfg: Config = field(repr=False)
     optim_wrapper: OptimWrapper | None = field(repr=False)
-    optim_error: str
+    optim_failure: Exception | None
     task: str
     recipe: Recipe
     scope: str
@@ -199,6 +191,9 @@ def build_for_preflight(
         raise CannotBuildError(
             f'config must have a model, got keys {sorted(cfg)}'
         )
+    if cfg.get('data_preprocessor') is not None:
+        # As the runner does.
+        cfg.model.setdefault('data_preprocessor', cfg.data_preprocessor)
     scope = _scope_of(cfg)
     with (
         DefaultScope.overwrite_default_scope(scope),
@@ -206,25 +201,36 @@ def build_for_preflight(
         seeded(0),
         quiet(),
     ):
+        sizes, notes = fit_to_pictures(cfg, size)
         try:
-            model, recipe, dropped, notes = _build_model(cfg, size)
+            model, dropped = _build_model(cfg, notes)
         except Exception as error:
-            key = _key_of(error, cfg.model)
+            key = join_key(find_part(error, cfg.model, ('model',)).whole)
             raise CannotBuildError(
-                explain_failure(key, error, asked)
+                explain_failure(key, error, asked),
+                failure=None
+                if asked or isinstance(error, FileNotFoundError)
+                else error,
             ) from error
+        recipe = make_recipe(cfg, model, sizes)
         model.to(device)
         _begin_training(cfg)
-        wrapper, reason, changed = _build_optimizer(model, cfg)
-        changed += _checkpoint(model, cfg)
-    notes += changed
+        wrapper, failed = None, []
+        if cfg.get('optim_wrapper'):
+            with Contained(failed.append):
+                wrapper = build_optimizer(model, cfg)
+            if _is_amp(cfg.optim_wrapper):
+                notes.append(
+                    'AmpOptimWrapper is OptimWrapper: float32 on a CPU'
+                )
+        notes += _checkpoint(model, cfg)
     if active_backend() == 'mmext':
         notes.append("mmcv's operators are those of mmext.ops")
     return Built(
         model=model,
         cfg=cfg,
         optim_wrapper=wrapper,
-        optim_error=reason,
+        optim_failure=next(iter(failed), None),
         task=recipe.task,
         recipe=recipe,
         scope=scope,
@@ -233,15 +239,9 @@ def build_for_preflight(
     )
 
 
-def _build_model(
-    cfg: Config, size: tuple[int, int] | str | None
-) -> tuple[nn.Module, Recipe, list[str], list[str]]:
-    """The model, its recipe, what weights were left out, and other changes."""
-    if cfg.get('data_preprocessor') is not None:
-        # As the runner does.
-        cfg.model.setdefault('data_preprocessor', cfg.data_preprocessor)
+def _build_model(cfg: Config, notes: list[str]) -> tuple[nn.Module, list[str]]:
+    """The model and what weights were left out; adds other changes."""
     dropped = drop_weights(cfg.model, config_roots=_config_roots())
-    sizes, notes = fit_to_pictures(cfg, size)
     for _, part in walk_dicts(cfg.model):
         if part.get('type') == 'MMSyncBN':
             # It asks for the process group when it is built.
@@ -259,8 +259,8 @@ def _build_model(
                 raise
             dropped.append(f'init_weights of the model fails without: {error}')
     model, reverted = _on_one_process(model)
-    recipe = make_recipe(cfg, model, sizes)
-    return model, recipe, dropped, notes + reverted
+    notes += reverted
+    return model, dropped
 
 
 def _as_dict(cfg: Config | Mapping) -> dict:
@@ -301,7 +301,8 @@ def _on_one_process(model: nn.Module) -> tuple[nn.Module, list[str]]:
 
 def _begin_training(cfg: Config) -> None:
     """Put into the message hub what a runner puts there at its start."""
-    loop = cfg.get('train_cfg') or {}
+    loop = cfg.get('train_cfg')
+    loop = loop if isinstance(loop, Mapping) else {}
     epochs = loop.get('max_epochs')
     state = {
         'loop_stage': 'train',
@@ -322,7 +323,9 @@ def _checkpoint(model: nn.Module, cfg: Config) -> list[str]:
     named = cfg.get('default_hooks') or {}
     hooks = [*named.values(), *(cfg.get('custom_hooks') or ())]
     notes = []
-    for options in hooks:
+    paths = [('default_hooks', name) for name in named]
+    paths += [('custom_hooks', index) for index in range(len(hooks))]
+    for path, options in zip(paths, hooks):
         if not isinstance(options, Mapping):
             continue
         kind = options.get('type')
@@ -332,9 +335,11 @@ def _checkpoint(model: nn.Module, cfg: Config) -> list[str]:
             continue
         try:
             done = HOOKS.build(dict(options)).checkpoint(model)
-        except _BAD_OPTIONS as error:
+        except Exception as error:
             raise CannotBuildError(
-                f'ActivationCheckpointHook cannot be used: {error}'
+                f'ActivationCheckpointHook cannot be used: {error}',
+                failure=error,
+                path=path,
             ) from error
         notes.append(
             f'ActivationCheckpointHook: {len(done.modules)} modules are '
@@ -343,58 +348,18 @@ def _checkpoint(model: nn.Module, cfg: Config) -> list[str]:
     return notes
 
 
-def _build_optimizer(
-    model: nn.Module, cfg: Config
-) -> tuple[OptimWrapper | None, str, list[str]]:
-    """The optimizer, else why there is none, and what was changed."""
-    options = cfg.get('optim_wrapper')
-    if not options:
-        return None, 'the config has no optim_wrapper', []
-    options = copy.deepcopy(options)
-    notes = []
-    kind = options.get('type', 'OptimWrapper')
-    name = kind if isinstance(kind, str) else kind.__name__
-    if name.rpartition('.')[2] == 'AmpOptimWrapper':
+def build_optimizer(model: nn.Module, cfg: Config) -> OptimWrapper:
+    """The optimizer of a config for a model; on a CPU, so in float32."""
+    options = copy.deepcopy(cfg.optim_wrapper)
+    if _is_amp(options):
         options['type'] = 'OptimWrapper'
         for key in _AMP_ONLY:
             options.pop(key, None)
-        notes.append('AmpOptimWrapper is OptimWrapper: float32 on a CPU')
-    try:
-        return build_optim_wrapper(model, options), '', notes
-    except _BAD_OPTIONS as error:
-        optimizer = (options.get('optimizer') or {}).get('type')
-        reason = (
-            f'cannot build optim_wrapper with optimizer {optimizer!r}: '
-            f'{type(error).__name__}: {error}'
-        )
-        return None, reason, notes
+    return build_optim_wrapper(model, options)
 
 
-def _key_of(error: Exception, model: Any) -> str:
-    """The part of a model that an error is about, by its text or traceback."""
-    key = _key_in(str(error), model)
-    trace = error.__traceback__
-    made = []
-    while trace is not None:
-        frame = trace.tb_frame
-        if frame.f_code.co_name == '__init__' and 'self' in frame.f_locals:
-            made.append(type(frame.f_locals['self']).__name__)
-        trace = trace.tb_next
-    for name in reversed(made):
-        key = key or _key_in(name, model, whole=True)
-    return join_key(key or ('model',))
-
-
-def _key_in(text: str, model: Any, *, whole: bool = False) -> Steps:
-    """The deepest key whose value is named in a message, or is all of it."""
-    best: Steps = ()
-    for path, part in walk_dicts(model, ('model',)):
-        for key, value in part.items():
-            for item in value if isinstance(value, list | tuple) else [value]:
-                if not isinstance(item, str):
-                    continue
-                named = item.rpartition('.')[2] if key == 'type' else item
-                inside = len(named) > 3 and named in text and not whole
-                if (named == text or inside) and len(path) >= len(best):
-                    best = (*path, key)
-    return best
+def _is_amp(options: Any) -> bool:
+    """Whether an optimizer wrapper is that of mixed precision."""
+    kind = options.get('type', 'OptimWrapper')
+    name = kind if isinstance(kind, str) else kind.__name__
+    return name.rpartition('.')[2] == 'AmpOptimWrapper'

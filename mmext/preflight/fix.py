@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from mmengine.config import Config
 
-from ..config import is_same, write_child_config
+from ..config import apply_options, is_same, write_child_config
 from ..findings import Finding, Severity, rules_of
 
 __all__ = [
@@ -147,10 +148,13 @@ def fix_config(
     path, rounds = fixed_path(config, wanted), 0
     while True:
         changes = _next_changes(findings)
+        tree = Config.fromfile(
+            path if rounds else config, import_custom_modules=False
+        ).to_dict()
         new = {
             key: value
             for key, value in changes.options.items()
-            if key not in options or not is_same(options[key], value)
+            if not is_same(apply_options(tree, {key: value}), tree)
         }
         if not new or rounds == _MAX_ROUNDS:
             break

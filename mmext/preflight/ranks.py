@@ -35,10 +35,10 @@ from ..ddp import (
     run_training_forward,
     watch_parent,
 )
+from ..utils.contain import Contained, code_place
 from ..utils.safe_load import careful_readers
 from .dry_run.options import current_settings
 from .dry_run.step import (
-    STEP_ERRORS,
     error_place,
     modules_of_error,
     own_backward,
@@ -146,7 +146,8 @@ def run_rank(
     lazy = tuple(n for n, p in model.named_parameters() if is_lazy(p))
     if lazy:
         usages.append(StepUsage((), (), frozenset(), lazy=lazy))
-    try:
+    failed: list[Exception] = []
+    with Contained(failed.append):
         wrapped = MMDistributedDataParallel(
             model,
             broadcast_buffers=False,
@@ -167,7 +168,7 @@ def run_rank(
         # What is missing in a step, the next forward notices.
         _loss(wrapped, batches[-1], step, backward)
         truths, lows, highs = _compare(gradients, alone, apart)
-    except STEP_ERRORS as error:
+    for error in failed:
         return _failed(error, model, rank, step, tuple(usages))
     names = _wrong_parameters(gradients, truths, tolerance)
     gradients = [_flat(step_gradients) for step_gradients in gradients]
@@ -491,8 +492,17 @@ def _train(job: _Job, rank: int, folder: Path) -> None:
         world_size=job.world,
         timeout=timedelta(seconds=job.time_limit),
     )
-    model, batches, *optim = job.source(rank, job.world, job.steps)
-    result = run_rank(model, batches, job.settings, job.tolerance, *optim)
+    failed: list[Exception] = []
+    with Contained(failed.append):
+        model, batches, *optim = job.source(rank, job.world, job.steps)
+        result = run_rank(model, batches, job.settings, job.tolerance, *optim)
+    for error in failed:
+        result = RankResult(
+            rank,
+            RankOutcome.CRASHED,
+            error=f'{type(error).__name__}: {error}',
+            place=code_place(error),
+        )
     part = folder / f'{rank}.part'
     part.write_bytes(pickle.dumps(result))
     part.rename(folder / f'{rank}.pkl')

@@ -17,6 +17,7 @@ from ..findings import (
     as_record,
     page,
     rules_of,
+    sarif,
     terminal,
     to_json,
 )
@@ -30,6 +31,7 @@ __all__ = [
     'print_report',
     'report_html',
     'report_json',
+    'report_sarif',
     'sort_findings',
 ]
 
@@ -163,6 +165,27 @@ def report_json(report: PreflightReport) -> bytes:
         as_record(finding, FindingRecord) for finding in report.findings
     ]
     return to_json(form)
+
+
+def report_sarif(report: PreflightReport) -> bytes:
+    """SARIF of a report: a result for each finding, at its line.
+
+    What is about no line is located at the config.
+    """
+    rules = {
+        rule.id: rule for tool in TOOLS for rule in rules_of(tool).values()
+    }
+    named = dict.fromkeys(finding.rule for finding in report.findings)
+    results = []
+    for finding in report.findings:
+        location = finding.location
+        if not location.file:
+            location = msgspec.structs.replace(location, file=report.config)
+        text = f'{finding.message}. Remedy: {finding.remedy}'
+        results.append(
+            sarif.result(finding.rule, finding.severity, text, location)
+        )
+    return sarif.log('preflight', [rules[each] for each in named], results)
 
 
 def _batch_table(report: PreflightReport) -> Table:
@@ -338,9 +361,12 @@ def _reasons(verdicts: Any) -> list[str]:
 
 
 def _matters(report: PreflightReport, family: str) -> bool:
-    """Whether there is an error of a family of rules."""
+    """Whether there is an error of a family of rules.
+
+    A step that ended with an error says all there is to say itself.
+    """
     return any(
-        finding.rule.startswith(family)
+        finding.rule.startswith(family) and finding.rule != 'STEP001'
         for finding in report.findings
         if finding.severity is Severity.ERROR
     )
@@ -359,13 +385,12 @@ def _print_run(
         terminal.print_text(console, text, 'model: ')
         for note in report.notes:
             terminal.print_text(console, note, '  changed here: ')
-    failed = any(batch.error for batch in report.batches)
-    if report.batches and (verbose or failed or _matters(report, 'STEP')):
+    if report.batches and (verbose or _matters(report, 'STEP')):
         console.print()
-        console.print(_batch_table(report))
+        terminal.print_table(console, _batch_table(report))
     if report.verdicts is not None and (verbose or _matters(report, 'DDP')):
         console.print()
-        console.print(_verdict_table(report.verdicts))
+        terminal.print_table(console, _verdict_table(report.verdicts))
         for text in _reasons(report.verdicts):
             terminal.print_text(console, text, '  ')
     if report.world is not None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 from mmengine.config import Config
 from rich.console import Console
 from torch import nn
@@ -39,6 +40,7 @@ from .dry_run.options import current_settings
 from .dry_run.run import dry_run_model
 from .dry_run.verdicts import verdict_table
 from .fix import fix_config, fixed_path
+from .parts import Failure, build_parts
 from .ranks import WorldResult, run_world_config
 from .report import (
     PreflightReport,
@@ -46,10 +48,12 @@ from .report import (
     print_report,
     report_html,
     report_json,
+    report_sarif,
     sort_findings,
 )
-from .rules.labels import label_findings
-from .rules.registry import lint_config
+from .rules.builds import build_findings
+from .rules.labels import label_findings, without_known
+from .rules.registry import contained, lint_config
 from .rules.steps import proof_findings, world_findings
 from .sandbox import CannotBuildError, quiet
 
@@ -91,6 +95,7 @@ class PreflightSettings(msgspec.Struct, kw_only=True):
             :class:`~mmext.label_check.settings.CheckSettings`.
         fail_on: Least severity that makes the exit code 1.
         json: File for the report; None for none.
+        sarif: The same in SARIF.
         html: The same as a page to read.
         verbose: Print what was run, and all names, too.
         environ: Variables that the training is going to see; None for those
@@ -112,6 +117,7 @@ class PreflightSettings(msgspec.Struct, kw_only=True):
     store: Path = Path('work_dirs/label_check.sqlite')
     fail_on: str = 'error'
     json: Path | None = None
+    sarif: Path | None = None
     html: Path | None = None
     verbose: bool = False
     environ: dict[str, str] | None = None
@@ -150,6 +156,14 @@ def check_settings(settings: PreflightSettings) -> None:
             '--world must be 2 or more processes, or 0 for none, got '
             f'{settings.world}'
         )
+    try:
+        torch.empty(0, device=settings.device)
+    # A PyTorch without CUDA says so by an assertion.
+    except (AssertionError, RuntimeError) as error:
+        raise ValueError(
+            '--device must be one that PyTorch can use here, got '
+            f'{settings.device!r}: {error}'
+        ) from error
     size = settings.image_size
     if size is not None and min(size) < 1:
         raise ValueError(
@@ -189,10 +203,12 @@ def preflight(
         trial = _try_model(cfg, settings, progress)
         findings = _apply_rules(cfg, settings, trial, current, progress)
         built, dry_run = trial.built, trial.dry_run
-        verdicts = None
+        verdicts = world = None
         if dry_run is not None and any(dry_run.steps.values()):
-            verdicts = verdict_table(dry_run, current)
-        world = _run_processes(settings, trial, progress)
+            with contained(findings, 'predicting what the wrapper does'):
+                verdicts = verdict_table(dry_run, current)
+        with contained(findings, 'running processes', severity=Severity.ERROR):
+            world = _run_processes(settings, trial, progress)
         rows = () if verdicts is None else verdicts.rows
         works = any(row.works for row in rows if row.current)
         findings += world_findings(world, works)
@@ -220,12 +236,16 @@ class _Trial:
         dry_run: What was seen; None if no batch was made.
         notes: What was changed to build and to train it.
         not_done: What could not be done, and why.
+        failures: Parts that could not be built.
+        findings: Of parts of the preflight that ended with an exception.
     """
 
     built: Built | None = None
     dry_run: DryRun | None = None
     notes: list[str] = field(default_factory=list)
     not_done: list[str] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
 
 def _try_model(
@@ -275,14 +295,55 @@ def _build_and_run(
 ) -> _Trial:
     trial = _Trial()
     progress('building the model')
+    with contained(
+        trial.findings,
+        'building the model',
+        key='model',
+        severity=Severity.ERROR,
+    ):
+        _build(cfg, settings, size, trial)
+    if trial.built is None:
+        return trial
+    progress('making batches')
+    with contained(
+        trial.findings,
+        'training steps of the model',
+        severity=Severity.ERROR,
+    ):
+        _run_steps(cfg, settings, trial, progress)
+    return trial
+
+
+def _build(
+    cfg: Config,
+    settings: PreflightSettings,
+    size: tuple[int, int] | str | None,
+    trial: _Trial,
+) -> None:
+    """Build the model, and say what was not built."""
     try:
         built = build_for_preflight(cfg, device=settings.device, size=size)
     except CannotBuildError as error:
         trial.not_done.append(f'the model was not built: {error}')
-        return trial
+        if error.failure is not None:
+            trial.failures.append(Failure(error.path, error.failure))
+        return
     trial.built = built
     trial.notes += built.notes
-    progress('making batches')
+    if built.optim_failure is not None:
+        trial.failures.append(Failure(('optim_wrapper',), built.optim_failure))
+    elif built.optim_wrapper is None:
+        trial.not_done.append('the config has no optim_wrapper')
+
+
+def _run_steps(
+    cfg: Config,
+    settings: PreflightSettings,
+    trial: _Trial,
+    progress: Report,
+) -> None:
+    """Make batches and train on them."""
+    built = trial.built
     try:
         batches = make_batches(
             built,
@@ -292,7 +353,7 @@ def _build_and_run(
         )
     except CannotBuildError as error:
         trial.not_done.append(f'no batches were made: {error}')
-        return trial
+        return
     left = [kind for kind in settings.batches if kind not in batches]
     if left:
         trial.not_done.append(
@@ -304,8 +365,6 @@ def _build_and_run(
             'the data set leaves out pictures without objects, so that empty '
             'batches do not occur'
         )
-    if built.optim_wrapper is None:
-        trial.not_done.append(f'no optimizer was built: {built.optim_error}')
     if _trains_in_its_own_way(built.model, cfg):
         trial.not_done.append(
             'no step was run: the model has a train_step of its own, which '
@@ -322,7 +381,6 @@ def _build_and_run(
             steps=settings.steps,
             later_steps=1,
         )
-    return trial
 
 
 def _trains_in_its_own_way(model: nn.Module, cfg: Config) -> bool:
@@ -373,19 +431,45 @@ def _apply_rules(
         environ=settings.environ,
         world=settings.world or None,
     )
+    progress('building what the runner builds')
+    with contained(findings, 'building parts', severity=Severity.ERROR):
+        parts = build_parts(
+            cfg,
+            trial.built,
+            read_data=settings.labels or 'real' in settings.batches,
+        )
+        trial.not_done += parts.not_done
+        findings = build_findings(
+            [*trial.failures, *parts.failures], cfg, settings.config, findings
+        )
     if settings.labels:
         progress('looking at the labels')
+        _check_labels(cfg, settings, trial, findings)
+    if trial.dry_run is not None:
+        with contained(findings, 'looking at the steps'):
+            of_dry_run = proof_findings(trial.dry_run, current)
+            if trial.built.random_weights:
+                of_dry_run = map(_with_random_weights, of_dry_run)
+            findings += of_dry_run
+    return [*trial.findings, *findings]
+
+
+def _check_labels(
+    cfg: Config,
+    settings: PreflightSettings,
+    trial: _Trial,
+    findings: list[Finding],
+) -> None:
+    """Add what the labels show; the data may be elsewhere."""
+    with contained(
+        findings, 'the check of the labels', severity=Severity.ERROR
+    ):
         try:
-            findings += label_findings(cfg, store=settings.store)
+            labels = label_findings(cfg, store=settings.store)
+            findings += without_known(labels, findings)
         except (FileNotFoundError, NotADirectoryError) as error:
             text = ' '.join(str(error).split())
             trial.not_done.append(f'labels were not checked: {text}')
-    if trial.dry_run is not None:
-        of_dry_run = proof_findings(trial.dry_run, current)
-        if trial.built.random_weights:
-            of_dry_run = map(_with_random_weights, of_dry_run)
-        findings += of_dry_run
-    return findings
 
 
 def _with_random_weights(finding: Finding) -> Finding:
@@ -462,7 +546,11 @@ def run_preflight(
         if new.suffix != '.py':
             raise ValueError(f'--fix must name a .py file, got {new}')
     with prepare_outputs(
-        {'--json': settings.json, '--html': settings.html},
+        {
+            '--json': settings.json,
+            '--sarif': settings.sarif,
+            '--html': settings.html,
+        },
         regular={
             '--fix': new,
             '--store': settings.store if settings.labels else None,
@@ -476,8 +564,9 @@ def _run(settings: PreflightSettings, console: Console) -> int:
     with _status() as progress, collected_warnings() as warned:
         report = preflight(settings, progress=progress)
     report = msgspec.structs.replace(report, warned=tuple(warned))
-    print_report(report, console, verbose=settings.verbose)
+    # Whatever the terminal makes of it, the report is there.
     _write(settings, report)
+    print_report(report, console, verbose=settings.verbose)
     if settings.fix is not None:
         report = _fix(settings, report, console)
     worst = report.worst()
@@ -498,7 +587,11 @@ def _status() -> Iterator[Report]:
 
 
 def _write(settings: PreflightSettings, report: PreflightReport) -> None:
-    forms = [(settings.json, report_json), (settings.html, report_html)]
+    forms = [
+        (settings.json, report_json),
+        (settings.sarif, report_sarif),
+        (settings.html, report_html),
+    ]
     for file, form in forms:
         if file is not None:
             with atomic_path(file) as temporary:

@@ -10,19 +10,38 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 from mmengine.logging import MMLogger
+from mmengine.utils import ManagerMixin
 
 __all__ = [
     'CannotBuildError',
     'NetworkRefusedError',
     'explain_failure',
     'no_network',
+    'no_traces',
     'quiet',
     'seeded',
 ]
 
 
 class CannotBuildError(RuntimeError):
-    """No model, or no batches, can be made of a config here."""
+    """No model, or no batches, can be made of a config here.
+
+    Attributes:
+        failure: What the config's code raised; None if it is not to blame,
+            as where something would have to be downloaded.
+        path: Keys that lead to the section that was being built.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        failure: Exception | None = None,
+        path: tuple[str | int, ...] = ('model',),
+    ) -> None:
+        super().__init__(message)
+        self.failure = failure
+        self.path = path
 
 
 def explain_failure(what: str, error: Exception, asked: list[str]) -> str:
@@ -97,6 +116,44 @@ def no_network() -> Iterator[list[str]]:
             del os.environ[name]
             if value is not None:
                 os.environ[name] = value
+
+
+@contextmanager
+def no_traces() -> Iterator[None]:
+    """Remove the folders that parts make, and forget what they share.
+
+    Some parts make the folder of their output when they are built; it is
+    removed again if nothing is in it. What is built by name, such as a
+    visualizer, is found by all that comes later: these are put back.
+    """
+    made: list[str] = []
+    make = os.mkdir
+
+    def noted(path, *args, **kwargs):
+        make(path, *args, **kwargs)
+        made.append(os.path.abspath(os.fspath(path)))
+
+    shared = [(kind, dict(kind._instance_dict)) for kind in _managed()]
+    os.mkdir = noted
+    try:
+        yield
+    finally:
+        os.mkdir = make
+        for path in reversed(made):
+            if os.path.isdir(path) and not os.listdir(path):
+                os.rmdir(path)
+        before = dict(shared)
+        for kind in _managed():
+            kind._instance_dict.clear()
+            kind._instance_dict.update(before.get(kind, {}))
+
+
+def _managed(kind: type = ManagerMixin) -> list[type]:
+    """Classes whose instances are found by name."""
+    kinds = [kind]
+    for inner in kind.__subclasses__():
+        kinds += _managed(inner)
+    return kinds
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """Errors of configs, class counts, pairs of files, images and duplicates."""
 
 import numpy as np
+import pytest
+from mmengine.dataset import BaseDataset
 from PIL import Image
 
 from helpers.image_bytes import bare_png
@@ -26,6 +28,18 @@ def _replace(data: DataSet, split: str, old: int, new: int) -> int:
         pixels[pixels == old] = new
         Image.fromarray(pixels).save(data.mask(index, split))
     return count
+
+
+@plant('READ001', 'semantic', 'coco')
+def one_split_cannot_be_built(data: DataSet) -> Planted:
+    _dataset(data, 'val')['metainfo'] = 3
+    with pytest.raises(TypeError) as caught:
+        BaseDataset._load_metainfo(3)
+    return Planted(
+        place='val_dataloader.dataset',
+        value=f'TypeError: {caught.value}',
+        files=0,
+    )
 
 
 @plant('CFG001', 'semantic', 'camvid')
@@ -458,6 +472,17 @@ def no_image_of_mask(data: DataSet) -> Planted:
 def no_sample(data: DataSet) -> Planted:
     _dataset(data, 'train')['img_suffix'] = '.jpeg'
     return Planted(value='0', files=0)
+
+
+@plant('PAIR011', 'semantic')
+def bands_as_arrays(data: DataSet) -> Planted:
+    for split, size in SIZES.items():
+        _dataset(data, split)['img_suffix'] = '.npy'
+        for index in range(size):
+            path = data.image(index, split)
+            np.save(path.with_suffix('.npy'), np.zeros((24, 32, 25)))
+            path.unlink()
+    return Planted(value='.npy', count=2, files=0, findings=2)
 
 
 @plant('PAIR008', 'folders')

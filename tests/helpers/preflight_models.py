@@ -269,6 +269,14 @@ class OwnStepDetector(PlantedDetector):
         return super().train_step(data, optim_wrapper)
 
 
+class Untold(int):
+    """A number that must not be asked whether it is 0."""
+
+    def __bool__(self) -> bool:
+        """Raises."""
+        raise RuntimeError('ask something else')
+
+
 class BackboneOnlyConstructor(DefaultOptimWrapperConstructor):
     """Leaves out all but the backbone."""
 

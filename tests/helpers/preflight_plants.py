@@ -97,14 +97,22 @@ epochs_of_mine = 3  # here
 == TYPE001 error key=model.backbone.type
 model = dict(backbone=dict(type='ResNett'))  # here
 
-== TYPE002 warning key=val_evaluator.type
+== TYPE002 error key=val_evaluator.type
 val_evaluator = dict(type='nowhere.CocoMetric')  # here
 
 == ARG001 error key=val_evaluator.metrics
 val_evaluator = dict(metrics='bbox')  # here
 
 == ARG002 warning key=val_evaluator.iou_metric base=segmentor
-val_evaluator = dict(iou_metric=['mDice'])  # here
+val_evaluator = dict(iou_metric=['mIoU', 'mDice'])  # here
+
+== BUILD001 error key=optim_wrapper.optimizer names=optim_wrapper.optimizer
+optim_wrapper = dict(optimizer=dict(type='AdamW', lr=1e-4))  # here
+
+== CHECK001 warning key=custom_hooks[0] base=planted
+from helpers.preflight_models import Untold
+hook = dict(type='EMAHook', begin_epoch=Untold(1))
+custom_hooks = [hook]  # here
 
 == DATA001 error key=train_dataloader.persistent_workers \
     at=coco_detection.py:persistent_workers=True

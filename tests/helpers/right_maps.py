@@ -480,3 +480,40 @@ def cityscapes_panoptic(root: Path) -> Right:
     return Right(
         bare=[{'coco': path, 'images': root / 'leftImg8bit/train'}],
     )
+
+
+@right_set
+def nyu_depth(root: Path) -> Right:
+    """Depth, which has no classes, in place of label maps."""
+    for split in ('train', 'test'):
+        for number in range(2):
+            name = f'bathroom_{split}_{number}'
+            picture(root / f'images/{split}/{name}.jpg')
+            path = root / f'annotations/{split}/{name}.png'
+            label_map(path, (0, 700, 9900), np.uint16)
+    return Right(['mmseg::vpd/vpd_sd_4xb8-25k_nyu-512x512.py'])
+
+
+@right_set
+def hyperspectral(root: Path) -> Right:
+    """HSI-Drive: pictures of 25 bands, as arrays."""
+    for split in ('training', 'validation'):
+        for number in range(2):
+            path = root / f'images/{split}/{split}{number}.npy'
+            path.parent.mkdir(parents=True, exist_ok=True)
+            bands = np.random.default_rng(len(split)).random((48, 64, 25))
+            np.save(path, 9000 * bands.astype(np.float32))
+            path = root / f'annotations/{split}/{split}{number}.png'
+            label_map(path, range(11))
+    return Right(
+        ['mmseg::unet/unet-s5-d16_fcn_4xb4-160k_hsidrive-192x384.py'],
+        {
+            # The padding that the host's has is never there.
+            'model.data_preprocessor.seg_pad_val': 0,
+            'data_root': str(root),
+            **{
+                f'{split}_dataloader.dataset.data_root': str(root)
+                for split in ('train', 'val')
+            },
+        },
+    )

@@ -136,7 +136,7 @@ def test_optimizer_that_does_not_build_is_reported():
         detector(optim_wrapper={'optimizer': {'type': 'NoSuchOptimizer'}})
     )
     assert built.optim_wrapper is None
-    assert 'NoSuchOptimizer' in built.optim_error
+    assert built.optim_failure is not None
 
 
 def test_config_without_optimizer():
@@ -144,7 +144,7 @@ def test_config_without_optimizer():
     del cfg['optim_wrapper']
     built = build_for_preflight(cfg)
     assert built.optim_wrapper is None
-    assert built.optim_error == 'the config has no optim_wrapper'
+    assert built.optim_failure is None
 
 
 @pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
@@ -181,7 +181,7 @@ def test_names_the_part_that_raised():
     cfg = detector()
     cfg['model']['neck']['num_outs'] = 0
     with pytest.raises(
-        CannotBuildError, match=r'build model\.neck\.type: AssertionError'
+        CannotBuildError, match=r'build model\.neck: AssertionError'
     ):
         build_for_preflight(cfg)
 
@@ -215,7 +215,7 @@ def test_refuses_to_download_and_names_host(monkeypatch):
 )
 def test_traces_a_step_of_shipped_configs(name):
     built = build_for_preflight(Config.fromfile(config_path(name)))
-    assert built.optim_wrapper is not None, built.optim_error
+    assert built.optim_wrapper is not None, built.optim_failure
     ((batch,),) = make_batches(built, ['normal'], steps=1).values()
     assert not trace_train_step(built.model, batch).unused
 

@@ -17,6 +17,7 @@ from mmext.preflight.report import (
     print_report,
     report_html,
     report_json,
+    report_sarif,
     sort_findings,
 )
 
@@ -57,6 +58,27 @@ def test_json():
     }
     assert report.worst() is Severity.ERROR
     assert sample_report(findings=()).worst() is None
+
+
+def test_sarif(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (run,) = json.loads(report_sarif(sample_report()))['runs']
+    rules = run['tool']['driver']['rules']
+    assert [rule['id'] for rule in rules] == ['DDP001', 'KEY001']
+    places = []
+    for result in run['results']:
+        assert rules[result['ruleIndex']]['id'] == result['ruleId']
+        (place,) = result['locations']
+        place = place['physicalLocation']
+        uri = place['artifactLocation']['uri']
+        places.append((uri, place['region']['startLine'], result['level']))
+    # The one that is about no key is located at the config.
+    assert places == [
+        ('configs/a.py', 12, 'error'),
+        ('configs/a.py', 1, 'note'),
+    ]
+    prints = {str(each['partialFingerprints']) for each in run['results']}
+    assert len(prints) == 2
 
 
 def test_order():

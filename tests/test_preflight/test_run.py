@@ -88,7 +88,8 @@ def test_an_unused_layer(child, tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
     code, text = run(config, fix=Path(''))
-    assert code == 1
+    # That of the fixed config, whose report is the second one.
+    assert code == 0
     assert 'error DDP001: 2 trainable parameters in lonely' in text
     assert 'never used in forward' in text
     # With the flag it would run; that it is unused is still worth a warning.
@@ -121,7 +122,7 @@ def test_reentrant_checkpoints_are_fixed(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
     code, text = run(str(config), fix=Path(''))
-    assert code == 1
+    assert code == 0
     assert 'error DDP002: marked ready twice' in text
     code, text = run(str(tmp_path / 'two_fixed.py'), verbose=True)
     assert code == 0
@@ -129,13 +130,15 @@ def test_reentrant_checkpoints_are_fixed(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_needless_flag_is_fixed(child, tmp_path):
+def test_a_needless_flag_is_left_alone(child, tmp_path):
+    """Batches that were not tried may need it."""
     config = child('find_unused_parameters = True')
     code, text = run(config, fix=Path(''), fail_on='warning')
     assert code == 1
     assert 'find_unused_parameters' in text
+    assert 'no config was written' in text
     fixed = tmp_path / 'child_fixed.py'
-    assert run(str(fixed), fail_on='warning')[0] == 0
+    fixed.touch()
     with pytest.raises(FileExistsError, match='--fix must name a new file'):
         run(config, fix=Path(''))
 

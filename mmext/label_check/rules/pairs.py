@@ -261,3 +261,24 @@ def image_of_nobody(
         yield found(
             'no annotation of the data set names the image', file=orphan.path
         )
+
+
+@PAIR.rule(
+    'PAIR011',
+    title='images of a form that is not looked at',
+    severity=Severity.INFO,
+    remedy='nothing; whether they can be read, and are as large as their '
+    'labels, is not known',
+    scope='split',
+    needs='',
+    subject='split',
+)
+def not_looked_at(
+    totals: SplitTotals, expected: Expectations
+) -> Iterator[Finding]:
+    """Volumes and arrays, which pipelines have loaders of their own for."""
+    if expected.unread:
+        yield found(
+            f'images that end with {expected.unread} are not read',
+            value=expected.unread,
+        )

@@ -30,6 +30,7 @@ __all__ = [
     'MTL_VALUES',
     'PAIR',
     'PAN',
+    'READ',
     'RULES',
     'SEG',
     'SEG_VALUES',
@@ -104,6 +105,13 @@ PAN = _family(
     scope='sample',
     subject='image',
     of_records=True,
+)
+READ = _family(
+    'READ',
+    'The check itself',
+    scope='part',
+    subject='split',
+    per_value=True,
 )
 SEG = _family(
     'SEG', 'Label maps', scope='sample', needs='mask', subject='mask'

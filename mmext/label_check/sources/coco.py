@@ -30,6 +30,7 @@ __all__ = [
     'coco_class_counts',
     'coco_samples',
     'coco_task',
+    'read_bytes',
     'seg_maps_of_coco',
     'split_of_coco',
     'suspicious_rows',
@@ -246,6 +247,21 @@ def coco_task(file: CocoFile) -> str:
     return 'instance' if with_mask else 'detection'
 
 
+def read_bytes(path: str, backend_args: dict | None) -> bytes:
+    """All of an annotation file.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+    """
+    content = get(path, backend_args=backend_args)
+    if content is None:
+        raise FileNotFoundError(
+            f'the file backend {backend_args} has nothing named {path!r}'
+        )
+    # Some backends give a view.
+    return bytes(content)
+
+
 def split_of_coco(
     path: str,
     images: str,
@@ -273,7 +289,7 @@ def split_of_coco(
     Raises:
         FileNotFoundError: If there is no such file.
     """
-    file = read_coco(get(path, backend_args=backend_args))
+    file = read_coco(read_bytes(path, backend_args))
     if name_of is not None:
         names = tuple(map(name_of, file.images.file_name))
         images_of = msgspec.structs.replace(file.images, file_name=names)

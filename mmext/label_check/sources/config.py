@@ -8,7 +8,9 @@ from mmengine.config import Config
 from mmengine.fileio import list_from_file
 
 from ...config import join_key, walk_dicts
+from ...utils.contain import Contained
 from ..expectations import Expectations, HeadFacts
+from ..facts import Sample
 from .coco import seg_maps_of_coco, split_of_coco
 from .ignore_places import ignored_value, read_ignore_places
 from .leaves import (
@@ -23,6 +25,7 @@ from .leaves import (
     reads_panoptic,
     reads_voc,
     task_of,
+    unread_form,
     voc_pairs,
 )
 from .nyuv2 import split_of_layout
@@ -63,24 +66,49 @@ def splits_of_config(
 
     Raises:
         ValueError: If the config has none of the splits.
+        Exception: What building the data sets raises, if none of the splits
+            can be built. A split that cannot be built beside others that can
+            raises it when its samples are listed.
     """
     sources: list[SplitSource] = []
+    errors: list[Exception] = []
     plain = cfg.to_dict()
     heads = read_heads(plain.get('model') or {})
     for split in splits:
         loader = plain.get(f'{split}_dataloader') or {}
         if 'dataset' not in loader:
             continue
-        leaves = build_leaves(loader['dataset'], cfg)
-        for number, dataset in enumerate(leaves):
-            name = split if len(leaves) == 1 else f'{split}[{number}]'
-            sources += _sources(dataset, name, plain, split, heads)
+        before, failed = len(sources), []
+        with Contained(failed.append):
+            leaves = build_leaves(loader['dataset'], cfg)
+            for number, dataset in enumerate(leaves):
+                name = split if len(leaves) == 1 else f'{split}[{number}]'
+                sources += _sources(dataset, name, plain, split, heads)
+        for error in failed:
+            if isinstance(error, FileNotFoundError | NotADirectoryError):
+                # The data are elsewhere.
+                raise error
+        errors += failed
+        if failed:
+            # Its check fails in the same way, and those of the others go on.
+            sources[before:] = [_broken_source(split, failed[0])]
+    if errors and len(errors) == len(sources):
+        raise errors[0]
     if not sources:
         raise ValueError(
             f'the config must have a data set for one of {tuple(splits)}, '
             f'got the keys {sorted(plain)}'
         )
     return sources
+
+
+def _broken_source(split: str, error: Exception) -> SplitSource:
+    """A split whose data sets cannot be built."""
+
+    def samples() -> Iterator[Sample]:
+        raise error
+
+    return SplitSource(Expectations(split=split), samples)
 
 
 def _num_classes(
@@ -160,6 +188,7 @@ def _expected(
     if reduce is None:
         reduce = own
     label_map = getattr(dataset, 'label_map', None) or {}
+    unread = unread_form(dataset)
     reads_as = 'semantic' if package != 'mmdet' else ''
     return Expectations(
         split=name,
@@ -167,6 +196,7 @@ def _expected(
         num_classes=_num_classes(heads, task, classes),
         classes=classes,
         thing_classes=tuple(dataset.metainfo.get('thing_classes') or ()),
+        classes_are_texts='language_model' in (plain.get('model') or {}),
         ignore_index=ignored_value(
             heads, places, getattr(dataset, 'ignore_index', _DEFAULT_IGNORE)
         ),
@@ -182,6 +212,8 @@ def _expected(
         loader_backend=loader.get('imdecode_backend')
         or ('pillow' if task == reads_as else 'cv2'),
         casts_to_bytes=package != 'mmdet',
+        with_images=not unread,
+        unread=unread,
     )
 
 
@@ -253,7 +285,7 @@ def _of_files(dataset: Any, expected: Expectations) -> SplitSource:
         return split_of_layout(dataset.data_prefix['split'], expected)
     return SplitSource(
         expected,
-        lambda: leaf_samples(dataset, expected.classes),
+        lambda: leaf_samples(dataset, expected.classes, expected.unread),
         orphans=lambda: leaf_orphans(dataset, expected.split),
         list_file=_list_file(dataset),
         backend_args=args,

@@ -14,6 +14,7 @@ __all__ = [
     'IMAGE_SUFFIXES',
     'MASK_SUFFIXES',
     'files_below',
+    'leads_back',
     'names_in',
     'split_of_folders',
     'stem_below',
@@ -28,14 +29,31 @@ def files_below(
 ) -> Iterator[str]:
     """Files below a folder, in the order of names; none if it is absent.
 
-    ``suffixes`` are in lower case; those of the files may be in any.
+    ``suffixes`` are in lower case; those of the files may be in any. Links to
+    folders are followed, as loaders do, but for those that lead to a folder
+    they are in.
     """
     # Texts rather than Path: of 100,000 files these alone take seconds.
-    for parent, folders, names in os.walk(folder):
-        folders.sort()
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = [
+            name
+            for name in sorted(folders)
+            if not leads_back(os.path.join(parent, name))
+        ]
         for name in sorted(names):
             if name.lower().endswith(suffixes):
                 yield os.path.join(parent, name)
+
+
+def leads_back(path: str) -> bool:
+    """Whether a folder is a symbolic link to one that it is in."""
+    if not os.path.islink(path):
+        return False
+    target = os.path.realpath(path)
+    return any(
+        os.path.realpath(parent) == target
+        for parent in Path(path).absolute().parents
+    )
 
 
 def names_in(
@@ -48,7 +66,7 @@ def names_in(
             for entry in entries:
                 if entry.name.lower().endswith(suffixes):
                     files.append(entry.name)
-                elif entry.is_dir(follow_symlinks=False):
+                elif entry.is_dir() and not leads_back(entry.path):
                     folders.append(entry.name)
     except FileNotFoundError:
         return [], []

@@ -26,9 +26,13 @@ __all__ = [
     'reads_panoptic',
     'reads_voc',
     'task_of',
+    'unread_form',
     'voc_pairs',
 ]
 
+# Volumes, bands and other numbers, which pipelines have loaders of their own
+# for.
+_OTHER_FORMS = ('.npy', '.npz', '.nii', '.nii.gz', '.mat', '.h5', '.hdr')
 _READERS = ('load_data_list', 'parse_data_info')
 
 
@@ -235,7 +239,9 @@ def task_of(dataset: Any, split: str) -> str:
     if 'instances' in infos:
         with_mask = any('mask' in each for each in infos['instances'])
         return 'instance' if with_mask else 'detection'
-    has_maps = 'seg_map_path' in infos or hasattr(dataset, 'label_map')
+    has_maps = 'seg_map_path' in infos or (
+        hasattr(dataset, 'label_map') and 'depth_map_path' not in infos
+    )
     return 'semantic' if has_maps and not withheld else 'unlabelled'
 
 
@@ -246,12 +252,25 @@ def _infos(dataset: Any) -> Iterator[Mapping]:
         yield from info['images'] if 'video_length' in info else (info,)
 
 
-def leaf_samples(dataset: Any, classes: Sequence[str]) -> Iterator[Sample]:
-    """Samples as a data set has loaded them."""
+def unread_form(dataset: Any) -> str:
+    """End of the names of images that no reader of pictures reads, or ''."""
+    as_they_stand = reads_coco, reads_panoptic, reads_voc, reads_layout
+    if any(reads(dataset) for reads in as_they_stand):
+        return ''
+    info = next(_infos(dataset), {})
+    name = str(info.get('img_path') or '').lower()
+    return next((end for end in _OTHER_FORMS if name.endswith(end)), '')
+
+
+def leaf_samples(
+    dataset: Any, classes: Sequence[str], unread: str
+) -> Iterator[Sample]:
+    """Samples as a data set has loaded them; not images that end so."""
     for index, info in enumerate(_infos(dataset)):
+        image = str(info.get('img_path') or '')
         yield Sample(
             index=index,
-            image=str(info.get('img_path') or ''),
+            image='' if unread else image,
             mask=str(info.get('seg_map_path') or ''),
             annotation=str(
                 info.get('xml_path') or getattr(dataset, 'ann_file', '') or ''
@@ -259,6 +278,7 @@ def leaf_samples(dataset: Any, classes: Sequence[str]) -> Iterator[Sample]:
             boxes=tuple(
                 _box(number, instance, classes)
                 for number, instance in enumerate(info.get('instances') or ())
+                if 'bbox' in instance
             ),
             width=int(info.get('width') or 0),
             height=int(info.get('height') or 0),

@@ -5,13 +5,12 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 import msgspec
-from mmengine.fileio import get
 
 from ..expectations import Expectations
 from ..facts import Sample
 from ..readers.coco import CocoFacts
 from ..readers.panoptic import read_panoptic
-from .coco import coco_samples
+from .coco import coco_samples, read_bytes
 from .split_source import SplitSource
 
 __all__ = ['split_of_panoptic']
@@ -43,7 +42,7 @@ def split_of_panoptic(
     Raises:
         FileNotFoundError: If there is no such file.
     """
-    file = read_panoptic(get(path, backend_args=backend_args))
+    file = read_panoptic(read_bytes(path, backend_args))
     names = tuple(dict.fromkeys(file.coco.categories.name))
     classes = expected.classes or names
     things = expected.thing_classes or tuple(

@@ -229,6 +229,10 @@ def collate_function(config: Any) -> Any:
     options = dict(config)
     kind = options.pop('type')
     function = FUNCTIONS.get(kind) if isinstance(kind, str) else kind
+    if not callable(function):
+        raise CannotBuildError(
+            f'collate_fn.type must be a registered function, got {kind!r}'
+        )
     return partial(function, **options)
 
 

@@ -330,7 +330,10 @@ def _drops_empty(dataset: Any) -> bool:
 def _class_names(dataset: Any) -> tuple[str, ...]:
     """Classes that the config names; empty if the data set knows them."""
     for part in _datasets(dataset):
-        names = (part.get('metainfo') or {}).get('classes')
+        metainfo = part.get('metainfo')
+        if not isinstance(metainfo, Mapping):
+            continue
+        names = metainfo.get('classes')
         if names and not isinstance(names, str):
             return tuple(str(name) for name in names)
     return ()

@@ -10,6 +10,7 @@ from ...ddp import StepUsage
 from .options import ConfigOptions
 
 __all__ = [
+    'Cause',
     'Crash',
     'DryRun',
     'GraphCost',
@@ -92,6 +93,23 @@ class GraphCost:
 
 
 @dataclass(frozen=True)
+class Cause:
+    """What is certain of the cause of an error.
+
+    Attributes:
+        text: In words.
+        remedy: What to do about it; empty if that is not certain.
+        modules: Concerned.
+        keys: Of the config, that made these modules.
+    """
+
+    text: str
+    remedy: str = ''
+    modules: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Crash:
     """A step that ended with an exception.
 
@@ -105,6 +123,7 @@ class Crash:
         modules: Names of the modules it went through, the outermost first.
         place: ``file:line in function`` of the innermost code that is not
             PyTorch's.
+        cause: What another run of the step has shown; None if nothing.
     """
 
     kind: str
@@ -114,6 +133,7 @@ class Crash:
     message: str
     modules: tuple[str, ...] = ()
     place: str = ''
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True)

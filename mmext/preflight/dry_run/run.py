@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapperDict
@@ -12,10 +13,11 @@ from torch.nn.parameter import is_lazy
 
 from ...config import find_component
 from ...ddp import kept_tensors
+from ...utils.contain import Contained
+from .crashes import explain_crash
 from .facts import Crash, DryRun, OptimizerFacts, StepRecord
 from .options import ConfigOptions
 from .step import (
-    STEP_ERRORS,
     StepRun,
     error_place,
     modules_of_error,
@@ -186,6 +188,7 @@ def dry_run_model(
                     number,
                     optimizers,
                     own_backward(optim_wrapper),
+                    cfg,
                 )
             crashes += [crash] if crash is not None else []
             _let_graphs_go(model)
@@ -239,6 +242,7 @@ def _run_kind(
     steps: int,
     optimizers: Sequence[Any],
     backward: Callable[[Tensor], None] | None,
+    cfg: Mapping[str, Any] | None,
 ) -> tuple[tuple[StepRecord, ...], Crash | None]:
     """The steps of one kind of batch, up to the first that fails."""
     done: list[StepRecord] = []
@@ -246,11 +250,13 @@ def _run_kind(
     for number in range(max(steps, len(batches))):
         run = StepRun(model, optimizers, left, backward)
         batch = batches[number % len(batches)]
-        crash = None
-        try:
+        failed: list[Exception] = []
+        with Contained(failed.append):
             record = run.run(batch, kind, number)
-        except STEP_ERRORS as error:
-            crash = Crash(
+        if done and run.used_again:
+            done[-1] = _with_use(done[-1], run.used_again)
+        for error in failed:
+            return tuple(done), Crash(
                 kind=kind,
                 step=number,
                 phase=run.phase,
@@ -258,11 +264,13 @@ def _run_kind(
                 message=str(error),
                 modules=modules_of_error(error, model),
                 place=error_place(error),
+                cause=explain_crash(
+                    model,
+                    partial(run.run, batch, kind, number),
+                    error,
+                    cfg,
+                ),
             )
-        if done and run.used_again:
-            done[-1] = _with_use(done[-1], run.used_again)
-        if crash is not None:
-            return tuple(done), crash
         done.append(record)
         left = run.left
     return tuple(done), None

@@ -2,11 +2,12 @@
 
 import copy
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
+from types import FrameType
 from typing import Any
 
 import torch
@@ -27,31 +28,19 @@ from ...ddp import (
     run_training_forward,
 )
 from ...engine import get_rng_state, set_rng_state
+from ...utils.contain import Contained, frames_of
 from .facts import GraphCost, KeptGraph, LossTerm, NormUse, StepRecord
 
 __all__ = [
-    'STEP_ERRORS',
     'StepRun',
     'error_place',
+    'frames_of_caller',
     'is_finite',
     'modules_of_error',
     'own_backward',
+    'place_of_frames',
     'restored',
 ]
-
-# What a step of a model may end with; a lack of memory is a RuntimeError.
-STEP_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    NameError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
 
 
 class StepRun:
@@ -190,12 +179,11 @@ class StepRun:
         ]
         after = get_rng_state()
         set_rng_state(state)
+        failed: list[Exception] = []
         try:
-            with torch.no_grad():
+            # What is known by the time it fails is enough.
+            with Contained(failed.append), torch.no_grad():
                 run_training_forward(self._model, data)
-        except STEP_ERRORS:
-            # What is known by then is enough.
-            return bad[0] if bad else ''
         finally:
             set_rng_state(after)
             for handle in handles:
@@ -343,14 +331,8 @@ def restored(
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _PREFLIGHT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
-
-def _frames(traceback: TracebackType | None) -> list[TracebackType]:
-    frames = []
-    while traceback is not None:
-        frames.append(traceback)
-        traceback = traceback.tb_next
-    return frames
+# What looks on while a step runs.
+_DDP = os.path.join(os.path.dirname(_PREFLIGHT), 'ddp') + os.sep
 
 
 def modules_of_error(
@@ -359,8 +341,8 @@ def modules_of_error(
     """Names of the modules whose code was running, the outermost first."""
     names = {id(module): name for name, module in model.named_modules()}
     running = {}
-    for frame in _frames(error.__traceback__):
-        name = names.get(id(frame.tb_frame.f_locals.get('self')), '')
+    for frame, _ in frames_of(error):
+        name = names.get(id(frame.f_locals.get('self')), '')
         if name:
             running[name] = None
     return tuple(running)
@@ -371,8 +353,22 @@ def error_place(error: BaseException) -> str:
 
     Empty where only PyTorch's code was running.
     """
-    for frame in reversed(_frames(error.__traceback__)):
-        code = frame.tb_frame.f_code
-        if not code.co_filename.startswith((_TORCH, _PREFLIGHT)):
-            return location_of(frame.tb_frame, frame.tb_lineno)
+    return place_of_frames(frames_of(error))
+
+
+def place_of_frames(frames: Sequence[tuple[FrameType, int]]) -> str:
+    """The same of frames with their lines, the innermost last."""
+    for frame, line in reversed(frames):
+        file = frame.f_code.co_filename
+        if not file.startswith((_TORCH, _PREFLIGHT, _DDP, '<')):
+            return location_of(frame, line)
     return ''
+
+
+def frames_of_caller() -> list[tuple[FrameType, int]]:
+    """Frames that are running, without the caller's, the innermost last."""
+    frame, frames = sys._getframe(2), []
+    while frame is not None:
+        frames.append((frame, frame.f_lineno))
+        frame = frame.f_back
+    return frames[::-1]

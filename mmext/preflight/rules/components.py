@@ -2,6 +2,7 @@
 
 import difflib
 import inspect
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import util
@@ -140,7 +141,13 @@ def unregistered_type(subject: Subject) -> Iterator[Finding]:
         kind = section.cfg['type']
         path = (*section.path, 'type')
         # One that is only similar may be a class of one's own.
-        sure = near and near[0].casefold() == kind.casefold()
+        before, dot, plain = kind.rpartition('.')
+        near_package = near[0].rpartition('.')[0] if near else ''
+        sure = (
+            near
+            and plain_name(near[0]).casefold() == plain.casefold()
+            and (near_package or section.scope) == _package(section)
+        )
         yield found(
             f'{kind!r} is in no registry of scope {section.scope!r}',
             path=path,
@@ -149,7 +156,9 @@ def unregistered_type(subject: Subject) -> Iterator[Finding]:
             if near
             else '',
             names=tuple(near),
-            options=change(path, near[0]) if sure else {},
+            options=change(path, f'{before}{dot}{plain_name(near[0])}')
+            if sure
+            else {},
         )
 
 
@@ -336,6 +345,9 @@ def _left_over(
 def _is_read_around(subject: Subject, section: ConfigNode, key: str) -> bool:
     """Whether what a component is in may take an argument away from it."""
     outer = section.parent
+    if section.path == ('optim_wrapper', 'optimizer'):
+        # Its wrapper has settings of the same names, and takes none away.
+        return False
     while outer is not None:
         kind = subject.component(outer)
         if kind is not None and names_key(kind, key):
@@ -407,6 +419,7 @@ def _arguments(kind: Any) -> list[str]:
 )
 def dropped_argument(subject: Subject) -> Iterator[Finding]:
     """What ``**kwargs`` take that nothing asks for."""
+    yield from _dropped_checkpoints(subject)
     misplaced = {item.place for item in subject.misplaced}
     for section in subject.sections:
         kind = subject.component(section)
@@ -435,3 +448,52 @@ def dropped_argument(subject: Subject) -> Iterator[Finding]:
                 names=(sure,) if sure else (),
                 options=subject.renamed(path, sure) if sure else {},
             )
+
+
+def _dropped_checkpoints(subject: Subject) -> Iterator[Finding]:
+    """``with_cp`` in a dict without a type, which its module may not read."""
+    for section in subject.below('model') if subject.model else ():
+        if 'type' in section.cfg or not section.cfg.get('with_cp'):
+            continue
+        path = (*section.path, 'with_cp')
+        modules = list(_modules_on(subject.model, section.path[1:]))
+        readers = {type(module) for module in modules}
+        readers |= {type(module) for module in modules[-1].modules()}
+        if subject.is_own(path) or any(map(_names_with_cp, readers)):
+            continue
+        yield found(
+            f'{join_key(path)} is on, and no class of '
+            f'{type(modules[-1]).__name__} reads with_cp: nothing is '
+            'checkpointed',
+            path=path,
+            severity=Severity.WARNING,
+            remedy='remove it; mmext.ActivationCheckpointHook in '
+            'default_hooks checkpoints modules of any kind',
+        )
+
+
+def _modules_on(model: nn.Module, path: Sequence) -> Iterator[nn.Module]:
+    """The model and its modules along a path, as far as they are modules."""
+    module: Any = model
+    for step in path:
+        yield module
+        named = isinstance(step, str)
+        inner = getattr(module, step, None) if named else None
+        if not isinstance(inner, nn.Module):
+            return
+        module = inner
+    yield module
+
+
+@cache
+def _names_with_cp(kind: type) -> bool:
+    """Whether the code of a class, or of its bases, has that name."""
+    for base in inspect.getmro(kind):
+        if base.__module__.split('.')[0] in ('builtins', 'torch'):
+            continue
+        try:
+            if re.search(r'\bwith_cp\b', inspect.getsource(base)):
+                return True
+        except (OSError, TypeError):
+            return True
+    return False

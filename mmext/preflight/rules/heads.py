@@ -132,7 +132,7 @@ def too_many_classes(subject: Subject) -> Iterator[Finding]:
 
 def _differing(subject: Subject, fewer: bool) -> Iterator[Finding]:
     split, names = _classes(subject)
-    if any(misnamed_classes(subject)):
+    if any(misnamed_classes(subject)) or any(_texts(subject)):
         # What the data have is not what was meant.
         return
     said = _named_at(subject, split)
@@ -270,20 +270,24 @@ def _is_pair(size: object) -> bool:
 )
 def text_for_classes(subject: Subject) -> Iterator[Finding]:
     """``('cat')`` is ``'cat'``, which counts its letters."""
+    for at, names in _texts(subject):
+        alone = names and not re.search(r'[\s,;./\\]', names)
+        one = set(_counts(subject).values()) == {1}
+        yield found(
+            f'{join_key(at)} is the text {names!r}, and no file: the '
+            f'data set has {len(names)} classes, its letters',
+            path=at,
+            options=change(at, (names,)) if alone and one else {},
+        )
+
+
+def _texts(subject: Subject) -> Iterator[tuple[Steps, str]]:
+    """Texts in the place of classes that are no files."""
     for split in SPLITS:
         for path, dataset in _datasets(subject, split):
             names = as_mapping(dataset.get('metainfo')).get('classes')
-            if not isinstance(names, str) or Path(names).is_file():
-                continue
-            at = (*path, 'metainfo', 'classes')
-            alone = names and not re.search(r'[\s,;./\\]', names)
-            one = set(_counts(subject).values()) == {1}
-            yield found(
-                f'{join_key(at)} is the text {names!r}, and no file: the '
-                f'data set has {len(names)} classes, its letters',
-                path=at,
-                options=change(at, (names,)) if alone and one else {},
-            )
+            if isinstance(names, str) and not Path(names).is_file():
+                yield (*path, 'metainfo', 'classes'), names
 
 
 def misnamed_classes(subject: Subject) -> Iterator[tuple[Steps, str]]:

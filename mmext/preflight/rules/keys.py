@@ -238,9 +238,11 @@ def _flat(cure: object, before: str = '') -> dict[str, object]:
 )
 def unread_key(subject: Subject) -> Iterator[Finding]:
     """Names that are neither read nor used in the config itself."""
+    misplaced = {item.place for item in subject.misplaced}
     for name in _unread(subject):
         if (
             name in _OLD
+            or name in misplaced
             or name in RIGHT_PLACES
             or _is_typo(subject, name) is not None
         ):

@@ -29,9 +29,13 @@ from .subject import SPLITS, Subject, as_mapping, kind_of
 __all__ = [
     'config_label_findings',
     'label_findings',
+    'without_known',
 ]
 
 _DEFAULT_IGNORE = 255
+# Rules of the labels -> those of the config that say the same.
+_SAME = {'CFG003': ('HEAD001', 'HEAD002'), 'CFG008': ('HEAD003',)}
+_MISNAMED = {'HEAD005', 'HEAD006'}
 
 
 def _expectations(subject: Subject) -> list[Expectations]:
@@ -134,6 +138,26 @@ def label_findings(
         with FactStore(path) as facts:
             report = check_labels(sources, facts)
     return [_of_group(group, cfg) for group in report.groups]
+
+
+def without_known(
+    findings: Sequence[Finding], known: Sequence[Finding]
+) -> list[Finding]:
+    """Findings of the labels that those of the config do not say already.
+
+    The label checker looks at the config, too, and classes that are misnamed
+    in it are others to all that looks at the data.
+    """
+    places = {(finding.rule, finding.key) for finding in known}
+    rules = {finding.rule for finding in known}
+    left = []
+    for finding in findings:
+        same = (finding.rule, *_SAME.get(finding.rule, ()))
+        said = any((rule, finding.key) in places for rule in same)
+        misnamed = finding.rule in _SAME and rules & _MISNAMED
+        if not said and not misnamed:
+            left.append(finding)
+    return left
 
 
 def _of_group(group: FindingGroup, cfg: Config) -> Finding:

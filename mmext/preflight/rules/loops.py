@@ -14,6 +14,8 @@ __all__ = [
 ]
 
 _EPOCHS = ('EpochBasedTrainLoop', 'ResumableEpochBasedTrainLoop')
+# So many can only be iterations.
+_MANY_EPOCHS = 1000
 _BASE = 'base_batch_size'
 _ITERS = ('IterBasedTrainLoop', 'ResumableIterBasedTrainLoop')
 
@@ -151,14 +153,14 @@ def _checkpoints(subject: Subject) -> Iterator[tuple[tuple, Mapping]]:
     severity=Severity.WARNING,
     remedy='set interval below the end of the training, and by_epoch to '
     'what it counts',
-    fix='set by_epoch=False where interval is that of the validation, so '
-    'that it counts iterations',
+    fix='set by_epoch=False where interval can only be of iterations',
 )
 def rare_checkpoints(subject: Subject) -> Iterator[Finding]:
     """Intervals that are too long, or counted in epochs that never end."""
     length = training_length(subject)
     if length is None:
         return
+    val = as_mapping(subject.top['train_cfg']).get('val_interval')
     for path, hook in _checkpoints(subject):
         interval = hook.get('interval', -1)
         by_epoch = bool(hook.get('by_epoch', True))
@@ -170,8 +172,7 @@ def rare_checkpoints(subject: Subject) -> Iterator[Finding]:
                 f'{length.total} iterations are one epoch to MMEngine',
                 path=path,
                 options={join_key((*path, 'by_epoch')): False}
-                if interval
-                == as_mapping(subject.top['train_cfg']).get('val_interval')
+                if interval in (val, max(interval, _MANY_EPOCHS))
                 else {},
             )
         elif by_epoch == length.by_epoch and interval > length.total:

@@ -197,9 +197,17 @@ def mixes_alone(subject: Subject) -> Iterator[Finding]:
 
 
 def _waits_for_images(kind: type) -> bool:
-    """Whether a step asks its data set for indices of other images."""
-    # Not by hasattr: such a method may be an object that has to be bound.
-    names = {name for base in kind.__mro__ for name in vars(base)}
-    asks = bool(names & {'get_indexes', 'get_indices'})
-    host = kind.__module__.partition('.')[0] in ('mmdet', 'mmseg')
-    return asks and host and names_key(kind, 'mix_results')
+    """Whether a step asks its data set for indices of other images.
+
+    Steps with a cache of their own ask that.
+    """
+    if kind.__module__.partition('.')[0] not in ('mmdet', 'mmseg'):
+        return False
+    for base in kind.__mro__:
+        for name in ('get_indexes', 'get_indices'):
+            if name in vars(base):
+                # It may be an object that has to be bound.
+                method = getattr(vars(base)[name], 'func', vars(base)[name])
+                asked = inspect.signature(method).parameters
+                return 'dataset' in asked and names_key(kind, 'mix_results')
+    return False

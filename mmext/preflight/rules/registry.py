@@ -25,13 +25,16 @@ import msgspec
 from mmengine.config import Config
 
 from ... import findings
-from ...config import join_key, key_place
-from ...findings import Family, Finding, Location, rules_of
+from ...config import ConfigNode, join_key, key_place
+from ...findings import Family, Finding, Location, Severity, rules_of
+from ...utils.contain import Contained, code_place, frames_of
 from .labels import config_label_findings
 from .subject import Subject
 
 __all__ = [
     'ARG',
+    'BUILD',
+    'CHECK',
     'CKPT',
     'DATA',
     'DDP',
@@ -51,6 +54,7 @@ __all__ = [
     'STEP',
     'TYPE',
     'WORLD',
+    'contained',
     'found',
     'lint_config',
 ]
@@ -77,6 +81,8 @@ PIPE = _family('PIPE', 'Pipelines')
 SCHED = _family('SCHED', 'Schedules')
 TYPE = _family('TYPE', 'Types of components')
 
+BUILD = _family('BUILD', 'Parts that cannot be built', 'part')
+CHECK = _family('CHECK', 'The preflight itself', 'part')
 DDP = _family('DDP', 'Averaging of gradients', 'step')
 NORM = _family('NORM', 'Batch norms', 'step')
 OPT = _family('OPT', 'Groups of parameters in the optimizer', 'step')
@@ -96,6 +102,55 @@ def found(
         fields: Other fields of a finding.
     """
     return findings.found(message, key=join_key(path), **fields)
+
+
+CHECK001 = CHECK.declare(
+    'CHECK001',
+    title='a part of the preflight ended with an exception',
+    severity=Severity.WARNING,
+    remedy='what else is reported holds; look at the code that is named, '
+    'which the config may not suit, or report it',
+)
+
+
+def contained(
+    findings: list[Finding],
+    what: str,
+    *,
+    key: str = '',
+    severity: Severity = Severity.WARNING,
+) -> Contained:
+    """A block whose exception becomes a finding, and ends nothing else.
+
+    Args:
+        findings: Get the finding; one that is there already is not repeated.
+        what: Was being done, for the message.
+        key: Of the config, where it is known. Else it is that of the part
+            of the config that the failing code was looking at.
+        severity: Of the finding.
+    """
+
+    def take(error: Exception) -> None:
+        place = code_place(error)
+        finding = CHECK001.finding(
+            f'{what} ended with {type(error).__name__}: '
+            f'{" ".join(str(error).split())}{place and f" ({place})"}',
+            key=key or _key_in_frames(error),
+            severity=severity,
+        )
+        if finding not in findings:
+            findings.append(finding)
+
+    return Contained(take)
+
+
+def _key_in_frames(error: Exception) -> str:
+    """Key of the part of a config that the innermost code was looking at."""
+    for frame, _ in reversed(frames_of(error)):
+        for value in frame.f_locals.values():
+            if isinstance(value, ConfigNode):
+                return join_key(value.path)
+    return ''
 
 
 def lint_config(
@@ -132,13 +187,16 @@ def lint_config(
         environ=environ,
         world=world,
     )
-    listed = [
-        _placed(finding, subject)
-        for rule in RULES.values()
-        if rule.scope == 'config'
-        for finding in rule.check(subject)
-    ]
-    listed += config_label_findings(subject)
+    listed: list[Finding] = []
+    for rule in list(RULES.values()):
+        if rule.scope == 'config':
+            with contained(listed, f'rule {rule.id}'):
+                listed += [
+                    _placed(finding, subject)
+                    for finding in rule.check(subject)
+                ]
+    with contained(listed, 'what the config says of labels'):
+        listed += config_label_findings(subject)
     return sorted(
         listed, key=lambda finding: (-finding.severity, finding.rule)
     )

@@ -12,6 +12,8 @@ from .subject import Subject, as_mapping, kind_of
 __all__: list[str] = []
 
 _ENDLESS = 10**9
+# A schedule that begins later is not one after a warm-up.
+_WARM_UP = 0.1
 # Shorter trainings may have as many epochs.
 _MANY_ITERATIONS = 1000
 # Arguments that are counted in epochs or iterations.
@@ -145,9 +147,11 @@ def _is_left_over(
 ) -> bool:
     """Whether a base has a number for a training of another length.
 
-    A schedule that begins later is one of several that share the training.
+    A schedule that begins late, not after a warm-up, is one of several that
+    share the training.
     """
-    return schedule.begin == 0 and subject.is_above(
+    early = schedule.begin <= _WARM_UP * min(schedule.end, length.total)
+    return early and subject.is_above(
         f'train_cfg.{length.key}', join_key((*schedule.path, key))
     )
 
@@ -253,14 +257,14 @@ def _to_the_end(
     """Options that stretch a schedule of a base over this training."""
     period = schedule.cfg.get('T_max')
     if (
-        period not in (None, schedule.end)
+        period not in (None, schedule.end - schedule.begin)
         or not _is_left_over(subject, schedule, length, 'end')
         or len([s for s in _schedules(subject) if s.family in _DECAYS]) > 1
     ):
         return {}
     options = _option(schedule, 'end', length.total)
     if period is not None:
-        options |= _option(schedule, 'T_max', length.total)
+        options |= _option(schedule, 'T_max', length.total - schedule.begin)
     return options
 
 

@@ -39,7 +39,7 @@ STEP001 = STEP.declare(
     'STEP001',
     title='a step ends with an error',
     severity=Severity.ERROR,
-    remedy='correct it there',
+    remedy='correct the code that is named, or the values that it gets',
 )
 STEP002 = STEP.declare(
     'STEP002',
@@ -144,9 +144,13 @@ WORLD001 = WORLD.declare(
 
 def step_findings(proof: DryRun) -> Iterator[Finding]:
     """Findings that hold for one process as for many."""
+    same: dict[tuple[str, str, str, str], list[Crash]] = {}
     for crash in proof.crashes:
-        rare = proof.config is not None and bool(proof.config.rarely_empty)
-        yield _crash(crash, rare)
+        cause = crash.error, crash.message, crash.phase, crash.place
+        same.setdefault(cause, []).append(crash)
+    rare = proof.config is not None and bool(proof.config.rarely_empty)
+    for crashes in same.values():
+        yield _crash(crashes, rare)
     yield from _kept(proof)
     yield from _not_finite(proof)
     yield from _loss_keys(proof)
@@ -154,33 +158,40 @@ def step_findings(proof: DryRun) -> Iterator[Finding]:
     yield from _norms(proof)
 
 
-def _crash(crash: Crash, rare: bool) -> Finding:
+def _crash(crashes: list[Crash], rare: bool) -> Finding:
+    """One finding for an error, with all kinds of batches that meet it."""
+    crash, kinds = crashes[0], tuple(each.kind for each in crashes)
+    step = (
+        f'step {crash.step + 1} with a batch of kind '
+        f'{", ".join(map(repr, kinds))} ends in its {crash.phase}'
+    )
     if crash.error == _STALE:
         text = crash.message.partition('. Compute ')[0]
-        return STEP008.finding(
-            f'step {crash.step + 1} with a batch of kind {crash.kind!r} '
-            f'ends in its {crash.phase}: {text}',
-            batches=(crash.kind,),
-        )
+        return STEP008.finding(f'{step}: {text}', batches=kinds)
     text = textwrap.shorten(crash.message, _MAX_TEXT, placeholder=' ...')
     inside = f' in {" > ".join(crash.modules)}' if crash.modules else ''
     at = f' ({crash.place})' if crash.place else ''
-    remedy = 'correct it there'
+    remedy = ''
     severity = Severity.ERROR
-    if crash.kind == 'empty':
+    if kinds == ('empty',):
         severity = Severity.WARNING if rare else Severity.ERROR
         remedy = (
             'let the model train on a batch without any object, or keep such '
             'samples out of the training: filter_cfg=dict('
             'filter_empty_gt=True) of the data set'
         )
+    message = f'{step} with {crash.error}: {text}{inside}{at}'
+    cause = crash.cause
+    if cause is not None:
+        message += f'; {cause.text}'
+        remedy = cause.remedy or remedy
     return STEP001.finding(
-        f'step {crash.step + 1} with a batch of kind {crash.kind!r} '
-        f'ends in its {crash.phase} with {crash.error}: {text}{inside}{at}',
+        message,
         severity=severity,
         remedy=remedy,
-        names=crash.modules,
-        batches=(crash.kind,),
+        key=cause.keys[0] if cause is not None and cause.keys else '',
+        names=cause.modules if cause is not None else crash.modules,
+        batches=kinds,
     )
 
 

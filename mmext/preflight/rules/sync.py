@@ -190,9 +190,12 @@ class _SyncFindings:
         """Options for the first of some settings that works."""
         for settings in wanted:
             for checkpoints in (Checkpoints.AS_IS, Checkpoints.NO_REENTRANT):
+                fewer = checkpoints is Checkpoints.NO_REENTRANT
+                if fewer and self.options.keeps_reentrant:
+                    continue
                 if self.table.row(settings, checkpoints).is_ok:
                     found = self.options.settings(settings)
-                    if checkpoints is Checkpoints.NO_REENTRANT:
+                    if fewer:
                         found |= self.options.without_reentrant()
                     return found
         return {}

@@ -132,3 +132,26 @@ def test_in_words():
     assert TrainingLength(True, 3).key == 'max_epochs'
     assert TrainingLength(False, 3).unit == 'iterations'
     assert TrainingLength(False, 3).key == 'max_iters'
+
+
+@pytest.mark.parametrize(
+    ('setting', 'key'),
+    [
+        ({'enable': True}, 'auto_scale_lr'),
+        (
+            {'enable': True, 'base_batch_size': None},
+            'auto_scale_lr.base_batch_size',
+        ),
+        (
+            {'enable': True, 'base_batchsize': 16},
+            'auto_scale_lr.base_batchsize',
+        ),
+        ({'enable': False}, ''),
+        ({'enable': True, 'base_batch_size': 16}, ''),
+    ],
+)
+def test_base_batch_size(setting, key):
+    found = lint({'auto_scale_lr': setting}, 'LOOP007')
+    assert [each.key for each in found] == ([key] if key else [])
+    if 'base_batchsize' in setting:
+        assert found[0].options['auto_scale_lr.base_batch_size'] == 16
