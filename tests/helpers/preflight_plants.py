@@ -369,6 +369,12 @@ model = dict(decode_head=dict(ignore_index=3),
 val_evaluator = dict(ignore_index=3)
 test_evaluator = dict(ignore_index=3)
 
+== CFG009 error key=train_dataloader.dataset base=segmentor
+train_dataloader = dict(dataset=dict(  # here
+    pipeline=[dict(type='LoadImageFromFile'),
+              dict(type='LoadAnnotations', reduce_zero_label=False),
+              dict(type='PackSegInputs')]))
+
 == CFG010 warning key=metainfo.classes also=HEAD003
 classes = ('traffic_light', 'b', 'Traffic light')
 model = dict(bbox_head=dict(num_classes=3))
