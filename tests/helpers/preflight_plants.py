@@ -287,7 +287,7 @@ train_dataloader = dict(dataset=dict(pipeline=[
 == SCHED001 error key=param_scheduler[0].by_epoch base=segmentor
 param_scheduler = [dict(type='PolyLR', by_epoch=True)]  # here
 
-== SCHED002 warning key=param_scheduler[0].begin
+== SCHED002 error key=param_scheduler[0].begin
 param_scheduler = [dict(type='ExponentialLR', gamma=0.9, begin=12)]  # here
 
 == SCHED003 warning key=param_scheduler[0].milestones

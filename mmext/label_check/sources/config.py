@@ -26,6 +26,7 @@ from .split_source import SplitSource
 from .voc import split_of_pairs
 
 __all__ = [
+    'NothingToCheckError',
     'build_leaves',
     'classes_of',
     'loaders',
@@ -43,6 +44,13 @@ _READ_SUFFIXES = ('_dataloader', '_evaluator')
 # Keys that hold a value of pixels which are to be ignored, or to be filled.
 _IGNORE_KEYS = ('ignore_index', 'ignore_label', 'seg_pad_val')
 _READERS = ('load_data_list', 'parse_data_info')
+
+
+class NothingToCheckError(ValueError):
+    """A data set of a kind whose files are not known."""
+
+
+_NO_CHECK = (FileNotFoundError, NotADirectoryError, NothingToCheckError)
 
 
 def build_leaves(dataset: Mapping, cfg: Config) -> list[Any]:
@@ -187,8 +195,8 @@ def splits_of_config(
                 name = split if len(leaves) == 1 else f'{split}[{number}]'
                 sources.append(_source(dataset, name, plain, split, heads))
         for error in failed:
-            if isinstance(error, FileNotFoundError | NotADirectoryError):
-                # The data are elsewhere.
+            # Where data are elsewhere, and where there is nothing to look at.
+            if isinstance(error, _NO_CHECK):
                 raise error
         errors += failed
         if failed:
@@ -219,7 +227,7 @@ def _task(dataset: Any) -> str:
     if reads_layout(dataset):
         return 'semantic'
     if not hasattr(dataset, 'get_data_info'):
-        raise ValueError(
+        raise NothingToCheckError(
             'the data set must list its files by get_data_info, as those of '
             f'MMEngine do, got {type(dataset).__name__}: there is nothing to '
             'check'

@@ -43,6 +43,8 @@ _NO_TYPE = 'must contain the key "type"'
 _NOT_REGISTERED = re.compile(r'is not in the .*registry')
 _NO_PACKAGE = re.compile(r'not installed|pip install|[Pp]lease install')
 # Rules that say, without building, that a part cannot be built.
+# Their findings are no errors unless building shows that they are.
+_MILD = ('SCHED002', 'TYPE002')
 _OF_PARTS = ('ARG', 'BUILD', 'DATA', 'HOOK', 'LOOP', 'PIPE', 'SCHED', 'TYPE')
 
 BUILD001 = BUILD.declare(
@@ -86,7 +88,7 @@ def build_findings(
 def _is_same_part(finding: Finding, other: Finding) -> bool:
     """Whether another finding says why a part cannot be built."""
     if not other.rule.startswith(_OF_PARTS) or (
-        other.severity < Severity.ERROR and other.rule != 'TYPE002'
+        other.severity < Severity.ERROR and other.rule not in _MILD
     ):
         return False
     part, rest = finding.names[0], other.key[len(finding.names[0]) :]

@@ -39,6 +39,8 @@ _MASK_HEADS = (
 )
 # Only data that are padded have such pixels: this is not known here.
 _SEVERITIES = {'CFG004': Severity.WARNING}
+# What a training cannot read, building its data sets shows.
+_UNCERTAIN = ('READ001',)
 
 
 def _expectations(subject: Subject) -> list[Expectations]:
@@ -153,7 +155,9 @@ def _of_group(group: FindingGroup, cfg: Config) -> Finding:
     where = key_place(cfg, key)
     return Finding(
         rule=group.rule,
-        severity=group.severity,
+        severity=Severity.WARNING
+        if group.rule in _UNCERTAIN
+        else group.severity,
         message=group.message,
         remedy=group.remedy,
         location=Location(key=key, file=where.file, line=where.line),
