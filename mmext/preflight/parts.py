@@ -9,9 +9,11 @@ that fails does not keep the others from being built.
 
 import inspect
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -21,7 +23,7 @@ from warnings import catch_warnings, simplefilter
 import torch
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset, Compose
-from mmengine.hooks import EMAHook
+from mmengine.hooks import EMAHook, Hook
 from mmengine.logging import MessageHub, MMLogger
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.registry import DATASETS, FUNCTIONS, MODELS, DefaultScope
@@ -125,6 +127,9 @@ def build_parts(
     """
     given = cfg.to_dict() if isinstance(cfg, Config) else dict(cfg)
     parts = Parts()
+    if not given.get('model'):
+        # A part of a config, for others to inherit.
+        return parts
     scope = built.scope if built else given.get('default_scope') or 'mmengine'
     with (
         no_traces(),
@@ -134,6 +139,8 @@ def build_parts(
         seeded(0),
         quiet(),
         catch_warnings(),
+        # COCO's reader prints.
+        redirect_stdout(StringIO()),
     ):
         simplefilter('ignore')
         bench = _Bench(
@@ -311,19 +318,19 @@ class _Bench:
             ]
         for path, hook in hooks:
             with self.contained(path):
+                before = set(self.runner.hooks)
                 self.runner.register_hook(copy_of(hook))
-                self._start_average()
+                self._start_averages(set(self.runner.hooks) - before)
             if isinstance(hook, Mapping):
                 for name, steps in hook.items():
                     if str(name).endswith('pipeline') and steps:
                         with self.contained((*path, name)):
                             Compose(copy_of(steps))
 
-    def _start_average(self) -> None:
-        """Let a moving average copy the model, as it does at the start."""
-        for hook in self.runner.hooks:
-            is_average = isinstance(hook, EMAHook) and self.built is not None
-            if is_average and not hasattr(hook, 'ema_model'):
+    def _start_averages(self, hooks: set[Hook]) -> None:
+        """Let moving averages copy the model, as they do at the start."""
+        for hook in hooks:
+            if isinstance(hook, EMAHook) and self.built is not None:
                 hook.before_run(self.runner)
 
     def _build_split(self, split: str) -> None:

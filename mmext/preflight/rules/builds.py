@@ -98,8 +98,13 @@ def _is_same_part(finding: Finding, other: Finding) -> bool:
 
 
 def _finding(failure: Failure, top: Mapping, file: str) -> Finding:
-    error = failure.error
-    blamed = find_part(error, part_at(top, failure.path), failure.path)
+    error, methods = failure.error, ['__init__']
+    if failure.action != 'be built':
+        # Of a sample, whose step is named by another exception.
+        error = error.__cause__ or error
+        methods += ['__call__', 'transform']
+    section = part_at(top, failure.path)
+    blamed = find_part(error, section, failure.path, methods)
     part = part_at(top, blamed.path)
     keyword = UNEXPECTED.search(str(error))
     fields: dict[str, Any] = {}
