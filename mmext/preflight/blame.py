@@ -165,7 +165,9 @@ def _named_value(text: str, inner: Any, here: Steps) -> Steps | None:
     for where, part in walk_dicts(inner, here):
         for key, value in part.items():
             items = value if isinstance(value, list | tuple) else [value]
-            named = any(_is_in(item, text, key == 'type') for item in items)
+            named = key != '_scope_' and any(
+                _is_in(item, text, key == 'type') for item in items
+            )
             if named and (best is None or len(where) + 1 >= len(best)):
                 best = (*where, key)
     return best

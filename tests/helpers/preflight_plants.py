@@ -103,8 +103,8 @@ val_evaluator = dict(type='nowhere.CocoMetric')  # here
 == ARG001 error key=val_evaluator.metrics
 val_evaluator = dict(metrics='bbox')  # here
 
-== BUILD001 error key=optim_wrapper.optimizer names=optim_wrapper.optimizer
-optim_wrapper = dict(optimizer=dict(type='AdamW', lr=1e-4))  # here
+== BUILD001 error key=default_hooks.logger names=default_hooks.logger
+default_hooks = dict(logger=dict(interval=0))  # here
 
 == CHECK001 warning key=custom_hooks[0] base=planted
 from helpers.preflight_models import Untold

@@ -205,7 +205,7 @@ def splits_of_config(
     if errors and len(errors) == len(sources):
         raise errors[0]
     if not sources:
-        raise ValueError(
+        raise NothingToCheckError(
             f'the config must have a data set for one of {tuple(splits)}, '
             f'got the keys {sorted(plain)}'
         )

@@ -68,17 +68,24 @@ def _size_after(step: Any, size: Size) -> Size:
         )
         if several and scale:
             scale = scale[-1]
-        if scale:
+        if _has_numbers(scale):
             width, height = _pair(scale)
             return height, width
     elif name in ('RandomCrop', 'RandomCenterCropPad'):
         crop = step.get('crop_size')
-        if crop and step.get('crop_type', 'absolute') == 'absolute':
+        absolute = step.get('crop_type', 'absolute') == 'absolute'
+        if absolute and _has_numbers(crop):
             return _pair(crop)
-    elif name == 'Pad' and step.get('size'):
+    elif name == 'Pad' and _has_numbers(step.get('size')):
         width, height = _pair(step['size'])
         return height, width
     return size
+
+
+def _has_numbers(value: Any) -> bool:
+    """Whether a value is a size; building its step says what is wrong."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return bool(values) and all(isinstance(v, int | float) for v in values)
 
 
 def _pair(value: Any) -> Size:

@@ -38,6 +38,7 @@ __all__ = ['build_findings']
 
 _LIKE = 0.7
 _MAX_ARGUMENTS = 12
+_INSTALL = 'install the package that it needs where the training runs'
 _MISSING = re.compile(r'missing \d+ required [\w-]+ arguments?: (.*)')
 _NO_TYPE = 'must contain the key "type"'
 _NOT_REGISTERED = re.compile(r'is not in the .*registry')
@@ -65,7 +66,8 @@ def build_findings(
     """Other findings, and those of parts that could not be built.
 
     What another rule says of the same part is not said twice: of a package
-    that is not here it becomes an error.
+    that is not here it becomes an error. A package that several parts lack
+    is one finding.
     """
     top = cfg.to_dict()
     findings = list(others)
@@ -76,13 +78,29 @@ def build_findings(
             for index, other in enumerate(findings)
             if _is_same_part(finding, other)
         ]
-        if not same:
+        again = [
+            index
+            for index, other in enumerate(findings)
+            if finding.remedy == _INSTALL == other.remedy
+            and _cause_of(other) == _cause_of(finding)
+        ]
+        if not same and again:
+            first = findings[again[0]]
+            findings[again[0]] = msgspec.structs.replace(
+                first, names=(*first.names, *finding.names)
+            )
+        elif not same:
             findings.append(finding)
         for index in same:
             findings[index] = msgspec.structs.replace(
                 findings[index], severity=Severity.ERROR
             )
     return findings
+
+
+def _cause_of(finding: Finding) -> str:
+    """What was raised, without the part in which it was."""
+    return finding.message.partition(': ')[2]
 
 
 def _is_same_part(finding: Finding, other: Finding) -> bool:
@@ -226,7 +244,7 @@ def _remedy(error: BaseException) -> str:
     if _NO_TYPE in text:
         return 'give the dict a type'
     if isinstance(error, ImportError) or _NO_PACKAGE.search(text):
-        return 'install the package that it needs where the training runs'
+        return _INSTALL
     if isinstance(error, KeyError) and _NOT_REGISTERED.search(text):
         return (
             'correct the name, or import what registers it by custom_imports'
