@@ -46,9 +46,8 @@ COLLECTIONS = ('utils',)
 # Small, with one importer, and an idea of their own all the same.
 OWN_IDEAS = {
     'mmext.engine.hooks.replica_check',  # a hook
+    'mmext.findings.places',  # --jsonl and --csv
     'mmext.findings.reference',  # the page docs/rules.md
-    'mmext.preflight.fix',  # --fix
-    'mmext.preflight.rules.losses',  # a family of rules
     'mmext.utils.setup_env',  # called by MMEngine by its name
 }
 

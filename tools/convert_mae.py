@@ -9,15 +9,15 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-import mmext  # noqa: F401  (before anything of mmcv and mmdet)
+import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.models.mae import LAYOUTS, convert_mae_file
-from mmext.utils.cli import report_errors, run_tool
+from mmext.utils.cli import ToolParser, report_errors, run_tool
 from mmext.utils.files import check_outputs, prepare_outputs
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line of this tool."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = ToolParser(description=__doc__)
     parser.add_argument('source', help='checkpoint to read')
     parser.add_argument('target', help='file to write')
     parser.add_argument(

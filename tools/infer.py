@@ -15,7 +15,7 @@ from functools import partial
 
 from torch import nn
 
-import mmext  # noqa: F401  (first: it makes mmcv and mmext:: usable)
+import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.apis import (
     InferReport,
     infer_tasks_to_folder,
@@ -28,6 +28,7 @@ from mmext.apis import (
 from mmext.models import MultiTaskModel
 from mmext.utils.cli import (
     ConfigOptions,
+    ToolParser,
     add_trust_argument,
     report_errors,
     run_tool,
@@ -71,7 +72,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line of this tool."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = ToolParser(description=__doc__)
     add = parser.add_argument
     add(
         'images',

@@ -18,7 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor
 
-import mmext  # (first: it makes mmcv and mmext:: usable)
+import mmext.utils.quiet_hosts  # (first: it is quiet then)
 from mmext.apis.class_embeddings import (
     SIMILAR_COSINE,
     check_embeddings_path,
@@ -31,7 +31,7 @@ from mmext.apis.class_embeddings import (
 )
 from mmext.apis.text_encoders import TextEncoder
 from mmext.config import read_config, read_config_classes
-from mmext.utils.cli import ConfigOptions, report_errors, run_tool
+from mmext.utils.cli import ConfigOptions, ToolParser, report_errors, run_tool
 from mmext.utils.files import check_outputs
 
 
@@ -67,7 +67,7 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line of this tool."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = ToolParser(description=__doc__)
     _add_texts(parser)
     add = parser.add_argument
     add(

@@ -8,14 +8,14 @@ it is stopped before the end.
 import argparse
 from collections.abc import Callable, Sequence
 
-import mmext  # noqa: F401  (before anything of mmcv and mmdet)
+import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.datasets import SHAPE_CLASSES, ShapesSpec, write_shapes_dataset
-from mmext.utils.cli import generate_dataset, run_tool
+from mmext.utils.cli import ToolParser, generate_dataset, run_tool
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line of this tool."""
-    parser = argparse.ArgumentParser(
+    parser = ToolParser(
         description=__doc__,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )

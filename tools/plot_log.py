@@ -9,15 +9,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import mmext  # noqa: F401  (first: it makes mmcv and mmext:: usable)
+import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.apis import plot_log
-from mmext.utils.cli import report_errors, run_tool
+from mmext.utils.cli import ToolParser, report_errors, run_tool
 from mmext.utils.files import prepare_outputs
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line of this tool."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = ToolParser(description=__doc__)
     parser.add_argument('work_dir', type=Path, help='work dir of a training')
     parser.add_argument(
         '--out',

@@ -15,8 +15,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import (
     ConfigOptions,
+    ToolParser,
     add_trust_argument,
     hide_gpus,
     report_errors,
@@ -26,7 +28,7 @@ from mmext.utils.cli import (
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line of this tool."""
-    parser = argparse.ArgumentParser(
+    parser = ToolParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -117,6 +119,13 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         help='write the report as JSON; - is standard output, and what is '
         'printed goes to standard error then',
     )
+    add(
+        '--verbose',
+        action='store_true',
+        help='print what was run and what DDP would do, also where nothing '
+        'is wrong with it, and all names of parameters',
+    )
+    add('--sarif', type=Path, metavar='FILE', help='write it in SARIF 2.1.0')
     add('--html', type=Path, metavar='FILE', help='write it as one page')
     add(
         '--fix',
@@ -147,7 +156,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings['environ'] = dict(os.environ)
     # First: MMEngine asks for the memory of GPUs that are there.
     hide_gpus(settings['device'])
-    import mmext  # noqa: F401  (it makes mmcv and mmext:: usable)
     from mmext.preflight.run import (
         PreflightSettings,
         list_rules,

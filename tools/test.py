@@ -7,8 +7,9 @@ import argparse
 from collections.abc import Sequence
 from functools import partial
 
-import mmext  # noqa: F401  (first: it makes mmcv and mmext:: usable)
+import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import (
+    ToolParser,
     add_run_arguments,
     find_device,
     hide_gpus,
@@ -19,7 +20,7 @@ from mmext.utils.cli import (
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line of this tool."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = ToolParser(description=__doc__)
     add_run_arguments(parser)
     parser.add_argument('checkpoint', help='weights, *.pth')
     parser.add_argument(

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import mmext  # noqa: F401  (first: it makes mmcv and mmext:: usable)
-from mmext.utils.cli import ConfigOptions, report_errors, run_tool
+import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
+from mmext.utils.cli import ConfigOptions, ToolParser, report_errors, run_tool
 
 _PATHS = (
     'masks',
@@ -27,6 +27,8 @@ _PATHS = (
     'json',
     'sarif',
     'html',
+    'jsonl',
+    'csv',
     'fix',
     'store',
 )
@@ -34,7 +36,7 @@ _PATHS = (
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line of this tool."""
-    parser = argparse.ArgumentParser(
+    parser = ToolParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -63,7 +65,12 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_bare(parser: argparse.ArgumentParser) -> None:
     """What takes the place of a config."""
     add = parser.add_argument
-    add('--masks', metavar='DIR', help='label maps to check without a config')
+    add(
+        '--masks',
+        metavar='DIR',
+        help='label maps to check without a config; beside --coco, the PNG '
+        'files of a panoptic one (default: the folder of its name)',
+    )
     add('--coco', metavar='FILE', help="annotation file in COCO's format")
     add(
         '--voc',
@@ -103,6 +110,11 @@ def _add_bare(parser: argparse.ArgumentParser) -> None:
     )
     add(
         '--ignore-index', type=int, default=255, metavar='N', help='of --masks'
+    )
+    add(
+        '--reduce-zero-label',
+        action='store_true',
+        help='0 of --masks is no class and 1 the first one, as in ADE20K',
     )
 
 
@@ -145,6 +157,23 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     )
     add('--sarif', metavar='FILE', help='write it in SARIF 2.1.0')
     add('--html', metavar='FILE', help='write it as one page, with pictures')
+    for form, name in (('jsonl', 'JSON Lines'), ('csv', 'CSV')):
+        add(
+            f'--{form}',
+            metavar='FILE',
+            help=f'write every place of every finding, one a line, as {name}',
+        )
+    add(
+        '--all',
+        action='store_true',
+        help='name every place of a finding, not only five, in what is '
+        'printed and in --json and --sarif; code scanning takes up to 25,000',
+    )
+    add(
+        '--verbose',
+        action='store_true',
+        help='print how much there is of each class',
+    )
     add(
         '--fix',
         metavar='DIR',

@@ -1,6 +1,7 @@
 """Read a config, find where its keys are set, and what they should be."""
 
-from .child import DELETE, write_child_config
+from .child import DELETE, apply_options, is_same, write_child_config
+from .diff import config_diff
 from .misplaced_keys import (
     MisplacedKey,
     check_misplaced_keys,
@@ -26,7 +27,9 @@ from .sections import (
     UNREAD,
     ConfigNode,
     find_component,
+    is_own_key,
     is_used,
+    swallows,
     takes,
     walk_nodes,
 )
@@ -56,9 +59,11 @@ __all__ = [
     'RunnerKind',
     'Steps',
     'apply_data_root',
+    'apply_options',
     'bindings',
     'check_data_paths',
     'check_misplaced_keys',
+    'config_diff',
     'config_files',
     'copy_tree',
     'dataset_configs',
@@ -66,6 +71,8 @@ __all__ = [
     'find_misplaced_keys',
     'inner_dataset_configs',
     'inner_datasets',
+    'is_own_key',
+    'is_same',
     'is_used',
     'join_key',
     'key_place',
@@ -73,6 +80,7 @@ __all__ = [
     'read_config',
     'read_config_classes',
     'split_key',
+    'swallows',
     'takes',
     'transforms_of',
     'used_names',

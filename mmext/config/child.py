@@ -19,6 +19,8 @@ from .walk import Steps, copy_tree, split_key
 __all__ = [
     'DELETE',
     'apply_options',
+    'is_same',
+    'is_same_config',
     'write_child_config',
 ]
 
@@ -111,16 +113,16 @@ def _merged(old: Any, new: Any) -> Any:
     }
 
 
-def _same(one: Any, other: Any) -> bool:
+def is_same(one: Any, other: Any) -> bool:
     """Equal, with equal types: True is not 1, a tuple no list."""
     if isinstance(one, dict) and isinstance(other, dict):
         return list(one) == list(other) and all(
-            _same(one[key], other[key]) for key in one
+            is_same(one[key], other[key]) for key in one
         )
     if type(one) is not type(other):
         return False
     if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(is_same, one, other))
     return one == other or (one != one and other != other)
 
 
@@ -130,7 +132,7 @@ def _changes(old: Mapping, new: Mapping) -> dict[str, Any]:
     for key, value in new.items():
         if key not in old:
             changes[key] = value
-        elif not _same(old[key], value):
+        elif not is_same(old[key], value):
             changes[key] = _change(old[key], value)
     return changes
 
@@ -226,6 +228,7 @@ def write_child_config(
     out: str | Path,
     *,
     reasons: Mapping[str, str],
+    replace: bool = False,
 ) -> Path:
     """Write a config that inherits another, with changes.
 
@@ -239,6 +242,7 @@ def write_child_config(
         out: File to write; it must not exist.
         reasons: For keys of ``options``, a comment: which rule asked for the
             change, and why.
+        replace: The file may exist, and is replaced.
 
     Returns:
         The file.
@@ -255,7 +259,7 @@ def write_child_config(
     out = Path(out)
     if out.suffix != '.py':
         raise ValueError(f'out must be a .py file, got {out}')
-    if out.exists():
+    if out.exists() and not replace:
         raise FileExistsError(f'out must be a new file, got {out}')
     if '::' not in parent and not Path(parent).is_file():
         raise FileNotFoundError(f'parent must be a config, got {parent}')
@@ -271,7 +275,7 @@ def write_child_config(
         new = apply_options(old, options)
         text = _text(base, old, new, comments)
         got = _load(text, Path(folder))
-    if not _same(_sorted(got), _sorted(new)):
+    if not is_same_config(got, new):
         keys = sorted(_changes(got, new)) or sorted(set(got) - set(new))
         raise ValueError(
             f'{parent} cannot be changed by inheriting it: {keys} would be '
@@ -281,6 +285,11 @@ def write_child_config(
     with atomic_path(out) as temporary:
         temporary.write_text(text, encoding='utf-8')
     return out
+
+
+def is_same_config(one: Mapping, other: Mapping) -> bool:
+    """Equal, with equal types; the order of keys does not matter."""
+    return is_same(_sorted(one), _sorted(other))
 
 
 def _sorted(value: Any) -> Any:

@@ -7,12 +7,15 @@ starts, after the model was built.
 """
 
 import difflib
+import inspect
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.logging import print_log
 
 from .right_places import (
     FLAG,
@@ -29,7 +32,10 @@ from .sections import (
     UNREAD,
     ConfigNode,
     find_component,
+    is_own_key,
     is_used,
+    own_code_with,
+    swallows,
     takes,
     walk_nodes,
 )
@@ -58,6 +64,8 @@ _NOT_FLEXIBLE = (
 )
 _NO_STRATEGY = (RunnerKind.PORTABLE, RunnerKind.PLAIN)
 _LIKE = 0.85
+# Letters of a beginning that can only be that of one setting.
+_SHORTENED = 10
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,8 @@ class MisplacedKey:
         read_at: Where it is read, in words.
         fix: What to merge into the config instead; empty if the setting
             only has to go.
+        named_in: A file of the project's own code that names the setting, so
+            that it may be read after all; empty for none.
     """
 
     key: str
@@ -81,6 +91,7 @@ class MisplacedKey:
     reason: str
     read_at: str
     fix: Mapping[str, Any] = field(default_factory=dict)
+    named_in: str = ''
 
     @property
     def remedy(self) -> str:
@@ -95,7 +106,10 @@ def _near(key: Any) -> str | None:
     plain = key.replace('_', '').lower()
     for name in RIGHT_PLACES:
         other = name.replace('_', '')
-        if plain == other:
+        if plain.removeprefix('ddp') == other:
+            return name
+        # `find_unused`, which is short for one only.
+        if len(plain) >= _SHORTENED and other.startswith(plain):
             return name
         # Short names are near to too many others.
         if len(other) > 8 and (
@@ -103,6 +117,10 @@ def _near(key: Any) -> str | None:
         ):
             return name
     return None
+
+
+def _last(place: str) -> str:
+    return re.split(r'[.\[]', place)[-1]
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -146,7 +164,19 @@ class _Search:
             )
             for section, key, name, reason in misplaced
         ]
-        return [*results, *self._flag(), *self._top_level()]
+        results += [*self._flag(), *self._top_level()]
+        results = [
+            item for item in results if not is_own_key(self._top, item.place)
+        ]
+        kinds = [self._class(node) for node in sections] if results else []
+        kinds.append(self._right.runner)
+        return [
+            replace(
+                item,
+                named_in=own_code_with(_last(item.place), self._top, kinds),
+            )
+            for item in results
+        ]
 
     def _sections(self) -> Iterator[ConfigNode]:
         for name in SECTIONS:
@@ -165,10 +195,9 @@ class _Search:
     def _candidates(self, section: ConfigNode) -> Iterator[tuple[str, str]]:
         """Keys of a dict to look at, and the settings they are meant for."""
         for key in section.cfg:
-            if key in RIGHT_PLACES:
-                yield key, key
-            elif section.path in _WRAPPERS and _near(key):
-                yield key, _near(key)
+            name = key if key in RIGHT_PLACES else _near(key)
+            if name is not None:
+                yield key, name
 
     def _class(self, section: ConfigNode) -> Any:
         """Class of the component that a dict describes, None if unknown."""
@@ -202,6 +231,8 @@ class _Search:
             has = None if kind is None else takes(kind, key)
             if section.path in _WRAPPERS:
                 has = wrapper_takes(kind, key)
+            if has is None and inspect.isclass(kind) and swallows(kind, key):
+                return f'{kind.__name__} takes any argument, and drops it'
             if has is not False:
                 return None
             return f'{kind.__name__} takes no such argument'
@@ -383,8 +414,8 @@ class MisplacedKeyError(ValueError):
                 'mmext.ActivationCheckpointHook, in default_hooks.'
             )
         lines.append(
-            'Where a component of your own does read it, set at the top '
-            f'level: {_SWITCH} = False (or --cfg-options {_SWITCH}=False)'
+            'Where code of your own does read it, say so at the top level: '
+            f'own_keys = {[key.place for key in keys]!r}'
         )
         super().__init__('\n'.join(lines))
 
@@ -400,8 +431,10 @@ def check_misplaced_keys(
 
     Args:
         cfg: The config of a training. ``check_misplaced_keys=False`` at its
-            top level turns this check off, for components that read such a
-            key in a place of their own.
+            top level turns this check off; ``own_keys`` names the keys that
+            code of one's own reads, see :func:`is_own_key`. What may be read
+            by a project's own code, as that names it, is a warning in the
+            log.
         runner: See :func:`find_misplaced_keys`.
 
     Raises:
@@ -422,8 +455,19 @@ where something reads them, got
     if not isinstance(switch, bool):
         raise TypeError(f'{_SWITCH} must be True or False, got {switch!r}')
     keys = find_misplaced_keys(cfg, runner) if switch else []
-    if keys:
-        raise MisplacedKeyError(keys)
+    for key in keys:
+        if key.named_in:
+            print_log(
+                f'{key.place} = {key.value!r}: {key.reason}, unless '
+                f'{key.named_in} does, which names it. If so, set '
+                f'own_keys = {[key.place]!r}; else it is to be set '
+                f'{key.read_at}',
+                logger='current',
+                level=logging.WARNING,
+            )
+    certain = [key for key in keys if not key.named_in]
+    if certain:
+        raise MisplacedKeyError(certain)
 
 
 def find_misplaced_keys(

@@ -11,6 +11,7 @@ dataset config names the one it was written with::
 
 import copy
 import posixpath
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,6 +51,46 @@ _GENERATED = {
 }
 
 
+def _load(file: str | Path) -> Config:
+    """Load a config; what goes wrong names it, and the line."""
+    try:
+        return Config.fromfile(file)
+    except OSError:
+        raise
+    except ImportError as error:
+        # MMEngine's own text lists sys.path, and not what is missing.
+        cause = error
+        while cause.__context__ is not None:
+            cause = cause.__context__
+        raise ImportError(
+            f'the config {file} cannot be loaded: {type(cause).__name__}: '
+            f'{cause}; modules of custom_imports must be installed, or in a '
+            'folder that PYTHONPATH names'
+        ) from error
+    # A config is a program, and may raise anything.
+    except Exception as error:
+        text = error.args[0] if isinstance(error, KeyError) else error
+        text = getattr(error, 'msg', text)
+        raise ValueError(
+            f'the config {_failed_line(file, error)} cannot be loaded: '
+            f'{type(error).__name__}: {text}'
+        ) from error
+
+
+def _failed_line(file: str | Path, error: Exception) -> str:
+    """File and line of a config at which loading it ended, if it is known."""
+    if isinstance(error, SyntaxError):
+        named = error.filename or ''
+        known = named if Path(named).is_file() else file
+        return f'{known}:{error.lineno}'
+    lines = [
+        f'{frame.filename}:{frame.lineno}'
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.name == '<module>' and Path(frame.filename).is_file()
+    ]
+    return lines[-1] if lines else str(file)
+
+
 def read_config(
     config: Config | str | Path | None,
     *,
@@ -77,7 +118,8 @@ def read_config(
         FileNotFoundError: If the file does not exist.
         OSError: If the file, or a base of it, is a FIFO or a device.
         ValueError: If no config is given and ``meta`` has none, or one that
-            would have to be trusted.
+            would have to be trusted. If the file cannot be loaded: then it
+            names the line.
     """
     if isinstance(config, Config):
         result = config
@@ -87,7 +129,7 @@ def read_config(
                 f'config must be an existing file, got {config}'
             )
         require_regular_bases(config)
-        result = Config.fromfile(config)
+        result = _load(config)
     else:
         stored = (meta or {}).get('cfg')
         if not stored:

@@ -3,10 +3,14 @@
 import ast
 import inspect
 import re
+import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from mmengine.registry import (
@@ -39,7 +43,10 @@ __all__ = [
     'UNREAD',
     'ConfigNode',
     'find_component',
+    'is_own_key',
     'is_used',
+    'own_code_with',
+    'swallows',
     'takes',
     'walk_nodes',
 ]
@@ -124,6 +131,67 @@ def is_used(name: str, code: str) -> bool:
     return re.search(before + re.escape(name) + after, code) is not None
 
 
+# Packages whose code is known: what they read, and what they do not.
+_KNOWN = ('mmext', 'mmengine', 'mmdet', 'mmseg', 'mmcv', 'mmpretrain', 'torch')
+
+
+def is_own_key(cfg: Mapping[str, Any], place: str) -> bool:
+    """Whether ``own_keys`` of a config says that its own code reads a key.
+
+    Args:
+        cfg: The config. ``own_keys`` at its top level lists names of keys,
+            such as ``'with_cp'``, for any place, or places, such as
+            ``'model.neck.with_cp'``; ``*`` stands for any text.
+        place: The key, such as ``model.neck.with_cp``.
+
+    Raises:
+        TypeError: If ``own_keys`` is no list of texts.
+    """
+    own = cfg.get('own_keys', ())
+    if not isinstance(own, list | tuple) or not all(
+        isinstance(pattern, str) for pattern in own
+    ):
+        raise TypeError(
+            "own_keys must be a list of keys, such as ['with_cp'], got "
+            f'{own!r}'
+        )
+    name = re.split(r'[.\[]', place)[-1]
+    return any(
+        fnmatchcase(place, pattern) or fnmatchcase(name, pattern)
+        for pattern in own
+    )
+
+
+def own_code_with(
+    key: str, cfg: Mapping[str, Any], kinds: Iterable[Any]
+) -> str:
+    """A file of a project's own code that names a key; empty for none.
+
+    Args:
+        key: A name.
+        cfg: The config, whose ``custom_imports`` are code of the project.
+        kinds: Components of the config; those of known packages do not count.
+    """
+    imports = (cfg.get('custom_imports') or {}).get('imports') or ()
+    modules = [imports] if isinstance(imports, str) else list(imports)
+    classes = {base for kind in kinds for base in getattr(kind, '__mro__', ())}
+    modules += sorted(base.__module__ for base in classes)
+    own = tuple(
+        f'{module}.'
+        for module in map(str, modules)
+        if module.partition('.')[0] not in (*_KNOWN, 'builtins')
+    )
+    word = re.compile(rf'\b{re.escape(key)}\b')
+    for name, module in sorted(sys.modules.items()):
+        file = getattr(module, '__file__', None) or ''
+        if not f'{name}.'.startswith(own) or not file.endswith('.py'):
+            continue
+        with suppress(OSError, UnicodeDecodeError):
+            if word.search(Path(file).read_text(encoding='utf-8')):
+                return file
+    return ''
+
+
 def find_component(
     kind: Any, registries: Sequence[Registry], scope: str
 ) -> Callable | None:
@@ -177,6 +245,57 @@ def takes(
         if named not in (None, '', '__class__', base.__name__):
             after = _named(component, named)
     return False
+
+
+def swallows(component: type, key: str) -> bool:
+    """Whether a class takes an argument by ``**kwargs``, and drops it.
+
+    It must neither hand these on nor name the argument in its code.
+    """
+    for base in component.__mro__:
+        init = base.__dict__.get('__init__')
+        if init is None or base is object:
+            continue
+        if _has(init, key) is not None:
+            return False
+        if _forwarded_by(init) is None:
+            return _keeps_to_itself(init, key)
+    return False
+
+
+@lru_cache(maxsize=4096)
+def _keeps_to_itself(init: Callable, key: str) -> bool:
+    """Whether ``**kwargs`` are only asked for other names than a key."""
+    name = _kwargs_of(init)
+    try:
+        text = textwrap.dedent(inspect.getsource(init))
+        tree = ast.parse(text)
+    except (OSError, SyntaxError, TypeError):
+        return False
+    asked = {
+        id(part)
+        for node in ast.walk(tree)
+        for part in _asked(node)
+        if isinstance(part, ast.Name)
+    }
+    uses = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and node.id == name
+    ]
+    word = re.compile(rf'\b{re.escape(key)}\b')
+    return all(id(use) in asked for use in uses) and not word.search(text)
+
+
+def _asked(node: ast.AST) -> list[ast.AST]:
+    """What an expression looks a single name up in."""
+    if isinstance(node, ast.Compare):
+        return list(node.comparators)
+    if isinstance(node, ast.Subscript):
+        return [node.value]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return [node.func.value] if node.func.attr in ('get', 'pop') else []
+    return []
 
 
 def _named(component: type, name: str) -> type | None:

@@ -12,7 +12,7 @@ not import the label check; it does not need torch.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,13 @@ __all__ = [
     'BORDER_TOLERANCE',
     'MASK_TOLERANCE',
     'MIN_SIZE',
+    'NEAR_OVERLAP',
+    'NEAR_TOLERANCE',
+    'close_pairs',
     'has_area',
     'is_beyond',
     'is_finite',
+    'is_near',
     'is_off_mask',
     'is_outside',
     'is_tiny',
@@ -35,6 +39,9 @@ __all__ = [
 BORDER_TOLERANCE = 1.0
 # The loaders of MMDetection drop what is narrower or lower than that.
 MIN_SIZE = 1.0
+# Boxes of one object that was annotated twice.
+NEAR_TOLERANCE = 2.0
+NEAR_OVERLAP = 0.5
 # Polygons have fractions where bitmaps have whole pixels.
 MASK_TOLERANCE = 2.0
 
@@ -108,3 +115,66 @@ def is_off_mask(
         for side, other in zip(sides, around_mask)
     ]
     return has_area(sides) & (off[0] | off[1] | off[2] | off[3])
+
+
+def is_near(
+    sides: Sequence, others: Sequence, tolerance: float = NEAR_TOLERANCE
+) -> Any:
+    """Whether two boxes with an area are nearly the same: DET010.
+
+    No side is further from that of the other than the tolerance, and their
+    intersection over union is at least 0.5, as small objects may stand
+    closely together.
+
+    Examples:
+        >>> bool(is_near((0, 0, 20, 20), (2, 2, 22, 22)))
+        True
+        >>> bool(is_near((0, 0, 6, 6), (2, 2, 8, 8)))
+        False
+    """
+    x1, y1, x2, y2 = sides
+    u1, v1, u2, v2 = others
+    close = has_area(sides) & has_area(others)
+    for side, other in zip(sides, others):
+        close = close & (side <= other + tolerance)
+        close = close & (other <= side + tolerance)
+    with np.errstate(invalid='ignore', over='ignore'):
+        wide = np.minimum(x2, u2) - np.maximum(x1, u1)
+        high = np.minimum(y2, v2) - np.maximum(y1, v1)
+        both = wide * high
+        union = (x2 - x1) * (y2 - y1) + (u2 - u1) * (v2 - v1) - both
+        overlaps = (wide > 0) & (high > 0) & (both >= NEAR_OVERLAP * union)
+    return close & overlaps
+
+
+def close_pairs(
+    groups: np.ndarray, lefts: np.ndarray, tolerance: float = NEAR_TOLERANCE
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Pairs of boxes that may be nearly the same, some at a time.
+
+    Args:
+        groups: ``(N,)``, numbers of their images.
+        lefts: ``(N,)``, their left sides; NaN is close to none.
+        tolerance: Between left sides, in pixels.
+
+    Yields:
+        Rows of the first and of the second of each pair, ``(K,)`` each, of
+        one group and with left sides as close as that.
+
+    Examples:
+        >>> pairs = close_pairs(np.array([1, 1, 2]), np.array([4, 3, 3]))
+        >>> [(one.tolist(), other.tolist()) for one, other in pairs]
+        [([1], [0])]
+    """
+    order = np.lexsort((lefts, groups))
+    first = np.arange(len(order))
+    for step in range(1, len(order)):
+        first = first[first + step < len(order)]
+        one, other = order[first], order[first + step]
+        # In the order of left sides, so that all that follow are further.
+        close = groups[one] == groups[other]
+        close &= lefts[other] <= lefts[one] + tolerance
+        first, one, other = first[close], one[close], other[close]
+        if not len(first):
+            return
+        yield one, other

@@ -3,18 +3,22 @@
 from . import page, sarif, terminal
 from .finding import Finding, Location, Severity
 from .json import as_record, to_json
+from .places import PlaceRecord, place_writer
 from .reference import rule_reference
-from .rule import Family, Rule, found, rules_of, select_rules
+from .rule import TOOLS, Family, Rule, found, rules_of, select_rules
 
 __all__ = [
+    'TOOLS',
     'Family',
     'Finding',
     'Location',
+    'PlaceRecord',
     'Rule',
     'Severity',
     'as_record',
     'found',
     'page',
+    'place_writer',
     'rule_reference',
     'rules_of',
     'sarif',

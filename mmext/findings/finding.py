@@ -73,6 +73,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         options: Smallest change of the config that mends it, as dotted keys
             and their new values; empty if it takes more than a config. A key
             whose value is :data:`~mmext.config.DELETE` is to be removed.
+        other_way: Where there are two ways: the one that ``options`` go,
+            with its cost, while ``remedy`` is the other one.
     """
 
     rule: str
@@ -87,6 +89,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     names: tuple[str, ...] = ()
     batches: tuple[str, ...] = ()
     options: dict[str, Any] = {}
+    other_way: str = ''
 
     @property
     def file(self) -> str:

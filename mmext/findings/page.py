@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..version import __version__
 from .finding import Severity
+from .json import readable
 
 if TYPE_CHECKING:
     import jinja2
@@ -129,4 +130,4 @@ def render(package: str, template: str, **data: Any) -> bytes:
         version=__version__,
         **data,
     )
-    return text.encode('utf-8', 'backslashreplace')
+    return readable(text).encode()

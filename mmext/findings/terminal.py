@@ -1,57 +1,248 @@
-"""Findings and rules in a terminal."""
+"""Findings in a terminal, as compilers print them: what, where, and the cure.
 
+Lines are wrapped at blanks and never cut, paths are relative to the working
+directory, and what a terminal would obey, or cannot show, is escaped.
+"""
+
+import os
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain, repeat
+from pathlib import Path
 
+from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from .finding import Severity
+from .finding import Location, Severity
+from .json import readable
+from .page import plural
 from .rule import Rule
 
 __all__ = [
+    'counts_of',
+    'in_words',
+    'make_console',
+    'place_of',
     'print_counts',
+    'print_diff',
     'print_heading',
-    'print_line',
     'print_rules',
+    'print_source',
+    'print_table',
+    'print_text',
+    'print_verdict',
+    'severity_noun',
 ]
 
 _COLOURS = {
     Severity.ERROR: 'bold red',
-    Severity.WARNING: 'yellow',
-    Severity.INFO: 'cyan',
+    Severity.WARNING: 'bold yellow',
+    Severity.INFO: 'bold cyan',
 }
 _NOUNS = {
     Severity.ERROR: 'error',
     Severity.WARNING: 'warning',
     Severity.INFO: 'note',
 }
+_DIFF_COLOURS = {'+': 'green', '-': 'red', '@': 'cyan'}
+# What a terminal obeys; of a file's name, too.
+_CONTROLS = re.compile(
+    '[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]'
+)
+# Narrower than this, words would have a letter on each line.
+_LEAST_WIDTH = 20
 
 
-def print_line(console: Console, text: str, before: str = '') -> None:
-    """Print text that may hold anything; ``before`` may hold markup."""
-    console.print(f'{before}{escape(text)}', highlight=False)
+def make_console(*, stderr: bool = False) -> Console:
+    """Where a tool prints: no colours if piped, or with ``NO_COLOR`` set."""
+    plain = bool(os.environ.get('NO_COLOR'))
+    return Console(
+        stderr=stderr,
+        color_system=None if plain else 'auto',
+        highlight=False,
+    )
+
+
+def severity_noun(severity: Severity) -> str:
+    """``'error'``, ``'warning'`` or ``'note'``."""
+    return _NOUNS[severity]
+
+
+def _readable(text: str, encoding: str) -> str:
+    """Text that a terminal shows and does not obey; paths are relative."""
+    folder = re.escape(os.getcwd().rstrip('/'))
+    text = re.sub(rf'(?<![\w./~-]){folder}/(?=[^/\s])', '', text)
+    text = _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
+    text = readable(text)
+    return text.encode(encoding, 'backslashreplace').decode(encoding)
+
+
+def _wrapped(console: Console, text: str, width: int) -> Iterator[str]:
+    for line in text.expandtabs(4).split('\n'):
+        pieces = Text(line).wrap(
+            console, max(width, _LEAST_WIDTH), overflow='fold'
+        )
+        yield from (piece.plain.rstrip() for piece in pieces)
+
+
+def _print_line(console: Console, *parts: tuple[str, str]) -> None:
+    """Print one line as it is; parts are text and style."""
+    line = Text.assemble(*parts)
+    line.rstrip()
+    console.print(line, soft_wrap=True, highlight=False)
+
+
+def _pieces(console: Console, text: str, less: int) -> list[str]:
+    """Text cut into what fits on lines; every blank counts."""
+    return chop_cells(text, max(console.width - less, _LEAST_WIDTH))
+
+
+def print_text(
+    console: Console,
+    text: str,
+    label: str = '',
+    style: str = '',
+) -> None:
+    """Print text that may hold anything, wrapped.
+
+    Args:
+        console: Where to.
+        text: Any; its newlines stay.
+        label: Comes before it; further lines begin below the text's first.
+        style: Of the label, or of the text if there is no label.
+    """
+    text = _readable(text, console.encoding)
+    before, own = (label, style), '' if label else style
+    for line in _wrapped(console, text, console.width - len(label)):
+        _print_line(console, before, (line, own))
+        before = ' ' * len(label), ''
+
+
+def place_of(location: Location) -> str:
+    """``'file:line'`` on one line, or what is known of it."""
+    file = location.file.replace('\n', r'\n')
+    return f'{file}:{location.line}' if file and location.line else file
 
 
 def print_heading(
-    console: Console, severity: Severity, rule: str, message: str
+    console: Console,
+    severity: Severity,
+    rule: str,
+    message: str,
+    place: str = '',
 ) -> None:
-    """Print the first line of a finding."""
-    name = severity.name.lower()
-    print_line(console, message, f'[{_COLOURS[severity]}]{name} {rule}[/] ')
+    """Print the first line of a finding: ``error ABC001 file:1: message``."""
+    rest = f' {rule} {place}: ' if place else f' {rule}: '
+    noun = _NOUNS[severity]
+    text = _readable(rest.lstrip() + message, console.encoding)
+    lines = list(_wrapped(console, f'{noun} {text}', console.width))
+    _print_line(
+        console, (noun, _COLOURS[severity]), (lines[0][len(noun) :], 'bold')
+    )
+    for line in lines[1:]:
+        _print_line(console, (line, 'bold'))
+
+
+def print_verdict(
+    console: Console, severity: Severity | None, text: str
+) -> None:
+    """Print the first line of a report, which says what to do."""
+    style = 'bold green' if severity is None else _COLOURS[severity]
+    print_text(console, text, style=style)
+
+
+def print_source(console: Console, location: Location) -> None:
+    """Print the line of a file, with carets below the key that it sets."""
+    line = _line_of(location)
+    gutter = f'{location.line:>6} | '
+    blank = f'{"":>6} | '
+    code = _readable(line.expandtabs(4).rstrip(), console.encoding)
+    start, end = _span(code, location.key)
+    named = code[start:end]
+    for before, piece in zip(
+        chain([gutter], repeat(blank)), _pieces(console, code, len(gutter))
+    ):
+        _print_line(console, (before, 'blue'), (piece, ''))
+        marked = piece[max(start, 0) : max(end, 0)]
+        if marked:
+            text = ' ' * cell_len(piece[: max(start, 0)])
+            text += '^' * cell_len(marked)
+            _print_line(console, (blank, 'blue'), (text, 'bold red'))
+        start, end = start - len(piece), end - len(piece)
+    if location.key not in ('', named):
+        print_text(console, location.key, '    key: ')
+
+
+def _line_of(location: Location) -> str:
+    """A line of a file; empty if it cannot be read."""
+    path = Path(location.file or '.')
+    if not location.line or not path.is_file():
+        return ''
+    lines = path.read_text('utf-8', 'backslashreplace').splitlines()
+    return lines[location.line - 1] if location.line <= len(lines) else ''
+
+
+def _span(code: str, key: str) -> tuple[int, int]:
+    """Where a line names the last part of a key that it has; else (0, 0)."""
+    found, at = (0, 0), 0
+    for name in re.findall(r'[^.\[\]]+', key):
+        match = re.compile(rf'(?<![\w.]){re.escape(name)}\b').search(code, at)
+        if match and not name.isdecimal():
+            found, at = match.span(), match.end()
+    # Of an item of a list, it is not known which of several it is.
+    name = code[found[0] : found[1]]
+    rest = code[found[1] :]
+    if '[' in key and name and re.search(rf'\b{re.escape(name)}\b', rest):
+        return 0, 0
+    return found
+
+
+def print_diff(console: Console, diff: str) -> None:
+    """Print a unified diff."""
+    for line in diff.splitlines():
+        style = _DIFF_COLOURS.get(line[:1], '')
+        text = _readable(line, console.encoding)
+        for piece in _pieces(console, text, 4):
+            _print_line(console, ('    ', ''), (piece, style))
+
+
+def counts_of(severities: Iterable[Severity]) -> str:
+    """How many findings there are: ``'1 error, 0 warnings, 2 notes'``."""
+    counts = Counter(severities)
+    return ', '.join(
+        f'{counts[severity]:,} {plural(counts[severity], noun)}'
+        for severity, noun in _NOUNS.items()
+    )
 
 
 def print_counts(
     console: Console, severities: Iterable[Severity], after: str = ''
 ) -> None:
     """Print how many findings of each severity there are."""
-    counts = Counter(severities)
-    words = (
-        f'{counts[severity]} {noun}{"" if counts[severity] == 1 else "s"}'
-        for severity, noun in _NOUNS.items()
-    )
-    print_line(console, ', '.join(words) + after)
+    print_text(console, counts_of(severities) + after)
+
+
+def in_words(texts: Iterable[str], most: int = 3) -> str:
+    """``'a, b and c'``; of many, the first ones and how many more."""
+    texts = list(texts)
+    shown, more = texts[:most], len(texts) - most
+    if more > 0:
+        return f'{", ".join(shown)} and {more:,} more'
+    return ' and '.join(filter(None, (', '.join(shown[:-1]), *shown[-1:])))
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table whose lines end with their last letter."""
+    for segments in console.render_lines(table, pad=False):
+        line = Text.assemble(
+            *((each.text, each.style or '') for each in segments)
+        )
+        line.rstrip()
+        console.print(line, soft_wrap=True)
 
 
 def print_rules(rules: Iterable[Rule], console: Console) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -228,6 +228,14 @@ def _findings(
         yield from crashes.findings
 
 
+def _told(
+    findings: Iterable[Finding], tell: Callable[[Finding], Any]
+) -> Iterator[Finding]:
+    for finding in findings:
+        tell(finding)
+        yield finding
+
+
 def check_labels(
     sources: Sequence[SplitSource],
     store: FactStore,
@@ -235,7 +243,8 @@ def check_labels(
     rules: Sequence[Rule] | None = None,
     run: Callable[..., Iterator[Any]] = run_serial,
     progress: Callable[[int], Any] | None = None,
-    num_examples: int = 5,
+    num_examples: int | None = 5,
+    tell: Callable[[Finding], Any] = lambda finding: None,
 ) -> Report:
     """Check the labels of some splits.
 
@@ -251,7 +260,9 @@ def check_labels(
         run: Of a backend of :mod:`mmext.label_check.backends`, its options
             bound.
         progress: Called with the number of files that are read so far.
-        num_examples: Files that are named for each kind of finding.
+        num_examples: Places that are named for each kind of finding; None
+            for all, which takes memory for each.
+        tell: Called with every finding, as it is made.
 
     Returns:
         The report; the same for the same data, whatever the backend.
@@ -277,8 +288,9 @@ def check_labels(
     sources = _learn_classes(sources, store)
     totals = [SplitTotals(split=name) for name in names]
     remedies: dict[str, str] = {}
+    findings = _findings(sources, store, rules, totals, remedies, crashes)
     groups = group_findings(
-        _findings(sources, store, rules, totals, remedies, crashes),
+        _told(findings, tell),
         num_examples=num_examples,
         remedies=remedies,
     )

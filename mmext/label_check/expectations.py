@@ -1,8 +1,10 @@
 """What the training will expect of the labels."""
 
+from collections.abc import Mapping
+
 import msgspec
 
-__all__ = ['Expectations', 'HeadFacts']
+__all__ = ['Expectations', 'HeadFacts', 'IgnorePlace', 'why_left_out']
 
 
 class HeadFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -12,15 +14,49 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         place: Where in the config, such as ``'model.decode_head'``.
         num_classes: As configured; 0 if it says none.
         ignore_index: As configured or by default; None for none.
-        class_weights: For each loss, its place and the number of weights.
+        class_weights: For each loss, its place and its weights, one for
+            each class; as the config has them, whatever their type.
         losses: Place and type of each loss.
+        of_masks: It gives a class to each of some masks, as Mask2Former's,
+            and its losses have a weight for masks of no class, too.
     """
 
     place: str
     num_classes: int = 0
     ignore_index: int | None = None
-    class_weights: tuple[tuple[str, int], ...] = ()
+    class_weights: tuple[tuple[str, tuple[float, ...]], ...] = ()
     losses: tuple[tuple[str, str], ...] = ()
+    of_masks: bool = False
+
+
+class IgnorePlace(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
+):
+    """A place of a config with a value to ignore, or to fill with.
+
+    Attributes:
+        place: Such as ``'val_evaluator.ignore_index'``.
+        value: There, or by default.
+        role: ``'loss'``: its pixels are ignored by a loss, or by what else
+            fails at labels out of range; ``'metric'``: by a metric;
+            ``'look'``: by what only looks at label maps, to choose a crop or
+            draw edges; ``'fill'``: it is written into label maps; ``'pad'``:
+            it is written where an image is too small.
+        said: The config says so; False for a default.
+        kind: Type of the component.
+        pads: Of the role ``'pad'``: ``'always'`` if some images are
+            certainly too small, ``'stored'`` if those are that are stored
+            smaller than ``size``, ``'perhaps'`` if it is not known.
+        size: Height and width in pixels that images are padded to.
+    """
+
+    place: str
+    value: int
+    role: str = 'loss'
+    said: bool = True
+    kind: str = ''
+    pads: str = ''
+    size: tuple[int, ...] = ()
 
 
 class Expectations(
@@ -34,28 +70,70 @@ class Expectations(
             ``'panoptic'``, or ``'unlabelled'`` for pictures alone.
         num_classes: Labels are in ``[0, num_classes)``; 0 if not known.
         classes: Their names; empty if not known.
+        thing_classes: Of panoptic labels, those of objects that are counted.
+        classes_are_texts: The model is told the names of classes, so that
+            other ones may be evaluated than were trained.
         ignore_index: Value of pixels that the loss ignores; None for none.
         reduce_zero_label: The loader turns 0 into 255 and n into n - 1.
+        dataset_reduces: The same of the data set, where the loader compares
+            both; None if it does not.
         label_map: Pairs (stored value, value after loading) that the loader
             applies; empty for none.
-        seg_pad_val: What padding writes into label maps; None if unknown.
         ignore_places: Each place in the config that holds a value to ignore,
-            or to fill with, and the value.
+            or to fill with, or has one by default.
         heads: Of the model.
+        filter_cfg: Numbers of the data set's ``filter_cfg`` that its loader
+            applies, by name: ``filter_empty_gt``, ``min_size``; empty for
+            none, and of data that are not trained on.
+        coco_metric: Place in the config of the metric that reads the same
+            annotation file by pycocotools; empty for none, None if what the
+            file is used for is not known.
         loader_backend: What decodes label maps: ``'pillow'``, ``'cv2'``, ...;
             ``'npy'`` if they are arrays, whose -1 is loaded as 255.
+        casts_to_bytes: The loader casts label maps to uint8, which wraps, as
+            MMSegmentation's does; else values over 255 stay.
         with_images: Images belong to what is checked.
+        unread: End of the names of images whose form is not looked at, such
+            as ``'.nii.gz'``; empty if all are looked at.
     """
 
     split: str = 'train'
     task: str = 'semantic'
     num_classes: int = 0
     classes: tuple[str, ...] = ()
+    thing_classes: tuple[str, ...] = ()
+    classes_are_texts: bool = False
     ignore_index: int | None = 255
     reduce_zero_label: bool = False
+    dataset_reduces: bool | None = None
     label_map: tuple[tuple[int, int], ...] = ()
-    seg_pad_val: int | None = None
-    ignore_places: tuple[tuple[str, int], ...] = ()
+    ignore_places: tuple[IgnorePlace, ...] = ()
     heads: tuple[HeadFacts, ...] = ()
+    filter_cfg: dict[str, int] = {}
+    coco_metric: str | None = None
     loader_backend: str = 'pillow'
+    casts_to_bytes: bool = True
     with_images: bool = True
+    unread: str = ''
+
+
+def why_left_out(
+    num_objects: int, side: float, filter_cfg: Mapping[str, int]
+) -> str:
+    """Why the loaders of MMDetection leave an image out of a training.
+
+    Args:
+        num_objects: Its annotations of a class; crowds and those that the
+            loader drops later count for COCO, dropped ones do not for VOC.
+        side: The shorter one that the annotation notes, in pixels.
+        filter_cfg: Of the data set.
+
+    Returns:
+        A reason without numbers of the image; empty if it stays.
+    """
+    if filter_cfg.get('filter_empty_gt') and not num_objects:
+        return 'have no object of a class (filter_empty_gt)'
+    least = filter_cfg.get('min_size', 0)
+    if side < least:
+        return f'are narrower or lower than min_size={least}'
+    return ''

@@ -20,6 +20,7 @@ __all__ = [
     'RecordError',
     'Sample',
     'SampleFacts',
+    'SegmentFacts',
     'VocFile',
 ]
 
@@ -166,6 +167,8 @@ class VocFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         image: File name of the image; empty without one.
         width: Of the image in pixels; 0 if the file does not say.
         height: Of the image.
+        has_size: It has a ``<size>``, which the loader then reads in place
+            of the image.
         boxes: Each object that is there, without its label, coordinates as
             written; NaN for one that is missing or is no number.
         error: Why it cannot be read, or not all of it; None if it can.
@@ -176,9 +179,26 @@ class VocFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     image: str = ''
     width: int = 0
     height: int = 0
+    has_size: bool = False
     boxes: tuple[BoxFacts, ...] = ()
     error: ReadError | None = None
     errors: tuple[RecordError, ...] = ()
+
+
+class SegmentFacts(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
+):
+    """A segment of a panoptic image, as its annotation file says.
+
+    Attributes:
+        id: Colour of its pixels, red + 256 green + 65536 blue.
+        area: Number of its pixels; -1 if the file does not say.
+        place: Where in the file.
+    """
+
+    id: int
+    area: float = -1.0
+    place: str = ''
 
 
 class Sample(
@@ -197,10 +217,13 @@ class Sample(
             is still to be read; empty if ``boxes`` holds what it says.
         boxes: Its objects; of a large file only those that a rule may have
             something to say about.
+        segments: Of panoptic labels, what ``mask`` must hold.
         num_boxes: Number of its objects, listed or not; -1 for
             ``len(boxes)``.
         width: As the annotation says; 0 if it does not.
         height: As the annotation says.
+        left_out: Why ``filter_cfg`` of the data set leaves it out of the
+            training; empty if it does not.
     """
 
     index: int
@@ -211,9 +234,11 @@ class Sample(
     annotation: str = ''
     annotation_kind: str = ''
     boxes: tuple[BoxFacts, ...] = ()
+    segments: tuple[SegmentFacts, ...] = ()
     num_boxes: int = -1
     width: int = 0
     height: int = 0
+    left_out: str = ''
 
 
 class SampleFacts(

@@ -26,7 +26,7 @@ class FindingGroup(
 
     Attributes:
         rule: Stable id.
-        severity: That of the rule.
+        severity: The worst of its findings.
         message: One sentence with the extent, such as ``'label 11 is out of
             range; ...: 468 masks, 2,801,266 pixels'``.
         remedy: What to do about it.
@@ -53,7 +53,7 @@ class FindingGroup(
 class _Collected:
     """Sums of a group; of bounded size."""
 
-    def __init__(self, first: Finding, num_examples: int) -> None:
+    def __init__(self, first: Finding, num_examples: int | None) -> None:
         self.rule, self.severity = first.rule, first.severity
         self.message: str | None = first.message
         self.remedy: str | None = first.remedy
@@ -67,6 +67,7 @@ class _Collected:
         """Add one."""
         self.num_findings += 1
         self.count += finding.count
+        self.severity = max(self.severity, finding.severity)
         split, file = finding.split, finding.file
         self.splits[split] = self.splits.get(split, 0) + 1
         if file and (split, file) != self.last_file:
@@ -86,11 +87,15 @@ class _Collected:
         for split, count in other.splits.items():
             self.splits[split] = self.splits.get(split, 0) + count
         self.message = None
+        self.severity = max(self.severity, other.severity)
         if other.remedy != self.remedy:
             self.remedy = None
         self._keep(other.examples)
 
     def _keep(self, new: Iterable[Finding]) -> None:
+        if self.num_examples is None:
+            self.examples += new
+            return
         if len(self.examples) >= self.num_examples:
             last = _order(self.examples[-1]) if self.examples else ()
             new = [example for example in new if _order(example) < last]
@@ -100,20 +105,24 @@ class _Collected:
             )
 
 
-def _order(finding: Finding) -> tuple:
-    """By file and place; numbers in keys go by size."""
-    location = finding.location
-    key = [
+def _by_size(text: str) -> list[tuple[int, str]]:
+    """To sort texts by the numbers in them."""
+    return [
         (int(part), '') if part.isdecimal() else (-1, part)
-        for part in _NUMBERS.split(location.key)
+        for part in _NUMBERS.split(text)
     ]
+
+
+def _order(finding: Finding) -> tuple:
+    """By file and place; numbers in keys and values go by size."""
+    location = finding.location
     return (
         finding.split,
         location.file,
         location.pixel or (),
-        key,
+        _by_size(location.key),
         location.image,
-        finding.value,
+        _by_size(finding.value),
         finding.message,
     )
 
@@ -121,7 +130,7 @@ def _order(finding: Finding) -> tuple:
 def group_findings(
     findings: Iterable[Finding],
     *,
-    num_examples: int = 5,
+    num_examples: int | None = 5,
     remedies: Mapping[str, str] | None = None,
 ) -> list[FindingGroup]:
     """Group findings, the worst first, then by rule and value.
@@ -130,7 +139,8 @@ def group_findings(
     so (``per_value``; the 1,000 smallest values, and one group of all
     others). A group whose findings have different messages, or remedies,
     gets the title, or the remedy, of its rule. The result does not depend on
-    the order of files, and memory not on the number of findings.
+    the order of files, and memory not on the number of findings, unless
+    ``num_examples`` is None, and all are kept.
     """
     groups: dict[tuple[str, str], _Collected] = {}
     values: dict[str, list[tuple[int, str]]] = {}
@@ -212,5 +222,5 @@ def _finish(group: _Collected, value: str, remedy: str | None) -> FindingGroup:
         num_findings=group.num_findings,
         count=group.count,
         splits=tuple(sorted(group.splits.items())),
-        examples=tuple(group.examples),
+        examples=tuple(sorted(group.examples, key=_order)),
     )

@@ -1,6 +1,7 @@
 """What a loader makes of the values that a label map stores.
 
-``LoadAnnotations`` of MMSegmentation casts to uint8, which wraps; then
+``LoadAnnotations`` of MMSegmentation casts to uint8, which wraps, that of
+MMDetection keeps 16 bits; then
 ``reduce_zero_label`` turns 0 into 255 and n into n - 1, and 255 stays; then
 ``label_map`` replaces the values that it has, and leaves the others.
 """
@@ -58,6 +59,8 @@ class LoadedValues(msgspec.Struct, frozen=True, kw_only=True):
             return self.kind[stored]
         if self.expected.loader_backend == 'npy':
             return 'bad'
+        if not self.expected.casts_to_bytes:
+            return _kind(stored, self.loaded(stored), self.expected)
         ends = self.value[stored % _BYTE]
         if stored in _WIDE_VOIDS and ends == self.expected.ignore_index:
             return 'wide_void'
@@ -67,12 +70,14 @@ class LoadedValues(msgspec.Struct, frozen=True, kw_only=True):
         """What becomes of any stored value; arrays are not cast to 8 bits."""
         if self.expected.loader_backend == 'npy':
             return stored
+        if not self.expected.casts_to_bytes:
+            return load_value(stored, self.expected)
         return self.value[stored % _BYTE]
 
 
 def load_value(stored: int, expected: Expectations) -> int:
     """What the loader makes of one stored value."""
-    value = stored % _BYTE
+    value = stored % _BYTE if expected.casts_to_bytes else stored
     if expected.reduce_zero_label:
         value = _VOID if value in (0, _VOID) else value - 1
     return dict(expected.label_map).get(value, value)
@@ -128,6 +133,7 @@ def holds_indices(mask: MaskFacts | None, expected: Expectations) -> bool:
     return (
         mask is not None
         and not mask.error
+        and expected.task != 'panoptic'
         and mask.mode in INDEX_MODES
         and not (
             expected.loader_backend == 'cv2' and mask.mode in _EXPANDED_BY_CV2

@@ -1,5 +1,6 @@
 """The result of a check: as data, as JSON, as SARIF and in a terminal."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -7,7 +8,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..findings import Location, Severity, as_record, sarif, terminal, to_json
+from ..findings import (
+    Finding,
+    Location,
+    Severity,
+    as_record,
+    page,
+    sarif,
+    terminal,
+    to_json,
+)
 from .expectations import Expectations
 from .groups import FindingGroup
 from .loaded import count_classes
@@ -26,6 +36,8 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
+# A table of so many classes is read.
+_FEW_CLASSES = 30
 
 
 class ClassCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,12 +202,7 @@ def report_schema() -> bytes:
 
 def _split_table(split: SplitReport) -> Table:
     semantic = any(row.pixels for row in split.classes)
-    title = (
-        f'{split.split}: {split.num_samples:,} samples, '
-        f'{split.num_images:,} images, {split.num_masks:,} label maps, '
-        f'{split.num_boxes:,} objects'
-    )
-    table = Table(title=escape(title), title_justify='left')
+    table = Table(box=None)
     table.add_column('label', justify='right')
     table.add_column('class')
     columns = ('pixels', 'share', 'label maps')
@@ -217,26 +224,149 @@ def _split_table(split: SplitReport) -> Table:
     return table
 
 
+def _table_matters(report: Report, split: SplitReport) -> bool:
+    """Whether there is a finding about classes, and they are few."""
+    found = any(
+        group.rule.startswith('CLS') and group.severity > Severity.INFO
+        for group in report.groups
+    )
+    return found and len(split.classes) <= _FEW_CLASSES
+
+
+def _extent(split: SplitReport) -> str:
+    """What a split holds, without what it has none of."""
+    counts = (
+        (split.num_samples, 'sample', True),
+        (split.num_images, 'image', False),
+        (split.num_masks, 'label map', False),
+        (split.num_boxes, 'object', False),
+        (len(split.classes), 'class', False),
+    )
+    return ', '.join(
+        f'{count:,} {page.plural(count, noun)}'
+        for count, noun, always in counts
+        if count or always
+    )
+
+
+def _shown_place(group: FindingGroup, finding: Finding) -> str:
+    """Where an example is, and what of it the group does not say."""
+    # The line of a config is shown, with its key.
+    inside = '' if finding.line else finding.place
+    own = finding.message
+    if group.message.startswith(own):
+        own = ''
+    said = f'{group.message} {own}'
+    parts = [
+        text
+        for text in (
+            terminal.place_of(finding.location),
+            inside,
+            finding.value,
+        )
+        if text and not re.search(rf'(?<!\w){re.escape(text)}(?!\w)', said)
+    ]
+    return ': '.join([*parts, own] if own else parts)
+
+
 def _print_group(console: Console, group: FindingGroup) -> None:
-    terminal.print_heading(console, group.severity, group.rule, group.message)
+    place = ''
+    if group.num_findings == 1 and group.examples:
+        place = terminal.place_of(group.examples[0].location)
+    # It may have been said.
+    place = '' if place and place in group.message else place
+    terminal.print_heading(
+        console, group.severity, group.rule, group.message, place
+    )
     for finding in group.examples:
-        where = (finding.file, finding.place, finding.value)
-        if any(where):
-            terminal.print_line(
-                console, ', '.join(filter(None, where)), '    '
-            )
+        text = _shown_place(group, finding)
+        if text and text != place:
+            terminal.print_text(console, text, '    - ')
+        if finding.line:
+            terminal.print_source(console, finding.location)
     more = group.num_findings - len(group.examples)
     if more > 0 and group.examples:
-        terminal.print_line(console, f'    and {more:,} more')
-    terminal.print_line(console, f'  remedy: {group.remedy}')
+        text = f'and {more:,} more (--all names every one)'
+        terminal.print_text(console, text, '    - ')
+    terminal.print_text(console, group.remedy, '    remedy: ')
 
 
-def print_report(report: Report, console: Console) -> None:
-    """Print a report, the worst finding last, where the eye is."""
+def _where(group: FindingGroup) -> str:
+    """Where a group of findings is, in a few words."""
+    first = group.examples[0] if group.examples else None
+    if first is None or not first.file:
+        splits = [split for split, _ in group.splits if split]
+        return f' in {terminal.in_words(splits)}' if splits else ''
+    place = terminal.place_of(first.location)
+    if group.num_files > 1:
+        return f' in {group.num_files:,} files, such as {place}'
+    return f' at {place}'
+
+
+def verdict_of(report: Report, name: str) -> str:
+    """What a check comes to, in one sentence that says what to do."""
+    errors, warnings = (
+        [each for each in report.groups if each.severity is severity]
+        for severity in (Severity.ERROR, Severity.WARNING)
+    )
+    samples = sum(split.num_samples for split in report.splits)
+    if errors:
+        number = 'the error'
+        if errors[1:]:
+            number = f'{len(errors)} errors'
+        titles: dict[str, str] = {}
+        for each in errors:
+            title = f'{RULES[each.rule].title} ({each.rule})'
+            titles.setdefault(title, _where(each))
+        texts = (f'{title}{where}' for title, where in titles.items())
+        after = ''
+        if any(RULES[each.rule].fix for each in errors):
+            after = (
+                '; --fix DIR writes repaired copies where there is no doubt'
+            )
+        return (
+            f'Do not train with {name} yet: mend {number}: '
+            f'{terminal.in_words(texts)}{after}.'
+        )
+    if not samples:
+        return f'Nothing was checked: {name} has no samples.'
+    checked = f'{samples:,} {page.plural(samples, "sample")}'
+    if warnings:
+        number = f'{len(warnings)} {page.plural(len(warnings), "warning")}'
+        return (
+            f'{name} can be trained with, but look at {number} first; '
+            f'{checked} were checked.'
+        )
+    return f'{name} can be trained with: nothing is wrong with its {checked}.'
+
+
+def print_report(
+    report: Report,
+    console: Console,
+    *,
+    name: str = 'the data set',
+    verbose: bool = False,
+) -> None:
+    """Print the verdict, and what was found, the worst last.
+
+    Args:
+        report: Of a check.
+        console: See :func:`~mmext.findings.terminal.make_console`.
+        name: What was checked.
+        verbose: Print how much there is of each class, too, where nothing is
+            wrong with it.
+    """
+    worst = report.worst()
+    if worst is Severity.INFO:
+        worst = None
+    if not any(split.num_samples for split in report.splits):
+        worst = worst or Severity.WARNING
+    terminal.print_verdict(console, worst, verdict_of(report, name))
     for split in report.splits:
-        if split.classes:
-            console.print(_split_table(split))
-    for group in reversed(report.groups):
+        terminal.print_text(console, _extent(split), f'  {split.split}: ')
+        if split.classes and (verbose or _table_matters(report, split)):
+            terminal.print_table(console, _split_table(split))
+    for group in sorted(report.groups, key=lambda each: each.severity):
         console.print()
         _print_group(console, group)
     console.print()
@@ -245,20 +375,27 @@ def print_report(report: Report, console: Console) -> None:
     terminal.print_counts(console, severities, after)
 
 
-def report_sarif(report: Report) -> bytes:
-    """SARIF of a report: a result for each file that it names.
+def report_sarif(report: Report, file: str) -> bytes:
+    """SARIF of a report: a result for each place that it names.
 
-    A group names as many files as its check was asked to (``num_examples``);
-    its message gives the extent.
+    A group names as many places as its check was asked to
+    (``num_examples``); its message gives the extent.
+
+    Args:
+        report: Of a check.
+        file: What was checked, which findings are located at that are about
+            no file of their own.
     """
     results = []
     for group in report.groups:
         for example in group.examples or (None,):
-            text, location = group.message, Location()
+            text, location = group.message, Location(file=file)
             if example is not None:
                 location = example.location
                 parts = (example.message, example.place, example.value)
                 text = '; '.join(filter(None, parts))
+            if not location.file:
+                location = msgspec.structs.replace(location, file=file)
             text = f'{text}. Remedy: {group.remedy}'
             results.append(
                 sarif.result(group.rule, group.severity, text, location)

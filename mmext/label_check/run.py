@@ -1,7 +1,7 @@
 """What ``tools/validate_labels.py`` does, from its settings to the report."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from rich.progress import (
 )
 
 from ..datasets import is_layout
-from ..findings import Severity, terminal
+from ..findings import Finding, Location, Severity, place_writer, terminal
 from ..utils.files import atomic_path, prepare_outputs
 from .backends import run_dask, run_joblib, run_serial
 from .check import check_labels
@@ -26,6 +26,7 @@ from .class_weights import class_weights, format_class_weights
 from .expectations import Expectations
 from .fix.fix_labels import fix_labels
 from .fix.out_tree import check_out
+from .readers.panoptic import is_panoptic
 from .report import Report, print_report, report_json, report_sarif
 from .rules import RULES
 from .rules.registry import select_rules
@@ -34,6 +35,7 @@ from .settings import CheckSettings, check_settings
 from .sources.coco import split_of_coco
 from .sources.folder import split_of_folders
 from .sources.nyuv2 import splits_of_layout
+from .sources.panoptic import split_of_panoptic
 from .sources.split_source import SplitSource
 from .sources.voc import splits_of_voc
 from .store import FactStore, merge_stores
@@ -45,6 +47,8 @@ __all__ = [
     'sources_of',
 ]
 
+# Places that are named of a finding, without --all.
+_EXAMPLES = 5
 _BARE = ('masks', 'coco', 'voc', 'nyuv2')
 
 
@@ -58,6 +62,7 @@ def sources_of(settings: CheckSettings) -> list[SplitSource]:
         f'--{name} {getattr(settings, name)}'
         for name in _BARE
         if getattr(settings, name) is not None
+        and not (name == 'masks' and settings.coco is not None)
     ]
     if settings.config is not None:
         given.insert(0, f'the config {settings.config}')
@@ -76,6 +81,13 @@ def sources_of(settings: CheckSettings) -> list[SplitSource]:
         raise ValueError(
             f'--fix {settings.fix} does not repair npy files; make them anew '
             'as the remedies of the findings say'
+        )
+    if settings.fix is not None and any(
+        source.expected.task == 'panoptic' for source in sources
+    ):
+        raise ValueError(
+            f'--fix {settings.fix} does not repair panoptic annotations; '
+            'correct them as the remedies of the findings say'
         )
     return sources
 
@@ -124,12 +136,22 @@ def _of_coco(settings: CheckSettings) -> SplitSource:
         raise FileNotFoundError(
             f'--coco must be an annotation file, got {str(settings.coco)!r}'
         )
-    return split_of_coco(
-        str(settings.coco),
-        str(settings.images or ''),
-        Expectations(task='detection', classes=tuple(settings.classes)),
-        find_orphans=True,
-    )
+    expected = Expectations(task='detection', classes=tuple(settings.classes))
+    path, images = str(settings.coco), str(settings.images or '')
+    if is_panoptic(settings.coco.read_bytes()):
+        return split_of_panoptic(
+            path,
+            images,
+            str(settings.masks or settings.coco.with_suffix('')),
+            expected,
+            names_of_file=True,
+        )
+    if settings.masks is not None:
+        raise ValueError(
+            f'--masks beside --coco is for panoptic annotations, which '
+            f'{path!r} is not; check them one after the other'
+        )
+    return split_of_coco(path, images, expected, find_orphans=True)
 
 
 def _of_masks(settings: CheckSettings) -> SplitSource:
@@ -152,6 +174,9 @@ def _of_masks(settings: CheckSettings) -> SplitSource:
             num_classes=number,
             classes=classes,
             ignore_index=settings.ignore_index,
+            reduce_zero_label=settings.reduce_zero_label,
+            # Without a config, a loader that fits is taken for granted.
+            casts_to_bytes=max(number, settings.ignore_index) <= 255,
             with_images=settings.images is not None,
         ),
         mask_suffix=settings.mask_suffix,
@@ -196,7 +221,7 @@ def _progress(
     files: Callable[[], Iterable],
 ) -> Iterator[Callable[[int], Any] | None]:
     """A bar on standard error, which takes the number of files done."""
-    console = Console(stderr=True)
+    console = terminal.make_console(stderr=True)
     if not console.is_terminal:
         # Counting goes through all samples.
         yield None
@@ -245,18 +270,84 @@ def _write_reports(
     settings: CheckSettings, report: Report, pictures: Callable[[], Sequence]
 ) -> None:
     """Write each file that is asked for, complete or not at all."""
-    forms = [(settings.json, report_json), (settings.sarif, report_sarif)]
+
+    def sarif(report: Report) -> bytes:
+        located = _with_lines(report, settings.config)
+        return report_sarif(located, _subject(settings))
+
+    forms = [(settings.json, report_json), (settings.sarif, sarif)]
     if settings.html is not None:
         # Jinja2 and Pillow are not needed for the others.
         from .page import report_html
 
         forms.append(
-            (settings.html, lambda _: report_html(report, pictures()))
+            (settings.html, lambda all_: report_html(_few(all_), pictures()))
         )
     for file, form in forms:
         if file is not None:
             with atomic_path(file) as temporary:
                 temporary.write_bytes(form(report))
+
+
+def _few(report: Report) -> Report:
+    """A report with as many examples as a page has room for."""
+    groups = tuple(
+        msgspec.structs.replace(group, examples=group.examples[:_EXAMPLES])
+        for group in report.groups
+    )
+    return msgspec.structs.replace(report, groups=groups)
+
+
+def _subject(settings: CheckSettings) -> str:
+    """What is checked, as the user gave it."""
+    names = ('config', *_BARE)
+    given = (getattr(settings, name) for name in names)
+    return str(next(each for each in given if each is not None))
+
+
+def _with_lines(report: Report, config: str | None) -> Report:
+    """A report whose findings about the config have its file and line."""
+    if config is None or not Path(config).is_file():
+        return report
+    # Not at the top: bare files do not need it.
+    from ..config import key_place
+
+    def located(finding: Finding) -> Finding:
+        key = finding.key
+        if finding.file or not key:
+            return finding
+        file, line = key_place(config, key)
+        location = Location(key=key, file=file, line=line)
+        return msgspec.structs.replace(finding, location=location)
+
+    groups = tuple(
+        msgspec.structs.replace(
+            group, examples=tuple(map(located, group.examples))
+        )
+        for group in report.groups
+    )
+    return msgspec.structs.replace(report, groups=groups)
+
+
+@contextmanager
+def _place_writers(
+    settings: CheckSettings,
+) -> Iterator[Callable[[Finding], Any]]:
+    """Writes each finding it is called with to the files asked for."""
+    with ExitStack() as stack:
+        writers = []
+        for form in ('jsonl', 'csv'):
+            path = getattr(settings, form)
+            if path is not None:
+                temporary = stack.enter_context(atomic_path(path))
+                file = stack.enter_context(temporary.open('wb'))
+                writers.append(place_writer(file, form))
+
+        def tell(finding: Finding) -> None:
+            for write in writers:
+                write(finding)
+
+        yield tell
 
 
 def _finish(
@@ -267,15 +358,25 @@ def _finish(
 ) -> int:
     """Check, print, write and repair; gives the exit code."""
     rules = select_rules(settings.select, settings.ignore)
-    with _progress(lambda: work_items(sources)) as progress:
+    with (
+        _progress(lambda: work_items(sources)) as progress,
+        _place_writers(settings) as tell,
+    ):
         report = check_labels(
             sources,
             store,
             rules=rules,
             run=_backend(settings),
             progress=progress,
+            num_examples=None if settings.all else _EXAMPLES,
+            tell=tell,
         )
-    print_report(report, console)
+    print_report(
+        _with_lines(report, settings.config),
+        console,
+        name=_subject(settings),
+        verbose=settings.verbose,
+    )
     if settings.class_weights is not None:
         text = _weights(report, settings.class_weights)
         console.print(f'\n{text}', highlight=False)
@@ -283,7 +384,7 @@ def _finish(
     def pictures() -> Sequence:
         from .gallery.pictures import make_gallery
 
-        return make_gallery(report, sources)
+        return make_gallery(_few(report), sources)
 
     _write_reports(settings, report, pictures)
     if settings.fix is not None:
@@ -304,7 +405,7 @@ def run_check(settings: CheckSettings, console: Console | None = None) -> int:
     if settings.fix is not None:
         check_out(settings.fix, ())
     with prepare_outputs(
-        _options(settings, 'json', 'sarif', 'html'),
+        _options(settings, 'json', 'sarif', 'html', 'jsonl', 'csv'),
         regular=_options(settings, 'store'),
         new_folders=_options(settings, 'fix'),
         inputs={
@@ -312,7 +413,7 @@ def run_check(settings: CheckSettings, console: Console | None = None) -> int:
             **{f'--merge {path}': path for path in settings.merge},
         },
     ):
-        return _run(settings, console or Console())
+        return _run(settings, console or terminal.make_console())
 
 
 def _options(settings: CheckSettings, *names: str) -> dict[str, Any]:

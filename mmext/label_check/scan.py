@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from .backends import run_serial
-from .facts import Sample, SampleFacts, VocFile
+from .expectations import Expectations, why_left_out
+from .facts import ImageFacts, Sample, SampleFacts, VocFile
 from .sources.split_source import SplitSource
 from .store import FactStore
 from .work import (
@@ -265,6 +266,8 @@ def sample_facts(
         if sample.annotation_kind:
             annotation = next(known)
             sample = with_boxes(sample, annotation, label_of)
+            if source.expected.filter_cfg:
+                sample = _filtered(sample, annotation, image, source.expected)
         yield SampleFacts(
             split=split,
             sample=sample,
@@ -289,6 +292,22 @@ def with_boxes(
     )
     return msgspec.structs.replace(
         sample, boxes=boxes, width=file.width, height=file.height
+    )
+
+
+def _filtered(
+    sample: Sample,
+    file: VocFile,
+    image: ImageFacts | None,
+    expected: Expectations,
+) -> Sample:
+    """A sample, and why MMDetection's XMLDataset leaves it out."""
+    size = file.width, file.height
+    if not file.has_size and image is not None:
+        size = image.width, image.height
+    objects = sum(box.label >= 0 for box in sample.boxes)
+    return msgspec.structs.replace(
+        sample, left_out=why_left_out(objects, min(size), expected.filter_cfg)
     )
 
 

@@ -31,6 +31,7 @@ class CheckSettings(msgspec.Struct, kw_only=True):
         num_classes: Of ``masks``.
         classes: Names of the classes, in the order of labels.
         ignore_index: Of ``masks``.
+        reduce_zero_label: Of ``masks``: 0 is no class, 1 the first one.
         verify: Compare the checksum of the pixels of PNG label maps, too,
             which doubles the time to read them. Without, the checksums of
             the file's parts are compared, and that all pixels are there.
@@ -40,6 +41,10 @@ class CheckSettings(msgspec.Struct, kw_only=True):
         json: File for the report; None for none.
         sarif: The same in SARIF.
         html: The same as a page to read.
+        jsonl: File for all places of all findings, one a line, as JSON.
+        csv: The same as CSV.
+        all: Name all places in the other reports, too, but for the page.
+        verbose: Print how much there is of each class.
         fix: Folder for repaired label files; None not to repair.
         class_weights: Kind of weights to print, of pixels or else of
             objects; None for none.
@@ -64,6 +69,7 @@ class CheckSettings(msgspec.Struct, kw_only=True):
     num_classes: int | None = None
     classes: Sequence[str] = ()
     ignore_index: int | None = 255
+    reduce_zero_label: bool = False
     verify: bool = False
     select: Sequence[str] = ()
     ignore: Sequence[str] = ()
@@ -71,6 +77,10 @@ class CheckSettings(msgspec.Struct, kw_only=True):
     json: Path | None = None
     sarif: Path | None = None
     html: Path | None = None
+    jsonl: Path | None = None
+    csv: Path | None = None
+    all: bool = False
+    verbose: bool = False
     fix: Path | None = None
     class_weights: str | None = None
     store: Path = Path('work_dirs/label_check.sqlite')
@@ -113,7 +123,10 @@ def check_settings(settings: CheckSettings) -> None:
 
 def _check_shard(settings: CheckSettings) -> None:
     """A shard alone cannot be checked."""
-    for name in ('json', 'sarif', 'html', 'fix', 'class_weights', 'merge'):
+    for name in (
+        *('json', 'sarif', 'html', 'jsonl', 'csv', 'all'),
+        *('fix', 'class_weights', 'merge'),
+    ):
         value = getattr(settings, name)
         if value:
             raise ValueError(

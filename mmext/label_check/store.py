@@ -30,6 +30,7 @@ __all__ = [
 APPLICATION_ID = 0x6D6D4C43
 # Version 2 kept what rules had found, too, in a table of its own.
 SCHEMA_VERSION = 3
+_MAGIC = b'SQLite format 3\x00'
 _TABLE = """
 CREATE TABLE facts (
     path BLOB NOT NULL, kind TEXT NOT NULL, reader TEXT NOT NULL,
@@ -115,6 +116,12 @@ class FactStore:
             raise FileNotFoundError(
                 f'the folder of the store must exist, got {self.path.parent}'
             )
+        # SQLite takes a file of a few bytes for an empty one, and fills it.
+        if self.path.is_file():
+            with self.path.open('rb') as file:
+                start = file.read(len(_MAGIC))
+            if start not in (b'', _MAGIC):
+                raise ValueError(self._refusal('file is not a database'))
         uri = self.path.absolute().as_uri()
         self._db = sqlite3.connect(
             f'{uri}?mode={"ro" if read_only else "rwc"}',

@@ -154,7 +154,7 @@ def _npy_reader(kind: str, facts: type) -> Reader:
 READERS = {
     'mask': Reader(facts=MaskFacts, read=_read_mask, version=3),
     'image': Reader(facts=ImageFacts, read=_read_image, version=3),
-    'voc': Reader(facts=VocFile, read=_read_voc, version=2),
+    'voc': Reader(facts=VocFile, read=_read_voc, version=3),
     'npy_image': _npy_reader('image', ImageFacts),
     'npy_mask': _npy_reader('mask', MaskFacts),
     'npy_depth': _npy_reader('depth', ArrayFacts),

@@ -10,6 +10,7 @@ before a function is called.
 """
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
@@ -19,6 +20,7 @@ from types import ModuleType
 
 __all__ = [
     'EXT_NAME',
+    'VARIABLE',
     'ExtFinder',
     'ExtLoader',
     'active_backend',
@@ -27,6 +29,8 @@ __all__ = [
 ]
 
 EXT_NAME = 'mmcv._ext'
+# Environment variable that chooses among kernels, see ms_deform_attn.py.
+VARIABLE = 'MMEXT_OPS'
 _MESSAGES = {
     'compiled': 'mmcv operators: compiled',
     'mmext': (
@@ -122,4 +126,9 @@ def log_backend(logger: logging.Logger | str | None = 'current') -> None:
     name = active_backend()
     if name not in _logged:
         _logged.add(name)
-        print_log(_MESSAGES[name], logger=logger)
+        numba = find_spec('numba') and os.environ.get(VARIABLE) != 'pytorch'
+        print_log(
+            f'{_MESSAGES[name]}; on CPUs, deformable attention of CO-DINO: '
+            f'{"kernels of numba" if numba else "PyTorch"}',
+            logger=logger,
+        )

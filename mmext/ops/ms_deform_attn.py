@@ -1,8 +1,10 @@
 """Multi-scale deformable attention.
 
-mmcv runs its own PyTorch function on the CPU and these two operators on a
-GPU; called directly, they work on both. One level after the other is sampled
-and added up, which bounds the memory.
+mmcv runs its own PyTorch function on the CPU and the operators named after
+its compiled ones on a GPU; called directly, they work on both. On a CPU they
+and :func:`multi_scale_deform_attn` run kernels that numba compiles, where it
+is installed. PyTorch samples one level after the other and adds them up,
+which bounds the memory.
 
 Shape letters: N images, S pixels of all levels, M heads, D channels of a
 head, Q queries, L levels, P points.
@@ -10,19 +12,177 @@ head, Q queries, L levels, P points.
 Source: Zhu et al., Deformable DETR, https://arxiv.org/abs/2010.04159
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..utils.precision import exact, wide_type, widen
+from .finder import VARIABLE
 
 __all__ = [
     'attend_level',
     'ms_deform_attn_backward',
     'ms_deform_attn_forward',
+    'multi_scale_deform_attn',
 ]
+
+
+def uses_numba(device: torch.device) -> bool:
+    """Whether tensors of a device go through the kernels of numba.
+
+    Raises:
+        ImportError: If ``MMEXT_OPS`` asks for numba, and it is not there.
+        ValueError: If ``MMEXT_OPS`` is not ``auto``, ``numba``, ``pytorch``.
+    """
+    asked = os.environ.get(VARIABLE, 'auto')
+    if asked not in ('auto', 'numba', 'pytorch'):
+        raise ValueError(
+            f"{VARIABLE} must be 'auto', 'numba' or 'pytorch', got {asked!r}"
+        )
+    if device.type != 'cpu' or asked == 'pytorch':
+        return False
+    error = _load_error()
+    if error is not None and asked == 'numba':
+        raise ImportError(
+            f'{VARIABLE}=numba needs numba, which cannot be imported '
+            f'({error}); install it with pip install "mmext[numba]", or '
+            f'unset {VARIABLE}'
+        ) from error
+    return error is None
+
+
+@cache
+def _load_error() -> ImportError | None:
+    """Why the kernels cannot be used; None if they can."""
+    try:
+        from . import _deform_attn_kernels  # noqa: F401
+    except ImportError as error:
+        return error
+    return None
+
+
+@cache
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads of a process; those of its parent are not in a fork."""
+    return ThreadPoolExecutor(threads, 'mmext-deform-attn')
+
+
+def _run(kernel: Callable, arrays: list[np.ndarray], rows: int) -> None:
+    """Run a kernel on all rows, in as many threads as PyTorch has."""
+    threads = min(torch.get_num_threads(), rows)
+    if threads <= 1:
+        kernel(*arrays, 0, rows)
+        return
+    edges = [rows * part // threads for part in range(threads + 1)]
+    pool = _pool(os.getpid(), threads)
+    parts = [
+        pool.submit(kernel, *arrays, first, last)
+        for first, last in pairwise(edges)
+    ]
+    for part in parts:
+        part.result()
+
+
+def _arrays(
+    value: Tensor, shapes: Tensor, starts: Tensor, *others: Tensor
+) -> list[np.ndarray]:
+    """What the kernels take; levels that are not in ``value`` are refused."""
+    shapes, starts = shapes.long(), starts.long()
+    ends = starts + shapes.prod(1)
+    if len(shapes) and (
+        int(ends.max()) > value.shape[1] or int(starts.min()) < 0
+    ):
+        raise ValueError(
+            f'value must have the {int(ends.max())} pixels that '
+            f'value_spatial_shapes {shapes.tolist()} and '
+            f'value_level_start_index {starts.tolist()} ask for, got '
+            f'{value.shape[1]}'
+        )
+    tensors = value, shapes, starts, *others
+    return [tensor.detach().contiguous().numpy() for tensor in tensors]
+
+
+@torch.library.custom_op('mmext::deform_attn', mutates_args=())
+def _attend(
+    value: Tensor,
+    shapes: Tensor,
+    starts: Tensor,
+    location: Tensor,
+    weight: Tensor,
+) -> Tensor:
+    from ._deform_attn_kernels import forward
+
+    images, _, heads, dims = value.shape
+    arrays = _arrays(value, shapes, starts, location, weight)
+    out = value.new_zeros(images, location.shape[1], heads, dims)
+    _run(forward, [*arrays, out.numpy()], images * heads)
+    return out.flatten(2)
+
+
+@torch.library.custom_op('mmext::deform_attn_backward', mutates_args=())
+def _attend_backward(
+    value: Tensor,
+    shapes: Tensor,
+    starts: Tensor,
+    location: Tensor,
+    weight: Tensor,
+    grad_out: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    from ._deform_attn_kernels import backward
+
+    images, _, heads, dims = value.shape
+    grad_out = grad_out.view(images, -1, heads, dims)
+    arrays = _arrays(value, shapes, starts, location, weight, grad_out)
+    grads = tuple(
+        torch.zeros_like(x, memory_format=torch.contiguous_format)
+        for x in (value, location, weight)
+    )
+    arrays += [grad.numpy() for grad in grads]
+    _run(backward, arrays, images * heads)
+    return grads
+
+
+@_attend.register_fake
+def _(
+    value: Tensor,
+    shapes: Tensor,
+    starts: Tensor,
+    location: Tensor,
+    weight: Tensor,
+) -> Tensor:
+    images, _, heads, dims = value.shape
+    return value.new_empty(images, location.shape[1], heads * dims)
+
+
+@_attend_backward.register_fake
+def _(
+    value: Tensor,
+    shapes: Tensor,
+    starts: Tensor,
+    location: Tensor,
+    weight: Tensor,
+    grad_out: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return tuple(x.new_empty(x.shape) for x in (value, location, weight))
+
+
+def _keep(ctx: object, inputs: tuple, output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _differentiate(ctx: object, grad_out: Tensor) -> tuple:
+    value, location, weight = _attend_backward(*ctx.saved_tensors, grad_out)
+    return value, None, None, location, weight
+
+
+_attend.register_autograd(_differentiate, setup_context=_keep)
 
 
 def attend_level(
@@ -58,6 +218,57 @@ def _levels(
         yield level, (height, width), slice(start, start + height * width)
 
 
+def multi_scale_deform_attn(
+    value: Tensor,
+    value_spatial_shapes: Tensor,
+    value_level_start_index: Tensor,
+    sampling_locations: Tensor,
+    attention_weights: Tensor,
+) -> Tensor:
+    """Attend to the sampled points of all levels of maps on a CPU.
+
+    Gradients are once differentiable with numba.
+
+    Args:
+        value: ``(N, S, M, D)``, float32 or float64.
+        value_spatial_shapes: ``(L, 2)``, integer, H W of each level.
+        value_level_start_index: ``(L,)``, integer, first pixel of each level.
+        sampling_locations: ``(N, Q, M, L, P, 2)``, the type of ``value``, x
+            y, where each map spans [0, 1]; a sample outside the map is zero,
+            and one that is not finite NaN.
+        attention_weights: ``(N, Q, M, L, P)``, the type of ``value``.
+
+    Returns:
+        ``(N, Q, M * D)``, the type of ``value``.
+
+    Raises:
+        ValueError: If ``value`` lacks pixels of a level, or the environment
+            variable ``MMEXT_OPS`` has another value than ``auto`` (numba
+            where it is installed, which is the default), ``numba`` or
+            ``pytorch``.
+        ImportError: If it is ``numba``, which is not installed.
+    """
+    if uses_numba(value.device):
+        return _attend(
+            value,
+            value_spatial_shapes,
+            value_level_start_index,
+            sampling_locations,
+            attention_weights,
+        )
+    return sum(
+        attend_level(
+            value[:, pixels],
+            size,
+            sampling_locations[:, :, :, level],
+            attention_weights[:, :, :, level],
+        )
+        for level, size, pixels in _levels(
+            value_spatial_shapes, value_level_start_index
+        )
+    )
+
+
 @exact
 def ms_deform_attn_forward(
     value: Tensor,
@@ -81,6 +292,15 @@ def ms_deform_attn_forward(
     Returns:
         ``(N, Q, M * D)``, the type of ``value``.
     """
+    if uses_numba(value.device):
+        out = _attend(
+            widen(value),
+            value_spatial_shapes,
+            value_level_start_index,
+            widen(sampling_locations),
+            widen(attention_weights),
+        )
+        return out.to(value.dtype)
     images, _, heads, dims = value.shape
     size = images, sampling_locations.shape[1], heads * dims
     out = value.new_zeros(size, dtype=wide_type(value))
@@ -126,6 +346,18 @@ def ms_deform_attn_backward(
     """
     inputs = value, sampling_locations, attention_weights
     grads = grad_value, grad_sampling_loc, grad_attn_weight
+    if uses_numba(value.device):
+        found = _attend_backward(
+            widen(value),
+            value_spatial_shapes,
+            value_level_start_index,
+            widen(sampling_locations),
+            widen(attention_weights),
+            widen(grad_output),
+        )
+        for into, result in zip(grads, found):
+            into.copy_(result)
+        return
     levels = _levels(value_spatial_shapes, value_level_start_index)
     for level, size, pixels in levels:
         of_level = (..., level, slice(None))

@@ -1,20 +1,27 @@
 """Put the changes of findings together, and write a config that has them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from mmengine.config import Config
 
-from ..config import write_child_config
-from ..findings import Finding, Severity
+from ..config import apply_options, is_same, write_child_config
+from ..findings import Finding, Severity, rules_of
 
 __all__ = [
     'Changes',
+    'Fixed',
     'collect_changes',
+    'fix_config',
     'fixed_path',
     'write_fixed_config',
 ]
+
+
+# Each round mends what the one before has shown; a few are usual.
+_MAX_ROUNDS = 8
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -83,11 +90,97 @@ def fixed_path(config: str, wanted: Path) -> Path:
     return path.with_name(f'{path.stem}_fixed.py')
 
 
-def write_fixed_config(config: str, changes: Changes, wanted: Path) -> Path:
+def write_fixed_config(
+    config: str, changes: Changes, wanted: Path, replace: bool = False
+) -> Path:
     """Write a config that inherits the given one and changes it."""
     return write_child_config(
         config,
         changes.options,
         fixed_path(config, wanted),
         reasons=changes.reasons,
+        replace=replace,
     )
+
+
+class Fixed(msgspec.Struct, frozen=True):
+    """A config that was fixed until nothing changed.
+
+    Attributes:
+        path: The file.
+        findings: What is left in it.
+        rounds: How often it was written.
+        left: Keys that its findings still offer to change, as the bound was
+            reached or something else, such as an option of the command line,
+            undoes the change.
+        refused: As :attr:`Changes.refused`, of the last round.
+    """
+
+    path: Path
+    findings: tuple[Finding, ...]
+    rounds: int
+    left: tuple[str, ...]
+    refused: tuple[str, ...]
+
+
+def fix_config(
+    config: str,
+    findings: Sequence[Finding],
+    wanted: Path,
+    look: Callable[[Path], Sequence[Finding]],
+) -> Fixed | None:
+    """Write a config with the changes of findings, until it offers none.
+
+    What the config itself shows is changed first: flags of DDP are set for
+    what is left then.
+
+    Args:
+        config: The file that is wrong; it stays as it is.
+        findings: In it, the worst first.
+        wanted: As of :func:`fixed_path`.
+        look: Gives the findings of a file.
+
+    Returns:
+        What came of it; None if no finding has a change to offer.
+    """
+    options: dict[str, Any] = {}
+    reasons: dict[str, str] = {}
+    path, rounds = fixed_path(config, wanted), 0
+    while True:
+        changes = _next_changes(findings)
+        tree = Config.fromfile(
+            path if rounds else config, import_custom_modules=False
+        ).to_dict()
+        new = {
+            key: value
+            for key, value in changes.options.items()
+            if not is_same(apply_options(tree, {key: value}), tree)
+        }
+        if not new or rounds == _MAX_ROUNDS:
+            break
+        for key, value in new.items():
+            # In this order: a later one may be about a part of an earlier.
+            options.pop(key, None)
+            options[key] = value
+            reasons[key] = changes.reasons[key]
+        write_fixed_config(
+            config, Changes(options, reasons), wanted, replace=bool(rounds)
+        )
+        rounds += 1
+        findings = look(path)
+    if not rounds:
+        return None
+    left = tuple(changes.options)
+    return Fixed(path, tuple(findings), rounds, left, changes.refused)
+
+
+def _next_changes(findings: Sequence[Finding]) -> Changes:
+    """Those of the config itself, else those of the dry run."""
+    rules = rules_of('preflight')
+    own = [
+        finding
+        for finding in findings
+        if finding.rule in rules and rules[finding.rule].scope == 'config'
+    ]
+    changes = collect_changes(own)
+    return changes if changes.options else collect_changes(findings)

@@ -8,8 +8,19 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ..config import DELETE, config_diff
 from ..ddp import Outcome, SyncSettings
-from ..findings import Finding, Severity, as_record, page, terminal, to_json
+from ..findings import (
+    TOOLS,
+    Finding,
+    Severity,
+    as_record,
+    page,
+    rules_of,
+    sarif,
+    terminal,
+    to_json,
+)
 from .dry_run.facts import DryRun
 
 __all__ = [
@@ -20,6 +31,7 @@ __all__ = [
     'print_report',
     'report_html',
     'report_json',
+    'report_sarif',
     'sort_findings',
 ]
 
@@ -65,6 +77,7 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
         world: What processes did; None if none were started.
         notes: What was changed to build the model.
         not_done: What could not be looked at, and why.
+        warned: What libraries and code of the user warned of meanwhile.
         findings: The worst first.
     """
 
@@ -78,6 +91,7 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
     world: Any = None
     notes: tuple[str, ...] = ()
     not_done: tuple[str, ...] = ()
+    warned: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
 
     def worst(self) -> Severity | None:
@@ -102,6 +116,7 @@ class FindingRecord(
     names: tuple[str, ...] = ()
     batches: tuple[str, ...] = ()
     options: dict[str, Any] = {}
+    other_way: str = ''
 
 
 def make_batch_reports(proof: DryRun) -> tuple[BatchReport, ...]:
@@ -152,10 +167,30 @@ def report_json(report: PreflightReport) -> bytes:
     return to_json(form)
 
 
+def report_sarif(report: PreflightReport) -> bytes:
+    """SARIF of a report: a result for each finding, at its line.
+
+    What is about no line is located at the config.
+    """
+    rules = {
+        rule.id: rule for tool in TOOLS for rule in rules_of(tool).values()
+    }
+    named = dict.fromkeys(finding.rule for finding in report.findings)
+    results = []
+    for finding in report.findings:
+        location = finding.location
+        if not location.file:
+            location = msgspec.structs.replace(location, file=report.config)
+        text = f'{finding.message}. Remedy: {finding.remedy}'
+        results.append(
+            sarif.result(finding.rule, finding.severity, text, location)
+        )
+    return sarif.log('preflight', [rules[each] for each in named], results)
+
+
 def _batch_table(report: PreflightReport) -> Table:
-    table = Table(title='batches', title_justify='left')
-    for name in ('kind', 'steps', 'losses of the first step', 'unused'):
-        table.add_column(name)
+    table = Table('batch', 'steps', 'losses of the first step', box=None)
+    table.add_column('unused', no_wrap=True)
     for batch in report.batches:
         shown = [f'{k} {v:.4g}' for k, v in batch.losses.items()]
         losses = ', '.join(shown[:_MAX_LOSSES])
@@ -172,12 +207,10 @@ def _batch_table(report: PreflightReport) -> Table:
 
 
 def _verdict_table(verdicts: Any) -> Table:
-    table = Table(
-        title='what the model wrapper would do', title_justify='left'
-    )
-    columns = ('checkpointing', 'find_unused_parameters', 'static_graph')
-    for name in (*columns, 'outcome', ''):
-        table.add_column(name)
+    table = Table(box=None)
+    table.add_column('settings of DDP', no_wrap=True)
+    for name in ('checkpoints', 'outcome', ''):
+        table.add_column(name, overflow='fold')
     for row in verdicts.rows:
         marks = [
             word
@@ -187,21 +220,19 @@ def _verdict_table(verdicts: Any) -> Table:
             )
             if holds
         ]
+        flags = [
+            f'{name}=True'
+            for name in ('find_unused_parameters', 'static_graph')
+            if getattr(row, name)
+        ]
         colour = 'green' if row.works else 'red'
         table.add_row(
+            ', '.join(flags) or 'neither flag',
             escape(row.checkpointing),
-            str(row.find_unused_parameters),
-            str(row.static_graph),
             f'[{colour}]{escape(row.outcome)}[/]',
             ', '.join(marks),
         )
     return table
-
-
-def _names(names: Sequence[str]) -> str:
-    shown = ', '.join(names[:_MAX_NAMES])
-    more = len(names) - _MAX_NAMES
-    return f'{shown} and {more} more' if more > 0 else shown
 
 
 def _place(finding: Finding) -> str:
@@ -209,20 +240,104 @@ def _place(finding: Finding) -> str:
     return f'{finding.file}:{finding.line}' if finding.file else ''
 
 
-def _print_finding(console: Console, finding: Finding) -> None:
-    terminal.print_heading(
-        console, finding.severity, finding.rule, finding.message
+def _title(finding: Finding) -> str:
+    """What is wrong, without the facts."""
+    for tool in TOOLS:
+        rule = rules_of(tool).get(finding.rule)
+        if rule is not None:
+            return rule.title
+    return finding.message
+
+
+def _by_rule(findings: Sequence[Finding]) -> str:
+    """What is wrong, and where, a few words for each rule."""
+    places: dict[str, dict[str, None]] = {}
+    for each in findings:
+        where = terminal.place_of(each.location) or each.key or 'the model'
+        title = f'{_title(each)} ({each.rule})'
+        places.setdefault(title, {})[where] = None
+    return terminal.in_words(
+        f'{title} at {terminal.in_words(where)}'
+        for title, where in places.items()
     )
-    place = _place(finding)
+
+
+def verdict_of(report: PreflightReport) -> str:
+    """What a preflight comes to, in one sentence that says what to do."""
+    name = report.config
+    kinds = [batch.kind for batch in report.batches if batch.steps]
+    errors, warnings = (
+        [each for each in report.findings if each.severity is severity]
+        for severity in (Severity.ERROR, Severity.WARNING)
+    )
+    if errors:
+        number = 'the error'
+        if errors[1:]:
+            number = f'{len(errors)} errors'
+        fixes = sum(bool(each.options) for each in errors)
+        after = f'; --fix can mend {fixes} of {len(errors)}' if fixes else ''
+        return (
+            f'Do not train with {name} yet: mend {number}: '
+            f'{_by_rule(errors)}{after}.'
+        )
+    if not kinds:
+        why = report.not_done[0] if report.not_done else 'no step was run'
+        return f'Not known whether {name} can be trained: {why}.'
+    left = '; see below what could not be checked' if report.not_done else ''
+    tried = terminal.in_words(kinds, len(kinds))
+    if warnings:
+        number = f'{len(warnings)} {page.plural(len(warnings), "warning")}'
+        return (
+            f'{name} can be trained, but look at {number} first: steps with '
+            f'{tried} batches went through{left}.'
+        )
+    return (
+        f'{name} can be trained: steps with {tried} batches went through, '
+        f'and nothing is wrong in what was checked{left}.'
+    )
+
+
+def _print_finding(
+    console: Console, finding: Finding, config: str, verbose: bool
+) -> None:
+    place = terminal.place_of(finding.location)
+    terminal.print_heading(
+        console, finding.severity, finding.rule, finding.message, place
+    )
+    if finding.file or finding.key:
+        terminal.print_source(console, finding.location)
+    most = len(finding.names) if verbose else _MAX_NAMES
+    names = terminal.in_words(finding.names, most)
+    if len(finding.names) > most:
+        names += ' (--verbose names all)'
     lines = [
-        (finding.key + (f' ({place})' if place else ''), '    '),
-        (_names(finding.names), '    '),
-        (', '.join(finding.batches), '    with batches: '),
+        ('    names: ', names),
+        ('    with batches: ', ', '.join(finding.batches)),
+        ('    remedy: ', '' if finding.other_way else finding.remedy),
+        ('    either: ', finding.remedy if finding.other_way else ''),
+        ('    or: ', finding.other_way),
     ]
-    for text, before in lines:
+    for label, text in lines:
         if text:
-            terminal.print_line(console, text, before)
-    terminal.print_line(console, f'  remedy: {finding.remedy}')
+            terminal.print_text(console, text, label)
+    if finding.options:
+        _print_change(console, finding.options, config)
+
+
+def _print_change(
+    console: Console, options: dict[str, Any], config: str
+) -> None:
+    """The change that mends a finding, as a diff of the file if possible."""
+    diff = config_diff(config, options)
+    if diff:
+        terminal.print_text(console, 'this change of the config', '    fix: ')
+        terminal.print_diff(console, diff)
+        return
+    for key, value in options.items():
+        text = f'{key} = {value!r}'
+        if isinstance(value, str) and value == DELETE:
+            text = f'remove {key}'
+        terminal.print_text(console, f'{text} (--fix writes it)', '    fix: ')
 
 
 def _world(report: PreflightReport, agree: str, disagree: str) -> str:
@@ -245,29 +360,78 @@ def _reasons(verdicts: Any) -> list[str]:
     return [text for text in texts if text]
 
 
-def print_report(report: PreflightReport, console: Console) -> None:
-    """Print what was found, the worst last, where the eye is."""
-    title = f'preflight of {report.config}'
-    if report.task:
-        title += f': {report.task}, {report.trainable:,} trainable parameters'
-    console.print(escape(title), style='bold', highlight=False)
-    for note in report.notes:
-        terminal.print_line(console, f'  {note}')
-    if report.batches:
-        console.print(_batch_table(report))
-    if report.verdicts is not None:
-        console.print(_verdict_table(report.verdicts))
-    for text in _reasons(report.verdicts):
-        terminal.print_line(console, text)
+def _matters(report: PreflightReport, family: str) -> bool:
+    """Whether there is an error of a family of rules.
+
+    A step that ended with an error says all there is to say itself.
+    """
+    return any(
+        finding.rule.startswith(family) and finding.rule != 'STEP001'
+        for finding in report.findings
+        if finding.severity is Severity.ERROR
+    )
+
+
+def _print_run(
+    report: PreflightReport, console: Console, verbose: bool
+) -> None:
+    """What was run, as far as it matters."""
+    if verbose:
+        text = (
+            'no model'
+            if not report.task
+            else (f'{report.task}, {report.trainable:,} trainable parameters')
+        )
+        terminal.print_text(console, text, 'model: ')
+        for note in report.notes:
+            terminal.print_text(console, note, '  changed here: ')
+    if report.batches and (verbose or _matters(report, 'STEP')):
+        console.print()
+        terminal.print_table(console, _batch_table(report))
+    if report.verdicts is not None and (verbose or _matters(report, 'DDP')):
+        console.print()
+        terminal.print_table(console, _verdict_table(report.verdicts))
+        for text in _reasons(report.verdicts):
+            terminal.print_text(console, text, '  ')
     if report.world is not None:
         words = ('real processes agree', 'real processes DISAGREE')
-        terminal.print_line(console, _world(report, *words))
-    for finding in reversed(report.findings):
-        _print_finding(console, finding)
+        terminal.print_text(console, _world(report, *words))
+
+
+def print_report(
+    report: PreflightReport, console: Console, *, verbose: bool = False
+) -> None:
+    """Print the verdict, and what was found, the worst last.
+
+    Args:
+        report: Of a preflight.
+        console: See :func:`~mmext.findings.terminal.make_console`.
+        verbose: Print what was run and all names, too, where nothing is
+            wrong with them.
+    """
+    worst = report.worst()
+    if worst is not Severity.ERROR and not any(
+        batch.steps for batch in report.batches
+    ):
+        worst = Severity.WARNING
+    if worst is Severity.INFO:
+        worst = None
+    terminal.print_verdict(console, worst, verdict_of(report))
+    _print_run(report, console, verbose)
     for text in report.not_done:
-        terminal.print_line(console, text, '[yellow]not done[/] ')
+        console.print()
+        terminal.print_text(console, text, 'incomplete: ', 'bold yellow')
+    for text in report.warned:
+        console.print()
+        terminal.print_text(console, text, 'warned meanwhile: ', 'bold cyan')
+    for finding in sorted(report.findings, key=lambda each: each.severity):
+        console.print()
+        _print_finding(console, finding, report.config, verbose)
+    console.print()
+    fixes = sum(bool(finding.options) for finding in report.findings)
+    after = f'; {fixes} with a fix, which --fix writes' if fixes else ''
     terminal.print_counts(
-        console, (finding.severity for finding in report.findings)
+        console, (finding.severity for finding in report.findings), after
     )
 
 

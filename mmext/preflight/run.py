@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 from mmengine.config import Config
 from rich.console import Console
 from torch import nn
@@ -31,6 +32,7 @@ from ..findings import (
 )
 from ..label_check.sources import NothingToCheckError
 from ..utils.files import atomic_path, prepare_outputs
+from ..utils.quiet_hosts import collected_warnings
 from ..utils.safe_load import careful_readers
 from .batches.making import SIGNATURE, check_kinds, make_batches
 from .build import Built, build_for_preflight
@@ -38,7 +40,7 @@ from .dry_run.facts import DryRun
 from .dry_run.options import current_settings
 from .dry_run.run import dry_run_model
 from .dry_run.verdicts import verdict_table
-from .fix import collect_changes, fixed_path, write_fixed_config
+from .fix import fix_config, fixed_path
 from .parts import Failure, build_parts
 from .ranks import WorldResult, run_world_config
 from .report import (
@@ -47,10 +49,11 @@ from .report import (
     print_report,
     report_html,
     report_json,
+    report_sarif,
     sort_findings,
 )
 from .rules.builds import build_findings
-from .rules.labels import label_findings
+from .rules.labels import label_findings, without_known
 from .rules.registry import contained, lint_config
 from .rules.steps import proof_findings, world_findings
 from .sandbox import CannotBuildError, quiet
@@ -93,7 +96,9 @@ class PreflightSettings(msgspec.Struct, kw_only=True):
             :class:`~mmext.label_check.settings.CheckSettings`.
         fail_on: Least severity that makes the exit code 1.
         json: File for the report; None for none.
+        sarif: The same in SARIF.
         html: The same as a page to read.
+        verbose: Print what was run, and all names, too.
         environ: Variables that the training is going to see; None for those
             of this process.
         fix: File for a config that inherits this one and has its findings
@@ -113,7 +118,9 @@ class PreflightSettings(msgspec.Struct, kw_only=True):
     store: Path = Path('work_dirs/label_check.sqlite')
     fail_on: str = 'error'
     json: Path | None = None
+    sarif: Path | None = None
     html: Path | None = None
+    verbose: bool = False
     environ: dict[str, str] | None = None
     fix: Path | None = None
 
@@ -150,6 +157,14 @@ def check_settings(settings: PreflightSettings) -> None:
             '--world must be 2 or more processes, or 0 for none, got '
             f'{settings.world}'
         )
+    try:
+        torch.empty(0, device=settings.device)
+    # A PyTorch without CUDA says so by an assertion.
+    except (AssertionError, RuntimeError) as error:
+        raise ValueError(
+            '--device must be one that PyTorch can use here, got '
+            f'{settings.device!r}: {error}'
+        ) from error
     size = settings.image_size
     if size is not None and min(size) < 1:
         raise ValueError(
@@ -472,7 +487,7 @@ def _check_labels(
             found = label_findings(cfg, store=settings.store)
             findings += [
                 finding
-                for finding in found
+                for finding in without_known(found, findings)
                 if finding.rule != 'READ001'
                 or finding.key.partition('.')[0] not in known
             ]
@@ -559,24 +574,29 @@ def run_preflight(
         if new.suffix != '.py':
             raise ValueError(f'--fix must name a .py file, got {new}')
     with prepare_outputs(
-        {'--json': settings.json, '--html': settings.html},
+        {
+            '--json': settings.json,
+            '--sarif': settings.sarif,
+            '--html': settings.html,
+        },
         regular={
             '--fix': new,
             '--store': settings.store if settings.labels else None,
         },
         inputs={'the config': settings.config},
     ):
-        return _run(settings, console or Console())
+        return _run(settings, console or terminal.make_console())
 
 
 def _run(settings: PreflightSettings, console: Console) -> int:
-    with _status() as progress:
+    with _status() as progress, collected_warnings() as warned:
         report = preflight(settings, progress=progress)
+    report = msgspec.structs.replace(report, warned=tuple(warned))
     # Whatever the terminal makes of it, the report is there.
     _write(settings, report)
-    print_report(report, console)
+    print_report(report, console, verbose=settings.verbose)
     if settings.fix is not None:
-        _fix(settings, report, console)
+        report = _fix(settings, report, console)
     worst = report.worst()
     if worst is not None and worst >= Severity[settings.fail_on.upper()]:
         return 1
@@ -586,7 +606,7 @@ def _run(settings: PreflightSettings, console: Console) -> int:
 @contextmanager
 def _status() -> Iterator[Report]:
     """A line on standard error with what is being done."""
-    console = Console(stderr=True)
+    console = terminal.make_console(stderr=True)
     if not console.is_terminal:
         yield lambda text: None
         return
@@ -595,7 +615,11 @@ def _status() -> Iterator[Report]:
 
 
 def _write(settings: PreflightSettings, report: PreflightReport) -> None:
-    forms = [(settings.json, report_json), (settings.html, report_html)]
+    forms = [
+        (settings.json, report_json),
+        (settings.sarif, report_sarif),
+        (settings.html, report_html),
+    ]
     for file, form in forms:
         if file is not None:
             with atomic_path(file) as temporary:
@@ -604,15 +628,31 @@ def _write(settings: PreflightSettings, report: PreflightReport) -> None:
 
 def _fix(
     settings: PreflightSettings, report: PreflightReport, console: Console
-) -> None:
-    """Write the fixed config, and look at that, too."""
-    changes = collect_changes(report.findings)
-    for text in changes.refused:
+) -> PreflightReport:
+    """Write the fixed config; returns the report of what is to be used."""
+    reports = [report]
+
+    def look(path: Path) -> Sequence[Finding]:
+        again = msgspec.structs.replace(settings, config=str(path))
+        with _status() as progress:
+            reports.append(preflight(again, progress=progress))
+        return reports[-1].findings
+
+    fixed = fix_config(settings.config, report.findings, settings.fix, look)
+    if fixed is None:
+        console.print(
+            'no config was written: no finding has a change whose meaning '
+            'is certain'
+        )
+        return report
+    console.print(f'wrote {fixed.path}; the same preflight of it:')
+    print_report(reports[-1], console, verbose=settings.verbose)
+    for text in fixed.refused:
         console.print(text)
-    if not changes.options:
-        console.print('no finding has a change of the config to offer')
-        return
-    path = write_fixed_config(settings.config, changes, settings.fix)
-    console.print(f'wrote {path}; the same preflight of it:')
-    again = msgspec.structs.replace(settings, config=str(path))
-    print_report(preflight(again), console)
+    if fixed.left:
+        console.print(
+            f'after {fixed.rounds} rounds {", ".join(fixed.left)} would '
+            'still have to change: options of the command line undo it, or '
+            'the changes contradict each other'
+        )
+    return reports[-1]

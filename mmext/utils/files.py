@@ -422,7 +422,7 @@ def check_outputs(
         except OSError as error:
             problems.append(f'{name} {path}: {error.strerror or error}')
     if problems:
-        raise OSError('\n  '.join(['outputs cannot be written:', *problems]))
+        raise OSError(f'outputs cannot be written: {"; ".join(problems)}')
 
 
 def _given(paths: Paths | None) -> dict[str, str | Path]:

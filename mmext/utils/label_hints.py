@@ -8,6 +8,8 @@ _CITYSCAPES_CLASSES = 19
 _CITYSCAPES_LABEL_IDS = 33
 _FEW_CLASSES = 2
 _MANY_CODES = 3
+# Data sets whose classes begin at 1, by the number of their classes.
+_FROM_ONE = {150: 'ADE20K', 59: 'Pascal Context'}
 
 
 def likely_cause(
@@ -109,12 +111,19 @@ def _one_based(
 ) -> str | None:
     if bad != {c}:
         return None
+    if 0 in all_ and c in _FROM_ONE:
+        return (
+            f'these are the label maps of {_FROM_ONE[c]}, whose classes are 1 '
+            f'to {c}, and 0 is none; set reduce_zero_label=True of the data '
+            'set, and leave it out of LoadAnnotations'
+        )
     if 0 in all_:
         return (
-            f'{c} is num_classes, one more than the last class. If it marks '
-            f'void pixels, set ignore_index={c} of the heads, of the '
-            f'metric, and seg_pad_val={c} of the data preprocessor; if it is '
-            f'a class, set num_classes={c + 1}'
+            f'{c} is num_classes, one more than the last class. If the '
+            f'classes are 1 to {c} and 0 is none, set reduce_zero_label=True '
+            f'of the data set; if {c} marks void pixels, set ignore_index={c} '
+            f'of the heads, of the metric, and seg_pad_val={c} of the data '
+            f'preprocessor; if it is a class, set num_classes={c + 1}'
         )
     return (
         f'labels start at 1: 0 does not occur, and {c} does. Set '

@@ -69,7 +69,7 @@ _plants: list[Plant] = []
 
 def all_plants() -> list[Plant]:
     """Every plant there is."""
-    for family in ('arrays', 'boxes', 'coco', 'masks', 'sets'):
+    for family in ('arrays', 'boxes', 'coco', 'masks', 'panoptic', 'sets'):
         importlib.import_module(f'helpers.label_plants_{family}')
     return _plants
 

@@ -92,7 +92,19 @@ def unknown_class(data: DataSet) -> Planted:
 
     path = data.annotation(3)
     edit_xml(path, change)
-    return Planted(path, value='Road', count=2)
+    return Planted(path, value='Road ', count=2)
+
+
+@plant('DET006', 'voc')
+def name_on_a_line_of_its_own(data: DataSet) -> Planted:
+    """As some editors save it; the loader does not strip the name."""
+
+    def change(root: ElementTree.Element) -> None:
+        root.find('object/name').text = '\n  road\n  '
+
+    path = data.annotation(3)
+    edit_xml(path, change)
+    return Planted(path, value='\n  road\n  ')
 
 
 @plant('DET006', 'openmmlab')
@@ -123,6 +135,40 @@ def box_beside_its_polygon(data: DataSet) -> Planted:
     return change_note(data, 4, expected, bbox=[30, 3, 25, 10])
 
 
+@plant('DET008', *COCO)
+def polygon_of_another_object(data: DataSet) -> Planted:
+    """Nothing but the two of them is wrong."""
+    place = f'annotations[4] of {data.image(1)}'
+    expected = {'place': place, 'value': '(21, 6, 36, 17)'}
+    outline = [[2, 20, 12, 20, 12, 30, 2, 30]]
+    return change_note(data, 4, expected, segmentation=outline)
+
+
+@plant('DET008', 'coco_bare')
+def run_lengths_of_another_object(data: DataSet) -> Planted:
+    """Three columns of five pixels each, elsewhere."""
+    place = f'annotations[4] of {data.image(1)}'
+    expected = {'place': place, 'value': '(21, 6, 36, 17)'}
+    counts = [40, 5, 31, 5, 31, 5, 48 * 36 - 117]
+    runs = {'size': [36, 48], 'counts': counts}
+    return change_note(data, 4, expected, segmentation=runs)
+
+
+@plant('DET008', 'coco_bare')
+def corners_for_width_and_height(data: DataSet) -> Planted:
+    place = f'annotations[3] of {data.image(1)}'
+    expected = {'place': place, 'value': '(5, 5, 22, 19)'}
+    return change_note(data, 3, expected, bbox=[5, 5, 17, 14])
+
+
+@plant('DET009', 'coco_bare')
+def run_lengths_of_nothing(data: DataSet) -> Planted:
+    place = f'annotations[4] of {data.image(1)}'
+    expected = {'place': place, 'value': '(21, 6, 36, 17)'}
+    runs = {'size': [36, 48], 'counts': [48 * 36]}
+    return change_note(data, 4, expected, segmentation=runs)
+
+
 @plant('DET009', *COCO)
 def polygon_of_two_points(data: DataSet) -> Planted:
     place = f'annotations[4] of {data.image(1)}'
@@ -140,10 +186,45 @@ def object_twice(data: DataSet) -> Planted:
     return change_coco(data, change, place=place, value='(21, 6, 36, 17)')
 
 
+@plant('DET010', 'coco')
+def object_nearly_twice(data: DataSet) -> Planted:
+    """Of other annotators, who differ by two pixels."""
+
+    def change(content: dict) -> None:
+        box = {'id': 5000, 'bbox': [23, 6, 15, 11], 'segmentation': []}
+        content['annotations'].append(content['annotations'][4] | box)
+
+    place = f'annotations[18] of {data.image(1)}'
+    return change_coco(data, change, place=place, value='(23, 6, 38, 17)')
+
+
 @plant('DET010', *_VOC)
 def object_twice_in_xml(data: DataSet) -> Planted:
     def change(root: ElementTree.Element) -> None:
         root.append(copy.deepcopy(root.findall('object')[1]))
+
+    path = data.annotation(0)
+    edit_xml(path, change)
+    place = f'object[3] of {data.image(0)}'
+    return Planted(path, place=place, value='(20, 6, 35, 17)')
+
+
+@plant('DET012', 'coco')
+def object_of_two_classes(data: DataSet) -> Planted:
+    def change(content: dict) -> None:
+        other = {'id': 5000, 'category_id': 1}
+        content['annotations'].append(content['annotations'][4] | other)
+
+    place = f'annotations[18] of {data.image(1)}'
+    return change_coco(data, change, place=place, value='(21, 6, 36, 17)')
+
+
+@plant('DET012', 'voc_bare')
+def object_of_two_classes_in_xml(data: DataSet) -> Planted:
+    def change(root: ElementTree.Element) -> None:
+        other = copy.deepcopy(root.findall('object')[1])
+        other.find('name').text = 'sky'
+        root.append(other)
 
     path = data.annotation(0)
     edit_xml(path, change)
@@ -233,6 +314,50 @@ def no_number(data: DataSet) -> Planted:
     path = data.annotation(1)
     edit_xml(path, change)
     return Planted(path, place='object[2].bndbox.ymax')
+
+
+def _text(data: DataSet, path: str, text: str | None) -> Planted:
+    def change(root: ElementTree.Element) -> None:
+        root.find(path).text = text
+
+    edit_xml(data.annotation(1), change)
+    place = path.replace('object', 'object[0]').replace('/', '.')
+    return Planted(data.annotation(1), place=place)
+
+
+@plant('VOC002', 'voc')
+def difficult_is_empty(data: DataSet) -> Planted:
+    return _text(data, 'object/difficult', None)
+
+
+@plant('VOC002', 'voc_bare')
+def width_is_empty(data: DataSet) -> Planted:
+    return _text(data, 'size/width', None)
+
+
+@plant('VOC002', 'voc_bare')
+def height_is_no_whole_number(data: DataSet) -> Planted:
+    return _text(data, 'size/height', '36.0')
+
+
+@plant('VOC004', 'voc_bare')
+def size_of_zero(data: DataSet) -> Planted:
+    for side in ('width', 'height'):
+        _text(data, f'size/{side}', '0')
+    return Planted(data.annotation(1), place='size', value='0 x 0')
+
+
+@plant('VOC004', 'voc')
+def size_of_zero_that_is_filtered(data: DataSet) -> Planted:
+    dataset = data.config['train_dataloader']['dataset']
+    dataset['filter_cfg'] = {'min_size': 16}
+    return size_of_zero(data)
+
+
+@plant('VOC005', 'voc_bare')
+def counted_from_zero(data: DataSet) -> Planted:
+    _text(data, 'object/bndbox/xmin', '0')
+    return Planted(data.annotation(1), place='object[0]')
 
 
 @plant('VOC003', *_VOC)

@@ -125,6 +125,18 @@ def category_of_no_class(data: DataSet) -> Planted:
     )
 
 
+@plant('COCO012', 'coco')
+def category_of_a_class_written_otherwise(data: DataSet) -> Planted:
+    """A second category for the same class, whose objects are dropped."""
+
+    def change(content: dict) -> None:
+        content['categories'].append({'id': 9, 'name': 'Car '})
+        content['annotations'][1]['category_id'] = 9
+
+    place = 'categories[3]'
+    return change_coco(data, change, place=place, value='Car ')
+
+
 @plant('COCO008', 'coco')
 def classes_in_another_order(data: DataSet) -> Planted:
     for split in ('train', 'val'):
@@ -164,6 +176,27 @@ def no_area(data: DataSet) -> Planted:
 def no_box(data: DataSet) -> Planted:
     expected = {'place': 'annotations[10]', 'value': 'bbox'}
     return change_note(data, 10, expected, bbox=None)
+
+
+@plant('COCO014', 'coco')
+def no_iscrowd_to_evaluate_on(data: DataSet) -> Planted:
+    """pycocotools fails at the first evaluation; trainings do not."""
+    path = data.annotation(split='val')
+    metric = {'type': 'CocoMetric', 'ann_file': str(path)}
+    data.config['val_evaluator'] = metric
+
+    def change(content: dict) -> None:
+        del content['annotations'][3]['iscrowd']
+
+    for each in (path, data.annotation()):
+        edit_json(each, change)
+    return Planted(path, 'annotations[3]')
+
+
+@plant('COCO014', 'coco_bare')
+def no_iscrowd(data: DataSet) -> Planted:
+    expected = {'place': 'annotations[5]'}
+    return change_note(data, 5, expected, iscrowd=None)
 
 
 @plant('COCO013', *COCO)

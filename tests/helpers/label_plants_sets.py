@@ -6,6 +6,7 @@ from mmengine.dataset import BaseDataset
 from PIL import Image
 
 from helpers.image_bytes import bare_png
+from helpers.label_boxes import edit_json
 from helpers.label_plants import Planted, plant
 from helpers.label_sets import SIZES, DataSet
 from mmext.label_check.facts import ErrorKind
@@ -56,6 +57,39 @@ def rotation_fills_with_a_class(data: DataSet) -> Planted:
     return Planted(place=place, value='0', files=0)
 
 
+@plant('CFG001', 'camvid')
+def rotation_fills_with_its_default(data: DataSet) -> Planted:
+    step = {'type': 'RandomRotate', 'prob': 0.5, 'degree': 20}
+    _dataset(data, 'train')['pipeline'].append(step)
+    place = 'train_dataloader.dataset.pipeline[2].seg_pad_val'
+    return Planted(place=place, value='255', files=0)
+
+
+@plant('CFG001', 'semantic')
+def holes_are_filled_with_a_class(data: DataSet) -> Planted:
+    step = {'type': 'RandomCutOut', 'prob': 0.5, 'n_holes': 2}
+    step.update(cutout_shape=(4, 4), seg_fill_in=1)
+    _dataset(data, 'train')['pipeline'].append(step)
+    place = 'train_dataloader.dataset.pipeline[2].seg_fill_in'
+    return Planted(place=place, value='1', files=0)
+
+
+@plant('CFG001', 'camvid')
+def loss_ignores_its_default(data: DataSet) -> Planted:
+    """It does not get the value from its head."""
+    head = data.config['model']['decode_head']
+    head['loss_decode'] = [{'type': 'OhemCrossEntropy'}]
+    place = 'model.decode_head.loss_decode[0].ignore_label'
+    return Planted(place=place, value='255', files=0)
+
+
+@plant('CFG001', 'camvid')
+def metric_ignores_its_default(data: DataSet) -> Planted:
+    del data.config['val_evaluator']['ignore_index']
+    place = 'val_evaluator.ignore_index'
+    return Planted(place=place, value='255', files=0)
+
+
 @plant('CFG002', 'semantic')
 def weights_of_another_length(data: DataSet) -> Planted:
     loss = data.config['model']['decode_head']['loss_decode']
@@ -93,6 +127,23 @@ def padding(data: DataSet) -> Planted:
     return Planted(place=place, value='0', files=0)
 
 
+@plant('CFG004', 'camvid')
+def padding_by_default(data: DataSet) -> Planted:
+    """All images are 24 x 32."""
+    preprocessor = {'type': 'SegDataPreProcessor', 'size': (96, 96)}
+    data.config['model']['data_preprocessor'] = preprocessor
+    place = 'model.data_preprocessor.seg_pad_val'
+    return Planted(place=place, value='255', files=0)
+
+
+@plant('CFG004', 'semantic')
+def transform_pads_with_a_class(data: DataSet) -> Planted:
+    step = {'type': 'Pad', 'size': (96, 96), 'pad_val': {'img': 0, 'seg': 0}}
+    _dataset(data, 'train')['pipeline'].append(step)
+    place = 'train_dataloader.dataset.pipeline[2].pad_val'
+    return Planted(place=place, value='0', files=0)
+
+
 @plant('CFG005', 'binary')
 def class_is_ignored(data: DataSet) -> Planted:
     data.config['model']['decode_head']['ignore_index'] = 1
@@ -125,6 +176,115 @@ def other_order_in_val(data: DataSet) -> Planted:
     _dataset(data, 'val')['metainfo']['classes'] = names
     place = 'val_dataloader.dataset'
     return Planted(place=place, value='classes', files=0)
+
+
+@plant('CFG009', 'semantic')
+def loader_alone_reduces(data: DataSet) -> Planted:
+    """As configs of MMSegmentation 0.x have it; each label is in range."""
+    for split, size in SIZES.items():
+        step = {'type': 'LoadAnnotations', 'reduce_zero_label': True}
+        _dataset(data, split)['pipeline'][1] = step
+        for index in range(size):
+            pixels = data.pixels(index, split) + np.uint8(1)
+            Image.fromarray(pixels).save(data.mask(index, split))
+    place = 'train_dataloader.dataset'
+    return Planted(place=place, value='True', files=0, findings=2, count=2)
+
+
+@plant('CFG009', 'reduced')
+def loader_does_not_reduce(data: DataSet) -> Planted:
+    step = {'type': 'LoadAnnotations', 'reduce_zero_label': False}
+    for split, size in SIZES.items():
+        _dataset(data, split)['pipeline'][1] = step
+        for index in range(size):
+            pixels = data.pixels(index, split) - np.uint8(1)
+            Image.fromarray(pixels).save(data.mask(index, split))
+    place = 'train_dataloader.dataset'
+    return Planted(place=place, value='False', files=0, findings=2, count=2)
+
+
+@plant('CFG010', 'semantic')
+def written_in_two_ways(data: DataSet) -> Planted:
+    for split in SIZES:
+        names = ['road', 'car', 'Car ']
+        _dataset(data, split)['metainfo']['classes'] = names
+    return Planted(place='metainfo.classes', value='Car ', files=0)
+
+
+@plant('CFG010', 'voc_bare')
+def named_in_two_ways(data: DataSet) -> Planted:
+    path = data.annotation(2)
+    text = path.read_text()
+    path.write_text(text.replace('<name>road<', '<name>Road<'))
+    return Planted(place='metainfo.classes', value='road', files=0)
+
+
+@plant('CFG011', 'semantic')
+def weight_is_nan(data: DataSet) -> Planted:
+    loss = data.config['model']['decode_head']['loss_decode']
+    loss['class_weight'] = [1.0, _Nan('nan'), 2.0]
+    place = 'model.decode_head.loss_decode'
+    return Planted(place=place, value='nan', files=0)
+
+
+@plant('CFG011', 'coco')
+def weight_is_negative(data: DataSet) -> Planted:
+    loss = data.config['model']['bbox_head']['loss_cls']
+    loss['class_weight'] = [1.0, 1.0, -0.5]
+    place = 'model.bbox_head.loss_cls'
+    return Planted(place=place, value='-0.5', files=0)
+
+
+class _Nan(float):
+    """NaN that a config can be written with."""
+
+    def __repr__(self) -> str:
+        return "float('nan')"
+
+
+def _filter(data: DataSet, **filter_cfg) -> str:
+    _dataset(data, 'train')['filter_cfg'] = filter_cfg
+    return 'train_dataloader.dataset.filter_cfg'
+
+
+@plant('CFG012', 'coco', 'voc')
+def images_without_objects_are_left_out(data: DataSet) -> Planted:
+    place = _filter(data, filter_empty_gt=True, min_size=16)
+    if data.kind == 'voc':
+        for index in (2, 4):
+            path = data.annotation(index)
+            path.write_text(path.read_text().partition('<object>')[0])
+            with path.open('a') as file:
+                file.write('</annotation>')
+    else:
+
+        def change(content: dict) -> None:
+            del content['annotations'][6:12]
+
+        edit_json(data.annotation(), change)
+    return Planted(place=place, value='train', count=2, files=0)
+
+
+@plant('CFG012', 'coco', 'voc')
+def all_images_are_too_small(data: DataSet) -> Planted:
+    place = _filter(data, min_size=37)
+    return Planted(place=place, value='train', count=6, files=0)
+
+
+@plant('CFG013', 'semantic')
+def vaihingen_is_not_reduced(data: DataSet) -> Planted:
+    """Values 0 to 5 of 0 to 6: 0 is no class, the last class is rare."""
+    names = ['impervious_surface', 'building', 'tree', 'car', 'low', 'x']
+    for split in SIZES:
+        _dataset(data, split)['metainfo']['classes'] = names
+        _replace(data, split, 255, 5)
+    data.config['model']['decode_head']['num_classes'] = 6
+    count = sum(
+        int((data.pixels(index, split) == 0).sum())
+        for split, size in SIZES.items()
+        for index in range(size)
+    )
+    return Planted(value='0', count=count, files=0, findings=2)
 
 
 @plant('CLS001', 'folders')
@@ -300,6 +460,17 @@ def no_image_of_mask(data: DataSet) -> Planted:
 def no_sample(data: DataSet) -> Planted:
     _dataset(data, 'train')['img_suffix'] = '.jpeg'
     return Planted(value='0', files=0)
+
+
+@plant('PAIR011', 'semantic')
+def bands_as_arrays(data: DataSet) -> Planted:
+    for split, size in SIZES.items():
+        _dataset(data, split)['img_suffix'] = '.npy'
+        for index in range(size):
+            path = data.image(index, split)
+            np.save(path.with_suffix('.npy'), np.zeros((24, 32, 25)))
+            path.unlink()
+    return Planted(value='.npy', count=2, files=0, findings=2)
 
 
 @plant('PAIR008', 'folders')

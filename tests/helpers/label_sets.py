@@ -35,6 +35,8 @@ _BLOCK = 8
 _ROWS, _COLUMNS = 3, 4
 # Width and height of images with boxes.
 _BOX_SIZE = (48, 36)
+# Of CLASSES, in panoptic sets.
+_NUM_THINGS = 2
 
 
 @dataclass
@@ -302,6 +304,77 @@ def _coco_bare(root: Path) -> DataSet:
     return DataSet(root, '', {}, settings)
 
 
+def _write_panoptic(root: Path) -> None:
+    """Each object is painted in its box, in a colour that is its id."""
+    _write_coco(root)
+    for split in SIZES:
+        path = root / f'{split}.json'
+        content = json.loads(path.read_text())
+        notes = {}
+        for note in content['annotations']:
+            notes.setdefault(note['image_id'], []).append(note)
+        content['annotations'] = [
+            _panoptic_record(root / f'{split}', image, notes[image['id']])
+            for image in content['images']
+        ]
+        for number, kind in enumerate(content['categories']):
+            kind['isthing'] = int(number < _NUM_THINGS)
+        path.write_text(json.dumps(content))
+
+
+def _panoptic_record(folder: Path, image: dict, notes: list[dict]) -> dict:
+    """Write the PNG of an image; what the annotation file says of it."""
+    ids = np.zeros(_BOX_SIZE[::-1], np.uint32)
+    segments = []
+    for number, note in enumerate(notes, 1):
+        x, y, wide, high = note['bbox']
+        ids[y : y + high, x : x + wide] = number * 70_003
+        segments.append({**note, 'id': number * 70_003})
+    for segment in segments:
+        segment.pop('segmentation')
+        segment['area'] = int((ids == segment['id']).sum())
+    name = image['file_name'].replace('.jpg', '.png')
+    folder.mkdir(exist_ok=True)
+    colours = np.stack([ids >> shift & 255 for shift in (0, 8, 16)], -1)
+    Image.fromarray(colours.astype(np.uint8)).save(folder / name)
+    return {
+        'image_id': image['id'],
+        'file_name': name,
+        'segments_info': segments,
+    }
+
+
+def _panoptic(root: Path) -> DataSet:
+    """Panoptic annotations with a config as MMDetection's."""
+    _write_panoptic(root)
+    datasets = {
+        split: {
+            'type': 'CocoPanopticDataset',
+            'ann_file': f'{split}.json',
+            'data_prefix': {'img': f'images/{split}', 'seg': split},
+            'metainfo': {
+                'classes': list(CLASSES),
+                'thing_classes': list(CLASSES[:_NUM_THINGS]),
+                'stuff_classes': list(CLASSES[_NUM_THINGS:]),
+            },
+        }
+        for split in SIZES
+    }
+    config = _detection_config(root, datasets)
+    config['model']['bbox_head']['num_classes'] = _NUM_THINGS
+    return DataSet(root, '', config)
+
+
+def _panoptic_bare(root: Path) -> DataSet:
+    """Panoptic annotations without a config."""
+    _write_panoptic(root)
+    settings = {
+        'coco': root / 'train.json',
+        'images': root / 'images' / 'train',
+    }
+    return DataSet(root, '', {}, settings)
+
+
 def _openmmlab(root: Path) -> DataSet:
     """Annotation files in the format of OpenMMLab itself."""
     datasets = {}
@@ -414,6 +487,8 @@ CLEAN: dict[str, Callable[[Path], DataSet]] = {
     'coco': _coco,
     'coco_bare': _coco_bare,
     'openmmlab': _openmmlab,
+    'panoptic': _panoptic,
+    'panoptic_bare': _panoptic_bare,
     'voc': _voc,
     'voc_bare': _voc_bare,
     'nyuv2': partial(_layout, config=True),

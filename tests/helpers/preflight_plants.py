@@ -103,6 +103,9 @@ val_evaluator = dict(type='nowhere.CocoMetric')  # here
 == ARG001 error key=val_evaluator.metrics
 val_evaluator = dict(metrics='bbox')  # here
 
+== ARG002 warning key=val_evaluator.iou_metric base=segmentor
+val_evaluator = dict(iou_metric=['mIoU', 'mDice'])  # here
+
 == BUILD001 error key=default_hooks.logger names=default_hooks.logger
 default_hooks = dict(logger=dict(interval=0))  # here
 
@@ -127,8 +130,18 @@ train_dataloader = dict(sampler=dict(type='InfiniteSampler'))  # here
 == DATA005 error key=train_dataloader.batchsize
 train_dataloader = dict(batchsize=2)  # here
 
+== DATA007 error key=train_dataloader.dataset.data_prefix.img_path
+prefix = dict(_delete_=True, img_path='train2017/')  # here
+train_dataloader = dict(dataset=dict(data_prefix=prefix))
+
 == DATA006 info key=train_dataloader.sampler.shuffle
 train_dataloader = dict(sampler=dict(shuffle=False))  # here
+
+== EVAL001 error key=val_evaluator.ann_file
+val_evaluator = dict(ann_file='data/other.json')  # here
+
+== EVAL002 error key=default_hooks.checkpoint.save_best
+default_hooks = dict(checkpoint=dict(save_best='bbox_mAP'))  # here
 
 == CKPT001 error key=load_from
 load_from = 'FOLDER/none.pth'  # here
@@ -157,6 +170,12 @@ init = dict(_delete_=True, type='Pretrained',
             checkpoint='https://a.org/a.pth')
 load_from = 'https://a.org/b.pth'
 model = dict(backbone=dict(init_cfg=init))  # here
+
+== CKPT009 error key=load_from
+import torch
+load_from = 'FOLDER/weights.pth'  # here
+torch.save({'a.weight': torch.zeros(3)}, load_from)
+del torch
 
 == CKPT008 error key=load_from
 load_from = 'FOLDER/a.pth'  # here
@@ -189,6 +208,15 @@ val_dataloader = dict(dataset=dict(metainfo=dict(classes=classes)))  # here
 
 == HEAD004 error key=model.test_cfg.mode base=segmentor
 model = dict(test_cfg=dict(mode='slide', crop_size=(512, 512)))  # here
+
+== HEAD005 error key=train_dataloader.dataset.metainfo.classes
+train_dataloader = dict(dataset=dict(metainfo=dict(classes=('cat'))))  # here
+
+== HEAD006 error key=train_dataloader.dataset.metainfo.CLASSES
+model = dict(bbox_head=dict(num_classes=2))
+metainfo = dict(CLASSES=('cat', 'dog'))  # here
+train_dataloader = dict(dataset=dict(metainfo=metainfo))
+val_dataloader = dict(dataset=dict(metainfo=metainfo))
 
 == HOOK001 error key=custom_hooks
 custom_hooks = dict(type='EMAHook')  # here
@@ -246,6 +274,9 @@ custom_hooks = [hook]
     at=sgd_1x.py:base_batch_size=16
 train_dataloader = dict(batch_size=4)
 
+== LOOP007 error key=auto_scale_lr
+auto_scale_lr = dict(_delete_=True, enable=True)  # here
+
 == LOSS001 info key=model.bbox_head.loss_bbox.loss_weight also=STEP007
 model = dict(bbox_head=dict(loss_bbox=dict(loss_weight=0.0)))  # here
 
@@ -284,6 +315,13 @@ train_dataloader = dict(dataset=dict(pipeline=[
     dict(type='LoadAnnotations', with_bbox=True),  # here
     dict(type='PackDetInputs')]))
 
+== PIPE004 error key=train_dataloader.dataset.pipeline[2]
+train_dataloader = dict(dataset=dict(pipeline=[
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='Mosaic', img_scale=(64, 64)),  # here
+    dict(type='PackDetInputs')]))
+
 == SCHED001 error key=param_scheduler[0].by_epoch base=segmentor
 param_scheduler = [dict(type='PolyLR', by_epoch=True)]  # here
 
@@ -314,7 +352,7 @@ val_evaluator = dict(ignore_index=255)  # here
 loss = dict(class_weight=[1.0] * 9)
 model = dict(auxiliary_head=dict(loss_decode=loss))  # here
 
-== CFG004 warning key=model.data_preprocessor.seg_pad_val base=segmentor
+== CFG004 error key=model.data_preprocessor.seg_pad_val base=segmentor
 model = dict(data_preprocessor=dict(seg_pad_val=0))  # here
 
 == CFG005 warning key=ignore_index base=segmentor
@@ -322,6 +360,17 @@ model = dict(decode_head=dict(ignore_index=3),
              auxiliary_head=dict(ignore_index=3),
              data_preprocessor=dict(seg_pad_val=3))
 val_evaluator = dict(ignore_index=3)
+test_evaluator = dict(ignore_index=3)
+
+== CFG010 warning key=metainfo.classes also=HEAD003
+classes = ('traffic_light', 'b', 'Traffic light')
+model = dict(bbox_head=dict(num_classes=3))
+train_dataloader = dict(dataset=dict(metainfo=dict(classes=classes)))
+val_dataloader = dict(dataset=dict(metainfo=dict(classes=classes)))
+
+== CFG011 error key=model.auxiliary_head.loss_decode base=segmentor
+loss = dict(class_weight=[1.0] * 149 + [-1.0])
+model = dict(auxiliary_head=dict(loss_decode=loss))  # here
 
 == CFG007 error key=metainfo.classes also=HEAD003
 classes = ('a', 'b', 'a')

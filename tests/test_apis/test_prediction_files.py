@@ -13,12 +13,12 @@ from pycocotools import mask as coco_mask
 from mmext.apis.infer import Detections
 from mmext.apis.prediction_files import (
     GroundTruth,
-    track,
     detections_to_dict,
     draw_comparison,
     draw_detections,
     infer_to_folder,
     read_ground_truth,
+    track,
     write_predictions,
 )
 

@@ -17,6 +17,7 @@ from mmext.datasets import ShapesSpec, write_shapes_dataset
 
 CONFIGS = {  # images per step
     'ade20k_semantic': 4,
+    'camvid_256x192_semantic': 8,
     'camvid_semantic': 12,
     'cityscapes_semantic': 6,
     'shapes_semantic': 8,

@@ -230,7 +230,7 @@ def remedy_of(tmp_path, store, values: list[int]) -> str:
     ('values', 'remedy'),
     [
         ([0, 1, 2, 255], ''),
-        ([0] * 5 + [1, 2, 3], 'If it marks void pixels, set ignore_index=3'),
+        ([0] * 5 + [1, 2, 3], 'if 3 marks void pixels, set ignore_index=3'),
         ([1] * 5 + [2, 3], 'labels start at 1'),
     ],
 )

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 from helpers.label_plants import CONSEQUENCES, Plant, all_plants
-from helpers.label_sets import CLEAN, clean
+from helpers.label_sets import CLEAN, SIZES, clean
+from PIL import Image
 
 from mmext.findings import Severity
 from mmext.label_check.rules import RULES
@@ -47,6 +48,39 @@ def test_ignored_void_of_a_config_that_agrees_with_itself(tmp_path):
     (group,) = report.groups
     assert (group.rule, group.value) == ('SEG001', '11')
     assert 'set ignore_index=11' in group.remedy
+
+
+def test_label_maps_of_ade20k_that_are_not_reduced(tmp_path):
+    """0 is no class there, and the classes are 1 to 150."""
+    data = clean('semantic', tmp_path / 'data')
+    names = [f'kind {number}' for number in range(150)]
+    for split, size in SIZES.items():
+        dataset = data.config[f'{split}_dataloader']['dataset']
+        dataset['metainfo']['classes'] = names
+        for index in range(size):
+            pixels = data.pixels(index, split)
+            pixels[pixels == 2] = 150
+            pixels[pixels == 255] = 77
+            Image.fromarray(pixels).save(data.mask(index, split))
+    data.config['model']['decode_head']['num_classes'] = 150
+    code, report = data.check(select='SEG')
+    assert code == 1
+    (group,) = report.groups
+    assert (group.rule, group.value) == ('SEG001', '150')
+    assert 'set reduce_zero_label=True of the data set' in group.remedy
+    for split in SIZES:
+        dataset = data.config[f'{split}_dataloader']['dataset']
+        dataset['reduce_zero_label'] = True
+    code, report = data.check(select='SEG')
+    assert (code, report.groups) == (0, ())
+
+
+def test_a_metric_may_ignore_another_value_that_does_not_occur(tmp_path):
+    """Two classes and no void, as of many binary tasks."""
+    data = clean('binary', tmp_path / 'data')
+    del data.config['val_evaluator']['ignore_index']
+    code, report = data.check()
+    assert (code, report.groups) == (0, ())
 
 
 def errors(groups) -> set[str]:

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from mmext.findings import Finding, Location, Severity, terminal
+from mmext.findings import sarif as findings_sarif
 from mmext.label_check import Expectations
 from mmext.label_check.groups import FindingGroup
 from mmext.label_check.report import (
@@ -107,9 +108,9 @@ def test_schema_names_every_field():
         assert 'Attributes:' in known['description']
 
 
-def printed(function, *args) -> str:
+def printed(function, *args, width: int = 100, **options) -> str:
     out = io.StringIO()
-    function(*args, Console(file=out, width=100))
+    function(*args, Console(file=out, width=width), **options)
     return out.getvalue()
 
 
@@ -158,20 +159,62 @@ def shown_report(**split) -> Report:
 
 def test_findings_the_worst_last():
     text = printed(print_report, shown_report(pixels=1234, masks=2))
-    assert text.index('info DUP003') < text.index('error SEG001')
-    assert '[red]a[/red].png, y=3, x=5, 11' in text
+    assert text.index('note DUP003') < text.index('error SEG001')
+    assert '    - [red]a[/red].png: y=3, x=5: 11\n' in text
     assert 'and 3 more' in text
     assert 'remedy: do [this]' in text
     assert '1 error, 0 warnings, 1 note; 2 rules applied' in text
 
 
 def test_classes_with_pixels_or_objects():
-    text = printed(print_report, shown_report(pixels=1234, masks=2))
+    text = printed(
+        print_report, shown_report(pixels=1234, masks=2), verbose=True
+    )
     assert '1,234' in text
     assert 'pixels' in text
-    text = printed(print_report, shown_report(boxes=77, images=2))
+    text = printed(
+        print_report, shown_report(boxes=77, images=2), verbose=True
+    )
     assert '77' in text
     assert 'objects' in text
+    # Nothing is wrong with the classes.
+    assert '77' not in printed(print_report, shown_report(boxes=77, images=2))
+
+
+@pytest.mark.parametrize(
+    ('rules', 'verdict'),
+    [
+        (
+            ['SEG001', 'DET002', 'DUP004'],
+            'Do not train with a.py yet: mend 2 errors: label out of range '
+            '(SEG001) at [red]a[/red].png and box without area (DET002) at '
+            '[red]a[/red].png; --fix DIR writes repaired copies where there '
+            'is no doubt.',
+        ),
+        (
+            ['DUP004'],
+            'a.py can be trained with, but look at 1 warning first; 2 samples '
+            'were checked.',
+        ),
+        (
+            ['DUP003'],
+            'a.py can be trained with: nothing is wrong with its 2 samples.',
+        ),
+    ],
+)
+def test_the_first_line_says_what_to_do(rules, verdict):
+    groups = tuple(
+        shown_group(RULES[each].severity, each, num_files=1) for each in rules
+    )
+    report = msgspec.structs.replace(shown_report(), groups=groups)
+    lines = printed(print_report, report, name='a.py', width=500).splitlines()
+    assert lines[0] == verdict
+    assert lines[1] == '  train: 2 samples, 2 images, 2 label maps, 1 class'
+
+
+def test_nothing_to_check():
+    text = printed(print_report, Report(), name='a.py')
+    assert text.startswith('Nothing was checked: a.py has no samples.\n')
 
 
 def test_rules():
@@ -203,7 +246,7 @@ def group(rule: str, *files: str, **more) -> FindingGroup:
 
 def sarif(*groups: FindingGroup) -> dict:
     report = Report(rules=tuple(RULES), groups=groups)
-    return json.loads(report_sarif(report))
+    return json.loads(report_sarif(report, 'configs/a.py'))
 
 
 def test_a_result_for_each_file():
@@ -228,21 +271,92 @@ def test_a_result_for_each_file():
 def test_findings_about_no_file():
     (run,) = sarif(group('CFG001'))['runs']
     (result,) = run['results']
-    assert 'locations' not in result
+    (place,) = result['locations']
+    # That of the config: code scanning takes no result without a location.
+    assert place['physicalLocation']['artifactLocation'] == {
+        'uri': 'configs/a.py',
+        'uriBaseId': '%SRCROOT%',
+    }
     assert '2 masks' in result['message']['text']
 
 
 @pytest.mark.parametrize(
-    ('path', 'uri'),
+    ('path', 'uri', 'base'),
     [
-        ('/x/a.png', 'file:///x/a.png'),
-        ('s3://bucket/a.png', 's3://bucket/a.png'),
+        ('masks/a b.png', 'masks/a%20b.png', '%SRCROOT%'),
+        ('./masks/../a.png', 'a.png', '%SRCROOT%'),
+        ('here/a.png', 'a.png', '%SRCROOT%'),
+        ('/x/a.png', 'x/a.png', 'ROOT'),
+        ('../data/a.png', 'data/a.png', 'ROOT'),
+        ('s3://bucket/b/a.png', 'b/a.png', 's3://bucket/'),
+        ('a\udcff.png', 'a%FF.png', '%SRCROOT%'),
     ],
 )
-def test_uris(path, uri):
+def test_uris_are_relative(path, uri, base, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = path.replace('here', str(tmp_path))
     (run,) = sarif(group('SEG001', path))['runs']
     location = run['results'][0]['locations'][0]['physicalLocation']
-    assert location['artifactLocation']['uri'] == uri
+    artifact = location['artifactLocation']
+    assert artifact['uriBaseId'] == base
+    if base == 'ROOT' and path.startswith('..'):
+        assert artifact['uri'].endswith(uri)
+    else:
+        assert artifact['uri'] == uri
+    bases = run.get('originalUriBaseIds', {})
+    assert set(bases) == {base} - {'%SRCROOT%'}
+    if bases:
+        wanted = {'ROOT': 'file:///'}.get(base, base)
+        assert bases[base] == {'uri': wanted}
+
+
+def test_what_code_scanning_asks_for():
+    """The fields that GitHub's documentation calls required."""
+    (run,) = sarif(
+        group('SEG001', 'a.png', 'a.png', 'b.png'), group('CFG001')
+    )['runs']
+    for rule in run['tool']['driver']['rules']:
+        for name in ('shortDescription', 'fullDescription', 'help'):
+            assert rule[name]['text']
+        assert len(rule['fullDescription']['text']) <= 1024
+    for result in run['results']:
+        assert result['message']['text']
+        (place,) = result['locations']
+        place = place['physicalLocation']
+        assert '://' not in place['artifactLocation']['uri']
+        assert not place['artifactLocation']['uri'].startswith(('/', '..'))
+        region = place['region']
+        assert set(region) == {
+            *('startLine', 'startColumn', 'endLine', 'endColumn')
+        }
+        assert min(region.values()) >= 1
+    prints = [
+        each['partialFingerprints']['primaryLocationLineHash']
+        for each in run['results']
+    ]
+    assert len(set(prints)) == 4
+    assert [each.split(':')[1] for each in prints] == ['1', '2', '1', '1']
+
+
+def test_fingerprints_do_not_go_by_lines(tmp_path):
+    """A finding stays itself where lines above it are added."""
+
+    def printed(text: str, line: int) -> dict:
+        (tmp_path / 'a.py').write_text(text)
+        location = Location(file=str(tmp_path / 'a.py'), line=line, key='x.y')
+        return findings_sarif.result('CFG001', Severity.ERROR, 'm', location)
+
+    one = printed('x = dict(y=1)\n', 1)
+    two = printed('# new\n\nx = dict(y=1)\n', 3)
+    assert one['partialFingerprints'] == two['partialFingerprints']
+    regions = [
+        each['locations'][0]['physicalLocation']['region']
+        for each in (one, two)
+    ]
+    assert [each['startLine'] for each in regions] == [1, 3]
+    assert {each['endColumn'] for each in regions} == {
+        len('x = dict(y=1)') + 1
+    }
 
 
 def test_levels():

@@ -9,9 +9,17 @@ from mmcv.ops.multi_scale_deform_attn import (
 from reference.op_checks import assert_same, values_and_grads
 from torch import Tensor
 
+from mmext.ops import multi_scale_deform_attn
 from mmext.ops.ms_deform_attn import attend_level
 
 SHAPES = torch.tensor([[6, 8], [3, 4], [1, 2]])
+
+
+@pytest.fixture(autouse=True, params=['numba', 'pytorch'])
+def backend(request, monkeypatch) -> str:
+    """Both, where there is a choice."""
+    monkeypatch.setenv('MMEXT_OPS', request.param)
+    return request.param
 
 
 def make_inputs(queries: int = 7, *, images: int = 2) -> dict[str, Tensor]:
@@ -118,3 +126,86 @@ def test_attend_level_of_a_constant_map():
     out = attend_level(value, (2, 3), location, weight)
     expected = 5 * weight.sum(-1).repeat_interleave(3, -1)
     torch.testing.assert_close(out, expected)
+
+
+def starts_of(shapes: Tensor) -> Tensor:
+    ends = shapes.prod(1).cumsum(0)
+    return torch.cat([ends.new_zeros(1), ends[:-1]])
+
+
+def attend_on_cpu(value: Tensor, location: Tensor, weight: Tensor) -> Tensor:
+    return multi_scale_deform_attn(
+        value, SHAPES, starts_of(SHAPES), location, weight
+    )
+
+
+@pytest.mark.parametrize('threads', [1, 2, 5])
+def test_threads_do_not_change_a_bit(threads):
+    """Each writes to heads of its own."""
+    inputs = make_inputs()
+    expected = values_and_grads(attend_on_cpu, inputs)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        actual = values_and_grads(attend_on_cpu, inputs)
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(actual[key], expected[key]) for key in expected)
+
+
+def test_on_the_edges_of_pixels():
+    """Centres, borders and corners, where the gradient has two sides."""
+    inputs = {key: x.double() for key, x in make_inputs(12).items()}
+    sizes = SHAPES.flip(1)[:, None].double()
+    steps = torch.arange(12.0, dtype=torch.float64)[:, None, None, None, None]
+    inputs['location'] = (
+        ((steps - 2) / 2 / sizes)
+        .expand(12, 3, 3, 2, 2)
+        .repeat(2, 1, 1, 1, 1, 1)
+    )
+    actual = values_and_grads(attend_on_cpu, inputs)
+    expected = values_and_grads(mmcv_attend, inputs)
+    for key in ('output', 'value', 'weight'):
+        torch.testing.assert_close(actual[key], expected[key])
+
+
+def test_locations_that_are_no_numbers_reach_the_loss():
+    inputs = make_inputs()
+    inputs['location'][0, 0, 0, 0, 0, 0] = torch.nan
+    output = attend_on_cpu(**inputs)
+    assert output[0, 0, :4].isnan().all()
+    assert output[0, 0, 4:].isfinite().all()
+    assert output[:, 1:].isfinite().all()
+
+
+def test_levels_beyond_the_pixels_are_refused(backend):
+    inputs = make_inputs()
+    inputs['value'] = inputs['value'][:, :-1]
+    if backend == 'numba':
+        with pytest.raises(ValueError, match='must have the 62 pixels'):
+            attend_on_cpu(**inputs)
+    else:
+        with pytest.raises(RuntimeError):
+            attend_on_cpu(**inputs)
+
+
+def test_an_unknown_backend_is_named(monkeypatch):
+    monkeypatch.setenv('MMEXT_OPS', 'cuda')
+    with pytest.raises(ValueError, match="'auto', 'numba' or 'pytorch'"):
+        attend_on_cpu(**make_inputs())
+
+
+def test_export(monkeypatch):
+    """The operator is one node of a graph."""
+    monkeypatch.setenv('MMEXT_OPS', 'numba')
+    inputs = make_inputs()
+    inputs['location'].requires_grad_()
+
+    class Module(torch.nn.Module):
+        def forward(self, value, location, weight):
+            return attend_on_cpu(value, location, weight)
+
+    program = torch.export.export(Module(), (), inputs)
+    names = [str(node.target) for node in program.graph.nodes]
+    assert 'mmext.deform_attn.default' in names
+    assert torch.equal(program.module()(**inputs), attend_on_cpu(**inputs))

@@ -3,6 +3,8 @@
 import io
 import json
 
+import msgspec
+import pytest
 from helpers.preflight_reports import sample_report
 from rich.console import Console
 
@@ -15,6 +17,7 @@ from mmext.preflight.report import (
     print_report,
     report_html,
     report_json,
+    report_sarif,
     sort_findings,
 )
 
@@ -57,6 +60,27 @@ def test_json():
     assert sample_report(findings=()).worst() is None
 
 
+def test_sarif(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (run,) = json.loads(report_sarif(sample_report()))['runs']
+    rules = run['tool']['driver']['rules']
+    assert [rule['id'] for rule in rules] == ['DDP001', 'KEY001']
+    places = []
+    for result in run['results']:
+        assert rules[result['ruleIndex']]['id'] == result['ruleId']
+        (place,) = result['locations']
+        place = place['physicalLocation']
+        uri = place['artifactLocation']['uri']
+        places.append((uri, place['region']['startLine'], result['level']))
+    # The one that is about no key is located at the config.
+    assert places == [
+        ('configs/a.py', 12, 'error'),
+        ('configs/a.py', 1, 'note'),
+    ]
+    prints = {str(each['partialFingerprints']) for each in run['results']}
+    assert len(prints) == 2
+
+
 def test_order():
     findings = [
         finding('B001', Severity.INFO),
@@ -92,38 +116,97 @@ def test_batches():
     )
 
 
-def text_of(report) -> str:
+def text_of(report, width: int = 200, **options) -> str:
     out = io.StringIO()
-    print_report(report, Console(file=out, width=200))
+    print_report(report, Console(file=out, width=width), **options)
     return out.getvalue()
 
 
 def test_terminal_has_all_parts():
-    text = text_of(sample_report())
+    text = text_of(sample_report(warned=('UserWarning: old',)), verbose=True)
     for part in (
-        'preflight of configs/a.py: detection, 1,234 trainable parameters',
-        'weights are random',
+        'model: detection, 1,234 trainable parameters',
+        'changed here: weights are random',
         'loss_cls 1.5, loss_bbox nan',
         'IndexError in step 1 (forward): out of range',
         'as configured',
         'recommended',
         'a search over 120 nodes',
         'real processes agree: error in step 2 (predicted: error)',
-        'error DDP001 8 parameters have no gradient <script>',
-        'model.head (configs/a.py:12)',
-        'head.5.weight and 2 more',
+        'incomplete: labels were not checked: no data',
+        'warned meanwhile: UserWarning: old',
+        'error DDP001 configs/a.py:12: 8 parameters have no gradient <script>',
+        'key: model.head',
+        'names: head.0.weight, ',
+        'head.6.weight and head.7.weight',
         'with batches: empty',
         'remedy: use them',
-        'nobody reads [this]',
-        'not done labels were not checked: no data',
-        '1 error, 0 warnings, 1 note',
+        'fix: find_unused_parameters = True (--fix writes it)',
+        'note KEY001: nobody reads [this]',
+        '1 error, 0 warnings, 1 note; 1 with a fix, which --fix writes',
     ):
         assert part in text
+    assert 'head.5.weight and 2 more (--verbose names all)' in text_of(
+        sample_report()
+    )
 
 
-def test_the_worst_is_last():
-    text = text_of(sample_report())
-    assert text.index('KEY001') < text.index('DDP001')
+def test_the_verdict_is_first_and_the_worst_is_last():
+    lines = text_of(sample_report()).splitlines()
+    assert lines[0] == (
+        'Do not train with configs/a.py yet: mend the error: a parameter '
+        'never gets a gradient (DDP001) at configs/a.py:12; --fix can mend 1 '
+        'of 1.'
+    )
+    text = '\n'.join(lines)
+    assert text.index('KEY001') < text.index('error DDP001')
+    assert lines[-1].startswith('1 error')
+
+
+@pytest.mark.parametrize(
+    ('change', 'verdict'),
+    [
+        (
+            {'not_done': ()},
+            'configs/a.py can be trained: steps with normal batches went '
+            'through, and nothing is wrong in what was checked.',
+        ),
+        (
+            {'findings': (finding('KEY002', Severity.WARNING),)},
+            'configs/a.py can be trained, but look at 1 warning first: steps '
+            'with normal batches went through; see below what could not be '
+            'checked.',
+        ),
+        (
+            {'batches': (), 'not_done': ('no data', 'x')},
+            'Not known whether configs/a.py can be trained: no data.',
+        ),
+    ],
+)
+def test_verdicts_without_errors(change, verdict):
+    report = sample_report(**{'findings': (), **change})
+    assert text_of(report).splitlines()[0] == verdict
+
+
+def test_tables_only_where_they_matter():
+    fine = sample_report(findings=(), batches=sample_report().batches[:1])
+    text = text_of(fine)
+    assert 'loss_cls' not in text
+    assert 'as configured' not in text
+    text = text_of(fine, verbose=True)
+    assert 'loss_cls' in text
+    assert 'as configured' in text
+
+
+def test_both_ways_are_shown(tmp_path):
+    config = tmp_path / 'a.py'
+    config.write_text('model = dict(head=None)\n')
+    first = msgspec.structs.replace(
+        sample_report().findings[0], other_way='set the flag; cost: a walk'
+    )
+    text = text_of(sample_report(config=str(config), findings=(first,)))
+    assert '    either: use them\n    or: set the flag; cost: a walk' in text
+    assert '+find_unused_parameters = True\n' in text
 
 
 def test_without_a_model():
@@ -131,7 +214,7 @@ def test_without_a_model():
         sample_report(batches=(), verdicts=None, world=None, task='')
     )
     assert 'trainable' not in text
-    assert 'what the model wrapper would do' not in text
+    assert 'settings of DDP' not in text
 
 
 def test_page_has_all_parts():

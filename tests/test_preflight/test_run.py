@@ -52,7 +52,7 @@ def test_clean(clean, tmp_path):
     code, text = run(clean, json=tmp_path / 'a.json', html=tmp_path / 'a.html')
     assert code == 0
     assert '0 errors, 0 warnings' in text
-    assert 'not done labels were not checked' in text
+    assert 'incomplete: labels were not checked' in text
     written = json.loads((tmp_path / 'a.json').read_bytes())
     assert written['task'] == 'semantic'
     assert [each['kind'] for each in written['batches']] == ['normal']
@@ -88,8 +88,9 @@ def test_an_unused_layer(child, tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
     code, text = run(config, fix=Path(''))
-    assert code == 1
-    assert 'error DDP001 2 trainable parameters in lonely' in text
+    # That of the fixed config, whose report is the second one.
+    assert code == 0
+    assert 'error DDP001: 2 trainable parameters in lonely' in text
     assert 'never used in forward' in text
     # With the flag it would run; that it is unused is still worth a warning.
     code, text = run(str(tmp_path / 'child_fixed.py'))
@@ -121,21 +122,23 @@ def test_reentrant_checkpoints_are_fixed(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
     code, text = run(str(config), fix=Path(''))
-    assert code == 1
-    assert 'error DDP002 marked ready twice' in text
-    code, text = run(str(tmp_path / 'two_fixed.py'))
+    assert code == 0
+    assert 'error DDP002: marked ready twice' in text
+    code, text = run(str(tmp_path / 'two_fixed.py'), verbose=True)
     assert code == 0
     assert '8 modules are checkpointed, 8 were reentrant' in text
 
 
 @pytest.mark.slow
-def test_a_needless_flag_is_fixed(child, tmp_path):
+def test_a_needless_flag_is_left_alone(child, tmp_path):
+    """Batches that were not tried may need it."""
     config = child('find_unused_parameters = True')
     code, text = run(config, fix=Path(''), fail_on='warning')
     assert code == 1
     assert 'find_unused_parameters' in text
+    assert 'no config was written' in text
     fixed = tmp_path / 'child_fixed.py'
-    assert run(str(fixed), fail_on='warning')[0] == 0
+    fixed.touch()
     with pytest.raises(FileExistsError, match='--fix must name a new file'):
         run(config, fix=Path(''))
 
@@ -143,7 +146,7 @@ def test_a_needless_flag_is_fixed(child, tmp_path):
 def test_a_model_that_cannot_be_built(child):
     code, text = run(child("model = dict(backbone=dict(type='NoSuchNet'))"))
     assert code in (1, 2)
-    assert 'not done the model was not built' in text
+    assert 'incomplete: the model was not built' in text
     assert 'NoSuchNet' in text
 
 

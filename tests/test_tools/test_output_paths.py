@@ -257,7 +257,7 @@ class TestTried:
         assert time.monotonic() - start < 30
         assert code == 2
         for name in ('json', 'sarif', 'html', 'store', 'fix'):
-            assert f'\n  --{name} /' in errors, errors
+            assert f' --{name} /' in errors, errors
         assert (tmp_path / 'out').read_text() == ''
         assert not (data / 'facts.sqlite').exists()
 

@@ -14,6 +14,8 @@ CASES = {
     'void is -1': (5, 255, {-1: 9}, range(5), 'ignore_index=-1'),
     'void is C': (11, 255, {11: 9}, range(11), 'seg_pad_val=11'),
     'from 1': (5, 255, {5: 9}, (1, 2, 3, 4), 'reduce_zero_label=True'),
+    'ADE20K': (150, 255, {150: 9}, range(150), 'reduce_zero_label=True of'),
+    '0 is none': (7, 255, {7: 9}, range(7), 'set reduce_zero_label=True'),
     'reduced': (150, 255, {254: 9}, range(150), 'has turned the 255'),
     'grey levels': (5, 255, {64: 1, 128: 2, 192: 1}, (0,), 'grey levels'),
     'others': (5, 255, {7: 1, 6: 1}, range(5), 'num_classes=5'),

@@ -23,11 +23,6 @@ On CUDA "allocated" has all of them: the peak of the allocator less what was
 allocated before, when gradients of parameters were there already. "RSS so
 far" is the largest resident memory of this process up to then, all else in it
 included; variants that need less memory run first.
-
-On a CPU the model samples with mmcv's PyTorch function, which keeps every
-sampled value: that doubles what an encoder layer saves. By default this tool
-takes the operator that runs on a GPU instead, which saves its inputs only, so
-that the size is that of a GPU.
 """
 
 import argparse
@@ -36,18 +31,15 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
-from types import ModuleType
 from typing import Any, NamedTuple
-from unittest import mock
 
 import mmext  # before anything of mmcv and mmdet
 
 # isort: split
 import torch
 from benchmark_parts import build_model, median_seconds, positive, random_batch
-from mmcv.ops import multi_scale_deform_attn
 from rich.console import Console
 from rich.table import Table
 from saved_bytes import SavedBytes
@@ -60,13 +52,10 @@ from mmext.models.checkpointing.checkpoint import (
     checkpointable_blocks,
     is_checkpointed,
 )
-from mmext.models.co_dino import attention as co_dino_attention
 from mmext.models.co_dino.detector import CoDETR
-from mmext.ops.backend import fill_module
 from mmext.utils.cli import run_tool
 
 CONFIG = mmext.config_path('_base_/models/co_dino_5scale_r50.py')
-SAMPLE_ON_CPU = 'multi_scale_deformable_attn_pytorch'
 VARIANTS = ('none', 'config', 'all', 'theirs')
 LOSS_TOLERANCE = 1e-5
 # Sums in another order, as atomic additions of a GPU do them.
@@ -98,36 +87,7 @@ def make_parser() -> argparse.ArgumentParser:
     add('--boxes', type=positive, default=10)
     add('--repeats', type=positive, default=3, help='timed runs of each')
     add('--variants', nargs='+', choices=VARIANTS, default=VARIANTS)
-    add(
-        '--attention',
-        choices=('operator', 'model'),
-        default='operator',
-        help='on a CPU: sample as on a GPU, or as the model does on a CPU',
-    )
     return parser
-
-
-def sample(
-    value: Tensor, shapes: Tensor, locations: Tensor, weights: Tensor
-) -> Tensor:
-    """Multi-scale deformable attention by the operator, also on a CPU."""
-    ends = shapes.prod(1).cumsum(0)
-    starts = torch.cat([ends.new_zeros(1), ends[:-1]])
-    return multi_scale_deform_attn.MultiScaleDeformableAttnFunction.apply(
-        value, shapes, starts, locations, weights, 64
-    )
-
-
-@contextmanager
-def sampling_by_operator() -> Iterator[None]:
-    """Let models sample on a CPU as on a GPU."""
-    ours = ModuleType('mmcv._ext')
-    fill_module(ours)  # compiled mmcv has it for GPUs only
-    with (
-        mock.patch.object(multi_scale_deform_attn, 'ext_module', ours),
-        mock.patch.object(co_dino_attention, SAMPLE_ON_CPU, sample),
-    ):
-        yield
 
 
 def reentrant(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -290,10 +250,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         device = resolve_device(args.device)
-        with ExitStack() as stack:
-            if args.attention == 'operator' and device.type == 'cpu':
-                stack.enter_context(sampling_by_operator())
-            rows = measure(args, device)
+        rows = measure(args, device)
     except (OSError, ValueError) as error:
         print(f'{parser.prog}: error: {error}', file=sys.stderr)
         return 1

@@ -6,7 +6,13 @@ from typing import Any
 import numpy as np
 
 from .. import box_limits
-from .label_problem import LabelProblem, LabelSpec, as_array, image_size
+from .label_problem import (
+    LabelProblem,
+    LabelSpec,
+    as_array,
+    image_size,
+    is_loaded_late,
+)
 
 __all__ = [
     'box_problems',
@@ -54,10 +60,25 @@ def _box_problem(
         )
 
 
+def _counting(results: Mapping[str, Any]) -> np.ndarray | bool:
+    """Which boxes a loss learns from, ``(N,)`` bool; True for all.
+
+    Crowds, and what is too small or too hard, are marked to be ignored, and
+    may look as they like.
+    """
+    flags = results.get('gt_ignore_flags')
+    if flags is None or not same_counts(results):
+        return True
+    return ~as_array(flags).astype(bool)
+
+
 def _corner_problems(
-    boxes: np.ndarray, size: tuple[int, int] | None, spec: LabelSpec
+    boxes: np.ndarray,
+    counting: np.ndarray | bool,
+    size: tuple[int, int] | None,
+    spec: LabelSpec,
 ) -> Iterator[LabelProblem]:
-    """Of boxes ``(N, 4)``, x1 y1 x2 y2 in pixels."""
+    """Of boxes ``(N, 4)``, x1 y1 x2 y2 in pixels, those that count."""
     sides = boxes.T.astype(np.float64)
     drop = (
         'correct or remove the annotation, or drop boxes that a crop has cut '
@@ -66,14 +87,14 @@ def _corner_problems(
     yield from _box_problem(
         'DET002',
         boxes,
-        box_limits.lacks_area(sides),
+        box_limits.lacks_area(sides) & counting,
         'are degenerate, width and height must be over 0',
         f'boxes are (x1, y1, x2, y2) with x1 < x2 and y1 < y2; {drop}',
     )
     yield from _box_problem(
         'DET003',
         boxes,
-        box_limits.is_tiny(sides, spec.min_size),
+        box_limits.is_tiny(sides, spec.min_size) & counting,
         f'are too small, width and height must be at least {spec.min_size:g}',
         drop,
     )
@@ -88,14 +109,15 @@ def _corner_problems(
     yield from _box_problem(
         'DET004',
         boxes,
-        box_limits.is_outside(sides, width, height),
+        box_limits.is_outside(sides, width, height) & counting,
         f'share no pixel with the image, its (height, width) is {size}',
         clip,
     )
     yield from _box_problem(
         'DET005',
         boxes,
-        box_limits.is_beyond(sides, width, height, spec.box_tolerance),
+        box_limits.is_beyond(sides, width, height, spec.box_tolerance)
+        & counting,
         f'reach out of the image by more than {spec.box_tolerance:g} '
         f'pixel(s), its (height, width) is {size}',
         f'{clip}, or raise box_tolerance',
@@ -115,9 +137,10 @@ def _label_problems(
             'let the data set give each instance one int as bbox_label',
         )
         return
+    counting = _counting(results)
     for rule, bad in (
-        ('DET006', labels < 0),
-        ('DET007', labels >= spec.num_classes),
+        ('DET006', (labels < 0) & counting),
+        ('DET007', (labels >= spec.num_classes) & counting),
     ):
         if bad.any():
             yield _range_problem(rule, labels, bad, spec)
@@ -151,7 +174,7 @@ def box_problems(
 
     Boxes are those of mmdet or an array ``(N, 4)``, x1 y1 x2 y2 in pixels. Of
     mmdet's boxes with other parameters, such as rotated ones, only finiteness
-    is checked.
+    is checked, and so of those that are marked to be ignored.
     """
     if not same_counts(results):
         counts = _counts(results)
@@ -183,7 +206,10 @@ def box_problems(
                 'division by a size of 0 in a transform',
             )
             if boxes.shape[1] == 4:
-                yield from _corner_problems(boxes, image_size(results), spec)
+                size = image_size(results, 'gt_bboxes')
+                yield from _corner_problems(
+                    boxes, _counting(results), size, spec
+                )
     if results.get('gt_bboxes_labels') is not None:
         yield from _label_problems(results, spec)
 
@@ -228,6 +254,8 @@ def _overlaps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _mask_tolerance(results: Mapping[str, Any]) -> float:
     """In pixels of the image as it is now: differences grow with it."""
+    if is_loaded_late(results, 'gt_masks'):
+        return box_limits.MASK_TOLERANCE
     scale = float(np.max(results.get('scale_factor', 1)))
     return box_limits.MASK_TOLERANCE * max(scale, 1)
 
@@ -237,13 +265,9 @@ def _agreement_problems(
 ) -> Iterator[LabelProblem]:
     around = boxes_around(results['gt_masks'])
     boxes = boxes.astype(np.float64)
-    flags = results.get('gt_ignore_flags')
     # Masks that the loader could not read are flagged, and empty.
-    counts = np.ones(len(boxes), bool)
-    if flags is not None:
-        counts = ~np.asarray(flags).astype(bool)
-    empty = np.isnan(around).any(1)
-    bad = empty & counts
+    counts = _counting(results)
+    bad = np.isnan(around).any(1) & counts
     if bad.any():
         yield LabelProblem(
             'mask',
@@ -289,7 +313,7 @@ def mask_problems(
     masks = results.get('gt_masks')
     if masks is None:
         return
-    size, own = image_size(results), (masks.height, masks.width)
+    size, own = image_size(results, 'gt_masks'), (masks.height, masks.width)
     if size is not None and own != size:
         yield LabelProblem(
             'shape',

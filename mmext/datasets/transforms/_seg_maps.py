@@ -158,9 +158,8 @@ def seg_map_problems(
     results: Mapping[str, Any], spec: LabelSpec
 ) -> Iterator[LabelProblem]:
     """Find what is wrong with the label maps of a sample."""
-    size = image_size(results)
     for key in seg_map_keys(results):
-        label_map = results[key]
+        label_map, size = results[key], image_size(results, key)
         problem = _form_problem(label_map, key, spec)
         if problem is not None:
             yield problem

@@ -27,8 +27,12 @@ __all__ = [
     'describe',
     'file_of',
     'image_size',
+    'is_loaded_late',
     'tally',
 ]
+
+# What steps that resize, pad or crop leave behind.
+_SIZE_KEYS = ('scale_factor', 'pad_shape', 'crop_size', 'border')
 
 
 @dataclass(frozen=True)
@@ -112,10 +116,28 @@ def file_of(results: Mapping[str, Any], field: str = '') -> str:
     return next(found, 'a sample without img_path')
 
 
-def image_size(results: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Height and width of the image of a sample; None if it tells none."""
+def image_size(
+    results: Mapping[str, Any], field: str = ''
+) -> tuple[int, int] | None:
+    """Height and width of the image of a sample; None if it tells none.
+
+    For labels at ``field`` that were loaded after the image was resized, as
+    pipelines for evaluation do, those of the image as it was.
+    """
     shape = getattr(results.get('img'), 'shape', results.get('img_shape'))
+    if is_loaded_late(results, field):
+        shape = results.get('ori_shape', shape)
     return None if shape is None else (int(shape[0]), int(shape[1]))
+
+
+def is_loaded_late(results: Mapping[str, Any], field: str) -> bool:
+    """Whether labels came into a sample after its image changed its size.
+
+    A sample is one dict from the first step of a pipeline to the last, and
+    has its keys in the order in which steps put them there.
+    """
+    keys = [key for key in results if key == field or key in _SIZE_KEYS]
+    return field in keys and keys[0] != field
 
 
 def as_array(values: Any) -> np.ndarray:

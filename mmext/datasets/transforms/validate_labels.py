@@ -57,6 +57,10 @@ class ValidateLabels(BaseTransform):
     * panoptic segments: classes in range, ids that differ, masks that do not
       overlap and have their class in the semantic map.
 
+    Labels that a pipeline loads after it has resized the image, as those for
+    evaluation do, are held against the image as it was. Of boxes that are
+    marked to be ignored, only that they are finite is checked.
+
     The message names the file, each value with its count, the first place,
     the allowed range and the likely cause; and the rule of
     ``tools/validate_labels.py`` that finds the same before the training,

@@ -18,6 +18,7 @@ from .change_log import FixedFile, Left
 from .coco_boxes import (
     clip_boxes,
     fill_fields,
+    leave_nearly_repeated,
     remove_dangling,
     remove_repeated,
     remove_without_area,
@@ -374,6 +375,7 @@ def _repair(draft: CocoDraft, images: Sequence[ImageFacts | None]) -> None:
     clip_boxes(draft, sizes, certain & ~draft.shared_ids())
     fill_fields(draft)
     remove_repeated(draft)
+    leave_nearly_repeated(draft)
     number_annotations(draft)
     fix_images(draft)
     sort_categories(draft)

@@ -16,6 +16,7 @@ __all__ = [
     'clip_boxes',
     'clip_polygon',
     'fill_fields',
+    'leave_nearly_repeated',
     'remove_dangling',
     'remove_repeated',
     'remove_without_area',
@@ -243,8 +244,13 @@ def _new_area(was: dict, new: dict, polygon_area: float | None) -> float:
 
 def fill_fields(draft: CocoDraft) -> None:
     """Write area and iscrowd into annotations that lack them."""
-    if 'COCO011' not in draft.rules:
-        return
+    if 'COCO011' in draft.rules:
+        _fill_areas(draft)
+    if 'COCO014' in draft.rules:
+        _fill_iscrowd(draft)
+
+
+def _fill_areas(draft: CocoDraft) -> None:
     notes = draft.file.annotations
     without = draft.alive & ~notes.has_area & ~notes.ignore
     for row in np.flatnonzero(without & notes.has_bbox).tolist():
@@ -252,18 +258,22 @@ def fill_fields(draft: CocoDraft) -> None:
     for row in np.flatnonzero(draft.alive & ~notes.has_bbox).tolist():
         if not notes.ignore[row]:
             draft.leave('COCO011', 'it has no box', draft.place(row))
-    lacking = [
-        (row, index)
-        for row, index in enumerate(notes.index.tolist())
-        if draft.alive[row]
-        and b'"iscrowd"' not in draft.records.text('annotations', index)
-    ]
-    for _, index in lacking:
-        draft.records.add_field('annotations', index, 'iscrowd', 0)
+
+
+def _fill_iscrowd(draft: CocoDraft) -> None:
+    notes = draft.file.annotations
+    lacking = []
+    for row in np.flatnonzero(draft.alive & ~notes.has_iscrowd).tolist():
+        index = int(notes.index[row])
+        if b'"iscrowd"' in draft.records.text('annotations', index):
+            draft.leave('COCO014', 'its iscrowd is null', draft.place(row))
+        else:
+            draft.records.add_field('annotations', index, 'iscrowd', 0)
+            lacking.append(row)
     if lacking:
         draft.note(
-            'COCO011',
-            lacking[0][0],
+            'COCO014',
+            lacking[0],
             None,
             0,
             field='iscrowd',
@@ -331,6 +341,27 @@ def remove_repeated(draft: CocoDraft) -> None:
                 f'objects with the same box and class differ in {keys}',
                 draft.place(rows[0]),
             )
+
+
+def leave_nearly_repeated(draft: CocoDraft) -> None:
+    """Say which boxes are those of others but for a pixel or two."""
+    if 'DET010' not in draft.rules:
+        return
+    notes = draft.file.annotations
+    rows = np.flatnonzero(draft.alive & notes.has_bbox & (notes.iscrowd == 0))
+    sides = np.stack(box_limits.sides_of_coco(draft.box[rows]), axis=1)
+    found = []
+    for one, other in box_limits.close_pairs(
+        notes.image_id[rows], sides[:, 0]
+    ):
+        near = box_limits.is_near(sides[one].T, sides[other].T)
+        near &= (sides[one] != sides[other]).any(1)
+        kinds = notes.category_id[rows]
+        near &= kinds[one] == kinds[other]
+        found += np.maximum(rows[one], rows[other])[near].tolist()
+    for row in sorted(set(found)):
+        reason = 'it is not known which of two boxes is the better one'
+        draft.leave('DET010', reason, draft.place(row))
 
 
 def _same_box(draft: CocoDraft) -> list[list[int]]:

@@ -4,7 +4,6 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from mmengine.fileio import get
 
 from ...findings import Finding, Rule, Severity
 from ..expectations import Expectations
@@ -15,7 +14,7 @@ from ..readers.mask import read_mask_facts
 from ..readers.voc import read_voc
 from ..rules.registry import RULES
 from ..scan import sample_facts, with_boxes
-from ..sources.coco import coco_samples
+from ..sources.coco import coco_samples, read_bytes
 from ..sources.split_source import SplitSource
 from ..store import FactStore
 from .change_log import (
@@ -254,7 +253,7 @@ class SplitFixer:
         self._put(path, content, FixedFile(content=content))
 
     def _read(self, path: str) -> bytes:
-        return get(path, backend_args=self._source.backend_args)
+        return read_bytes(path, self._source.backend_args)
 
     def _put(self, path: str, old: bytes, new: FixedFile) -> bytes:
         return self._files.put(self._expected.split, path, old, new)

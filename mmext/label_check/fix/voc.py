@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from xml.etree import ElementTree
 from xml.parsers import expat
 
@@ -166,11 +166,26 @@ def fix_voc(
             del draft.changes[before:]
             why = f'object[{first}] is the same'
             draft.remove('DET010', element, box.place, why)
+    _leave_nearly_repeated(draft, file.boxes)
     return FixedFile(
         content=draft.file.render() if draft.changes else content,
         changes=tuple(draft.changes),
         left=tuple(draft.left),
     )
+
+
+def _leave_nearly_repeated(draft: _Draft, boxes: Sequence[BoxFacts]) -> None:
+    """Say which boxes are those of others but for a pixel or two."""
+    for number, box in enumerate(boxes):
+        if any(
+            box.class_name == other.class_name
+            and box.box != other.box
+            and box_limits.is_near(box.box, other.box)
+            and not (box.ignored or other.ignored)
+            for other in boxes[:number]
+        ):
+            reason = 'it is not known which of two boxes is the better one'
+            draft.leave('DET010', box.place, reason)
 
 
 def _fix_size(

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
@@ -37,12 +38,20 @@ Id = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class RawImage(msgspec.Struct, gc=False):
-    """One of ``images``."""
+    """One of ``images``; its name may be the path of its URL."""
 
     id: Id
-    file_name: str
+    file_name: str = ''
     width: float = 0
     height: float = 0
+    coco_url: str = ''
+
+    def __post_init__(self) -> None:
+        if not self.file_name:
+            # LVIS has http://images.cocodataset.org/train2017/1.jpg alone.
+            self.file_name = urlsplit(self.coco_url).path.lstrip('/')
+        if not self.file_name:
+            raise ValueError('Object missing required field `file_name`')
 
 
 class RawAnnotation(msgspec.Struct, gc=False):
@@ -53,7 +62,7 @@ class RawAnnotation(msgspec.Struct, gc=False):
     category_id: Id
     bbox: tuple[float, float, float, float] | None = None
     area: float | None = None
-    iscrowd: int | bool = 0
+    iscrowd: int | bool | None = None
     ignore: int | bool = 0
     segmentation: msgspec.Raw = msgspec.Raw()
 
@@ -153,6 +162,7 @@ class CocoAnnotations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         area: ``(M,)``, float64; NaN where there is none.
         has_area: ``(M,)``, bool.
         iscrowd: ``(M,)``, int64; as written, 0 where it is not.
+        has_iscrowd: ``(M,)``, bool.
         ignore: ``(M,)``, bool; marked to be left out of training.
         segmentation_kind: ``(M,)``, uint8: 0 none, null or empty, 1
             polygons (a list), 2 RLE (an object), 3 neither.
@@ -171,6 +181,7 @@ class CocoAnnotations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     area: np.ndarray
     has_area: np.ndarray
     iscrowd: np.ndarray
+    has_iscrowd: np.ndarray
     ignore: np.ndarray
     segmentation_kind: np.ndarray
     segmentation_fine: np.ndarray
@@ -221,11 +232,20 @@ class CocoFile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class CocoFacts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """An annotation file, for rules: its split, its path, what it says."""
+    """An annotation file, for rules.
+
+    Attributes:
+        split: ``'train'``, ``'val'``, ...
+        path: Of the file.
+        file: What it says.
+        things: Of panoptic files, for each category that says so, by name,
+            whether its objects are counted.
+    """
 
     split: str
     path: str
     file: CocoFile
+    things: dict[str, bool] = {}
 
 
 def read_coco(content: bytes) -> CocoFile:
@@ -315,6 +335,7 @@ def _images(records: list, index: np.ndarray) -> CocoImages:
 def _annotations(records: list, index: np.ndarray) -> CocoAnnotations:
     boxes = [record.bbox for record in records]
     areas = [record.area for record in records]
+    crowds = [record.iscrowd for record in records]
     has_bbox, has_area = _present(boxes), _present(areas)
     if not has_bbox.all():
         nothing = (np.nan,) * 4
@@ -332,7 +353,8 @@ def _annotations(records: list, index: np.ndarray) -> CocoAnnotations:
         # None becomes NaN.
         area=np.array(areas, np.float64),
         has_area=has_area,
-        iscrowd=_column(records, 'iscrowd', np.int64),
+        iscrowd=np.array([crowd or 0 for crowd in crowds], np.int64),
+        has_iscrowd=_present(crowds),
         ignore=_column(records, 'ignore', np.bool_),
         segmentation_kind=codes % _FINE,
         segmentation_fine=codes >= _FINE,

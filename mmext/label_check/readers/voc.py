@@ -10,6 +10,8 @@ __all__ = [
 ]
 
 _CORNERS = ('xmin', 'ymin', 'xmax', 'ymax')
+# Numbers beyond it are not kept: facts hold 64 bits.
+_MAX_LENGTH = (1 << 31) - 1
 
 
 class _NoDoctype(ElementTree.TreeBuilder):
@@ -35,7 +37,9 @@ def read_voc(content: bytes) -> VocFile:
     # Encodings that are not known, and the refusal above.
     except (LookupError, ValueError) as error:
         return VocFile(error=_corrupt(f'malformed XML: {error}'))
-    if root.tag != 'annotation':
+    # The loader goes by what is in it, whatever its name.
+    named = root.find('size') is not None or root.find('object') is not None
+    if root.tag != 'annotation' and not named:
         text = f'the root element must be <annotation>, got <{root.tag}>'
         return VocFile(error=_corrupt(text))
     errors: list[RecordError] = []
@@ -50,6 +54,7 @@ def read_voc(content: bytes) -> VocFile:
         image=_text(root, 'filename'),
         width=width,
         height=height,
+        has_size=root.find('size') is not None,
         boxes=boxes,
         error=_corrupt(text) if errors else None,
         errors=tuple(errors),
@@ -67,36 +72,66 @@ def _text(element: ElementTree.Element, path: str) -> str:
 def _length(
     root: ElementTree.Element, name: str, errors: list[RecordError]
 ) -> int:
-    text = _text(root, f'size/{name}')
-    if not text:
+    """A side of the image; the loader reads it if there is a ``<size>``."""
+    if root.find('size') is None:
         return 0
-    number = _number(text)
-    if not 0 <= number < 1 << 31 or number != int(number):
-        message = f'must be a number of pixels, got {text!r}'
+    text = root.findtext(f'size/{name}')
+    try:
+        number = int(text or '')
+    except ValueError:
+        errors.append(RecordError(f'size.{name}', _no_int(text, 'of pixels')))
+        return 0
+    if number < 0:
+        message = f'is {number}; the loader drops the image from a training'
         errors.append(RecordError(f'size.{name}', message))
-        return 0
-    return int(number)
+    return min(max(number, 0), _MAX_LENGTH)
+
+
+def _no_int(text: str | None, what: str) -> str:
+    """Why the loader's ``int(element.text)`` fails."""
+    if text is None:
+        return 'is missing, and the loader fails at it'
+    if not text.strip():
+        return 'is empty, and the loader fails at it'
+    wanted = f'a whole number {what}'.strip()
+    return f'must be {wanted}, got {text.strip()!r}; the loader fails at it'
 
 
 def _box(
     element: ElementTree.Element, place: str, errors: list[RecordError]
 ) -> BoxFacts:
-    name = _text(element, 'name')
-    if not name:
-        errors.append(RecordError(f'{place}.name', 'is missing'))
-    difficult = _text(element, 'difficult') or '0'
-    if difficult not in ('0', '1'):
-        message = f'must be 0 or 1, got {difficult!r}'
-        errors.append(RecordError(f'{place}.difficult', message))
+    name = element.findtext('name')
+    if name is None:
+        message = 'is missing, and the loader fails at it'
+        errors.append(RecordError(f'{place}.name', message))
+    elif not name.strip():
+        message = 'is empty; the loader drops the object without saying so'
+        errors.append(RecordError(f'{place}.name', message))
+        name = ''
     box, problems = _corners(element, place)
     errors += problems
     return BoxFacts(
         box=box,
-        class_name=name,
+        # With its blanks: the loader does not take them away.
+        class_name=name or '',
         place=place,
-        ignored=difficult == '1',
+        ignored=_difficult(element, place, errors),
         unreadable=bool(problems),
     )
+
+
+def _difficult(
+    element: ElementTree.Element, place: str, errors: list[RecordError]
+) -> bool:
+    text = element.findtext('difficult')
+    if text is None:
+        return False
+    try:
+        return bool(int(text))
+    except ValueError:
+        message = _no_int(text, '')
+        errors.append(RecordError(f'{place}.difficult', message))
+        return False
 
 
 def _corners(
@@ -108,9 +143,10 @@ def _corners(
         number = _number(text)
         where = f'{place}.bndbox.{corner}'
         if not text:
-            errors.append(RecordError(where, 'is missing'))
+            message = 'is missing, and the loader fails at it'
+            errors.append(RecordError(where, message))
         elif math.isnan(number) and text.lower() != 'nan':
-            message = f'must be a number, got {text!r}'
+            message = f'must be a number, got {text!r}; the loader fails at it'
             errors.append(RecordError(where, message))
         numbers.append(number)
     return tuple(numbers), errors

@@ -17,6 +17,8 @@ def _counts(totals: SplitTotals, expected: Expectations) -> dict[int, int]:
     """Pixels or boxes of each class; the class that is ignored left out."""
     if not expected.num_classes or not totals.num_samples:
         return {}
+    if expected.task == 'unlabelled':
+        return {}
     if expected.task == 'semantic':
         if not totals.num_masks:
             return {}
@@ -46,6 +48,9 @@ def _absent(
     is_training = expected.split.startswith('train')
     if is_training != training or not any(counts.values()):
         return
+    if not expected.classes and expected.heads:
+        # Maps beside boxes: not each number needs to be a class.
+        return
     # What the head has beyond the names is the matter of CFG003.
     names = len(expected.classes) or expected.num_classes
     for label, count in counts.items():
@@ -62,7 +67,7 @@ def _absent(
     severity=Severity.WARNING,
     remedy='it cannot be learned; see whether masks or annotations have it '
     'under another value or name, or take it out of the classes',
-    per_value=True,
+    subject='class',
 )
 def absent_in_training(
     totals: SplitTotals, expected: Expectations
@@ -77,7 +82,7 @@ def absent_in_training(
     severity=Severity.WARNING,
     remedy='its figure is NaN or left out of the mean; evaluate on more '
     'samples, or read the mean with this in mind',
-    per_value=True,
+    subject='class',
 )
 def absent_in_evaluation(
     totals: SplitTotals, expected: Expectations
@@ -93,22 +98,25 @@ def absent_in_evaluation(
     remedy='split the data anew so that the training has it, or see whether '
     'the splits were annotated with different classes',
     scope='run',
-    per_value=True,
+    subject='class',
 )
 def only_evaluated(
     totals: Sequence[SplitTotals], expected: Sequence[Expectations]
 ) -> Iterator[Finding]:
     """Classes that a training set lacks and another split has."""
-    trained: dict[int, int] = {}
+    # Labels of pixels are not those of boxes.
+    trained: dict[str, dict[int, int]] = {}
     for own, wanted in zip(totals, expected):
         if wanted.split.startswith('train'):
+            counts = trained.setdefault(_unit(wanted), {})
             for label, count in _counts(own, wanted).items():
-                trained[label] = trained.get(label, 0) + count
-    if not any(trained.values()):
-        return
+                counts[label] = counts.get(label, 0) + count
     for own, wanted in zip(totals, expected):
+        counts = trained.get(_unit(wanted), {})
+        if wanted.classes_are_texts or not any(counts.values()):
+            continue
         for label, count in _counts(own, wanted).items():
-            if count and not trained.get(label):
+            if count and not counts.get(label):
                 yield found(
                     f'{_name(label, wanted)} has {_unit(wanted)} in '
                     f'{wanted.split} and none in the training',
@@ -161,8 +169,18 @@ def no_labels(
     """No pixel or box of any class."""
     counts = _counts(totals, expected)
     if counts and not any(counts.values()):
+        # Public sets keep labels of such splits back: files without boxes,
+        # or maps of void.
+        kept_back = expected.split.startswith('test') or (
+            expected.split.startswith('val') and expected.task != 'semantic'
+        )
         yield found(
             f'none of {totals.num_samples:,} samples has {_unit(expected)} '
             f'of the {expected.num_classes} classes',
+            severity=Severity.WARNING if kept_back else Severity.ERROR,
+            remedy='figures of such a split say nothing; if its labels are '
+            'kept back by those who made it, nothing is wrong'
+            if kept_back
+            else '',
             value='0',
         )

@@ -10,7 +10,9 @@ import numpy as np
 
 from ...findings import Finding, Location, Severity, found
 from ..expectations import Expectations
+from ..facts import RecordError
 from ..readers.coco import CocoFacts
+from .class_names import written_like
 from .registry import COCO
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
 ]
 
 _MAX_EXAMPLES = 20
+_NO_ANNOTATIONS = RecordError('annotations', 'the key is missing')
 
 
 def _repeated(values: Sequence) -> Iterator[tuple[int, int]]:
@@ -59,7 +62,13 @@ def _records(
 )
 def unreadable(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     """What the reader could not make sense of."""
+    # Lists of images alone have no such key.
+    kept_back = expected.task == 'unlabelled' or (
+        expected.split.partition('[')[0] == 'test'
+    )
     for error in facts.file.errors:
+        if error == _NO_ANNOTATIONS and kept_back:
+            continue
         yield found(error.message, file=facts.path, key=error.place)
 
 
@@ -197,9 +206,15 @@ def missing_classes(
         return  # COCO001 says so.
     for name in expected.classes:
         if name not in names:
+            like = written_like(name, names)
             yield found(
                 f'class {name!r} is no category of the file, which has '
                 f'{sorted(set(names))}',
+                remedy=f'write {like!r} in metainfo.classes, as the file '
+                'does; names are compared letter by letter, and a class that '
+                'is not found gets no objects'
+                if like
+                else '',
                 file=facts.path,
                 value=name,
             )
@@ -285,7 +300,7 @@ def categories_twice(
     severity=Severity.ERROR,
     remedy='write bbox and area; loaders of MMDetection fail with a KeyError',
     unit='annotation',
-    fix='write the area of the polygons or the box, and iscrowd=0',
+    fix='write the area of the polygons or the box',
     fixed_in=('coco',),
 )
 def incomplete(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
@@ -311,7 +326,11 @@ def incomplete(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     per_value=True,
 )
 def left_out(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
-    """Categories with annotations whose name is no class."""
+    """Categories with annotations whose name is no class.
+
+    An error where a class of the file has the same name but for case or
+    blanks: the objects are trained as background.
+    """
     if not expected.classes:
         return
     kinds = facts.file.categories
@@ -326,9 +345,18 @@ def left_out(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
         kinds.index.tolist(), kinds.id.tolist(), kinds.name
     ):
         if name not in expected.classes and category_id in number:
+            present = set(kinds.name).intersection(expected.classes)
+            like = written_like(name, sorted(present))
             yield found(
                 f'category {name!r} is not among the '
-                f'{len(expected.classes)} classes of the data set',
+                f'{len(expected.classes)} classes of the data set'
+                + (f', but {like!r} is' if like else ''),
+                severity=Severity.ERROR if like else None,
+                remedy=f'merge the category with {like!r}: loaders compare '
+                'names letter by letter, and drop its objects without saying '
+                'so'
+                if like
+                else '',
                 file=facts.path,
                 key=f'categories[{index}]',
                 value=name,
@@ -355,3 +383,30 @@ def no_size(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
             'the image has no width or height, or one that is not above 0',
             **_records(facts, 'images', images.index, rows),
         )
+
+
+@COCO.rule(
+    'COCO014',
+    title='annotation without iscrowd',
+    severity=Severity.ERROR,
+    remedy='write iscrowd=0 into each annotation that is no crowd; trainings '
+    "do not need it, but COCO's evaluation does",
+    unit='annotation',
+    fix='write iscrowd=0',
+    fixed_in=('coco',),
+)
+def no_iscrowd(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """Annotations of a file that pycocotools evaluates on."""
+    metric = expected.coco_metric
+    if metric == '':
+        return
+    notes = facts.file.annotations
+    rows = np.flatnonzero(~notes.has_iscrowd)
+    if not len(rows):
+        return
+    who = f'{metric} fails' if metric else "COCO's evaluation would fail"
+    yield found(
+        f'the annotation has no iscrowd, and {who} with KeyError',
+        severity=Severity.ERROR if metric else Severity.WARNING,
+        **_records(facts, 'annotations', notes.index, rows),
+    )

@@ -1,5 +1,6 @@
 """Rules for the config alone, and for it beside the values of the masks."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +12,6 @@ from .registry import CFG
 
 __all__: list[str] = []
 
-_PAD = 'seg_pad_val'
 _Totals = Sequence[SplitTotals]
 _Expected = Sequence[Expectations]
 
@@ -32,57 +32,6 @@ def _heads(expected: _Expected) -> Iterator[tuple[HeadFacts, Expectations]]:
             yield head, wanted
 
 
-def _meaning(value: int, wanted: Expectations) -> str:
-    if 0 <= value < wanted.num_classes:
-        name = ''
-        if value < len(wanted.classes):
-            name = f' ({wanted.classes[value]})'
-        return f'{value}, which is a class{name}'
-    return str(value)
-
-
-def _other_ignored(wanted: Expectations) -> Iterator[tuple[str, int | None]]:
-    """Places with another value than the loss ignores."""
-    places = dict(wanted.ignore_places)
-    for head in wanted.heads:
-        place = f'{head.place}.ignore_index'
-        if place not in places and head.ignore_index is not None:
-            places[place] = head.ignore_index
-    for place, value in places.items():
-        # Of the data preprocessor, it is the matter of CFG004.
-        pads = place == f'model.data_preprocessor.{_PAD}'
-        if value != wanted.ignore_index and not pads:
-            yield place, value
-
-
-@CFG.rule(
-    'CFG001',
-    title='places of the config disagree on the value to ignore',
-    severity=Severity.ERROR,
-    remedy='set the same value in the heads, in losses, in transforms that '
-    'fill or ignore, and in the metric',
-    in_preflight=True,
-)
-def one_ignored_value(
-    totals: _Totals, expected: _Expected
-) -> Iterator[Finding]:
-    """Places that ignore, or fill with, another value than the loss."""
-
-    def places() -> Iterator[Finding]:
-        for wanted in expected:
-            if wanted.task != 'semantic':
-                continue
-            for place, value in _other_ignored(wanted):
-                yield found(
-                    f'{place} must be {wanted.ignore_index}, the value that '
-                    f'the loss ignores, got {_meaning(value, wanted)}',
-                    key=place,
-                    value=str(value),
-                )
-
-    yield from _once(places())
-
-
 @CFG.rule(
     'CFG002',
     title='class_weight has another length than the classes',
@@ -96,11 +45,14 @@ def weight_length(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
 
     def places() -> Iterator[Finding]:
         for head, wanted in _heads(expected):
+            if head.of_masks:
+                continue
             count = head.num_classes or wanted.num_classes
             allowed = [count]
             if wanted.task != 'semantic':
                 allowed.append(count + 1)
-            for place, length in head.class_weights:
+            for place, weights in head.class_weights:
+                length = len(weights)
                 if count and length not in allowed:
                     yield found(
                         f'{place}.class_weight must have '
@@ -113,6 +65,10 @@ def weight_length(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     yield from _once(places())
 
 
+def _kind(wanted: Expectations) -> str:
+    return 'thing classes' if wanted.thing_classes else 'classes'
+
+
 @CFG.rule(
     'CFG003',
     title='num_classes is not the number of classes of the data',
@@ -122,78 +78,36 @@ def weight_length(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
 )
 def class_count(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     """Heads, or what was asked for, against names of classes."""
+    trained = {
+        wanted.thing_classes or wanted.classes
+        for wanted in expected
+        if wanted.split.startswith('train')
+    }
 
     def places() -> Iterator[Finding]:
         for wanted in expected:
             if not wanted.classes:
                 continue
+            if wanted.thing_classes and not wanted.heads:
+                continue
             counts = {
                 f'{head.place}.num_classes': head.num_classes
                 for head in wanted.heads
             } or {'num_classes': wanted.num_classes}
+            # Boxes and masks of panoptic labels are of things alone.
+            classes = wanted.thing_classes or wanted.classes
+            evaluated = not wanted.split.startswith('train')
             for place, count in counts.items():
-                if count and count != len(wanted.classes):
+                if evaluated and classes[:count] in trained:
+                    # The others are not asked for, as in MOT17's.
+                    continue
+                if count and count != len(classes):
                     yield found(
-                        f'{place} must be {len(wanted.classes)}, the number '
-                        f'of classes of the data, got {count}',
+                        f'{place} must be {len(classes)}, the number '
+                        f'of {_kind(wanted)} of the data, got {count}',
                         key=place,
                         value=str(count),
                     )
-
-    yield from _once(places())
-
-
-@CFG.rule(
-    'CFG004',
-    title='padding of label maps is not ignored',
-    severity=Severity.ERROR,
-    remedy='set seg_pad_val of the data preprocessor to the ignore_index of '
-    'the heads',
-    in_preflight=True,
-)
-def padding(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
-    """What the data preprocessor pads with against the ignored value."""
-
-    def places() -> Iterator[Finding]:
-        for wanted in expected:
-            value = wanted.seg_pad_val
-            if (
-                wanted.task == 'semantic'
-                and value is not None
-                and value != wanted.ignore_index
-            ):
-                yield found(
-                    f'{_PAD} must be {wanted.ignore_index}, the value that '
-                    f'the loss ignores, got {_meaning(value, wanted)}',
-                    key=f'model.data_preprocessor.{_PAD}',
-                    value=str(value),
-                )
-
-    yield from _once(places())
-
-
-@CFG.rule(
-    'CFG005',
-    title='the ignored value is a class',
-    severity=Severity.WARNING,
-    remedy='the class is not trained; if this is not meant, set '
-    'ignore_index=255 of the heads',
-    in_preflight=True,
-)
-def ignored_class(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
-    """ignore_index inside of the range of classes."""
-
-    def places() -> Iterator[Finding]:
-        for wanted in expected:
-            value = wanted.ignore_index
-            if value is None or wanted.task != 'semantic':
-                continue
-            if 0 <= value < wanted.num_classes:
-                yield found(
-                    f'ignore_index is {_meaning(value, wanted)}',
-                    key='ignore_index',
-                    value=str(value),
-                )
 
     yield from _once(places())
 
@@ -264,12 +178,22 @@ def named_twice(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     subject='split',
 )
 def splits_differ(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
-    """Other classes, another order or another reduction than the first."""
+    """Other classes, another order or another reduction than the first.
+
+    Where one has the first classes of the other, labels mean the same.
+    """
     for wanted in expected[1:]:
         first = expected[0]
         for field in ('classes', 'reduce_zero_label'):
             own, other = getattr(wanted, field), getattr(first, field)
-            if own == other or (field == 'classes' and not (own and other)):
+            if field == 'classes':
+                if wanted.classes_are_texts:
+                    continue
+                shorter = min(len(own), len(other))
+                own, other = own[:shorter], other[:shorter]
+            elif wanted.task != first.task:
+                continue
+            if own == other:
                 continue
             yield found(
                 f'{field} of {wanted.split} must be that of {first.split}, '
@@ -283,3 +207,149 @@ def splits_differ(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
 def _short(value: object) -> str:
     text = str(value)
     return text if len(text) <= 120 else f'{text[:117]}...'
+
+
+@CFG.rule(
+    'CFG009',
+    title='data set and LoadAnnotations disagree on reduce_zero_label',
+    severity=Severity.ERROR,
+    remedy='set reduce_zero_label of the data set alone, and take it out of '
+    'LoadAnnotations, which then has that of the data set',
+    subject='split',
+)
+def reduced_by_one(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
+    """MMSegmentation's LoadAnnotations asserts that both are the same."""
+    for wanted in expected:
+        own, loader = wanted.dataset_reduces, wanted.reduce_zero_label
+        if own is not None and own != loader:
+            yield found(
+                f'LoadAnnotations has reduce_zero_label={loader}, its data '
+                f'set {own}; loading the first label map fails with an '
+                'AssertionError',
+                split=wanted.split,
+                key=f'{wanted.split.partition("[")[0]}_dataloader.dataset',
+                value=str(loader),
+            )
+
+
+@CFG.rule(
+    'CFG011',
+    title='class_weight with a number that cannot weigh',
+    severity=Severity.ERROR,
+    remedy='give each class a finite number of 0 or more, one of them above '
+    '0 (tools/validate_labels.py --class-weights prints some)',
+    in_preflight=True,
+)
+def weight_values(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
+    """NaN, infinity, numbers below 0, words, or nothing but 0."""
+
+    def places() -> Iterator[Finding]:
+        for head, wanted in _heads(expected):
+            for place, weights in head.class_weights:
+                for index, weight in enumerate(weights):
+                    problem = _why_no_weight(weight)
+                    if problem:
+                        yield found(
+                            f'{place}.class_weight[{index}]'
+                            f'{_of_class(index, wanted)} is {weight!r}: '
+                            f'{problem}',
+                            key=place,
+                            value=str(weight),
+                        )
+                if weights and not any(weights):
+                    yield found(
+                        f'{place}.class_weight has nothing but 0: the loss '
+                        'is 0 and nothing is learned',
+                        key=place,
+                        value='0',
+                    )
+
+    yield from _once(places())
+
+
+def _why_no_weight(weight: object) -> str:
+    if not isinstance(weight, int | float):
+        return 'it is no number'
+    if math.isnan(weight) or math.isinf(weight):
+        return 'the loss becomes NaN or infinite with the first such label'
+    if weight < 0:
+        return 'the loss is lowered by getting the class wrong'
+    return ''
+
+
+def _of_class(index: int, wanted: Expectations) -> str:
+    if index < len(wanted.classes):
+        return f' ({wanted.classes[index]})'
+    return ''
+
+
+@CFG.rule(
+    'CFG012',
+    title='images that filter_cfg leaves out of the training',
+    severity=Severity.INFO,
+    remedy='nothing, if this is as it should be; else annotate them, or '
+    'change filter_empty_gt or min_size of filter_cfg',
+    scope='split',
+    subject='split',
+    unit='image',
+    per_value=True,
+)
+def left_out(totals: SplitTotals, expected: Expectations) -> Iterator[Finding]:
+    """How many images filter_cfg leaves, of how many."""
+    number = sum(totals.left_out.values())
+    if not number:
+        return
+    rest = totals.num_samples - number
+    reasons = ', '.join(
+        f'{count:,} {reason}'
+        for reason, count in sorted(totals.left_out.items())
+    )
+    yield found(
+        f'filter_cfg leaves {rest:,} of {totals.num_samples:,} images of '
+        f'{totals.split}: {reasons}'
+        + ('' if rest else '; building an empty data set fails'),
+        severity=Severity.INFO if rest else Severity.ERROR,
+        key=f'{totals.split.partition("[")[0]}_dataloader.dataset.filter_cfg',
+        value=totals.split,
+        count=number,
+    )
+
+
+# Of data sets whose label maps have 0 for no class and the classes from 1:
+# number of the classes, and the first two.
+_FROM_ONE = {
+    (150, 'wall', 'building'): 'ADE20K',
+    (59, 'aeroplane', 'bag'): 'Pascal Context',
+    (7, 'background', 'building'): 'LoveDA',
+    (6, 'impervious_surface', 'building'): 'Potsdam and Vaihingen',
+}
+
+
+@CFG.rule(
+    'CFG013',
+    title='label maps that seem to need reduce_zero_label',
+    severity=Severity.WARNING,
+    remedy='if value 1 of the label maps is the first class, set '
+    'reduce_zero_label=True of the data set; else each class is trained '
+    'under the name of the one before it, without any error',
+    scope='split',
+    subject='split',
+    unit='pixel',
+)
+def not_reduced(
+    totals: SplitTotals, expected: Expectations
+) -> Iterator[Finding]:
+    """Classes of such a data set, 0 in its masks, and no other void."""
+    first = expected.classes[:2]
+    name = _FROM_ONE.get((expected.num_classes, *first))
+    if name is None or expected.reduce_zero_label or expected.label_map:
+        return
+    count = totals.pixels.get(0, 0)
+    if count and expected.ignore_index not in totals.pixels:
+        yield found(
+            f'the classes are those of {name}, whose label maps have 0 for '
+            f'no class; here 0 is loaded as {first[0]!r}, and nothing is '
+            'ignored',
+            value='0',
+            count=count,
+        )

@@ -1,5 +1,6 @@
 """Rules for boxes and their classes, one sample at a time."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 
@@ -7,6 +8,7 @@ from ...datasets import box_limits
 from ...findings import Finding, Severity, found
 from ..expectations import Expectations
 from ..facts import BoxFacts, ErrorKind, RecordError, SampleFacts
+from .class_names import written_like
 from .images import has_size, loaded_size
 from .registry import DET, VOC
 
@@ -59,8 +61,10 @@ def not_finite(
     for box in facts.sample.boxes:
         # VOC002 names what is missing or no number.
         if not box_limits.is_finite(box.box) and not box.unreadable:
+            # XMLDataset makes whole numbers of them.
+            fails = ', and the loader fails at it' if facts.annotation else ''
             yield found(
-                'a side of the box is not a finite number',
+                f'a side of the box is not a finite number{fails}',
                 **_about(facts, box),
             )
 
@@ -174,10 +178,15 @@ def unknown_class(
         if box.label < 0 and box.class_name
     )
     for name, count in sorted(names.items()):
+        like = written_like(name, expected.classes)
         yield found(
             f'class {name!r} is not among the {len(expected.classes)} classes '
-            'of the data set',
+            'of the data set' + (f', but {like!r} is' if like else ''),
             file=_file(facts),
+            remedy=f'write {like!r} in the annotations: loaders compare '
+            'letter by letter, and drop these objects without saying so'
+            if like
+            else '',
             value=name,
             count=count,
         )
@@ -226,7 +235,23 @@ def mask_and_box(
 ) -> Iterator[Finding]:
     """Boxes that are not those around the masks."""
     for box in facts.sample.boxes:
-        if box.mask_box and box_limits.is_off_mask(box.box, box.mask_box):
+        if not box.mask_box:
+            continue
+        if not box_limits.is_off_mask(box.box, box.mask_box):
+            continue
+        x1, y1, x2, y2 = box.box
+        # What a loader takes for width and height.
+        written = x1, y1, x2 - x1, y2 - y1
+        if not box_limits.is_off_mask(written, box.mask_box):
+            yield found(
+                'the numbers of bbox are (x1, y1, x2, y2) of the mask, not '
+                '(x, y, width, height)',
+                severity=Severity.ERROR,
+                remedy='write bbox as (x, y, width, height): the training '
+                'learns boxes that reach far beyond their objects',
+                **_about(facts, box),
+            )
+        else:
             yield found(
                 'the box is not the one around its mask',
                 **_about(facts, box),
@@ -259,18 +284,70 @@ def broken_polygon(
     fixed_in=('coco', 'voc'),
 )
 def twice(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
-    """Objects with the same box and class."""
-    seen: set[tuple] = set()
-    for box in facts.sample.boxes:
-        if not box_limits.has_area(box.box):
+    """Objects of a class with the same box, or nearly so."""
+    again: dict[int, str] = {}
+    for first, second in _close_boxes(facts):
+        one, other = facts.sample.boxes[first], facts.sample.boxes[second]
+        if (one.label, one.class_name) != (other.label, other.class_name):
             continue
-        key = (box.box, box.label, box.class_name)
-        if key in seen:
-            yield found(
-                'another object has the same box and class',
-                **_about(facts, box),
+        if one.box == other.box:
+            again[second] = 'another object has the same box and class'
+        elif box_limits.is_near(one.box, other.box) and not (
+            one.ignored or other.ignored
+        ):
+            again.setdefault(
+                second, 'another object of the class has nearly the same box'
             )
-        seen.add(key)
+    for number in sorted(again):
+        yield found(again[number], **_about(facts, facts.sample.boxes[number]))
+
+
+def _close_boxes(facts: SampleFacts) -> Iterator[tuple[int, int]]:
+    """Pairs of boxes whose left sides are close, the first in the file first.
+
+    Only of boxes with an area.
+    """
+    boxes = facts.sample.boxes
+    rows = [
+        (box.box[0], number)
+        for number, box in enumerate(boxes)
+        if box_limits.has_area(box.box)
+    ]
+    rows.sort()
+    for place, (left, number) in enumerate(rows):
+        for other_left, other in itertools.islice(rows, place + 1, None):
+            if other_left > left + box_limits.NEAR_TOLERANCE:
+                break
+            yield min(number, other), max(number, other)
+
+
+@DET.rule(
+    'DET012',
+    title='one box with two classes',
+    severity=Severity.WARNING,
+    remedy='remove one of the two objects, unless it is meant to have both '
+    'classes: a detector with softmax is taught either of them by chance',
+)
+def two_classes(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Objects of different classes whose boxes are equal.
+
+    Of those that are trained: no crowds, no classes that are dropped.
+    """
+    boxes = facts.sample.boxes
+    again = {
+        second
+        for first, second in _close_boxes(facts)
+        if boxes[first].box == boxes[second].box
+        and 0 <= boxes[first].label != boxes[second].label >= 0
+        and not (boxes[first].ignored or boxes[second].ignored)
+    }
+    for number in sorted(again):
+        yield found(
+            'an object of another class has the same box',
+            **_about(facts, boxes[number]),
+        )
 
 
 @DET.rule(
@@ -317,7 +394,8 @@ def missing(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     'VOC002',
     title='annotation file that cannot be read, or not all of it',
     severity=Severity.ERROR,
-    remedy='correct the file at the place that is named; loaders fail at it',
+    remedy='correct the file at the place that is named; until then the '
+    'loader fails when the data set is built, or drops what it cannot use',
     blocks_training=True,
 )
 def unreadable(
@@ -332,6 +410,57 @@ def unreadable(
     for error in file.errors or (RecordError('', str(file.error)),):
         yield found(
             error.message, file=facts.sample.annotation, key=error.place
+        )
+
+
+@VOC.rule(
+    'VOC004',
+    title='annotation file with a size of 0',
+    severity=Severity.WARNING,
+    remedy='write the width and height of the image; loaders go by them, not '
+    'by the image',
+)
+def no_size(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """A ``<size>`` that holds 0, which min_size of filter_cfg drops."""
+    file = facts.annotation
+    if file is None or file.error or not file.has_size:
+        return
+    if file.width and file.height:
+        return
+    dropped = expected.filter_cfg.get('min_size', 0) > 0
+    yield found(
+        'the file says that the image has no width or height, and '
+        + (
+            'min_size of filter_cfg drops it from the training'
+            if dropped
+            else 'a min_size of filter_cfg would drop it from the training'
+        ),
+        severity=Severity.ERROR if dropped else Severity.WARNING,
+        file=facts.sample.annotation,
+        key='size',
+        value=f'{file.width} x {file.height}',
+    )
+
+
+@VOC.rule(
+    'VOC005',
+    title='annotation file that counts pixels from 0',
+    severity=Severity.INFO,
+    remedy='add 1 to all sides of all files of this origin: loaders take 1 '
+    'off, as Pascal VOC counts from 1, and shift each box by a pixel',
+    unit='box',
+)
+def from_zero(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """Boxes that begin at 0, which begin at -1 when they are loaded."""
+    file = facts.annotation
+    boxes = [] if file is None else file.boxes
+    there = [box for box in boxes if 0 in box.box[:2]]
+    if there:
+        yield found(
+            'boxes begin at 0, and at -1 when they are loaded',
+            file=facts.sample.annotation,
+            key=there[0].place,
+            count=len(there),
         )
 
 

@@ -31,6 +31,7 @@ def _text(size: tuple[int, int]) -> str:
     severity=Severity.ERROR,
     remedy='find the mask that belongs to the image, or scale the one that '
     'was scaled back (masks by nearest neighbour)',
+    needs='mask',
     subject='mask',
     blocks_training=True,
 )
@@ -39,13 +40,19 @@ def other_size(
 ) -> Iterator[Finding]:
     """Sizes that EXIF does not explain."""
     sizes = _sizes(facts)
+    sample, mask = facts.sample, facts.mask
+    if sizes is None and not sample.image and sample.width and has_size(mask):
+        # Maps beside boxes: the image is looked at with those.
+        noted = sample.width, sample.height
+        sizes = noted, (mask.width, mask.height), noted
     if sizes is None:
         return
     image, mask, stored = sizes
     if mask not in (image, stored):
         yield found(
             f'image and mask must have the same size, got {_text(image)} of '
-            f'{facts.sample.image} and {_text(mask)} of the mask',
+            f'{facts.sample.image or "the image"} and {_text(mask)} of the '
+            'mask',
             file=facts.sample.mask,
             value=_text(mask),
         )
@@ -253,4 +260,25 @@ def image_of_nobody(
     if orphan.kind == 'image':
         yield found(
             'no annotation of the data set names the image', file=orphan.path
+        )
+
+
+@PAIR.rule(
+    'PAIR011',
+    title='images of a form that is not looked at',
+    severity=Severity.INFO,
+    remedy='nothing; whether they can be read, and are as large as their '
+    'labels, is not known',
+    scope='split',
+    needs='',
+    subject='split',
+)
+def not_looked_at(
+    totals: SplitTotals, expected: Expectations
+) -> Iterator[Finding]:
+    """Volumes and arrays, which pipelines have loaders of their own for."""
+    if expected.unread:
+        yield found(
+            f'images that end with {expected.unread} are not read',
+            value=expected.unread,
         )

@@ -29,6 +29,7 @@ __all__ = [
     'MTL',
     'MTL_VALUES',
     'PAIR',
+    'PAN',
     'READ',
     'RULES',
     'SEG',
@@ -97,6 +98,13 @@ PAIR = _family(
     needs='image',
     subject='image',
     picture='pair',
+)
+PAN = _family(
+    'PAN',
+    'Panoptic labels: segments, and the PNG that they are painted in',
+    scope='sample',
+    subject='image',
+    of_records=True,
 )
 READ = _family(
     'READ',

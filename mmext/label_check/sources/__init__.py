@@ -1,15 +1,13 @@
 """Where samples come from: a config, or bare files."""
 
-from .config import (
-    NothingToCheckError,
-    read_heads,
-    read_ignore_places,
-    splits_of_config,
-)
+from .config import read_heads, splits_of_config
 from .folder import split_of_folders
+from .ignore_places import ignored_value, read_ignore_places
+from .leaves import NothingToCheckError
 
 __all__ = [
     'NothingToCheckError',
+    'ignored_value',
     'read_heads',
     'read_ignore_places',
     'split_of_folders',

@@ -5,28 +5,24 @@ as columns; only those that a rule may have something to say about become
 objects for the rules to check.
 """
 
-import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import PurePosixPath
-from typing import Any
 
 import msgspec
 import numpy as np
 from mmengine.fileio import get
 
 from ...datasets import box_limits
-from ..expectations import Expectations
+from ..expectations import Expectations, why_left_out
 from ..facts import BoxFacts, Orphan, Sample
 from ..readers.coco import (
     NO_SEGMENTATION,
-    POLYGONS,
-    RLE,
     CocoFacts,
     CocoFile,
     read_coco,
 )
+from ..readers.coco_masks import mask_of
 from .folder import IMAGE_SUFFIXES, files_below
 from .split_source import SplitSource
 
@@ -34,84 +30,15 @@ __all__ = [
     'coco_class_counts',
     'coco_samples',
     'coco_task',
-    'rle_error',
+    'read_bytes',
+    'seg_maps_of_coco',
     'split_of_coco',
     'suspicious_rows',
 ]
 
-# Five bits a character, from this one on; the sixth says that more follow.
-_FIRST = 48
-_BITS = 5
-_MORE = 0x20
-_SIGN = 0x10
-_LAST = _FIRST + 63
-
-
-def rle_error(value: dict[str, Any], size: tuple[float, float]) -> str:
-    """What is wrong with run lengths; ``size`` is (height, width) or zeros.
-
-    ``value`` has ``size``, height and width, and ``counts``: lengths, or the
-    text that pycocotools makes of them.
-    """
-    own, counts = value.get('size'), value.get('counts')
-    if (
-        not isinstance(own, list)
-        or len(own) != 2
-        or not all(map(_is_count, own))
-    ):
-        return f'size of the RLE must be [height, width], got {own!r:.60}'
-    if all(size) and tuple(own) != tuple(size):
-        return (
-            f'the RLE is of {own[0]} x {own[1]} pixels (height x width), '
-            f'the image of {size[0]:g} x {size[1]:g}'
-        )
-    if isinstance(counts, str):
-        lengths = _decoded(counts)
-    else:
-        lengths = counts if isinstance(counts, list) else None
-    if lengths is None or not all(map(_is_count, lengths)):
-        return f'counts of the RLE must be lengths, got {counts!r:.60}'
-    if sum(lengths) != own[0] * own[1]:
-        return (
-            f'the counts of the RLE are {sum(lengths)} pixels together, its '
-            f'size is {own[0]} x {own[1]}'
-        )
-    return ''
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and value >= 0 and value is not True
-
-
-def _decoded(text: str) -> list[int] | None:
-    """Lengths of a compressed text; None if it is none."""
-    lengths: list[int] = []
-    number = shift = 0
-    for code in text.encode('utf-8', 'replace'):
-        if not _FIRST <= code <= _LAST:
-            return None
-        bits = code - _FIRST
-        number |= (bits & (_MORE - 1)) << shift
-        shift += _BITS
-        if bits & _MORE:
-            continue
-        if bits & _SIGN:
-            number -= 1 << shift
-        # From the fourth on, the difference to the one before the last.
-        if len(lengths) > 2:
-            number += lengths[-2]
-        lengths.append(number)
-        number = shift = 0
-    return None if shift else lengths
-
-
-# The golden ratio, as whole number: spreads bits over all 64.
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 # Ids whose range is not larger than so many times their number are looked
 # up in a table.
 _MAX_GAP = 16
-# A polygon of three points has six numbers.
-_MIN_POLYGON = 6
 
 
 def _image_rows(file: CocoFile) -> np.ndarray:
@@ -151,33 +78,21 @@ def _labels(file: CocoFile, classes: Sequence[str]) -> np.ndarray:
     return np.where(rows >= 0, len(used) - 1 - rows, -1)
 
 
-def _repeated(file: CocoFile) -> np.ndarray:
-    """Annotations whose image, category and box another one has, too.
+def _near(file: CocoFile) -> np.ndarray:
+    """Annotations whose box is nearly another one's of class and image.
 
-    By a hash of 64 bits; one that only seems to be repeated does no harm.
+    Or the same as another one's of any class.
     """
-    annotations = file.annotations
-    hashes = np.zeros(len(annotations.id), np.uint64)
-    for column in (
-        annotations.image_id,
-        annotations.category_id,
-        *annotations.bbox.T,
-    ):
-        hashes ^= np.ascontiguousarray(column).view(np.uint64)
-        hashes *= _MIX
-        hashes ^= hashes >> np.uint64(32)
-    ordered = np.sort(hashes)
-    again = ordered[1:][ordered[1:] == ordered[:-1]]
-    return np.isin(hashes, again)
-
-
-def _broken(file: CocoFile, images: np.ndarray) -> np.ndarray:
-    """Annotations whose polygons or RLE may be wrong."""
-    annotations = file.annotations
-    broken = ~annotations.segmentation_fine
-    for row in np.flatnonzero(broken).tolist():
-        broken[row] = bool(_segmentation_error(file, row, int(images[row])))
-    return broken
+    notes = file.annotations
+    sides = np.stack(box_limits.sides_of_coco(notes.bbox), axis=1)
+    near = np.zeros(len(sides), np.bool_)
+    for one, other in box_limits.close_pairs(notes.image_id, sides[:, 0]):
+        same = (sides[one] == sides[other]).all(1)
+        same |= (
+            notes.category_id[one] == notes.category_id[other]
+        ) & box_limits.is_near(sides[one].T, sides[other].T)
+        near[one[same]] = near[other[same]] = True
+    return near
 
 
 def _sizes(file: CocoFile) -> Iterator[np.ndarray]:
@@ -189,9 +104,8 @@ def _sizes(file: CocoFile) -> Iterator[np.ndarray]:
 def suspicious_rows(file: CocoFile, classes: Sequence[str]) -> np.ndarray:
     """Annotations that a rule may have something to say about, ``(M,)`` bool.
 
-    Each annotation that one of the rules DET001 to DET010 objects to is among
-    them; others may be. DET008 alone lets none in: to decode all polygons
-    takes longer than the check.
+    Each annotation that one of the rules DET001 to DET010 and DET012 objects
+    to is among them; others may be. All polygons and RLE are decoded for it.
     """
     annotations = file.annotations
     images = _image_rows(file)
@@ -206,59 +120,35 @@ def suspicious_rows(file: CocoFile, classes: Sequence[str]) -> np.ndarray:
     fine &= ~box_limits.is_outside(sides, width, height)
     fine &= ~box_limits.is_beyond(sides, width, height)
     fine &= _labels(file, classes) >= 0
-    fine &= ~_repeated(file) & ~_broken(file, images)
-    return known & annotations.has_bbox & ~fine
+    fine &= ~_near(file)
+    listed = known & annotations.has_bbox
+    fine &= ~_contradicted(file, images, listed & fine)
+    return listed & ~fine
 
 
-def _segmentation_error(file: CocoFile, row: int, image: int) -> str:
-    """What is wrong with polygons or RLE of an annotation."""
-    kind = file.annotations.segmentation_kind[row]
-    if kind == NO_SEGMENTATION or file.annotations.segmentation_fine[row]:
-        return ''
-    try:
-        value = file.annotations.segmentation(row)
-    except (ValueError, RecursionError) as error:
-        return f'it cannot be decoded: {error}'
-    if kind == POLYGONS:
-        return _polygon_error(value)
-    if kind == RLE:
-        size = 0.0, 0.0
-        if image >= 0:
-            size = file.images.height[image], file.images.width[image]
-        return rle_error(value, size)
-    return 'neither polygons nor RLE'
+def _contradicted(
+    file: CocoFile, images: np.ndarray, rows: np.ndarray
+) -> np.ndarray:
+    """Of some annotations, those whose mask is broken or elsewhere."""
+    kinds = file.annotations.segmentation_kind
+    sides = np.stack(box_limits.sides_of_coco(file.annotations.bbox), axis=1)
+    wrong = np.zeros(len(rows), np.bool_)
+    for row in np.flatnonzero(rows & (kinds != NO_SEGMENTATION)).tolist():
+        error, around = _mask(file, row, int(images[row]))
+        wrong[row] = bool(error) or (
+            around and box_limits.is_off_mask(sides[row].tolist(), around)
+        )
+    return wrong
 
 
-def _polygon_error(segmentation: object) -> str:
-    """What is wrong with the polygons of an annotation."""
-    for index, polygon in enumerate(segmentation):
-        if not isinstance(polygon, list) or not all(
-            isinstance(number, int | float) for number in polygon
-        ):
-            return f'polygon {index} is no list of numbers'
-        if len(polygon) < _MIN_POLYGON or len(polygon) % 2:
-            return (
-                f'polygon {index} has {len(polygon)} numbers; 3 points or '
-                'more, 2 numbers each, are needed'
-            )
-        if not all(map(math.isfinite, polygon)):
-            return f'polygon {index} has a number that is not finite'
-    return ''
-
-
-def _polygon_box(file: CocoFile, row: int) -> tuple[float, ...]:
-    """Box around the polygons, if they are as they should be."""
-    annotations = file.annotations
-    if not annotations.segmentation_fine[row]:
-        return ()
-    polygons = annotations.segmentation(row) or ()
-    sides = [
-        [value for polygon in polygons for value in polygon[axis::2]]
-        for axis in (0, 1)
-    ]
-    if not all(sides):
-        return ()
-    return (*map(float, map(min, sides)), *map(float, map(max, sides)))
+def _mask(
+    file: CocoFile, row: int, image: int
+) -> tuple[str, tuple[float, ...]]:
+    """What is wrong with the mask of an annotation, and the box around it."""
+    size = 0.0, 0.0
+    if image >= 0:
+        size = file.images.height[image], file.images.width[image]
+    return mask_of(file.annotations, row, size)
 
 
 def _box(
@@ -267,6 +157,7 @@ def _box(
     annotations = file.annotations
     left, top, wide, high = annotations.bbox[row].tolist()
     category = int(annotations.category_id[row])
+    error, around = _mask(file, row, image)
     return BoxFacts(
         box=(left, top, left + wide, top + high),
         label=label,
@@ -274,8 +165,8 @@ def _box(
         class_name=names[category] if label >= 0 else '',
         place=f'annotations[{annotations.index[row]}]',
         ignored=bool(annotations.iscrowd[row] or annotations.ignore[row]),
-        mask_box=_polygon_box(file, row),
-        polygon_error=_segmentation_error(file, row, image),
+        mask_box=around,
+        polygon_error=error,
     )
 
 
@@ -286,12 +177,11 @@ def coco_samples(
     classes: Sequence[str] = (),
     *,
     every_box: bool = False,
+    filter_cfg: Mapping[str, int] | None = None,
 ) -> Iterator[Sample]:
     """Samples of an annotation file, in the order of its images.
 
-    Only suspicious boxes are listed, or ``every_box``. Each polygon and RLE is
-    looked at; those that are not as most are get decoded. A box around
-    polygons is made for listed boxes alone.
+    Only suspicious boxes are listed, or ``every_box``.
     """
     annotations = file.annotations
     rows_of = _image_rows(file)
@@ -309,16 +199,23 @@ def coco_samples(
         box = _box(file, row, image, int(labels[row]), names)
         boxes.setdefault(image, []).append(box)
     width, height = (side.tolist() for side in _sizes(file))
-    root = PurePosixPath(images)
+    of_class = np.bincount(
+        rows_of[(rows_of >= 0) & (labels >= 0)], minlength=len(counts)
+    )
     for row, name in enumerate(file.images.file_name):
         yield Sample(
             index=row,
-            image=str(root / name) if images else '',
+            image=os.path.join(images, name) if images else '',
             annotation=path,
             boxes=tuple(boxes.get(row, ())),
             num_boxes=int(counts[row]),
             width=width[row],
             height=height[row],
+            left_out=why_left_out(
+                int(of_class[row]), min(width[row], height[row]), filter_cfg
+            )
+            if filter_cfg
+            else '',
         )
 
 
@@ -348,14 +245,28 @@ def coco_task(file: CocoFile) -> str:
     return 'instance' if with_mask else 'detection'
 
 
+def read_bytes(path: str, backend_args: dict | None) -> bytes:
+    """All of an annotation file.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+    """
+    content = get(path, backend_args=backend_args)
+    if content is None:
+        raise FileNotFoundError(
+            f'the file backend {backend_args} has nothing named {path!r}'
+        )
+    # Some backends give a view.
+    return bytes(content)
+
+
 def split_of_coco(
     path: str,
     images: str,
     expected: Expectations,
     *,
-    seg_maps: str = '',
-    seg_map_suffix: str = '.png',
     find_orphans: bool = False,
+    name_of: Callable[[str], str] | None = None,
     backend_args: dict | None = None,
 ) -> SplitSource:
     """All that an annotation file names, whether a loader keeps it or not.
@@ -365,10 +276,9 @@ def split_of_coco(
         images: Folder of its images; empty not to look at them.
         expected: Of the training. Without ``classes``, those of the file;
             without ``num_classes``, their number; the task is that of the
-            file unless it is ``'panoptic'``.
-        seg_maps: Folder of label maps of the same images; empty for none.
-        seg_map_suffix: Of theirs.
+            file unless it is ``'unlabelled'``.
         find_orphans: Look for images that the file does not name.
+        name_of: What becomes of names of images; None if nothing.
         backend_args: Of MMEngine's file backend.
 
     Returns:
@@ -377,25 +287,34 @@ def split_of_coco(
     Raises:
         FileNotFoundError: If there is no such file.
     """
-    file = read_coco(get(path, backend_args=backend_args))
-    classes = expected.classes or tuple(dict.fromkeys(file.categories.name))
-    expected = msgspec.structs.replace(
-        expected,
-        classes=classes,
-        num_classes=expected.num_classes or len(classes),
-        task=expected.task if expected.task == 'panoptic' else coco_task(file),
-    )
+    file = read_coco(read_bytes(path, backend_args))
+    if name_of is not None:
+        names = tuple(map(name_of, file.images.file_name))
+        images_of = msgspec.structs.replace(file.images, file_name=names)
+        file = msgspec.structs.replace(file, images=images_of)
+    if expected.task != 'unlabelled':
+        classes = expected.classes or tuple(
+            dict.fromkeys(file.categories.name)
+        )
+        expected = msgspec.structs.replace(
+            expected,
+            classes=classes,
+            num_classes=expected.num_classes or len(classes),
+            task=coco_task(file),
+        )
     facts = CocoFacts(split=expected.split, path=path, file=file)
 
     # Few are kept: without boxes that may be wrong, a sample is small.
     @cache
     def listed() -> Sequence[Sample]:
-        samples = coco_samples(file, path, images, classes)
-        if not seg_maps:
-            return tuple(samples)
         return tuple(
-            _with_map(sample, seg_maps, seg_map_suffix, images)
-            for sample in samples
+            coco_samples(
+                file,
+                path,
+                images,
+                expected.classes,
+                filter_cfg=expected.filter_cfg,
+            )
         )
 
     return SplitSource(
@@ -409,14 +328,30 @@ def split_of_coco(
     )
 
 
-def _with_map(
-    sample: Sample, seg_maps: str, suffix: str, images: str
-) -> Sample:
-    """The sample and its label map, which has the name of the image."""
-    name = PurePosixPath(sample.image).relative_to(images).as_posix()
-    stem = name.rpartition('.')[0]
-    mask = str(PurePosixPath(seg_maps) / f'{stem}{suffix}')
-    return msgspec.structs.replace(sample, mask=mask)
+def seg_maps_of_coco(
+    boxes: SplitSource, expected: Expectations, folder: str, suffix: str
+) -> SplitSource:
+    """Label maps of the images of an annotation file.
+
+    Args:
+        boxes: Of :func:`split_of_coco`.
+        expected: Of the label maps.
+        folder: Of the label maps, which have the names of the images.
+        suffix: Of their names.
+
+    Returns:
+        A sample for each image, without the image itself.
+    """
+
+    def samples() -> Iterator[Sample]:
+        file = boxes.coco().file
+        for sample, name in zip(boxes.samples(), file.images.file_name):
+            mask = os.path.join(folder, name.rpartition('.')[0] + suffix)
+            yield msgspec.structs.replace(
+                sample, image='', annotation='', boxes=(), mask=mask
+            )
+
+    return SplitSource(expected, samples, backend_args=boxes.backend_args)
 
 
 def _orphans(facts: CocoFacts, images: str) -> Iterator[Orphan]:

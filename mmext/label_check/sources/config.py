@@ -1,159 +1,50 @@
 """The splits of a config, built as its training would build them."""
 
-import copy
-import inspect
-import os.path
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from mmengine.config import Config
-from mmengine.fileio import exists, list_dir_or_file, list_from_file
-from mmengine.registry import DATASETS, DefaultScope
+from mmengine.fileio import list_from_file
 
-from ...config import (
-    inner_datasets,
-    join_key,
-    walk_datasets,
-    walk_dicts,
-)
-from ...registry import DATASETS as OWN_DATASETS
+from ...config import join_key, walk_dicts
 from ...utils.contain import Contained
 from ..expectations import Expectations, HeadFacts
-from ..facts import BoxFacts, Orphan, Sample
-from .coco import split_of_coco
+from ..facts import Sample
+from .coco import seg_maps_of_coco, split_of_coco
+from .ignore_places import ignored_value, read_ignore_places
+from .leaves import (
+    NothingToCheckError,
+    build_leaves,
+    classes_of,
+    image_name_of,
+    leaf_orphans,
+    leaf_samples,
+    load_step,
+    reads_coco,
+    reads_layout,
+    reads_panoptic,
+    reads_voc,
+    task_of,
+    unread_form,
+    voc_pairs,
+)
 from .nyuv2 import split_of_layout
+from .panoptic import split_of_panoptic
 from .split_source import SplitSource
 from .voc import split_of_pairs
 
 __all__ = [
-    'NothingToCheckError',
-    'build_leaves',
-    'classes_of',
-    'loaders',
     'read_heads',
-    'read_ignore_places',
-    'reads_coco',
-    'reads_layout',
-    'reads_voc',
     'splits_of_config',
 ]
 
 _DEFAULT_IGNORE = 255
-# Sections besides the model that components are built from.
-_READ_SUFFIXES = ('_dataloader', '_evaluator')
-# Keys that hold a value of pixels which are to be ignored, or to be filled.
-_IGNORE_KEYS = ('ignore_index', 'ignore_label', 'seg_pad_val')
-_READERS = ('load_data_list', 'parse_data_info')
-
-
-class NothingToCheckError(ValueError):
-    """A data set of a kind whose files are not known."""
-
-
 _NO_CHECK = (FileNotFoundError, NotADirectoryError, NothingToCheckError)
-
-
-def build_leaves(dataset: Mapping, cfg: Config) -> list[Any]:
-    """The data sets inside of all wrappers, without their pipelines.
-
-    Data sets whose files can be looked at as they stand (:func:`reads_coco`,
-    :func:`reads_voc`, :func:`reads_layout`) have not loaded them: a loader
-    may fail at a file, or drop what is wrong in it.
-    """
-    dataset = copy.deepcopy(dataset)
-    scope = cfg.get('default_scope', 'mmengine')
-    with (
-        DefaultScope.overwrite_default_scope(scope),
-        DATASETS.switch_scope_and_registry(scope) as registry,
-    ):
-        for _, node in walk_dicts(dataset):
-            if 'pipeline' in node:
-                node['pipeline'] = []
-            kind = node.get('type')
-            if isinstance(kind, str):
-                kind = registry.get(kind)
-            if _takes(kind, 'lazy_init'):
-                node['lazy_init'] = True
-            # MMEngine cannot serialize a data set without a sample.
-            if _takes(kind, 'serialize_data'):
-                node['serialize_data'] = False
-        built = DATASETS.build(dataset)
-    leaves = [
-        dataset
-        for dataset in walk_datasets(built)
-        if not inner_datasets(dataset)
-    ]
-    for leaf in leaves:
-        as_they_stand = reads_coco(leaf) or reads_voc(leaf)
-        if not (as_they_stand or reads_layout(leaf)) and hasattr(
-            leaf, 'full_init'
-        ):
-            leaf.full_init()
-    return leaves
-
-
-def _takes(kind: Any, name: str) -> bool:
-    """Whether a data set, or a wrapper of some, has such an argument."""
-    # Loaded late, as it loads torch, which reading labels does not need.
-    from mmengine.dataset import (
-        BaseDataset,
-        ClassBalancedDataset,
-        ConcatDataset,
-        RepeatDataset,
-    )
-
-    wrappers = (ConcatDataset, RepeatDataset, ClassBalancedDataset)
-    if not inspect.isclass(kind):
-        return False
-    names = inspect.signature(kind).parameters
-    if name in names:
-        return issubclass(kind, (BaseDataset, *wrappers))
-    return issubclass(kind, BaseDataset) and any(
-        parameter.kind is inspect.Parameter.VAR_KEYWORD
-        for parameter in names.values()
-    )
-
-
-def _reads_as(dataset: Any, base: type) -> bool:
-    return isinstance(dataset, base) and all(
-        getattr(type(dataset), name) is getattr(base, name)
-        for name in _READERS
-    )
-
-
-def reads_coco(dataset: Any) -> bool:
-    """Whether a data set reads COCO's format in MMDetection's way."""
-    from mmdet.datasets import CocoDataset, CocoPanopticDataset
-
-    return _reads_as(dataset, CocoDataset) and not isinstance(
-        dataset, CocoPanopticDataset
-    )
-
-
-def reads_voc(dataset: Any) -> bool:
-    """Whether a data set reads XML files in MMDetection's way."""
-    from mmdet.datasets import XMLDataset
-
-    return _reads_as(dataset, XMLDataset)
-
-
-def reads_layout(dataset: Any) -> bool:
-    """Whether a data set reads NYUv2's layout in mmext's way."""
-    return _reads_as(dataset, OWN_DATASETS.get('mmext.NYUv2MultiTaskDataset'))
-
-
-def loaders(plain: Mapping, split: str) -> Iterator[Mapping]:
-    """Steps of a split's pipelines that load labels."""
-    dataset = (plain.get(f'{split}_dataloader') or {}).get('dataset')
-    for _, node in walk_dicts(dataset):
-        if str(node.get('type')).rpartition('.')[2] == 'LoadAnnotations':
-            yield node
-
-
-def classes_of(dataset: Any) -> tuple[str, ...]:
-    """Names of the classes of a data set; empty if it does not say."""
-    names: Sequence | None = dataset.metainfo.get('classes')
-    return tuple(map(str, names or ()))
+# Heads of proposals and of identities, whose classes are not the data's.
+_OTHER_HEADS = frozenset(('rpn_head', 'reid'))
+# Heads that have one weight more, for masks of no class.
+_MASK_HEADS = ('MaskFormerHead', 'Mask2FormerHead', 'SideAdapterCLIPHead')
 
 
 def splits_of_config(
@@ -193,7 +84,7 @@ def splits_of_config(
             leaves = build_leaves(loader['dataset'], cfg)
             for number, dataset in enumerate(leaves):
                 name = split if len(leaves) == 1 else f'{split}[{number}]'
-                sources.append(_source(dataset, name, plain, split, heads))
+                sources += _sources(dataset, name, plain, split, heads)
         for error in failed:
             # Where data are elsewhere, and where there is nothing to look at.
             if isinstance(error, _NO_CHECK):
@@ -221,82 +112,137 @@ def _broken_source(split: str, error: Exception) -> SplitSource:
     return SplitSource(Expectations(split=split), samples)
 
 
-def _task(dataset: Any) -> str:
-    if reads_coco(dataset) or reads_voc(dataset):
-        return 'detection'
-    if reads_layout(dataset):
-        return 'semantic'
-    if not hasattr(dataset, 'get_data_info'):
-        raise NothingToCheckError(
-            'the data set must list its files by get_data_info, as those of '
-            f'MMEngine do, got {type(dataset).__name__}: there is nothing to '
-            'check'
-        )
-    if not len(dataset):
-        return 'semantic' if hasattr(dataset, 'label_map') else 'detection'
-    info = dataset.get_data_info(0)
-    # By name: the class is in a module that loads torch.
-    if 'UnlabelledImages' in [kind.__name__ for kind in type(dataset).__mro__]:
-        return 'unlabelled'
-    if 'segments_info' in info:
-        return 'panoptic'
-    if 'instances' not in info:
-        return 'semantic'
-    with_mask = any('mask' in instance for instance in info['instances'])
-    return 'instance' if with_mask else 'detection'
-
-
 def _num_classes(
     heads: Sequence[HeadFacts], task: str, classes: Sequence[str]
 ) -> int:
     """Of the head that the labels are for, else of the data set."""
-    words = ('decode_head',) if task == 'semantic' else ('bbox_head', 'head')
-    for word in words:
+    words = {
+        'semantic': ('decode_head', 'semantic_head'),
+        'detection': ('bbox_head', 'head'),
+        'instance': ('bbox_head', 'head'),
+    }
+    for word in words.get(task, ()):
         for head in heads:
             if head.place.rpartition('.')[2].startswith(word):
                 return head.num_classes
     return len(classes)
 
 
-def _source(
+def _reads_maps(head: HeadFacts) -> bool:
+    """Whether a head of a detector is for label maps, as HTC's is."""
+    return any(
+        place.rpartition('.')[2].partition('[')[0] == 'loss_seg'
+        for place, _ in head.losses
+    )
+
+
+def _sources(
     dataset: Any,
     name: str,
     plain: Mapping,
     split: str,
     heads: tuple[HeadFacts, ...],
-) -> SplitSource:
-    task = _task(dataset)
-    classes = classes_of(dataset)
-    loader = next(loaders(plain, split), {})
+) -> Iterator[SplitSource]:
+    """One for the labels of a data set, one for label maps beside boxes."""
+    task = task_of(dataset, split)
+    of_maps = tuple(head for head in heads if _reads_maps(head))
+    if task == 'semantic':
+        own = of_maps or heads
+    elif task == 'unlabelled':
+        own = ()
+    else:
+        own = tuple(head for head in heads if head not in of_maps)
+    expected = _expected(dataset, name, plain, split, task, own)
+    source = _of_files(dataset, expected)
+    yield source
+    loader, _ = load_step(dataset)
+    folder = getattr(dataset, 'data_prefix', {}).get('seg')
+    if loader.get('with_seg') and reads_coco(dataset) and folder:
+        name = f'{name}[maps]'
+        expected = _expected(dataset, name, plain, split, 'semantic', of_maps)
+        # Classes that have names are those of boxes.
+        expected = msgspec.structs.replace(
+            expected,
+            classes=(),
+            num_classes=of_maps[0].num_classes if of_maps else 0,
+            with_images=False,
+        )
+        yield seg_maps_of_coco(
+            source, expected, folder, dataset.seg_map_suffix
+        )
+
+
+def _expected(
+    dataset: Any,
+    name: str,
+    plain: Mapping,
+    split: str,
+    task: str,
+    heads: tuple[HeadFacts, ...],
+) -> Expectations:
+    """What the labels of a data set will be read as."""
+    classes = classes_of(dataset) if task != 'unlabelled' else ()
+    loader, package = load_step(dataset)
+    places = read_ignore_places(plain)
+    own = getattr(dataset, 'reduce_zero_label', None)
     reduce = loader.get('reduce_zero_label')
     if reduce is None:
-        reduce = getattr(dataset, 'reduce_zero_label', False)
+        reduce = own
     label_map = getattr(dataset, 'label_map', None) or {}
-    preprocessor = (plain.get('model') or {}).get('data_preprocessor') or {}
-    expected = Expectations(
+    unread = unread_form(dataset)
+    reads_as = 'semantic' if package != 'mmdet' else ''
+    return Expectations(
         split=name,
         task=task,
         num_classes=_num_classes(heads, task, classes),
         classes=classes,
-        ignore_index=next(
-            (
-                head.ignore_index
-                for head in heads
-                if head.ignore_index is not None
-            ),
-            getattr(dataset, 'ignore_index', _DEFAULT_IGNORE),
+        thing_classes=tuple(dataset.metainfo.get('thing_classes') or ()),
+        classes_are_texts='language_model' in (plain.get('model') or {}),
+        ignore_index=ignored_value(
+            heads, places, getattr(dataset, 'ignore_index', _DEFAULT_IGNORE)
         ),
         reduce_zero_label=bool(reduce),
+        dataset_reduces=own if hasattr(dataset, 'label_map') else None,
         label_map=tuple(
             (int(old), int(new)) for old, new in label_map.items()
         ),
-        seg_pad_val=preprocessor.get('seg_pad_val'),
-        ignore_places=read_ignore_places(plain),
+        ignore_places=places,
         heads=heads,
+        filter_cfg=_filter_cfg(dataset),
+        coco_metric=_coco_metric(plain, split),
         loader_backend=loader.get('imdecode_backend')
-        or ('pillow' if task == 'semantic' else 'cv2'),
+        or ('pillow' if task == reads_as else 'cv2'),
+        casts_to_bytes=package != 'mmdet',
+        with_images=not unread,
+        unread=unread,
     )
-    return _of_files(dataset, expected)
+
+
+def _filter_cfg(dataset: Any) -> dict[str, int]:
+    """What MMDetection's own ``filter_data`` will go by."""
+    if not (reads_coco(dataset) or reads_voc(dataset)) or dataset.test_mode:
+        return {}
+    from mmdet.datasets import CocoDataset, XMLDataset
+
+    base = CocoDataset if reads_coco(dataset) else XMLDataset
+    if type(dataset).filter_data is not base.filter_data:
+        return {}
+    given = dataset.filter_cfg or {}
+    return {
+        name: given[name]
+        for name in ('filter_empty_gt', 'min_size')
+        if given.get(name)
+    }
+
+
+def _coco_metric(plain: Mapping, split: str) -> str:
+    """Place of the metric that has pycocotools read an annotation file."""
+    section = f'{split}_evaluator'
+    for path, node in walk_dicts(plain.get(section), (section,)):
+        kind = getattr(node.get('type'), '__name__', str(node.get('type')))
+        if kind.endswith('CocoMetric') and node.get('ann_file'):
+            return join_key(path)
+    return ''
 
 
 def _of_files(dataset: Any, expected: Expectations) -> SplitSource:
@@ -307,14 +253,21 @@ def _of_files(dataset: Any, expected: Expectations) -> SplitSource:
             dataset.ann_file,
             dataset.data_prefix.get('img') or '',
             expected,
-            seg_maps=dataset.data_prefix.get('seg') or '',
-            seg_map_suffix=dataset.seg_map_suffix,
+            name_of=image_name_of(dataset),
+            backend_args=args,
+        )
+    if reads_panoptic(dataset):
+        return split_of_panoptic(
+            dataset.ann_file,
+            dataset.data_prefix.get('img') or '',
+            dataset.data_prefix.get('seg') or '',
+            expected,
             backend_args=args,
         )
     if reads_voc(dataset):
         names = list_from_file(dataset.ann_file, backend_args=args)
         return split_of_pairs(
-            _voc_pairs(dataset, names),
+            voc_pairs(dataset, names),
             expected,
             list_file=dataset.ann_file,
             backend_args=args,
@@ -323,8 +276,8 @@ def _of_files(dataset: Any, expected: Expectations) -> SplitSource:
         return split_of_layout(dataset.data_prefix['split'], expected)
     return SplitSource(
         expected,
-        lambda: _samples(dataset, expected.classes),
-        orphans=lambda: _orphans(dataset, expected.split),
+        lambda: leaf_samples(dataset, expected.classes, expected.unread),
+        orphans=lambda: leaf_orphans(dataset, expected.split),
         list_file=_list_file(dataset),
         backend_args=args,
     )
@@ -334,80 +287,6 @@ def _list_file(dataset: Any) -> str:
     """The list that mmseg's data sets read; a folder or JSON is none."""
     path = str(getattr(dataset, 'ann_file', '') or '')
     return path if path.endswith('.txt') else ''
-
-
-def _voc_pairs(dataset: Any, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Paths as XMLDataset makes them."""
-    root, join = dataset.sub_data_root, os.path.join
-    return [
-        (
-            join(root, dataset.img_subdir, f'{name}.jpg'),
-            join(root, dataset.ann_subdir, f'{name}.xml'),
-        )
-        for name in names
-    ]
-
-
-def _orphans(dataset: Any, split: str) -> Iterator[Orphan]:
-    """Label maps whose image is not there.
-
-    Only of a data set that takes all images of a folder: beside those that a
-    list names there may be those of other splits.
-    """
-    prefix = getattr(dataset, 'data_prefix', {})
-    masks, images = prefix.get('seg_map_path'), prefix.get('img_path')
-    ends = (
-        getattr(dataset, 'seg_map_suffix', ''),
-        getattr(dataset, 'img_suffix', ''),
-    )
-    if not (masks and images and all(ends)):
-        return
-    if dataset.ann_file and not os.path.isdir(dataset.ann_file):
-        return
-    args = dataset.backend_args
-    names = list_dir_or_file(
-        masks,
-        list_dir=False,
-        suffix=ends[0],
-        recursive=True,
-        backend_args=args,
-    )
-    for name in sorted(names):
-        image = os.path.join(images, name[: -len(ends[0])] + ends[1])
-        if not exists(image, backend_args=args):
-            path = os.path.join(masks, name)
-            yield Orphan(split=split, path=path, kind='mask')
-
-
-def _samples(dataset: Any, classes: Sequence[str]) -> Iterator[Sample]:
-    for index in range(len(dataset)):
-        info = dataset.get_data_info(index)
-        yield Sample(
-            index=index,
-            image=str(info.get('img_path') or ''),
-            mask=str(info.get('seg_map_path') or ''),
-            annotation=str(
-                info.get('xml_path') or getattr(dataset, 'ann_file', '') or ''
-            ),
-            boxes=tuple(
-                _box(number, instance, classes)
-                for number, instance in enumerate(info.get('instances') or ())
-            ),
-            width=int(info.get('width') or 0),
-            height=int(info.get('height') or 0),
-        )
-
-
-def _box(number: int, instance: Mapping, classes: Sequence[str]) -> BoxFacts:
-    label = int(instance.get('bbox_label', -1))
-    known = 0 <= label < len(classes)
-    return BoxFacts(
-        box=tuple(float(value) for value in instance['bbox']),
-        label=label,
-        class_name=classes[label] if known else str(label),
-        place=f'instance {number}',
-        ignored=bool(instance.get('ignore_flag')),
-    )
 
 
 def _losses(head: Mapping, path: tuple) -> Iterator[tuple[str, Mapping]]:
@@ -421,24 +300,34 @@ def _losses(head: Mapping, path: tuple) -> Iterator[tuple[str, Mapping]]:
 
 
 def read_heads(model: Any) -> tuple[HeadFacts, ...]:
-    """The heads of a model's config: dicts with ``num_classes`` and a loss."""
+    """The heads of a model's config: dicts with ``num_classes`` and a loss.
+
+    Left out are those whose classes are not the ones of the data: of
+    proposals, of edges, of identities, and of texts, whose length it is.
+    """
     heads = []
     for path, node in walk_dicts(model, ('model',)):
         losses = list(_losses(node, path))
         if not isinstance(node.get('num_classes'), int) or not losses:
             continue
+        if _OTHER_HEADS & set(path) or 'boundary_threshold' in node:
+            continue
+        if 'language_model' in model and 'loss_cls' in node:
+            continue
         # Only MMSegmentation's heads have an ignored value by default.
-        semantic = any('loss_decode' in where for where, _ in losses)
+        ignored = _DEFAULT_IGNORE
+        if not any('loss_decode' in where for where, _ in losses):
+            ignored = next(
+                (loss.get('ignore_index') for _, loss in losses), None
+            )
         weights = ((where, loss.get('class_weight')) for where, loss in losses)
         heads.append(
             HeadFacts(
                 place=join_key(path),
                 num_classes=node['num_classes'],
-                ignore_index=node.get(
-                    'ignore_index', _DEFAULT_IGNORE if semantic else None
-                ),
+                ignore_index=node.get('ignore_index', ignored),
                 class_weights=tuple(
-                    (where, len(weight))
+                    (where, tuple(weight))
                     for where, weight in weights
                     if isinstance(weight, Sequence)
                     and not isinstance(weight, str)
@@ -446,24 +335,7 @@ def read_heads(model: Any) -> tuple[HeadFacts, ...]:
                 losses=tuple(
                     (where, str(loss['type'])) for where, loss in losses
                 ),
+                of_masks=str(node.get('type')).endswith(_MASK_HEADS),
             )
         )
     return tuple(heads)
-
-
-def read_ignore_places(cfg: Mapping) -> tuple[tuple[str, int], ...]:
-    """Places of a config that hold a value to ignore or to fill with.
-
-    Only sections that something is built from count: a variable such as
-    ``train_pipeline`` is in the config, too, but nobody reads it.
-    """
-    places = []
-    for section in cfg:
-        if section != 'model' and not section.endswith(_READ_SUFFIXES):
-            continue
-        for path, node in walk_dicts(cfg[section], (section,)):
-            for key in _IGNORE_KEYS:
-                value = node.get(key)
-                if isinstance(value, int) and not isinstance(value, bool):
-                    places.append((join_key((*path, key)), value))
-    return tuple(places)

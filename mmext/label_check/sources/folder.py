@@ -14,6 +14,7 @@ __all__ = [
     'IMAGE_SUFFIXES',
     'MASK_SUFFIXES',
     'files_below',
+    'leads_back',
     'names_in',
     'split_of_folders',
     'stem_below',
@@ -28,14 +29,31 @@ def files_below(
 ) -> Iterator[str]:
     """Files below a folder, in the order of names; none if it is absent.
 
-    ``suffixes`` are in lower case; those of the files may be in any.
+    ``suffixes`` are in lower case; those of the files may be in any. Links to
+    folders are followed, as loaders do, but for those that lead to a folder
+    they are in.
     """
     # Texts rather than Path: of 100,000 files these alone take seconds.
-    for parent, folders, names in os.walk(folder):
-        folders.sort()
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = [
+            name
+            for name in sorted(folders)
+            if not leads_back(os.path.join(parent, name))
+        ]
         for name in sorted(names):
             if name.lower().endswith(suffixes):
                 yield os.path.join(parent, name)
+
+
+def leads_back(path: str) -> bool:
+    """Whether a folder is a symbolic link to one that it is in."""
+    if not os.path.islink(path):
+        return False
+    target = os.path.realpath(path)
+    return any(
+        os.path.realpath(parent) == target
+        for parent in Path(path).absolute().parents
+    )
 
 
 def names_in(
@@ -48,7 +66,7 @@ def names_in(
             for entry in entries:
                 if entry.name.lower().endswith(suffixes):
                     files.append(entry.name)
-                elif entry.is_dir(follow_symlinks=False):
+                elif entry.is_dir() and not leads_back(entry.path):
                     folders.append(entry.name)
     except FileNotFoundError:
         return [], []
@@ -58,14 +76,20 @@ def names_in(
 def stem_below(path: str, folder: str, suffix: str = '') -> str:
     """Path of a file inside of a folder, with ``/``, without its suffix.
 
-    ``suffix`` is taken away from the end, or else what follows the last dot.
+    ``suffix`` is taken away from the end, or else what follows the last dot
+    and ``suffix`` before that.
     """
     name = path[len(folder) :].lstrip(os.sep)
     if os.sep != '/':
         name = name.replace(os.sep, '/')
     if suffix and name.endswith(suffix):
         return name[: -len(suffix)]
-    return os.path.splitext(name)[0]
+    return os.path.splitext(name)[0].removesuffix(suffix)
+
+
+def _fits(name: str, suffix: str) -> bool:
+    """Whether a name ends with a suffix, be it before the last dot."""
+    return name.endswith((suffix, f'{suffix}{os.path.splitext(name)[1]}'))
 
 
 def split_of_folders(
@@ -89,11 +113,17 @@ def split_of_folders(
         images: Folder of images; None to look at label maps alone.
         expected: What the labels should be.
         mask_suffix: End of the names of label maps that images lack, such as
-            ``'_gtFine_labelTrainIds.png'``.
+            ``'_gtFine_labelTrainIds.png'``, with or without what follows the
+            dot. Files that end otherwise are of another kind: nobody looks
+            at them.
         image_suffix: The same of images.
+
+    In Pascal VOC's layout, an image without a label map that no list names
+    is an orphan, as most of them have none.
 
     Raises:
         NotADirectoryError: If a folder does not exist.
+        ValueError: When it is read, if no name ends with a suffix.
     """
     folders = {'masks': Path(masks)}
     if images is not None:
@@ -108,8 +138,16 @@ def split_of_folders(
     def rows() -> TemporaryRows:
         ends = mask_suffix, image_suffix
         roots = str(folders['masks']), str(folders.get('images', ''))
+        seen = {kind: [0, ''] for kind, end in zip(folders, ends) if end}
         listed = TemporaryRows(3)
-        listed.extend(_rows(roots, ends))
+        listed.extend(_rows(roots, ends, _voc_names(folders['masks']), seen))
+        for kind, (fitting, other) in seen.items():
+            if other and not fitting:
+                end = ends[[*folders].index(kind)]
+                raise ValueError(
+                    f'names in {str(folders[kind])!r} must end with '
+                    f'{end!r}, got none that does; there is {other!r}'
+                )
         return listed
 
     def samples() -> Iterator[Sample]:
@@ -128,10 +166,34 @@ def split_of_folders(
     return SplitSource(expected, samples, orphans=orphans)
 
 
+def _voc_names(masks: Path) -> set[str] | None:
+    """Names in Pascal VOC's lists of label maps; None in another layout."""
+    lists = masks.parent / 'ImageSets'
+    if not lists.is_dir():
+        return None
+    paths = [
+        lists / masks.name.replace('Class', '') / f'{split}.txt'
+        for split in ('train', 'val', 'trainval')
+    ]
+    return {
+        name
+        for path in paths
+        if path.is_file()
+        for name in path.read_text().split()
+    }
+
+
 def _rows(
-    roots: tuple[str, str], ends: tuple[str, str], below: str = ''
+    roots: tuple[str, str],
+    ends: tuple[str, str],
+    wanted: set[str] | None,
+    seen: dict[str, list],
+    below: str = '',
 ) -> Iterator[tuple[str, str, str]]:
-    """Kind of an orphan, image and mask of all folders, one at a time."""
+    """Kind of an orphan, image and mask of all folders, one at a time.
+
+    Counts names with the suffix in ``seen``, and keeps one without.
+    """
     inner: set[str] = set()
     paths_of: dict[str, list[str]] = {}
     twins = []
@@ -145,16 +207,23 @@ def _rows(
         names, folders = names_in(folder, own)
         inner.update(folders)
         for name in names:
+            if end and not _fits(name, end):
+                seen[f'{kind}s'][1] = name
+                continue
+            if end:
+                seen[f'{kind}s'][0] += 1
             pair = paths_of.setdefault(stem_below(name, '', end), ['', ''])
             if pair[place]:
                 twins.append((kind, *_at(place, os.path.join(folder, name))))
             else:
                 pair[place] = os.path.join(folder, name)
     for stem in sorted(paths_of):
-        yield ('', *paths_of[stem])
+        image, mask = paths_of[stem]
+        alone = not mask and wanted is not None and stem not in wanted
+        yield 'image' if alone else '', image, mask
     yield from twins
     for name in sorted(inner):
-        yield from _rows(roots, ends, os.path.join(below, name))
+        yield from _rows(roots, ends, wanted, seen, os.path.join(below, name))
 
 
 def _at(place: int, path: str) -> tuple[str, str]:

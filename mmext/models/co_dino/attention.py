@@ -5,12 +5,10 @@ heads, L levels, P points.
 """
 
 from mmcv.ops import MultiScaleDeformableAttention
-from mmcv.ops.multi_scale_deform_attn import (
-    MultiScaleDeformableAttnFunction,
-    multi_scale_deformable_attn_pytorch,
-)
+from mmcv.ops.multi_scale_deform_attn import MultiScaleDeformableAttnFunction
 from torch import Tensor
 
+from ...ops import multi_scale_deform_attn
 from ...utils.precision import float32_region, to_float32
 
 __all__ = [
@@ -138,8 +136,8 @@ class DeformableAttention(MultiScaleDeformableAttention):
     ) -> Tensor:
         """Weighted sum of the sampled values, ``(B, N, C)`` float32."""
         if values.device.type == 'cpu':
-            return multi_scale_deformable_attn_pytorch(
-                values, spatial_shapes, locations, weights
+            return multi_scale_deform_attn(
+                values, spatial_shapes, level_start_index, locations, weights
             )
         return MultiScaleDeformableAttnFunction.apply(
             values,

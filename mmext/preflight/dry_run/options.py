@@ -124,11 +124,23 @@ class ConfigOptions:
             return options
         return dict(_dotted(self._places.of_wrapper(setting, value)))
 
-    def without_reentrant(self) -> dict[str, Any]:
-        """The hook that replaces reentrant checkpoints."""
+    @property
+    def _hook(self) -> Mapping[str, Any]:
         hooks = self._top.get('default_hooks')
         old = hooks.get('activation_checkpoint') if hooks else None
-        if isinstance(old, Mapping) and old.get('type') == _HOOK_TYPE:
+        ours = isinstance(old, Mapping) and old.get('type') == _HOOK_TYPE
+        return old if ours else {}
+
+    @property
+    def keeps_reentrant(self) -> bool:
+        """Whether the hook is there, and cannot replace what is left."""
+        return self._hook.get('replace_reentrant') is True
+
+    def without_reentrant(self) -> dict[str, Any]:
+        """The hook that replaces reentrant checkpoints; empty if it cannot."""
+        if self.keeps_reentrant:
+            return {}
+        if self._hook:
             return {f'{_HOOK}.replace_reentrant': True}
         return {_HOOK: {'type': _HOOK_TYPE, 'replace_reentrant': True}}
 

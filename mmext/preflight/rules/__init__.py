@@ -2,7 +2,9 @@
 
 from . import checkpoints as checkpoints
 from . import components as components
+from . import datasets as datasets
 from . import environment as environment
+from . import evaluators as evaluators
 from . import heads as heads
 from . import hooks as hooks
 from . import ignored as ignored

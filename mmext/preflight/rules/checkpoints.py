@@ -2,19 +2,23 @@
 
 import difflib
 import importlib.util
+import pickle
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+import torch
+from mmengine.model import BaseModule
 from mmengine.runner.checkpoint import CheckpointLoader
+from torch import nn
 
 from ...config import DELETE
 from ...findings import Finding, Severity
 from ...utils.archive import DamagedFileError, check_archive
-from ...utils.safe_load import foreign_names
+from ...utils.safe_load import foreign_names, is_trusted, load_torch
 from .registry import CKPT, found
 from .subject import Subject, as_mapping, change, kind_of
 
@@ -156,7 +160,7 @@ def bad_address(subject: Subject) -> Iterator[Finding]:
     title='pretrained weights are asked for and not named',
     severity=Severity.ERROR,
     remedy='name a checkpoint, or remove the init_cfg',
-    fix='remove the init_cfg',
+    fix='remove an init_cfg whose checkpoint is None',
 )
 def nothing_named(subject: Subject) -> Iterator[Finding]:
     """``init_cfg`` of type Pretrained without a checkpoint."""
@@ -166,7 +170,8 @@ def nothing_named(subject: Subject) -> Iterator[Finding]:
         yield found(
             f'Pretrained needs a checkpoint, got {value!r}',
             path=path,
-            options=change(path[:-1], DELETE),
+            # None is said on purpose; what else is meant is not known.
+            options=change(path[:-1], DELETE) if value is None else {},
         )
 
 
@@ -175,17 +180,21 @@ def nothing_named(subject: Subject) -> Iterator[Finding]:
     title='resume is no checkpoint',
     severity=Severity.WARNING,
     remedy='set resume=True, and load_from to the checkpoint',
-    fix='set resume=True and load_from',
+    fix='set resume=True and load_from, if the file is there',
 )
 def named_by_resume(subject: Subject) -> Iterator[Finding]:
     """``resume`` is a switch; the file is ``load_from``."""
     value = subject.top.get('resume')
     if isinstance(value, str) and value != 'auto':
+        there = Path(value).expanduser().is_file() or _SCHEME.match(value)
+        free = subject.top.get('load_from') in (None, '', value)
         yield found(
             f'resume must be True or False, got {value!r}: MMEngine goes on '
             'from the newest checkpoint of the work dir, or from load_from',
             path=('resume',),
-            options={'resume': True, 'load_from': value},
+            options={'resume': True, 'load_from': value}
+            if there and free
+            else {},
         )
 
 
@@ -256,3 +265,118 @@ def runs_code(subject: Subject) -> Iterator[Finding]:
                 f'{", ".join(names[:_MAX_NAMES])}, and will be refused',
                 path=path,
             )
+
+
+@CKPT.rule(
+    'CKPT009',
+    title='no weight of a file fits',
+    severity=Severity.ERROR,
+    remedy='name weights of this model: the training would begin from random '
+    'ones, with a line in the log',
+    fix='name the prefix that fits, or load weights of a backbone there',
+)
+def nothing_fits(subject: Subject) -> Iterator[Finding]:
+    """Names and shapes of a local file against those of the built model."""
+    for path, value in _files(subject) if subject.model is not None else ():
+        file = Path(value).expanduser()
+        module, prefix = _receiver(subject, path)
+        if module is None or not file.is_file() or file_fault(file):
+            continue
+        if file.suffix in _SUFFIXES_OF_OTHERS or (
+            foreign_names(file) and not is_trusted()
+        ):
+            continue
+        shapes = _shapes_in(file)
+        if not shapes or _num_fitting(shapes, prefix, module):
+            continue
+        yield _no_fit(subject, path, value, shapes, prefix)
+
+
+def _receiver(subject: Subject, path: tuple) -> tuple[Any, str]:
+    """Module that gets the weights as they are, and the prefix it takes away.
+
+    None where a class of its own may change them.
+    """
+    if path == ('load_from',):
+        return subject.model, ''
+    module = subject.model
+    for step in path[1:-2]:
+        named = isinstance(step, str)
+        module = getattr(module, step, None) if named else module[step]
+    plain = getattr(type(module), 'init_weights', None)
+    if path[-2] != 'init_cfg' or plain is not BaseModule.init_weights:
+        return None, ''
+    prefix = subject.at(path[:-1]).get('prefix') or ''
+    return module, prefix and f'{prefix.rstrip(".")}.'
+
+
+def _shapes_in(file: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of the weights in a file; empty if there are none."""
+    try:
+        state = load_torch(file, map_location='meta')
+    except (OSError, RuntimeError, ValueError, pickle.UnpicklingError):
+        # What is wrong with it is said by other rules.
+        return {}
+    state = as_mapping(state)
+    state = as_mapping(state.get('state_dict', state))
+    return {
+        key.removeprefix('module.'): tuple(value.shape)
+        for key, value in state.items()
+        if isinstance(key, str) and isinstance(value, torch.Tensor)
+    }
+
+
+def _num_fitting(
+    shapes: Mapping[str, tuple[int, ...]], prefix: str, module: nn.Module
+) -> int:
+    own = module.state_dict()
+    return sum(
+        key.startswith(prefix)
+        and key[len(prefix) :] in own
+        and tuple(own[key[len(prefix) :]].shape) == shape
+        for key, shape in shapes.items()
+    )
+
+
+def _no_fit(
+    subject: Subject, path: tuple, value: str, shapes: dict, prefix: str
+) -> Finding:
+    """With what would fit: a prefix, or the backbone alone."""
+    remedy, options = '', {}
+    own: Any = subject.model
+    backbone = getattr(own, 'backbone', None)
+    if path == ('load_from',):
+        alone = isinstance(backbone, nn.Module) and _num_fitting(
+            shapes, '', backbone
+        )
+        if alone and not subject.top.get('resume'):
+            init = {'type': 'Pretrained', 'checkpoint': value}
+            options = {
+                'load_from': None,
+                'model.backbone.init_cfg': {'_delete_': True, **init},
+            }
+            remedy = (
+                'they are of the backbone alone: set '
+                f"model.backbone.init_cfg=dict(type='Pretrained', "
+                f'checkpoint={value!r}) in place of load_from'
+            )
+    else:
+        module, _ = _receiver(subject, path)
+        names = {key.partition('.')[0] for key in shapes}
+        fitting = [
+            name
+            for name in sorted(names)
+            if _num_fitting(shapes, f'{name}.', module)
+        ]
+        if len(fitting) == 1:
+            options = change((*path[:-1], 'prefix'), f'{fitting[0]}.')
+            remedy = f'set prefix={fitting[0] + "."!r} beside checkpoint'
+    first = ', '.join(list(shapes)[:_MAX_NAMES])
+    wanted = f' begins with {prefix} and' if prefix else ''
+    return found(
+        f'none of the {len(shapes)} weights of {value} ({first}, ...)'
+        f'{wanted} has name and shape of one of the model',
+        path=path,
+        remedy=remedy,
+        options=options,
+    )

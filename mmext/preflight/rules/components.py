@@ -2,13 +2,17 @@
 
 import difflib
 import inspect
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import util
+from pathlib import Path
 from typing import Any
 
 from mmengine import registry as roots
+from mmengine.hooks import CheckpointHook
 from mmengine.registry import Registry
+from mmengine.runner import Runner
 from torch import nn
 
 from ...config import (
@@ -17,11 +21,20 @@ from ...config import (
     ConfigNode,
     find_component,
     join_key,
+    key_place,
+    swallows,
     takes,
 )
 from ...findings import Finding, Severity
 from .registry import ARG, TYPE, found
-from .subject import Subject, change, plain_name
+from .subject import (
+    Subject,
+    change,
+    kind_of,
+    names_key,
+    plain_name,
+    sure_name,
+)
 
 __all__: list[str] = []
 
@@ -46,6 +59,19 @@ _OTHERS = {
     'dcn',
     'init_cfg',
 }
+# Arguments of MMCV 1.x -> where their values belong now, in components that
+# take that.
+_CLASSES = 'metainfo.classes'
+_NEW_PLACES = {
+    'classes': _CLASSES,
+    'flip_ratio': 'prob',
+    'img_scale': 'scale',
+    'img_dir': 'data_prefix.img_path',
+    'ann_dir': 'data_prefix.seg_map_path',
+    'file_client_args': 'backend_args',
+}
+# Of these, whose values or whose defaults beside them have changed, too.
+_OTHER_VALUES = ('img_scale', 'file_client_args')
 _LIKE = 0.75
 _LIKE_ARGUMENT = 0.7
 
@@ -93,19 +119,35 @@ def _is_component_name(kind: Any) -> bool:
     title='a component is not registered',
     severity=Severity.ERROR,
     remedy='correct the name, or import what registers it by custom_imports',
-    fix='set the nearest name that is registered',
+    fix='correct upper and lower case; set default_scope, if there is none '
+    'and all names are of one package',
 )
 def unregistered_type(subject: Subject) -> Iterator[Finding]:
     """Names that no registry knows, in packages that are here."""
+    unknown = []
     for section in _unknown(subject):
-        kind = section.cfg['type']
         if not _is_installed(_package(section)):
             continue
-        near = _near_types(section, kind)
+        near = _near_types(section, section.cfg['type'])
         # Only a whole section is surely built by a runner.
-        if not near and len(section.path) > 1:
-            continue
+        if near or len(section.path) == 1:
+            unknown.append((section, near))
+    if not subject.top.get('default_scope') and unknown:
+        without = _without_scope(unknown)
+        if without is not None:
+            yield without
+            return
+    for section, near in unknown:
+        kind = section.cfg['type']
         path = (*section.path, 'type')
+        # One that is only similar may be a class of one's own.
+        before, dot, plain = kind.rpartition('.')
+        near_package = near[0].rpartition('.')[0] if near else ''
+        sure = (
+            near
+            and plain_name(near[0]).casefold() == plain.casefold()
+            and (near_package or section.scope) == _package(section)
+        )
         yield found(
             f'{kind!r} is in no registry of scope {section.scope!r}',
             path=path,
@@ -114,8 +156,39 @@ def unregistered_type(subject: Subject) -> Iterator[Finding]:
             if near
             else '',
             names=tuple(near),
-            options=change(path, near[0]) if near else {},
+            options=change(path, f'{before}{dot}{plain_name(near[0])}')
+            if sure
+            else {},
         )
+
+
+def _without_scope(
+    unknown: Sequence[tuple[ConfigNode, list[str]]],
+) -> Finding | None:
+    """One finding for all names of a package, if they lack its prefix."""
+    packages = {
+        near[0].partition('.')[0]
+        for section, near in unknown
+        if near and near[0].endswith(f'.{section.cfg["type"]}')
+    }
+    if len(packages) != 1:
+        return None
+    (package,) = packages
+    names = [section.cfg['type'] for section, _ in unknown]
+    sure = all(
+        near == [f'{package}.{name}']
+        for name, (_, near) in zip(names, unknown)
+    )
+    return found(
+        f'there is no default_scope, and {names[0]!r} '
+        + (f'with {len(names) - 1} others ' if names[1:] else '')
+        + f'is known to {package} only',
+        path=(*unknown[0][0].path, 'type'),
+        remedy=f"set default_scope = '{package}', or write the names as "
+        f"'{package}.{names[0]}'",
+        names=tuple(names),
+        options={'default_scope': package} if sure else {},
+    )
 
 
 @TYPE.rule(
@@ -146,6 +219,12 @@ def _unknown(subject: Subject) -> Iterator[ConfigNode]:
         kind = section.cfg.get('type')
         if not _is_component_name(kind) or _is_other(section):
             continue
+        if section.parent and kind_of(section.parent.cfg).startswith('Albu'):
+            # A name of albumentations.
+            continue
+        if section.path[0] == 'model' and subject.model is not None:
+            # It was built, with what a class of it makes of that name.
+            continue
         if subject.component(section) is None and (
             find_component(kind, _registries(), section.scope) is None
         ):
@@ -166,12 +245,19 @@ def _near_types(section: ConfigNode, kind: str) -> list[str]:
     }
     # Of two with the same name, the one without a prefix comes last.
     ordered = sorted(known, key=lambda name: ('.' not in name, name))
-    plain = {name.rpartition('.')[2]: name for name in ordered}
+    plain: dict[str, list[str]] = {}
+    for name in ordered:
+        plain.setdefault(plain_name(name).casefold(), []).append(name)
     wanted = plain_name(kind)
-    if wanted in plain:
-        return [plain[wanted]]
-    near = difflib.get_close_matches(wanted, plain, 2, _LIKE)
-    return [plain[name] for name in near]
+    same = plain.get(wanted.casefold(), [])
+    # In the own package first, or in any with the same letters.
+    own = [name for name in same if name.casefold() == kind.casefold()]
+    exact = [name for name in same if plain_name(name) == wanted]
+    if same:
+        return own[:1] if len(own) == 1 else exact or same
+    last = {plain_name(name): name for name in ordered}
+    near = difflib.get_close_matches(wanted, last, 2, _LIKE)
+    return [last[name] for name in near]
 
 
 @ARG.rule(
@@ -179,7 +265,8 @@ def _near_types(section: ConfigNode, kind: str) -> list[str]:
     title='a component does not take an argument',
     severity=Severity.ERROR,
     remedy='remove the argument, or correct its name',
-    fix='remove the argument',
+    fix='correct a name that can only be one of the known ones; remove what '
+    'is left over of a base',
 )
 def unknown_argument(subject: Subject) -> Iterator[Finding]:
     """Keys beside a ``type`` whose class has no such argument."""
@@ -188,41 +275,84 @@ def unknown_argument(subject: Subject) -> Iterator[Finding]:
         kind = subject.component(section)
         if kind is None or _is_other(section) or _is_layer(kind):
             continue
-        for key in section.cfg:
-            path = (*section.path, key)
-            if (
-                key not in _OF_BUILDERS
-                and takes(kind, str(key)) is False
-                and key not in _OF_RUNNERS.get(section.path[0], ())
-                and join_key(path) not in misplaced
-                and not _is_read_around(subject, section, key)
-            ):
-                yield _no_argument(kind, key, path)
+        refused = [
+            key
+            for key in section.cfg
+            if key not in _OF_BUILDERS
+            and _takes(kind, str(key)) is False
+            and key not in _OF_RUNNERS.get(section.path[0], ())
+            and join_key((*section.path, key)) not in misplaced
+            and not subject.is_own((*section.path, key))
+            and not _is_read_around(subject, section, key)
+        ]
+        left = [key for key in refused if _is_left_over(subject, section, key)]
+        if left:
+            yield _left_over(subject, kind, left, section)
+        for key in refused:
+            if key not in left:
+                yield _no_argument(subject, kind, key, section)
+
+
+def _takes(kind: Any, key: str) -> bool | None:
+    """As ``takes``, for what others hand on, too."""
+    if inspect.isclass(kind) and issubclass(kind, CheckpointHook):
+        # The rest is given to `save_checkpoint` with each checkpoint.
+        if key in inspect.signature(Runner.save_checkpoint).parameters:
+            return True
+        return takes(kind, key) is True
+    return takes(kind, key)
+
+
+def _is_left_over(subject: Subject, section: ConfigNode, key: str) -> bool:
+    """Whether a key is of a base, and the type is set above it."""
+    return subject.is_above(
+        join_key((*section.path, 'type')), join_key((*section.path, key))
+    )
+
+
+def _left_over(
+    subject: Subject, kind: Any, keys: Sequence[str], section: ConfigNode
+) -> Finding:
+    """Of a class that a base has in that place."""
+    place = join_key(section.path)
+    where = key_place(subject.file, f'{place}.type')
+    more = [
+        key
+        for key in section.cfg
+        if key not in keys
+        and key not in _OF_BUILDERS
+        and _is_left_over(subject, section, key)
+    ]
+    names = ', '.join(keys)
+    text = 'remove them' if len(keys) > 1 else 'remove it'
+    if more:
+        text = f'{", ".join(more)} of the base would go, too'
+    return found(
+        f'{kind.__name__} takes no argument {names}: left over of a base, '
+        'whose dict is merged with this one',
+        path=(*section.path, 'type'),
+        remedy=f'write {place.rpartition(".")[2]}=dict(_delete_=True, '
+        f'type={section.cfg["type"]!r}, ...) in '
+        f'{Path(where.file).name}:{where.line}; {text}',
+        names=tuple(keys),
+        # Both ways are the same then.
+        options={}
+        if more
+        else {join_key((*section.path, key)): DELETE for key in keys},
+    )
 
 
 def _is_read_around(subject: Subject, section: ConfigNode, key: str) -> bool:
     """Whether what a component is in may take an argument away from it."""
     outer = section.parent
+    if section.path == ('optim_wrapper', 'optimizer'):
+        # Its wrapper has settings of the same names, and takes none away.
+        return False
     while outer is not None:
         kind = subject.component(outer)
-        if kind is not None and _names_key(kind, key):
+        if kind is not None and names_key(kind, key):
             return True
         outer = outer.parent
-    return False
-
-
-@cache
-def _names_key(kind: Any, key: str) -> bool:
-    """Whether the code of a class, or of its bases, has a key as text."""
-    for base in inspect.getmro(kind) if inspect.isclass(kind) else (kind,):
-        if base.__module__.split('.')[0] in ('builtins', 'torch'):
-            continue
-        try:
-            code = inspect.getsource(base)
-        except (OSError, TypeError):
-            return True
-        if f"'{key}'" in code or f'"{key}"' in code:
-            return True
     return False
 
 
@@ -233,16 +363,33 @@ def _is_layer(kind: Any) -> bool:
     )
 
 
-def _no_argument(kind: Any, key: str, path: tuple) -> Finding:
-    near = difflib.get_close_matches(key, _arguments(kind), 1, _LIKE_ARGUMENT)
+def _no_argument(
+    subject: Subject, kind: Any, key: str, section: ConfigNode
+) -> Finding:
+    path = (*section.path, key)
+    known = _arguments(kind)
+    sure = sure_name(key, known)
+    near = [sure] if sure else []
+    near += difflib.get_close_matches(key, known, 1, _LIKE_ARGUMENT)
+    options = subject.renamed(path, sure) if sure else {}
+    remedy = f'rename it to {near[0]}, or remove it' if near else 'remove it'
+    new = _NEW_PLACES.get(key, '')
+    if new.partition('.')[0] in known:
+        # Where it was before MMEngine.
+        near, remedy = [new], f'it is {new} now'
+        free = new.partition('.')[0] not in section.cfg
+        value = section.cfg[key]
+        options = {}
+        listed = new != _CLASSES or isinstance(value, list | tuple)
+        if free and listed and key not in _OTHER_VALUES:
+            options = change(path, DELETE)
+            options |= change((*section.path, *new.split('.')), value)
     return found(
         f'{kind.__name__} takes no argument {key}',
         path=path,
-        remedy=f'rename it to {near[0]}, or remove it'
-        if near
-        else 'remove it',
-        names=tuple(near),
-        options=change(path, DELETE),
+        remedy=remedy,
+        names=tuple(near[:1]),
+        options=options,
     )
 
 
@@ -261,3 +408,92 @@ def _arguments(kind: Any) -> list[str]:
             continue
         names |= dict.fromkeys(parameters)
     return [name for name in names if name != 'self']
+
+
+@ARG.rule(
+    'ARG002',
+    title='a component takes an argument, and drops it',
+    severity=Severity.WARNING,
+    remedy='remove it, or correct its name: nothing reads it',
+    fix='correct a name that can only be one of the known ones',
+)
+def dropped_argument(subject: Subject) -> Iterator[Finding]:
+    """What ``**kwargs`` take that nothing asks for."""
+    yield from _dropped_checkpoints(subject)
+    misplaced = {item.place for item in subject.misplaced}
+    for section in subject.sections:
+        kind = subject.component(section)
+        if not inspect.isclass(kind) or _is_other(section) or _is_layer(kind):
+            continue
+        for key in section.cfg:
+            path = (*section.path, key)
+            if (
+                key in _OF_BUILDERS
+                or key in _OF_RUNNERS.get(section.path[0], ())
+                or join_key(path) in misplaced
+                or not isinstance(key, str)
+                or not swallows(kind, key)
+                or subject.is_own(path)
+                or names_key(kind, key)
+                or _is_read_around(subject, section, key)
+            ):
+                continue
+            sure = sure_name(key, _arguments(kind))
+            yield found(
+                f'{kind.__name__} takes {key} among **kwargs, which it does '
+                'not read',
+                path=path,
+                severity=Severity.WARNING if sure else Severity.INFO,
+                remedy=f'rename it to {sure}' if sure else '',
+                names=(sure,) if sure else (),
+                options=subject.renamed(path, sure) if sure else {},
+            )
+
+
+def _dropped_checkpoints(subject: Subject) -> Iterator[Finding]:
+    """``with_cp`` in a dict without a type, which its module may not read."""
+    for section in subject.below('model') if subject.model else ():
+        if 'type' in section.cfg or not section.cfg.get('with_cp'):
+            continue
+        path = (*section.path, 'with_cp')
+        modules = list(_modules_on(subject.model, section.path[1:]))
+        readers = {type(module) for module in modules}
+        readers |= {type(module) for module in modules[-1].modules()}
+        if subject.is_own(path) or any(map(_names_with_cp, readers)):
+            continue
+        yield found(
+            f'{join_key(path)} is on, and no class of '
+            f'{type(modules[-1]).__name__} reads with_cp: nothing is '
+            'checkpointed',
+            path=path,
+            severity=Severity.WARNING,
+            remedy='remove it; mmext.ActivationCheckpointHook in '
+            'default_hooks checkpoints modules of any kind',
+        )
+
+
+def _modules_on(model: nn.Module, path: Sequence) -> Iterator[nn.Module]:
+    """The model and its modules along a path, as far as they are modules."""
+    module: Any = model
+    for step in path:
+        yield module
+        named = isinstance(step, str)
+        inner = getattr(module, step, None) if named else None
+        if not isinstance(inner, nn.Module):
+            return
+        module = inner
+    yield module
+
+
+@cache
+def _names_with_cp(kind: type) -> bool:
+    """Whether the code of a class, or of its bases, has that name."""
+    for base in inspect.getmro(kind):
+        if base.__module__.split('.')[0] in ('builtins', 'torch'):
+            continue
+        try:
+            if re.search(r'\bwith_cp\b', inspect.getsource(base)):
+                return True
+        except (OSError, TypeError):
+            return True
+    return False

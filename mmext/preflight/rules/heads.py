@@ -1,12 +1,27 @@
 """Numbers of classes in heads and in the data."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
-from ...config import join_key, split_key
+from ...config import (
+    Steps,
+    dataset_configs,
+    inner_dataset_configs,
+    join_key,
+    split_key,
+)
 from ...engine.hooks import class_vocabulary, model_class_counts
 from ...findings import Finding, Severity
 from .registry import HEAD, found
-from .subject import SPLITS, Subject, as_mapping, change, kind_of
+from .subject import (
+    SPLITS,
+    Subject,
+    as_mapping,
+    change,
+    kind_of,
+    sure_name,
+)
 
 __all__: list[str] = []
 
@@ -18,6 +33,7 @@ _OTHER_COUNTS = ('panoptic_fusion_head', 'panoptic_head', *_TEXTS)
 # Heads that tell edges from the rest.
 _EDGE_HEADS = ('STDCHead',)
 _SHOWN = 4
+_FIX = 'set a num_classes of a base, where the config names the classes'
 
 
 def _counts(subject: Subject) -> dict[str, int]:
@@ -94,7 +110,7 @@ def _why(count: int, names: Sequence[str]) -> str:
     severity=Severity.ERROR,
     remedy='set num_classes to the number of classes of the data, or '
     'metainfo.classes of the data set to those of the model',
-    fix='set num_classes',
+    fix=_FIX,
 )
 def too_few_classes(subject: Subject) -> Iterator[Finding]:
     """Labels would be out of range."""
@@ -107,7 +123,7 @@ def too_few_classes(subject: Subject) -> Iterator[Finding]:
     severity=Severity.WARNING,
     remedy='set num_classes to the number of classes of the data, or '
     'metainfo.classes of the data set to those of the model',
-    fix='set num_classes',
+    fix=_FIX,
 )
 def too_many_classes(subject: Subject) -> Iterator[Finding]:
     """Some are never trained, and the evaluation lacks their names."""
@@ -116,19 +132,58 @@ def too_many_classes(subject: Subject) -> Iterator[Finding]:
 
 def _differing(subject: Subject, fewer: bool) -> Iterator[Finding]:
     split, names = _classes(subject)
+    if any(misnamed_classes(subject)) or any(_texts(subject)):
+        # What the data have is not what was meant.
+        return
+    said = _named_at(subject, split)
     for key, count in _counts(subject).items() if names else ():
         if count == len(names) or (count < len(names)) != fewer:
             continue
         path = split_key(key)
+        left = _is_left_over(subject, path, said)
+        where = f'{split}_dataloader.dataset.metainfo.classes'
+        ways = [f'set it to {len(names)}', f'set {where} to the {count} names']
+        text = ''
+        if not said:
+            text = ', by the names that the data set has of itself'
+            ways.reverse()
         yield found(
-            f'{key} is {count}, {_why(count, names)}',
+            f'{key} is {count}, {_why(count, names)}{text}',
             path=path,
             names=names[:_SHOWN],
-            options=change(path, len(names)),
-            remedy=f'set it to {len(names)}, or '
-            f'{split}_dataloader.dataset.metainfo.classes to the classes '
-            'of the model',
+            options=change(path, len(names)) if left else {},
+            remedy=', or '.join(ways)
+            + ('' if said else ', and in the other splits'),
         )
+
+
+def _named_at(subject: Subject, split: str) -> str:
+    """The key that names the classes; empty where the data set does."""
+    for path, dataset in _datasets(subject, split):
+        if 'classes' in as_mapping(dataset.get('metainfo')):
+            return join_key((*path, 'metainfo', 'classes'))
+    return ''
+
+
+def _is_left_over(subject: Subject, path: Sequence, said: str) -> bool:
+    """Whether the classes are named above a number of a base, or of none."""
+    node: object = subject.top
+    for step in path:
+        inside = isinstance(node, Mapping) and step in node
+        listed = isinstance(node, list) and isinstance(step, int)
+        if not (inside or listed):
+            return bool(said)
+        node = node[step]
+    return bool(said) and subject.is_above(said, join_key(path))
+
+
+def _datasets(subject: Subject, split: str) -> Iterator[tuple[Steps, Mapping]]:
+    """Data sets of a split that are no wrappers."""
+    root = (f'{split}_dataloader', 'dataset')
+    loader = as_mapping(subject.top.get(root[0]))
+    for path, dataset in dataset_configs(loader.get('dataset'), root):
+        if not inner_dataset_configs(dataset):
+            yield path, dataset
 
 
 @HEAD.rule(
@@ -169,12 +224,98 @@ def other_classes(subject: Subject) -> Iterator[Finding]:
 )
 def no_window(subject: Subject) -> Iterator[Finding]:
     """``mode='slide'`` of MMSegmentation: the first validation fails."""
-    test_cfg = as_mapping(as_mapping(subject.cfg.get('model')).get('test_cfg'))
+    test_cfg = as_mapping(_model(subject).get('test_cfg'))
+    path = ('model', 'test_cfg')
     if test_cfg.get('mode') != 'slide':
         return
-    lacking = [key for key in ('crop_size', 'stride') if not test_cfg.get(key)]
+    sizes = {key: test_cfg.get(key) for key in ('crop_size', 'stride')}
+    lacking = [key for key, size in sizes.items() if not size]
     if lacking:
         yield found(
             f"mode='slide' without {' and '.join(lacking)}",
-            path=('model', 'test_cfg', 'mode'),
+            path=(*path, 'mode'),
+        )
+        return
+    for key, size in sizes.items():
+        if not _is_pair(size):
+            yield found(
+                f'{key} must be (height, width), got {size!r}',
+                path=(*path, key),
+            )
+            return
+    crop, stride = sizes.values()
+    if any(step > side for step, side in zip(stride, crop)):
+        yield found(
+            f'stride={tuple(stride)} leaves gaps between windows of '
+            f'crop_size={tuple(crop)}',
+            path=(*path, 'stride'),
+            remedy='set a stride that is not larger than crop_size',
+        )
+
+
+def _is_pair(size: object) -> bool:
+    return (
+        isinstance(size, list | tuple)
+        and len(size) == 2
+        and all(isinstance(side, int) for side in size)
+    )
+
+
+@HEAD.rule(
+    'HEAD005',
+    title='the names of the classes are a text',
+    severity=Severity.ERROR,
+    remedy="name them in a tuple; one class is ('cat',), with a comma",
+    fix='put a single name into a tuple, where the model has one class',
+)
+def text_for_classes(subject: Subject) -> Iterator[Finding]:
+    """``('cat')`` is ``'cat'``, which counts its letters."""
+    for at, names in _texts(subject):
+        alone = names and not re.search(r'[\s,;./\\]', names)
+        one = set(_counts(subject).values()) == {1}
+        yield found(
+            f'{join_key(at)} is the text {names!r}, and no file: the '
+            f'data set has {len(names)} classes, its letters',
+            path=at,
+            options=change(at, (names,)) if alone and one else {},
+        )
+
+
+def _texts(subject: Subject) -> Iterator[tuple[Steps, str]]:
+    """Texts in the place of classes that are no files."""
+    for split in SPLITS:
+        for path, dataset in _datasets(subject, split):
+            names = as_mapping(dataset.get('metainfo')).get('classes')
+            if isinstance(names, str) and not Path(names).is_file():
+                yield (*path, 'metainfo', 'classes'), names
+
+
+def misnamed_classes(subject: Subject) -> Iterator[tuple[Steps, str]]:
+    """Keys of metainfo that are ``classes`` or ``palette``, misspelt."""
+    for split in SPLITS:
+        for path, dataset in _datasets(subject, split):
+            metainfo = as_mapping(dataset.get('metainfo'))
+            for key in metainfo:
+                meant = sure_name(str(key), ('classes', 'palette'))
+                if meant and meant not in metainfo:
+                    yield (*path, 'metainfo', key), meant
+
+
+@HEAD.rule(
+    'HEAD006',
+    title='a key of metainfo is misspelt',
+    severity=Severity.ERROR,
+    remedy='rename it: the data set has its own classes else',
+    fix='rename the key',
+)
+def misspelt_metainfo(subject: Subject) -> Iterator[Finding]:
+    """``CLASSES``, as it was before MMEngine, and the like."""
+    for path, meant in misnamed_classes(subject):
+        yield found(
+            f'{join_key(path)} is not read; {meant} is',
+            path=path,
+            names=(meant,),
+            remedy=f'rename it to {meant}: the data set has its own '
+            f'{meant} else',
+            options=subject.renamed(path, meant),
         )

@@ -1,7 +1,7 @@
 """Settings that another setting puts out of work."""
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,6 @@ from mmengine.config import Config
 
 from ...config import (
     BASE,
-    DELETE,
     RunnerKind,
     bindings,
     config_files,
@@ -21,7 +20,14 @@ from ...ddp import STEP_REMEDY, bypassed_methods, loose_parameters
 from ...findings import Finding, Severity
 from .keys import reads_key
 from .registry import IGN, found
-from .subject import SPLITS, Subject, as_mapping, kind_of, plain_name
+from .subject import (
+    SPLITS,
+    Subject,
+    as_mapping,
+    kind_of,
+    plain_name,
+    sure_name,
+)
 
 __all__: list[str] = []
 
@@ -68,19 +74,6 @@ def _value_in(file: str, name: str) -> Any:
     return cfg.to_dict().get(name)
 
 
-def _is_above(subject: Subject, key: str, other: str) -> bool:
-    """Whether a key is set by a file that inherits the one of another key.
-
-    Where a base has a variable and its heir changes what was made of it, the
-    variable is only a rest.
-    """
-    if not subject.file:
-        return False
-    upper = key_place(subject.file, key).file
-    lower = key_place(subject.file, other).file
-    return bool(upper) and lower in config_files(upper)[1:]
-
-
 @IGN.rule(
     'IGN002',
     title='the data preprocessor of the model is another one',
@@ -94,13 +87,13 @@ def two_preprocessors(subject: Subject) -> Iterator[Finding]:
     inner = as_mapping(subject.top.get('model')).get('data_preprocessor')
     if not isinstance(outer, Mapping) or not isinstance(inner, Mapping):
         return
+    same = kind_of(outer) in ('', kind_of(inner))
     differing = [
         key
         for key in outer
         if key not in ('_scope_', 'type')
         and (key not in inner or inner[key] != outer[key])
-        and _is_above(
-            subject,
+        and subject.is_above(
             f'data_preprocessor.{key}',
             f'model.data_preprocessor.{key}',
         )
@@ -115,7 +108,9 @@ def two_preprocessors(subject: Subject) -> Iterator[Finding]:
             options={
                 f'model.data_preprocessor.{key}': outer[key]
                 for key in differing
-            },
+            }
+            if same
+            else {},
         )
 
 
@@ -138,7 +133,6 @@ def broadcast(subject: Subject) -> Iterator[Finding]:
             'model_wrapper_cfg does not say broadcast_buffers, so it is '
             'True; without a model_wrapper_cfg it is False',
             path=('model_wrapper_cfg',),
-            options={'model_wrapper_cfg.broadcast_buffers': False},
         )
 
 
@@ -164,7 +158,7 @@ def unused_pipeline(subject: Subject) -> Iterator[Finding]:
         if any(owner.cfg['pipeline'] == variable for owner in owners):
             continue
         if any(
-            _is_above(subject, name, join_key((*owner.path, 'pipeline')))
+            subject.is_above(name, join_key((*owner.path, 'pipeline')))
             for owner in owners
         ):
             yield found(
@@ -180,7 +174,7 @@ def unused_pipeline(subject: Subject) -> Iterator[Finding]:
     title='settings of an optimizer wrapper that nobody reads',
     severity=Severity.WARNING,
     remedy='correct the name',
-    fix='remove the setting',
+    fix='correct a name that can only be one of the known ones',
 )
 def paramwise(subject: Subject) -> Iterator[Finding]:
     """Keys of ``paramwise_cfg`` that MMEngine's constructor passes over."""
@@ -191,11 +185,16 @@ def paramwise(subject: Subject) -> Iterator[Finding]:
         return
     for key in settings:
         if key not in _PARAMWISE and not str(key).startswith('_'):
+            path = ('optim_wrapper', 'paramwise_cfg', key)
+            sure = sure_name(str(key), _PARAMWISE)
             yield found(
                 f'paramwise_cfg.{key} is none of {sorted(_PARAMWISE)}: '
                 'nothing reads it',
-                path=('optim_wrapper', 'paramwise_cfg', key),
-                options={f'optim_wrapper.paramwise_cfg.{key}': DELETE},
+                path=path,
+                remedy=f'rename it to {sure}'
+                if sure
+                else 'correct the name, or set the constructor that reads it',
+                options=subject.renamed(path, sure) if sure else {},
             )
 
 
@@ -204,7 +203,7 @@ def paramwise(subject: Subject) -> Iterator[Finding]:
     title='custom_imports takes imports of a base away',
     severity=Severity.WARNING,
     remedy='name the modules of the base, too: lists are replaced as a whole',
-    fix='add the imports of the base',
+    fix='add the imports of the base, where a component needs them',
 )
 def lost_imports(subject: Subject) -> Iterator[Finding]:
     """Modules that a base imports, and the config does not."""
@@ -218,14 +217,34 @@ def lost_imports(subject: Subject) -> Iterator[Finding]:
         base = Config.fromfile(file, import_custom_modules=False).to_dict()
         lost = [module for module in _imports(base) if module not in own]
         if lost:
+            needed = _is_needed(subject, lost)
             yield found(
                 f'{", ".join(lost)} of {Path(file).name} is not imported: '
                 f'custom_imports has {own}',
                 path=('custom_imports', 'imports'),
                 names=tuple(lost),
-                options={'custom_imports.imports': [*lost, *own]},
+                # Others may register the same names once more.
+                severity=Severity.WARNING if needed else Severity.INFO,
+                options={'custom_imports.imports': [*lost, *own]}
+                if needed
+                else {},
             )
             return
+
+
+def _is_needed(subject: Subject, modules: Sequence[str]) -> bool:
+    """Whether a component is of some modules, or unknown."""
+    for section in subject.sections:
+        kind = section.cfg.get('type')
+        if not isinstance(kind, str) or not plain_name(kind)[:1].isupper():
+            continue
+        component = subject.component(section)
+        where = f'{getattr(component, "__module__", "")}.'
+        if component is None or any(
+            where.startswith(f'{module}.') for module in modules
+        ):
+            return True
+    return False
 
 
 def _imports(top: Mapping) -> list[str]:

@@ -2,15 +2,22 @@
 
 import difflib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 
 from mmengine.runner import FlexibleRunner, Runner
 
-from ...config import DELETE, RIGHT_PLACES, split_key
+from ...config import (
+    DELETE,
+    RIGHT_PLACES,
+    SECTIONS,
+    find_component,
+    split_key,
+)
 from ...findings import Finding, Severity
 from .registry import KEY, found
-from .subject import Subject, as_mapping
+from .subject import Subject, as_mapping, sure_name
 
 __all__ = [
     'READ_KEYS',
@@ -40,6 +47,7 @@ READ_KEYS = {
     'data_root': "mmext's tools",
     'base_data_root': "mmext's tools",
     'check_misplaced_keys': "mmext's tools",
+    'own_keys': "mmext's tools",
 }
 # Keys of MMCV 1.x -> what is read instead.
 _OLD = {
@@ -85,7 +93,8 @@ def reads_key(name: str) -> bool:
 
 def _unread(subject: Subject) -> Iterator[str]:
     for name in subject.top:
-        if not reads_key(name) and not subject.is_used(name):
+        read = reads_key(name) or subject.is_own((name,))
+        if not read and not subject.is_used(name):
             yield name
 
 
@@ -114,7 +123,7 @@ def _is_typo(subject: Subject, name: str) -> str | None:
     title='a top-level key looks misspelt',
     severity=Severity.WARNING,
     remedy='rename the key, or remove it',
-    fix='rename the key',
+    fix='rename a key that can only be the near one',
 )
 def misspelt_key(subject: Subject) -> Iterator[Finding]:
     """Names that nobody reads and that are near to one that is read."""
@@ -123,8 +132,10 @@ def misspelt_key(subject: Subject) -> Iterator[Finding]:
         if near is None or name in _OLD:
             continue
         options = {}
-        if near not in subject.top:
-            options = {near: subject.top[name], name: DELETE}
+        # With `_` or a number at its end it is out of use, or another one.
+        sure = name[0] != '_' and name[-1].isalpha()
+        if sure and sure_name(name, [near]) and _is_like(subject, name, near):
+            options = subject.renamed((name,), near)
         yield found(
             f'nothing reads the top-level key {name}; {near} is near',
             path=(name,),
@@ -132,6 +143,28 @@ def misspelt_key(subject: Subject) -> Iterator[Finding]:
             names=(near,),
             options=options,
         )
+
+
+def _is_like(subject: Subject, name: str, near: str) -> bool:
+    """Whether a value is what is read by a key: a section of its types."""
+    value = subject.top[name]
+    if near not in SECTIONS:
+        return near in ('load_from', 'work_dir') and isinstance(value, str)
+    nodes = [value] if isinstance(value, Mapping) else value
+    if not isinstance(nodes, list) or not nodes:
+        return False
+    kinds = [as_mapping(node).get('type') for node in nodes]
+    if not any(kinds) and isinstance(value, Mapping):
+        # Such as default_hooks; without any type the keys must be known.
+        kinds = [as_mapping(node).get('type') for node in value.values()]
+        old = as_mapping(subject.top.get(near))
+        if not any(kinds):
+            return bool(old) and set(value) <= set(old)
+    return all(
+        find_component(kind, SECTIONS[near], subject.scope) is not None
+        for kind in kinds
+        if kind is not None
+    )
 
 
 @KEY.rule(
@@ -165,17 +198,22 @@ def misplaced_key(subject: Subject) -> Iterator[Finding]:
     for item in subject.misplaced:
         path = split_key(item.place)
         options = {item.place: DELETE, **_flat(item.fix)}
-        if any(isinstance(step, int) for step in path):
-            # Lists are replaced as a whole; a key of theirs cannot go.
-            options = _flat(item.fix)
-        read_at = item.read_at
+        text, severity = '', Severity.ERROR
+        if item.named_in:
+            text = f'; {Path(item.named_in).name} names it and may read it'
+            severity, options = Severity.WARNING, {}
+        remedy = 'remove it'
+        if item.fix:
+            remedy += f'; to have it, set: {item.remedy}'
         yield found(
             f'{item.place} = {item.value!r}: {item.reason}; it is read '
-            f'{read_at}',
+            f'{item.read_at}{text}',
             path=path,
-            remedy=f'remove it; to have it, set: {item.remedy}'
-            if item.fix
-            else 'remove it',
+            severity=severity,
+            remedy=f'if it is read, set own_keys = {[item.place]!r}; '
+            f'else {remedy}'
+            if item.named_in
+            else remedy,
             options=options,
         )
 
@@ -200,9 +238,11 @@ def _flat(cure: object, before: str = '') -> dict[str, object]:
 )
 def unread_key(subject: Subject) -> Iterator[Finding]:
     """Names that are neither read nor used in the config itself."""
+    misplaced = {item.place for item in subject.misplaced}
     for name in _unread(subject):
         if (
             name in _OLD
+            or name in misplaced
             or name in RIGHT_PLACES
             or _is_typo(subject, name) is not None
         ):
@@ -211,5 +251,4 @@ def unread_key(subject: Subject) -> Iterator[Finding]:
             f'nothing reads the top-level key {name}, and no line of the '
             'config uses it',
             path=(name,),
-            options={name: DELETE},
         )

@@ -5,20 +5,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import msgspec
 from mmengine.config import Config
 
-from ...config import check_data_paths, join_key, key_place
+from ...config import check_data_paths, key_place
 from ...findings import Finding, Location, Severity
 from ...label_check import (
     Expectations,
     FactStore,
     FindingGroup,
-    HeadFacts,
     check_labels,
 )
 from ...label_check.rules import RULES
 from ...label_check.sources import (
+    ignored_value,
     read_heads,
     read_ignore_places,
     splits_of_config,
@@ -28,32 +27,24 @@ from .subject import SPLITS, Subject, as_mapping, kind_of
 __all__ = [
     'config_label_findings',
     'label_findings',
+    'without_known',
 ]
 
 _DEFAULT_IGNORE = 255
-# Heads that have one weight more, for masks of no class.
-_MASK_HEADS = (
-    'MaskFormerHead',
-    'Mask2FormerHead',
-    'SideAdapterCLIPHead',
-)
-# Only data that are padded have such pixels: this is not known here.
-_SEVERITIES = {'CFG004': Severity.WARNING}
 # What a training cannot read, building its data sets shows.
 _UNCERTAIN = ('READ001',)
+# Rules of the labels -> those of the config that say the same.
+_SAME = {'CFG003': ('HEAD001', 'HEAD002'), 'CFG008': ('HEAD003',)}
+_MISNAMED = {'HEAD005', 'HEAD006'}
 
 
 def _expectations(subject: Subject) -> list[Expectations]:
     """What each split is read as, without building it."""
-    heads = tuple(_heads(subject))
+    heads = read_heads(subject.top.get('model') or {})
     semantic = any(
         'loss_decode' in where for head in heads for where, _ in head.losses
     )
-    model = as_mapping(subject.top.get('model'))
-    preprocessor = as_mapping(model.get('data_preprocessor'))
-    ignored = [
-        head.ignore_index for head in heads if head.ignore_index is not None
-    ]
+    places = read_ignore_places(subject.top)
     found = []
     for split in SPLITS:
         if not as_mapping(subject.top.get(f'{split}_dataloader')):
@@ -65,26 +56,13 @@ def _expectations(subject: Subject) -> list[Expectations]:
                 task='semantic' if semantic else 'detection',
                 num_classes=heads[0].num_classes if heads else len(classes),
                 classes=classes,
-                ignore_index=ignored[0] if ignored else _DEFAULT_IGNORE,
+                ignore_index=ignored_value(heads, places, _DEFAULT_IGNORE),
                 reduce_zero_label=_reduces(subject, split),
-                seg_pad_val=preprocessor.get('seg_pad_val'),
-                ignore_places=read_ignore_places(subject.top),
+                ignore_places=places,
                 heads=heads,
             )
         )
     return found
-
-
-def _heads(subject: Subject) -> Iterator[HeadFacts]:
-    kinds = {
-        join_key(section.path): kind_of(section.cfg)
-        for section in subject.below('model')
-    }
-    for head in read_heads(subject.top.get('model') or {}):
-        weights = head.class_weights
-        if kinds.get(head.place) in _MASK_HEADS:
-            weights = ()
-        yield msgspec.structs.replace(head, class_weights=weights)
 
 
 def _reduces(subject: Subject, split: str) -> bool:
@@ -104,7 +82,7 @@ def config_label_findings(subject: Subject) -> Iterator[Finding]:
             where = key_place(subject.file, finding.key)
             yield rule.finding(
                 finding.message,
-                severity=_severity(rule.id, rule.severity, subject.scope),
+                severity=_severity(rule.id, finding.severity, subject.scope),
                 remedy=finding.remedy,
                 key=finding.key,
                 file=where.file,
@@ -118,7 +96,7 @@ def _severity(rule_id: str, severity: Severity, scope: str) -> Severity:
         # Folders and lists number the classes there; ImageNet has a crane
         # that is a bird, and one that is a machine.
         return Severity.INFO
-    return _SEVERITIES.get(rule_id, severity)
+    return severity
 
 
 def label_findings(
@@ -144,6 +122,26 @@ def label_findings(
         with FactStore(path) as facts:
             report = check_labels(sources, facts)
     return [_of_group(group, cfg) for group in report.groups]
+
+
+def without_known(
+    findings: Sequence[Finding], known: Sequence[Finding]
+) -> list[Finding]:
+    """Findings of the labels that those of the config do not say already.
+
+    The label checker looks at the config, too, and classes that are misnamed
+    in it are others to all that looks at the data.
+    """
+    places = {(finding.rule, finding.key) for finding in known}
+    rules = {finding.rule for finding in known}
+    left = []
+    for finding in findings:
+        same = (finding.rule, *_SAME.get(finding.rule, ()))
+        said = any((rule, finding.key) in places for rule in same)
+        misnamed = finding.rule in _SAME and rules & _MISNAMED
+        if not said and not misnamed:
+            left.append(finding)
+    return left
 
 
 def _of_group(group: FindingGroup, cfg: Config) -> Finding:

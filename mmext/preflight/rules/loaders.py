@@ -3,20 +3,29 @@
 import difflib
 import inspect
 from collections.abc import Iterator, Mapping
+from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
-from ...config import DELETE
+from ...config import DELETE, takes
 from ...findings import Finding, Severity
 from .loops import training_length
 from .registry import DATA, found
-from .subject import SPLITS, Subject, as_mapping, kind_of
+from .subject import SPLITS, Subject, as_mapping, kind_of, sure_name
 
 __all__: list[str] = []
 
 # What runners take out of a data loader's settings, or make themselves.
-_OF_RUNNERS = {'dataset', 'num_batch_per_epoch', '_scope_', '_delete_'}
+_OF_RUNNERS = {
+    'dataset',
+    'num_batch_per_epoch',
+    'disable_subprocess_warning',
+    '_scope_',
+    '_delete_',
+}
 _LIKE = 0.7
+# Names of MMCV 1.x.
+_OLD = {'samples_per_gpu': 'batch_size', 'workers_per_gpu': 'num_workers'}
 
 
 def _loaders(subject: Subject) -> Iterator[tuple[str, Mapping]]:
@@ -68,10 +77,7 @@ def excluding_settings(subject: Subject) -> Iterator[Finding]:
                 f'{name}.shuffle = True beside a sampler: PyTorch refuses '
                 'both',
                 path=(name, 'shuffle'),
-                options={
-                    f'{name}.shuffle': DELETE,
-                    f'{name}.sampler.shuffle': True,
-                },
+                options=_moved(subject, name, 'sampler', 'shuffle'),
             )
         if loader.get('batch_sampler') is not None and loader.get('drop_last'):
             yield found(
@@ -79,11 +85,22 @@ def excluding_settings(subject: Subject) -> Iterator[Finding]:
                 'both',
                 path=(name, 'drop_last'),
                 remedy='set drop_last of the batch_sampler',
-                options={
-                    f'{name}.drop_last': DELETE,
-                    f'{name}.batch_sampler.drop_last': True,
-                },
+                options=_moved(subject, name, 'batch_sampler', 'drop_last'),
             )
+
+
+def _moved(
+    subject: Subject, loader: str, sampler: str, key: str
+) -> dict[str, Any]:
+    """Options that give a switch to a sampler that does not contradict."""
+    for section in subject.below(loader, sampler):
+        kind = subject.component(section)
+        if kind is None or takes(kind, key) is not True:
+            break
+        if section.cfg.get(key, True) is not True:
+            break
+        return {f'{loader}.{key}': DELETE, f'{loader}.{sampler}.{key}': True}
+    return {}
 
 
 @DATA.rule(
@@ -98,21 +115,38 @@ def no_sampler(subject: Subject) -> Iterator[Finding]:
     for name, loader in _loaders(subject):
         if any(loader.get(key) for key in ('sampler', 'batch_sampler')):
             continue
+        if _is_iterable(subject, name):
+            # A stream, which has no sampler.
+            continue
         trains = name.startswith('train')
         if trains and loader.get('shuffle') and subject.world == 1:
             continue
+        shuffle = bool(loader.get('shuffle', trains))
+        options: dict[str, Any] = {
+            f'{name}.sampler': {'type': 'DefaultSampler', 'shuffle': shuffle}
+        }
+        if 'shuffle' in loader:
+            options[f'{name}.shuffle'] = DELETE
+        order = trains and not loader.get('shuffle')
+        effect = 'each process reads all data'
+        effect += ', in the order of the files' if order else ''
+        severity = Severity.WARNING if trains else Severity.INFO
+        if 'sampler' not in loader:
+            # As None it would be built.
+            effect, severity = 'the runner refuses it', Severity.ERROR
         yield found(
-            f'{name} has no sampler: each process reads all data'
-            f'{", in the order of the files" if trains else ""}',
+            f'{name} has no sampler: {effect}',
             path=(name,),
-            severity=Severity.WARNING if trains else Severity.INFO,
-            options={
-                f'{name}.sampler': {
-                    'type': 'DefaultSampler',
-                    'shuffle': trains,
-                }
-            },
+            severity=severity,
+            options=options,
         )
+
+
+def _is_iterable(subject: Subject, loader: str) -> bool:
+    for section in subject.below(loader, 'dataset'):
+        kind = subject.component(section)
+        return isinstance(kind, type) and issubclass(kind, IterableDataset)
+    return False
 
 
 @DATA.rule(
@@ -143,7 +177,7 @@ def endless_epoch(subject: Subject) -> Iterator[Finding]:
     title='a data loader does not take an argument',
     severity=Severity.ERROR,
     remedy='remove the argument, or correct its name',
-    fix='remove the argument',
+    fix='correct a name that can only be one of the known ones',
 )
 def unknown_argument(subject: Subject) -> Iterator[Finding]:
     """Keys that neither runners nor PyTorch take."""
@@ -152,15 +186,17 @@ def unknown_argument(subject: Subject) -> Iterator[Finding]:
         for key in loader:
             if key in known:
                 continue
-            near = difflib.get_close_matches(str(key), known, 1, _LIKE)
+            sure = _OLD.get(key) or sure_name(str(key), known)
+            near = [sure] if sure else []
+            near += difflib.get_close_matches(str(key), known, 1, _LIKE)
             yield found(
                 f'data loaders take no argument {key}',
                 path=(name, key),
                 remedy=f'rename it to {near[0]}, or remove it'
                 if near
                 else 'remove it',
-                names=tuple(near),
-                options={f'{name}.{key}': DELETE},
+                names=tuple(near[:1]),
+                options=subject.renamed((name, key), sure) if sure else {},
             )
 
 
@@ -179,5 +215,4 @@ def shuffled(subject: Subject) -> Iterator[Finding]:
             yield found(
                 f'{name}.sampler has shuffle={shuffle}',
                 path=(name, 'sampler', 'shuffle'),
-                options={f'{name}.sampler.shuffle': wanted},
             )

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ...config import DELETE, join_key
+from ...config import join_key
 from ...findings import Finding, Severity
 from .registry import LOOP, found
-from .subject import SPLITS, Subject, as_mapping, kind_of
+from .subject import SPLITS, Subject, as_mapping, kind_of, sure_name
 
 __all__ = [
     'TrainingLength',
@@ -14,6 +14,9 @@ __all__ = [
 ]
 
 _EPOCHS = ('EpochBasedTrainLoop', 'ResumableEpochBasedTrainLoop')
+# So many can only be iterations.
+_MANY_EPOCHS = 1000
+_BASE = 'base_batch_size'
 _ITERS = ('IterBasedTrainLoop', 'ResumableIterBasedTrainLoop')
 
 
@@ -96,8 +99,8 @@ def _is_only_a_scrap(subject: Subject, there: list[str]) -> bool:
     'LOOP002',
     title='the training is never validated',
     severity=Severity.WARNING,
-    remedy='set train_cfg.val_interval below the end of the training',
-    fix='remove val_begin',
+    remedy='set train_cfg.val_begin below the end of the training, or '
+    'remove it',
 )
 def late_validation(subject: Subject) -> Iterator[Finding]:
     """First validation after the end; the last step is always validated."""
@@ -110,7 +113,6 @@ def late_validation(subject: Subject) -> Iterator[Finding]:
             f'val_begin is {begin}, and the training ends at {length.total} '
             f'{length.unit}',
             path=('train_cfg', 'val_begin'),
-            options={'train_cfg.val_begin': DELETE},
         )
 
 
@@ -151,13 +153,14 @@ def _checkpoints(subject: Subject) -> Iterator[tuple[tuple, Mapping]]:
     severity=Severity.WARNING,
     remedy='set interval below the end of the training, and by_epoch to '
     'what it counts',
-    fix='set by_epoch=False',
+    fix='set by_epoch=False where interval can only be of iterations',
 )
 def rare_checkpoints(subject: Subject) -> Iterator[Finding]:
     """Intervals that are too long, or counted in epochs that never end."""
     length = training_length(subject)
     if length is None:
         return
+    val = as_mapping(subject.top['train_cfg']).get('val_interval')
     for path, hook in _checkpoints(subject):
         interval = hook.get('interval', -1)
         by_epoch = bool(hook.get('by_epoch', True))
@@ -168,7 +171,9 @@ def rare_checkpoints(subject: Subject) -> Iterator[Finding]:
                 f'checkpoints are written each {interval} epochs, and '
                 f'{length.total} iterations are one epoch to MMEngine',
                 path=path,
-                options={join_key((*path, 'by_epoch')): False},
+                options={join_key((*path, 'by_epoch')): False}
+                if interval in (val, max(interval, _MANY_EPOCHS))
+                else {},
             )
         elif by_epoch == length.by_epoch and interval > length.total:
             yield found(
@@ -235,5 +240,34 @@ def other_batch_size(subject: Subject) -> Iterator[Finding]:
             f'a step has {images} images ({batch} of {subject.world} '
             f'processes), and the learning rate is for {base}{text}',
             path=('auto_scale_lr', 'base_batch_size'),
-            options={'auto_scale_lr.enable': True},
         )
+
+
+@LOOP.rule(
+    'LOOP007',
+    title='the learning rate cannot be scaled',
+    severity=Severity.ERROR,
+    remedy='set auto_scale_lr.base_batch_size to the number of images per '
+    'step that the learning rate is for',
+    fix='correct a misspelt base_batch_size',
+)
+def no_base_batch_size(subject: Subject) -> Iterator[Finding]:
+    """``auto_scale_lr`` without the number that it scales from."""
+    setting = as_mapping(subject.top.get('auto_scale_lr'))
+    base = setting.get(_BASE)
+    good = isinstance(base, int | float) and base > 0
+    if not setting or good or not setting.get('enable', False):
+        return
+    path: tuple[str, ...] = ('auto_scale_lr',)
+    options = {}
+    for key in setting:
+        if _BASE not in setting and sure_name(str(key), [_BASE]):
+            path = (*path, key)
+            options = subject.renamed(path, _BASE)
+    yield found(
+        'auto_scale_lr is enabled, and its base_batch_size is '
+        + (f'{base!r}' if _BASE in setting else 'missing')
+        + ': the training ends when it starts',
+        path=(*path, _BASE) if _BASE in setting else path,
+        options=options,
+    )

@@ -42,20 +42,36 @@ def weightless(subject: Subject) -> Iterator[Finding]:
     title='a loss is not added to the total',
     severity=Severity.ERROR,
     remedy="begin its loss_name with 'loss_': others are logged only",
-    fix="begin the name with 'loss_'",
+    fix="begin the name with 'loss_', where a head has no other loss",
 )
 def never_summed(subject: Subject) -> Iterator[Finding]:
-    """``loss_name`` without ``loss``, in heads of MMSegmentation."""
+    """``loss_name`` without ``loss``, in heads of MMSegmentation.
+
+    A value beside losses that are summed may be logged on purpose.
+    """
+    heads: dict[tuple, list[ConfigNode]] = {}
     for section in _losses(subject):
-        name = section.cfg.get('loss_name')
-        if isinstance(name, str) and 'loss' not in name:
+        at = max(i for i, s in enumerate(section.path) if isinstance(s, str))
+        heads.setdefault(section.path[:at], []).append(section)
+    for losses in heads.values():
+        logged = [loss for loss in losses if _is_logged(loss)]
+        for section in logged:
+            name = section.cfg['loss_name']
             path = (*section.path, 'loss_name')
+            alone = len(logged) == len(losses)
             yield found(
                 f'loss_name is {name!r}; only values whose name has '
-                "'loss' in it are summed",
+                "'loss' in it are summed"
+                + ('' if alone else ', as other losses of the head are'),
                 path=path,
-                options=change(path, f'loss_{name}'),
+                severity=Severity.ERROR if alone else Severity.WARNING,
+                options=change(path, f'loss_{name}') if alone else {},
             )
+
+
+def _is_logged(loss: ConfigNode) -> bool:
+    name = loss.cfg.get('loss_name')
+    return isinstance(name, str) and 'loss' not in name
 
 
 @LOSS.rule(

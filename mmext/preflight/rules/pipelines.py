@@ -4,10 +4,10 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...config import join_key
+from ...config import ConfigNode, join_key
 from ...findings import Finding, Severity
 from .registry import PIPE, found
-from .subject import Subject, as_mapping, change, kind_of
+from .subject import Subject, as_mapping, change, kind_of, names_key
 
 __all__: list[str] = []
 
@@ -73,6 +73,8 @@ def no_edges(subject: Subject) -> Iterator[Finding]:
         names = _names(steps)
         if _EDGE in names or not any(n.startswith('Pack') for n in names):
             continue
+        if _makes(subject, path, 'gt_edge_map'):
+            continue
         head_path, head = edge_head
         at = next(i for i, n in enumerate(names) if n.startswith('Pack'))
         step: dict[str, Any] = {'type': _EDGE, 'edge_width': _PAPER_WIDTH}
@@ -87,6 +89,16 @@ def no_edges(subject: Subject) -> Iterator[Finding]:
             names=(_EDGE,),
             options=change(path, pipeline),
         )
+
+
+def _makes(subject: Subject, path: tuple, field: str) -> bool:
+    """Whether the code of a step names what is to be made."""
+    return any(
+        (kind := subject.component(section)) is not None
+        and names_key(kind, field)
+        and not kind_of(section.cfg).startswith('Pack')
+        for section in subject.below(*path)
+    )
 
 
 @PIPE.rule(
@@ -153,3 +165,49 @@ def no_masks(subject: Subject) -> Iterator[Finding]:
                 'load masks',
                 path=(*path, loaders[0]),
             )
+
+
+@PIPE.rule(
+    'PIPE004',
+    title='a step mixes several images, and gets one',
+    severity=Severity.ERROR,
+    remedy='put it into the pipeline of a MultiImageMixDataset, whose inner '
+    'data set loads images and annotations',
+)
+def mixes_alone(subject: Subject) -> Iterator[Finding]:
+    """Mosaic, MixUp and the like outside of the wrapper that gives them."""
+    for section in subject.below('train_dataloader', 'dataset'):
+        steps = section.cfg.get('pipeline')
+        kind = subject.component(section)
+        if not isinstance(steps, list) or kind is None:
+            continue
+        if names_key(kind, 'mix_results'):
+            continue
+        path = (*section.path, 'pipeline')
+        for index, step in enumerate(steps):
+            node = ConfigNode((*path, index), as_mapping(step), section.scope)
+            mixer = subject.component(node)
+            if inspect.isclass(mixer) and _waits_for_images(mixer):
+                yield found(
+                    f'{mixer.__name__} reads mix_results, which only a '
+                    f'MultiImageMixDataset gives, in a pipeline of '
+                    f'{kind.__name__}',
+                    path=(*path, index),
+                )
+
+
+def _waits_for_images(kind: type) -> bool:
+    """Whether a step asks its data set for indices of other images.
+
+    Steps with a cache of their own ask that.
+    """
+    if kind.__module__.partition('.')[0] not in ('mmdet', 'mmseg'):
+        return False
+    for base in kind.__mro__:
+        for name in ('get_indexes', 'get_indices'):
+            if name in vars(base):
+                # It may be an object that has to be bound.
+                method = getattr(vars(base)[name], 'func', vars(base)[name])
+                asked = inspect.signature(method).parameters
+                return 'dataset' in asked and names_key(kind, 'mix_results')
+    return False

@@ -39,6 +39,7 @@ __all__ = [
     'DATA',
     'DDP',
     'ENV',
+    'EVAL',
     'HEAD',
     'HOOK',
     'IGN',
@@ -69,6 +70,7 @@ ARG = _family('ARG', 'Arguments of components')
 CKPT = _family('CKPT', 'Weights to load')
 DATA = _family('DATA', 'Data loaders')
 ENV = _family('ENV', 'The environment of the training')
+EVAL = _family('EVAL', 'Evaluators')
 HEAD = _family('HEAD', 'Numbers of classes')
 HOOK = _family('HOOK', 'Hooks')
 IGN = _family('IGN', 'Settings that have no effect')

@@ -7,11 +7,25 @@ from ...config import join_key
 from ...findings import Finding, Severity
 from .loops import TrainingLength, training_length
 from .registry import SCHED, found
-from .subject import Subject, kind_of
+from .subject import Subject, as_mapping, kind_of
 
 __all__: list[str] = []
 
 _ENDLESS = 10**9
+# A schedule that begins later is not one after a warm-up.
+_WARM_UP = 0.1
+# Shorter trainings may have as many epochs.
+_MANY_ITERATIONS = 1000
+# Arguments that are counted in epochs or iterations.
+_COUNTS = (
+    'begin',
+    'end',
+    'T_max',
+    'milestones',
+    'periods',
+    'step_size',
+    'total_steps',
+)
 # A schedule that ends this early is hardly meant to.
 _LONG = 0.75
 # Schedules that go down to the end of their span, by a formula with it.
@@ -26,6 +40,13 @@ class _Schedule(NamedTuple):
     by_epoch: bool
     begin: Any
     end: Any
+
+    @property
+    def numbers(self) -> set[int]:
+        """What it counts to, without 0."""
+        values = [self.cfg.get(key) for key in _COUNTS]
+        lists = [v if isinstance(v, list | tuple) else [v] for v in values]
+        return {v for each in lists for v in each if isinstance(v, int) and v}
 
     @property
     def unit(self) -> str:
@@ -77,7 +98,7 @@ def _fitting(
     title='a schedule counts epochs, of which the training has one',
     severity=Severity.ERROR,
     remedy='set by_epoch=False, and begin, end and the like in iterations',
-    fix='set by_epoch=False',
+    fix='set by_epoch=False, unless it has numbers of epochs',
 )
 def epochs_of_iterations(subject: Subject) -> Iterator[Finding]:
     """``by_epoch`` in a training that is counted in iterations."""
@@ -85,7 +106,13 @@ def epochs_of_iterations(subject: Subject) -> Iterator[Finding]:
     if length is None or length.by_epoch:
         return
     for schedule in _schedules(subject):
-        if schedule.by_epoch and schedule.family != 'ReduceOnPlateau':
+        if (
+            schedule.by_epoch
+            and schedule.family != 'ReduceOnPlateau'
+            and not schedule.cfg.get('convert_to_iter_based')
+        ):
+            numbers = sorted(schedule.numbers)
+            epochs = numbers and not _are_iterations(numbers, length)
             said = 'by_epoch' in schedule.cfg
             yield found(
                 f'{schedule.kind} counts epochs'
@@ -93,8 +120,40 @@ def epochs_of_iterations(subject: Subject) -> Iterator[Finding]:
                 f'{length.total} iterations are one epoch to MMEngine: it '
                 'changes nothing before the end',
                 path=(*schedule.path, 'by_epoch') if said else schedule.path,
-                options=_option(schedule, 'by_epoch', False),
+                remedy='set by_epoch=False, and multiply '
+                f'{", ".join(map(str, numbers))} by the iterations of an '
+                f'epoch: images / {_images_per_step(subject)}'
+                if epochs
+                else '',
+                options={} if epochs else _option(schedule, 'by_epoch', False),
             )
+
+
+def _are_iterations(numbers: list[int], length: TrainingLength) -> bool:
+    """Whether so many epochs would be absurd."""
+    return length.total >= _MANY_ITERATIONS and 2 * numbers[-1] > length.total
+
+
+def _images_per_step(subject: Subject) -> str:
+    loader = as_mapping(subject.top.get('train_dataloader'))
+    batch = loader.get('batch_size')
+    if isinstance(batch, int) and subject.world:
+        return str(batch * subject.world)
+    return '(batch_size x processes)'
+
+
+def _is_left_over(
+    subject: Subject, schedule: _Schedule, length: TrainingLength, key: str
+) -> bool:
+    """Whether a base has a number for a training of another length.
+
+    A schedule that begins late, not after a warm-up, is one of several that
+    share the training.
+    """
+    early = schedule.begin <= _WARM_UP * min(schedule.end, length.total)
+    return early and subject.is_above(
+        f'train_cfg.{length.key}', join_key((*schedule.path, key))
+    )
 
 
 def _option(schedule: _Schedule, key: str, value: Any) -> dict[str, Any]:
@@ -157,7 +216,7 @@ def late_milestones(subject: Subject) -> Iterator[Finding]:
     title='a schedule has another end than the training',
     severity=Severity.WARNING,
     remedy='set end (and T_max) to the end of the training',
-    fix='set the end of the training',
+    fix='set the end of the training, where a base has the old one',
 )
 def other_end(subject: Subject) -> Iterator[Finding]:
     """Schedules down to a lowest value that is not where training ends."""
@@ -173,7 +232,7 @@ def other_end(subject: Subject) -> Iterator[Finding]:
                 f'{length.total} {schedule.unit}: the {schedule.quantity} '
                 'does not come down to its lowest value',
                 path=(*schedule.path, 'end'),
-                options=_option(schedule, 'end', length.total),
+                options=_to_the_end(subject, schedule, length),
             )
         last = not any(
             other.quantity == schedule.quantity and other.end > schedule.end
@@ -188,8 +247,25 @@ def other_end(subject: Subject) -> Iterator[Finding]:
                 severity=Severity.WARNING
                 if schedule.end <= _LONG * length.total
                 else Severity.INFO,
-                options=_option(schedule, 'end', length.total),
+                options=_to_the_end(subject, schedule, length),
             )
+
+
+def _to_the_end(
+    subject: Subject, schedule: _Schedule, length: TrainingLength
+) -> dict[str, Any]:
+    """Options that stretch a schedule of a base over this training."""
+    period = schedule.cfg.get('T_max')
+    if (
+        period not in (None, schedule.end - schedule.begin)
+        or not _is_left_over(subject, schedule, length, 'end')
+        or len([s for s in _schedules(subject) if s.family in _DECAYS]) > 1
+    ):
+        return {}
+    options = _option(schedule, 'end', length.total)
+    if period is not None:
+        options |= _option(schedule, 'T_max', length.total - schedule.begin)
+    return options
 
 
 @SCHED.rule(
@@ -197,7 +273,7 @@ def other_end(subject: Subject) -> Iterator[Finding]:
     title='T_max of a cosine is not its span',
     severity=Severity.WARNING,
     remedy='remove T_max: it is end - begin by itself',
-    fix='set T_max to the span',
+    fix='set T_max to the span, where a base has another',
 )
 def other_period(subject: Subject) -> Iterator[Finding]:
     """Half a period that is shorter or longer than the schedule."""
@@ -215,12 +291,14 @@ def other_period(subject: Subject) -> Iterator[Finding]:
             effect = f'the {schedule.quantity} rises again after it'
         else:
             effect = f'the {schedule.quantity} does not come down to eta_min'
+        left = _is_left_over(subject, schedule, length, 'T_max')
+        left = left and schedule.end == _ENDLESS
         yield found(
             f'{schedule.kind} has T_max={period} and lasts for {span} '
             f'{schedule.unit}: {effect}',
             path=(*schedule.path, 'T_max'),
             severity=Severity.WARNING if period < span else Severity.INFO,
-            options=_option(schedule, 'T_max', span),
+            options=_option(schedule, 'T_max', span) if left else {},
         )
 
 

@@ -1,16 +1,18 @@
 """The config that lint rules look at, with what they ask of it."""
 
 import ast
+import inspect
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
 
 from ...config import (
+    DELETE,
     SECTIONS,
     UNREAD,
     ConfigNode,
@@ -20,8 +22,10 @@ from ...config import (
     config_files,
     find_component,
     find_misplaced_keys,
+    is_own_key,
     is_used,
     join_key,
+    key_place,
     parse_text,
     read_config_classes,
     used_names,
@@ -34,10 +38,15 @@ __all__ = [
     'as_mapping',
     'change',
     'kind_of',
+    'names_key',
     'plain_name',
+    'sure_name',
 ]
 
 SPLITS = ('train', 'val', 'test')
+# Names with fewer letters are near to too many others.
+_LONG_NAME = 6
+_SHORT_WORD = 5
 # '8xb2' in the name of a config: 8 processes, each with 2 samples.
 _WORLD_IN_NAME = re.compile(r'(?<![a-z0-9])(\d+)xb\d+(?![a-z0-9])')
 # What looking up a data set raises that is not as its class wants it.
@@ -70,10 +79,71 @@ def kind_of(value: Any) -> str:
 
 
 def change(path: Sequence[str | int], value: Any) -> dict[str, Any]:
-    """An option for one key; none in a list, which is replaced as a whole."""
-    if any(isinstance(step, int) for step in path):
+    """An option for one key; none for an item of a list that is to go."""
+    if isinstance(path[-1], int) and value == DELETE:
         return {}
     return {join_key(path): value}
+
+
+def sure_name(name: str, known: Iterable[str]) -> str | None:
+    """The only known name that another one can be meant for.
+
+    Names that differ by case, ``_`` or a plural are the same; so are long
+    ones with a letter too many, too few, exchanged or next to another's
+    place. Names of one letter or with digits mean something of their own.
+    """
+    same = [
+        other for other in known if other != name and _is_same(name, other)
+    ]
+    if len(same) > 1:
+        plain = _plain(name)
+        same = [other for other in same if _plain(other) == plain]
+    return same[0] if len(same) == 1 else None
+
+
+def _plain(name: str) -> str:
+    return re.sub('[_-]', '', name).casefold()
+
+
+def _is_same(name: str, other: str) -> bool:
+    one, two = sorted((_plain(name), _plain(other)), key=len)
+    if one == two or two in (f'{one}s', f'{one}es'):
+        return True
+    if len(one) < _LONG_NAME or len(two) - len(one) > 1:
+        return False
+    start = _num_same(one, two)
+    end = min(_num_same(one[::-1], two[::-1]), len(one) - start)
+    left, right = one[start : len(one) - end], two[start : len(two) - end]
+    if re.search(r'\d', left + right):
+        return False
+    if len(left) == len(right) == 1:
+        # Not `mask` for `task`: a letter of a longer word.
+        pairs = zip(name.casefold().split('_'), other.casefold().split('_'))
+        return any(a != b and len(a) > _SHORT_WORD for a, b in pairs)
+    return (not left and len(right) == 1) or (
+        len(left) == 2 and left == right[::-1]
+    )
+
+
+@cache
+def names_key(kind: Any, key: str) -> bool:
+    """Whether the code of a class, or of its bases, has a key as text."""
+    for base in inspect.getmro(kind) if inspect.isclass(kind) else (kind,):
+        if base.__module__.split('.')[0] in ('builtins', 'torch'):
+            continue
+        try:
+            code = inspect.getsource(base)
+        except (OSError, TypeError):
+            return True
+        if f"'{key}'" in code or f'"{key}"' in code:
+            return True
+    return False
+
+
+def _num_same(one: str, two: str) -> int:
+    """Letters with which both begin."""
+    pairs = enumerate(zip(one, two))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(two)))
 
 
 class Subject:
@@ -153,6 +223,32 @@ class Subject:
             return bool(self.users(name))
         return is_used(name, re.sub('#.*', '', self.cfg.text or ''))
 
+    def is_own(self, path: Sequence[str | int]) -> bool:
+        """Whether ``own_keys`` says that code of one's own reads a key."""
+        return is_own_key(self.top, join_key(path))
+
+    def is_above(self, key: str, other: str) -> bool:
+        """Whether a key is set by a file that inherits that of another.
+
+        What the other one says is then left over from a base.
+        """
+        if not self.files:
+            return False
+        upper = key_place(self.file, key).file
+        lower = key_place(self.file, other).file
+        return bool(upper) and lower in config_files(upper)[1:]
+
+    def renamed(self, path: Sequence[str | int], name: str) -> dict[str, Any]:
+        """Options that give a key another name, if that one is free.
+
+        A name that only a base has is meant to be changed.
+        """
+        node = self.at(path[:-1])
+        new = (*path[:-1], name)
+        if name in node and not self.is_above(join_key(path), join_key(new)):
+            return {}
+        return {**change(path, DELETE), **change(new, node[path[-1]])}
+
     @cached_property
     def right(self) -> RightPlaces:
         """What the runner reads of the model wrapper's settings."""
@@ -200,6 +296,13 @@ class Subject:
         for section in self.sections:
             if section.path[: len(path)] == path:
                 yield section
+
+    def at(self, path: Sequence[str | int]) -> Any:
+        """What the config has at a path that is there."""
+        node: Any = self.top
+        for step in path:
+            node = node[step]
+        return node
 
     def classes(self, split: str) -> tuple[str, ...]:
         """Names of the classes of a split's data; empty if not known."""

@@ -73,15 +73,13 @@ DDP005 = DDP.declare(
     'DDP005',
     title='find_unused_parameters is needless',
     severity=Severity.WARNING,
-    remedy='remove it',
-    fix=_SETTINGS,
+    remedy='remove it, if other batches use the same parameters',
 )
 DDP006 = DDP.declare(
     'DDP006',
     title='static_graph is needless',
     severity=Severity.WARNING,
-    remedy='remove it',
-    fix=_SETTINGS,
+    remedy='remove it, if other batches use the same parameters',
 )
 DDP007 = DDP.declare(
     'DDP007',
@@ -192,12 +190,29 @@ class _SyncFindings:
         """Options for the first of some settings that works."""
         for settings in wanted:
             for checkpoints in (Checkpoints.AS_IS, Checkpoints.NO_REENTRANT):
+                fewer = checkpoints is Checkpoints.NO_REENTRANT
+                if fewer and self.options.keeps_reentrant:
+                    continue
                 if self.table.row(settings, checkpoints).is_ok:
                     found = self.options.settings(settings)
-                    if checkpoints is Checkpoints.NO_REENTRANT:
+                    if fewer:
                         found |= self.options.without_reentrant()
                     return found
         return {}
+
+    def _by_search(self) -> dict[str, Any]:
+        """The flag as the other way, with its cost, where it works."""
+        options = self.settings_for(SEARCH)
+        if not options:
+            return {}
+        return {
+            'options': options,
+            'other_way': 'set find_unused_parameters=True, and leave the '
+            'model as it is; cost: in each step a walk over '
+            f'{self.table.cost.nodes} nodes of the graph and a small '
+            'reduction, and a parameter that stops to get a gradient is not '
+            'noticed any more',
+        }
 
     def call_site(self, names: Any) -> str:
         """Where the checkpoint of some parameters is called."""
@@ -257,9 +272,9 @@ class _SyncFindings:
                 + (f' ({about})' if about else '')
                 + f', so without any gradient; {effect}',
                 severity=Severity.WARNING if self.searched else Severity.ERROR,
-                remedy=_REMEDIES[reason],
+                remedy=_REMEDIES[reason] + ' (no cost in a step)',
                 names=tuple(uses),
-                options={} if self.searched else self.settings_for(SEARCH),
+                **({} if self.searched else self._by_search()),
             )
 
     def data_dependent(self) -> Iterator[Finding]:
@@ -295,7 +310,7 @@ class _SyncFindings:
                 severity=severity,
                 names=tuple(names),
                 batches=kinds,
-                options={} if fine else self.settings_for(SEARCH),
+                **({} if fine else self._by_search()),
             )
 
     def of_outcome(self) -> Iterator[Finding]:
@@ -409,7 +424,7 @@ class _SyncFindings:
         return DDP002.finding(
             f'marked ready twice, which is an error in the backward: '
             f'{what}, in a reentrant checkpoint{at}; {why}',
-            options=self.settings_for(NO_SEARCH, self.current),
+            options=self.settings_for(self.current, NO_SEARCH),
             **where,
         )
 
@@ -425,7 +440,6 @@ class _SyncFindings:
                 'every parameter one gradient; it hides it when one stops to '
                 'get any, and forbids to accumulate gradients from the start',
                 key=self.options.key_of(STATIC_GRAPH),
-                options=self.options.settings(NO_SEARCH),
             )
         elif self.current.find_unused_parameters:
             yield DDP005.finding(
@@ -435,7 +449,6 @@ class _SyncFindings:
                 'of used parameters, reentrant checkpoints are forbidden, '
                 'and parameters that lose their gradient are hidden',
                 key=self.options.key_of(FLAG),
-                options=self.options.settings(NO_SEARCH),
             )
 
 

@@ -10,7 +10,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers.right_sets import host_path
 from mmcv.transforms import Compose
+from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.registry import DATASETS, TRANSFORMS, DefaultScope
 from mmengine.runner import Runner
@@ -261,6 +263,68 @@ def test_clean_instances(clean, num_workers, poly2mask):
     batches = loaded(dataset, num_workers)
     assert sum(len(each['inputs']) for each in batches) == COUNT
     assert journal(dataset) == []
+
+
+def evaluation(data, host: str, root, check: dict):
+    """A data set with the host's pipeline for evaluation, and a check."""
+    steps = Config.fromfile(host_path(host)).test_pipeline
+    names = [step['type'] for step in steps]
+    assert names.index('Resize') < names.index('LoadAnnotations')
+    # As the host's, only quicker.
+    steps[names.index('Resize')]['scale'] = (96, 72)
+    steps.insert(-1, dict(type='mmext.ValidateLabels', **check))
+    return data(root, check, pipeline=steps, serialize_data=False)
+
+
+EVALUATIONS = (
+    (seg_data, 'mmseg::pspnet/pspnet_r50-d8_4xb4-80k_ade20k-512x512.py'),
+    (seg_data, 'mmseg::fcn/fcn_r50-d8_4xb4-40k_voc12aug-512x512.py'),
+    (det_data, 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py'),
+    (det_data, 'mmdet::yolox/yolox_s_8xb8-300e_coco.py'),
+)
+
+
+@pytest.mark.parametrize(('data', 'host'), EVALUATIONS)
+def test_hosts_load_labels_after_resizing(clean, data, host):
+    """Labels are those of the image as it was."""
+    check = dict(num_classes=7)
+    dataset = evaluation(data, host, clean, check)
+    for step in dataset.pipeline.transforms:
+        # ADE20K's: the generated set has no label to be ignored.
+        if getattr(step, 'reduce_zero_label', None):
+            step.reduce_zero_label = False
+    assert sum(len(each['inputs']) for each in loaded(dataset, 0)) == COUNT
+    assert journal(dataset) == []
+
+
+@pytest.mark.parametrize(('data', 'host'), EVALUATIONS[1:3])
+def test_errors_are_found_after_resizing(clean, tmp_path, data, host):
+    def change(content):
+        content['annotations'][0]['bbox'][2] = 70
+
+    root = edited(clean, tmp_path, change)
+    file = root / 'ann_dir' / 'train' / f'{BAD}.png'
+    Image.open(file).crop((0, 0, 60, 48)).save(file)
+    dataset = evaluation(data, host, root, dict(num_classes=7))
+    with pytest.raises(LabelError, match=r'PAIR001|DET005'):
+        loaded(dataset, 0)
+
+
+def test_boxes_that_are_ignored_may_be_anything(clean, tmp_path):
+    """Crowds, and boxes that are too small, as loaders flag them."""
+    check = dict(num_classes=6)
+    dataset = det_data(clean, check, with_seg=False, serialize_data=False)
+    sample = dataset.pipeline.transforms[0](dataset.get_data_info(0))
+    sample = dataset.pipeline.transforms[1](sample)
+    boxes, flags = sample['gt_bboxes'], sample['gt_ignore_flags']
+    flags[:] = [True] + [False] * (len(flags) - 1)
+    sample['gt_bboxes_labels'][0] = -1
+    for box in ((5, 5, 5, 9), (-9, -9, -2, -2), (9, 9, 900, 20)):
+        boxes.tensor[0] = boxes.tensor.new_tensor(box)
+        assert the_check(dataset)(sample) is sample
+    flags[0] = False
+    with pytest.raises(LabelError, match='DET005'):
+        the_check(dataset)(sample)
 
 
 def edited(clean, tmp_path, change):

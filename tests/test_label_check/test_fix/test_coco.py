@@ -173,7 +173,7 @@ def test_missing_iscrowd_is_filled():
         del each['iscrowd']
     fixed = fix_coco(encoded(content, indent=2), EXPECTED)
     (change,) = fixed.changes
-    assert (change.rule, change.count) == ('COCO011', 6)
+    assert (change.rule, change.count) == ('COCO014', 6)
     assert change.place == 'annotations[2].iscrowd'
     assert json.loads(fixed.content) == GOOD
 
@@ -223,6 +223,13 @@ def half_a_pixel(content):
     at_3(bbox=[-9, 2, 9.5, 4])(content)
 
 
+def nearly_twice(content):
+    """Another annotator's box of the same object."""
+    repeat(content)
+    left, top, wide, high = content['annotations'][-1]['bbox']
+    content['annotations'][-1]['bbox'] = [left, top, wide + 1, high]
+
+
 def other_area(content):
     repeat(content)
     content['annotations'][-1]['area'] = 7
@@ -241,6 +248,7 @@ LEFT = {
     ),
     'half_a_pixel': ('DET005', half_a_pixel, 'less than a pixel'),
     'differ': ('DET010', other_area, 'differ in area'),
+    'nearly': ('DET010', nearly_twice, 'which of two boxes'),
     'scaled': (
         'PAIR004',
         lambda c: c['images'][2].update(width=128, height=96),

@@ -27,6 +27,7 @@ RULES = (
     'COCO005',
     'COCO006',
     'COCO011',
+    'COCO014',
     'DET001',
     'DET002',
     'DET004',

@@ -320,3 +320,11 @@ def test_encodings(encoding):
 def test_byte_order_mark():
     content = b'\xef\xbb\xbf<a>\xc3\xa4<b>1</b></a>\n'
     assert XmlFile(content).render() == content
+
+
+def test_nearly_the_same_object_is_left():
+    """Nobody knows which of the two boxes is the better one."""
+    fixed = fix_voc(voc((5, 6, 30, 40), (5, 6, 31, 42), (40, 6, 60, 40)))
+    (left,) = fixed.left
+    assert (left.rule, left.place) == ('DET010', 'object[1]')
+    assert fixed.changes == ()

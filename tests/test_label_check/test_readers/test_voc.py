@@ -17,7 +17,7 @@ PLAIN = b"""<?xml version="1.0"?>
     </bndbox>
   </object>
   <object>
-    <name> WBC </name><difficult>1</difficult>
+    <name>WBC </name><difficult>1</difficult>
     <bndbox><ymin>6</ymin><xmin>5</xmin><ymax>6</ymax><xmax>-5</xmax></bndbox>
   </object>
 </annotation>
@@ -34,7 +34,7 @@ def test_plain_file():
         ),
         BoxFacts(
             box=(5.0, 6.0, -5.0, 6.0),
-            class_name='WBC',
+            class_name='WBC ',
             place='object[1]',
             ignored=True,
         ),
@@ -44,6 +44,7 @@ def test_plain_file():
 def test_what_the_file_does_not_say():
     file = read_voc(b'<annotation/>')
     assert (file.image, file.width, file.height) == ('', 0, 0)
+    assert not file.has_size
     assert (file.boxes, file.error) == ((), None)
 
 
@@ -52,16 +53,16 @@ def test_what_the_file_does_not_say():
     [
         (b'2.5', b'two', "object[0].bndbox.ymin must be a number, got 'two'"),
         (b'<ymin>2.5</ymin>', b'', 'object[0].bndbox.ymin is missing'),
-        (b'RBC', b'', 'object[0].name is missing'),
-        (b'>640<', b'>6x<', "size.width must be a number of pixels, got '6x'"),
-        (
-            b'>480<',
-            b'>-4<',
-            "size.height must be a number of pixels, got '-4'",
-        ),
-        (b'>480<', b'>1.5<', 'size.height must be a number of pixels'),
-        (b'>480<', b'>inf<', 'size.height must be a number of pixels'),
-        (b'>1<', b'>2<', "object[1].difficult must be 0 or 1, got '2'"),
+        (b'RBC', b'', 'object[0].name is empty'),
+        (b'<name>RBC</name>', b'', 'object[0].name is missing'),
+        (b'>640<', b'>6x<', 'size.width must be a whole number of pixels'),
+        (b'>640<', b'><', 'size.width is empty'),
+        (b'<width>640</width>', b'', 'size.width is missing'),
+        (b'>480<', b'>-4<', 'size.height is -4; the loader drops'),
+        (b'>480<', b'>480.0<', 'size.height must be a whole number of pixels'),
+        (b'>480<', b'>inf<', 'size.height must be a whole number of pixels'),
+        (b'>1<', b'>x<', 'object[1].difficult must be a whole number'),
+        (b'<difficult>1', b'<difficult>', 'object[1].difficult is empty'),
     ],
 )
 def test_errors_have_their_place(old, new, error):
@@ -71,11 +72,69 @@ def test_errors_have_their_place(old, new, error):
     assert len(file.boxes) == 2
 
 
+# What is written, and what it takes the place of.
+WRITTEN = [
+    ('0</difficult>', '</difficult>'),
+    ('0</difficult>', ' </difficult>'),
+    ('0</difficult>', '2</difficult>'),
+    ('0</difficult>', '0.0</difficult>'),
+    ('0</difficult>', 'Unspecified</difficult>'),
+    ('<difficult>0</difficult>', ''),
+    ('640</width>', '</width>'),
+    ('<width>640</width>', ''),
+    ('640</width>', '640.0</width>'),
+    ('640</width>', ' 640 </width>'),
+    ('640</width>', '0</width>'),
+    ('<name>RBC</name>', ''),
+    ('<name>RBC</name>', '<name/>'),
+    ('<name>RBC</name>', '<name>RBC </name>'),
+    ('2.5', '64.0'),
+    ('2.5', '1,5'),
+    ('2.5', ''),
+    ('<ymin>2.5</ymin>', ''),
+]
+
+
+@pytest.mark.parametrize(('old', 'new'), WRITTEN)
+def test_it_fails_where_the_loader_of_mmdetection_does(old, new, tmp_path):
+    datasets = pytest.importorskip('mmdet.datasets')
+    text = PLAIN.decode()
+    assert old in text
+    # Only objects of a class are read by the loader.
+    text = text.replace(old, new, 1).replace('WBC ', 'RBC')
+    (tmp_path / 'Annotations').mkdir()
+    (tmp_path / 'Annotations' / 'a.xml').write_text(text)
+    (tmp_path / 'list.txt').write_text('a')
+    file = read_voc(text.encode())
+
+    def load() -> list[dict]:
+        return datasets.XMLDataset(
+            data_root=str(tmp_path),
+            ann_file='list.txt',
+            data_prefix={'sub_data_root': ''},
+            metainfo={'classes': ('RBC',)},
+            pipeline=[],
+            serialize_data=False,
+        ).data_list
+
+    if 'fails' in (str(file.error) if file.error else ''):
+        with pytest.raises((TypeError, ValueError, AttributeError)):
+            load()
+        return
+    (info,) = load()
+    assert (info['width'], info['height']) == (file.width, file.height)
+    boxes = [each for each in file.boxes if each.class_name == 'RBC']
+    assert [each['ignore_flag'] for each in info['instances']] == [
+        int(each.ignored) for each in boxes
+    ]
+    dropped = len(file.boxes) - len(boxes)
+    assert bool(dropped) == ('<name>' in old)
+
+
 def test_every_error_is_told():
     content = PLAIN.replace(b'2.5', b'two').replace(b'>640<', b'>x<')
-    first, second = read_voc(content).error.text.split('; ')
-    assert first.startswith('object[0].bndbox.ymin')
-    assert second.startswith('size.width')
+    places = [error.place for error in read_voc(content).errors]
+    assert places == ['object[0].bndbox.ymin', 'size.width']
 
 
 def test_nan_is_a_number_for_rules():
@@ -121,6 +180,12 @@ def test_external_entities_are_refused(tmp_path):
 )
 def test_no_annotation_file(content, error):
     assert read_voc(content).error.text.startswith(error)
+
+
+def test_the_name_of_the_root_does_not_matter():
+    """The loader takes what is in it."""
+    file = read_voc(PLAIN.replace(b'annotation>', b'Annotation>'))
+    assert (file.error, len(file.boxes)) == (None, 2)
 
 
 def test_deep_nesting():

@@ -2,10 +2,14 @@ import pytest
 from helpers.label_facts import EXPECTED, findings_of, mask_of, only, sample_of
 from msgspec.structs import replace
 
+from mmext.findings import Severity
 from mmext.label_check import HeadFacts
+from mmext.label_check.expectations import IgnorePlace
+from mmext.label_check.rules import RULES
 
 HEAD = HeadFacts(place='model.decode_head', num_classes=3, ignore_index=255)
 SAMPLES = [sample_of()]
+PAD = 'model.data_preprocessor.seg_pad_val'
 
 
 def expect(head: dict | None = None, **fields):
@@ -13,20 +17,25 @@ def expect(head: dict | None = None, **fields):
 
 
 def test_good_config():
-    places = (('model.decode_head.ignore_index', 255),)
-    good = expect(seg_pad_val=255, ignore_places=places)
+    places = (
+        IgnorePlace(place='model.decode_head.ignore_index', value=255),
+        IgnorePlace(place=PAD, value=255, role='pad', pads='always'),
+    )
+    good = expect(ignore_places=places)
     assert findings_of(SAMPLES, good) == []
 
 
 @pytest.mark.parametrize(
-    'place',
+    ('place', 'role'),
     [
-        'val_evaluator.ignore_index',
-        'train_dataloader.dataset.pipeline[3].seg_pad_val',
+        ('model.decode_head.loss_decode.ignore_label', 'loss'),
+        ('train_dataloader.dataset.pipeline[3].seg_pad_val', 'fill'),
     ],
 )
-def test_one_ignored_value(place):
-    wrong = expect(ignore_places=((place, 1),))
+def test_one_ignored_value(place, role):
+    wrong = expect(
+        ignore_places=(IgnorePlace(place=place, value=1, role=role),)
+    )
     (finding,) = only('CFG001', SAMPLES, wrong)
     assert finding.place == place
     assert 'must be 255' in finding.message
@@ -40,7 +49,7 @@ def test_ignored_value_of_a_head():
 
 @pytest.mark.parametrize('length', [2, 4])
 def test_weight_length(length):
-    weights = (('model.decode_head.loss_decode', length),)
+    weights = (('model.decode_head.loss_decode', (1.0,) * length),)
     (finding,) = only('CFG002', SAMPLES, expect({'class_weights': weights}))
     assert f'must have 3 numbers (num_classes=3), got {length}' in (
         finding.message
@@ -48,7 +57,7 @@ def test_weight_length(length):
 
 
 def test_detectors_may_weigh_the_background():
-    weights = (('model.bbox_head.loss_cls', 4),)
+    weights = (('model.bbox_head.loss_cls', (1.0,) * 4),)
     good = expect({'class_weights': weights}, task='detection')
     rules = {each.rule for each in findings_of(SAMPLES, good)}
     assert 'CFG002' not in rules
@@ -61,10 +70,77 @@ def test_class_count():
 
 
 def test_padding():
-    place = 'model.data_preprocessor.seg_pad_val'
-    wrong = expect(seg_pad_val=0, ignore_places=((place, 0),))
-    (finding,) = only('CFG004', SAMPLES, wrong)
+    place = IgnorePlace(place=PAD, value=0, role='pad', pads='always')
+    (finding,) = only('CFG004', SAMPLES, expect(ignore_places=(place,)))
     assert 'got 0, which is a class (road)' in finding.message
+    assert finding.severity is Severity.ERROR
+
+
+def fill(**fields) -> list:
+    """Findings on a place that fills or ignores, with 3 classes and 255."""
+    fields = {'place': 'x.pipeline[1].seg_pad_val', 'role': 'fill', **fields}
+    classes = fields.pop('classes', EXPECTED.classes)
+    good = expect(ignore_places=(IgnorePlace(**fields),), classes=classes)
+    return findings_of(SAMPLES, good)
+
+
+def test_filling_with_a_background_may_be_meant():
+    (finding,) = fill(value=0, classes=('Background', 'b', 'c'))
+    assert finding.severity is Severity.WARNING
+    (finding,) = fill(value=0)
+    assert finding.severity is Severity.ERROR
+
+
+def test_padding_that_may_not_happen():
+    (finding,) = fill(value=7, role='pad', pads='perhaps')
+    assert finding.severity is Severity.WARNING
+    assert 'where an image is smaller' in finding.message
+    # The images are 10 x 10.
+    stored = {'value': 7, 'role': 'pad', 'pads': 'stored'}
+    (finding,) = fill(**stored, size=(80, 80))
+    assert finding.severity is Severity.ERROR
+    (finding,) = fill(**stored, size=(9, 9))
+    assert finding.severity is Severity.WARNING
+
+
+@pytest.mark.parametrize('role', ['loss', 'metric', 'look'])
+def test_another_ignored_value_without_such_pixels(role):
+    """The sample of a binary task has no void at all."""
+    place = IgnorePlace(place='x.ignore_index', value=7, role=role)
+    samples = [
+        sample_of(index, split, mask=mask_of({0: 50, 1: 30, 2: 20}))
+        for index, split in enumerate(('train', 'val'))
+    ]
+    good = expect(ignore_places=(place,))
+    assert findings_of(samples, good, replace(good, split='val')) == []
+
+
+def test_a_metric_is_held_against_its_own_split():
+    place = IgnorePlace(
+        place='val_evaluator.ignore_index', value=7, role='metric'
+    )
+    void, none = {0: 50, 1: 30, 2: 10, 255: 10}, {0: 50, 1: 30, 2: 20}
+    wrong = expect(ignore_places=(place,))
+    for val, found in ((void, 1), (none, 0)):
+        samples = [
+            sample_of(0, mask=mask_of(void)),
+            sample_of(1, 'val', mask=mask_of(val)),
+        ]
+        split = replace(wrong, split='val')
+        findings = findings_of(samples, wrong, split)
+        assert [each.rule for each in findings] == ['CFG001'] * found
+
+
+def test_a_default_that_is_not_known_to_matter():
+    """Without label maps, as in the preflight."""
+    for said, severity in ((True, Severity.ERROR), (False, Severity.WARNING)):
+        place = IgnorePlace(
+            place='x.ignore_label', value=7, said=said, kind='Ohem'
+        )
+        wrong = expect(ignore_places=(place,))
+        (finding,) = RULES['CFG001'].check((), (wrong,))
+        assert finding.severity is severity
+    assert finding.remedy.startswith('set ignore_label=255 of Ohem')
 
 
 def test_ignored_class():

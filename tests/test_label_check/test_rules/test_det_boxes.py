@@ -41,13 +41,14 @@ PLANTS = {
     'DET004': {'box': (100.0, 20.0, 130.0, 50.0), 'mask_box': ()},
     'DET005': {'box': (90.0, 20.0, 130.0, 50.0), 'mask_box': ()},
     'DET006': {'label': -1, 'class_name': 'd'},
-    'DET007': {'label': 3},
+    'DET007': {'label': 3, 'box': (40.0, 20.0, 60.0, 50.0), 'mask_box': ()},
     'DET008': {
-        'box': (11.0, 20.0, 31.0, 50.0),
-        'mask_box': (11.0, 20.0, 31.0, 40.0),
+        'box': (21.0, 20.0, 41.0, 50.0),
+        'mask_box': (21.0, 20.0, 41.0, 40.0),
     },
     'DET009': {
-        'box': (11.0, 20.0, 31.0, 50.0),
+        'box': (21.0, 20.0, 41.0, 50.0),
+        'mask_box': (),
         'polygon_error': 'fewer than 3 points',
     },
 }
@@ -75,7 +76,7 @@ def findings(facts: SampleFacts, expected: Expectations = EXPECTED) -> list:
 
 def test_all_rules_are_tested():
     ids = {each for each in RULES if each.startswith('DET')}
-    assert ids == {*PLANTS, 'DET010', 'DET011'}
+    assert ids == {*PLANTS, 'DET010', 'DET011', 'DET012'}
     assert det_boxes.__doc__
 
 
@@ -100,8 +101,38 @@ def test_the_same_object_twice():
     (finding,) = findings(sample(GOOD, replace(GOOD, place='annotation 9')))
     assert (finding.rule, finding.severity) == ('DET010', Severity.WARNING)
     assert finding.place.startswith('annotation 9')
-    other = replace(GOOD, label=2, class_name='c')
-    assert findings(sample(GOOD, other)) == []
+
+
+def test_nearly_the_same_object():
+    near = replace(GOOD, box=(12.0, 20.0, 30.0, 51.0), mask_box=())
+    (finding,) = findings(sample(GOOD, near))
+    assert finding.rule == 'DET010'
+    assert 'nearly the same box' in finding.message
+    far = replace(GOOD, box=(12.5, 20.0, 32.5, 50.0), mask_box=())
+    assert findings(sample(GOOD, far)) == []
+
+
+def test_small_objects_may_stand_closely():
+    one = replace(GOOD, box=(10.0, 20.0, 16.0, 26.0), mask_box=())
+    other = replace(GOOD, box=(12.0, 22.0, 18.0, 28.0), mask_box=())
+    assert findings(sample(one, other)) == []
+
+
+def test_one_box_with_two_classes():
+    other = replace(GOOD, label=2, class_name='c', place='annotation 9')
+    (finding,) = findings(sample(GOOD, other))
+    assert (finding.rule, finding.severity) == ('DET012', Severity.WARNING)
+    assert finding.place.startswith('annotation 9')
+    near = replace(other, box=(11.0, 20.0, 30.0, 50.0))
+    assert findings(sample(GOOD, near)) == []
+
+
+def test_corners_in_place_of_width_and_height():
+    """What a loader makes of ``bbox=[10, 20, 30, 50]``."""
+    wrong = replace(GOOD, box=(10.0, 20.0, 40.0, 70.0))
+    (finding,) = findings(sample(wrong))
+    assert (finding.rule, finding.severity) == ('DET008', Severity.ERROR)
+    assert '(x1, y1, x2, y2) of the mask' in finding.message
 
 
 def test_an_empty_image():

@@ -10,12 +10,13 @@ from mmext.label_check.check import check_labels
 from mmext.label_check.expectations import Expectations
 from mmext.label_check.facts import SampleFacts
 from mmext.label_check.readers.coco import read_coco
+from mmext.label_check.readers.coco_masks import rle_error
 from mmext.label_check.rules.registry import RULES
 from mmext.label_check.sources.coco import (
     coco_class_counts,
     coco_samples,
     coco_task,
-    rle_error,
+    seg_maps_of_coco,
     split_of_coco,
     suspicious_rows,
 )
@@ -103,7 +104,7 @@ WRONG = [
 
 @pytest.mark.parametrize('change', WRONG)
 def test_wrong_boxes_are_listed(change):
-    bad = note(2, **{'bbox': (3, 4, 10, 20), **change})
+    bad = note(2, **{'bbox': (20, 4, 10, 20), **change})
     file = read_coco(content([note(1), bad]))
     assert suspicious_rows(file, CLASSES).tolist() == [False, True]
 
@@ -241,13 +242,20 @@ def test_images_of_nobody(tmp_path):
 
 
 def test_label_maps(tmp_path):
-    source = split_of_coco(
-        write(tmp_path), 'img', DETECTION, seg_maps='seg', seg_map_suffix='.x'
-    )
-    assert [(each.image, each.mask) for each in source.samples()] == [
-        ('img/1.jpg', 'seg/1.x'),
-        ('img/2.jpg', 'seg/2.x'),
+    source = split_of_coco(write(tmp_path), 'img', DETECTION)
+    wanted = Expectations(split='train[maps]')
+    maps = seg_maps_of_coco(source, wanted, 'seg', '.x')
+    assert [(each.image, each.mask) for each in maps.samples()] == [
+        ('', 'seg/1.x'),
+        ('', 'seg/2.x'),
     ]
+    assert all(each.width and each.height for each in maps.samples())
+
+
+def test_images_behind_a_prefix(tmp_path):
+    source = split_of_coco(write(tmp_path), 's3://bucket/img/', DETECTION)
+    first = next(source.samples())
+    assert first.image == 's3://bucket/img/1.jpg'
 
 
 def test_task():

@@ -3,21 +3,13 @@
 import json
 
 import pytest
-from mmdet.datasets import CocoDataset, XMLDataset
 from mmengine.config import Config
 
 import mmext
 from mmext.config import read_config
 from mmext.datasets import ShapesSpec, write_shapes_dataset
 from mmext.label_check.check import check_labels
-from mmext.label_check.sources.config import (
-    build_leaves,
-    classes_of,
-    loaders,
-    reads_coco,
-    reads_voc,
-    splits_of_config,
-)
+from mmext.label_check.sources.config import splits_of_config
 from mmext.label_check.store import FactStore
 
 
@@ -104,7 +96,8 @@ def test_camvid(shared_path):
     train, val = splits_of_config(cfg)
     assert len(list(train.samples())) == 367
     assert len(list(val.samples())) == 101
-    assert train.expected.ignore_index == train.expected.seg_pad_val == 11
+    assert train.expected.ignore_index == 11
+    assert {each.value for each in train.expected.ignore_places} == {11}
 
 
 def test_reduce_zero_label_and_label_map(shapes):
@@ -145,63 +138,3 @@ def test_config_is_left_as_it_was(shapes):
 def test_rejects_a_config_without_data():
     with pytest.raises(ValueError, match='must have a data set for one of'):
         splits_of_config(Config({'model': {}}))
-
-
-CFG = Config({'default_scope': 'mmdet'})
-
-
-class OtherCoco(CocoDataset):
-    """Reads the file in a way of its own."""
-
-    def parse_data_info(self, raw_data_info):
-        return raw_data_info
-
-
-def coco(**more) -> dict:
-    return {
-        'type': 'CocoDataset',
-        'ann_file': 'no/such.json',
-        'metainfo': {'classes': ('a', 'b')},
-        'pipeline': [{'type': 'LoadAnnotations'}],
-        **more,
-    }
-
-
-def test_files_are_not_loaded():
-    """A loader fails at files that are not there."""
-    (leaf,) = build_leaves(coco(), CFG)
-    assert reads_coco(leaf)
-    assert not reads_voc(leaf)
-    assert classes_of(leaf) == ('a', 'b')
-
-
-def test_wrappers():
-    dataset = {
-        'type': 'RepeatDataset',
-        'times': 2,
-        'dataset': {
-            'type': 'ConcatDataset',
-            'datasets': [coco(), coco(data_root='x')],
-        },
-    }
-    before = str(dataset)
-    leaves = build_leaves(dataset, CFG)
-    assert [each.ann_file for each in leaves] == [
-        'no/such.json',
-        'x/no/such.json',
-    ]
-    assert str(dataset) == before
-
-
-def test_which_files_are_read():
-    assert reads_voc(XMLDataset(lazy_init=True))
-    assert not reads_coco(XMLDataset(lazy_init=True))
-    assert not reads_coco(OtherCoco(lazy_init=True))
-
-
-def test_loaders():
-    step = {'type': 'mmdet.LoadAnnotations', 'with_mask': True}
-    dataset = {'dataset': coco(pipeline=[{'type': 'X'}, step])}
-    plain = {'train_dataloader': {'dataset': dataset}}
-    assert list(loaders(plain, 'train')) == [step]
-    assert list(loaders(plain, 'val')) == []

@@ -192,9 +192,9 @@ def sampled_at(module, name: str, call, monkeypatch) -> Tensor:
     seen = []
     original = getattr(module, name)
 
-    def recorded(value, shapes, locations, weights):
+    def recorded(value, shapes, starts, locations, weights):
         seen.append((value, locations))
-        return original(value, shapes, locations, weights)
+        return original(value, shapes, starts, locations, weights)
 
     with monkeypatch.context() as patch:
         patch.setattr(module, name, recorded)
@@ -220,7 +220,7 @@ def test_samples_where_float32_samples(dtype: torch.dtype, monkeypatch):
             with torch.autocast('cpu', dtype, enabled=enabled):
                 attention(**inputs)
 
-        name = 'multi_scale_deformable_attn_pytorch'
+        name = 'multi_scale_deform_attn'
         return sampled_at(co_dino_attention, name, call, monkeypatch)
 
     full, low = locations(False), locations(True)

@@ -5,6 +5,8 @@ import zipfile
 import pytest
 import torch
 from helpers.lint_findings import lint
+from mmengine.model import BaseModule
+from torch import nn
 
 from mmext.config import DELETE
 from mmext.preflight.rules import checkpoints
@@ -134,7 +136,8 @@ def test_bad_addresses(address, severity, text):
 def test_nothing_named(value):
     (found,) = lint(pretrained(value), 'CKPT')
     assert found.rule == 'CKPT004'
-    assert found.options == {INIT: DELETE}
+    # None may be meant; an empty text is not.
+    assert found.options == ({INIT: DELETE} if value is None else {})
 
 
 def test_resume_is_a_switch():
@@ -147,3 +150,66 @@ def test_torchvision_is_installed(monkeypatch):
         checkpoints.importlib.util, 'find_spec', lambda name: object()
     )
     assert lint(pretrained('torchvision://resnet50'), 'CKPT') == []
+
+
+@pytest.fixture
+def detector():
+    """As far as weights are concerned."""
+    model = nn.Module()
+    model.backbone = BaseModule()
+    model.backbone.conv = nn.Conv2d(1, 2, 3)
+    return model
+
+
+def weights_of(module, file, prefix=''):
+    state = {f'{prefix}{k}': v for k, v in module.state_dict().items()}
+    torch.save({'state_dict': state, 'meta': {}}, file)
+    return str(file)
+
+
+def test_weights_of_the_whole_model(detector, tmp_path):
+    file = weights_of(detector, tmp_path / 'a.pth', 'module.')
+    assert lint({'load_from': file}, 'CKPT', model=detector) == []
+
+
+def test_weights_that_do_not_fit(detector, tmp_path):
+    file = weights_of(detector, tmp_path / 'a.pth', 'student.')
+    (found,) = lint({'load_from': file}, 'CKPT', model=detector)
+    assert (found.rule, found.options) == ('CKPT009', {})
+    assert 'student.backbone.conv.weight' in found.message
+    # The same names with other shapes do not fit either.
+    other = nn.Module()
+    other.backbone = nn.Module()
+    other.backbone.conv = nn.Conv2d(1, 3, 3)
+    file = weights_of(other, tmp_path / 'b.pth')
+    (found,) = lint({'load_from': file}, 'CKPT', model=detector)
+    assert found.rule == 'CKPT009'
+
+
+def test_weights_of_a_backbone(detector, tmp_path):
+    file = weights_of(detector.backbone, tmp_path / 'a.pth')
+    (found,) = lint({'load_from': file}, 'CKPT', model=detector)
+    assert found.options['load_from'] is None
+    assert found.options['model.backbone.init_cfg']['checkpoint'] == file
+    assert lint(pretrained(file), 'CKPT', model=detector) == []
+
+
+def test_a_prefix_that_lacks(detector, tmp_path):
+    file = weights_of(detector, tmp_path / 'a.pth')
+    (found,) = lint(pretrained(file), 'CKPT', model=detector)
+    assert found.rule == 'CKPT009'
+    assert found.options == {'model.backbone.init_cfg.prefix': 'backbone.'}
+    changes = pretrained(file)
+    changes['model.backbone.init_cfg']['prefix'] = 'backbone.'
+    assert lint(changes, 'CKPT', model=detector) == []
+
+
+def test_a_backbone_that_converts_weights(detector, tmp_path):
+    file = weights_of(detector, tmp_path / 'a.pth')
+
+    def init_weights(self):
+        pass
+
+    own = type('Own', (BaseModule,), {'init_weights': init_weights})
+    detector.backbone = own()
+    assert lint(pretrained(file), 'CKPT', model=detector) == []

@@ -2,8 +2,10 @@
 
 import pytest
 from helpers.lint_findings import changed, lint
-from mmengine.config import ConfigDict
+from mmdet.models import ResNet
+from mmengine.config import Config, ConfigDict
 from mmengine.registry import MODELS, DefaultScope
+from torch import nn
 
 from mmext.config import DELETE
 
@@ -27,19 +29,27 @@ def test_a_near_name_is_needed_inside():
 @pytest.mark.parametrize(
     ('place', 'key', 'near'),
     [
-        ('model.backbone', 'dept', 'depth'),
-        ('model.bbox_head', 'num_class', 'num_classes'),
+        ('model.backbone', 'dept', '(depth)'),
+        ('model.neck', 'outchannels', 'out_channels'),
         ('train_dataloader.dataset', 'anno_file', 'ann_file'),
-        ('val_evaluator', 'metrics', 'metric'),
-        ('default_hooks.logger', 'intervall', 'interval'),
+        ('train_dataloader.dataset', 'ann_files', 'ann_file'),
+        ('val_evaluator', 'metrics', '(metric)'),
+        ('default_hooks.logger', 'ignore_lasts', 'ignore_last'),
+        ('default_hooks.logger', 'intervall', '(interval)'),
+        ('default_hooks.checkpoint', 'max_keep_ckpt', 'max_keep_ckpts'),
         ('optim_wrapper.optimizer', 'weight_deca', 'weight_decay'),
+        ('optim_wrapper.optimizer', 'beta', '(betas)'),
     ],
 )
 def test_unknown_argument(place, key, near):
-    (found,) = lint({f'{place}.{key}': 1}, 'ARG001')
+    """Renamed where it can be nothing else, and the right one is free."""
+    changes = {'optim_wrapper.optimizer': {'type': 'AdamW', 'betas': (0, 0)}}
+    changes['model.neck'] = {'type': 'FPN', 'in_channels': [1], 'num_outs': 1}
+    (found,) = lint({**changes, f'{place}.{key}': 1}, 'ARG001')
     assert found.key == f'{place}.{key}'
-    assert found.names == (near,)
-    assert found.options == {f'{place}.{key}': DELETE}
+    assert found.names == (near.strip('()'),)
+    right = {f'{place}.{key}': DELETE, f'{place}.{near}': 1}
+    assert found.options == ({} if near[0] == '(' else right)
 
 
 def test_is_what_building_says():
@@ -68,3 +78,89 @@ def test_what_others_take_away_is_no_error():
 def test_misplaced_settings_are_told_once():
     found = lint({'optim_wrapper.find_unused_parameters': True})
     assert [each.rule for each in found] == ['KEY003']
+
+
+def child_of(tmp_path, text, **changes):
+    (tmp_path / 'base.py').write_text(changed(changes).pretty_text)
+    child = tmp_path / 'child.py'
+    child.write_text(f"_base_ = 'base.py'\n{text}\n")
+    return Config.fromfile(child)
+
+
+def test_left_over_of_a_base(tmp_path):
+    """One finding, at the type that takes the place of the other one."""
+    cfg = child_of(
+        tmp_path,
+        "model = dict(backbone=dict(type='SwinTransformer', depths=(2, 2)))",
+        **{'model.backbone.style': 'pytorch', 'model.backbone.strides': ()},
+    )
+    (found,) = lint(cfg, 'ARG001')
+    assert (found.key, found.line) == ('model.backbone.type', 2)
+    assert found.names == ('depth', 'style')
+    assert 'backbone=dict(_delete_=True' in found.remedy
+    assert 'in child.py:2; strides of the base would go, too' in found.remedy
+    # What is meant for `strides` is not known.
+    assert found.options == {}
+
+
+def test_both_ways_are_the_same(tmp_path):
+    cfg = child_of(
+        tmp_path,
+        "optim_wrapper = dict(optimizer=dict(type='AdamW', lr=1e-4))",
+        **{'optim_wrapper.optimizer.momentum': 0.9},
+    )
+    (found,) = lint(cfg, 'ARG001')
+    assert found.options == {'optim_wrapper.optimizer.momentum': DELETE}
+
+
+@pytest.mark.parametrize(
+    ('key', 'value', 'new'),
+    [
+        ('classes', ('a', 'b'), 'metainfo.classes'),
+        ('classes', 'a', None),
+    ],
+)
+def test_names_of_mmcv_1(key, value, new):
+    place = 'train_dataloader.dataset'
+    (found,) = lint({f'{place}.{key}': value}, 'ARG001')
+    assert 'now' in found.remedy
+    moved = {f'{place}.{key}': DELETE, f'{place}.{new}': value}
+    assert found.options == (moved if new else {})
+
+
+def test_dropped_arguments():
+    """``**kwargs`` that are not handed on."""
+    metric = {'type': 'mmseg.IoUMetric', 'iou_metric': ['mDice']}
+    (found,) = lint({'val_evaluator': metric}, 'ARG002')
+    assert found.severity.name == 'WARNING'
+    assert found.options['val_evaluator.iou_metrics'] == ['mDice']
+    metric = {'type': 'mmseg.IoUMetric', 'of_another': 1}
+    (found,) = lint({'val_evaluator': metric}, 'ARG002')
+    assert (found.severity.name, found.options) == ('INFO', {})
+
+
+def test_a_switch_of_checkpoints_that_nothing_reads():
+    model = nn.Module()
+    model.encoder = nn.Sequential(nn.Linear(1, 1))
+    changes = {'model.encoder': {'ffn_cfg': {'with_cp': True}}}
+    (found,) = lint(changes, 'ARG002', model=model)
+    assert found.key == 'model.encoder.ffn_cfg.with_cp'
+    reads = type('Reads', (ResNet,), {'__init__': nn.Module.__init__})
+    model.encoder[0] = reads()
+    assert lint(changes, 'ARG002', model=model) == []
+
+
+def test_names_of_one_package_without_a_scope():
+    cfg = changed({'default_scope': None})
+    (found,) = lint(cfg, 'TYPE')
+    assert found.options == {}
+    assert 'there is no default_scope' in found.message
+    # A name of two packages may be either.
+    assert "default_scope = 'mmdet'" in found.remedy
+
+
+def test_names_of_albumentations_are_others():
+    step = {'type': 'Albu', 'transforms': [{'type': 'RandomRotate90'}]}
+    changes = {'train_dataloader.dataset.pipeline': [step]}
+    found = lint({**changes, 'default_scope': 'mmseg'}, 'TYPE')
+    assert [each for each in found if 'transforms' in each.key] == []

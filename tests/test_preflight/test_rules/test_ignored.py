@@ -125,6 +125,10 @@ def test_imports_of_a_base(tmp_path):
     text = "custom_imports = dict(imports=['csv'])\n"
     (found,) = lint(inherited(tmp_path, text, base), 'IGN')
     assert (found.rule, found.names) == ('IGN006', ('json',))
+    # What it registers may be there already, by another module.
+    assert (found.severity.name, found.options) == ('INFO', {})
+    unknown = f"{text}model = dict(type='Unknown')\n"
+    (found,) = lint(inherited(tmp_path, unknown, base), 'IGN')
     assert found.options == {'custom_imports.imports': ['json', 'csv']}
     text = "custom_imports = dict(imports=['json', 'csv', 'abc'])\n"
     assert lint(inherited(tmp_path, text, base), 'IGN') == []

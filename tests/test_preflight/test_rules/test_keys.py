@@ -37,8 +37,44 @@ def test_misspelt(name, meant):
     (found,) = lint(Config({name: {'a': 1}}), 'KEY001')
     assert found.key == name
     assert found.names == (meant,)
-    assert found.options == {meant: {'a': 1}, name: DELETE}
     assert f'{meant} is near' in found.message
+    # It may be a setting of another program.
+    assert found.options == {}
+
+
+@pytest.mark.parametrize(
+    ('name', 'value', 'meant'),
+    [
+        ('trian_cfg', {'type': 'EpochBasedTrainLoop'}, 'train_cfg'),
+        ('optim_wraper', {'type': 'OptimWrapper'}, 'optim_wrapper'),
+        ('param_schedulers', [{'type': 'PolyLR'}], 'param_scheduler'),
+        ('custom_hook', [{'type': 'EMAHook'}], 'custom_hooks'),
+        ('load_form', 'a.pth', 'load_from'),
+        ('custom_hooks_', [{'type': 'EMAHook'}], ''),
+        ('custom_hooks2', [{'type': 'EMAHook'}], ''),
+        ('custom_hook', [{'type': 'Mine'}], ''),
+        ('devices', 4, ''),
+        ('compiler', 'gcc', ''),
+    ],
+)
+def test_renamed_where_it_can_be_nothing_else(name, value, meant):
+    (found,) = lint(Config({name: value}), 'KEY001')
+    renamed = {meant: value, name: DELETE}
+    assert found.options == (renamed if meant else {})
+
+
+def test_keys_of_own_code():
+    cfg = Config({'devices': 4, 'with_cp': True, 'mine_1': 1, 'mine_2': 2})
+    assert len(lint(cfg, 'KEY')) == 4
+    cfg.own_keys = ['devices', 'with_cp', 'mine_*']
+    assert lint(cfg, 'KEY') == []
+    cfg = changed({'model.backbone.own': 1})
+    assert lint(cfg, 'ARG001')
+    cfg.own_keys = ['model.backbone.own']
+    assert lint(cfg, 'ARG001') == []
+    cfg.own_keys = 'own'
+    with pytest.raises(TypeError, match='own_keys must be a list'):
+        lint(cfg)
 
 
 def test_misspelt_beside_the_right_one():

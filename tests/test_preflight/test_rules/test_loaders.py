@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from helpers.lint_findings import lint
+from helpers.lint_findings import changed, lint
 from mmengine.dataset import InfiniteSampler
+from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
 from mmext.config import DELETE
@@ -54,10 +55,18 @@ def test_drop_last_beside_a_batch_sampler():
 
 def test_no_sampler():
     (found,) = lint({f'{LOADER}.sampler': None}, 'DATA003')
+    assert found.severity.name == 'ERROR'
+    with pytest.raises(KeyError, match='sampler'):
+        Runner.build_dataloader({'dataset': []})
+    cfg = changed({})
+    cfg.train_dataloader.sampler = None
+    (found,) = lint(cfg, 'DATA003')
     assert found.severity.name == 'WARNING'
     sampler = {'type': 'DefaultSampler', 'shuffle': True}
     assert found.options == {f'{LOADER}.sampler': sampler}
-    (found,) = lint({'val_dataloader.sampler': None}, 'DATA003')
+    cfg = changed({})
+    cfg.val_dataloader.sampler = None
+    (found,) = lint(cfg, 'DATA003')
     assert found.severity.name == 'INFO'
     changes = {f'{LOADER}.sampler': None, f'{LOADER}.shuffle': True}
     alone = {'WORLD_SIZE': '1'}

@@ -4,7 +4,6 @@ import pytest
 from helpers.lint_findings import changed, lint
 from mmengine.runner import Runner
 
-from mmext.config import DELETE
 from mmext.preflight.rules.loops import TrainingLength, training_length
 from mmext.preflight.rules.subject import Subject
 
@@ -45,7 +44,6 @@ def test_validation():
     assert (found.rule, found.severity.name) == ('LOOP003', 'INFO')
     (found,) = lint({'train_cfg.val_begin': 13}, 'LOOP')
     assert found.rule == 'LOOP002'
-    assert found.options == {'train_cfg.val_begin': DELETE}
 
 
 def test_checkpoints():
@@ -53,6 +51,11 @@ def test_checkpoints():
     assert (found.rule, found.severity.name) == ('LOOP004', 'INFO')
     (found,) = lint({'train_cfg': ITERS}, 'LOOP')
     assert (found.rule, found.severity.name) == ('LOOP004', 'WARNING')
+    # Of each iteration a checkpoint?
+    assert found.options == {}
+    changes = {'train_cfg': {**ITERS, 'val_interval': 500}}
+    changes['default_hooks.checkpoint.interval'] = 500
+    (found,) = lint(changes, 'LOOP004')
     assert found.options == {'default_hooks.checkpoint.by_epoch': False}
     by_iter = {'type': 'CheckpointHook', 'by_epoch': False, 'interval': 10}
     changes = {'train_cfg': ITERS, 'default_hooks.checkpoint': by_iter}
@@ -88,7 +91,6 @@ def test_batch_size():
     (found,) = lint(changes, 'LOOP006', world=2)
     assert '4 images (2 of 2 processes)' in found.message
     assert 'scaled to them is 0.005' in found.message
-    assert found.options == {'auto_scale_lr.enable': True}
     changes['auto_scale_lr'] = {'base_batch_size': 16, 'enable': True}
     assert lint(changes, 'LOOP006', world=2) == []
     changes = {
@@ -130,3 +132,26 @@ def test_in_words():
     assert TrainingLength(True, 3).key == 'max_epochs'
     assert TrainingLength(False, 3).unit == 'iterations'
     assert TrainingLength(False, 3).key == 'max_iters'
+
+
+@pytest.mark.parametrize(
+    ('setting', 'key'),
+    [
+        ({'enable': True}, 'auto_scale_lr'),
+        (
+            {'enable': True, 'base_batch_size': None},
+            'auto_scale_lr.base_batch_size',
+        ),
+        (
+            {'enable': True, 'base_batchsize': 16},
+            'auto_scale_lr.base_batchsize',
+        ),
+        ({'enable': False}, ''),
+        ({'enable': True, 'base_batch_size': 16}, ''),
+    ],
+)
+def test_base_batch_size(setting, key):
+    found = lint({'auto_scale_lr': setting}, 'LOOP007')
+    assert [each.key for each in found] == ([key] if key else [])
+    if 'base_batchsize' in setting:
+        assert found[0].options['auto_scale_lr.base_batch_size'] == 16

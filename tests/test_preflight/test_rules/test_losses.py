@@ -39,7 +39,11 @@ def test_in_a_list():
     changes = {'model.decode_head': {**HEAD, 'loss_decode': losses}}
     (found,) = lint(changes, 'LOSS002')
     assert found.key == 'model.decode_head.loss_decode[0].loss_name'
-    assert found.options == {}
+    assert list(found.options.values()) == ['loss_dice']
+    # Beside one that is summed it may be logged on purpose.
+    losses.append({'type': 'mmseg.CrossEntropyLoss'})
+    (found,) = lint(changes, 'LOSS002')
+    assert (found.severity.name, found.options) == ('WARNING', {})
 
 
 @pytest.mark.parametrize('use_sigmoid', [True, False])

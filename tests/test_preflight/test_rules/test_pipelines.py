@@ -54,3 +54,30 @@ def test_masks():
     assert lint(changes, 'PIPE') == []
     # Of one stage: masks may be learned from boxes.
     assert lint({'model.mask_head': head}, 'PIPE') == []
+
+
+LOAD = [{'type': 'LoadImageFromFile'}, {'type': 'LoadAnnotations'}]
+INNER = 'train_dataloader.dataset'
+
+
+@pytest.mark.parametrize(
+    ('kind', 'wrong'),
+    [('Mosaic', True), ('MixUp', True), ('CachedMosaic', False)],
+)
+def test_steps_that_mix(kind, wrong):
+    steps = [*LOAD, {'type': kind}]
+    found = lint({f'{INNER}.pipeline': steps}, 'PIPE004')
+    assert [each.key for each in found] == (
+        [f'{INNER}.pipeline[2]'] if wrong else []
+    )
+    wrapper = {
+        'type': 'MultiImageMixDataset',
+        'dataset': {'type': 'CocoDataset', 'pipeline': LOAD},
+        'pipeline': [{'type': kind}],
+    }
+    assert lint({INNER: wrapper}, 'PIPE004') == []
+    wrapper['dataset']['pipeline'] = steps
+    found = lint({INNER: wrapper}, 'PIPE004')
+    assert [each.key for each in found] == (
+        [f'{INNER}.dataset.pipeline[2]'] if wrong else []
+    )

@@ -27,7 +27,20 @@ def test_epochs_in_a_training_by_iterations():
         schedule(ITERS, type='MultiStepLR', milestones=[8]), 'SCHED001'
     )
     assert 'which is its default' in found.message
-    assert found.options == {'param_scheduler[0].by_epoch': False}
+    assert found.options == {}
+    assert 'multiply 8 by the iterations of an epoch' in found.remedy
+    many = {'by_epoch': False, 'max_iters': 90000, 'val_interval': 9000}
+    for settings in (
+        dict(type='PolyLR', power=0.9),
+        dict(type='PolyLR', end=90000),
+        dict(type='MultiStepLR', milestones=[60000, 80000]),
+    ):
+        (found,) = lint(schedule(many, **settings), 'SCHED001')
+        assert found.options == {'param_scheduler[0].by_epoch': False}
+    (found,) = lint(schedule(many, type='StepLR', step_size=30), 'SCHED001')
+    assert found.options == {}
+    cfg = schedule(many, type='PolyLR', convert_to_iter_based=True)
+    assert lint(cfg, 'SCHED001') == []
     cfg = schedule(ITERS, type='MultiStepLR', milestones=[8], by_epoch=True)
     (found,) = lint(cfg, 'SCHED001')
     assert found.key == 'param_scheduler[0].by_epoch'
@@ -45,6 +58,8 @@ def test_epochs_in_a_training_by_iterations():
         (dict(type='PolyLR', end=24), ['SCHED004']),
         (dict(type='PolyLR', end=6), ['SCHED004']),
         (dict(type='CosineAnnealingLR', T_max=12, end=12), []),
+        # Without an end it lasts as long as the training.
+        (dict(type='CosineAnnealingLR', T_max=12), []),
         (dict(type='CosineAnnealingLR', T_max=6, end=12), ['SCHED005']),
         (dict(type='CosineAnnealingLR', T_max=24), ['SCHED005']),
         (dict(type='LinearLR', end=12), ['SCHED006']),

@@ -78,7 +78,8 @@ def test_reentrant_with_the_search():
     # Where it is called, not what it runs.
     assert 'preflight_models.py:' in found.message
     assert 'in _checkpoints)' in found.message
-    assert found.options == {'find_unused_parameters': False}
+    # The flag may be there for batches that were not tried.
+    assert list(found.options) == [HOOK]
     assert find('reentrant') == {}
 
 
@@ -114,7 +115,7 @@ def test_needless_flags():
     found = find('', True)
     assert list(found) == ['DDP005']
     assert found['DDP005'].key == 'find_unused_parameters'
-    assert found['DDP005'].options == {'find_unused_parameters': False}
+    assert found['DDP005'].options == {}
     found = find('', False, True)
     assert list(found) == ['DDP006']
     assert found['DDP006'].key == 'model_wrapper_cfg.static_graph'
@@ -153,4 +154,3 @@ def test_options_are_where_the_config_sets_them():
     assert isinstance(proof.config, ConfigOptions)
     (found,) = proof_findings(proof, SyncSettings(True))
     assert found.key == 'model_wrapper_cfg.find_unused_parameters'
-    assert found.options == {found.key: False}

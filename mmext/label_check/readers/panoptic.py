@@ -1,0 +1,151 @@
+"""Read panoptic annotation files of COCO: segments, a PNG for each image."""
+
+import json
+import re
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ..facts import RecordError, SegmentFacts
+from .coco import CocoFile, read_coco
+
+__all__ = [
+    'PanopticFile',
+    'is_panoptic',
+    'read_panoptic',
+]
+
+_ROW = re.compile(r'annotations\[(\d+)\](.*)', re.DOTALL)
+
+
+class PanopticFile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What a panoptic annotation file says.
+
+    Attributes:
+        coco: Its segments as annotations, with ids of their own; their
+            ``index`` is that of the image's record.
+        segments: For the id of each image, what its PNG must hold.
+        maps: For the id of each image, the name of its PNG.
+        things: For each category that says so, by name, whether its objects
+            are counted.
+    """
+
+    coco: CocoFile
+    segments: dict[int, tuple[SegmentFacts, ...]] = {}
+    maps: dict[int, str] = {}
+    things: dict[str, bool] = {}
+
+
+def is_panoptic(content: bytes) -> bool:
+    """Whether an annotation file is of that form."""
+    return b'"segments_info"' in content
+
+
+def read_panoptic(content: bytes) -> PanopticFile:
+    """Read an annotation file; nothing is raised for damaged files."""
+    try:
+        root = json.loads(content)
+    except (ValueError, RecursionError):
+        root = None
+    if not isinstance(root, dict):
+        # The other reader says what is wrong with it.
+        return PanopticFile(coco=read_coco(content))
+    ids: dict[str, int] = {}
+    errors: list[RecordError] = []
+    rows: list[dict] = []
+    places: list[tuple[int, int]] = []
+    segments: dict[int, tuple[SegmentFacts, ...]] = {}
+    maps: dict[int, str] = {}
+    for index, note in enumerate(_records(root, 'annotations')):
+        image = _number(note.get('image_id'), ids)
+        parts = _records(note, 'segments_info')
+        if not isinstance(note.get('segments_info'), list):
+            message = 'segments_info must be an array'
+            errors.append(RecordError(f'annotations[{index}]', message))
+        for number, part in enumerate(parts):
+            rows.append({**part, 'id': len(rows), 'image_id': image})
+            places.append((index, number))
+        if isinstance(image, int):
+            segments[image] = (
+                *segments.get(image, ()),
+                *_segments(parts, index, errors),
+            )
+            maps[image] = str(note.get('file_name') or '')
+    root['annotations'] = rows
+    root['images'] = [
+        {**image, 'id': _number(image.get('id'), ids)}
+        for image in _records(root, 'images')
+    ]
+    file = read_coco(json.dumps(root).encode())
+    return PanopticFile(
+        coco=_replaced(file, places, errors),
+        segments=segments,
+        maps=maps,
+        things={
+            kind['name']: bool(kind['isthing'])
+            for kind in _records(root, 'categories')
+            if 'isthing' in kind and isinstance(kind.get('name'), str)
+        },
+    )
+
+
+def _records(owner: dict, key: str) -> list[dict]:
+    """Objects of an array; anything else is an object without keys."""
+    values = owner.get(key)
+    if not isinstance(values, list):
+        return []
+    return [value if isinstance(value, dict) else {} for value in values]
+
+
+def _number(value: Any, ids: dict[str, int]) -> Any:
+    """Names of images, which Cityscapes has as ids, as numbers."""
+    return ids.setdefault(value, len(ids)) if type(value) is str else value
+
+
+def _segments(
+    parts: list[dict], index: int, errors: list[RecordError]
+) -> list[SegmentFacts]:
+    """Segments of an image whose ids are numbers."""
+    segments = []
+    for number, part in enumerate(parts):
+        place = f'annotations[{index}].segments_info[{number}]'
+        value, area = part.get('id'), part.get('area')
+        if type(value) is not int:
+            message = (
+                f'the id of the segment must be an int, got {value!r:.60}'
+            )
+            errors.append(RecordError(f'{place}.id', message))
+            continue
+        known = type(area) in (int, float) and area == area
+        segments.append(
+            SegmentFacts(
+                id=value, area=float(area) if known else -1.0, place=place
+            )
+        )
+    return segments
+
+
+def _replaced(
+    file: CocoFile,
+    places: list[tuple[int, int]],
+    errors: list[RecordError],
+) -> CocoFile:
+    """The file with the places that segments have in it."""
+    found = list(errors)
+    for error in file.errors:
+        row = _ROW.fullmatch(error.place)
+        if row:
+            index, number = places[int(row[1])]
+            place = f'annotations[{index}].segments_info[{number}]{row[2]}'
+            error = RecordError(place, error.message)
+        found.append(error)
+    owners = np.array([index for index, _ in places], np.int64)
+    notes = file.annotations
+    return msgspec.structs.replace(
+        file,
+        annotations=msgspec.structs.replace(
+            notes, index=owners[notes.index] if len(owners) else notes.index
+        ),
+        errors=tuple(found),
+    )

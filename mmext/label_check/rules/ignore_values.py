@@ -1,0 +1,274 @@
+"""Rules for values that are ignored, or that label maps are filled with.
+
+What the loss ignores is what all others must ignore and fill with. What comes
+of another value depends on the place, and on what the label maps hold.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from ...findings import Finding, Severity, found
+from ..expectations import Expectations, IgnorePlace
+from ..loaded import loaded_values
+from ..totals import SplitTotals
+from .class_names import likeness
+from .registry import CFG
+
+__all__: list[str] = []
+
+_Totals = Sequence[SplitTotals]
+_Expected = Sequence[Expectations]
+
+# Classes that what lies beside a picture may be meant to belong to.
+_BACKGROUND = (
+    'background',
+    'bg',
+    'other',
+    'others',
+    'unlabeled',
+    'unlabelled',
+)
+# What sizes of images are rounded down to.
+_SIZE_STEP = 64
+
+
+def _is_class(value: int, wanted: Expectations) -> bool:
+    return 0 <= value < wanted.num_classes
+
+
+def _meaning(value: int, wanted: Expectations) -> str:
+    if not _is_class(value, wanted):
+        return str(value)
+    name = f' ({wanted.classes[value]})' if value < len(wanted.classes) else ''
+    return f'{value}, which is a class{name}'
+
+
+def _is_background(value: int, wanted: Expectations) -> bool:
+    names = wanted.classes[value : value + 1] if value >= 0 else ()
+    return any(likeness(name) in _BACKGROUND for name in names)
+
+
+def _places(
+    totals: _Totals, expected: _Expected
+) -> Iterator[tuple[IgnorePlace, Expectations]]:
+    """Places with another value than the loss ignores, each once."""
+    if totals and not any(own.num_masks for own in totals):
+        return  # Such as pictures with depth alone.
+    seen = set()
+    for wanted in expected:
+        if wanted.task != 'semantic':
+            continue
+        places = {each.place: each for each in wanted.ignore_places}
+        for head in wanted.heads:
+            place = f'{head.place}.ignore_index'
+            own = [
+                any(name.startswith(f'{loss}.ignore') for name in places)
+                for loss, _ in head.losses
+            ]
+            if head.ignore_index is not None and not (own and all(own)):
+                default = IgnorePlace(place=place, value=head.ignore_index)
+                places.setdefault(place, default)
+        for place, each in places.items():
+            if each.value != wanted.ignore_index and place not in seen:
+                seen.add(place)
+                yield each, wanted
+
+
+def _occurs(
+    value: int, totals: _Totals, expected: _Expected, split: str
+) -> bool | None:
+    """Whether loaded label maps hold a value; None if that is not known."""
+    known = None
+    for own, wanted in zip(totals, expected):
+        if own.num_masks and wanted.split.startswith(split):
+            table = loaded_values(wanted)
+            if any(table.loaded(stored) == value for stored in own.pixels):
+                return True
+            known = False
+    return known
+
+
+def _difference(each: IgnorePlace, wanted: Expectations) -> str:
+    default = '' if each.said else ' by default'
+    return (
+        f'{each.place} must be {wanted.ignore_index}, the value that the loss '
+        f'ignores, got {_meaning(each.value, wanted)}{default}'
+    )
+
+
+def _remedy(each: IgnorePlace, wanted: Expectations) -> str:
+    """For a place of which the rule's own remedy says too little."""
+    if each.said:
+        return ''
+    key = each.place.rpartition('.')[2]
+    value = str(wanted.ignore_index)
+    if key == 'pad_val':
+        value = f'dict(img=0, seg={value})'
+    return f'set {key}={value} of {each.kind}, as the config does not say it'
+
+
+def _filled(each: IgnorePlace, wanted: Expectations) -> str:
+    if _is_class(each.value, wanted):
+        return 'what it fills is trained as this class'
+    return 'the loss fails at what it fills, or trains it as another class'
+
+
+def _severity_of_filled(each: IgnorePlace, wanted: Expectations) -> Severity:
+    background = _is_background(each.value, wanted)
+    return Severity.WARNING if background else Severity.ERROR
+
+
+_LOSS = 'fails at them, or trains them as another class'
+_METRIC = (
+    'counts them as errors: each adds to the union of the class that is '
+    'predicted there, and IoU is too low'
+)
+
+
+def _ignored(
+    each: IgnorePlace,
+    wanted: Expectations,
+    occurs: bool | None,
+) -> tuple[str, Severity] | None:
+    """What comes of a place that does not ignore what the loss ignores."""
+    ignored = wanted.ignore_index
+    if each.role == 'look':
+        text = f'it takes pixels of {ignored} for those of a class'
+        matters = each.said if occurs is None else occurs
+        return (text, Severity.WARNING) if matters else None
+    harm = _METRIC if each.role == 'metric' else _LOSS
+    if occurs:
+        text = f'label maps hold {ignored} when they are loaded, and it {harm}'
+        return text, Severity.ERROR
+    if occurs is None:
+        text = f'if label maps hold {ignored} when they are loaded, it {harm}'
+        return text, Severity.ERROR if each.said else Severity.WARNING
+    if _is_class(each.value, wanted):
+        return 'it leaves this class out', Severity.WARNING
+    return None
+
+
+@CFG.rule(
+    'CFG001',
+    title='places of the config disagree on the value to ignore',
+    severity=Severity.ERROR,
+    remedy='set the same value in the heads, in losses, in transforms that '
+    'fill or ignore, and in the metric',
+    in_preflight=True,
+)
+def one_ignored_value(
+    totals: _Totals, expected: _Expected
+) -> Iterator[Finding]:
+    """Places that ignore, or fill with, another value than the loss."""
+    filled = {
+        each.value
+        for wanted in expected
+        for each in wanted.ignore_places
+        if each.role == 'fill'
+    }
+    for each, wanted in _places(totals, expected):
+        if each.role == 'pad':
+            continue
+        if each.role == 'fill':
+            outcome = _filled(each, wanted), _severity_of_filled(each, wanted)
+        else:
+            # A test split that is not looked at is like that of validation.
+            split = 'val' if each.role == 'metric' else 'train'
+            if each.place.startswith('test_') and totals:
+                own = _occurs(wanted.ignore_index, totals, expected, 'test')
+                split = 'val' if own is None else 'test'
+            occurs = _occurs(wanted.ignore_index, totals, expected, split)
+            if each.role == 'loss' and wanted.ignore_index in filled:
+                occurs = True
+            outcome = _ignored(each, wanted, occurs)
+        if outcome is None:
+            continue
+        text, severity = outcome
+        yield found(
+            f'{_difference(each, wanted)}; {text}',
+            severity=severity,
+            remedy=_remedy(each, wanted),
+            key=each.place,
+            value=str(each.value),
+        )
+
+
+def _is_padded(
+    each: IgnorePlace, totals: _Totals, expected: _Expected
+) -> bool | None:
+    """Whether an image is too small; None if that is not known."""
+    if each.pads != 'stored':
+        return True if each.pads == 'always' else None
+    sizes = [
+        tuple(map(int, reversed(text.split('x'))))
+        for own, wanted in zip(totals, expected)
+        if wanted.split.startswith('train')
+        for text in own.sizes
+    ]
+    for sides in sizes:
+        if any(
+            side + _SIZE_STEP <= wanted
+            for side, wanted in zip(sides, each.size)
+        ):
+            return True
+    fits = sizes and all(
+        side >= wanted
+        for sides in sizes
+        for side, wanted in zip(sides, each.size)
+    )
+    return False if fits else None
+
+
+@CFG.rule(
+    'CFG004',
+    title='padding of label maps is not ignored',
+    severity=Severity.ERROR,
+    remedy='set seg_pad_val of the data preprocessor, and seg in pad_val of '
+    'Pad, to the ignore_index of the heads',
+    in_preflight=True,
+)
+def padding(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
+    """What smaller images are padded with, against the ignored value.
+
+    A warning where it is not known whether an image is smaller.
+    """
+    for each, wanted in _places(totals, expected):
+        if each.role != 'pad':
+            continue
+        padded = _is_padded(each, totals, expected)
+        if padded is False:
+            continue
+        where = (
+            'images are smaller than what they are padded to'
+            if padded
+            else 'where an image is smaller than what it is padded to'
+        )
+        severity = _severity_of_filled(each, wanted)
+        yield found(
+            f'{_difference(each, wanted)}; {where}'
+            f'{", and" if padded else ","} {_filled(each, wanted)}',
+            severity=severity if padded else Severity.WARNING,
+            remedy=_remedy(each, wanted),
+            key=each.place,
+            value=str(each.value),
+        )
+
+
+@CFG.rule(
+    'CFG005',
+    title='the ignored value is a class',
+    severity=Severity.WARNING,
+    remedy='the class is not trained; if this is not meant, set '
+    'ignore_index=255 of the heads',
+    in_preflight=True,
+)
+def ignored_class(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
+    """ignore_index inside of the range of classes."""
+    seen = set()
+    for wanted in expected:
+        value = wanted.ignore_index
+        if value is None or wanted.task != 'semantic':
+            continue
+        text = f'ignore_index is {_meaning(value, wanted)}'
+        if _is_class(value, wanted) and text not in seen:
+            seen.add(text)
+            yield found(text, key='ignore_index', value=str(value))

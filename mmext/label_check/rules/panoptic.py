@@ -1,0 +1,196 @@
+"""Rules for panoptic labels: segments of the file against those of the PNG."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ...findings import Finding, Severity, found
+from ..expectations import Expectations
+from ..facts import SampleFacts
+from ..readers.coco import CocoFacts
+from .registry import PAN
+
+__all__: list[str] = []
+
+_VOID = 0
+_MAX_SHOWN = 5
+# Others hold one number, or indices, for each pixel.
+_COLOURS = ('RGB', 'RGBA')
+
+
+def _ids(facts: SampleFacts) -> dict[int, int]:
+    """Pixels of each id, red + 256 green + 65536 blue; none if unknown."""
+    mask = facts.mask
+    if mask is None or mask.error or mask.mode not in _COLOURS:
+        return {}
+    if mask.truncated:
+        return {}
+    return {
+        (colour >> 16) | (colour & 0xFF00) | (colour & 0xFF) << 16: count
+        for colour, count in mask.values
+    }
+
+
+def _about(facts: SampleFacts, place: str, value: int) -> dict:
+    return {
+        'file': facts.sample.annotation,
+        'key': place,
+        'image': facts.sample.mask,
+        'value': str(value),
+    }
+
+
+@PAN.rule(
+    'PAN001',
+    title='segment that the PNG does not have',
+    severity=Severity.ERROR,
+    remedy='remove the segment from segments_info, or paint it; the loader '
+    'makes an empty mask of it, and the metric fails',
+    needs='mask',
+    unit='segment',
+)
+def not_painted(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Ids of the file that no pixel has."""
+    ids = _ids(facts)
+    for segment in facts.sample.segments if ids else ():
+        if segment.id != _VOID and segment.id not in ids:
+            yield found(
+                'no pixel of the PNG has the id of the segment',
+                **_about(facts, segment.place, segment.id),
+            )
+
+
+@PAN.rule(
+    'PAN002',
+    title='id of the PNG that no segment has',
+    severity=Severity.ERROR,
+    remedy='add the segment to segments_info, or paint its pixels black '
+    '(id 0, which is ignored); the loader ignores them without saying so',
+    needs='mask',
+    unit='pixel',
+)
+def not_listed(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Ids of pixels, but for black, that the file does not list."""
+    if expected.task != 'panoptic':
+        return
+    listed = {_VOID, *(segment.id for segment in facts.sample.segments)}
+    left = {
+        value: count
+        for value, count in _ids(facts).items()
+        if value not in listed
+    }
+    if left:
+        shown = ', '.join(map(str, [*left][:_MAX_SHOWN]))
+        more = ', ...' if len(left) > _MAX_SHOWN else ''
+        yield found(
+            'the PNG has ids that segments_info does not have',
+            file=facts.sample.mask,
+            value=f'{shown}{more}',
+            count=sum(left.values()),
+        )
+
+
+@PAN.rule(
+    'PAN003',
+    title='area of a segment is not its number of pixels',
+    severity=Severity.WARNING,
+    remedy='count the pixels anew; the two may be of different versions of '
+    'the annotation, or the PNG was scaled',
+    needs='mask',
+    unit='segment',
+)
+def other_area(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Areas against pixels, where there are some."""
+    ids = _ids(facts)
+    for segment in facts.sample.segments:
+        count = ids.get(segment.id)
+        if count and segment.area >= 0 and count != segment.area:
+            yield found(
+                f'the area of the segment is {segment.area:g}, the PNG has '
+                f'{count:,} pixels of it',
+                **_about(facts, segment.place, segment.id),
+            )
+
+
+@PAN.rule(
+    'PAN004',
+    title='id of a segment that is used twice in an image, or is 0',
+    severity=Severity.ERROR,
+    remedy='give each segment of an image an id of its own, above 0, in the '
+    'file and in the PNG: 0 is what no segment is',
+    needs='',
+    unit='segment',
+)
+def segment_ids(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Ids that do not tell one segment from the others."""
+    seen: Counter[int] = Counter()
+    for segment in facts.sample.segments:
+        seen[segment.id] += 1
+        if segment.id == _VOID or seen[segment.id] > 1:
+            yield found(
+                'the id of the segment is 0'
+                if segment.id == _VOID
+                else 'the id of the segment is taken by another of the image',
+                **_about(facts, segment.place, segment.id),
+            )
+
+
+@PAN.rule(
+    'PAN005',
+    title='PNG of segments without colours',
+    severity=Severity.ERROR,
+    remedy='write each id as a colour, red + 256 green + 65536 blue '
+    '(panopticapi.utils.id2rgb); the loader takes grey 7 for id 460551',
+    needs='mask',
+    subject='mask',
+)
+def no_colours(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """One number for each pixel; colours of a palette are colours."""
+    mask = facts.mask
+    if expected.task != 'panoptic' or mask is None or mask.error:
+        return
+    if mask.mode not in (*_COLOURS, 'P', 'PA'):
+        yield found(
+            f'the PNG must have colours, got mode {mask.mode}',
+            file=facts.sample.mask,
+            value=mask.mode,
+        )
+
+
+@PAN.rule(
+    'PAN006',
+    title='isthing of a category is missing, or is not what the config says',
+    severity=Severity.ERROR,
+    remedy='write isthing of each category, 1 for what has objects, 0 for '
+    'stuff, and metainfo.thing_classes and stuff_classes alike; loaders of '
+    'MMDetection fail without it',
+    scope='coco',
+    subject='file',
+)
+def is_thing(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """Categories of panoptic files, against thing_classes."""
+    if expected.task != 'panoptic':
+        return
+    kinds = facts.file.categories
+    for index, name in zip(kinds.index.tolist(), kinds.name):
+        thing = facts.things.get(name)
+        wanted = name in expected.thing_classes
+        if thing is None or (name in expected.classes and thing != wanted):
+            yield found(
+                f'category {name!r} has no isthing'
+                if thing is None
+                else f'category {name!r} has isthing {int(thing)}, and is '
+                f'{"a thing" if wanted else "stuff"} to the config',
+                file=facts.path,
+                key=f'categories[{index}]',
+                value=name,
+            )

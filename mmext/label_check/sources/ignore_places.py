@@ -1,0 +1,255 @@
+"""Places of a config that hold a value to ignore, or to fill label maps with.
+
+Said or not: a component whose config lacks such a key has a default, of most
+255, and what it does with it is the same.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ...config import (
+    SECTIONS,
+    ConfigNode,
+    find_component,
+    join_key,
+    walk_nodes,
+)
+from ..expectations import HeadFacts, IgnorePlace
+
+__all__ = ['ignored_value', 'read_ignore_places']
+
+# Key that holds the value -> what is done with it, see IgnorePlace.
+_ROLES = {
+    'ignore_index': '',
+    'ignore_label': '',
+    'seg_pad_val': 'fill',
+    'seg_fill_in': 'fill',
+    'seg_ignore_label': 'fill',
+    'pad_val': 'pad',
+}
+_DATALOADERS = '_dataloader'
+_EVALUATORS = '_evaluator'
+# Losses that take a class out by ignore_index, and are not harmed by labels
+# out of range.
+_TAKES_CLASS_OUT = 'DiceLoss'
+# Transforms that leave the size of a picture.
+_NEUTRAL = (
+    'LoadImageFromFile',
+    'LoadAnnotations',
+    'ValidateLabels',
+    'RandomFlip',
+    'RandomRotate',
+    'RandomCutOut',
+    'PhotoMetricDistortion',
+    'GenerateEdge',
+    'Albu',
+    'CLAHE',
+    'Rerange',
+    'RGB2Gray',
+    'AdjustGamma',
+    'PackSegInputs',
+)
+
+
+def read_ignore_places(cfg: Mapping) -> tuple[IgnorePlace, ...]:
+    """Places of a config that hold a value to ignore or to fill with.
+
+    Only sections that something is built from count: a variable such as
+    ``train_pipeline`` is in the config, too, but nobody reads it. Components
+    are looked up where they are registered, to know their defaults; one that
+    is not found there counts with what the config says of it.
+    """
+    scope = cfg.get('default_scope') or 'mmengine'
+    places: list[IgnorePlace] = []
+    for section in cfg:
+        reads = section == 'model' or section.endswith(
+            (_DATALOADERS, _EVALUATORS)
+        )
+        if not reads:
+            continue
+        for node in walk_nodes(cfg[section], (section,), scope):
+            component = find_component(
+                node.cfg.get('type'), SECTIONS.get(section, ()), node.scope
+            )
+            places += _places_of(node, component, cfg)
+    return tuple(places)
+
+
+def ignored_value(
+    heads: Sequence[HeadFacts],
+    places: Sequence[IgnorePlace],
+    default: int | None,
+) -> int | None:
+    """The value that the loss of the first head ignores.
+
+    That of the head, which gives it to its losses; or that of its losses, if
+    the config sets it of each of them and not of the head.
+    """
+    said = {each.place: each.value for each in places if each.said}
+    for head in heads:
+        if head.ignore_index is None:
+            continue
+        own = {
+            said.get(f'{loss}.ignore_index', said.get(f'{loss}.ignore_label'))
+            for loss, _ in head.losses
+        }
+        if f'{head.place}.ignore_index' in said or len(own) != 1:
+            return head.ignore_index
+        value = own.pop()
+        return head.ignore_index if value is None else value
+    return default
+
+
+def _default(component: Callable | None, key: str) -> Any:
+    """Default of an argument, of the class or the first base that has it."""
+    if not inspect.isclass(component):
+        return None
+    for base in component.__mro__:
+        init = base.__dict__.get('__init__')
+        if init is None or base is object:
+            continue
+        parameter = inspect.signature(init).parameters.get(key)
+        if parameter is not None:
+            empty = parameter.default is parameter.empty
+            return None if empty else parameter.default
+    return None
+
+
+def _places_of(
+    node: ConfigNode, component: Callable | None, cfg: Mapping
+) -> Iterator[IgnorePlace]:
+    kind = getattr(component, '__name__', str(node.cfg.get('type')))
+    kind = kind.rpartition('.')[2]
+    for key, role in _ROLES.items():
+        said = key in node.cfg
+        value = node.cfg[key] if said else _default(component, key)
+        if key == 'pad_val':
+            value = _of_maps(value, node, component)
+            said = said and isinstance(node.cfg[key], Mapping)
+        if not isinstance(value, int) or isinstance(value, bool):
+            continue
+        role = role or _role_of_ignored(node, kind)
+        if key == 'seg_pad_val' and _is_pad(node, kind):
+            role = 'pad'
+        if not said and not _default_counts(node, role, kind):
+            continue
+        if role == 'fill' and node.cfg.get('prob') == 0:
+            continue
+        pads, size = _pads(node, cfg) if role == 'pad' else ('', ())
+        if pads == 'never':
+            continue
+        yield IgnorePlace(
+            place=join_key((*node.path, key)),
+            value=value,
+            role=role,
+            said=said,
+            kind=kind,
+            pads=pads,
+            size=size,
+        )
+
+
+def _of_maps(value: Any, node: ConfigNode, component: Any) -> Any:
+    """What ``pad_val`` of MMCV's Pad is for label maps; None of others."""
+    from mmcv.transforms import CenterCrop, Pad
+
+    if not inspect.isclass(component) or not issubclass(
+        component, Pad | CenterCrop
+    ):
+        return None
+    if issubclass(component, CenterCrop) and not node.cfg.get('auto_pad'):
+        return None
+    if node.cfg.get('padding_mode', 'constant') != 'constant':
+        return None
+    return value.get('seg', 255) if isinstance(value, Mapping) else 255
+
+
+def _role_of_ignored(node: ConfigNode, kind: str) -> str:
+    section = node.path[0]
+    if section.endswith(_EVALUATORS):
+        return 'metric'
+    if section == 'model' and not kind.endswith(_TAKES_CLASS_OUT):
+        return 'loss'
+    return 'loss' if kind == 'ValidateLabels' else 'look'
+
+
+def _is_pad(node: ConfigNode, kind: str) -> bool:
+    return node.name == 'data_preprocessor' or kind.endswith('Pad')
+
+
+def _default_counts(node: ConfigNode, role: str, kind: str) -> bool:
+    """Whether a value that the config does not say does something."""
+    if role == 'loss' and node.path[0] == 'model':
+        return any(str(step).startswith('loss') for step in node.path)
+    if role == 'look':
+        if node.path[0] == 'model' or 'pipeline' not in node.path:
+            return False
+        return kind != 'RandomCrop' or node.cfg.get('cat_max_ratio', 1) < 1
+    return True
+
+
+def _pads(node: ConfigNode, cfg: Mapping) -> tuple[str, tuple]:
+    """As ``pads`` and ``size`` of IgnorePlace; or ``'never'``."""
+    if node.name == 'data_preprocessor':
+        size = node.cfg.get('size')
+        loader = cfg.get('train_dataloader') or {}
+        steps = (loader.get('dataset') or {}).get('pipeline')
+    else:
+        size = node.cfg.get('size')
+        # MMCV's transform has width and height.
+        size = size[::-1] if isinstance(size, Sequence) else None
+        steps = _before(node)
+    if not isinstance(size, Sequence) or len(size) != 2:
+        return 'perhaps', ()
+    known, worst = _smallest(steps if isinstance(steps, Sequence) else [None])
+    if known == 'stored':
+        return 'stored', tuple(size)
+    if known == 'all':
+        return ('never' if tuple(worst) == tuple(size) else 'always'), ()
+    # Pictures of either orientation: only the shorter side, or the longer
+    # one, is certain to be too small.
+    if known and (min(worst) < min(size) or max(worst) < max(size)):
+        return 'always', ()
+    return 'perhaps', ()
+
+
+def _before(node: ConfigNode) -> Sequence | None:
+    """Steps of the pipeline before this one; None if it is in no list."""
+    *_, key, index = node.path
+    pipeline = node.parent.cfg.get(key) if node.parent else None
+    if not isinstance(index, int) or not isinstance(pipeline, Sequence):
+        return None
+    return pipeline[:index]
+
+
+def _smallest(steps: Sequence) -> tuple[str, Sequence[float]]:
+    """Height and width of the smallest picture after these steps.
+
+    With ``'all'`` if all pictures have that size, ``'some'`` if some have no
+    larger one, be it turned; or ``'stored'`` and nothing, if they have that
+    of their file, and empty and nothing if it is not known.
+    """
+    known, worst = 'stored', ()
+    for step in steps:
+        step = step if isinstance(step, Mapping) else {}
+        kind = str(step.get('type')).rpartition('.')[2]
+        key = {'RandomCrop': 'crop_size', 'Pad': 'size'}.get(kind, 'scale')
+        size = step.get(key)
+        pair = isinstance(size, Sequence) and all(
+            isinstance(side, int) for side in size
+        )
+        ratios = step.get('ratio_range')
+        if kind == 'Resize' and pair:
+            known = 'some' if step.get('keep_ratio') else 'all'
+            worst = size[::-1]
+        elif kind == 'RandomResize' and pair and ratios:
+            known, worst = 'some', [ratios[0] * side for side in size[::-1]]
+        elif kind == 'RandomCrop' and pair and worst:
+            worst = min(*worst, *size), min(max(worst), max(size))
+            known = 'some'
+        elif kind == 'Pad' and pair:
+            known, worst = 'all', size[::-1]
+        elif kind not in _NEUTRAL and not (kind == 'RandomCrop' and pair):
+            known, worst = '', ()
+    return known, worst

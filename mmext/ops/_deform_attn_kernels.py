@@ -1,0 +1,179 @@
+"""Kernels of deformable attention for CPUs, compiled by numba.
+
+They are compiled at the first call and kept on disk. The arrays are those of
+:mod:`mmext.ops.ms_deform_attn`, C-contiguous, of one floating type. A call
+works on the rows ``[first, last)`` of image x head, each of which writes to
+elements of its own: calls on other rows may run in other threads, and the
+result does not depend on how many there are.
+
+Non-finite locations make a sample NaN, as PyTorch's ``grid_sample`` does.
+"""
+
+import numpy as np
+from numba import njit
+
+__all__ = ['backward', 'forward']
+
+# Without 'nnan' and 'ninf': comparisons with NaN have to be false.
+_options = {
+    'cache': True,
+    'nogil': True,
+    'error_model': 'numpy',
+    'fastmath': {'arcp', 'contract', 'nsz', 'reassoc'},
+}
+
+
+@njit(**_options)
+def _add(total, factor, pixel):
+    for dim in range(len(total)):
+        total[dim] += factor * pixel[dim]
+
+
+@njit(**_options)
+def forward(value, shapes, starts, location, weight, out, first, last):
+    """Add the samples to ``out``, ``(N, Q, M, D)``, zero at first."""
+    _, queries, heads, levels, points, _ = location.shape
+    one = weight.dtype.type(1)
+    half = weight.dtype.type(0.5)
+    for row in range(first, last):
+        image, head = divmod(row, heads)
+        for query in range(queries):
+            total = out[image, query, head]
+            for level in range(levels):
+                height, width = shapes[level]
+                start = starts[level]
+                for point in range(points):
+                    at = location[image, query, head, level, point]
+                    scale = weight[image, query, head, level, point]
+                    x = at[0] * width - half
+                    y = at[1] * height - half
+                    if not (np.isfinite(x) and np.isfinite(y)):
+                        total[:] = np.nan
+                        continue
+                    if x <= -1 or y <= -1 or x >= width or y >= height:
+                        continue
+                    x0, y0 = int(np.floor(x)), int(np.floor(y))
+                    right, lower = x - x0, y - y0
+                    left, upper = one - right, one - lower
+                    pixel = start + y0 * width + x0
+                    if y0 >= 0:
+                        if x0 >= 0:
+                            _add(
+                                total,
+                                upper * left * scale,
+                                value[image, pixel, head],
+                            )
+                        if x0 + 1 < width:
+                            factor = upper * right * scale
+                            _add(total, factor, value[image, pixel + 1, head])
+                    if y0 + 1 < height:
+                        pixel += width
+                        if x0 >= 0:
+                            _add(
+                                total,
+                                lower * left * scale,
+                                value[image, pixel, head],
+                            )
+                        if x0 + 1 < width:
+                            factor = lower * right * scale
+                            _add(total, factor, value[image, pixel + 1, head])
+
+
+@njit(**_options)
+def _dot_and_add(given, pixel, factor, grad_pixel):
+    """Product of two rows; ``factor`` times the first is added to a third."""
+    total = given.dtype.type(0)
+    for dim in range(len(given)):
+        total += given[dim] * pixel[dim]
+        grad_pixel[dim] += factor * given[dim]
+    return total
+
+
+@njit(**_options)
+def backward(
+    value,
+    shapes,
+    starts,
+    location,
+    weight,
+    grad_out,
+    grad_value,
+    grad_location,
+    grad_weight,
+    first,
+    last,
+):
+    """Fill the gradients, of the shapes of what they are of, zero at first.
+
+    ``grad_out``: ``(N, Q, M, D)``.
+    """
+    _, queries, heads, levels, points, _ = location.shape
+    zero, one = weight.dtype.type(0), weight.dtype.type(1)
+    half = weight.dtype.type(0.5)
+    for row in range(first, last):
+        image, head = divmod(row, heads)
+        for query in range(queries):
+            given = grad_out[image, query, head]
+            for level in range(levels):
+                height, width = shapes[level]
+                start = starts[level]
+                for point in range(points):
+                    at = location[image, query, head, level, point]
+                    scale = weight[image, query, head, level, point]
+                    x = at[0] * width - half
+                    y = at[1] * height - half
+                    into = grad_location[image, query, head, level, point]
+                    if not (np.isfinite(x) and np.isfinite(y)):
+                        into[:] = np.nan
+                        grad_weight[image, query, head, level, point] = np.nan
+                        continue
+                    if x <= -1 or y <= -1 or x >= width or y >= height:
+                        continue
+                    x0, y0 = int(np.floor(x)), int(np.floor(y))
+                    right, lower = x - x0, y - y0
+                    left, upper = one - right, one - lower
+                    # Products of the four pixels with what is given.
+                    upper_left = upper_right = lower_left = lower_right = zero
+                    pixel = start + y0 * width + x0
+                    if y0 >= 0:
+                        if x0 >= 0:
+                            upper_left = _dot_and_add(
+                                given,
+                                value[image, pixel, head],
+                                upper * left * scale,
+                                grad_value[image, pixel, head],
+                            )
+                        if x0 + 1 < width:
+                            upper_right = _dot_and_add(
+                                given,
+                                value[image, pixel + 1, head],
+                                upper * right * scale,
+                                grad_value[image, pixel + 1, head],
+                            )
+                    if y0 + 1 < height:
+                        pixel += width
+                        if x0 >= 0:
+                            lower_left = _dot_and_add(
+                                given,
+                                value[image, pixel, head],
+                                lower * left * scale,
+                                grad_value[image, pixel, head],
+                            )
+                        if x0 + 1 < width:
+                            lower_right = _dot_and_add(
+                                given,
+                                value[image, pixel + 1, head],
+                                lower * right * scale,
+                                grad_value[image, pixel + 1, head],
+                            )
+                    grad_weight[image, query, head, level, point] = upper * (
+                        left * upper_left + right * upper_right
+                    ) + lower * (left * lower_left + right * lower_right)
+                    into[0] = (
+                        upper * (upper_right - upper_left)
+                        + lower * (lower_right - lower_left)
+                    ) * (scale * width)
+                    into[1] = (
+                        left * (lower_left - upper_left)
+                        + right * (lower_right - upper_right)
+                    ) * (scale * height)

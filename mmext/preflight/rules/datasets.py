@@ -1,0 +1,130 @@
+"""Settings of data sets that their classes do not read."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from mmengine.dataset import BaseDataset
+
+from ...findings import Finding, Severity
+from .registry import DATA, found
+from .subject import SPLITS, Subject
+
+__all__: list[str] = []
+
+_PREFIX = 'data_prefix'
+# Names of MMCV 1.x.
+_OLD = {
+    'img_dir': 'img_path',
+    'ann_dir': 'seg_map_path',
+    'img_prefix': 'img',
+    'seg_prefix': 'seg',
+}
+
+
+@cache
+def _prefix_keys(kind: type) -> dict[str, bool]:
+    """Keys of ``data_prefix`` that a class reads; empty if not known.
+
+    True for those that are read without a look whether they are there.
+    """
+    keys: dict[str, bool] = {}
+    for base in inspect.getmro(kind):
+        if base is BaseDataset or base.__module__ == 'builtins':
+            continue
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
+        except (OSError, SyntaxError, TypeError):
+            return {}
+        for node in ast.walk(tree):
+            read = _keys_at(node)
+            if read is None:
+                return {}
+            for key in read:
+                must = isinstance(node, ast.Subscript)
+                keys[key] = keys.get(key, True) and must
+    return keys
+
+
+def _keys_at(node: ast.AST) -> set[str] | None:
+    """Keys that an expression reads; None if they are computed."""
+    if isinstance(node, ast.Subscript) and _is_prefix(node.value):
+        return _text(node.slice)
+    if isinstance(node, ast.Compare) and _is_prefix(node.comparators[0]):
+        return _text(node.left)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if not _is_prefix(node.func.value):
+            return set()
+        if node.func.attr in ('get', 'pop', 'setdefault') and node.args:
+            return _text(node.args[0])
+        return None
+    if isinstance(node, ast.Call | ast.keyword) and any(
+        isinstance(value, ast.Attribute) and _is_prefix(value)
+        for value in getattr(node, 'args', [getattr(node, 'value', None)])
+    ):
+        # Handed on as a whole.
+        return None
+    return set()
+
+
+def _is_prefix(node: ast.AST) -> bool:
+    return (isinstance(node, ast.Attribute) and node.attr == _PREFIX) or (
+        isinstance(node, ast.Name) and node.id == _PREFIX
+    )
+
+
+def _text(node: ast.AST) -> set[str] | None:
+    value = node.value if isinstance(node, ast.Constant) else None
+    return {value} if isinstance(value, str) else None
+
+
+@DATA.rule(
+    'DATA007',
+    title='a data set does not read a key of data_prefix',
+    severity=Severity.ERROR,
+    remedy='use the keys that it reads',
+    fix='rename a key, where only one can be meant',
+)
+def unread_prefix(subject: Subject) -> Iterator[Finding]:
+    """``img_path`` for ``img``, and the like: nothing is found there."""
+    for split in SPLITS:
+        for section in subject.below(f'{split}_dataloader', 'dataset'):
+            prefix = section.cfg.get(_PREFIX)
+            kind = subject.component(section)
+            if not isinstance(prefix, Mapping) or not inspect.isclass(kind):
+                continue
+            known = _prefix_keys(kind)
+            path = (*section.path, _PREFIX)
+            unread = [
+                key
+                for key in prefix
+                if key not in known
+                and not str(key).startswith('_')
+                and not subject.is_own((*path, key))
+            ]
+            for key in unread if known else ():
+                yield _unread(subject, kind, prefix, (*path, key), unread)
+
+
+def _unread(
+    subject: Subject, kind: Any, prefix: Mapping, path: tuple, unread: list
+) -> Finding:
+    known = _prefix_keys(kind)
+    hard = [key for key in known if known[key]] or list(known)
+    lacking = [key for key in hard if key not in prefix]
+    meant = _OLD.get(path[-1])
+    if meant not in lacking:
+        alone = len(unread) == len(lacking) == 1
+        meant = lacking[0] if alone else None
+    return found(
+        f'{kind.__name__} reads {", ".join(sorted(known))} of data_prefix, '
+        f'and not {path[-1]}',
+        path=path,
+        severity=Severity.ERROR if lacking else Severity.WARNING,
+        names=(meant,) if meant else (),
+        remedy=f'rename it to {meant}' if meant else '',
+        options=subject.renamed(path, meant) if meant else {},
+    )

@@ -1,0 +1,250 @@
+"""Evaluators that look at other data, or give other values, than is asked."""
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mmengine.evaluator import BaseMetric
+from mmengine.fileio import load
+from mmengine.hooks import CheckpointHook, EarlyStoppingHook
+
+from ...config import (
+    ConfigNode,
+    dataset_configs,
+    inner_dataset_configs,
+    join_key,
+)
+from ...findings import Finding, Severity
+from .registry import EVAL, found
+from .subject import Subject, as_mapping, change, kind_of
+
+__all__: list[str] = []
+
+_SPLITS = ('val', 'test')
+_COCO_BOXES = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
+_COCO_PROPOSALS = (
+    'AR@100',
+    'AR@300',
+    'AR@1000',
+    'AR_s@1000',
+    'AR_m@1000',
+    'AR_l@1000',
+)
+# What MMSegmentation's metric gives for each of iou_metrics.
+_IOU = {
+    'mIoU': ('aAcc', 'mIoU', 'mAcc'),
+    'mDice': ('aAcc', 'mDice', 'mAcc'),
+    'mFscore': ('aAcc', 'mFscore', 'mPrecision', 'mRecall'),
+}
+_SHOWN = 6
+
+
+def _loader_files(
+    subject: Subject, split: str
+) -> dict[str, tuple[str | int, ...]] | None:
+    """Annotation files of a split and their data sets; None if not known."""
+    root = (f'{split}_dataloader', 'dataset')
+    loader = as_mapping(subject.top.get(root[0]))
+    files = {}
+    for path, dataset in dataset_configs(loader.get('dataset'), root):
+        if inner_dataset_configs(dataset):
+            continue
+        file = dataset.get('ann_file')
+        folder = dataset.get('data_root') or ''
+        if (
+            not isinstance(file, str)
+            or not file
+            or not isinstance(folder, str)
+        ):
+            return None
+        files[posixpath.normpath(posixpath.join(folder, file))] = path
+    return files
+
+
+@EVAL.rule(
+    'EVAL001',
+    title='the evaluator reads other annotations than the data loader',
+    severity=Severity.ERROR,
+    remedy='set ann_file of the evaluator to that of the data loader',
+    fix='set ann_file of the evaluator, where a base has another one',
+)
+def other_annotations(subject: Subject) -> Iterator[Finding]:
+    """Predictions are compared with the objects of other images."""
+    for split in _SPLITS:
+        files = _loader_files(subject, split)
+        nodes = [
+            node
+            for node in subject.below(f'{split}_evaluator')
+            if isinstance(node.cfg.get('ann_file'), str)
+            and node.cfg['ann_file']
+            and '://' not in node.cfg['ann_file']
+        ]
+        if not files or any(_is_same(n.cfg['ann_file'], files) for n in nodes):
+            # Others beside it have annotations of another kind.
+            continue
+        for node in nodes:
+            yield _other_file(subject, split, node, files)
+
+
+def _other_file(
+    subject: Subject, split: str, node: ConfigNode, files: Mapping[str, tuple]
+) -> Finding:
+    own = node.cfg['ann_file']
+    (file, path), *more = files.items()
+    at = join_key((*node.path, 'ann_file'))
+    mine = [join_key((*path, key)) for key in ('ann_file', 'data_root')]
+    left = any(subject.is_above(key, at) for key in mine)
+    lower = all(subject.is_above(at, key) for key in mine)
+    dataset = {'type': subject.at(path).get('type')}
+    kinds = {'Panoptic' in kind_of(node.cfg), 'Panoptic' in kind_of(dataset)}
+    there = Path(own).is_file() and Path(file).is_file()
+    certain = there or (len(kinds) == 1 and (left or lower))
+    return found(
+        f'{at} is {own}, and {split}_dataloader reads {file}'
+        + ('' if certain else '; whether of the same images is not known'),
+        path=(*node.path, 'ann_file'),
+        severity=Severity.ERROR if certain else Severity.WARNING,
+        remedy=f'set it to {file!r}',
+        options=change((*node.path, 'ann_file'), file)
+        if certain and left and len(kinds) == 1 and not more
+        else {},
+    )
+
+
+def _is_same(own: str, files: Mapping[str, Any]) -> bool:
+    """Whether a file is one of several, or of the same images, if known."""
+    if posixpath.normpath(own) in files:
+        return True
+    ids = _image_ids(own)
+    return ids is not None and any(ids == _image_ids(each) for each in files)
+
+
+def _image_ids(file: str) -> set | None:
+    """Ids of the images of a file in COCO's format; None if not known."""
+    if not file.endswith('.json') or not Path(file).is_file():
+        return None
+    try:
+        images = as_mapping(load(file)).get('images')
+        return {image['id'] for image in images}
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _monitored(subject: Subject) -> Iterator[tuple[tuple, str]]:
+    """Place and name of each value that must be among the metrics."""
+    for section in subject.sections:
+        kind = subject.component(section)
+        hook = kind if isinstance(kind, type) else object
+        key = 'monitor'
+        if issubclass(hook, CheckpointHook):
+            key = 'save_best'
+        elif not (
+            issubclass(hook, EarlyStoppingHook)
+            or section.path[0] == 'param_scheduler'
+        ):
+            continue
+        value = section.cfg.get(key)
+        path = (*section.path, key)
+        if isinstance(value, str):
+            yield path, value
+        elif isinstance(value, list | tuple):
+            for index, item in enumerate(value):
+                if isinstance(item, str):
+                    yield (*path, index), item
+
+
+def _given(subject: Subject) -> list[tuple[str, set[str]]] | None:
+    """Prefix and names of the values of each metric; None if not known.
+
+    No names are any of that prefix.
+    """
+    metrics = []
+    for node in subject.below('val_evaluator'):
+        if 'type' not in node.cfg:
+            continue
+        kind = subject.component(node)
+        if kind_of(node.cfg) == 'Evaluator':
+            continue
+        if not isinstance(kind, type) or not issubclass(kind, BaseMetric):
+            return None
+        if kind.evaluate is not BaseMetric.evaluate:
+            return None
+        prefix = node.cfg.get('prefix') or kind.default_prefix or ''
+        names = _names(kind, node)
+        if not prefix and not names:
+            return None
+        metrics.append((prefix, names))
+    return metrics or None
+
+
+def _names(kind: type, node: ConfigNode) -> set[str]:
+    """Values of metrics of the hosts, without prefix; empty if not known."""
+    package = kind.__module__.partition('.')[0]
+    if (package, kind.__name__) == ('mmdet', 'CocoMetric'):
+        return _coco_names(node.cfg)
+    if (package, kind.__name__) == ('mmseg', 'IoUMetric'):
+        wanted = node.cfg.get('iou_metrics', ['mIoU'])
+        wanted = [wanted] if isinstance(wanted, str) else wanted
+        if isinstance(wanted, list | tuple):
+            return {name for each in wanted for name in _IOU.get(each, ())}
+    voc = (package, kind.__name__) == ('mmdet', 'VOCMetric')
+    if voc and node.cfg.get('metric', 'mAP') == 'mAP':
+        steps = node.cfg.get('iou_thrs', 0.5)
+        steps = steps if isinstance(steps, list | tuple) else [steps]
+        if all(isinstance(step, float) for step in steps):
+            return {'mAP', *(f'AP{int(step * 100):02d}' for step in steps)}
+    return set()
+
+
+def _coco_names(cfg: Mapping) -> set[str]:
+    wanted = cfg.get('metric', 'bbox')
+    wanted = [wanted] if isinstance(wanted, str) else wanted
+    plain = isinstance(wanted, list | tuple)
+    if not plain or cfg.get('classwise') or cfg.get('metric_items'):
+        return set()
+    names: set[str] = set()
+    for each in wanted:
+        if each in ('bbox', 'segm'):
+            names |= {f'{each}_{name}' for name in _COCO_BOXES}
+        else:
+            names |= set(_COCO_PROPOSALS)
+    return names
+
+
+@EVAL.rule(
+    'EVAL002',
+    title='no metric gives the value that is watched',
+    severity=Severity.ERROR,
+    remedy='name a value that the evaluator gives',
+    fix='add the prefix of the metric',
+)
+def nobody_gives(subject: Subject) -> Iterator[Finding]:
+    """``save_best`` and the like: the first validation ends the training."""
+    metrics = _given(subject)
+    for path, name in _monitored(subject) if metrics else ():
+        if name == 'auto' or any(_may_give(*each, name) for each in metrics):
+            continue
+        known = [
+            f'{prefix}/{each}' if prefix else each
+            for prefix, names in metrics
+            for each in sorted(names)
+        ]
+        near = [each for each in known if each.endswith(f'/{name}')]
+        shown = known or [f'{prefix}/...' for prefix, _ in metrics]
+        yield found(
+            f'{join_key(path)} is {name!r}, which val_evaluator does not '
+            f'give: it gives {", ".join(shown[:_SHOWN])}'
+            f'{", ..." if len(shown) > _SHOWN else ""}',
+            path=path,
+            names=tuple(near[:1]),
+            remedy=f'set it to {near[0]!r}' if near else '',
+            options=change(path, near[0]) if len(near) == 1 else {},
+        )
+
+
+def _may_give(prefix: str, names: set[str], name: str) -> bool:
+    if prefix and not name.startswith(f'{prefix}/'):
+        return False
+    plain = name[len(prefix) + 1 :] if prefix else name
+    return not names or plain in names

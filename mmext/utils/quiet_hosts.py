@@ -1,0 +1,103 @@
+"""Keeps what the hosts say of themselves out of the output of our tools.
+
+To be imported by a tool before anything of the hosts. While mmdet, mmseg and
+their like are imported, they warn of packages that they could use, of their
+own deprecated calls, and of what is not installed. None of that is about
+the user's config or data. What they say later is: it stays.
+"""
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import mmengine.logging
+from mmengine.logging import logger as log_module
+
+__all__ = [
+    'collected_warnings',
+    'quiet_imports',
+]
+
+_HOSTS = {
+    'albumentations',
+    'mmcv',
+    'mmdet',
+    'mmdet3d',
+    'mmengine',
+    'mmocr',
+    'mmpose',
+    'mmpretrain',
+    'mmrotate',
+    'mmseg',
+    'pkg_resources',
+}
+
+_print_log = log_module.print_log
+_show_warning = warnings.showwarning
+
+
+def _host_is_imported() -> bool:
+    """Whether what is running now was called by the import of a host."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_name == '<module>':
+            name = frame.f_globals.get('__name__', '')
+            if name.partition('.')[0] in _HOSTS:
+                return True
+        frame = frame.f_back
+    return False
+
+
+def _show_others(*args: Any, **kwargs: Any) -> None:
+    """In place of :func:`warnings.showwarning`."""
+    if not _host_is_imported():
+        _show_warning(*args, **kwargs)
+
+
+@contextmanager
+def collected_warnings() -> Iterator[list[str]]:
+    """Keep warnings for a report: each once, with file and line.
+
+    Those of hosts that are being imported are dropped.
+    """
+    texts: list[str] = []
+
+    def keep(
+        message: Any, category: type, filename: str, lineno: int, *_: Any
+    ) -> None:
+        text = ' '.join(str(message).split())
+        short = filename.rpartition('/site-packages/')[2]
+        text = f'{category.__name__}: {text} ({short}:{lineno})'
+        if text not in texts and not _host_is_imported():
+            texts.append(text)
+
+    before = warnings.showwarning
+    warnings.showwarning = keep
+    try:
+        yield texts
+    finally:
+        warnings.showwarning = before
+
+
+def _print_no_debug(
+    msg: Any, logger: Any = None, level: int = logging.INFO
+) -> None:
+    """In place of MMEngine's, which prints even debug messages."""
+    if logger is None and level <= logging.DEBUG:
+        return
+    _print_log(msg, logger, level)
+
+
+def quiet_imports() -> None:
+    """Drop warnings and debug messages of hosts while they are imported."""
+    # Else it asks the network for a newer version of itself, and warns.
+    os.environ.setdefault('NO_ALBUMENTATIONS_UPDATE', '1')
+    warnings.showwarning = _show_others
+    mmengine.logging.print_log = log_module.print_log = _print_no_debug
+
+
+quiet_imports()

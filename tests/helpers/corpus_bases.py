@@ -1,0 +1,335 @@
+"""Right configs of a user's own data, which those of the corpus inherit.
+
+Each inherits a config of a host as it ships, and sets what its documentation
+says to set for data of one's own: here the generated shapes. The models are
+narrow, so that a step takes a fraction of a second.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import cv2
+import mmdet
+import mmseg
+import torch
+
+import mmext
+from mmext.datasets import SHAPE_CLASSES, ShapesSpec, write_shapes_dataset
+
+__all__ = [
+    'BASES',
+    'CONFIGS',
+    'Case',
+    'parse_cases',
+    'write_base',
+    'write_data',
+]
+
+CONFIGS = {
+    'mmdet': Path(mmdet.__file__).parent / '.mim' / 'configs',
+    'mmseg': Path(mmseg.__file__).parent / '.mim' / 'configs',
+    'mmext': Path(mmext.config_path('_base_/default_runtime.py')).parents[1],
+}
+SIZE = (64, 64)
+
+_RESNET = 'depth=18, base_channels=4, stem_channels=4, init_cfg=None'
+_LEVELS = 'in_channels=[4, 8, 16, 32], out_channels=8'
+_LOADER = 'batch_size=2, num_workers=0, persistent_workers=False'
+
+_DETECTION_DATA = f"""
+data_root = 'DATA/'
+metainfo = dict(classes={SHAPE_CLASSES})
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='Resize', scale={SIZE}, keep_ratio=True),
+    dict(type='RandomFlip', prob=0.5),
+    dict(type='PackDetInputs'),
+]
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale={SIZE}, keep_ratio=True),
+    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='PackDetInputs',
+         meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape',
+                    'scale_factor')),
+]
+train_dataloader = dict(
+    {_LOADER},
+    dataset=dict(
+        metainfo=metainfo, data_root=data_root,
+        ann_file='annotations/train.json',
+        data_prefix=dict(img='img_dir/train/'),
+        pipeline=train_pipeline))
+val_dataloader = dict(
+    num_workers=0, persistent_workers=False,
+    dataset=dict(
+        metainfo=metainfo, data_root=data_root,
+        ann_file='annotations/val.json',
+        data_prefix=dict(img='img_dir/val/'),
+        pipeline=test_pipeline))
+test_dataloader = val_dataloader
+val_evaluator = dict(ann_file=data_root + 'annotations/val.json')
+test_evaluator = val_evaluator
+"""
+_WARM_UP = """
+param_scheduler = [
+    dict(type='LinearLR', start_factor=0.001, by_epoch=False, end=5),
+    dict(type='MultiStepLR', end=12, milestones=[8, 11], gamma=0.1),
+]
+"""
+_TWO_STAGES = f"""
+    backbone=dict({_RESNET}),
+    neck=dict({_LEVELS}),
+    rpn_head=dict(in_channels=8, feat_channels=8),
+"""
+_MASKS = """
+train_pipeline[1].update(with_mask=True)
+test_pipeline[2].update(with_mask=True)
+"""
+_CASCADE_HEADS = """[
+    dict(type='Shared2FCBBoxHead', in_channels=8, fc_out_channels=8,
+         roi_feat_size=7, num_classes=6, reg_class_agnostic=True,
+         bbox_coder=dict(type='DeltaXYWHBBoxCoder', target_stds=stds),
+         loss_cls=dict(type='CrossEntropyLoss'),
+         loss_bbox=dict(type='SmoothL1Loss', beta=1.0))
+    for stds in ([0.1, 0.1, 0.2, 0.2], [0.05, 0.05, 0.1, 0.1],
+                 [0.033, 0.033, 0.067, 0.067])]"""
+_SEGMENTATION_DATA = f"""
+data_root = 'DATA/'
+crop_size = {SIZE}
+metainfo = dict(
+    classes={('ground', *SHAPE_CLASSES)},
+    palette={[[20 * i, 90, 250 - 20 * i] for i in range(7)]})
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations'),
+    dict(type='RandomResize', scale=(96, 96), ratio_range=(0.5, 2.0),
+         keep_ratio=True),
+    dict(type='RandomCrop', crop_size=crop_size, cat_max_ratio=0.75),
+    dict(type='RandomFlip', prob=0.5),
+    dict(type='PackSegInputs'),
+]
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale={SIZE}, keep_ratio=True),
+    dict(type='LoadAnnotations'),
+    dict(type='PackSegInputs'),
+]
+train_dataloader = dict(
+    {_LOADER},
+    dataset=dict(
+        type='BaseSegDataset', metainfo=metainfo, data_root=data_root,
+        data_prefix=dict(img_path='img_dir/train',
+                         seg_map_path='ann_dir/train'),
+        pipeline=train_pipeline))
+val_dataloader = dict(
+    num_workers=0, persistent_workers=False,
+    dataset=dict(
+        type='BaseSegDataset', metainfo=metainfo, data_root=data_root,
+        data_prefix=dict(img_path='img_dir/val', seg_map_path='ann_dir/val'),
+        pipeline=test_pipeline))
+test_dataloader = val_dataloader
+"""
+
+# Name -> what is inherited, and what is set.
+BASES: dict[str, tuple[Path, str]] = {
+    'faster': (
+        CONFIGS['mmdet'] / 'faster_rcnn/faster-rcnn_r50_fpn_1x_coco.py',
+        f"""{_DETECTION_DATA}{_WARM_UP}
+model = dict({_TWO_STAGES}
+    roi_head=dict(
+        bbox_roi_extractor=dict(out_channels=8),
+        bbox_head=dict(in_channels=8, fc_out_channels=8, num_classes=6)))
+""",
+    ),
+    'mask': (
+        CONFIGS['mmdet'] / 'mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py',
+        f"""{_DETECTION_DATA}{_WARM_UP}{_MASKS}
+model = dict({_TWO_STAGES}
+    roi_head=dict(
+        bbox_roi_extractor=dict(out_channels=8),
+        bbox_head=dict(in_channels=8, fc_out_channels=8, num_classes=6),
+        mask_roi_extractor=dict(out_channels=8),
+        mask_head=dict(num_convs=1, in_channels=8, conv_out_channels=8,
+                       num_classes=6)))
+""",
+    ),
+    'cascade': (
+        CONFIGS['mmdet'] / 'cascade_rcnn/cascade-rcnn_r50_fpn_1x_coco.py',
+        f"""{_DETECTION_DATA}{_WARM_UP}
+model = dict({_TWO_STAGES}
+    roi_head=dict(
+        bbox_roi_extractor=dict(out_channels=8),
+        bbox_head={_CASCADE_HEADS}))
+""",
+    ),
+    'retina': (
+        CONFIGS['mmdet'] / 'retinanet/retinanet_r50_fpn_1x_coco.py',
+        f"""{_DETECTION_DATA}{_WARM_UP}
+model = dict(
+    backbone=dict({_RESNET}),
+    neck=dict({_LEVELS}),
+    bbox_head=dict(in_channels=8, feat_channels=8, stacked_convs=1,
+                   num_classes=6))
+""",
+    ),
+    'yolox': (
+        CONFIGS['mmdet'] / 'yolox/yolox_tiny_8xb8-300e_coco.py',
+        f"""
+data_root = 'DATA/'
+metainfo = dict(classes={SHAPE_CLASSES})
+img_scale = {SIZE}
+model = dict(
+    data_preprocessor=dict(batch_augments=[
+        dict(type='BatchSyncRandomResize', random_size_range=(64, 96),
+             size_divisor=32, interval=10)]),
+    backbone=dict(deepen_factor=0.33, widen_factor=0.125),
+    neck=dict(in_channels=[32, 64, 128], out_channels=16),
+    bbox_head=dict(num_classes=6, in_channels=16, feat_channels=16))
+train_pipeline = [
+    dict(type='Mosaic', img_scale=img_scale, pad_val=114.0),
+    dict(type='RandomAffine', scaling_ratio_range=(0.5, 1.5),
+         border=(-img_scale[0] // 2, -img_scale[1] // 2)),
+    dict(type='YOLOXHSVRandomAug'),
+    dict(type='RandomFlip', prob=0.5),
+    dict(type='Resize', scale=img_scale, keep_ratio=True),
+    dict(type='Pad', pad_to_square=True,
+         pad_val=dict(img=(114.0, 114.0, 114.0))),
+    dict(type='FilterAnnotations', min_gt_bbox_wh=(1, 1), keep_empty=False),
+    dict(type='PackDetInputs'),
+]
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale=img_scale, keep_ratio=True),
+    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='PackDetInputs',
+         meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape',
+                    'scale_factor')),
+]
+train_dataloader = dict(
+    {_LOADER},
+    dataset=dict(
+        dataset=dict(
+            metainfo=metainfo, data_root=data_root,
+            ann_file='annotations/train.json',
+            data_prefix=dict(img='img_dir/train/')),
+        pipeline=train_pipeline))
+val_dataloader = dict(
+    num_workers=0, persistent_workers=False,
+    dataset=dict(
+        metainfo=metainfo, data_root=data_root,
+        ann_file='annotations/val.json',
+        data_prefix=dict(img='img_dir/val/'),
+        pipeline=test_pipeline))
+test_dataloader = val_dataloader
+val_evaluator = dict(ann_file=data_root + 'annotations/val.json')
+test_evaluator = val_evaluator
+""",
+    ),
+    'codino': (
+        CONFIGS['mmext'] / 'co_dino/co_dino_r18_shapes.py',
+        f"""
+data_root = 'DATA/'
+train_dataloader = dict({_LOADER}, dataset=dict(data_root=data_root))
+val_dataloader = dict({_LOADER}, dataset=dict(data_root=data_root))
+test_dataloader = val_dataloader
+val_evaluator = dict(ann_file=data_root + 'annotations/val.json')
+test_evaluator = val_evaluator
+""",
+    ),
+    'psp': (
+        CONFIGS['mmseg']
+        / 'pspnet/pspnet_r50-d8_4xb2-40k_cityscapes-512x1024.py',
+        f"""{_SEGMENTATION_DATA}
+norm_cfg = dict(type='BN', requires_grad=True)
+model = dict(
+    pretrained=None,
+    data_preprocessor=dict(size=crop_size),
+    backbone=dict(depth=18, base_channels=4, stem_channels=4,
+                  norm_cfg=norm_cfg),
+    decode_head=dict(in_channels=32, channels=8, num_classes=7,
+                     norm_cfg=norm_cfg),
+    auxiliary_head=dict(in_channels=16, channels=8, num_classes=7,
+                        norm_cfg=norm_cfg))
+""",
+    ),
+    'segformer': (
+        CONFIGS['mmseg']
+        / 'segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512.py',
+        f"""{_SEGMENTATION_DATA}
+norm_cfg = dict(type='BN', requires_grad=True)
+model = dict(
+    data_preprocessor=dict(size=crop_size),
+    backbone=dict(embed_dims=4, num_layers=[1] * 4, num_heads=[1, 1, 2, 2],
+                  init_cfg=None),
+    decode_head=dict(in_channels=[4, 4, 8, 8], channels=8, num_classes=7,
+                     norm_cfg=norm_cfg))
+""",
+    ),
+}
+
+
+class Case(NamedTuple):
+    """A wrong config, as its user wrote it.
+
+    Attributes:
+        name: Of the case.
+        base: Which of ``BASES`` it inherits.
+        thread: ``owner/repository#number`` where the mistake was reported.
+        cause: Regular expression; a finding that names the cause has it in
+            its rule, key, message or remedy.
+        wrong: What the user set.
+        right: The same after the tool's remedy was followed.
+    """
+
+    name: str
+    base: str
+    thread: str
+    cause: str
+    wrong: str
+    right: str
+
+    @property
+    def of_mmseg(self) -> bool:
+        """Whether it inherits a config of MMSegmentation."""
+        return CONFIGS['mmseg'] in BASES[self.base][0].parents
+
+
+def parse_cases(text: str) -> list[Case]:
+    """Read ``== name base thread cause``, what is wrong, ``--``, the remedy."""
+    cases = []
+    for part in text.split('\n== ')[1:]:
+        header, _, lines = part.partition('\n')
+        wrong, _, right = lines.partition('\n--\n')
+        name, base, thread, cause = header.split(' ', 3)
+        cases.append(Case(name, base, thread, cause, wrong, right))
+    return cases
+
+
+def write_data(folder: Path) -> Path:
+    """Write the generated shapes that all bases read, as binary masks, too, and
+    two checkpoints."""
+    spec = ShapesSpec(image_size=SIZE, min_objects=2, empty_fraction=0)
+    data = folder / 'data'
+    write_shapes_dataset(data, spec, num_train=8, num_val=2)
+    for mask in sorted((data / 'ann_dir').rglob('*.png')):
+        folder = data / 'ann_dir' / f'binary_{mask.parent.name}'
+        folder.mkdir(exist_ok=True)
+        cv2.imwrite(
+            str(folder / mask.name), cv2.imread(str(mask), 0).clip(max=1)
+        )
+    weights = {'conv1.weight': torch.zeros(4, 3, 7, 7)}
+    torch.save(weights, data / 'backbone.pth')
+    detector = {f'backbone.{key}': value for key, value in weights.items()}
+    torch.save({'state_dict': detector}, data / 'detector.pth')
+    return data
+
+
+def write_base(name: str, data: Path, folder: Path) -> Path:
+    """Write a right config, which a case inherits as ``small.py``."""
+    host, text = BASES[name]
+    path = folder / 'small.py'
+    text = text.replace('DATA', str(data))
+    path.write_text(f'_base_ = {str(host)!r}\n{text}')
+    return path

@@ -1,0 +1,174 @@
+"""What findings say that loaders and metrics do, they do."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.label_boxes import edit_json
+from helpers.label_plants import Plant, all_plants
+from helpers.label_sets import DataSet, clean
+from mmengine.config import Config
+from mmengine.registry import DATASETS, DefaultScope
+
+CRITERIA = ('HuasdorffDisstanceLoss', 'TverskyLoss')
+
+
+def spoilt(rule: str, kind: str, root: Path, number: int = 0) -> DataSet:
+    """A data set with one of the plants of a rule."""
+    plants: list[Plant] = [
+        each for each in all_plants() if (each.rule, each.kind) == (rule, kind)
+    ]
+    data = clean(kind, root / 'data')
+    plants[number].spoil(data)
+    return data
+
+
+def built(data: DataSet, split: str = 'train'):
+    """The data set of a split, as a training has it."""
+    config = Config(data.config)
+    scope = config.default_scope
+    with (
+        DefaultScope.overwrite_default_scope(scope),
+        DATASETS.switch_scope_and_registry(scope),
+    ):
+        return DATASETS.build(config[f'{split}_dataloader'].dataset)
+
+
+def left(report) -> list[str]:
+    return [each.message for each in report.groups if each.rule == 'CFG012']
+
+
+@pytest.mark.parametrize('kind', ['coco', 'voc'])
+def test_images_that_filter_cfg_leaves(kind, tmp_path):
+    data = spoilt('CFG012', kind, tmp_path)
+    # Of no class, which counts for neither.
+    if kind == 'coco':
+        edit_json(
+            data.annotation(),
+            lambda content: [
+                note.update(category_id=77)
+                for note in content['annotations'][:3]
+            ],
+        )
+    _, report = data.check()
+    (message,) = left(report)
+    number = len(built(data))
+    assert f'leaves {number} of 6 images of train' in message
+
+
+def test_a_crowd_alone_keeps_its_image(tmp_path):
+    """The loader looks at annotations, not at boxes that it keeps."""
+    data = spoilt('CFG012', 'coco', tmp_path)
+
+    def change(content: dict) -> None:
+        for note in content['annotations'][:3]:
+            note['iscrowd'] = 1
+        for note in content['annotations'][3:6]:
+            note['ignore'] = 1
+
+    edit_json(data.annotation(), change)
+    _, report = data.check()
+    assert len(built(data)) == 4
+    assert 'leaves 4 of 6 images' in left(report)[0]
+
+
+@pytest.mark.parametrize('kind', ['coco', 'voc'])
+def test_an_empty_data_set_cannot_be_built(kind, tmp_path):
+    data = spoilt('CFG012', kind, tmp_path, 1)
+    code, report = data.check()
+    assert code == 1
+    assert 'leaves 0 of 6 images' in left(report)[0]
+    with pytest.raises(ValueError, match='at least one array'):
+        built(data)
+
+
+def test_evaluation_data_are_not_filtered(tmp_path):
+    data = clean('coco', tmp_path / 'data')
+    dataset = data.config['val_dataloader']['dataset']
+    dataset.update(test_mode=True, filter_cfg={'min_size': 99})
+    assert len(built(data, 'val')) == 4
+    assert data.check()[1].groups == ()
+
+
+@pytest.mark.parametrize('kind', ['semantic', 'reduced'])
+def test_two_ways_to_reduce_fail_at_the_first_sample(kind, tmp_path):
+    data = spoilt('CFG009', kind, tmp_path)
+    with pytest.raises(AssertionError, match='reduce_zero_label'):
+        built(data)[0]
+
+
+@pytest.mark.parametrize('lacks', ['iscrowd', 'area'])
+def test_pycocotools_needs_what_trainings_do_not(lacks, tmp_path):
+    from mmdet.evaluation import CocoMetric
+
+    data = clean('coco', tmp_path / 'data')
+    path = data.annotation(split='val')
+    edit_json(path, lambda content: content['annotations'][0].pop(lacks))
+    if lacks == 'iscrowd':
+        assert len(built(data, 'val')) == 4
+    metric = CocoMetric(ann_file=str(path))
+    metric.dataset_meta = {'classes': ('road', 'car', 'sky')}
+    image = json.loads(path.read_text())['images'][0]
+    prediction = {
+        'bboxes': torch.tensor([[4.0, 5.0, 16.0, 14.0]]),
+        'labels': torch.tensor([0]),
+        'scores': torch.tensor([0.9]),
+    }
+    sample = {
+        'img_id': image['id'],
+        'ori_shape': (36, 48),
+        'pred_instances': prediction,
+    }
+    metric.process({}, [sample])
+    with pytest.raises(KeyError, match=lacks):
+        metric.evaluate(1)
+
+
+@pytest.mark.parametrize('kind', [*CRITERIA, 'OhemCrossEntropy', 'DiceLoss'])
+def test_a_loss_that_ignores_another_value(kind):
+    """Void is 3, its own ignored value 255: only Dice is not harmed."""
+    from mmseg.registry import MODELS
+
+    torch.manual_seed(0)
+    score = torch.randn(1, 3, 8, 8)
+    label = torch.randint(0, 3, (1, 8, 8))
+    label[0, :2] = 3
+    loss = MODELS.build({'type': kind})
+    if kind == 'OhemCrossEntropy':
+        with pytest.raises(IndexError, match='3 is out of bounds'):
+            loss(score, label)
+        return
+    value = loss(score, label, ignore_index=3)
+    own = MODELS.build({'type': kind, 'ignore_index': 3})
+    right = own(score, label, ignore_index=3)
+    assert bool(torch.isclose(value, right)) == (kind == 'DiceLoss')
+
+
+def test_a_metric_that_ignores_another_value():
+    """All is right, and a quarter void."""
+    from mmseg.evaluation import IoUMetric
+
+    label = torch.zeros(8, 8, dtype=torch.long)
+    label[:2] = 3
+    predicted = torch.zeros_like(label)
+    for ignored, iou in ((3, 1), (255, 0.75)):
+        inside, union, *_ = IoUMetric.intersect_and_union(
+            predicted, label, 3, ignored
+        )
+        assert np.isclose(float(inside[0] / union[0]), iou)
+
+
+def test_names_are_compared_letter_by_letter(tmp_path):
+    data = spoilt('DET006', 'voc', tmp_path)
+    info = built(data).get_data_info(3)
+    assert [each['bbox_label'] for each in info['instances']] == [2]
+    data = spoilt('COCO012', 'coco', tmp_path / 'other', 1)
+    info = built(data).get_data_info(0)
+    assert [each['bbox_label'] for each in info['instances']] == [0, 2]
+
+
+def test_a_size_of_zero_is_filtered(tmp_path):
+    data = spoilt('VOC004', 'voc', tmp_path)
+    assert len(built(data)) == 5

@@ -1,0 +1,70 @@
+"""Wrong configs that were reported, and right ones, as their users run them.
+
+A few are run each time; ``-m exhaustive`` runs all, and
+``python -m helpers.corpus_run`` prints them as a table.
+"""
+
+from pathlib import Path
+
+import pytest
+from helpers.corpus_right import RIGHT
+from helpers.corpus_run import (
+    CASES,
+    check_right,
+    check_wrong,
+    errors_of,
+    words,
+)
+from helpers.corpus_bases import Case, write_data
+from helpers.toy_ranks import load_segmentation
+
+pytestmark = pytest.mark.xdist_group('processes')
+
+# Of many kinds: a build, a merge, an evaluator, classes, a pipeline, DDP.
+DEFAULT = ('adam_with_momentum',)
+SLOW = (
+    'string_for_a_tuple',
+    'evaluator_of_train',
+    'mosaic_inside',
+    'flag_in_train_cfg',
+    'unused_norm',
+    'auxiliary_forgotten',
+    'slide_without_stride',
+    'iterations_in_epochs',
+)
+RIGHT_DEFAULT = ('own_rates',)
+RIGHT_SLOW = ('two_data_sets', 'by_epochs', 'copy_and_paste', 'windows')
+
+
+def marked(names, default, slow):
+    """Names as parameters, with the marks of how long all of them take."""
+    for name in names:
+        marks = []
+        if name not in default:
+            marks.append(pytest.mark.slow)
+            if name not in slow:
+                marks.append(pytest.mark.exhaustive)
+        yield pytest.param(name, marks=marks, id=name)
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory) -> Path:
+    return write_data(tmp_path_factory.mktemp('corpus'))
+
+
+@pytest.mark.parametrize('name', marked(CASES, DEFAULT, SLOW))
+def test_cause_is_named_and_mended(name, data, tmp_path):
+    case: Case = CASES[name]
+    if case.of_mmseg:
+        load_segmentation()
+    outcome = check_wrong(case, data, tmp_path)
+    said = [words(each) for each in outcome.findings] or outcome.printed
+    assert outcome.cause, said
+    assert outcome.mended, said
+
+
+@pytest.mark.parametrize('name', marked(RIGHT, RIGHT_DEFAULT, RIGHT_SLOW))
+def test_no_false_error(name, data, tmp_path):
+    outcome = check_right(name, data, tmp_path)
+    assert errors_of(outcome) == []
+    assert outcome.code == 0, outcome.printed

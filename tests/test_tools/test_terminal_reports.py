@@ -1,0 +1,223 @@
+"""What a new user sees first: the terminal reports of both checkers.
+
+Five configs and three data sets, in terminals of 80 and 160 columns.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from helpers.label_data import write_pairs
+from helpers.label_plants import all_plants
+from helpers.label_sets import clean
+from helpers.toy_ranks import load_tool
+from PIL import Image
+
+import mmext
+import mmext.preflight.run as preflight_run
+
+SMALL = ('--batches', 'normal', '--image-size', '64', '64', '--no-labels')
+WIDTHS = (80, 160)
+HEADING = re.compile(r'(note|warning|error) ([A-Z]+\d{3})\b')
+COUNTS = re.compile(r'(\d+) errors?, (\d+) warnings?, (\d+) notes?')
+# What the hosts say of themselves while they are imported.
+NOISE = ('Could not import', 'pkg_resources', 'DeprecationWarning', 'OneDL')
+
+LONELY = (
+    'from mmseg.models import EncoderDecoder\n'
+    'from mmseg.registry import MODELS\n'
+    'from torch import nn\n'
+    '@MODELS.register_module(force=True)\n'
+    'class LonelyLayer(EncoderDecoder):\n'
+    '    def __init__(self, **kwargs):\n'
+    '        super().__init__(**kwargs)\n'
+    '        self.lonely = nn.Linear(2, 2)\n'
+)
+# By name: text of the config, what the first line must name, and what the
+# report must show.
+CONFIGS = {
+    'clean': ('', ['can be trained'], ['0 errors, 0 warnings']),
+    'classes': (
+        'model = dict(decode_head=dict(num_classes=6))',
+        ['Do not train with', 'HEAD001', 'config.py:2'],
+        [
+            '     2 | model = dict(decode_head=dict(num_classes=6))\n',
+            '       |                               ^^^^^^^^^^^\n',
+        ],
+    ),
+    'flag': (
+        'find_unused_parameters = True',
+        ['can be trained', 'look at 1 warning first'],
+        ['warning DDP005 config.py:2: ', '       | ^^^^^^^^^^^^^^^^^^^^^^\n'],
+    ),
+    'lonely': (
+        "custom_imports = dict(imports=['lonely_layer', 'mmext.models', "
+        "'mmext.datasets', 'mmext.engine'])\n"
+        "model = dict(type='mmseg.LonelyLayer')",
+        ['Do not train with', 'DDP001', 'the model'],
+        [
+            '    either: ',
+            'freeze it in __init__',
+            '(no cost in a step)',
+            '    or: set find_unused_parameters=True',
+            'cost: in each step a walk',
+            '\n    +find_unused_parameters = True\n',
+        ],
+    ),
+    'argument': (
+        'train_cfg = dict(max_iter=200)',
+        ['Do not train with', 'ARG001', 'config.py:2', '--fix can mend'],
+        [
+            '       |                  ^^^^^^^^\n',
+            '    -train_cfg = dict(max_iter=200)\n'
+            '    +train_cfg = dict(max_iters=200)\n',
+        ],
+    ),
+}
+
+
+def check_structure(text: str, width: int, code: int) -> None:
+    """The verdict is first, errors are last, and all of it can be read."""
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width
+    assert '\x1b' not in text
+    assert '\u2026' not in text  # nothing is cut
+    assert not any(noise in text for noise in NOISE)
+    assert all(line == line.rstrip() for line in lines)
+    (counts,) = COUNTS.findall(lines[-1])
+    errors, warnings, notes = map(int, counts)
+    assert code == int(errors > 0)
+    assert lines[0].startswith('Do not train with ') is (errors > 0)
+    ranks = ['note', 'warning', 'error']
+    found = [match[1] for line in lines if (match := HEADING.match(line))]
+    assert found == sorted(found, key=ranks.index)
+    assert [found.count(rank) for rank in ranks] == [notes, warnings, errors]
+    # Each says what to do.
+    remedies = sum(
+        line.startswith(('    remedy: ', '    either: ')) for line in lines
+    )
+    assert remedies == errors + warnings + notes
+    # Relative to where the user is.
+    assert str(Path.cwd()) not in text
+
+
+def first_sentence(text: str) -> str:
+    return ' '.join(re.split(r'\n\n|\n  ', text)[0].split())
+
+
+def unwrapped(text: str) -> str:
+    return ' '.join(text.split())
+
+
+def run_at(
+    main: Callable, argv: Sequence[str], capsys, monkeypatch
+) -> list[tuple[int, int, str]]:
+    """Width, exit code and output, for both widths."""
+    runs = []
+    monkeypatch.delenv('FORCE_COLOR', raising=False)
+    for width in WIDTHS:
+        monkeypatch.setenv('COLUMNS', str(width))
+        code = main(argv)
+        runs.append((width, code, capsys.readouterr().out))
+    return runs
+
+
+@pytest.fixture
+def once(monkeypatch):
+    """A second preflight of a config gives the report of the first one."""
+    reports = {}
+    preflight = preflight_run.preflight
+
+    def known(settings, *args, **kwargs):
+        if settings.config not in reports:
+            reports[settings.config] = preflight(settings, *args, **kwargs)
+        return reports[settings.config]
+
+    monkeypatch.setattr(preflight_run, 'preflight', known)
+
+
+@pytest.mark.parametrize(
+    'name',
+    [
+        name
+        if name == 'classes'
+        else pytest.param(name, marks=pytest.mark.slow)
+        for name in CONFIGS
+    ],
+)
+def test_of_a_config(name, once, tmp_path, capsys, monkeypatch):
+    text, verdict, shown = CONFIGS[name]
+    base = str(mmext.config_path('pidnet/pidnet_small_shapes.py'))
+    (tmp_path / 'lonely_layer.py').write_text(LONELY)
+    (tmp_path / 'config.py').write_text(f'_base_ = {base!r}\n{text}\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    main = load_tool('preflight').main
+    for width, code, out in run_at(
+        main, ['config.py', *SMALL], capsys, monkeypatch
+    ):
+        check_structure(out, width, code)
+        sentence = first_sentence(out)
+        assert 'config.py' in sentence
+        assert all(part in sentence for part in verdict), sentence
+        for part in shown:
+            assert part in out or part in unwrapped(out), part
+
+
+def one_colour_mask(folder: Path) -> list[str]:
+    data = write_pairs(folder / 'data')
+    path = data / 'masks' / '3.png'
+    Image.open(path).convert('RGB').save(path)
+    return [
+        *('--masks', 'data/masks', '--images', 'data/images'),
+        *('--num-classes', '3'),
+    ]
+
+
+def planted(rule: str, kind: str) -> Callable[[Path], list[str]]:
+    def make(folder: Path) -> list[str]:
+        (plant,) = [
+            each
+            for each in all_plants()
+            if (each.rule, each.kind) == (rule, kind)
+        ][:1]
+        data = clean(kind, folder / 'data')
+        plant.spoil(data)
+        return data.argv(**plant.settings)
+
+    return make
+
+
+SETS = {
+    'masks': (
+        one_colour_mask,
+        ['Do not train with data/masks', 'data/masks/3.png'],
+        ['error SEG010 data/masks/3.png: '],
+    ),
+    'boxes': (
+        planted('DET002', 'coco'),
+        ['Do not train with', 'box without area (DET002)', '--fix DIR'],
+        ['    - ', 'annotations['],
+    ),
+    'config': (
+        planted('CFG001', 'semantic'),
+        ['Do not train with', 'CFG001', 'config.py:'],
+        [' | ', '^^^'],
+    ),
+}
+
+
+@pytest.mark.parametrize('name', SETS)
+def test_of_a_data_set(name, tmp_path, capsys, monkeypatch):
+    make, verdict, shown = SETS[name]
+    monkeypatch.chdir(tmp_path)
+    argv = [*make(tmp_path), '--store', 'facts.sqlite', '--workers', '1']
+    main = load_tool('validate_labels').main
+    for width, code, out in run_at(main, argv, capsys, monkeypatch):
+        check_structure(out, width, code)
+        sentence = first_sentence(out)
+        assert all(part in sentence for part in verdict), sentence
+        for part in shown:
+            assert part in out or part in unwrapped(out), part
+        assert re.search(r'^  train: \d+ samples, ', out, re.MULTILINE)

@@ -1,0 +1,79 @@
+"""What hosts say while they are imported is dropped; the rest is not."""
+
+import logging
+import sys
+import warnings
+
+import pytest
+
+from mmext.utils.quiet_hosts import collected_warnings, quiet_imports
+
+HOST = """
+import logging, warnings
+from mmengine.logging import print_log
+import {inner}
+print_log('Could not import this', level=logging.DEBUG)
+warnings.warn('deprecated inside of a host')
+
+def build(cfg):
+    warnings.warn(f'{{cfg}} is deprecated')
+"""
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """Packages of the names of a host, and of none, that warn."""
+    (tmp_path / 'mmrotate.py').write_text(HOST.format(inner='some_library'))
+    (tmp_path / 'my_models.py').write_text(
+        "import warnings\nimport mmrotate\nwarnings.warn('mine')\n"
+    )
+    (tmp_path / 'some_library.py').write_text(
+        "import warnings\nwarnings.warn('of a library', DeprecationWarning)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    for name in ('mmrotate', 'my_models', 'some_library'):
+        sys.modules.pop(name, None)
+
+
+def test_warnings_of_an_import_are_dropped(host, capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter('always')
+        quiet_imports()
+        with collected_warnings() as texts:
+            import my_models  # noqa: F401
+            from mmrotate import build
+
+            # About the config of the user, even if a host says it.
+            build('old_key')
+            build('old_key')
+    assert len(texts) == 2
+    mine, about = texts
+    assert mine.startswith('UserWarning: mine (')
+    assert mine.endswith('my_models.py:3)')
+    assert about.startswith('UserWarning: old_key is deprecated (')
+    printed = capsys.readouterr()
+    assert printed.out == printed.err == ''
+
+
+def test_other_warnings_are_shown_as_before(host, monkeypatch):
+    shown = []
+    monkeypatch.setattr(
+        'mmext.utils.quiet_hosts._show_warning',
+        lambda message, *args, **kwargs: shown.append(str(message)),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter('always')
+        quiet_imports()
+        import my_models  # noqa: F401
+    assert shown == ['mine']
+
+
+def test_debug_messages_need_a_logger(capsys):
+    quiet_imports()
+    from mmengine.logging import print_log
+
+    print_log('debug', level=logging.DEBUG)
+    assert capsys.readouterr().out == ''
+    print_log('shown', level=logging.INFO)
+    assert capsys.readouterr().out == 'shown\n'
