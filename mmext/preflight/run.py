@@ -30,10 +30,11 @@ from ..findings import (
     rules_of,
     terminal,
 )
+from ..label_check.sources import NothingToCheckError
 from ..utils.files import atomic_path, prepare_outputs
 from ..utils.quiet_hosts import collected_warnings
 from ..utils.safe_load import careful_readers
-from .batches.making import check_kinds, make_batches
+from .batches.making import SIGNATURE, check_kinds, make_batches
 from .build import Built, build_for_preflight
 from .dry_run.facts import DryRun
 from .dry_run.options import current_settings
@@ -350,6 +351,7 @@ def _run_steps(
             settings.batches,
             steps=settings.steps,
             batch_size=settings.batch_size or fit_batch_size(built.model),
+            notes=trial.notes,
         )
     except CannotBuildError as error:
         trial.not_done.append(f'no batches were made: {error}')
@@ -381,6 +383,20 @@ def _run_steps(
             steps=settings.steps,
             later_steps=1,
         )
+        _keep_what_is_sure(trial)
+
+
+def _keep_what_is_sure(trial: _Trial) -> None:
+    """Leave out errors of batches that only a signature was known of."""
+    crashes = trial.dry_run.crashes
+    if crashes and any(SIGNATURE in note for note in trial.notes):
+        crash = crashes[0]
+        trial.not_done.append(
+            f'no step was run to its end: it ended with {crash.error}: '
+            f'{crash.message} ({crash.place}), perhaps since the batches are '
+            f'made up {SIGNATURE} only; run it where the data are'
+        )
+        trial.dry_run = None
 
 
 def _trains_in_its_own_way(model: nn.Module, cfg: Config) -> bool:
@@ -461,13 +477,25 @@ def _check_labels(
     findings: list[Finding],
 ) -> None:
     """Add what the labels show; the data may be elsewhere."""
-    with contained(
-        findings, 'the check of the labels', severity=Severity.ERROR
-    ):
+    known = {
+        finding.key.partition('.')[0]
+        for finding in findings
+        if finding.rule == 'BUILD001'
+    }
+    with contained(findings, 'the check of the labels'):
         try:
-            labels = label_findings(cfg, store=settings.store)
-            findings += without_known(labels, findings)
-        except (FileNotFoundError, NotADirectoryError) as error:
+            found = label_findings(cfg, store=settings.store)
+            findings += [
+                finding
+                for finding in without_known(found, findings)
+                if finding.rule != 'READ001'
+                or finding.key.partition('.')[0] not in known
+            ]
+        except (
+            FileNotFoundError,
+            NotADirectoryError,
+            NothingToCheckError,
+        ) as error:
             text = ' '.join(str(error).split())
             trial.not_done.append(f'labels were not checked: {text}')
 
