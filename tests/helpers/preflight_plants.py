@@ -110,7 +110,7 @@ val_evaluator = dict(metrics='bbox')  # here
 val_evaluator = dict(iou_metric=['mIoU', 'mDice'])  # here
 
 == BUILD001 error key=optim_wrapper.optimizer names=optim_wrapper.optimizer
-optim_wrapper = dict(optimizer=dict(type='AdamW', lr=1e-4))  # here
+optim_wrapper = dict(optimizer=dict(lr=-1.0))  # here
 
 == CHECK001 warning key=custom_hooks[0] base=planted
 from helpers.preflight_models import Untold
@@ -332,7 +332,7 @@ train_dataloader = dict(dataset=dict(pipeline=[
 == SCHED001 error key=param_scheduler[0].by_epoch base=segmentor
 param_scheduler = [dict(type='PolyLR', by_epoch=True)]  # here
 
-== SCHED002 warning key=param_scheduler[0].begin
+== SCHED002 error key=param_scheduler[0].begin
 param_scheduler = [dict(type='ExponentialLR', gamma=0.9, begin=12)]  # here
 
 == SCHED003 warning key=param_scheduler[0].milestones

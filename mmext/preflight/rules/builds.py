@@ -43,7 +43,10 @@ _NO_TYPE = 'must contain the key "type"'
 _NOT_REGISTERED = re.compile(r'is not in the .*registry')
 _NO_PACKAGE = re.compile(r'not installed|pip install|[Pp]lease install')
 # Rules that say, without building, that a part cannot be built.
-_OF_PARTS = ('ARG', 'BUILD', 'DATA', 'HOOK', 'LOOP', 'PIPE', 'SCHED', 'TYPE')
+_OF_PARTS = (
+    *('ARG', 'BUILD', 'CFG', 'DATA', 'HOOK', 'KEY005', 'LOOP', 'PIPE'),
+    *('SCHED', 'TYPE'),
+)
 
 BUILD001 = BUILD.declare(
     'BUILD001',
