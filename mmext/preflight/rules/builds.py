@@ -46,7 +46,10 @@ _NO_PACKAGE = re.compile(r'not installed|pip install|[Pp]lease install')
 # Rules that say, without building, that a part cannot be built.
 # Their findings are no errors unless building shows that they are.
 _MILD = ('SCHED002', 'TYPE002')
-_OF_PARTS = ('ARG', 'BUILD', 'DATA', 'HOOK', 'LOOP', 'PIPE', 'SCHED', 'TYPE')
+_OF_PARTS = (
+    *('ARG', 'BUILD', 'CFG', 'DATA', 'HOOK', 'KEY005', 'LOOP', 'PIPE'),
+    *('SCHED', 'TYPE'),
+)
 
 BUILD001 = BUILD.declare(
     'BUILD001',
