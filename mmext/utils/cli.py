@@ -145,15 +145,14 @@ def report_errors(
     """Call a function; what is wrong with its input ends the tool.
 
     For the part of a tool that reads and checks what the user gave, where
-    the message says it all, on one line, and a traceback would bury it.
+    the message says it all and a traceback would bury it.
     """
     try:
         return function(*args)
     except _INPUT_ERRORS as error:
         lone = isinstance(error, KeyError) and len(error.args) == 1
         text = str(error.args[0] if lone else error)
-        lines = [line.strip() for line in text.splitlines()]
-        parser.exit(2, f'{parser.prog}: error: {" ".join(lines).strip()}\n')
+        parser.exit(2, f'{parser.prog}: error: {text}\n')
 
 
 class ToolParser(argparse.ArgumentParser):
