@@ -382,7 +382,8 @@ train_dataloader = dict(dataset=dict(metainfo=dict(classes=classes)))
 val_dataloader = dict(dataset=dict(metainfo=dict(classes=classes)))
 
 == CFG011 error key=model.auxiliary_head.loss_decode base=segmentor
-loss = dict(class_weight=[1.0] * 149 + [-1.0])
+loss = dict(_delete_=True, type='mmseg.CrossEntropyLoss',
+            class_weight=[1.0] * 149 + [-1.0])
 model = dict(auxiliary_head=dict(loss_decode=loss))  # here
 
 == CFG007 error key=metainfo.classes also=HEAD003
