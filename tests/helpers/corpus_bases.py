@@ -239,7 +239,8 @@ test_evaluator = val_evaluator
 """,
     ),
     'psp': (
-        CONFIGS['mmseg'] / 'pspnet/pspnet_r50-d8_4xb2-40k_cityscapes-512x1024.py',
+        CONFIGS['mmseg']
+        / 'pspnet/pspnet_r50-d8_4xb2-40k_cityscapes-512x1024.py',
         f"""{_SEGMENTATION_DATA}
 norm_cfg = dict(type='BN', requires_grad=True)
 model = dict(
@@ -254,7 +255,8 @@ model = dict(
 """,
     ),
     'segformer': (
-        CONFIGS['mmseg'] / 'segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512.py',
+        CONFIGS['mmseg']
+        / 'segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512.py',
         f"""{_SEGMENTATION_DATA}
 norm_cfg = dict(type='BN', requires_grad=True)
 model = dict(
@@ -295,26 +297,30 @@ class Case(NamedTuple):
 
 
 def parse_cases(text: str) -> list[Case]:
-    """Read ``== name base thread cause``, what is wrong, ``--``, the remedy."""
+    """Read cases from the text in which they are written down."""
     cases = []
     for part in text.split('\n== ')[1:]:
         header, _, lines = part.partition('\n')
+        causes = []
+        while lines.startswith('~ '):
+            cause, _, lines = lines.partition('\n')
+            causes.append(cause.removeprefix('~ '))
         wrong, _, right = lines.partition('\n--\n')
-        name, base, thread, cause = header.split(' ', 3)
-        cases.append(Case(name, base, thread, cause, wrong, right))
+        cases.append(Case(*header.split(), '|'.join(causes), wrong, right))
     return cases
 
 
 def write_data(folder: Path) -> Path:
-    """Write the generated shapes that all bases read, as binary masks, too, and
-    two checkpoints."""
+    """Write the data of all bases, with binary masks, and checkpoints."""
     spec = ShapesSpec(image_size=SIZE, min_objects=2, empty_fraction=0)
     data = folder / 'data'
     write_shapes_dataset(data, spec, num_train=8, num_val=2)
     for mask in sorted((data / 'ann_dir').rglob('*.png')):
         folder = data / 'ann_dir' / f'binary_{mask.parent.name}'
         folder.mkdir(exist_ok=True)
-        cv2.imwrite(str(folder / mask.name), cv2.imread(str(mask), 0).clip(max=1))
+        cv2.imwrite(
+            str(folder / mask.name), cv2.imread(str(mask), 0).clip(max=1)
+        )
     weights = {'conv1.weight': torch.zeros(4, 3, 7, 7)}
     torch.save(weights, data / 'backbone.pth')
     detector = {f'backbone.{key}': value for key, value in weights.items()}

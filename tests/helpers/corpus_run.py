@@ -83,7 +83,10 @@ def trains(config: Path) -> tuple[bool, str]:
     argv = [config, '--work-dir', work, '--device', 'cpu']
     with two_steps_only():
         ranks = start_ranks(argv, 2, f'{work}.out')
-        codes = ranks.wait(SECONDS, end_others=True)
+        try:
+            codes = ranks.wait(SECONDS, end_others=True)
+        except AssertionError:  # they hang, and were killed
+            codes = [1]
     return not any(codes), ranks.output(0) + ranks.output(1)
 
 
@@ -126,9 +129,7 @@ def check_wrong(case: Case, data: Path, folder: Path) -> Outcome:
     fixed = folder / 'fixed.py'
     outcome = preflight(config, '--fix', str(fixed))
     said = [
-        words(each)
-        for each in outcome.findings
-        if each['severity'] >= WARNING
+        words(each) for each in outcome.findings if each['severity'] >= WARNING
     ]
     if outcome.code == 2:
         said.append(outcome.printed)
@@ -168,7 +169,9 @@ def print_table(names: Sequence[str], folder: Path) -> None:
     data = write_data(folder)
     load_segmentation()
     counts = dict.fromkeys(('found', 'cause', 'mended', 'by_fix'), 0)
-    wrong = [case for case in CASES.values() if not names or case.name in names]
+    wrong = [
+        case for case in CASES.values() if not names or case.name in names
+    ]
     for case in wrong:
         outcome = check_wrong(case, data, folder / case.name)
         marks = []
