@@ -70,7 +70,7 @@ def _load(file: str | Path) -> Config:
     # A config is a program, and may raise anything.
     except Exception as error:
         text = error.args[0] if isinstance(error, KeyError) else error
-        text = getattr(error, 'msg', text)
+        text = ' '.join(str(getattr(error, 'msg', text)).split())
         raise ValueError(
             f'the config {_failed_line(file, error)} cannot be loaded: '
             f'{type(error).__name__}: {text}'

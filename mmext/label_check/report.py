@@ -334,10 +334,13 @@ def verdict_of(report: Report, name: str) -> str:
     if warnings:
         number = f'{len(warnings)} {page.plural(len(warnings), "warning")}'
         return (
-            f'{name} can be trained with, but look at {number} first; '
-            f'{checked} were checked.'
+            f'The labels of {name} can be trained with, but look at {number} '
+            f'first; {checked} {"was" if samples == 1 else "were"} checked.'
         )
-    return f'{name} can be trained with: nothing is wrong with its {checked}.'
+    return (
+        f'The labels of {name} can be trained with: nothing is wrong with '
+        f'{checked}.'
+    )
 
 
 def print_report(

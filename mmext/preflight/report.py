@@ -384,7 +384,7 @@ def _print_run(
         )
         terminal.print_text(console, text, 'model: ')
         for note in report.notes:
-            terminal.print_text(console, note, '  changed here: ')
+            terminal.print_text(console, note, '  note: ')
     if report.batches and (verbose or _matters(report, 'STEP')):
         console.print()
         terminal.print_table(console, _batch_table(report))

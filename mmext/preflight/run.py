@@ -563,7 +563,13 @@ def run_preflight(
 def _run(settings: PreflightSettings, console: Console) -> int:
     with _status() as progress, collected_warnings() as warned:
         report = preflight(settings, progress=progress)
-    report = msgspec.structs.replace(report, warned=tuple(warned))
+    notes = [text for text, running in warned.items() if running]
+    report = msgspec.structs.replace(
+        report,
+        # Made-up pictures have other sizes than those of the training.
+        notes=(*report.notes, *notes),
+        warned=tuple(text for text in warned if text not in notes),
+    )
     # Whatever the terminal makes of it, the report is there.
     _write(settings, report)
     print_report(report, console, verbose=settings.verbose)

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from mmengine.config import Config, DictAction
 
 from .config_bases import require_regular_bases
+from .contain import Contained
 from .files import check_outputs
 
 __all__ = [
@@ -118,12 +119,10 @@ def find_device(args: argparse.Namespace) -> str | None:
     device = args.device or (args.cfg_options or {}).get('device')
     if device is None and Path(args.config).is_file():
         require_regular_bases(args.config)
-        try:
-            cfg = Config.fromfile(args.config, import_custom_modules=False)
         # A config may raise anything; reading it for the run says it better.
-        except Exception:
-            return None
-        device = cfg.get('device')
+        with Contained(lambda error: None):
+            cfg = Config.fromfile(args.config, import_custom_modules=False)
+            device = cfg.get('device')
     return device
 
 
@@ -146,15 +145,14 @@ def report_errors(
     """Call a function; what is wrong with its input ends the tool.
 
     For the part of a tool that reads and checks what the user gave, where
-    the message says it all, on one line, and a traceback would bury it.
+    the message says it all and a traceback would bury it.
     """
     try:
         return function(*args)
     except _INPUT_ERRORS as error:
         lone = isinstance(error, KeyError) and len(error.args) == 1
         text = str(error.args[0] if lone else error)
-        lines = [line.strip() for line in text.splitlines()]
-        parser.exit(2, f'{parser.prog}: error: {" ".join(lines).strip()}\n')
+        parser.exit(2, f'{parser.prog}: error: {text}\n')
 
 
 class ToolParser(argparse.ArgumentParser):

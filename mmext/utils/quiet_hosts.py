@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import mmengine.logging
@@ -40,16 +41,26 @@ _print_log = log_module.print_log
 _show_warning = warnings.showwarning
 
 
+def _callers() -> Iterator[FrameType]:
+    """What is running now, from the inside to the outside."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
 def _host_is_imported() -> bool:
     """Whether what is running now was called by the import of a host."""
-    frame = sys._getframe(2)
-    while frame is not None:
-        if frame.f_code.co_name == '<module>':
-            name = frame.f_globals.get('__name__', '')
-            if name.partition('.')[0] in _HOSTS:
-                return True
-        frame = frame.f_back
-    return False
+    return any(
+        frame.f_globals.get('__name__', '').partition('.')[0] in _HOSTS
+        for frame in _callers()
+        if frame.f_code.co_name == '<module>'
+    )
+
+
+def _model_runs() -> bool:
+    """Whether what is running now was called by a module of PyTorch."""
+    return any(frame.f_code.co_name == '_call_impl' for frame in _callers())
 
 
 def _show_others(*args: Any, **kwargs: Any) -> None:
@@ -59,12 +70,15 @@ def _show_others(*args: Any, **kwargs: Any) -> None:
 
 
 @contextmanager
-def collected_warnings() -> Iterator[list[str]]:
-    """Keep warnings for a report: each once, with file and line.
+def collected_warnings() -> Iterator[dict[str, bool]]:
+    """Keep warnings for a report, instead of printing them.
 
-    Those of hosts that are being imported are dropped.
+    Yields:
+        Each text once, with file and line, and whether a model was running:
+        such a warning may be about its input. Those of hosts that are being
+        imported are dropped.
     """
-    texts: list[str] = []
+    texts: dict[str, bool] = {}
 
     def keep(
         message: Any, category: type, filename: str, lineno: int, *_: Any
@@ -72,8 +86,8 @@ def collected_warnings() -> Iterator[list[str]]:
         text = ' '.join(str(message).split())
         short = filename.rpartition('/site-packages/')[2]
         text = f'{category.__name__}: {text} ({short}:{lineno})'
-        if text not in texts and not _host_is_imported():
-            texts.append(text)
+        if not _host_is_imported():
+            texts.setdefault(text, _model_runs())
 
     before = warnings.showwarning
     warnings.showwarning = keep

@@ -193,12 +193,13 @@ def test_classes_with_pixels_or_objects():
         ),
         (
             ['DUP004'],
-            'a.py can be trained with, but look at 1 warning first; 2 samples '
-            'were checked.',
+            'The labels of a.py can be trained with, but look at 1 warning '
+            'first; 2 samples were checked.',
         ),
         (
             ['DUP003'],
-            'a.py can be trained with: nothing is wrong with its 2 samples.',
+            'The labels of a.py can be trained with: nothing is wrong with 2 '
+            'samples.',
         ),
     ],
 )

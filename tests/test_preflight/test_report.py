@@ -126,7 +126,7 @@ def test_terminal_has_all_parts():
     text = text_of(sample_report(warned=('UserWarning: old',)), verbose=True)
     for part in (
         'model: detection, 1,234 trainable parameters',
-        'changed here: weights are random',
+        '  note: weights are random',
         'loss_cls 1.5, loss_bbox nan',
         'IndexError in step 1 (forward): out of range',
         'as configured',

@@ -3,7 +3,10 @@
 Five configs and three data sets, in terminals of 80 and 160 columns.
 """
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,6 +19,8 @@ from PIL import Image
 
 import mmext
 import mmext.preflight.run as preflight_run
+
+pytestmark = pytest.mark.xdist_group('processes')
 
 SMALL = ('--batches', 'normal', '--image-size', '64', '64', '--no-labels')
 WIDTHS = (80, 160)
@@ -163,6 +168,30 @@ def test_of_a_config(name, once, tmp_path, capsys, monkeypatch):
         assert all(part in sentence for part in verdict), sentence
         for part in shown:
             assert part in out or part in unwrapped(out), part
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('tool', ['preflight', 'validate_labels'])
+def test_a_script_prints_nothing_else(tool, tmp_path, checkout):
+    """In a process of its own, which imports the hosts."""
+    base = str(mmext.config_path('pidnet/pidnet_small_shapes.py'))
+    argv = ['config.py', *SMALL]
+    if tool == 'validate_labels':
+        data = clean('semantic', tmp_path / 'data')
+        argv = data.argv()
+    else:
+        (tmp_path / 'config.py').write_text(f'_base_ = {base!r}\n')
+    done = subprocess.run(
+        [sys.executable, str(checkout / 'tools' / f'{tool}.py'), *argv],
+        cwd=tmp_path,
+        env={**os.environ, 'COLUMNS': '80'},
+        text=True,
+        capture_output=True,
+        timeout=300,
+    )
+    assert done.stderr == ''
+    check_structure(done.stdout, 80, done.returncode)
+    assert done.returncode == 0
 
 
 def one_colour_mask(folder: Path) -> list[str]:

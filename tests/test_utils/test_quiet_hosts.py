@@ -5,6 +5,8 @@ import sys
 import warnings
 
 import pytest
+import torch
+from torch import nn
 
 from mmext.utils.quiet_hosts import collected_warnings, quiet_imports
 
@@ -18,6 +20,14 @@ warnings.warn('deprecated inside of a host')
 def build(cfg):
     warnings.warn(f'{{cfg}} is deprecated')
 """
+
+
+class Warns(nn.Module):
+    """A module that does not like its input."""
+
+    def forward(self, inputs):
+        warnings.warn('odd size', stacklevel=1)
+        return inputs
 
 
 @pytest.fixture
@@ -47,8 +57,9 @@ def test_warnings_of_an_import_are_dropped(host, capsys):
             # About the config of the user, even if a host says it.
             build('old_key')
             build('old_key')
-    assert len(texts) == 2
-    mine, about = texts
+            nn.Sequential(Warns())(torch.zeros(1))
+    assert list(texts.values()) == [False, False, True]
+    mine, about, _ = texts
     assert mine.startswith('UserWarning: mine (')
     assert mine.endswith('my_models.py:3)')
     assert about.startswith('UserWarning: old_key is deprecated (')

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-import mmext  # noqa: F401  (before anything of mmcv and mmdet)
+import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.engine.launch import resolve_device
 from mmext.models.co_dino.query_head import group_attention_mask
 from mmext.models.co_dino.transformer import CoDINOTransformer, EncodedImage

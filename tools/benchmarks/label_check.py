@@ -44,7 +44,7 @@ from label_check_data import (
 )
 from PIL import Image
 
-import mmext  # noqa: F401  (before anything of the hosts)
+import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.findings import Severity
 from mmext.label_check import Expectations
 from mmext.label_check.backends import run_joblib

@@ -39,7 +39,7 @@ from sync_count import counting_syncs
 from tensor_peak import TensorPeak
 from torch import Tensor
 
-import mmext  # noqa: F401  (before anything of mmcv and mmseg)
+import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.engine.hooks.label_range import find_monitors
 from mmext.engine.launch import resolve_device
 from mmext.utils.cli import report_errors, run_tool

@@ -5,6 +5,10 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+
+import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
+
+# isort: split
 from mmengine.structures import PixelData
 from mmseg.models.utils import resize
 from mmseg.registry import MODELS

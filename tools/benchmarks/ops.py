@@ -15,7 +15,7 @@ from functools import partial
 from types import ModuleType
 from typing import NamedTuple
 
-import mmext  # noqa: F401  (first: mmcv needs it where it is not compiled)
+import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 
 # isort: split
 import naive_ops

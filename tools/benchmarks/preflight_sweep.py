@@ -26,7 +26,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import IO, Any
 
-import mmext  # noqa: F401  (before anything of mmcv)
+import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import report_errors, run_tool
 from mmext.utils.files import atomic_path, check_outputs, prepare_outputs
 

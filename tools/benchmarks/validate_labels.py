@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-import mmext  # noqa: F401  (before anything of mmcv and mmseg)
+import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 
 # isort: split
 from mmseg.datasets.transforms import LoadAnnotations
