@@ -129,6 +129,7 @@ model = dict(roi_head=dict(bbox_head=[
 
 == heads_in_part cascade open-mmlab/mmdetection#6340
 ~ bbox_head.*(list|inherit|replace|in_channels)
+~ model\.roi_head\.bbox_head\[0\]
 head = dict(type='Shared2FCBBoxHead', num_classes=6)
 model = dict(roi_head=dict(bbox_head=[head, head, head]))
 --

@@ -213,6 +213,7 @@ val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 
 == img_scale psp open-mmlab/mmsegmentation#2967
 ~ img_scale
+~ set 'scale'
 pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations'),
