@@ -120,9 +120,13 @@ def find_device(args: argparse.Namespace) -> str | None:
         require_regular_bases(args.config)
         try:
             cfg = Config.fromfile(args.config, import_custom_modules=False)
-        # A config may raise anything; reading it for the run says it better.
-        except Exception:
-            return None
+        # A config is a program, and may raise anything.
+        except Exception as error:
+            text = ' '.join(str(error).split())
+            raise ValueError(
+                f'the config {args.config} cannot be loaded: '
+                f'{type(error).__name__}: {text}'
+            ) from error
         device = cfg.get('device')
     return device
 
