@@ -83,8 +83,9 @@ class Expectations(
             or to fill with, or has one by default.
         heads: Of the model.
         filter_cfg: Numbers of the data set's ``filter_cfg`` that its loader
-            applies, by name: ``filter_empty_gt``, ``min_size``; empty for
-            none, and of data that are not trained on.
+            applies, by name: ``filter_empty_gt``, ``min_size``, of XML files
+            ``bbox_min_size``; empty for none, and of data that are not
+            trained on.
         coco_metric: Place in the config of the metric that reads the same
             annotation file by pycocotools; empty for none, None if what the
             file is used for is not known.

@@ -222,6 +222,8 @@ class Sample(
             ``len(boxes)``.
         width: As the annotation says; 0 if it does not.
         height: As the annotation says.
+        num_small: Number of its objects that ``bbox_min_size`` of that
+            ignores, and nothing else.
         left_out: Why ``filter_cfg`` of the data set leaves it out of the
             training; empty if it does not.
     """
@@ -238,6 +240,7 @@ class Sample(
     num_boxes: int = -1
     width: int = 0
     height: int = 0
+    num_small: int = 0
     left_out: str = ''
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
+from ..datasets import box_limits
 from .backends import run_serial
 from .expectations import Expectations, why_left_out
-from .facts import ImageFacts, Sample, SampleFacts, VocFile
+from .facts import BoxFacts, ImageFacts, Sample, SampleFacts, VocFile
 from .sources.split_source import SplitSource
 from .store import FactStore
 from .work import (
@@ -301,14 +302,39 @@ def _filtered(
     image: ImageFacts | None,
     expected: Expectations,
 ) -> Sample:
-    """A sample, and why MMDetection's XMLDataset leaves it out."""
+    """A sample as MMDetection's XMLDataset takes it for a training.
+
+    With the reason that it is left out for, and boxes below ``bbox_min_size``
+    as ignored ones.
+    """
     size = file.width, file.height
     if not file.has_size and image is not None:
         size = image.width, image.height
     objects = sum(box.label >= 0 for box in sample.boxes)
-    return msgspec.structs.replace(
-        sample, left_out=why_left_out(objects, min(size), expected.filter_cfg)
+    least = expected.filter_cfg.get('bbox_min_size', 0)
+    boxes = tuple(
+        msgspec.structs.replace(box, ignored=True)
+        if least and _is_smaller(box, least)
+        else box
+        for box in sample.boxes
     )
+    return msgspec.structs.replace(
+        sample,
+        boxes=boxes,
+        num_small=sum(
+            new.ignored and not old.ignored and old.label >= 0
+            for new, old in zip(boxes, sample.boxes)
+        ),
+        left_out=why_left_out(objects, min(size), expected.filter_cfg),
+    )
+
+
+def _is_smaller(box: BoxFacts, least: int) -> bool:
+    """Whether a side is below that, of the loader's whole numbers."""
+    if not box_limits.is_finite(box.box):
+        return False
+    x1, y1, x2, y2 = map(int, box.box)
+    return x2 - x1 < least or y2 - y1 < least
 
 
 def parse_shard(text: str) -> tuple[int, int]:

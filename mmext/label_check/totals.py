@@ -108,6 +108,8 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
             are not counted here.
         box_images: For each label, how many samples have such a box.
         num_ignored: Boxes that are crowd, difficult or ignored.
+        num_small: Of ``num_ignored``, those that ``bbox_min_size`` of
+            ``filter_cfg`` ignores.
         left_out: Samples that ``filter_cfg`` leaves out, by its reason.
         sizes: Images by ``'WxH'``, rounded down to multiples of 64.
         images: Of the split, for the search of duplicates.
@@ -125,6 +127,7 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
     boxes: dict[int, int] = {}
     box_images: dict[int, int] = {}
     num_ignored: int = 0
+    num_small: int = 0
     left_out: dict[str, int] = {}
     sizes: dict[str, int] = {}
     images: ImagesByDigest = msgspec.field(default_factory=ImagesByDigest)
@@ -135,6 +138,7 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
         Its boxes count only where a sample lists all that it has: ``boxes``.
         """
         self.num_samples += 1
+        self.num_small += facts.sample.num_small
         if facts.sample.left_out:
             _count(self.left_out, facts.sample.left_out)
         image = facts.image

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from mmengine.config import Config, DictAction
 
 from .config_bases import require_regular_bases
+from .contain import Contained
 from .files import check_outputs
 
 __all__ = [
@@ -118,16 +119,10 @@ def find_device(args: argparse.Namespace) -> str | None:
     device = args.device or (args.cfg_options or {}).get('device')
     if device is None and Path(args.config).is_file():
         require_regular_bases(args.config)
-        try:
+        # A config may raise anything; reading it for the run says it better.
+        with Contained(lambda error: None):
             cfg = Config.fromfile(args.config, import_custom_modules=False)
-        # A config is a program, and may raise anything.
-        except Exception as error:
-            text = ' '.join(str(error).split())
-            raise ValueError(
-                f'the config {args.config} cannot be loaded: '
-                f'{type(error).__name__}: {text}'
-            ) from error
-        device = cfg.get('device')
+            device = cfg.get('device')
     return device
 
 

@@ -239,7 +239,8 @@ test_evaluator = val_evaluator
 """,
     ),
     'psp': (
-        CONFIGS['mmseg'] / 'pspnet/pspnet_r50-d8_4xb2-40k_cityscapes-512x1024.py',
+        CONFIGS['mmseg']
+        / 'pspnet/pspnet_r50-d8_4xb2-40k_cityscapes-512x1024.py',
         f"""{_SEGMENTATION_DATA}
 norm_cfg = dict(type='BN', requires_grad=True)
 model = dict(
@@ -254,7 +255,8 @@ model = dict(
 """,
     ),
     'segformer': (
-        CONFIGS['mmseg'] / 'segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512.py',
+        CONFIGS['mmseg']
+        / 'segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512.py',
         f"""{_SEGMENTATION_DATA}
 norm_cfg = dict(type='BN', requires_grad=True)
 model = dict(
@@ -314,7 +316,9 @@ def write_data(folder: Path) -> Path:
     for mask in sorted((data / 'ann_dir').rglob('*.png')):
         folder = data / 'ann_dir' / f'binary_{mask.parent.name}'
         folder.mkdir(exist_ok=True)
-        cv2.imwrite(str(folder / mask.name), cv2.imread(str(mask), 0).clip(max=1))
+        cv2.imwrite(
+            str(folder / mask.name), cv2.imread(str(mask), 0).clip(max=1)
+        )
     weights = {'conv1.weight': torch.zeros(4, 3, 7, 7)}
     torch.save(weights, data / 'backbone.pth')
     detector = {f'backbone.{key}': value for key, value in weights.items()}

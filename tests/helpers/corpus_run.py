@@ -126,9 +126,7 @@ def check_wrong(case: Case, data: Path, folder: Path) -> Outcome:
     fixed = folder / 'fixed.py'
     outcome = preflight(config, '--fix', str(fixed))
     said = [
-        words(each)
-        for each in outcome.findings
-        if each['severity'] >= WARNING
+        words(each) for each in outcome.findings if each['severity'] >= WARNING
     ]
     if outcome.code == 2:
         said.append(outcome.printed)
@@ -168,7 +166,9 @@ def print_table(names: Sequence[str], folder: Path) -> None:
     data = write_data(folder)
     load_segmentation()
     counts = dict.fromkeys(('found', 'cause', 'mended', 'by_fix'), 0)
-    wrong = [case for case in CASES.values() if not names or case.name in names]
+    wrong = [
+        case for case in CASES.values() if not names or case.name in names
+    ]
     for case in wrong:
         outcome = check_wrong(case, data, folder / case.name)
         marks = []

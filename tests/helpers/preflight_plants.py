@@ -94,6 +94,9 @@ model = dict(train_cfg=dict(find_unused_parameters=True))  # here
 == KEY004 info key=epochs_of_mine
 epochs_of_mine = 3  # here
 
+== KEY005 error key=randomness.determinstic
+randomness = dict(determinstic=True)  # here
+
 == TYPE001 error key=model.backbone.type
 model = dict(backbone=dict(type='ResNett'))  # here
 
@@ -133,6 +136,10 @@ train_dataloader = dict(batchsize=2)  # here
 == DATA007 error key=train_dataloader.dataset.data_prefix.img_path
 prefix = dict(_delete_=True, img_path='train2017/')  # here
 train_dataloader = dict(dataset=dict(data_prefix=prefix))
+
+== DATA008 warning key=train_dataloader.dataset.filter_cfg.filter_empty_gts
+cfg = dict(filter_empty_gts=True)  # here
+train_dataloader = dict(dataset=dict(filter_cfg=cfg))
 
 == DATA006 info key=train_dataloader.sampler.shuffle
 train_dataloader = dict(sampler=dict(shuffle=False))  # here
@@ -361,6 +368,12 @@ model = dict(decode_head=dict(ignore_index=3),
              data_preprocessor=dict(seg_pad_val=3))
 val_evaluator = dict(ignore_index=3)
 test_evaluator = dict(ignore_index=3)
+
+== CFG009 error key=train_dataloader.dataset base=segmentor
+train_dataloader = dict(dataset=dict(  # here
+    pipeline=[dict(type='LoadImageFromFile'),
+              dict(type='LoadAnnotations', reduce_zero_label=False),
+              dict(type='PackSegInputs')]))
 
 == CFG010 warning key=metainfo.classes also=HEAD003
 classes = ('traffic_light', 'b', 'Traffic light')

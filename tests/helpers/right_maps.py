@@ -280,7 +280,8 @@ def two_dates(root: Path) -> Right:
             label_map(root / split / f'label/{split}_{number}.png', (0, 1))
     return Right(
         [
-            'mmseg::swin/swin-tiny-patch4-window7_upernet_1xb8-20k_levir-256x256.py'
+            'mmseg::swin/'
+            'swin-tiny-patch4-window7_upernet_1xb8-20k_levir-256x256.py'
         ],
         {'data_root': str(root)},
     )

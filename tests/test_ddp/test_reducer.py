@@ -44,6 +44,20 @@ def test_unused():
     assert outcome(second, second, static_graph=True) == OK
 
 
+def test_a_gradient_has_the_layout_that_its_bucket_was_made_for():
+    """Sparse parameters are in a bucket of their own."""
+    dense = dataclasses.replace(step('c b a'), sparse=frozenset('b'))
+    ready = [
+        dataclasses.replace(gradient, sparse=gradient.name == 'b')
+        for gradient in dense.ready
+    ]
+    right = dataclasses.replace(dense, ready=tuple(ready))
+    assert outcome(right, right) == OK
+    assert outcome(right, dense) == (Outcome.UNEXPECTED, 1, ('b',))
+    none = dataclasses.replace(right, sparse=frozenset())
+    assert outcome(none) == (Outcome.UNEXPECTED, 0, ('b',))
+
+
 def test_no_gradient_at_all():
     # The reducer has not begun, so it misses none.
     assert outcome(step('')) == OK

@@ -58,6 +58,24 @@ def test_images_that_filter_cfg_leaves(kind, tmp_path):
     assert f'leaves {number} of 6 images of train' in message
 
 
+def test_small_boxes_are_ignored(tmp_path):
+    """As MMDetection's configs of Pascal VOC have it, with 32 pixels."""
+    data = spoilt('CFG012', 'voc', tmp_path, 1)
+    _, report = data.check()
+    loaded = built(data)
+    flags = [
+        each['ignore_flag']
+        for index in range(len(loaded))
+        for each in loaded.get_data_info(index)['instances']
+    ]
+    assert (len(flags), sum(flags)) == (18, 3)
+    assert left(report) == [
+        'filter_cfg leaves 6 of 6 images of train; of 18 objects, 3 are '
+        'ignored as narrower or lower than bbox_min_size=10: 1 split'
+    ]
+    assert [row.boxes for row in report.splits[0].classes] == [3, 6, 6]
+
+
 def test_a_crowd_alone_keeps_its_image(tmp_path):
     """The loader looks at annotations, not at boxes that it keeps."""
     data = spoilt('CFG012', 'coco', tmp_path)
@@ -76,7 +94,7 @@ def test_a_crowd_alone_keeps_its_image(tmp_path):
 
 @pytest.mark.parametrize('kind', ['coco', 'voc'])
 def test_an_empty_data_set_cannot_be_built(kind, tmp_path):
-    data = spoilt('CFG012', kind, tmp_path, 1)
+    data = spoilt('CFG012', kind, tmp_path, -1)
     code, report = data.check()
     assert code == 1
     assert 'leaves 0 of 6 images' in left(report)[0]

@@ -18,12 +18,7 @@ def likeness(name: str) -> str:
 
 
 def written_like(name: str, names: Iterable[str]) -> str:
-    """The first of other names that is equal but for those; empty if none.
-
-    Examples:
-        >>> written_like('dog ', ('cat', 'dog'))
-        'dog'
-    """
+    """The first of other names that is equal but for those; empty if none."""
     own = likeness(name)
     for other in names:
         if own and other != name and likeness(other) == own:

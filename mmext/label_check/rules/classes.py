@@ -42,23 +42,38 @@ def _name(label: int, expected: Expectations) -> str:
 
 
 def _absent(
-    totals: SplitTotals, expected: Expectations, training: bool
+    totals: Sequence[SplitTotals],
+    expected: Sequence[Expectations],
+    training: bool,
 ) -> Iterator[Finding]:
-    counts = _counts(totals, expected)
-    is_training = expected.split.startswith('train')
-    if is_training != training or not any(counts.values()):
-        return
-    if not expected.classes and expected.heads:
-        # Maps beside boxes: not each number needs to be a class.
-        return
-    # What the head has beyond the names is the matter of CFG003.
-    names = len(expected.classes) or expected.num_classes
-    for label, count in counts.items():
-        if not count and label < names:
-            yield found(
-                f'{_name(label, expected)} has no {_unit(expected)}',
-                value=str(label),
-            )
+    """Classes that no part of a split has, be it of several data sets."""
+    parts: dict[tuple, list[tuple[Expectations, dict[int, int]]]] = {}
+    for own, wanted in zip(totals, expected):
+        if wanted.split.startswith('train') != training:
+            continue
+        if not wanted.classes and wanted.heads:
+            # Maps beside boxes: not each number needs to be a class.
+            continue
+        split = wanted.split.partition('[')[0]
+        key = split, _unit(wanted), wanted.classes
+        parts.setdefault(key, []).append((wanted, _counts(own, wanted)))
+    for (_, unit, classes), members in parts.items():
+        counts: dict[int, int] = {}
+        for _, own in members:
+            for label, count in own.items():
+                counts[label] = counts.get(label, 0) + count
+        if not any(counts.values()):
+            continue
+        wanted = members[0][0]
+        # What the head has beyond the names is the matter of CFG003.
+        names = len(classes) or wanted.num_classes
+        for label, count in counts.items():
+            if not count and label < names:
+                yield found(
+                    f'{_name(label, wanted)} has no {unit}',
+                    split=wanted.split,
+                    value=str(label),
+                )
 
 
 @CLS.rule(
@@ -67,10 +82,11 @@ def _absent(
     severity=Severity.WARNING,
     remedy='it cannot be learned; see whether masks or annotations have it '
     'under another value or name, or take it out of the classes',
+    scope='run',
     subject='class',
 )
 def absent_in_training(
-    totals: SplitTotals, expected: Expectations
+    totals: Sequence[SplitTotals], expected: Sequence[Expectations]
 ) -> Iterator[Finding]:
     """Classes without pixel or box in a training split."""
     yield from _absent(totals, expected, True)
@@ -82,10 +98,11 @@ def absent_in_training(
     severity=Severity.WARNING,
     remedy='its figure is NaN or left out of the mean; evaluate on more '
     'samples, or read the mean with this in mind',
+    scope='run',
     subject='class',
 )
 def absent_in_evaluation(
-    totals: SplitTotals, expected: Expectations
+    totals: Sequence[SplitTotals], expected: Sequence[Expectations]
 ) -> Iterator[Finding]:
     """Classes without pixel or box in another split."""
     yield from _absent(totals, expected, False)

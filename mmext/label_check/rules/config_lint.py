@@ -4,6 +4,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from ...findings import Finding, Severity, found
 from ..expectations import Expectations, HeadFacts
 from ..loaded import loaded_values
@@ -186,6 +188,8 @@ def splits_differ(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
         first = expected[0]
         for field in ('classes', 'reduce_zero_label'):
             own, other = getattr(wanted, field), getattr(first, field)
+            if field != 'classes' and (_disagree(wanted) or _disagree(first)):
+                continue  # CFG009 says so.
             if field == 'classes':
                 if wanted.classes_are_texts:
                     continue
@@ -216,20 +220,38 @@ def _short(value: object) -> str:
     remedy='set reduce_zero_label of the data set alone, and take it out of '
     'LoadAnnotations, which then has that of the data set',
     subject='split',
+    in_preflight=True,
 )
 def reduced_by_one(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     """MMSegmentation's LoadAnnotations asserts that both are the same."""
-    for wanted in expected:
+    for number, wanted in enumerate(expected):
         own, loader = wanted.dataset_reduces, wanted.reduce_zero_label
-        if own is not None and own != loader:
+        if _disagree(wanted):
+            pixels = totals[number].pixels if totals else {}
+            fits = {
+                reduces: loaded_values(
+                    msgspec.structs.replace(wanted, reduce_zero_label=reduces)
+                ).fine.issuperset(pixels)
+                for reduces in (False, True)
+            }
+            right = own if fits[own] else loader
             yield found(
                 f'LoadAnnotations has reduce_zero_label={loader}, its data '
                 f'set {own}; loading the first label map fails with an '
                 'AssertionError',
+                remedy=f'set reduce_zero_label={right} of the data set, which '
+                'fits the values of the label maps, and take it out of '
+                'LoadAnnotations'
+                if fits[own] != fits[loader]
+                else '',
                 split=wanted.split,
                 key=f'{wanted.split.partition("[")[0]}_dataloader.dataset',
                 value=str(loader),
             )
+
+
+def _disagree(wanted: Expectations) -> bool:
+    return wanted.dataset_reduces not in (None, wanted.reduce_zero_label)
 
 
 @CFG.rule(
@@ -285,33 +307,44 @@ def _of_class(index: int, wanted: Expectations) -> str:
 
 @CFG.rule(
     'CFG012',
-    title='images that filter_cfg leaves out of the training',
+    title='images or boxes that filter_cfg leaves out of the training',
     severity=Severity.INFO,
-    remedy='nothing, if this is as it should be; else annotate them, or '
-    'change filter_empty_gt or min_size of filter_cfg',
+    remedy='nothing, if this is as it should be; else annotate the images, '
+    'or change filter_empty_gt, min_size or bbox_min_size of filter_cfg',
     scope='split',
     subject='split',
-    unit='image',
     per_value=True,
 )
 def left_out(totals: SplitTotals, expected: Expectations) -> Iterator[Finding]:
-    """How many images filter_cfg leaves, of how many."""
-    number = sum(totals.left_out.values())
-    if not number:
+    """How many images and boxes filter_cfg leaves, of how many."""
+    number, small = sum(totals.left_out.values()), totals.num_small
+    if not number and not small:
         return
     rest = totals.num_samples - number
     reasons = ', '.join(
         f'{count:,} {reason}'
         for reason, count in sorted(totals.left_out.items())
     )
-    yield found(
+    boxes = sum(totals.boxes.values()) + totals.num_ignored
+    text = (
         f'filter_cfg leaves {rest:,} of {totals.num_samples:,} images of '
-        f'{totals.split}: {reasons}'
-        + ('' if rest else '; building an empty data set fails'),
+        f'{totals.split}'
+    )
+    if number:
+        text += f': {reasons}'
+    if small:
+        least = expected.filter_cfg['bbox_min_size']
+        text += (
+            f'; of {boxes:,} objects, {small:,} are ignored as narrower or '
+            f'lower than bbox_min_size={least}'
+        )
+    if not rest:
+        text += '; building an empty data set fails'
+    yield found(
+        text,
         severity=Severity.INFO if rest else Severity.ERROR,
         key=f'{totals.split.partition("[")[0]}_dataloader.dataset.filter_cfg',
         value=totals.split,
-        count=number,
     )
 
 

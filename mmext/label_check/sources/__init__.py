@@ -1,10 +1,12 @@
 """Where samples come from: a config, or bare files."""
 
-from .config import read_heads, splits_of_config
+from .config import compares_reduction, read_heads, splits_of_config
 from .folder import split_of_folders
-from .ignore_places import ignored_value, read_ignore_places
+from .ignore_places import default_of, ignored_value, read_ignore_places
 
 __all__ = [
+    'compares_reduction',
+    'default_of',
     'ignored_value',
     'read_heads',
     'read_ignore_places',

@@ -131,14 +131,16 @@ def _contradicted(
 ) -> np.ndarray:
     """Of some annotations, those whose mask is broken or elsewhere."""
     kinds = file.annotations.segmentation_kind
-    sides = np.stack(box_limits.sides_of_coco(file.annotations.bbox), axis=1)
     wrong = np.zeros(len(rows), np.bool_)
+    # NaN is off nothing.
+    around = np.full((len(rows), 4), np.nan)
     for row in np.flatnonzero(rows & (kinds != NO_SEGMENTATION)).tolist():
-        error, around = _mask(file, row, int(images[row]))
-        wrong[row] = bool(error) or (
-            around and box_limits.is_off_mask(sides[row].tolist(), around)
-        )
-    return wrong
+        error, box = _mask(file, row, int(images[row]))
+        wrong[row] = bool(error)
+        if box:
+            around[row] = box
+    sides = box_limits.sides_of_coco(file.annotations.bbox)
+    return wrong | box_limits.is_off_mask(sides, around.T)
 
 
 def _mask(

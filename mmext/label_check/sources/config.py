@@ -34,6 +34,7 @@ from .split_source import SplitSource
 from .voc import split_of_pairs
 
 __all__ = [
+    'compares_reduction',
     'read_heads',
     'splits_of_config',
 ]
@@ -200,7 +201,7 @@ def _expected(
             heads, places, getattr(dataset, 'ignore_index', _DEFAULT_IGNORE)
         ),
         reduce_zero_label=bool(reduce),
-        dataset_reduces=own if hasattr(dataset, 'label_map') else None,
+        dataset_reduces=own if compares_reduction(type(dataset)) else None,
         label_map=tuple(
             (int(old), int(new)) for old, new in label_map.items()
         ),
@@ -216,6 +217,17 @@ def _expected(
     )
 
 
+def compares_reduction(kind: Any) -> bool:
+    """Whether LoadAnnotations looks at reduce_zero_label of a data set, too.
+
+    MMSegmentation's does, which reads data sets of its own; MMDetection's
+    goes by what it is told itself.
+    """
+    return isinstance(kind, type) and any(
+        base.__module__.startswith('mmseg.') for base in kind.__mro__
+    )
+
+
 def _filter_cfg(dataset: Any) -> dict[str, int]:
     """What MMDetection's own ``filter_data`` will go by."""
     if not (reads_coco(dataset) or reads_voc(dataset)) or dataset.test_mode:
@@ -226,11 +238,10 @@ def _filter_cfg(dataset: Any) -> dict[str, int]:
     if type(dataset).filter_data is not base.filter_data:
         return {}
     given = dataset.filter_cfg or {}
-    return {
-        name: given[name]
-        for name in ('filter_empty_gt', 'min_size')
-        if given.get(name)
-    }
+    names = ['filter_empty_gt', 'min_size']
+    if base is XMLDataset:
+        names.append('bbox_min_size')
+    return {name: given[name] for name in names if given.get(name)}
 
 
 def _coco_metric(plain: Mapping, split: str) -> str:

@@ -123,7 +123,7 @@ def split_of_folders(
 
     Raises:
         NotADirectoryError: If a folder does not exist.
-        ValueError: When it is read, if no name ends with a suffix.
+        ValueError: If there are files, and no name ends with the suffix.
     """
     folders = {'masks': Path(masks)}
     if images is not None:
@@ -134,20 +134,19 @@ def split_of_folders(
                 f'{name} must be an existing folder, got {str(folder)!r}'
             )
 
+    for option, kind, suffixes, end in (
+        ('mask_suffix', 'masks', MASK_SUFFIXES, mask_suffix),
+        ('image_suffix', 'images', IMAGE_SUFFIXES, image_suffix),
+    ):
+        if end and kind in folders:
+            _check_suffix(folders[kind], suffixes, end, option)
+
     @cache
     def rows() -> TemporaryRows:
         ends = mask_suffix, image_suffix
         roots = str(folders['masks']), str(folders.get('images', ''))
-        seen = {kind: [0, ''] for kind, end in zip(folders, ends) if end}
         listed = TemporaryRows(3)
-        listed.extend(_rows(roots, ends, _voc_names(folders['masks']), seen))
-        for kind, (fitting, other) in seen.items():
-            if other and not fitting:
-                end = ends[[*folders].index(kind)]
-                raise ValueError(
-                    f'names in {str(folders[kind])!r} must end with '
-                    f'{end!r}, got none that does; there is {other!r}'
-                )
+        listed.extend(_rows(roots, ends, _voc_names(folders['masks'])))
         return listed
 
     def samples() -> Iterator[Sample]:
@@ -164,6 +163,22 @@ def split_of_folders(
                 yield Orphan(split=expected.split, path=path, kind=kind)
 
     return SplitSource(expected, samples, orphans=orphans)
+
+
+def _check_suffix(
+    folder: Path, suffixes: tuple[str, ...], end: str, option: str
+) -> None:
+    """Raise if a folder has files, and none whose name has the suffix."""
+    first = ''
+    for path in files_below(folder, suffixes):
+        if _fits(path, end):
+            return
+        first = first or os.path.basename(path)
+    if first:
+        raise ValueError(
+            f'{option} must be an end of names in {str(folder)!r}, got '
+            f'{end!r}, which none has; the first is {first!r}'
+        )
 
 
 def _voc_names(masks: Path) -> set[str] | None:
@@ -187,13 +202,9 @@ def _rows(
     roots: tuple[str, str],
     ends: tuple[str, str],
     wanted: set[str] | None,
-    seen: dict[str, list],
     below: str = '',
 ) -> Iterator[tuple[str, str, str]]:
-    """Kind of an orphan, image and mask of all folders, one at a time.
-
-    Counts names with the suffix in ``seen``, and keeps one without.
-    """
+    """Kind of an orphan, image and mask of all folders, one at a time."""
     inner: set[str] = set()
     paths_of: dict[str, list[str]] = {}
     twins = []
@@ -208,10 +219,7 @@ def _rows(
         inner.update(folders)
         for name in names:
             if end and not _fits(name, end):
-                seen[f'{kind}s'][1] = name
                 continue
-            if end:
-                seen[f'{kind}s'][0] += 1
             pair = paths_of.setdefault(stem_below(name, '', end), ['', ''])
             if pair[place]:
                 twins.append((kind, *_at(place, os.path.join(folder, name))))
@@ -223,7 +231,7 @@ def _rows(
         yield 'image' if alone else '', image, mask
     yield from twins
     for name in sorted(inner):
-        yield from _rows(roots, ends, wanted, seen, os.path.join(below, name))
+        yield from _rows(roots, ends, wanted, os.path.join(below, name))
 
 
 def _at(place: int, path: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from ...config import (
 )
 from ..expectations import HeadFacts, IgnorePlace
 
-__all__ = ['ignored_value', 'read_ignore_places']
+__all__ = ['default_of', 'ignored_value', 'read_ignore_places']
 
 # Key that holds the value -> what is done with it, see IgnorePlace.
 _ROLES = {
@@ -101,15 +101,21 @@ def ignored_value(
     return default
 
 
-def _default(component: Callable | None, key: str) -> Any:
-    """Default of an argument, of the class or the first base that has it."""
+def default_of(component: Callable | None, key: str) -> Any:
+    """Default of an argument, of the class or the first base that has it.
+
+    None if there is no such argument, or it is not known.
+    """
     if not inspect.isclass(component):
         return None
     for base in component.__mro__:
         init = base.__dict__.get('__init__')
         if init is None or base is object:
             continue
-        parameter = inspect.signature(init).parameters.get(key)
+        try:
+            parameter = inspect.signature(init).parameters.get(key)
+        except ValueError:
+            return None  # Written in C.
         if parameter is not None:
             empty = parameter.default is parameter.empty
             return None if empty else parameter.default
@@ -123,7 +129,7 @@ def _places_of(
     kind = kind.rpartition('.')[2]
     for key, role in _ROLES.items():
         said = key in node.cfg
-        value = node.cfg[key] if said else _default(component, key)
+        value = node.cfg[key] if said else default_of(component, key)
         if key == 'pad_val':
             value = _of_maps(value, node, component)
             said = said and isinstance(node.cfg[key], Mapping)
@@ -193,8 +199,9 @@ def _pads(node: ConfigNode, cfg: Mapping) -> tuple[str, tuple]:
     """As ``pads`` and ``size`` of IgnorePlace; or ``'never'``."""
     if node.name == 'data_preprocessor':
         size = node.cfg.get('size')
-        loader = cfg.get('train_dataloader') or {}
-        steps = (loader.get('dataset') or {}).get('pipeline')
+        steps = cfg
+        for key in ('train_dataloader', 'dataset', 'pipeline'):
+            steps = steps.get(key) if isinstance(steps, Mapping) else None
     else:
         size = node.cfg.get('size')
         # MMCV's transform has width and height.
@@ -240,10 +247,11 @@ def _smallest(steps: Sequence) -> tuple[str, Sequence[float]]:
             isinstance(side, int) for side in size
         )
         ratios = step.get('ratio_range')
+        ranged = isinstance(ratios, Sequence) and len(ratios) > 0
         if kind == 'Resize' and pair:
             known = 'some' if step.get('keep_ratio') else 'all'
             worst = size[::-1]
-        elif kind == 'RandomResize' and pair and ratios:
+        elif kind == 'RandomResize' and pair and ranged:
             known, worst = 'some', [ratios[0] * side for side in size[::-1]]
         elif kind == 'RandomCrop' and pair and worst:
             worst = min(*worst, *size), min(max(worst), max(size))

@@ -162,7 +162,8 @@ def _of_merge(
     stay = [f'{key}={part[key]!r}' for key in merged.keys if key not in wrong]
     also = f', and repeat there what is to stay of {", ".join(stay)}'
     options: dict[str, Any] = {}
-    for key in wrong:
+    # Else whether the rest is to stay is not known.
+    for key in () if stay else wrong:
         options |= change((*blamed.path, key), DELETE)
     return {
         'path': blamed.path,

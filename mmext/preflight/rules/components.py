@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mmengine import registry as roots
-from mmengine.hooks import CheckpointHook
-from mmengine.registry import Registry
+from mmengine.hooks import CheckpointHook, EMAHook
+from mmengine.registry import MODELS, Registry
 from mmengine.runner import Runner
 from torch import nn
 
@@ -29,6 +29,7 @@ from ...findings import Finding, Severity
 from .registry import ARG, TYPE, found
 from .subject import (
     Subject,
+    as_mapping,
     change,
     kind_of,
     names_key,
@@ -47,6 +48,8 @@ _OF_RUNNERS = {
     'default_hooks': {'priority'},
     'custom_hooks': {'priority'},
 }
+# How deep they are, where it is not in an item of the section.
+_DEPTHS = {'optim_wrapper': 1}
 # Dicts whose `type` is no component, or that others complete or cut down:
 # layers of MMCV, functions that are looked up by name.
 _OTHERS = {
@@ -72,6 +75,16 @@ _NEW_PLACES = {
 }
 # Of these, whose values or whose defaults beside them have changed, too.
 _OTHER_VALUES = ('img_scale', 'file_client_args')
+# What EMAHook takes the average by.
+_EMA = 'ExponentialMovingAverage'
+# Keys that are misplaced in an optimizer.
+_OF_WRAPPERS = ('paramwise_cfg', 'constructor', 'clip_grad')
+_OTHER_LOOPS = {
+    ('IterBasedTrainLoop', 'max_epochs'): 'remove it, or set '
+    "train_cfg.type='EpochBasedTrainLoop' to train by epochs",
+    ('EpochBasedTrainLoop', 'max_iters'): 'remove it, or set '
+    "train_cfg.type='IterBasedTrainLoop' to train by iterations",
+}
 _LIKE = 0.75
 _LIKE_ARGUMENT = 0.7
 
@@ -166,19 +179,16 @@ def _without_scope(
     unknown: Sequence[tuple[ConfigNode, list[str]]],
 ) -> Finding | None:
     """One finding for all names of a package, if they lack its prefix."""
-    packages = {
-        near[0].partition('.')[0]
-        for section, near in unknown
-        if near and near[0].endswith(f'.{section.cfg["type"]}')
-    }
+    names = [section.cfg['type'] for section, _ in unknown]
+    packages = set.intersection(
+        *(
+            {each.partition('.')[0] for each in near if each.endswith(name)}
+            for name, (_, near) in zip((f'.{name}' for name in names), unknown)
+        )
+    )
     if len(packages) != 1:
         return None
     (package,) = packages
-    names = [section.cfg['type'] for section, _ in unknown]
-    sure = all(
-        near == [f'{package}.{name}']
-        for name, (_, near) in zip(names, unknown)
-    )
     return found(
         f'there is no default_scope, and {names[0]!r} '
         + (f'with {len(names) - 1} others ' if names[1:] else '')
@@ -187,7 +197,7 @@ def _without_scope(
         remedy=f"set default_scope = '{package}', or write the names as "
         f"'{package}.{names[0]}'",
         names=tuple(names),
-        options={'default_scope': package} if sure else {},
+        options={'default_scope': package},
     )
 
 
@@ -275,16 +285,21 @@ def unknown_argument(subject: Subject) -> Iterator[Finding]:
         kind = subject.component(section)
         if kind is None or _is_other(section) or _is_layer(kind):
             continue
+        outermost = len(section.path) <= _DEPTHS.get(section.path[0], 2)
+        known = _OF_RUNNERS.get(section.path[0], ()) if outermost else ()
         refused = [
             key
             for key in section.cfg
             if key not in _OF_BUILDERS
-            and _takes(kind, str(key)) is False
-            and key not in _OF_RUNNERS.get(section.path[0], ())
+            and _takes(kind, str(key), section.cfg.get('ema_type', _EMA))
+            is False
+            and key not in known
             and join_key((*section.path, key)) not in misplaced
             and not subject.is_own((*section.path, key))
             and not _is_read_around(subject, section, key)
         ]
+        if '_delete_' in section.cfg:
+            yield _not_merged(kind, section)
         left = [key for key in refused if _is_left_over(subject, section, key)]
         if left:
             yield _left_over(subject, kind, left, section)
@@ -293,14 +308,31 @@ def unknown_argument(subject: Subject) -> Iterator[Finding]:
                 yield _no_argument(subject, kind, key, section)
 
 
-def _takes(kind: Any, key: str) -> bool | None:
+def _takes(kind: Any, key: str, ema_type: Any) -> bool | None:
     """As ``takes``, for what others hand on, too."""
     if inspect.isclass(kind) and issubclass(kind, CheckpointHook):
         # The rest is given to `save_checkpoint` with each checkpoint.
         if key in inspect.signature(Runner.save_checkpoint).parameters:
             return True
         return takes(kind, key) is True
+    if kind is EMAHook and takes(kind, key) is None:
+        # Given to the average, with what a training starts.
+        average = find_component(ema_type, (MODELS,), 'mmengine')
+        return None if average is None else takes(average, key)
     return takes(kind, key)
+
+
+def _not_merged(kind: Any, section: ConfigNode) -> Finding:
+    """``_delete_`` where there is nothing to merge with."""
+    rest = {k: v for k, v in section.cfg.items() if k != '_delete_'}
+    return found(
+        f'{kind.__name__} takes no argument _delete_: it is read where a '
+        'dict is merged with that of a base; no base has this one, or it is '
+        'in a list, which is replaced as a whole',
+        path=(*section.path, '_delete_'),
+        remedy='remove _delete_',
+        options=change(section.path, {'_delete_': True, **rest}),
+    )
 
 
 def _is_left_over(subject: Subject, section: ConfigNode, key: str) -> bool:
@@ -373,6 +405,15 @@ def _no_argument(
     near += difflib.get_close_matches(key, known, 1, _LIKE_ARGUMENT)
     options = subject.renamed(path, sure) if sure else {}
     remedy = f'rename it to {near[0]}, or remove it' if near else 'remove it'
+    wrapper = subject.top.get('optim_wrapper')
+    if section.path == ('optim_wrapper', 'optimizer') and key in _OF_WRAPPERS:
+        # One step too far inside.
+        remedy = f'set it in optim_wrapper, beside optimizer: {key}=...'
+        near, new = (), ('optim_wrapper', key)
+        if key not in as_mapping(wrapper):
+            options = {**change(path, DELETE), **change(new, section.cfg[key])}
+    if (kind.__name__, key) in _OTHER_LOOPS:
+        near, remedy = (), _OTHER_LOOPS[kind.__name__, key]
     new = _NEW_PLACES.get(key, '')
     if new.partition('.')[0] in known:
         # Where it was before MMEngine.

@@ -11,11 +11,12 @@ from mmengine.dataset import BaseDataset
 
 from ...findings import Finding, Severity
 from .registry import DATA, found
-from .subject import SPLITS, Subject
+from .subject import SPLITS, Subject, change, sure_name
 
 __all__: list[str] = []
 
 _PREFIX = 'data_prefix'
+_FILTER = 'filter_cfg'
 # Names of MMCV 1.x.
 _OLD = {
     'img_dir': 'img_path',
@@ -26,10 +27,11 @@ _OLD = {
 
 
 @cache
-def _prefix_keys(kind: type) -> dict[str, bool]:
-    """Keys of ``data_prefix`` that a class reads; empty if not known.
+def _read_keys(kind: type, name: str) -> dict[str, bool]:
+    """Keys of a dict, such as ``data_prefix``, that a class reads.
 
     True for those that are read without a look whether they are there.
+    Empty if they are not known.
     """
     keys: dict[str, bool] = {}
     for base in inspect.getmro(kind):
@@ -40,7 +42,7 @@ def _prefix_keys(kind: type) -> dict[str, bool]:
         except (OSError, SyntaxError, TypeError):
             return {}
         for node in ast.walk(tree):
-            read = _keys_at(node)
+            read = _keys_at(node, name)
             if read is None:
                 return {}
             for key in read:
@@ -49,20 +51,20 @@ def _prefix_keys(kind: type) -> dict[str, bool]:
     return keys
 
 
-def _keys_at(node: ast.AST) -> set[str] | None:
+def _keys_at(node: ast.AST, name: str) -> set[str] | None:
     """Keys that an expression reads; None if they are computed."""
-    if isinstance(node, ast.Subscript) and _is_prefix(node.value):
+    if isinstance(node, ast.Subscript) and _is_it(node.value, name):
         return _text(node.slice)
-    if isinstance(node, ast.Compare) and _is_prefix(node.comparators[0]):
+    if isinstance(node, ast.Compare) and _is_it(node.comparators[0], name):
         return _text(node.left)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if not _is_prefix(node.func.value):
+        if not _is_it(node.func.value, name):
             return set()
         if node.func.attr in ('get', 'pop', 'setdefault') and node.args:
             return _text(node.args[0])
         return None
     if isinstance(node, ast.Call | ast.keyword) and any(
-        isinstance(value, ast.Attribute) and _is_prefix(value)
+        isinstance(value, ast.Attribute) and _is_it(value, name)
         for value in getattr(node, 'args', [getattr(node, 'value', None)])
     ):
         # Handed on as a whole.
@@ -70,9 +72,9 @@ def _keys_at(node: ast.AST) -> set[str] | None:
     return set()
 
 
-def _is_prefix(node: ast.AST) -> bool:
-    return (isinstance(node, ast.Attribute) and node.attr == _PREFIX) or (
-        isinstance(node, ast.Name) and node.id == _PREFIX
+def _is_it(node: ast.AST, name: str) -> bool:
+    return (isinstance(node, ast.Attribute) and node.attr == name) or (
+        isinstance(node, ast.Name) and node.id == name
     )
 
 
@@ -94,10 +96,23 @@ def unread_prefix(subject: Subject) -> Iterator[Finding]:
         for section in subject.below(f'{split}_dataloader', 'dataset'):
             prefix = section.cfg.get(_PREFIX)
             kind = subject.component(section)
-            if not isinstance(prefix, Mapping) or not inspect.isclass(kind):
+            if not inspect.isclass(kind):
                 continue
-            known = _prefix_keys(kind)
+            known = _read_keys(kind, _PREFIX)
             path = (*section.path, _PREFIX)
+            host = kind.__module__.partition('.')[0] in ('mmdet', 'mmseg')
+            if isinstance(prefix, str) and host and known:
+                must = [key for key in known if known[key]]
+                yield found(
+                    f'data_prefix must be a dict, got {prefix!r}; '
+                    f'{kind.__name__} reads {", ".join(sorted(known))} of it',
+                    path=path,
+                    options=change(path, {must[0]: prefix})
+                    if len(must) == 1
+                    else {},
+                )
+            if not isinstance(prefix, Mapping):
+                continue
             unread = [
                 key
                 for key in prefix
@@ -112,7 +127,7 @@ def unread_prefix(subject: Subject) -> Iterator[Finding]:
 def _unread(
     subject: Subject, kind: Any, prefix: Mapping, path: tuple, unread: list
 ) -> Finding:
-    known = _prefix_keys(kind)
+    known = _read_keys(kind, _PREFIX)
     hard = [key for key in known if known[key]] or list(known)
     lacking = [key for key in hard if key not in prefix]
     meant = _OLD.get(path[-1])
@@ -128,3 +143,35 @@ def _unread(
         remedy=f'rename it to {meant}' if meant else '',
         options=subject.renamed(path, meant) if meant else {},
     )
+
+
+@DATA.rule(
+    'DATA008',
+    title='a data set does not read a key of filter_cfg',
+    severity=Severity.WARNING,
+    remedy='use the keys that it reads: nothing is left out for this one',
+    fix='correct a name that can only be one of the known ones',
+)
+def unread_filter(subject: Subject) -> Iterator[Finding]:
+    """``filter_empty_gts`` for ``filter_empty_gt``, and the like."""
+    for split in SPLITS:
+        for section in subject.below(f'{split}_dataloader', 'dataset'):
+            wanted = section.cfg.get(_FILTER)
+            kind = subject.component(section)
+            if not isinstance(wanted, Mapping) or not inspect.isclass(kind):
+                continue
+            known = _read_keys(kind, _FILTER)
+            for key in wanted if known else ():
+                path = (*section.path, _FILTER, key)
+                if key in known or key[:1] == '_' or subject.is_own(path):
+                    continue
+                sure = sure_name(key, known)
+                yield found(
+                    f'{kind.__name__} reads {", ".join(sorted(known))} of '
+                    f'filter_cfg, and not {key}',
+                    path=path,
+                    severity=Severity.WARNING if sure else Severity.INFO,
+                    names=(sure,) if sure else (),
+                    remedy=f'rename it to {sure}' if sure else '',
+                    options=subject.renamed(path, sure) if sure else {},
+                )

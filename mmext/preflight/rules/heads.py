@@ -165,6 +165,10 @@ def _named_at(subject: Subject, split: str) -> str:
     return ''
 
 
+def _kinds(subject: Subject, split: str) -> set[str]:
+    return {kind_of(dataset) for _, dataset in _datasets(subject, split)}
+
+
 def _is_left_over(subject: Subject, path: Sequence, said: str) -> bool:
     """Whether the classes are named above a number of a base, or of none."""
     node: object = subject.top
@@ -191,10 +195,11 @@ def _datasets(subject: Subject, split: str) -> Iterator[tuple[Steps, Mapping]]:
     title='splits have different classes',
     severity=Severity.ERROR,
     remedy='give all splits the same metainfo.classes, in the same order',
+    fix='set the classes of the training where a split names none',
 )
 def other_classes(subject: Subject) -> Iterator[Finding]:
     """A model is evaluated by other names than it was trained with."""
-    if _names_classes_itself(subject):
+    if _names_classes_itself(subject) or any(misnamed_classes(subject)):
         return
     first = subject.classes('train')
     for split in ('val', 'test') if first else ():
@@ -209,10 +214,22 @@ def other_classes(subject: Subject) -> Iterator[Finding]:
             what = f'{own[index]!r} as class {index}, and train_dataloader '
             what += f'{first[index]!r}'
         same = set(own) == set(first)
+        named, theirs = _named_at(subject, 'train'), _named_at(subject, split)
+        # Another kind of data set may be judged by names of its own.
+        forgotten = bool(named) and not theirs and not same
+        forgotten = forgotten and _kinds(subject, 'train') == _kinds(
+            subject, split
+        )
+        options = {}
+        if forgotten:
+            what += ': its metainfo names none'
+            for path, _ in _datasets(subject, split):
+                options |= change((*path, 'metainfo', 'classes'), first)
         yield found(
             f'{split}_dataloader has {what}',
             path=(f'{split}_dataloader', 'dataset'),
-            severity=Severity.ERROR if same else Severity.INFO,
+            severity=Severity.ERROR if same or forgotten else Severity.INFO,
+            options=options,
         )
 
 

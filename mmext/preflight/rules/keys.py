@@ -68,6 +68,12 @@ _OLD = {
     'seed': 'randomness.seed',
     'cudnn_benchmark': 'env_cfg.cudnn_benchmark',
 }
+# Sections that are no components -> the keys that are read of them.
+_KEYS_OF_SECTIONS = {
+    'randomness': ('seed', 'diff_rank_seed', 'deterministic'),
+    'env_cfg': ('cudnn_benchmark', 'mp_cfg', 'dist_cfg', 'resource_limit'),
+    'auto_scale_lr': ('enable', 'base_batch_size'),
+}
 # Names that configs give to variables, and that are near to such keys.
 _VARIABLES = ('test_pipeline', 'train_pipeline', 'val_pipeline')
 _LIKE = 0.85
@@ -252,3 +258,37 @@ def unread_key(subject: Subject) -> Iterator[Finding]:
             'config uses it',
             path=(name,),
         )
+
+
+@KEY.rule(
+    'KEY005',
+    title='a section of the runner has a key that it does not read',
+    severity=Severity.WARNING,
+    remedy='remove it, or correct its name',
+    fix='correct a name that can only be one of the known ones',
+)
+def unread_in_section(subject: Subject) -> Iterator[Finding]:
+    """Keys of ``randomness``, ``env_cfg`` and ``auto_scale_lr``."""
+    misplaced = {item.place for item in subject.misplaced}
+    for name, known in _KEYS_OF_SECTIONS.items():
+        section = as_mapping(subject.top.get(name))
+        for key in section:
+            path = (name, key)
+            if key in known or key[:1] == '_' or subject.is_own(path):
+                continue
+            if f'{name}.{key}' in misplaced:
+                continue
+            sure = sure_name(key, known)
+            if sure == 'base_batch_size' and section.get('enable'):
+                # Of LOOP007.
+                continue
+            ends = name == 'randomness'
+            yield found(
+                f'{name} reads {", ".join(known)}, and not {key}'
+                + (': the training ends when it starts' if ends else ''),
+                path=path,
+                severity=Severity.ERROR if ends else Severity.WARNING,
+                names=(sure,) if sure else (),
+                remedy=f'rename it to {sure}' if sure else '',
+                options=subject.renamed(path, sure) if sure else {},
+            )

@@ -7,7 +7,7 @@ from typing import Any
 
 from mmengine.config import Config
 
-from ...config import check_data_paths, key_place
+from ...config import SECTIONS, check_data_paths, find_component, key_place
 from ...findings import Finding, Location, Severity
 from ...label_check import (
     Expectations,
@@ -17,6 +17,8 @@ from ...label_check import (
 )
 from ...label_check.rules import RULES
 from ...label_check.sources import (
+    compares_reduction,
+    default_of,
     ignored_value,
     read_heads,
     read_ignore_places,
@@ -48,6 +50,7 @@ def _expectations(subject: Subject) -> list[Expectations]:
         if not as_mapping(subject.top.get(f'{split}_dataloader')):
             continue
         classes = subject.classes(split)
+        reduces, own = _reduces(subject, split)
         found.append(
             Expectations(
                 split=split,
@@ -55,7 +58,8 @@ def _expectations(subject: Subject) -> list[Expectations]:
                 num_classes=heads[0].num_classes if heads else len(classes),
                 classes=classes,
                 ignore_index=ignored_value(heads, places, _DEFAULT_IGNORE),
-                reduce_zero_label=_reduces(subject, split),
+                reduce_zero_label=reduces,
+                dataset_reduces=own,
                 ignore_places=places,
                 heads=heads,
             )
@@ -63,11 +67,25 @@ def _expectations(subject: Subject) -> list[Expectations]:
     return found
 
 
-def _reduces(subject: Subject, split: str) -> bool:
+def _reduces(subject: Subject, split: str) -> tuple[bool, bool | None]:
+    """What the first loader does, and its data set, if both are compared."""
     for section in subject.below(f'{split}_dataloader', 'dataset'):
-        if kind_of(section.cfg) == 'LoadAnnotations':
-            return bool(section.cfg.get('reduce_zero_label'))
-    return False
+        dataset = section.parent
+        if kind_of(section.cfg) != 'LoadAnnotations' or dataset is None:
+            continue
+        loader, own = (
+            each.cfg.get('reduce_zero_label') for each in (section, dataset)
+        )
+        kind = find_component(
+            dataset.cfg.get('type'),
+            SECTIONS['train_dataloader'],
+            dataset.scope,
+        )
+        if own is None:
+            own = default_of(kind, 'reduce_zero_label')
+        reduces = bool(own if loader is None else loader)
+        return reduces, own if compares_reduction(kind) else None
+    return False, None
 
 
 def config_label_findings(subject: Subject) -> Iterator[Finding]:

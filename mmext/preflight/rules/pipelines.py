@@ -7,7 +7,14 @@ from typing import Any
 from ...config import ConfigNode, join_key
 from ...findings import Finding, Severity
 from .registry import PIPE, found
-from .subject import Subject, as_mapping, change, kind_of, names_key
+from .subject import (
+    SPLITS,
+    Subject,
+    as_mapping,
+    change,
+    kind_of,
+    names_key,
+)
 
 __all__: list[str] = []
 
@@ -30,6 +37,7 @@ _MOVING = (
     'RandomCutOut',
 )
 _PAPER_WIDTH = 4
+_DATASETS = {(f'{split}_dataloader', 'dataset') for split in SPLITS}
 _IGNORED = 255
 
 
@@ -176,10 +184,11 @@ def no_masks(subject: Subject) -> Iterator[Finding]:
 )
 def mixes_alone(subject: Subject) -> Iterator[Finding]:
     """Mosaic, MixUp and the like outside of the wrapper that gives them."""
-    for section in subject.below('train_dataloader', 'dataset'):
+    for section in subject.sections:
         steps = section.cfg.get('pipeline')
         kind = subject.component(section)
-        if not isinstance(steps, list) or kind is None:
+        loader = section.path[:2] in _DATASETS
+        if not loader or not isinstance(steps, list) or kind is None:
             continue
         if names_key(kind, 'mix_results'):
             continue

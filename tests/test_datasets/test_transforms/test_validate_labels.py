@@ -375,8 +375,12 @@ def test_labels_of_boxes_against_the_classes_of_the_data(clean):
         loaded(dataset, 2)
 
 
-def test_panoptic_pipeline(clean, monkeypatch, tmp_path):
-    """mmdet's loader, with the formula of the package that it asks for."""
+@pytest.mark.parametrize('resized', [False, True])
+def test_panoptic_pipeline(clean, monkeypatch, tmp_path, resized):
+    """mmdet's loader, with the formula of the package that it asks for.
+
+    The hosts' pipelines for evaluation resize the image before.
+    """
     utils = SimpleNamespace(rgb2id=lambda c: c @ np.array([1, 256, 65536]))
     monkeypatch.setitem(
         sys.modules, 'panopticapi', SimpleNamespace(utils=utils)
@@ -401,12 +405,13 @@ def test_panoptic_pipeline(clean, monkeypatch, tmp_path):
         SimpleNamespace(metainfo={'classes': 'abcd', 'thing_classes': 'ab'})
     )
     with DefaultScope.overwrite_default_scope('mmdet'):
-        load = Compose(
-            [
-                TRANSFORMS.build(dict(type='LoadImageFromFile')),
-                TRANSFORMS.build(dict(type='mmdet.LoadPanopticAnnotations')),
-            ]
-        )
+        resize = dict(type='mmdet.Resize', scale=(120, 90))
+        steps = [
+            dict(type='LoadImageFromFile'),
+            *[resize] * resized,
+            dict(type='mmdet.LoadPanopticAnnotations'),
+        ]
+        load = Compose([TRANSFORMS.build(step) for step in steps])
     results = load(copy.deepcopy(info))
     assert set(np.unique(results['gt_seg_map'])) == {1, 3, 255}
     assert check(results) is results

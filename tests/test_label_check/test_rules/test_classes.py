@@ -1,6 +1,7 @@
 from helpers.label_facts import EXPECTED, findings_of, mask_of, only, sample_of
 from msgspec.structs import replace
 
+from mmext.findings import Severity
 from mmext.label_check.facts import BoxFacts
 
 VAL = replace(EXPECTED, split='val')
@@ -71,3 +72,54 @@ def test_boxes_are_counted_for_detection():
     )
     (finding,) = only('CLS001', [sample], expected)
     assert 'class 2 (sky) has no boxes' in finding.message
+
+
+def part(number: int, *values: int):
+    """A part of a joined training set, and what it holds."""
+    split = f'train[{number}]'
+    counts = dict.fromkeys(values, 100 // len(values))
+    return (
+        sample_of(split=split, mask=mask_of(counts)),
+        replace(EXPECTED, split=split),
+    )
+
+
+def test_parts_of_a_joined_set_make_up_for_each_other():
+    samples, expected = zip(part(0, 0, 1), part(1, 2))
+    assert 'CLS001' not in rules(findings_of(samples, *expected))
+    samples, expected = zip(part(0, 0, 1), part(1, 1))
+    (finding,) = only('CLS001', samples, *expected)
+    assert (finding.split, finding.value) == ('train[0]', '2')
+
+
+def rules(found) -> list[str]:
+    return [each.rule for each in found]
+
+
+def test_models_of_texts_are_evaluated_on_other_classes():
+    train = sample_of(mask=mask_of({0: 50, 1: 50}))
+    val = sample_of(split='val')
+    expected = [
+        replace(each, classes_are_texts=True) for each in (EXPECTED, VAL)
+    ]
+    assert 'CLS003' not in rules(findings_of([train, val], *expected))
+
+
+def test_labels_that_are_kept_back():
+    """Public sets have evaluation files without objects."""
+    images = sample_of(mask=None, sample={'mask': '', 'annotation': 'a.json'})
+    for split, severity in (
+        ('train', Severity.ERROR),
+        ('val', Severity.WARNING),
+        ('test', Severity.WARNING),
+    ):
+        expected = replace(EXPECTED, task='detection', split=split)
+        sample = replace(images, split=split)
+        (finding,) = (
+            each
+            for each in findings_of([sample], expected)
+            if each.rule == 'CLS005'
+        )
+        assert finding.severity == severity
+    expected = replace(EXPECTED, task='unlabelled')
+    assert 'CLS005' not in rules(findings_of([images], expected))

@@ -162,6 +162,36 @@ def test_reduced_background_is_fine():
     assert findings_of(samples, good) == []
 
 
+@pytest.mark.parametrize(
+    ('values', 'right'),
+    [
+        ({0: 50, 1: 30, 2: 20}, False),
+        ({0: 40, 1: 30, 2: 20, 3: 10}, True),
+        ({0: 70, 1: 30}, None),
+    ],
+)
+def test_the_values_tell_which_reduction_is_right(values, right):
+    """3 is out of range unless it is reduced; 0 is what is ignored then."""
+    wrong = expect(reduce_zero_label=True, dataset_reduces=False)
+    if right is False:
+        wrong = replace(wrong, ignore_index=0)
+    samples = [
+        sample_of(index, split, mask=mask_of(values))
+        for index, split in enumerate(('train', 'val'))
+    ]
+    val = replace(wrong, split='val', reduce_zero_label=False)
+    found = [
+        each
+        for each in findings_of(samples, wrong, val)
+        if each.rule in ('CFG008', 'CFG009')
+    ]
+    assert [(each.rule, each.split) for each in found] == [('CFG009', 'train')]
+    if right is None:
+        assert 'data set alone' in found[0].remedy
+    else:
+        assert f'reduce_zero_label={right} of' in found[0].remedy
+
+
 def test_named_twice():
     assert only('CFG007', SAMPLES, expect(classes=('a', 'b', 'a')))
 

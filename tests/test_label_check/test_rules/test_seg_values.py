@@ -89,6 +89,10 @@ def test_only_ignored():
     sample = sample_of(7, mask=mask_of({255: 100}))
     (finding,) = only('SEG007', [*others(), sample])
     assert finding.count == 100
+    # All of it wraps to 255.
+    sample = sample_of(7, mask=mask_of({65535: 100}, mode='I;16'))
+    (finding,) = only('SEG007', [*others(), sample])
+    assert finding.count == 100
 
 
 def test_void_of_wide_masks():

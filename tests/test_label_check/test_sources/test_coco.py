@@ -104,7 +104,7 @@ WRONG = [
 
 @pytest.mark.parametrize('change', WRONG)
 def test_wrong_boxes_are_listed(change):
-    bad = note(2, **{'bbox': (3, 4, 10, 20), **change})
+    bad = note(2, **{'bbox': (20, 4, 10, 20), **change})
     file = read_coco(content([note(1), bad]))
     assert suspicious_rows(file, CLASSES).tolist() == [False, True]
 

@@ -112,3 +112,53 @@ def test_names(tmp_path):
     (tmp_path / 'loop').symlink_to(tmp_path)
     assert names_in(str(tmp_path), ('.png',)) == (['a.PNG', 'b.png'], ['sub'])
     assert names_in(str(tmp_path / 'none'), ('.png',)) == ([], [])
+
+
+def names_of(source) -> list[tuple[str, str]]:
+    return [
+        tuple(path.rpartition('/')[2] for path in (each.image, each.mask))
+        for each in source.samples()
+    ]
+
+
+@pytest.mark.parametrize('suffix', ['_gt_ids.png', '_gt_ids'])
+def test_a_suffix_leaves_out_other_kinds_of_maps(tmp_path, suffix):
+    for name in ('a_gt_ids.png', 'a_gt_color.png', 'a_gt_instanceIds.png'):
+        (tmp_path / name).touch()
+    images = tmp_path / 'images'
+    images.mkdir()
+    (images / 'a_left.jpg').touch()
+    source = split_of_folders(
+        tmp_path,
+        images,
+        Expectations(),
+        mask_suffix=suffix,
+        image_suffix='_left',
+    )
+    assert names_of(source) == [('a_left.jpg', 'a_gt_ids.png')]
+    assert not list(source.orphans())
+
+
+def test_a_suffix_that_no_file_has(tmp_path):
+    (tmp_path / 'a_gt.png').touch()
+    with pytest.raises(ValueError, match=r'mask_suffix .* first is .a_gt.png'):
+        split_of_folders(
+            tmp_path, None, Expectations(), mask_suffix='_ids.png'
+        )
+
+
+def test_images_of_other_tasks_in_the_layout_of_voc(tmp_path):
+    """Most images have boxes alone; what a list names must have a map."""
+    for folder in ('SegmentationClass', 'JPEGImages'):
+        (tmp_path / folder).mkdir()
+    for name in 'abc':
+        (tmp_path / f'JPEGImages/{name}.jpg').touch()
+    (tmp_path / 'SegmentationClass/a.png').touch()
+    lists = tmp_path / 'ImageSets/Segmentation'
+    lists.mkdir(parents=True)
+    (lists / 'train.txt').write_text('a\nb\n')
+    source = split_of_folders(
+        tmp_path / 'SegmentationClass', tmp_path / 'JPEGImages', Expectations()
+    )
+    assert names_of(source) == [('a.jpg', 'a.png'), ('b.jpg', '')]
+    assert [each.path[-5:] for each in source.orphans()] == ['c.jpg']

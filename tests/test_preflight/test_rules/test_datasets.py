@@ -48,6 +48,15 @@ def test_not_read(changes, right):
     assert {k: v for k, v in options.items() if v != '__delete__'} == new
 
 
+def test_a_text_for_the_prefix():
+    changes = {f'{DATA}.data_prefix': 'train/'}
+    (found,) = lint(changes, 'DATA007')
+    assert found.options == {f'{DATA}.data_prefix': {'img': 'train/'}}
+    changes[f'{DATA}.type'] = 'mmseg.BaseSegDataset'
+    (found,) = lint(changes, 'DATA007')
+    assert (found.severity.name, found.options) == ('ERROR', {})
+
+
 def test_one_too_many_is_a_warning():
     """Nothing is missing, and nothing can be meant."""
     (found,) = lint(prefix(img='a', sub_data_root='b'), 'DATA007')
@@ -70,3 +79,20 @@ class ComputedPrefix(BaseDataset):
 
 def test_computed_keys_are_not_known():
     assert lint(prefix('ComputedPrefix', left='a'), 'DATA007') == []
+
+
+@pytest.mark.parametrize(
+    ('key', 'right'),
+    [
+        ('filter_empty_gts', 'filter_empty_gt'),
+        ('min_sizes', 'min_size'),
+        ('mine', ''),
+    ],
+)
+def test_filters(key, right):
+    place = f'{DATA}.filter_cfg'
+    (found,) = lint({place: {key: 1}}, 'DATA008')
+    assert found.severity.name == ('WARNING' if right else 'INFO')
+    renamed = {f'{place}.{key}': '__delete__', f'{place}.{right}': 1}
+    assert found.options == (renamed if right else {})
+    assert lint({place: {'filter_empty_gt': 1, 'min_size': 2}}, 'DATA') == []

@@ -194,3 +194,16 @@ def test_windows(settings, text):
     test_cfg = {'mode': 'slide', **settings}
     found = lint({'model.test_cfg': test_cfg}, 'HEAD004')
     assert [text in each.message for each in found] == ([True] if text else [])
+
+
+def test_classes_that_a_split_forgets():
+    """The model is judged by the names that the data set has of itself."""
+    changes = {**data(train=CLASSES), 'model.bbox_head.num_classes': 3}
+    (found,) = lint(changes, 'HEAD')
+    assert (found.rule, found.severity.name) == ('HEAD003', 'ERROR')
+    assert found.options == {
+        'val_dataloader.dataset.metainfo.classes': CLASSES
+    }
+    changes['val_dataloader.dataset.type'] = 'MOTChallengeDataset'
+    (found,) = lint(changes, 'HEAD')
+    assert (found.severity.name, found.options) == ('INFO', {})

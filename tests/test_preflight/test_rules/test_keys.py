@@ -8,7 +8,11 @@ from mmengine.config import Config
 from mmengine.runner import FlexibleRunner, Runner
 
 from mmext.config import DELETE
-from mmext.preflight.rules.keys import READ_KEYS, reads_key
+from mmext.preflight.rules.keys import (
+    _KEYS_OF_SECTIONS,
+    READ_KEYS,
+    reads_key,
+)
 
 
 def test_reads_what_runners_take():
@@ -95,3 +99,34 @@ def test_misplaced_keys_may_be_allowed():
     cfg = changed({'model.train_cfg': {'find_unused_parameters': True}})
     cfg.check_misplaced_keys = False
     assert lint(cfg, 'KEY003') == []
+
+
+@pytest.mark.parametrize(
+    ('section', 'severity'),
+    [
+        ({'randomness': {'sed': 1}}, 'ERROR'),
+        ({'env_cfg': {'cudnn_benchmarks': True}}, 'WARNING'),
+        ({'auto_scale_lr': {'enabled': True}}, 'WARNING'),
+        ({'randomness': {'seed': 1, 'deterministic': True}}, ''),
+        ({'env_cfg': {'mp_cfg': {}, 'dist_cfg': {}}}, ''),
+    ],
+)
+def test_sections_of_the_runner(section, severity):
+    found = lint(section, 'KEY005')
+    assert [each.severity.name for each in found] == (
+        [severity] if severity else []
+    )
+
+
+def test_are_the_keys_that_mmengine_reads():
+    keys = _KEYS_OF_SECTIONS['randomness']
+    assert tuple(inspect.signature(Runner.set_randomness).parameters) == (
+        'self',
+        *keys,
+    )
+    source = inspect.getsource(Runner.setup_env)
+    for key in _KEYS_OF_SECTIONS['env_cfg']:
+        assert f"'{key}'" in source
+    source = inspect.getsource(Runner.scale_lr)
+    for key in _KEYS_OF_SECTIONS['auto_scale_lr']:
+        assert f"'{key}'" in source

@@ -145,7 +145,17 @@ def test_as_a_process(rule, more, code, tmp_path):
 # it takes more than a config.
 MENDED = {
     *('ARG001', 'ARG002', 'CKPT004', 'DATA001', 'DATA002', 'DATA003'),
-    *('DATA004', 'DATA005', 'DATA007', 'DDP001', 'DDP002', 'DDP007', 'DDP008'),
+    *(
+        'DATA004',
+        'DATA005',
+        'DATA007',
+        'DATA008',
+        'KEY005',
+        'DDP001',
+        'DDP002',
+        'DDP007',
+        'DDP008',
+    ),
     *('DDP009', 'EVAL002', 'HEAD006', 'HOOK001', 'IGN002', 'IGN005', 'IGN006'),
     *('KEY001', 'KEY003', 'LOOP004', 'LOSS002', 'PIPE001', 'SCHED001'),
 }

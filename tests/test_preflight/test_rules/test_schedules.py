@@ -58,6 +58,8 @@ def test_epochs_in_a_training_by_iterations():
         (dict(type='PolyLR', end=24), ['SCHED004']),
         (dict(type='PolyLR', end=6), ['SCHED004']),
         (dict(type='CosineAnnealingLR', T_max=12, end=12), []),
+        # Without an end it lasts as long as the training.
+        (dict(type='CosineAnnealingLR', T_max=12), []),
         (dict(type='CosineAnnealingLR', T_max=6, end=12), ['SCHED005']),
         (dict(type='CosineAnnealingLR', T_max=24), ['SCHED005']),
         (dict(type='LinearLR', end=12), ['SCHED006']),
