@@ -1,9 +1,7 @@
 """The check of a whole config: message, switch, runners, shipped configs."""
 
 import copy
-import importlib
 import pickle
-import sys
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -750,61 +748,3 @@ def test_short_names(name, meant):
     cfg['model']['train_cfg'] = {name: True}
     (found,) = find(cfg)
     assert found.place == f'model.train_cfg.{name}'
-
-
-# Not in one piece: this file is code of the project, too.
-NOWHERE = '_'.join(('broadcast', 'buffe'))
-
-
-@pytest.fixture
-def own_code(tmp_path, monkeypatch):
-    """A module of a project that names a key, and a config with it."""
-    (tmp_path / 'reads_its_own.py').write_text(
-        "def is_static(cfg):\n    return cfg['static_graph']\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    imports = {'imports': ['reads_its_own']}
-    cfg = Config(config(custom_imports=imports, static_graph=True))
-    cfg[NOWHERE] = True
-    importlib.import_module('reads_its_own')
-    yield cfg
-    del sys.modules['reads_its_own']
-
-
-def test_what_own_code_names_is_a_warning(own_code):
-    """Whether it reads it there is not known."""
-    named = {item.place: item.named_in for item in find(own_code)}
-    assert Path(named['static_graph']).name == 'reads_its_own.py'
-    assert named[NOWHERE] == ''
-    with pytest.raises(MisplacedKeyError) as info:
-        check_misplaced_keys(own_code)
-    assert [key.place for key in info.value.keys] == [NOWHERE]
-    own_code.pop(NOWHERE)
-    check_misplaced_keys(own_code)
-
-
-@pytest.mark.parametrize(
-    'own', [['static_graph', 'broadcast_*'], ('static*', NOWHERE)]
-)
-def test_own_keys(own_code, own):
-    own_code.own_keys = own
-    assert find(own_code) == []
-    own_code.own_keys = ['model.static_graph', NOWHERE]
-    assert [item.place for item in find(own_code)] == ['static_graph']
-
-
-@pytest.mark.parametrize('own', ['static_graph', [1], {'a': 1}, None])
-def test_rejects_senseless_own_keys(own_code, own):
-    own_code.own_keys = own
-    with pytest.raises(TypeError, match='own_keys must be a list'):
-        check_misplaced_keys(own_code)
-
-
-def test_the_lines_for_own_keys_work():
-    cfg = {'model': {'train_cfg': {FLAG: True}}, 'with_cp': True}
-    with pytest.raises(MisplacedKeyError) as info:
-        check_misplaced_keys(cfg)
-    line = str(info.value).rpartition('top level: ')[2]
-    own = Config.fromstring(line, '.py').own_keys
-    assert own == ['model.train_cfg.find_unused_parameters', 'with_cp']
-    check_misplaced_keys({**cfg, 'own_keys': own})

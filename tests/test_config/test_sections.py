@@ -1,19 +1,29 @@
 """Dicts of a config, the classes they name, and the arguments of those."""
 
+import importlib
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from mmdet.models import DINO, ResNeXt
-from mmengine.config import ConfigDict
+from mmengine.config import Config, ConfigDict
 from mmengine.model import BaseModule, MMDistributedDataParallel
 from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from mmengine.registry import HOOKS, LOOPS, MODELS, OPTIMIZERS
 from mmengine.runner import EpochBasedTrainLoop
 from torch import nn
 
+from mmext.config.misplaced_keys import (
+    MisplacedKeyError,
+    check_misplaced_keys,
+    find_misplaced_keys,
+)
 from mmext.config.sections import (
     SECTIONS,
     UNREAD,
     find_component,
+    swallows,
     takes,
     walk_nodes,
 )
@@ -217,3 +227,96 @@ def test_sections_are_those_of_the_runners():
     }
     assert arguments - no_dicts <= set(SECTIONS)
     assert not arguments & set(UNREAD)
+
+
+# Not in one piece: this file is code of the project, too.
+NOWHERE = '_'.join(('broadcast', 'buffe'))
+
+
+@pytest.fixture
+def own_code(tmp_path, monkeypatch):
+    """A module of a project that names a key, and a config with it."""
+    (tmp_path / 'reads_its_own.py').write_text(
+        "def is_static(cfg):\n    return cfg['static_graph']\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    imports = {'imports': ['reads_its_own']}
+    cfg = Config(dict(custom_imports=imports, static_graph=True))
+    cfg[NOWHERE] = True
+    importlib.import_module('reads_its_own')
+    yield cfg
+    del sys.modules['reads_its_own']
+
+
+def test_what_own_code_names_is_a_warning(own_code):
+    """Whether it reads it there is not known."""
+    named = {
+        item.place: item.named_in for item in find_misplaced_keys(own_code)
+    }
+    assert Path(named['static_graph']).name == 'reads_its_own.py'
+    assert named[NOWHERE] == ''
+    with pytest.raises(MisplacedKeyError) as info:
+        check_misplaced_keys(own_code)
+    assert [key.place for key in info.value.keys] == [NOWHERE]
+    own_code.pop(NOWHERE)
+    check_misplaced_keys(own_code)
+
+
+@pytest.mark.parametrize(
+    'own', [['static_graph', 'broadcast_*'], ('static*', NOWHERE)]
+)
+def test_own_keys(own_code, own):
+    own_code.own_keys = own
+    assert find_misplaced_keys(own_code) == []
+    own_code.own_keys = ['model.static_graph', NOWHERE]
+    assert [item.place for item in find_misplaced_keys(own_code)] == [
+        'static_graph'
+    ]
+
+
+@pytest.mark.parametrize('own', ['static_graph', [1], {'a': 1}, None])
+def test_rejects_senseless_own_keys(own_code, own):
+    own_code.own_keys = own
+    with pytest.raises(TypeError, match='own_keys must be a list'):
+        check_misplaced_keys(own_code)
+
+
+def test_the_lines_for_own_keys_work():
+    cfg = {
+        'model': {'train_cfg': {'find_unused_parameters': True}},
+        'with_cp': True,
+    }
+    with pytest.raises(MisplacedKeyError) as info:
+        check_misplaced_keys(cfg)
+    line = str(info.value).rpartition('top level: ')[2]
+    own = Config.fromstring(line, '.py').own_keys
+    assert own == ['model.train_cfg.find_unused_parameters', 'with_cp']
+    check_misplaced_keys({**cfg, 'own_keys': own})
+
+
+class Swallowing:
+    """Takes everything, and asks for one of it."""
+
+    def __init__(self, depth=1, **options):
+        self.depth = depth
+        self.old = options.get('old', 'old' in options)
+
+
+class HandingOn:
+    def __init__(self, **options):
+        self.options = dict(options)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'key', 'dropped'),
+    [
+        (Swallowing, 'with_cp', True),
+        (Swallowing, 'depth', False),
+        (Swallowing, 'old', False),
+        (HandingOn, 'with_cp', False),
+        (Forwarding, 'with_cp', False),
+        (Plain, 'other', False),
+    ],
+)
+def test_swallows(kind, key, dropped):
+    assert swallows(kind, key) is dropped
