@@ -222,9 +222,9 @@ class Sample(
             ``len(boxes)``.
         width: As the annotation says; 0 if it does not.
         height: As the annotation says.
-        num_small: Number of its objects that ``bbox_min_size`` of that
-            ignores, and nothing else.
-        left_out: Why ``filter_cfg`` of the data set leaves it out of the
+        num_small: Number of its objects that ``bbox_min_size`` of
+            ``filter_cfg`` ignores, and nothing else.
+        left_out: Why that of the data set leaves it out of the
             training; empty if it does not.
     """
 

@@ -302,30 +302,18 @@ def _filtered(
     image: ImageFacts | None,
     expected: Expectations,
 ) -> Sample:
-    """A sample as MMDetection's XMLDataset takes it for a training.
-
-    With the reason that it is left out for, and boxes below ``bbox_min_size``
-    as ignored ones.
-    """
+    """A sample, and what MMDetection's XMLDataset leaves out of it."""
     size = file.width, file.height
     if not file.has_size and image is not None:
         size = image.width, image.height
-    objects = sum(box.label >= 0 for box in sample.boxes)
+    known = [box for box in sample.boxes if box.label >= 0]
     least = expected.filter_cfg.get('bbox_min_size', 0)
-    boxes = tuple(
-        msgspec.structs.replace(box, ignored=True)
-        if least and _is_smaller(box, least)
-        else box
-        for box in sample.boxes
-    )
     return msgspec.structs.replace(
         sample,
-        boxes=boxes,
         num_small=sum(
-            new.ignored and not old.ignored and old.label >= 0
-            for new, old in zip(boxes, sample.boxes)
+            _is_smaller(box, least) for box in known if not box.ignored
         ),
-        left_out=why_left_out(objects, min(size), expected.filter_cfg),
+        left_out=why_left_out(len(known), min(size), expected.filter_cfg),
     )
 
 

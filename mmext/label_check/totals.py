@@ -108,7 +108,7 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
             are not counted here.
         box_images: For each label, how many samples have such a box.
         num_ignored: Boxes that are crowd, difficult or ignored.
-        num_small: Of ``num_ignored``, those that ``bbox_min_size`` of
+        num_small: Of the boxes, those that ``bbox_min_size`` of
             ``filter_cfg`` ignores.
         left_out: Samples that ``filter_cfg`` leaves out, by its reason.
         sizes: Images by ``'WxH'``, rounded down to multiples of 64.

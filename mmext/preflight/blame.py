@@ -2,7 +2,7 @@
 
 import linecache
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from mmengine.config import Config
@@ -61,19 +61,25 @@ class Blamed(NamedTuple):
         return (*self.path, *self.key)
 
 
-def find_part(error: BaseException, section: Any, path: Steps) -> Blamed:
+def find_part(
+    error: BaseException,
+    section: Any,
+    path: Steps,
+    methods: Collection[str] = ('__init__',),
+) -> Blamed:
     """Find the part of a section of a config that an exception is about.
 
     Args:
         error: What building the section raised.
         section: Of the config, as it was given to the builder.
         path: Keys that lead to it.
+        methods: Of components, in which the exception may have come about.
     """
     here, kind = path, None
     for cfg, kind in _builds_of(error):  # noqa: B007
         here = _best_match(cfg, section, path, here) or here
     inner = _at(section, path, here)
-    for name in reversed(list(_classes_of(error))):
+    for name in reversed(list(_classes_of(error, methods))):
         found = [
             where
             for where, part in walk_dicts(inner, here)
@@ -111,10 +117,12 @@ def _builds_of(error: BaseException) -> Iterator[tuple[Mapping, Any]]:
         yield from _builds_of(inner)
 
 
-def _classes_of(error: BaseException) -> Iterator[str]:
-    """Classes whose ``__init__`` was running, the outermost first."""
+def _classes_of(
+    error: BaseException, methods: Collection[str]
+) -> Iterator[str]:
+    """Classes of which a method was running, the outermost first."""
     for frame, _ in frames_of(error):
-        if frame.f_code.co_name == '__init__' and 'self' in frame.f_locals:
+        if frame.f_code.co_name in methods and 'self' in frame.f_locals:
             yield type(frame.f_locals['self']).__name__
 
 
@@ -157,7 +165,9 @@ def _named_value(text: str, inner: Any, here: Steps) -> Steps | None:
     for where, part in walk_dicts(inner, here):
         for key, value in part.items():
             items = value if isinstance(value, list | tuple) else [value]
-            named = any(_is_in(item, text, key == 'type') for item in items)
+            named = key != '_scope_' and any(
+                _is_in(item, text, key == 'type') for item in items
+            )
             if named and (best is None or len(where) + 1 >= len(best)):
                 best = (*where, key)
     return best

@@ -8,10 +8,14 @@ that fails does not keep the others from being built.
 """
 
 import inspect
+import linecache
+import re
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -21,7 +25,7 @@ from warnings import catch_warnings, simplefilter
 import torch
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset, Compose
-from mmengine.hooks import EMAHook
+from mmengine.hooks import EMAHook, Hook
 from mmengine.logging import MessageHub, MMLogger
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.registry import DATASETS, FUNCTIONS, MODELS, DefaultScope
@@ -73,6 +77,8 @@ _CLIENTS = {
 }
 # What says nothing of the config's parts.
 _NO_FILE = (FileNotFoundError, NotADirectoryError)
+# Some data sets assert that their files are there.
+_EXISTS = re.compile(r'\b(exists|isfile|isdir|is_file|is_dir)\(')
 # Functions in which a data set gives what it has read.
 _GIVES_DATA = ('get_data_info', 'get_cat_ids', 'get_cat2imgs', '__getitem__')
 
@@ -125,6 +131,9 @@ def build_parts(
     """
     given = cfg.to_dict() if isinstance(cfg, Config) else dict(cfg)
     parts = Parts()
+    if not given.get('model'):
+        # A part of a config, for others to inherit.
+        return parts
     scope = built.scope if built else given.get('default_scope') or 'mmengine'
     with (
         no_traces(),
@@ -134,6 +143,8 @@ def build_parts(
         seeded(0),
         quiet(),
         catch_warnings(),
+        # COCO's reader prints.
+        redirect_stdout(StringIO()),
     ):
         simplefilter('ignore')
         bench = _Bench(
@@ -208,7 +219,7 @@ class _Bench:
                 f'{name} was not built: it needs files of {hosts}, and a '
                 'preflight downloads nothing; fetch them first'
             )
-        elif isinstance(error, _NO_FILE):
+        elif _is_missing_file(error):
             text = ' '.join(str(error).split())
             self.parts.not_done.append(
                 f'{name} was not built to its end, as a file is not here: '
@@ -311,19 +322,19 @@ class _Bench:
             ]
         for path, hook in hooks:
             with self.contained(path):
+                before = set(self.runner.hooks)
                 self.runner.register_hook(copy_of(hook))
-                self._start_average()
+                self._start_averages(set(self.runner.hooks) - before)
             if isinstance(hook, Mapping):
                 for name, steps in hook.items():
                     if str(name).endswith('pipeline') and steps:
                         with self.contained((*path, name)):
                             Compose(copy_of(steps))
 
-    def _start_average(self) -> None:
-        """Let a moving average copy the model, as it does at the start."""
-        for hook in self.runner.hooks:
-            is_average = isinstance(hook, EMAHook) and self.built is not None
-            if is_average and not hasattr(hook, 'ema_model'):
+    def _start_averages(self, hooks: set[Hook]) -> None:
+        """Let moving averages copy the model, as they do at the start."""
+        for hook in hooks:
+            if isinstance(hook, EMAHook) and self.built is not None:
                 hook.before_run(self.runner)
 
     def _build_split(self, split: str) -> None:
@@ -465,6 +476,16 @@ class _Bench:
 def copy_of(value: Any) -> Any:
     """A copy of a part of a config, with attributes for keys."""
     return Config({'value': copy_tree(value)}).value
+
+
+def _is_missing_file(error: Exception) -> bool:
+    """Whether data are elsewhere, which says nothing of the config's parts."""
+    frames = frames_of(error)
+    if not isinstance(error, AssertionError) or not frames:
+        return isinstance(error, _NO_FILE)
+    frame, line = frames[-1]
+    code = linecache.getline(frame.f_code.co_filename, line)
+    return _EXISTS.search(code) is not None
 
 
 def _check_function(options: Any) -> None:

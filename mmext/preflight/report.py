@@ -320,6 +320,9 @@ def _print_finding(
     for label, text in lines:
         if text:
             terminal.print_text(console, text, label)
+    if finding.names and finding.rule in rules_of('label_check'):
+        text = f'python tools/validate_labels.py {config} --all'
+        terminal.print_text(console, text, '    all places: ')
     if finding.options:
         _print_change(console, finding.options, config)
 

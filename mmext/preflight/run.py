@@ -7,9 +7,11 @@ their file and line. :func:`run_preflight` is the tool: it prints and writes
 the report, and writes the fixed config.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +32,11 @@ from ..findings import (
     rules_of,
     terminal,
 )
+from ..label_check.sources import NothingToCheckError
 from ..utils.files import atomic_path, prepare_outputs
 from ..utils.quiet_hosts import collected_warnings
 from ..utils.safe_load import careful_readers
-from .batches.making import check_kinds, make_batches
+from .batches.making import SIGNATURE, check_kinds, make_batches
 from .build import Built, build_for_preflight
 from .dry_run.facts import DryRun
 from .dry_run.options import current_settings
@@ -350,6 +353,7 @@ def _run_steps(
             settings.batches,
             steps=settings.steps,
             batch_size=settings.batch_size or fit_batch_size(built.model),
+            notes=trial.notes,
         )
     except CannotBuildError as error:
         trial.not_done.append(f'no batches were made: {error}')
@@ -381,6 +385,20 @@ def _run_steps(
             steps=settings.steps,
             later_steps=1,
         )
+        _keep_what_is_sure(trial)
+
+
+def _keep_what_is_sure(trial: _Trial) -> None:
+    """Leave out errors of batches that only a signature was known of."""
+    crashes = trial.dry_run.crashes
+    if crashes and any(SIGNATURE in note for note in trial.notes):
+        crash = crashes[0]
+        trial.not_done.append(
+            f'no step was run to its end: it ended with {crash.error}: '
+            f'{crash.message} ({crash.place}), perhaps since the batches are '
+            f'made up {SIGNATURE} only; run it where the data are'
+        )
+        trial.dry_run = None
 
 
 def _trains_in_its_own_way(model: nn.Module, cfg: Config) -> bool:
@@ -461,13 +479,25 @@ def _check_labels(
     findings: list[Finding],
 ) -> None:
     """Add what the labels show; the data may be elsewhere."""
-    with contained(
-        findings, 'the check of the labels', severity=Severity.ERROR
-    ):
+    known = {
+        finding.key.partition('.')[0]
+        for finding in findings
+        if finding.rule == 'BUILD001'
+    }
+    with contained(findings, 'the check of the labels'):
         try:
-            labels = label_findings(cfg, store=settings.store)
-            findings += without_known(labels, findings)
-        except (FileNotFoundError, NotADirectoryError) as error:
+            found = label_findings(cfg, store=settings.store)
+            findings += [
+                finding
+                for finding in without_known(found, findings)
+                if finding.rule != 'READ001'
+                or finding.key.partition('.')[0] not in known
+            ]
+        except (
+            FileNotFoundError,
+            NotADirectoryError,
+            NothingToCheckError,
+        ) as error:
             text = ' '.join(str(error).split())
             trial.not_done.append(f'labels were not checked: {text}')
 
@@ -560,16 +590,26 @@ def run_preflight(
         return _run(settings, console or terminal.make_console())
 
 
-def _run(settings: PreflightSettings, console: Console) -> int:
-    with _status() as progress, collected_warnings() as warned:
+def _examine(settings: PreflightSettings) -> PreflightReport:
+    """The report, with what is printed and warned of meanwhile in it."""
+    with (
+        _status() as progress,
+        collected_warnings() as warned,
+        _collected_prints() as printed,
+    ):
         report = preflight(settings, progress=progress)
+    # Made-up pictures have other sizes than those of the training.
     notes = [text for text, running in warned.items() if running]
-    report = msgspec.structs.replace(
+    notes += [f'printed: {line}' for line in printed]
+    return msgspec.structs.replace(
         report,
-        # Made-up pictures have other sizes than those of the training.
         notes=(*report.notes, *notes),
-        warned=tuple(text for text in warned if text not in notes),
+        warned=tuple(text for text in warned if not warned[text]),
     )
+
+
+def _run(settings: PreflightSettings, console: Console) -> int:
+    report = _examine(settings)
     # Whatever the terminal makes of it, the report is there.
     _write(settings, report)
     print_report(report, console, verbose=settings.verbose)
@@ -579,6 +619,22 @@ def _run(settings: PreflightSettings, console: Console) -> int:
     if worst is not None and worst >= Severity[settings.fail_on.upper()]:
         return 1
     return 0 if any(batch.steps for batch in report.batches) else 2
+
+
+@contextmanager
+def _collected_prints() -> Iterator[list[str]]:
+    """Lines that are printed meanwhile, for the report; complete at the end.
+
+    They go to standard error if there will be no report.
+    """
+    out, lines = StringIO(), []
+    try:
+        with redirect_stdout(out):
+            yield lines
+    except BaseException:
+        sys.stderr.write(out.getvalue())
+        raise
+    lines += dict.fromkeys(out.getvalue().splitlines())
 
 
 @contextmanager
@@ -612,25 +668,28 @@ def _fix(
 
     def look(path: Path) -> Sequence[Finding]:
         again = msgspec.structs.replace(settings, config=str(path))
-        with _status() as progress:
-            reports.append(preflight(again, progress=progress))
+        reports.append(_examine(again))
         return reports[-1].findings
 
     fixed = fix_config(settings.config, report.findings, settings.fix, look)
     if fixed is None:
-        console.print(
+        terminal.print_text(
+            console,
             'no config was written: no finding has a change whose meaning '
-            'is certain'
+            'is certain',
         )
         return report
-    console.print(f'wrote {fixed.path}; the same preflight of it:')
+    text = f'wrote {fixed.path}; the same preflight of it:'
+    console.print()
+    terminal.print_text(console, text, style='bold')
     print_report(reports[-1], console, verbose=settings.verbose)
     for text in fixed.refused:
-        console.print(text)
+        terminal.print_text(console, text)
     if fixed.left:
-        console.print(
+        terminal.print_text(
+            console,
             f'after {fixed.rounds} rounds {", ".join(fixed.left)} would '
             'still have to change: options of the command line undo it, or '
-            'the changes contradict each other'
+            'the changes contradict each other',
         )
     return reports[-1]

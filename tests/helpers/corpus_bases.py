@@ -297,19 +297,21 @@ class Case(NamedTuple):
 
 
 def parse_cases(text: str) -> list[Case]:
-    """Read ``== name base thread cause``, what is wrong, ``--``, the remedy."""
+    """Read cases from the text in which they are written down."""
     cases = []
     for part in text.split('\n== ')[1:]:
         header, _, lines = part.partition('\n')
+        causes = []
+        while lines.startswith('~ '):
+            cause, _, lines = lines.partition('\n')
+            causes.append(cause.removeprefix('~ '))
         wrong, _, right = lines.partition('\n--\n')
-        name, base, thread, cause = header.split(' ', 3)
-        cases.append(Case(name, base, thread, cause, wrong, right))
+        cases.append(Case(*header.split(), '|'.join(causes), wrong, right))
     return cases
 
 
 def write_data(folder: Path) -> Path:
-    """Write the generated shapes that all bases read, as binary masks, too, and
-    two checkpoints."""
+    """Write the data of all bases, with binary masks, and checkpoints."""
     spec = ShapesSpec(image_size=SIZE, min_objects=2, empty_fraction=0)
     data = folder / 'data'
     write_shapes_dataset(data, spec, num_train=8, num_val=2)

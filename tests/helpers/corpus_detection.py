@@ -4,26 +4,30 @@ from helpers.corpus_bases import parse_cases
 
 __all__ = ['CASES']
 
-# Each: its name, what it inherits, where the mistake was reported, and the
-# cause, which a finding must name; what its user set; and, after the dashes,
-# the same after the remedy was followed.
+# Each: its name, what it inherits, and where the mistake was reported; after a
+# tilde, expressions of which a finding must have one; what the user set; and,
+# after the dashes, the same after the remedy was followed.
 _TEXT = r"""
-== eighty_classes faster open-mmlab/mmdetection#8734 num_classes.*80
+== eighty_classes faster open-mmlab/mmdetection#8734
+~ num_classes.*80
 model = dict(roi_head=dict(bbox_head=dict(num_classes=80)))
 --
 model = dict(roi_head=dict(bbox_head=dict(num_classes=6)))
 
-== mask_head_forgotten mask open-mmlab/mmdetection#7460 mask_head.num_classes
+== mask_head_forgotten mask open-mmlab/mmdetection#7460
+~ mask_head.num_classes
 model = dict(roi_head=dict(mask_head=dict(num_classes=80)))
 --
 model = dict(roi_head=dict(mask_head=dict(num_classes=6)))
 
-== too_few_classes retina open-mmlab/mmdetection#6218 num_classes.*5
+== too_few_classes retina open-mmlab/mmdetection#6218
+~ num_classes.*5
 model = dict(bbox_head=dict(num_classes=5))
 --
 model = dict(bbox_head=dict(num_classes=6))
 
-== metainfo_not_passed faster open-mmlab/mmdetection#11858 metainfo
+== metainfo_not_passed faster open-mmlab/mmdetection#11858
+~ metainfo
 model = dict(roi_head=dict(bbox_head=dict(num_classes=6)))
 metainfo = dict(classes=('circle', 'square', 'triangle', 'star', 'ring',
                          'cross'))
@@ -35,7 +39,8 @@ metainfo = dict(classes=('circle', 'square', 'triangle', 'star', 'ring',
 train_dataloader = dict(dataset=dict(metainfo=metainfo))
 val_dataloader = dict(dataset=dict(metainfo=metainfo))
 
-== capital_classes faster open-mmlab/mmdetection#9610 (?i)'?CLASSES'?.*'?classes'?
+== capital_classes faster open-mmlab/mmdetection#9610
+~ CLASSES.*classes
 metainfo = dict(_delete_=True, CLASSES=(
     'circle', 'square', 'triangle', 'star', 'ring', 'cross'))
 train_dataloader = dict(dataset=dict(metainfo=metainfo))
@@ -46,7 +51,9 @@ metainfo = dict(classes=(
 train_dataloader = dict(dataset=dict(metainfo=metainfo))
 val_dataloader = dict(dataset=dict(metainfo=metainfo))
 
-== classes_of_the_wrapper retina open-mmlab/mmdetection#4199 RepeatDataset.*metainfo|metainfo.*RepeatDataset
+== classes_of_the_wrapper retina open-mmlab/mmdetection#4199
+~ RepeatDataset.*metainfo
+~ metainfo.*RepeatDataset
 metainfo = dict(classes=('circle', 'square', 'triangle', 'star', 'ring',
                          'cross'))
 train_dataloader = dict(dataset=dict(
@@ -67,7 +74,8 @@ train_dataloader = dict(dataset=dict(
         data_prefix=dict(img='img_dir/train/'),
         pipeline={{_base_.train_pipeline}})))
 
-== string_for_a_tuple retina open-mmlab/mmdetection#9875 classes.*(tuple|string|comma)
+== string_for_a_tuple retina open-mmlab/mmdetection#9875
+~ classes.*(tuple|string|comma)
 metainfo = dict(classes=('circle'))
 model = dict(bbox_head=dict(num_classes=1))
 train_dataloader = dict(dataset=dict(metainfo=metainfo))
@@ -78,7 +86,8 @@ model = dict(bbox_head=dict(num_classes=1))
 train_dataloader = dict(dataset=dict(metainfo=metainfo))
 val_dataloader = dict(dataset=dict(metainfo=metainfo))
 
-== other_names retina open-mmlab/mmdetection#10668 COCO007
+== other_names retina open-mmlab/mmdetection#10668
+~ COCO007
 metainfo = dict(classes=('Circle', 'Square', 'Triangle', 'Star', 'Ring',
                          'Cross'))
 train_dataloader = dict(dataset=dict(metainfo=metainfo))
@@ -89,22 +98,26 @@ metainfo = dict(classes=('circle', 'square', 'triangle', 'star', 'ring',
 train_dataloader = dict(dataset=dict(metainfo=metainfo))
 val_dataloader = dict(dataset=dict(metainfo=metainfo))
 
-== no_metainfo_in_val faster open-mmlab/mmdetection#9606 (HEAD003|CFG008).*(classes|metainfo)
+== no_metainfo_in_val faster open-mmlab/mmdetection#9606
+~ (HEAD003|CFG008).*(classes|metainfo)
 val_dataloader = dict(dataset=dict(metainfo=None))
 --
 val_dataloader = dict(dataset=dict(metainfo={{_base_.metainfo}}))
 
-== evaluator_of_train retina open-mmlab/mmdetection#11739 ann_file
+== evaluator_of_train retina open-mmlab/mmdetection#11739
+~ ann_file
 val_evaluator = dict(ann_file='DATA/annotations/train.json')
 --
 val_evaluator = dict(ann_file='DATA/annotations/val.json')
 
-== evaluator_of_coco retina open-mmlab/mmyolo#969 (val_evaluator|ann_file).*instances_val2017
+== evaluator_of_coco retina open-mmlab/mmyolo#969
+~ (val_evaluator|ann_file).*instances_val2017
 val_evaluator = dict(ann_file='data/coco/annotations/instances_val2017.json')
 --
 val_evaluator = dict(ann_file='DATA/annotations/val.json')
 
-== dict_for_a_list cascade open-mmlab/mmdetection#3556 bbox_head.*list
+== dict_for_a_list cascade open-mmlab/mmdetection#3556
+~ bbox_head.*list
 model = dict(roi_head=dict(bbox_head=dict(num_classes=6)))
 --
 model = dict(roi_head=dict(bbox_head=[
@@ -114,7 +127,9 @@ model = dict(roi_head=dict(bbox_head=[
          loss_cls=dict(type='CrossEntropyLoss'),
          loss_bbox=dict(type='SmoothL1Loss', beta=1.0))] * 3))
 
-== heads_in_part cascade open-mmlab/mmdetection#6340 bbox_head.*(list|inherit|replace|in_channels)
+== heads_in_part cascade open-mmlab/mmdetection#6340
+~ bbox_head.*(list|inherit|replace|in_channels)
+~ model\.roi_head\.bbox_head\[0\]
 head = dict(type='Shared2FCBBoxHead', num_classes=6)
 model = dict(roi_head=dict(bbox_head=[head, head, head]))
 --
@@ -125,18 +140,24 @@ model = dict(roi_head=dict(bbox_head=[
          loss_cls=dict(type='CrossEntropyLoss'),
          loss_bbox=dict(type='SmoothL1Loss', beta=1.0))] * 3))
 
-== adam_with_momentum retina open-mmlab/mmdetection#8123 momentum.*_delete_|_delete_.*momentum
+== adam_with_momentum retina open-mmlab/mmdetection#8123
+~ momentum.*_delete_
+~ _delete_.*momentum
 optim_wrapper = dict(optimizer=dict(type='AdamW', lr=0.0001))
 --
 optim_wrapper = dict(optimizer=dict(_delete_=True, type='AdamW', lr=0.0001))
 
-== l1_with_beta cascade open-mmlab/mmdetection#10972 beta.*_delete_|_delete_.*beta
+== l1_with_beta cascade open-mmlab/mmdetection#10972
+~ beta.*_delete_
+~ _delete_.*beta
 model = dict(rpn_head=dict(loss_bbox=dict(type='L1Loss', loss_weight=1.0)))
 --
 model = dict(rpn_head=dict(loss_bbox=dict(
     _delete_=True, type='L1Loss', loss_weight=1.0)))
 
-== backbone_without_delete retina open-mmlab/mmdetection#5856 (base_channels|depth|style|frozen_stages).*_delete_|_delete_.*(base_channels|depth)
+== backbone_without_delete retina open-mmlab/mmdetection#5856
+~ (base_channels|depth|style|frozen_stages).*_delete_
+~ _delete_.*(base_channels|depth)
 model = dict(
     backbone=dict(type='SwinTransformer', embed_dims=8, depths=[1, 1, 1, 1],
                   num_heads=[1, 2, 4, 8], window_size=4),
@@ -148,34 +169,46 @@ model = dict(
                   out_indices=(1, 2, 3)),
     neck=dict(in_channels=[16, 32, 64], start_level=0))
 
-== delete_in_a_list retina open-mmlab/mmsegmentation#961 _delete_
+== delete_in_a_list retina open-mmlab/mmsegmentation#961
+~ _delete_
 val_evaluator = [dict(_delete_=True, type='CocoMetric', metric='bbox',
                       ann_file='DATA/annotations/val.json')]
 --
 val_evaluator = [dict(type='CocoMetric', metric='bbox',
                       ann_file='DATA/annotations/val.json')]
 
-== channels_of_the_neck retina mzr1996/backbone-example#2 model\.neck|neck\.in_channels
+== channels_of_the_neck retina mzr1996/backbone-example#2
+~ model\.neck
+~ neck\.in_channels
 model = dict(neck=dict(in_channels=[8, 16, 32, 64]))
 --
 model = dict(neck=dict(in_channels=[4, 8, 16, 32]))
 
-== levels_of_the_neck faster open-mmlab/mmdetection#9657 out_indices|neck\.in_channels
+== levels_of_the_neck faster open-mmlab/mmdetection#9657
+~ out_indices
+~ in_channels
 model = dict(backbone=dict(out_indices=(1, 2, 3)))
 --
 model = dict(backbone=dict(out_indices=(0, 1, 2, 3)))
 
-== too_few_outputs faster ucas-vg/PointTinyBenchmark#56 model\.neck|num_outs
+== too_few_outputs faster ucas-vg/PointTinyBenchmark#56
+~ model\.neck
+~ num_outs
 model = dict(neck=dict(num_outs=3))
 --
 model = dict(neck=dict(num_outs=5))
 
-== strides_of_the_anchors faster open-mmlab/mmdetection#2120 strides|anchor_generator
+== strides_of_the_anchors faster open-mmlab/mmdetection#2120
+~ strides
+~ anchor_generator
+~ prior_generator\.num_levels
 model = dict(rpn_head=dict(anchor_generator=dict(strides=[4, 8, 16, 32])))
 --
 model = dict(rpn_head=dict(anchor_generator=dict(strides=[4, 8, 16, 32, 64])))
 
-== mixup_without_wrapper retina open-mmlab/mmdetection#6122 MultiImageMixDataset|mix_results
+== mixup_without_wrapper retina open-mmlab/mmdetection#6122
+~ MultiImageMixDataset
+~ mix_results
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True),
@@ -197,7 +230,9 @@ train_dataloader = dict(dataset=dict(
         pipeline=[dict(type='LoadImageFromFile'),
                   dict(type='LoadAnnotations', with_bbox=True)])))
 
-== mosaic_inside yolox open-mmlab/mmdetection#5916 (?i)MultiImageMixDataset|mix_results
+== mosaic_inside yolox open-mmlab/mmdetection#5916
+~ MultiImageMixDataset
+~ mix_results
 train_dataloader = dict(dataset=dict(dataset=dict(pipeline=[
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True),
@@ -207,12 +242,16 @@ train_dataloader = dict(dataset=dict(dataset=dict(pipeline=[
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True)])))
 
-== mosaic_in_val yolox open-mmlab/mmdetection#7314 MultiImageMixDataset|mix_results
+== mosaic_in_val yolox open-mmlab/mmdetection#7314
+~ MultiImageMixDataset
+~ mix_results
 val_dataloader = dict(dataset=dict(pipeline={{_base_.train_pipeline}}))
 --
 val_dataloader = dict(dataset=dict(pipeline={{_base_.test_pipeline}}))
 
-== coco_over_the_wrapper yolox open-mmlab/mmdetection#7024 _delete_|'dataset'
+== coco_over_the_wrapper yolox open-mmlab/mmdetection#7024
+~ _delete_
+~ 'dataset'
 train_dataloader = dict(dataset=dict(
     type='CocoDataset', data_root='DATA/',
     metainfo={{_base_.metainfo}},
@@ -225,26 +264,32 @@ train_dataloader = dict(dataset=dict(dataset=dict(
     ann_file='annotations/train.json',
     data_prefix=dict(img='img_dir/train/'))))
 
-== paths_at_the_wrapper yolox open-mmlab/mmdetection#10674 (data_root|ann_file).*MultiImageMixDataset|MultiImageMixDataset.*(data_root|ann_file)
+== paths_at_the_wrapper yolox open-mmlab/mmdetection#10674
+~ (data_root|ann_file).*MultiImageMixDataset
+~ MultiImageMixDataset.*(data_root|ann_file)
 train_dataloader = dict(dataset=dict(
     data_root='DATA/', ann_file='annotations/train.json'))
 --
 train_dataloader = dict(dataset=dict(dataset=dict(
     data_root='DATA/', ann_file='annotations/train.json')))
 
-== img_prefix retina open-mmlab/mmdetection#11958 img_prefix
+== img_prefix retina open-mmlab/mmdetection#11958
+~ img_prefix
 train_dataloader = dict(dataset=dict(img_prefix='img_dir/train/'))
 --
 train_dataloader = dict(dataset=dict(data_prefix=dict(img='img_dir/train/')))
 
-== prefix_is_a_string yolox open-mmlab/mmdetection#10159 data_prefix
+== prefix_is_a_string yolox open-mmlab/mmdetection#10159
+~ data_prefix
 train_dataloader = dict(dataset=dict(dataset=dict(
     data_prefix='DATA/img_dir/train/')))
 --
 train_dataloader = dict(dataset=dict(dataset=dict(
     data_prefix=dict(img='img_dir/train/'))))
 
-== pipeline_of_2x retina open-mmlab/mmdetection#9612 MultiScaleFlipAug|img_scale
+== pipeline_of_2x retina open-mmlab/mmdetection#9612
+~ MultiScaleFlipAug
+~ img_scale
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='MultiScaleFlipAug', img_scale=(64, 64), flip=False,
@@ -265,7 +310,8 @@ test_pipeline = [
 ]
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 
-== nothing_packed retina open-mmlab/mmdetection#10488 PackDetInputs
+== nothing_packed retina open-mmlab/mmdetection#10488
+~ PackDetInputs
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True),
@@ -283,12 +329,15 @@ train_pipeline = [
 ]
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 
-== no_scope retina open-mmlab/mmdetection#10900 default_scope|mmdet\.
+== no_scope retina open-mmlab/mmdetection#10900
+~ default_scope
+~ mmdet\.
 default_scope = 'mmengine'
 --
 default_scope = 'mmdet'
 
-== no_boxes_loaded retina open-mmlab/mmdetection#1493 with_bbox
+== no_boxes_loaded retina open-mmlab/mmdetection#1493
+~ with_bbox
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=False),
@@ -305,7 +354,8 @@ train_pipeline = [
 ]
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 
-== no_masks_loaded mask open-mmlab/mmdetection#10877 with_mask
+== no_masks_loaded mask open-mmlab/mmdetection#10877
+~ with_mask
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True),
@@ -324,7 +374,8 @@ train_pipeline = [
 ]
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 
-== no_scale_factor retina open-mmlab/mmdetection#5740 scale_factor
+== no_scale_factor retina open-mmlab/mmdetection#5740
+~ scale_factor
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True),
@@ -343,19 +394,23 @@ test_pipeline = [
 ]
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 
-== no_train_loader retina open-mmlab/mmdetection3d#2744 LOOP001.*train|train_dataloader
+== no_train_loader retina open-mmlab/mmdetection3d#2744
+~ LOOP001.*train
+~ train_dataloader
 train_dataloader = None
 --
 train_dataloader = {{_base_.train_dataloader}}
 
-== no_val_loader retina open-mmlab/mmrazor#363 LOOP001.*val
+== no_val_loader retina open-mmlab/mmrazor#363
+~ LOOP001.*val
 val_dataloader = None
 --
 val_dataloader = None
 val_evaluator = None
 val_cfg = None
 
-== config_of_2x retina open-mmlab/mmdetection#11697 KEY002.*(samples_per_gpu|data|train_dataloader)
+== config_of_2x retina open-mmlab/mmdetection#11697
+~ KEY002.*(samples_per_gpu|data|train_dataloader)
 data = dict(samples_per_gpu=4, workers_per_gpu=2)
 optimizer = dict(type='SGD', lr=0.0025, momentum=0.9, weight_decay=0.0001)
 lr_config = dict(policy='step', warmup='linear', step=[8, 11])
@@ -364,23 +419,27 @@ runner = dict(type='EpochBasedRunner', max_epochs=12)
 train_dataloader = dict(batch_size=4)
 optim_wrapper = dict(optimizer=dict(lr=0.0025))
 
-== accumulation_of_2x codino open-mmlab/mmdetection#11232 KEY002.*optimizer_config
+== accumulation_of_2x codino open-mmlab/mmdetection#11232
+~ KEY002.*optimizer_config
 optimizer_config = dict(type='GradientCumulativeOptimizerHook',
                         cumulative_iters=4)
 --
 optim_wrapper = dict(accumulative_counts=4)
 
-== resume_from retina open-mmlab/mmpose#1351 KEY002.*resume_from
+== resume_from retina open-mmlab/mmpose#1351
+~ KEY002.*resume_from
 resume_from = 'work_dirs/retina/epoch_30.pth'
 --
 resume = True
 
-== flag_in_train_cfg retina open-mmlab/mmdetection#2117 KEY003.*find_unused_parameters
+== flag_in_train_cfg retina open-mmlab/mmdetection#2117
+~ KEY003.*find_unused_parameters
 train_cfg = dict(find_unused_parameters=True)
 --
 find_unused_parameters = True
 
-== unused_norm retina open-mmlab/mmdetection#8392 DDP001.*norm0
+== unused_norm retina open-mmlab/mmdetection#8392
+~ DDP001.*norm0
 model = dict(
     backbone=dict(_delete_=True, type='SwinTransformer', embed_dims=8,
                   depths=[1, 1, 1, 1], num_heads=[1, 2, 4, 8], window_size=4,
@@ -394,7 +453,10 @@ model = dict(
     neck=dict(in_channels=[8, 16, 32, 64]))
 find_unused_parameters = True
 
-== checkpoint_and_flag retina megvii-research/PETR#98 DDP00|with_cp|checkpoint
+== checkpoint_and_flag retina megvii-research/PETR#98
+~ DDP00
+~ with_cp
+~ checkpoint
 model = dict(
     backbone=dict(_delete_=True, type='SwinTransformer', embed_dims=8,
                   depths=[1, 1, 1, 1], num_heads=[1, 2, 4, 8], window_size=4,
@@ -409,33 +471,40 @@ model = dict(
     neck=dict(in_channels=[8, 16, 32, 64]))
 find_unused_parameters = True
 
-== flag_without_need retina ZhangGongjie/Meta-DETR#60 DDP005
+== flag_without_need retina ZhangGongjie/Meta-DETR#60
+~ DDP005
 find_unused_parameters = True
 --
 find_unused_parameters = False
 
-== one_hook_no_list retina open-mmlab/mmdetection#4509 HOOK001
+== one_hook_no_list retina open-mmlab/mmdetection#4509
+~ HOOK001
 custom_hooks = dict(type='EMAHook', momentum=0.0002)
 --
 custom_hooks = [dict(type='EMAHook', momentum=0.0002)]
 
-== best_of_2x retina open-mmlab/mmdetection#6451 save_best
+== best_of_2x retina open-mmlab/mmdetection#6451
+~ save_best
 default_hooks = dict(checkpoint=dict(save_best='bbox_mAP'))
 --
 default_hooks = dict(checkpoint=dict(save_best='coco/bbox_mAP'))
 
-== two_equal_backends retina open-mmlab/mmdetection#11545 (?i)vis_backends|TensorboardVisBackend
+== two_equal_backends retina open-mmlab/mmdetection#11545
+~ vis_backend
 visualizer = dict(vis_backends=[dict(type='LocalVisBackend'),
                                 dict(type='LocalVisBackend')])
 --
 visualizer = dict(vis_backends=[dict(type='LocalVisBackend')])
 
-== scaling_without_base retina open-mmlab/mmdetection#10569 auto_scale_lr.*base_batch_size
+== scaling_without_base retina open-mmlab/mmdetection#10569
+~ auto_scale_lr.*base_batch_size
 auto_scale_lr = dict(_delete_=True, enable=True)
 --
 auto_scale_lr = dict(enable=True, base_batch_size=16)
 
-== epochs_in_iterations retina open-mmlab/mmdetection#7364 SCHED001|by_epoch
+== epochs_in_iterations retina open-mmlab/mmdetection#7364
+~ SCHED001
+~ by_epoch
 train_cfg = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=12000,
                  val_interval=1000)
 train_dataloader = dict(sampler=dict(type='InfiniteSampler'))
@@ -450,13 +519,17 @@ param_scheduler = [
 ]
 default_hooks = dict(checkpoint=dict(by_epoch=False, interval=1000))
 
-== never_switched yolox open-mmlab/mmdetection#10544 LOOP005|num_last_epochs|SCHED002
+== never_switched yolox open-mmlab/mmdetection#10544
+~ LOOP005
+~ num_last_epochs
+~ SCHED002
 train_cfg = dict(max_epochs=10)
 --
 train_cfg = dict(max_epochs=30)
 param_scheduler = [dict(type='CosineAnnealingLR', by_epoch=True, end=30)]
 
-== two_ways_to_weights retina open-mmlab/mmdetection#6996 pretrained
+== two_ways_to_weights retina open-mmlab/mmdetection#6996
+~ pretrained
 model = dict(backbone=dict(
     pretrained='torchvision://resnet18',
     init_cfg=dict(_delete_=True, type='Pretrained',
@@ -464,13 +537,15 @@ model = dict(backbone=dict(
 --
 model = dict(backbone=dict(init_cfg=None))
 
-== weights_of_a_backbone retina open-mmlab/mmpretrain#18 load_from
+== weights_of_a_backbone retina open-mmlab/mmpretrain#18
+~ load_from
 load_from = 'DATA/backbone.pth'
 --
 model = dict(backbone=dict(init_cfg=dict(
     _delete_=True, type='Pretrained', checkpoint='DATA/backbone.pth')))
 
-== no_prefix retina open-mmlab/mmfewshot#73 CKPT.*(prefix|fit|match)
+== no_prefix retina open-mmlab/mmfewshot#73
+~ CKPT.*(prefix|fit|match)
 model = dict(backbone=dict(init_cfg=dict(
     _delete_=True, type='Pretrained', checkpoint='DATA/detector.pth')))
 --
@@ -478,24 +553,32 @@ model = dict(backbone=dict(init_cfg=dict(
     _delete_=True, type='Pretrained', checkpoint='DATA/detector.pth',
     prefix='backbone.')))
 
-== neck_not_imported retina open-mmlab/mmdetection#7796 TYPE001.*(custom_imports|registered)
+== neck_not_imported retina open-mmlab/mmdetection#7796
+~ TYPE001.*(custom_imports|registered)
 model = dict(neck=dict(type='AugFPN'))
 --
 model = dict(neck=dict(type='FPN'))
 
-== import_that_fails retina open-mmlab/mmdetection#5974 mmdet_refine|custom_imports
+== import_that_fails retina open-mmlab/mmdetection#5974
+~ mmdet_refine
+~ custom_imports
 custom_imports = dict(imports=['mmdet_refine.heads'],
                       allow_failed_imports=False)
 --
 custom_imports = dict(imports=['helpers.preflight_models'],
                       allow_failed_imports=False)
 
-== metric_of_voc retina open-mmlab/mmdetection#3245 VOCMetric|val_evaluator
+== metric_of_voc retina open-mmlab/mmdetection#3245
+~ VOCMetric
+~ val_evaluator
 val_evaluator = dict(_delete_=True, type='VOCMetric', metric='bbox')
 --
-val_evaluator = dict(_delete_=True, type='VOCMetric', metric='mAP')
+val_evaluator = dict(_delete_=True, type='CocoMetric', metric='bbox',
+                     ann_file='DATA/annotations/val.json')
 
-== one_of_three_heads codino Sense-X/Co-DETR#64 query_head.num_classes|num_classes.*5
+== one_of_three_heads codino Sense-X/Co-DETR#64
+~ query_head.num_classes
+~ num_classes.*5
 model = dict(query_head=dict(num_classes=5))
 --
 model = dict(query_head=dict(num_classes=6))

@@ -12,7 +12,7 @@ __all__ = ['RIGHT', 'write_right']
 
 # Each: its name, what it inherits (a base, or a config of a host), and what
 # is set.
-_TEXT = r"""
+_TEXT = """
 == moving_average retina
 custom_hooks = [
     dict(type='EMAHook', ema_type='ExpMomentumEMA', momentum=0.0002,
@@ -273,7 +273,8 @@ model = dict(
     neck=dict(in_channels=[4, 8, 16, 32]),
     roi_head=dict(bbox_head=dict(fc_out_channels=16)))
 
-== soft_teacher mmdet:soft_teacher/soft-teacher_faster-rcnn_r50-caffe_fpn_180k_semi-0.1-coco.py
+== soft_teacher mmdet:soft_teacher/soft-teacher_faster-rcnn_r50-caffe_fpn_\
+180k_semi-0.1-coco.py
 detector = dict(
     backbone=dict(depth=18, base_channels=4, stem_channels=4, init_cfg=None),
     neck=dict(in_channels=[4, 8, 16, 32], out_channels=16),
@@ -282,7 +283,8 @@ detector = dict(
                   bbox_head=dict(in_channels=16, fc_out_channels=16)))
 model = dict(detector=detector)
 
-== upernet_swin mmseg:swin/swin-tiny-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k-512x512.py
+== upernet_swin mmseg:swin/swin-tiny-patch4-window7-in1k-pre_upernet_\
+8xb2-160k_ade20k-512x512.py
 model = dict(
     backbone=dict(embed_dims=8, depths=[1, 1, 1, 1], num_heads=[1, 2, 4, 8],
                   init_cfg=None),

@@ -83,7 +83,10 @@ def trains(config: Path) -> tuple[bool, str]:
     argv = [config, '--work-dir', work, '--device', 'cpu']
     with two_steps_only():
         ranks = start_ranks(argv, 2, f'{work}.out')
-        codes = ranks.wait(SECONDS, end_others=True)
+        try:
+            codes = ranks.wait(SECONDS, end_others=True)
+        except AssertionError:  # they hang, and were killed
+            codes = [1]
     return not any(codes), ranks.output(0) + ranks.output(1)
 
 

@@ -109,8 +109,8 @@ val_evaluator = dict(metrics='bbox')  # here
 == ARG002 warning key=val_evaluator.iou_metric base=segmentor
 val_evaluator = dict(iou_metric=['mIoU', 'mDice'])  # here
 
-== BUILD001 error key=optim_wrapper.optimizer names=optim_wrapper.optimizer
-optim_wrapper = dict(optimizer=dict(type='AdamW', lr=1e-4))  # here
+== BUILD001 error key=default_hooks.logger names=default_hooks.logger
+default_hooks = dict(logger=dict(interval=0))  # here
 
 == CHECK001 warning key=custom_hooks[0] base=planted
 from helpers.preflight_models import Untold
@@ -332,7 +332,7 @@ train_dataloader = dict(dataset=dict(pipeline=[
 == SCHED001 error key=param_scheduler[0].by_epoch base=segmentor
 param_scheduler = [dict(type='PolyLR', by_epoch=True)]  # here
 
-== SCHED002 warning key=param_scheduler[0].begin
+== SCHED002 error key=param_scheduler[0].begin
 param_scheduler = [dict(type='ExponentialLR', gamma=0.9, begin=12)]  # here
 
 == SCHED003 warning key=param_scheduler[0].milestones
@@ -382,7 +382,8 @@ train_dataloader = dict(dataset=dict(metainfo=dict(classes=classes)))
 val_dataloader = dict(dataset=dict(metainfo=dict(classes=classes)))
 
 == CFG011 error key=model.auxiliary_head.loss_decode base=segmentor
-loss = dict(class_weight=[1.0] * 149 + [-1.0])
+loss = dict(_delete_=True, type='mmseg.CrossEntropyLoss',
+            class_weight=[1.0] * 149 + [-1.0])
 model = dict(auxiliary_head=dict(loss_decode=loss))  # here
 
 == CFG007 error key=metainfo.classes also=HEAD003

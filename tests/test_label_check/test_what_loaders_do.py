@@ -12,6 +12,8 @@ from helpers.label_sets import DataSet, clean
 from mmengine.config import Config
 from mmengine.registry import DATASETS, DefaultScope
 
+from mmext.findings import Severity
+
 CRITERIA = ('HuasdorffDisstanceLoss', 'TverskyLoss')
 
 
@@ -73,7 +75,13 @@ def test_small_boxes_are_ignored(tmp_path):
         'filter_cfg leaves 6 of 6 images of train; of 18 objects, 3 are '
         'ignored as narrower or lower than bbox_min_size=10: 1 split'
     ]
-    assert [row.boxes for row in report.splits[0].classes] == [3, 6, 6]
+    data.config['train_dataloader']['dataset']['filter_cfg'] = {
+        'bbox_min_size': 32
+    }
+    _, report = data.check()
+    (group,) = report.groups
+    assert 'of 18 objects, 18 are ignored' in group.message
+    assert group.severity is Severity.WARNING
 
 
 def test_a_crowd_alone_keeps_its_image(tmp_path):

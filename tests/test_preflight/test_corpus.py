@@ -7,6 +7,7 @@ A few are run each time; ``-m exhaustive`` runs all, and
 from pathlib import Path
 
 import pytest
+from helpers.corpus_bases import Case, write_data
 from helpers.corpus_right import RIGHT
 from helpers.corpus_run import (
     CASES,
@@ -15,7 +16,6 @@ from helpers.corpus_run import (
     errors_of,
     words,
 )
-from helpers.corpus_bases import Case, write_data
 from helpers.toy_ranks import load_segmentation
 
 pytestmark = pytest.mark.xdist_group('processes')
@@ -31,20 +31,32 @@ SLOW = (
     'auxiliary_forgotten',
     'slide_without_stride',
     'iterations_in_epochs',
+    'levels_of_the_neck',
+    'nothing_packed',
+    'no_boxes_loaded',
+    'one_channel_without_sigmoid',
 )
 RIGHT_DEFAULT = ('own_rates',)
-RIGHT_SLOW = ('two_data_sets', 'by_epochs', 'copy_and_paste', 'windows')
+RIGHT_SLOW = (
+    'two_data_sets',
+    'by_epochs',
+    'copy_and_paste',
+    'windows',
+    'rtmdet',
+)
 
 
 def marked(names, default, slow):
     """Names as parameters, with the marks of how long all of them take."""
+    parameters = []
     for name in names:
         marks = []
         if name not in default:
             marks.append(pytest.mark.slow)
             if name not in slow:
                 marks.append(pytest.mark.exhaustive)
-        yield pytest.param(name, marks=marks, id=name)
+        parameters.append(pytest.param(name, marks=marks, id=name))
+    return parameters
 
 
 @pytest.fixture(scope='module')

@@ -2,9 +2,11 @@
 
 import io
 import json
+import warnings
 from pathlib import Path
 
 import pytest
+from helpers.preflight_reports import sample_report
 from helpers.reduce_semantic_config import reduce_model
 from mmengine.config import Config
 from mmseg.models import EncoderDecoder
@@ -13,6 +15,7 @@ from torch import nn
 
 import mmext
 from mmext.findings import Finding, Severity
+from mmext.preflight.report import PreflightReport
 from mmext.preflight.run import (
     PreflightSettings,
     check_settings,
@@ -59,6 +62,35 @@ def test_clean(clean, tmp_path):
     rows = written['verdicts']['rows']
     assert [row['works'] for row in rows if row['current']] == [True]
     assert b'Preflight' in (tmp_path / 'a.html').read_bytes()
+
+
+def test_what_is_printed_and_warned_meanwhile(clean, monkeypatch, capfd):
+    """The verdict is first; all of it is in the report."""
+
+    def noisy(*args, **kwargs):
+        print('loading annotations into memory...')
+        print('loading annotations into memory...')
+        warnings.warn('old_key is deprecated', stacklevel=1)
+        return PreflightReport(config='a.py', batches=sample_report().batches)
+
+    monkeypatch.setattr('mmext.preflight.run.preflight', noisy)
+    _, text = run(clean)
+    assert text.startswith('a.py can be trained')
+    assert 'warned meanwhile: UserWarning: old_key is deprecated (' in text
+    assert 'loading' not in text
+    _, text = run(clean, verbose=True)
+    assert text.count('  note: printed: loading annotations into mem') == 1
+    printed = capfd.readouterr()
+    assert printed.out == printed.err == ''
+
+    def failing(*args, **kwargs):
+        print('where it was')
+        raise KeyError('x')
+
+    monkeypatch.setattr('mmext.preflight.run.preflight', failing)
+    with pytest.raises(KeyError):
+        run(clean)
+    assert capfd.readouterr().err == 'where it was\n'
 
 
 def test_num_classes_off_by_one(child):

@@ -325,7 +325,7 @@ def left_out(totals: SplitTotals, expected: Expectations) -> Iterator[Finding]:
         f'{count:,} {reason}'
         for reason, count in sorted(totals.left_out.items())
     )
-    boxes = sum(totals.boxes.values()) + totals.num_ignored
+    boxes = sum(totals.boxes.values())
     text = (
         f'filter_cfg leaves {rest:,} of {totals.num_samples:,} images of '
         f'{totals.split}'
@@ -338,11 +338,16 @@ def left_out(totals: SplitTotals, expected: Expectations) -> Iterator[Finding]:
             f'; of {boxes:,} objects, {small:,} are ignored as narrower or '
             f'lower than bbox_min_size={least}'
         )
+    severity = Severity.INFO
+    if small and small == boxes:
+        text += '; nothing is left to learn'
+        severity = Severity.WARNING
     if not rest:
         text += '; building an empty data set fails'
+        severity = Severity.ERROR
     yield found(
         text,
-        severity=Severity.INFO if rest else Severity.ERROR,
+        severity=severity,
         key=f'{totals.split.partition("[")[0]}_dataloader.dataset.filter_cfg',
         value=totals.split,
     )

@@ -3,8 +3,10 @@
 from .config import compares_reduction, read_heads, splits_of_config
 from .folder import split_of_folders
 from .ignore_places import default_of, ignored_value, read_ignore_places
+from .leaves import NothingToCheckError
 
 __all__ = [
+    'NothingToCheckError',
     'compares_reduction',
     'default_of',
     'ignored_value',

@@ -14,6 +14,7 @@ from ..facts import Sample
 from .coco import seg_maps_of_coco, split_of_coco
 from .ignore_places import ignored_value, read_ignore_places
 from .leaves import (
+    NothingToCheckError,
     build_leaves,
     classes_of,
     image_name_of,
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 _DEFAULT_IGNORE = 255
+_NO_CHECK = (FileNotFoundError, NotADirectoryError, NothingToCheckError)
 # Heads of proposals and of identities, whose classes are not the data's.
 _OTHER_HEADS = frozenset(('rpn_head', 'reid'))
 # Heads that have one weight more, for masks of no class.
@@ -85,8 +87,8 @@ def splits_of_config(
                 name = split if len(leaves) == 1 else f'{split}[{number}]'
                 sources += _sources(dataset, name, plain, split, heads)
         for error in failed:
-            if isinstance(error, FileNotFoundError | NotADirectoryError):
-                # The data are elsewhere.
+            # Where data are elsewhere, and where there is nothing to look at.
+            if isinstance(error, _NO_CHECK):
                 raise error
         errors += failed
         if failed:
@@ -95,7 +97,7 @@ def splits_of_config(
     if errors and len(errors) == len(sources):
         raise errors[0]
     if not sources:
-        raise ValueError(
+        raise NothingToCheckError(
             f'the config must have a data set for one of {tuple(splits)}, '
             f'got the keys {sorted(plain)}'
         )

@@ -15,6 +15,7 @@ from ...registry import DATASETS as OWN_DATASETS
 from ..facts import BoxFacts, Orphan, Sample
 
 __all__ = [
+    'NothingToCheckError',
     'build_leaves',
     'classes_of',
     'image_name_of',
@@ -29,6 +30,11 @@ __all__ = [
     'unread_form',
     'voc_pairs',
 ]
+
+
+class NothingToCheckError(ValueError):
+    """A data set of a kind whose files are not known, or none at all."""
+
 
 # Volumes, bands and other numbers, which pipelines have loaders of their own
 # for.
@@ -226,7 +232,7 @@ def task_of(dataset: Any, split: str) -> str:
     if reads_layout(dataset):
         return 'semantic'
     if not hasattr(dataset, 'get_data_info'):
-        raise ValueError(
+        raise NothingToCheckError(
             'the data set must list its files by get_data_info, as those of '
             f'MMEngine do, got {type(dataset).__name__}: there is nothing to '
             'check'

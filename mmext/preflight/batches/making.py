@@ -1,8 +1,11 @@
 """Make the batches of a model that was built for a preflight."""
 
+import inspect
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from mmengine.registry import DATASETS, DefaultScope
 from torch.utils.data import DataLoader
 
@@ -11,6 +14,7 @@ from .fake import collate_function, fake_batch
 
 __all__ = [
     'KINDS',
+    'SIGNATURE',
     'check_kinds',
     'kinds_of',
     'make_batches',
@@ -26,7 +30,7 @@ def real_batches(
     Fewer, and the last one smaller, if there are not enough data.
     """
     loader = cfg.get('train_dataloader')
-    if not loader:
+    if not loader or not loader.get('dataset'):
         raise CannotBuildError(
             'config must have train_dataloader for batches of kind '
             f"'real', got keys {sorted(cfg)}; use made-up ones"
@@ -109,6 +113,7 @@ def make_batches(
     steps: int = 2,
     batch_size: int = 2,
     seed: int = 0,
+    notes: list[str] | None = None,
 ) -> dict[str, list[Any]]:
     """Batches of each kind, as the data loader would give them.
 
@@ -118,6 +123,10 @@ def make_batches(
     each data set; batch normalisation of a 1x1 map needs 2. ValueError for
     unknown kinds, CannotBuildError where a step of the pipeline or real data
     fail.
+
+    Of a data set whose samples are its own, ``'normal'`` are the first of the
+    data; where these are not here, what the signature of ``forward`` asks
+    for. ``notes`` get which.
     """
     check_kinds(kinds)
     if steps < 1 or batch_size < 1:
@@ -129,9 +138,12 @@ def make_batches(
     batches = {}
     with DefaultScope.overwrite_default_scope(built.scope):
         for kind in kinds:
-            if kind == 'real' or (
-                kind == 'normal' and built.task == 'data set'
-            ):
+            if kind == 'normal' and built.task == 'data set':
+                given, note = _own_batches(built, steps, batch_size, seed)
+                batches[kind] = given
+                if notes is not None:
+                    notes.append(note)
+            elif kind == 'real':
                 batches[kind] = real_batches(
                     built.cfg, steps=steps, batch_size=batch_size, seed=seed
                 )
@@ -147,3 +159,73 @@ def make_batches(
                     for step in range(steps)
                 ]
     return batches
+
+
+# Height and width in pixels.
+_SMALL = (64, 64)
+# What the first and the other arguments of a forward usually are.
+_PICTURES = re.compile(r'(batch_)?(x|inputs?|img|imgs|images?|pixel_values)')
+_LABELS = re.compile(r'y|(gt_)?labels?|targets?')
+SIGNATURE = 'by the signature of forward'
+
+
+def _own_batches(
+    built: 'Built', steps: int, batch_size: int, seed: int
+) -> tuple[list[Any], str]:
+    """Batches of a model whose samples are not those of a host; their origin.
+
+    What the data set gives, in its own pipeline; else what forward takes.
+    """
+    kind = type(built.model).__name__
+    try:
+        given = real_batches(
+            built.cfg, steps=steps, batch_size=batch_size, seed=seed
+        )
+    except CannotBuildError as error:
+        absent = isinstance(error.__cause__, FileNotFoundError)
+        if error.__cause__ is not None and not absent:
+            raise
+        with seeded(seed):
+            made = [
+                _batch_of_signature(built, batch_size) for _ in range(steps)
+            ]
+        names = ', '.join(made[0])
+        return made, (
+            f'samples of {kind} are its own, and the training data are not '
+            f'here: batches are made up {SIGNATURE}({names})'
+        )
+    return given, (
+        f'samples of {kind} are its own: batches are the first of the '
+        'training data, by their own pipeline'
+    )
+
+
+def _batch_of_signature(built: 'Built', batch_size: int) -> dict[str, Any]:
+    """Pictures and labels, as far as a forward says that it takes them."""
+    parameters = inspect.signature(built.model.forward).parameters
+    channels, (height, width) = built.recipe.channels, _SMALL
+    batch: dict[str, Any] = {}
+    for name, parameter in parameters.items():
+        if name == 'mode' or parameter.kind in (
+            parameter.VAR_KEYWORD,
+            parameter.VAR_POSITIONAL,
+        ):
+            continue
+        if not batch and _PICTURES.fullmatch(name):
+            batch[name] = torch.rand(batch_size, channels, height, width)
+        elif batch and _LABELS.fullmatch(name):
+            batch[name] = torch.zeros(batch_size, dtype=torch.long)
+        elif parameter.default is parameter.empty:
+            raise CannotBuildError(
+                f'samples of {type(built.model).__name__} are its own, the '
+                'training data are not here, and its forward takes '
+                f'{name!r}, of which only the data tell what it is; run it '
+                'where the data are'
+            )
+    if not batch:
+        raise CannotBuildError(
+            f'samples of {type(built.model).__name__} are its own, the '
+            'training data are not here, and its forward names no picture; '
+            'run it where the data are'
+        )
+    return batch

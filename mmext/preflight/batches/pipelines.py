@@ -19,6 +19,7 @@ __all__ = [
     'PICTURE_PACKERS',
     'Fields',
     'find_pipelines',
+    'is_known',
     'pipeline_fields',
     'shortened_pipeline',
     'step_name',
@@ -52,6 +53,14 @@ _LABEL_LOADERS = {
 }
 _MULTI_TASK_LOADER = 'LoadMultiTaskAnnotations'
 _HOSTS = ('mmcv.', 'mmdet.', 'mmseg.')
+# Steps that make the samples of models that the hosts have.
+_PACKERS = {
+    'PackDetInputs',
+    'PackMultiTaskInputs',
+    'PackReIDInputs',
+    'PackSegInputs',
+    'PackTrackInputs',
+}
 # Classification and pre-training name no places in a picture: all steps of
 # these pipelines can run as they are, but the one that reads the file.
 _READERS = {'LoadImageFromFile', 'LoadImageFromNDArray'}
@@ -215,6 +224,16 @@ def _shortened_step(step: Mapping) -> Mapping | None:
             elif isinstance(value, (list, tuple)) and key != 'branch_field':
                 step[key] = shortened_pipeline(value)
     return step
+
+
+def is_known(pipeline: Sequence) -> bool:
+    """Whether a pipeline packs, or loads labels, in a way that is known.
+
+    Samples of another one cannot be made up.
+    """
+    names = {step_name(step) for step in steps_of(pipeline)}
+    known = _PACKERS | PICTURE_PACKERS | _LABEL_LOADERS | {_MULTI_TASK_LOADER}
+    return bool(names & (known | {'LoadDepthAnnotation', 'LoadProposals'}))
 
 
 def task_of(pipeline: Sequence, fields: Fields, model: Any = None) -> str:

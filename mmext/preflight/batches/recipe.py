@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from mmengine.model import BaseModel
 from torch import nn
 
 from ...config import dataset_configs, inner_dataset_configs, walk_dicts
@@ -11,6 +12,7 @@ from .pipelines import (
     PICTURE_PACKERS,
     Fields,
     find_pipelines,
+    is_known,
     pipeline_fields,
     shortened_pipeline,
     step_name,
@@ -66,17 +68,24 @@ def _size_after(step: Any, size: Size) -> Size:
         )
         if several and scale:
             scale = scale[-1]
-        if scale:
+        if _has_numbers(scale):
             width, height = _pair(scale)
             return height, width
     elif name in ('RandomCrop', 'RandomCenterCropPad'):
         crop = step.get('crop_size')
-        if crop and step.get('crop_type', 'absolute') == 'absolute':
+        absolute = step.get('crop_type', 'absolute') == 'absolute'
+        if absolute and _has_numbers(crop):
             return _pair(crop)
-    elif name == 'Pad' and step.get('size'):
+    elif name == 'Pad' and _has_numbers(step.get('size')):
         width, height = _pair(step['size'])
         return height, width
     return size
+
+
+def _has_numbers(value: Any) -> bool:
+    """Whether a value is a size; building its step says what is wrong."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return bool(values) and all(isinstance(v, int | float) for v in values)
 
 
 def _pair(value: Any) -> Size:
@@ -263,7 +272,9 @@ def make_recipe(cfg: Mapping, model: nn.Module, sizes: Sizes) -> Recipe:
     text = any(part.get('return_classes') for part in _datasets(dataset))
     fields = tuple(pipeline_fields(steps, text=text) for steps in whole)
     task = task_of(whole[0], fields[0], model)
-    if dataset and not find_pipelines(dataset):
+    own = find_pipelines(dataset)
+    known = own and all(is_known(steps) for steps in own)
+    if not known and (dataset or _is_plain(model)):
         task = 'data set'
     things, stuff = class_counts(model)
     classes = _class_names(dataset)
@@ -312,6 +323,15 @@ def fit_to_pictures(
     return Sizes(size, declared), fit_model(cfg['model'], declared, size)
 
 
+def _is_plain(model: nn.Module) -> bool:
+    """Whether a model is of none of the packages whose samples are known."""
+    packages = {
+        each.__module__.partition('.')[0] for each in type(model).__mro__
+    }
+    hosts = ('mmdet', 'mmext', 'mmpretrain', 'mmseg')
+    return isinstance(model, BaseModel) and packages.isdisjoint(hosts)
+
+
 def _datasets(dataset: Any) -> list[Mapping]:
     """A data set and all that it wraps."""
     return [part for _, part in dataset_configs(dataset)]
@@ -341,7 +361,11 @@ def _class_names(dataset: Any) -> tuple[str, ...]:
 
 def _default_pipeline(cfg: Mapping) -> list[dict]:
     """Steps for a config without training data, by its host."""
-    scope = cfg.get('default_scope') or 'mmdet'
+    scope = cfg.get('default_scope')
+    kind = cfg['model'].get('type')
+    if not scope:
+        kind = kind if isinstance(kind, str) else kind.__module__
+        scope = kind.partition('.')[0]
     if scope == 'mmseg':
         return [
             {'type': 'mmseg.LoadAnnotations'},

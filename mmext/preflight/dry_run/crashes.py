@@ -1,10 +1,11 @@
 """What a step that ended with an error shows when it is run once more.
 
-Two kinds of errors name neither the cause nor its place: a tensor that is
-changed in place before the backward needs it, and tensors whose sizes do not
-fit. Of the first, PyTorch's anomaly mode says which operation needed the
-tensor, and a log of all operations which one changed it; of the second, hooks
-say which layers the tensors came from.
+Some errors name neither the cause nor its place: a tensor that is changed in
+place before the backward needs it, tensors whose sizes do not fit, asserts
+without words, and samples that were not packed. Of the first, PyTorch's
+anomaly mode says which operation needed the tensor, and a log of all
+operations which one changed it; of the second, hooks say which layers the
+tensors came from.
 """
 
 import linecache
@@ -64,7 +65,54 @@ def explain_crash(
             found.append(_in_place(model, run_again))
         elif _SIZES.search(text):
             found.append(_sizes(model, run_again, cfg or {}))
+        elif isinstance(error, AssertionError) and not text:
+            found.append(_bare_assert(model, error, cfg or {}))
+        elif isinstance(error, KeyError) and error.args == ('inputs',):
+            found.append(_not_packed(cfg or {}))
+        if found in ([], [None]):
+            found = [_part(model, error, cfg or {})]
     return found[0] if found else None
+
+
+def _bare_assert(
+    model: nn.Module, error: AssertionError, cfg: Mapping[str, Any]
+) -> Cause | None:
+    """What an assert without words asks for, and the key it is about."""
+    frame, line = frames_of(error)[-1]
+    code = linecache.getline(frame.f_code.co_filename, line).strip()
+    inside = modules_of_error(error, model)
+    if not code.startswith('assert ') or not inside:
+        return None
+    key = _key_of(inside[-1], cfg)
+    if key.rpartition('.')[2] not in code:
+        key = _key_of(inside[-1], cfg, outputs=True)
+    condition = code.removeprefix('assert ')
+    return Cause(f'{condition} does not hold for {key}', keys=(key,))
+
+
+def _part(
+    model: nn.Module, error: Exception, cfg: Mapping[str, Any]
+) -> Cause | None:
+    """The part of the config that the module with the error is of."""
+    inside = modules_of_error(error, model)
+    key = _key_of(inside[-1], cfg, outputs=True) if inside else 'model'
+    if key == 'model':
+        return None
+    return Cause(f'it is set in {key}', modules=tuple(inside), keys=(key,))
+
+
+def _not_packed(cfg: Mapping[str, Any]) -> Cause | None:
+    """That no step of the training pipeline packs, if it is so."""
+    dataset = (cfg.get('train_dataloader') or {}).get('dataset') or {}
+    steps = dataset.get('pipeline')
+    if not isinstance(steps, list) or 'Pack' in str(steps):
+        return None
+    return Cause(
+        'no step of train_dataloader.dataset.pipeline packs the sample',
+        remedy='end the pipeline with PackDetInputs, PackSegInputs or '
+        'PackInputs, which is of the same host as the model',
+        keys=('train_dataloader.dataset.pipeline',),
+    )
 
 
 class _Operation(NamedTuple):

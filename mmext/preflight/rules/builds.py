@@ -38,12 +38,18 @@ __all__ = ['build_findings']
 
 _LIKE = 0.7
 _MAX_ARGUMENTS = 12
+_INSTALL = 'install the package that it needs where the training runs'
 _MISSING = re.compile(r'missing \d+ required [\w-]+ arguments?: (.*)')
 _NO_TYPE = 'must contain the key "type"'
 _NOT_REGISTERED = re.compile(r'is not in the .*registry')
 _NO_PACKAGE = re.compile(r'not installed|pip install|[Pp]lease install')
 # Rules that say, without building, that a part cannot be built.
-_OF_PARTS = ('ARG', 'BUILD', 'DATA', 'HOOK', 'LOOP', 'PIPE', 'SCHED', 'TYPE')
+# Their findings are no errors unless building shows that they are.
+_MILD = ('SCHED002', 'TYPE002')
+_OF_PARTS = (
+    *('ARG', 'BUILD', 'CFG', 'DATA', 'HOOK', 'KEY005', 'LOOP', 'PIPE'),
+    *('SCHED', 'TYPE'),
+)
 
 BUILD001 = BUILD.declare(
     'BUILD001',
@@ -63,7 +69,8 @@ def build_findings(
     """Other findings, and those of parts that could not be built.
 
     What another rule says of the same part is not said twice: of a package
-    that is not here it becomes an error.
+    that is not here it becomes an error. A package that several parts lack
+    is one finding.
     """
     top = cfg.to_dict()
     findings = list(others)
@@ -74,7 +81,18 @@ def build_findings(
             for index, other in enumerate(findings)
             if _is_same_part(finding, other)
         ]
-        if not same:
+        again = [
+            index
+            for index, other in enumerate(findings)
+            if finding.remedy == _INSTALL == other.remedy
+            and _cause_of(other) == _cause_of(finding)
+        ]
+        if not same and again:
+            first = findings[again[0]]
+            findings[again[0]] = msgspec.structs.replace(
+                first, names=(*first.names, *finding.names)
+            )
+        elif not same:
             findings.append(finding)
         for index in same:
             findings[index] = msgspec.structs.replace(
@@ -83,10 +101,15 @@ def build_findings(
     return findings
 
 
+def _cause_of(finding: Finding) -> str:
+    """What was raised, without the part in which it was."""
+    return finding.message.partition(': ')[2]
+
+
 def _is_same_part(finding: Finding, other: Finding) -> bool:
     """Whether another finding says why a part cannot be built."""
     if not other.rule.startswith(_OF_PARTS) or (
-        other.severity < Severity.ERROR and other.rule != 'TYPE002'
+        other.severity < Severity.ERROR and other.rule not in _MILD
     ):
         return False
     part, rest = finding.names[0], other.key[len(finding.names[0]) :]
@@ -96,8 +119,13 @@ def _is_same_part(finding: Finding, other: Finding) -> bool:
 
 
 def _finding(failure: Failure, top: Mapping, file: str) -> Finding:
-    error = failure.error
-    blamed = find_part(error, part_at(top, failure.path), failure.path)
+    error, methods = failure.error, ['__init__']
+    if failure.action != 'be built':
+        # Of a sample, whose step is named by another exception.
+        error = error.__cause__ or error
+        methods += ['__call__', 'transform']
+    section = part_at(top, failure.path)
+    blamed = find_part(error, section, failure.path, methods)
     part = part_at(top, blamed.path)
     keyword = UNEXPECTED.search(str(error))
     fields: dict[str, Any] = {}
@@ -220,7 +248,7 @@ def _remedy(error: BaseException) -> str:
     if _NO_TYPE in text:
         return 'give the dict a type'
     if isinstance(error, ImportError) or _NO_PACKAGE.search(text):
-        return 'install the package that it needs where the training runs'
+        return _INSTALL
     if isinstance(error, KeyError) and _NOT_REGISTERED.search(text):
         return (
             'correct the name, or import what registers it by custom_imports'

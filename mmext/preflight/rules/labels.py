@@ -33,6 +33,8 @@ __all__ = [
 ]
 
 _DEFAULT_IGNORE = 255
+# What a training cannot read, building its data sets shows.
+_UNCERTAIN = ('READ001',)
 # Rules of the labels -> those of the config that say the same.
 _SAME = {'CFG003': ('HEAD001', 'HEAD002'), 'CFG008': ('HEAD003',)}
 _MISNAMED = {'HEAD005', 'HEAD006'}
@@ -169,7 +171,9 @@ def _of_group(group: FindingGroup, cfg: Config) -> Finding:
     where = key_place(cfg, key)
     return Finding(
         rule=group.rule,
-        severity=group.severity,
+        severity=Severity.WARNING
+        if group.rule in _UNCERTAIN
+        else group.severity,
         message=group.message,
         remedy=group.remedy,
         location=Location(key=key, file=where.file, line=where.line),

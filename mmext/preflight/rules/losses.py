@@ -102,14 +102,22 @@ def one_class(subject: Subject) -> Iterator[Finding]:
     """Heads of MMSegmentation whose cross-entropy is always 0."""
     for section in subject.below('model'):
         losses = section.cfg.get('loss_decode')
-        if losses is None or section.cfg.get('num_classes') != 1:
+        one = next(
+            (
+                key
+                for key in ('num_classes', 'out_channels')
+                if section.cfg.get(key) == 1
+            ),
+            '',
+        )
+        if losses is None or not one:
             continue
         for loss in losses if isinstance(losses, list) else [losses]:
             kind = kind_of(loss)
             sigmoid = as_mapping(loss).get('use_sigmoid', False)
             if kind.endswith('CrossEntropyLoss') and not sigmoid:
                 yield found(
-                    f'{kind} over num_classes=1 is '
-                    'always 0: nothing is learned',
-                    path=(*section.path, 'num_classes'),
+                    f'{kind} over {one}=1 without use_sigmoid=True is '
+                    'always 0, or refuses labels of 1: nothing is learned',
+                    path=(*section.path, one),
                 )

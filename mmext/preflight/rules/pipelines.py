@@ -145,15 +145,17 @@ def wrong_edges(subject: Subject) -> Iterator[Finding]:
 
 @PIPE.rule(
     'PIPE003',
-    title='the model learns masks, and none are loaded',
+    title='the model learns masks or boxes, and none are loaded',
     severity=Severity.ERROR,
-    remedy='set with_mask=True of LoadAnnotations',
+    remedy='set with_mask=True, or with_bbox=True, of LoadAnnotations',
 )
-def no_masks(subject: Subject) -> Iterator[Finding]:
-    """A mask head of MMDetection without ``with_mask``."""
+def not_loaded(subject: Subject) -> Iterator[Finding]:
+    """A head of MMDetection without ``with_mask`` or ``with_bbox``."""
     model = as_mapping(subject.top.get('model'))
     # One-stage models may learn masks from boxes.
-    if not as_mapping(model.get('roi_head')).get('mask_head'):
+    masks = as_mapping(model.get('roi_head')).get('mask_head')
+    boxes = model.get('bbox_head') or model.get('rpn_head')
+    if not masks and not boxes:
         return
     for path, steps in _pipelines(subject):
         names = _names(steps)
@@ -167,12 +169,17 @@ def no_masks(subject: Subject) -> Iterator[Finding]:
         if len(loaders) != 1:
             continue
         step = as_mapping(steps[loaders[0]])
-        if not step.get('with_mask', False):
-            yield found(
-                'the model has a mask_head, and LoadAnnotations does not '
-                'load masks',
-                path=(*path, loaders[0]),
-            )
+        for head, key, default in (
+            (masks and 'mask_head', 'with_mask', False),
+            (boxes and 'head for boxes', 'with_bbox', True),
+        ):
+            if head and not step.get(key, default):
+                yield found(
+                    f'the model has a {head}, and LoadAnnotations has not '
+                    f'{key}=True',
+                    path=(*path, loaders[0]),
+                    remedy=f'set {key}=True of LoadAnnotations',
+                )
 
 
 @PIPE.rule(

@@ -170,11 +170,15 @@ def never_begins(subject: Subject) -> Iterator[Finding]:
     """``begin`` at or after the end."""
     for schedule, length in _fitting(subject):
         if schedule.begin >= length.total:
+            # Its end is that of the training then, and must be later.
+            alone = schedule.end == _ENDLESS
             yield found(
                 f'{schedule.kind} begins at {schedule.begin} '
                 f'{schedule.unit}, and train_cfg.{length.key} is '
-                f'{length.total}: it changes nothing',
+                f'{length.total}: it changes nothing'
+                + (', and cannot be built' if alone else ''),
                 path=(*schedule.path, 'begin'),
+                severity=Severity.ERROR if alone else Severity.WARNING,
             )
 
 

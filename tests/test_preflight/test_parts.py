@@ -1,0 +1,258 @@
+"""What a runner builds is built by the tool, and leaves no trace."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.toy_ranks import load_tool
+from mmengine.visualization import Visualizer
+
+import mmext
+
+SMALL = ('--batches', 'normal', '--image-size', '64', '64')
+CLEAN = mmext.config_path('pidnet/pidnet_small_shapes.py')
+
+# Text of a config -> the key of the finding, and what it says.
+ONE_BY_ONE = {
+    'merged optimizer': (
+        "optim_wrapper = dict(optimizer=dict(type='AdamW', lr=1e-4))",
+        'optim_wrapper.optimizer',
+        '_delete_=True',
+    ),
+    'constructor that wants other fields': (
+        'optim_wrapper = dict('
+        "constructor='mmseg.LearningRateDecayOptimizerConstructor', "
+        'paramwise_cfg=dict(decay_rate=0.9))',
+        'optim_wrapper',
+        'in add_params)',
+    ),
+    'wrong learning rate': (
+        "optim_wrapper = dict(optimizer=dict(lr='0.01'))",
+        'optim_wrapper.optimizer',
+        "'<' not supported between instances of 'str' and 'float'",
+    ),
+}
+# All in one config: a part that fails does not hide the next.
+TOGETHER = {
+    'default_hooks.logger': (
+        "default_hooks = dict(logger=dict(type='LoggerHook', interval=0))",
+        'interval must be greater than 0',
+    ),
+    'custom_hooks[0].momentun': (
+        "custom_hooks = [dict(type='EMAHook', momentun=0.1),",
+        'ExponentialMovingAverage takes no argument momentun',
+    ),
+    'custom_hooks[1].ema_type': (
+        "    dict(type='EMAHook', ema_type='NoAverage'),",
+        'NoAverage is not in the',
+    ),
+    'custom_hooks[2].type': (
+        "    dict(type='EarlyStoppingHook'),",
+        "missing 1 required positional argument: 'monitor'",
+    ),
+    'custom_hooks[3].switch_pipeline[0].type': (
+        "    dict(type='mmdet.PipelineSwitchHook', switch_epoch=1,"
+        " switch_pipeline=[dict(type='Resizze')])]",
+        'Resizze is not in the',
+    ),
+    'param_scheduler[0]': (
+        "param_scheduler = [dict(type='CosineAnnealingLR', T_max=2,"
+        ' eta_min=0.1, eta_min_ratio=0.1)]',
+        'Either `eta_min` or `eta_min_ratio',
+    ),
+    'visualizer.vis_backends[0].type': (
+        "visualizer = dict(vis_backends=[dict(type='WandbVisBackend')])",
+        'WandbVisBackend needs the package wandb',
+    ),
+    'train_dataloader.collate_fn.type': (
+        "train_dataloader = dict(collate_fn=dict(type='pseudo_colate'),",
+        'pseudo_colate is not in the function registry',
+    ),
+    'train_dataloader.sampler': (
+        "    sampler=dict(_delete_=True, type='mmdet.MultiDataSampler',"
+        ' dataset_ratio=[1, 1]))',
+        "has no attribute 'datasets'",
+    ),
+    'val_evaluator.metric': (
+        "val_evaluator = dict(_delete_=True, type='mmdet.CocoMetric',"
+        " metric='bboxx')",
+        'but got bboxx',
+    ),
+    'train_cfg': (
+        'train_cfg = dict(_delete_=True, by_epoch=True, max_epochs=2.5)',
+        'max_epochs',
+    ),
+    'randomness.sead': (
+        'randomness = dict(sead=3)',
+        "unexpected keyword argument 'sead'",
+    ),
+    'tta_model.module_cfg': (
+        "tta_model = dict(type='mmseg.SegTTAModel', module_cfg=1)",
+        'SegTTAModel takes no argument module_cfg',
+    ),
+    'tta_pipeline[0].transforms[0][0].type': (
+        "tta_pipeline = [dict(type='mmcv.TestTimeAug',"
+        " transforms=[[dict(type='Resizze')]])]",
+        'Resizze is not in the',
+    ),
+}
+
+
+@pytest.fixture
+def check(tmp_path, monkeypatch):
+    """Run the tool on a config that inherits a clean one."""
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
+    monkeypatch.chdir(tmp_path)
+
+    def run(text: str, *argv: str, base: str = CLEAN):
+        path = tmp_path / 'mine.py'
+        inherits = f'_base_ = {str(base)!r}\n' if base else ''
+        path.write_text(f'{inherits}{text}\n')
+        out = tmp_path / 'report.json'
+        code = load_tool('preflight').main(
+            [str(path), *SMALL, '--json', str(out), *argv]
+        )
+        return code, json.loads(out.read_bytes())
+
+    return run
+
+
+def built(report: dict) -> dict[str, dict]:
+    """Findings of parts that cannot be built, by key."""
+    return {
+        each['key']: each
+        for each in report['findings']
+        if each['rule'] == 'BUILD001'
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ONE_BY_ONE)
+def test_optimizer_that_cannot_be_built(name, check):
+    text, key, says = ONE_BY_ONE[name]
+    code, report = check(text, '--no-labels')
+    assert code == 1
+    (finding,) = (each for each in report['findings'] if each['severity'] == 2)
+    assert finding['rule'] in ('ARG001', 'BUILD001')
+    assert finding['key'].startswith(key)
+    assert says in finding['message'] + finding['remedy']
+    assert Path(finding['file']).name == 'mine.py'
+    assert finding['line'] == 2
+
+
+def test_parts_that_cannot_be_built(check, monkeypatch):
+    """Each is found with its line; nothing is left of those that can be."""
+    monkeypatch.setitem(sys.modules, 'wandb', None)
+    shared = dict(Visualizer._instance_dict)
+    text = '\n'.join(line for line, _ in TOGETHER.values())
+    text += "\ntest_evaluator = dict(output_dir='no/such')"
+    code, report = check(text, '--no-labels')
+    assert code == 1
+    found = built(report)
+    assert found.keys() == TOGETHER.keys()
+    for line, (key, (_, says)) in enumerate(TOGETHER.items(), 2):
+        assert says in found[key]['message'], key
+        # A list that is written over several lines is one place.
+        assert found[key]['line'] <= line, key
+    assert Visualizer._instance_dict == shared
+    assert {path.name for path in Path().iterdir()} == {
+        'mine.py',
+        'report.json',
+    }
+
+
+PLAIN = """
+import torch
+from mmengine.dataset import BaseDataset
+from mmengine.model import BaseModel
+from mmengine.registry import DATASETS, MODELS, TRANSFORMS
+from torch import nn
+
+@MODELS.register_module(force=True)
+class PlainNet(BaseModel):
+    def __init__(self, {arguments}):
+        super().__init__()
+        self.layer = nn.Linear(3, 5)
+
+    def forward(self, imgs, labels, mode='tensor'):
+        scores = self.layer(imgs.mean((-2, -1)))
+        return {{'loss': nn.functional.cross_entropy(scores, labels)}}
+
+@TRANSFORMS.register_module(force=True)
+class PackPlain:
+    def __call__(self, results):
+        number = results['number']
+        if number == 7:
+            raise RuntimeError('seven')
+        return dict(imgs=torch.full((3, 8, 8), 1.0 * number), labels=1)
+
+@DATASETS.register_module(force=True)
+class PlainSet(BaseDataset):
+    def load_data_list(self):
+        with open(self.ann_file) as file:
+            return [dict(number=int(word)) for word in file.read().split()]
+"""
+PLAIN_CONFIG = """
+custom_imports = dict(imports=['NAME'])
+model = dict(type='PlainNet')
+train_dataloader = dict(
+    batch_size=2, num_workers=0,
+    dataset=dict(type='PlainSet', ann_file='numbers.txt',
+                 pipeline=[dict(type='PackPlain')]),
+    sampler=dict(type='DefaultSampler', shuffle=True),
+    collate_fn=dict(type='default_collate'))
+train_cfg = dict(by_epoch=True, max_epochs=2)
+optim_wrapper = dict(optimizer=dict(type='SGD', lr=0.1))
+"""
+
+
+@pytest.fixture
+def plain(check, tmp_path, monkeypatch):
+    """Run the tool on a model and a data set of no host."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def run(name: str, numbers: str = '', *argv: str, arguments: str = 'a=0'):
+        text = PLAIN.format(arguments=arguments)
+        (tmp_path / f'{name}.py').write_text(text)
+        if numbers:
+            (tmp_path / 'numbers.txt').write_text(numbers)
+        return check(PLAIN_CONFIG.replace('NAME', name), *argv, base='')
+
+    return run
+
+
+def test_model_of_no_host_gets_its_own_samples(plain):
+    code, report = plain('plain_one', '1 2 3 4')
+    assert code == 0
+    assert report['batches'][0]['steps'] == 2
+    assert any('by their own pipeline' in note for note in report['notes'])
+
+
+def test_model_of_no_host_gets_what_its_forward_takes(plain):
+    code, report = plain('plain_two')
+    assert code == 0
+    assert report['batches'][0]['steps'] == 2
+    assert any(
+        'by the signature of forward(imgs, labels)' in note
+        for note in report['notes']
+    )
+
+
+def test_transform_that_fails_on_a_real_sample(plain):
+    code, report = plain('plain_three', '7 2 3 4')
+    assert code == 1
+    (finding,) = built(report).values()
+    assert finding['key'] == 'train_dataloader.dataset.pipeline[0]'
+    assert 'RuntimeError: seven' in finding['message']
+    assert 'plain_three.py' in finding['message']
+    assert any('no batches were made' in text for text in report['not_done'])
+
+
+@pytest.mark.slow
+def test_model_that_lacks_an_argument(plain):
+    code, report = plain('plain_four', '1 2', arguments='width')
+    assert code == 1
+    (finding,) = built(report).values()
+    assert finding['remedy'] == "set 'width'"
+    assert finding['key'].startswith('model')
