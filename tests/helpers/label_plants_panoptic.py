@@ -56,7 +56,7 @@ def painted_over(data: DataSet) -> Planted:
     return Planted(data.annotation(), place=place, value=str(2 * _FIRST))
 
 
-@plant('PAN002', *_KINDS)
+@plant('PAN002', 'panoptic')
 def segment_taken_out(data: DataSet) -> Planted:
     def change(content: dict) -> None:
         content['annotations'][1]['segments_info'].pop()
@@ -67,13 +67,13 @@ def segment_taken_out(data: DataSet) -> Planted:
     return Planted(_png(data, 1), value=str(value), count=count)
 
 
-@plant('PAN003', *_KINDS)
+@plant('PAN003', 'panoptic')
 def area_of_the_box(data: DataSet) -> Planted:
     found = _change(data, 4, 2, area=301)
     return Planted(found.file, found.place, value=str(3 * _FIRST))
 
 
-@plant('PAN004', *_KINDS)
+@plant('PAN004', 'panoptic')
 def segment_twice(data: DataSet) -> Planted:
     _paint(data, 3, 2 * _FIRST, _FIRST)
     pixels = np.array(Image.open(_png(data, 3)))
@@ -83,7 +83,7 @@ def segment_twice(data: DataSet) -> Planted:
     return Planted(found.file, found.place, value=str(_FIRST))
 
 
-@plant('PAN005', *_KINDS)
+@plant('PAN005', 'panoptic')
 def grey_ids(data: DataSet) -> Planted:
     path = _png(data, 5)
     Image.open(path).getchannel(0).save(path)

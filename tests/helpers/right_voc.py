@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import mmdet.datasets as hosts
-
 from helpers.right_sets import SIZE, Right, picture, right_set
 
 __all__: list[str] = []
@@ -12,7 +10,6 @@ _BOX = (
     '<bndbox><xmin>{0}</xmin><ymin>{1}</ymin><xmax>{2}</xmax>'
     '<ymax>{3}</ymax></bndbox>'
 )
-_NAMES = hosts.VOCDataset.METAINFO['classes']
 
 
 def _xml(name: str, objects: str, head: str = '', end: str = '') -> str:
@@ -28,7 +25,7 @@ def _original(name: str) -> str:
     part = f'<part><name>head</name>{_BOX.format(5, 6, 12, 14)}</part>'
     objects = (
         f'<object><name>person</name><pose>Left</pose><truncated>1</truncated>'
-        f'<difficult>0</difficult>{_BOX.format(1, 1, 30, 48)}{part}'
+        f'<difficult>0</difficult>{_BOX.format(1, 1, 40, 48)}{part}'
         '<actions><jumping>0</jumping></actions></object>'
         f'<object><name>dog</name>{_BOX.format(30, 9, 64, 40)}'
         '<difficult>1</difficult><pose>Unspecified</pose>'
@@ -46,7 +43,7 @@ def _labelimg(name: str) -> str:
     objects = ''.join(
         f'<object>\n\t\t<name>{kind}</name><pose>Unspecified</pose>'
         '<truncated>0</truncated><difficult>0</difficult>'
-        f'{_BOX.format(3 + 9 * i, 4, 20 + 9 * i, 40)}</object>'
+        f'{_BOX.format(3 + 9 * i, 4, 40 + 9 * i, 44)}</object>'
         for i, kind in enumerate(('dog', 'cat'))
     )
     return _xml(
@@ -62,7 +59,7 @@ def _cvat(name: str) -> str:
     objects = ''.join(
         f'<object><name>{kind}</name><truncated>0</truncated>'
         '<occluded>0</occluded><difficult>0</difficult>'
-        f'{_BOX.format(3.29, 4.5 + i, 20.71, 40.06)}'
+        f'{_BOX.format(3.29, 4.5 + i, 40.71, 44.06)}'
         '<attributes><attribute><name>rotation</name><value>0.0</value>'
         '</attribute></attributes></object>'
         for i, kind in enumerate(('dog', 'cat'))

@@ -25,13 +25,10 @@ def _quick_collections():
 _QUICK = (
     'ade20k',
     'cityscapes',
-    'coco_rle_and_crowd',
     'htc_stuff',
     'panoptic',
     'semi_supervised',
-    'voc_cvat',
     'voc_labelimg',
-    'voc_original',
     'voc_roboflow',
 )
 
@@ -114,6 +111,7 @@ def test_a_suffix_that_no_file_has(tmp_path, capsys):
     assert "got '_gtCoarse_labelTrainIds.png', which none has" in said
 
 
+@pytest.mark.slow
 def test_zero_is_a_class_unless_it_is_reduced(tmp_path):
     """ADE20K without a config and without what its loader does."""
     right = RIGHT['ade20k'](tmp_path)
