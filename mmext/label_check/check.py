@@ -10,6 +10,7 @@ import numpy as np
 
 from ..findings import Finding, Rule, Severity
 from ..utils.contain import Contained, code_place
+from ..utils.files import IrregularFileError
 from ..utils.label_hints import likely_cause
 from .backends import run_serial
 from .expectations import Expectations
@@ -67,7 +68,9 @@ class _Crashes:
                     f'{what} ended with {text}{at}',
                     split=split,
                     value=text,
-                    file=file,
+                    file=error.path
+                    if isinstance(error, IrregularFileError)
+                    else file,
                     key=f'{name}_dataloader.dataset' if name else '',
                 )
             )

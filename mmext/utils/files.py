@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = [
+    'IrregularFileError',
     'atomic_path',
     'check_outputs',
     'is_stream',
@@ -105,8 +106,22 @@ def is_stream(path: str | Path) -> bool:
     return _find_target(path).stream
 
 
+class IrregularFileError(OSError):
+    """A path that is neither file nor folder.
+
+    Attributes:
+        path: The path.
+    """
+
+    def __init__(self, path: str | Path, kind: str) -> None:
+        super().__init__(
+            f'{path} is {kind}, not a regular file, and is not read'
+        )
+        self.path = str(path)
+
+
 def require_regular_file(path: str | Path) -> None:
-    """Raise OSError if an existing path is neither file nor folder.
+    """Raise IrregularFileError if a path is neither file nor folder.
 
     To be called before a file of a data set is opened: to open a FIFO waits
     for a writer, and to read a device such as ``/dev/zero`` never ends.
@@ -118,7 +133,7 @@ def require_regular_file(path: str | Path) -> None:
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         kind = _KINDS.get(stat.S_IFMT(mode), 'of an unknown kind')
-        raise OSError(f'{path} is {kind}, not a regular file, and is not read')
+        raise IrregularFileError(path, kind)
 
 
 @contextmanager
