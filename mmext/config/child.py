@@ -41,7 +41,7 @@ def apply_options(
 
     A dict is merged into one that is there, unless it says ``_delete_=True``;
     any other value takes the place of the old one; :data:`DELETE` removes the
-    key. Dicts on the way to a key are made.
+    key. Dicts on the way to a key are made, also in place of None.
     """
     changed = copy_tree(tree)
     for key, value in options.items():
@@ -64,7 +64,10 @@ def apply_options(
 def _set(node: Any, steps: Steps, value: Any, key: str) -> None:
     for step in steps[:-1]:
         if isinstance(node, dict):
-            node = node.setdefault(_name(step, node), {})
+            name = _name(step, node)
+            if node.get(name) is None and not _is_delete(value):
+                node[name] = {}
+            node = node.setdefault(name, {})
         else:
             node = node[_index(node, step, key)]
     last = steps[-1]

@@ -150,6 +150,10 @@ val_evaluator = dict(ann_file='data/other.json')  # here
 == EVAL002 error key=default_hooks.checkpoint.save_best
 default_hooks = dict(checkpoint=dict(save_best='bbox_mAP'))  # here
 
+== EVAL003 error key=val_dataloader.dataset.pipeline base=edges
+val_dataloader = dict(dataset=dict(pipeline=[  # here
+    dict(type='LoadImageFromFile'), dict(type='PackSegInputs')]))
+
 == CKPT001 error key=load_from
 load_from = 'FOLDER/none.pth'  # here
 
@@ -301,6 +305,13 @@ model = dict(bbox_head=dict(loss_bbox=dict(loss_weight=-1.0)))  # here
 loss = dict(type='mmseg.CrossEntropyLoss')
 head = dict(loss_decode=dict(_delete_=True, **loss),
             num_classes=1)  # here
+model = dict(auxiliary_head=head)
+
+== LOSS005 error key=model.auxiliary_head.loss_decode.class_weight \
+    base=segmentor also=STEP001
+loss = dict(type='mmseg.CrossEntropyLoss', use_sigmoid=True)
+head = dict(loss_decode=dict(_delete_=True, **loss,
+                             class_weight=[1.0] * 150))  # here
 model = dict(auxiliary_head=head)
 
 == PIPE001 error key=train_dataloader.dataset.pipeline base=edges also=STEP001

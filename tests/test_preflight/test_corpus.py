@@ -39,14 +39,10 @@ SLOW = (
 # Not found yet, or with a remedy that is not the user's.
 OPEN = (
     'layers_not_given',
-    'no_labels_in_val',
-    'no_scale_factor',
     'one_image',
     'size_of_others',
-    'slide_of_the_loop',
     'two_ways_to_weights',
     'two_weights',
-    'weights_with_sigmoid',
 )
 RIGHT_DEFAULT = ('own_rates',)
 RIGHT_SLOW = (

@@ -395,6 +395,14 @@ def _is_layer(kind: Any) -> bool:
     )
 
 
+# Sections of loops, and what is set in test_cfg of a model instead.
+_LOOPS_OF_TESTS = (('val_cfg',), ('test_cfg',))
+_OF_TEST_CFG = (
+    *('mode', 'crop_size', 'stride', 'rescale', 'score_thr', 'max_per_img'),
+    *('nms', 'nms_pre', 'min_bbox_size', 'mask_thr_binary', 'rpn', 'rcnn'),
+)
+
+
 def _no_argument(
     subject: Subject, kind: Any, key: str, section: ConfigNode
 ) -> Finding:
@@ -412,6 +420,11 @@ def _no_argument(
         near, new = (), ('optim_wrapper', key)
         if key not in as_mapping(wrapper):
             options = {**change(path, DELETE), **change(new, section.cfg[key])}
+    if section.path in _LOOPS_OF_TESTS and key in _OF_TEST_CFG:
+        # The model's settings have the name of the loop's section.
+        value = section.cfg[key]
+        near, options = (), {}
+        remedy = f'set it in the model: model.test_cfg.{key} = {value!r}'
     if (kind.__name__, key) in _OTHER_LOOPS:
         near, remedy = (), _OTHER_LOOPS[kind.__name__, key]
     new = _NEW_PLACES.get(key, '')

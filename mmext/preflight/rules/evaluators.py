@@ -248,3 +248,74 @@ def _may_give(prefix: str, names: set[str], name: str) -> bool:
         return False
     plain = name[len(prefix) + 1 :] if prefix else name
     return not names or plain in names
+
+
+@EVAL.rule(
+    'EVAL003',
+    title='samples of an evaluation lack what is read of them',
+    severity=Severity.ERROR,
+    remedy='complete the pipeline: LoadAnnotations for labels, and a Resize, '
+    'whose scale_factor brings boxes back to the size of the picture',
+)
+def lacks_what_is_read(subject: Subject) -> Iterator[Finding]:
+    """Label maps for IoUMetric, and the scale of pictures for boxes."""
+    for split in _SPLITS:
+        metrics = list(subject.below(f'{split}_evaluator'))
+        maps = any(
+            kind_of(node.cfg) == 'IoUMetric'
+            and not node.cfg.get('format_only')
+            for node in metrics
+        )
+        loader = as_mapping(subject.top.get(f'{split}_dataloader'))
+        root = (f'{split}_dataloader', 'dataset')
+        for path, dataset in dataset_configs(loader.get('dataset'), root):
+            steps = dataset.get('pipeline')
+            if not isinstance(steps, list) or not _are_of_hosts(
+                subject, (*path, 'pipeline'), steps
+            ):
+                continue
+            names = [kind_of(step) for step in steps]
+            last = as_mapping(steps[-1])
+            if maps and names[-1] == 'PackSegInputs':
+                if 'LoadAnnotations' not in names:
+                    yield found(
+                        f'IoUMetric of {split}_evaluator reads gt_sem_seg, '
+                        f'which the pipeline of {split}_dataloader does not '
+                        'load: it has no LoadAnnotations',
+                        path=(*path, 'pipeline'),
+                    )
+            elif names[-1] == 'PackDetInputs' and 'bbox_head' in str(
+                subject.top.get('model')
+            ):
+                resized = any('Resize' in name for name in names)
+                packed = 'scale_factor' in last.get(
+                    'meta_keys', ('scale_factor',)
+                )
+                if not (resized and packed):
+                    what = (
+                        'meta_keys of PackDetInputs lack it'
+                        if resized
+                        else 'no step resizes'
+                    )
+                    yield found(
+                        'detectors bring boxes back by scale_factor, which '
+                        f'the samples of {split}_dataloader do not have: '
+                        f'{what}',
+                        path=(*path, 'pipeline'),
+                    )
+
+
+def _are_of_hosts(subject: Subject, path: tuple, steps: list) -> bool:
+    """Whether all steps are the hosts' own, of which it is known what they do.
+
+    Steps that hold others are not.
+    """
+    for index, step in enumerate(steps):
+        cfg = as_mapping(step)
+        kind = subject.component(
+            ConfigNode((*path, index), cfg, subject.scope)
+        )
+        package = getattr(kind, '__module__', '').partition('.')[0]
+        if package not in ('mmcv', 'mmdet', 'mmseg') or 'transforms' in cfg:
+            return False
+    return bool(steps)

@@ -37,7 +37,7 @@ _DEFAULT_IGNORE = 255
 _UNCERTAIN = ('READ001',)
 # Rules of the labels -> those of the config that say the same.
 _SAME = {'CFG003': ('HEAD001', 'HEAD002'), 'CFG008': ('HEAD003',)}
-_MISNAMED = {'HEAD005', 'HEAD006'}
+_MISNAMED = {'HEAD003', 'HEAD005', 'HEAD006'}
 
 
 def _expectations(subject: Subject) -> list[Expectations]:

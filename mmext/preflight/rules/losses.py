@@ -121,3 +121,30 @@ def one_class(subject: Subject) -> Iterator[Finding]:
                     'always 0, or refuses labels of 1: nothing is learned',
                     path=(*section.path, one),
                 )
+
+
+@LOSS.rule(
+    'LOSS005',
+    title='class weights of a sigmoid loss',
+    severity=Severity.ERROR,
+    remedy='remove class_weight, or use mmext.CheckedCrossEntropyLoss, which '
+    'multiplies the term of each class by its weight',
+)
+def weighted_sigmoid(subject: Subject) -> Iterator[Finding]:
+    """MMSegmentation multiplies along the width of maps, not by class."""
+    for section in _losses(subject):
+        weight = section.cfg.get('class_weight')
+        kind = subject.component(section)
+        if (
+            getattr(kind, '__module__', '').startswith('mmseg.')
+            and kind.__name__ == 'CrossEntropyLoss'
+            and section.cfg.get('use_sigmoid')
+            and isinstance(weight, list | tuple)
+            and len(weight) > 1
+        ):
+            yield found(
+                f'class_weight has {len(weight)} values, use_sigmoid=True: '
+                'mmseg multiplies the pixels of each row by them, which fails '
+                'unless a row has so many pixels',
+                path=(*section.path, 'class_weight'),
+            )
