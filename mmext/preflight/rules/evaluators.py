@@ -284,9 +284,7 @@ def lacks_what_is_read(subject: Subject) -> Iterator[Finding]:
                         'load: it has no LoadAnnotations',
                         path=(*path, 'pipeline'),
                     )
-            elif names[-1] == 'PackDetInputs' and 'bbox_head' in str(
-                subject.top.get('model')
-            ):
+            elif names[-1] == 'PackDetInputs' and _rescales(subject):
                 resized = any('Resize' in name for name in names)
                 packed = 'scale_factor' in last.get(
                     'meta_keys', ('scale_factor',)
@@ -303,6 +301,28 @@ def lacks_what_is_read(subject: Subject) -> Iterator[Finding]:
                         f'{what}',
                         path=(*path, 'pipeline'),
                     )
+
+
+# Methods of MMDetection that refuse samples without a scale.
+_RESCALE = tuple(
+    f'{head}._predict_by_feat_single'
+    for head in ('BaseDenseHead', 'DETRHead', 'BBoxHead')
+)
+
+
+def _rescales(subject: Subject) -> bool:
+    """Whether it is known that heads bring boxes back by the scale."""
+    heads = [
+        subject.component(node)
+        for node in subject.below('model')
+        if node.name == 'bbox_head' and 'type' in node.cfg
+    ]
+    methods = [
+        getattr(head, '_predict_by_feat_single', None) for head in heads
+    ]
+    return bool(methods) and all(
+        getattr(method, '__qualname__', '') in _RESCALE for method in methods
+    )
 
 
 def _are_of_hosts(subject: Subject, path: tuple, steps: list) -> bool:
