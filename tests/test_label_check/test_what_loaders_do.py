@@ -161,13 +161,13 @@ def test_a_loss_that_ignores_another_value(kind):
     score = torch.randn(1, 3, 8, 8)
     label = torch.randint(0, 3, (1, 8, 8))
     label[0, :2] = 3
-    loss = MODELS.build({'type': kind})
+    loss = MODELS.build({'type': f'mmseg.{kind}'})
     if kind == 'OhemCrossEntropy':
         with pytest.raises(IndexError, match='3 is out of bounds'):
             loss(score, label)
         return
     value = loss(score, label, ignore_index=3)
-    own = MODELS.build({'type': kind, 'ignore_index': 3})
+    own = MODELS.build({'type': f'mmseg.{kind}', 'ignore_index': 3})
     right = own(score, label, ignore_index=3)
     assert bool(torch.isclose(value, right)) == (kind == 'DiceLoss')
 

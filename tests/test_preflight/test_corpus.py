@@ -21,8 +21,9 @@ from helpers.toy_ranks import load_segmentation
 pytestmark = pytest.mark.xdist_group('processes')
 
 # Of many kinds: a build, a merge, an evaluator, classes, a pipeline, DDP.
-DEFAULT = ('adam_with_momentum',)
+DEFAULT = ()
 SLOW = (
+    'adam_with_momentum',
     'string_for_a_tuple',
     'evaluator_of_train',
     'mosaic_inside',
@@ -44,8 +45,9 @@ OPEN = (
     'two_ways_to_weights',
     'two_weights',
 )
-RIGHT_DEFAULT = ('own_rates',)
+RIGHT_DEFAULT = ()
 RIGHT_SLOW = (
+    'own_rates',
     'two_data_sets',
     'by_epochs',
     'copy_and_paste',

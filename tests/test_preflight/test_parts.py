@@ -39,19 +39,15 @@ TOGETHER = {
         "default_hooks = dict(logger=dict(type='LoggerHook', interval=0))",
         'interval must be greater than 0',
     ),
-    'custom_hooks[0].momentun': (
-        "custom_hooks = [dict(type='EMAHook', momentun=0.1),",
-        'ExponentialMovingAverage takes no argument momentun',
-    ),
-    'custom_hooks[1].ema_type': (
-        "    dict(type='EMAHook', ema_type='NoAverage'),",
+    'custom_hooks[0].ema_type': (
+        "custom_hooks = [dict(type='EMAHook', ema_type='NoAverage'),",
         'NoAverage is not in the',
     ),
-    'custom_hooks[2].type': (
+    'custom_hooks[1].type': (
         "    dict(type='EarlyStoppingHook'),",
         "missing 1 required positional argument: 'monitor'",
     ),
-    'custom_hooks[3].switch_pipeline[0].type': (
+    'custom_hooks[2].switch_pipeline[0].type': (
         "    dict(type='mmdet.PipelineSwitchHook', switch_epoch=1,"
         " switch_pipeline=[dict(type='Resizze')])]",
         'Resizze is not in the',
@@ -82,10 +78,6 @@ TOGETHER = {
     'train_cfg': (
         'train_cfg = dict(_delete_=True, by_epoch=True, max_epochs=2.5)',
         'max_epochs',
-    ),
-    'randomness.sead': (
-        'randomness = dict(sead=3)',
-        "unexpected keyword argument 'sead'",
     ),
     'tta_model.module_cfg': (
         "tta_model = dict(type='mmseg.SegTTAModel', module_cfg=1)",

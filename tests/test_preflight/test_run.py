@@ -130,6 +130,7 @@ def test_an_unused_layer(child, tmp_path, monkeypatch):
     assert 'warning DDP001' in text
 
 
+@pytest.mark.slow
 def test_reentrant_checkpoints_are_fixed(tmp_path, monkeypatch):
     """The hook that the written config has is part of the dry run."""
     (tmp_path / 'two_views.py').write_text(
