@@ -85,6 +85,7 @@ def test_is_clean(name, scenes):
     assert row.works
 
 
+@pytest.mark.slow
 def test_pictures(scenes, tmp_path, clean_globals):
     """By infer.py: the image beside all tasks, and the truth below them."""
     name = 'mtan_dwa_r18_scenes'

@@ -101,6 +101,7 @@ def test_num_classes_off_by_one(child):
     assert 'child.py:2' in text
 
 
+@pytest.mark.slow
 def test_an_unused_layer(child, tmp_path, monkeypatch):
     """It is named, and a flag fixes it, at a cost."""
     model = tmp_path / 'lonely_layer.py'
@@ -275,6 +276,7 @@ def test_batch_size():
     assert fit_batch_size(nn.GroupNorm(2, 2)) == 2
 
 
+@pytest.mark.slow
 def test_kinds_that_mean_nothing():
     report, done = examine(
         small_config(), batches=('normal', 'empty'), image_size=(64, 64)
@@ -286,6 +288,7 @@ def test_kinds_that_mean_nothing():
     assert done[0] == 'building the model'
 
 
+@pytest.mark.slow
 def test_once_more_with_the_size_of_the_training(monkeypatch):
     """A layer that needs more than small pictures have."""
     forward = EncoderDecoder.extract_feat

@@ -29,6 +29,7 @@ def test_a_config(path):
     assert cfg.to_dict() == before
 
 
+@pytest.mark.slow
 def test_allowed(path):
     wrong = {'model.decode_head.num_classes': 6}
     with pytest.raises(AssertionError) as error:
