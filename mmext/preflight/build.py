@@ -138,6 +138,11 @@ def drop_init_weights(model: nn.Module) -> list[str]:
 
 
 _HOSTS = ('mmdet', 'mmseg', 'mmpretrain')
+# Wrappers that need a GPU, and what they are without mixed precision.
+_PLAIN = {
+    'AmpOptimWrapper': 'OptimWrapper',
+    'AmpGradientSurgeryOptimWrapper': 'mmext.GradientSurgeryOptimWrapper',
+}
 _AMP_ONLY = ('dtype', 'loss_scale', 'use_fsdp')
 
 
@@ -220,8 +225,10 @@ def build_for_preflight(
             with Contained(failed.append):
                 wrapper = build_optimizer(model, cfg)
             if _is_amp(cfg.optim_wrapper):
+                name = _wrapper_name(cfg.optim_wrapper)
                 notes.append(
-                    'AmpOptimWrapper is OptimWrapper: float32 on a CPU'
+                    f'{name} is {_PLAIN[name].rpartition(".")[2]}: float32 '
+                    'on a CPU'
                 )
         notes += _checkpoint(model, cfg)
     if active_backend() == 'mmext':
@@ -352,14 +359,18 @@ def build_optimizer(model: nn.Module, cfg: Config) -> OptimWrapper:
     """The optimizer of a config for a model; on a CPU, so in float32."""
     options = copy.deepcopy(cfg.optim_wrapper)
     if _is_amp(options):
-        options['type'] = 'OptimWrapper'
+        options['type'] = _PLAIN[_wrapper_name(options)]
         for key in _AMP_ONLY:
             options.pop(key, None)
     return build_optim_wrapper(model, options)
 
 
 def _is_amp(options: Any) -> bool:
-    """Whether an optimizer wrapper is that of mixed precision."""
+    """Whether an optimizer wrapper is one of mixed precision on a GPU."""
+    return _wrapper_name(options) in _PLAIN
+
+
+def _wrapper_name(options: Any) -> str:
     kind = options.get('type', 'OptimWrapper')
     name = kind if isinstance(kind, str) else kind.__name__
-    return name.rpartition('.')[2] == 'AmpOptimWrapper'
+    return name.rpartition('.')[2]

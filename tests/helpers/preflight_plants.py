@@ -386,22 +386,24 @@ train_dataloader = dict(dataset=dict(  # here
               dict(type='LoadAnnotations', reduce_zero_label=False),
               dict(type='PackSegInputs')]))
 
-== CFG010 warning key=metainfo.classes also=HEAD003
+== CFG010 warning key=metainfo.classes
 classes = ('traffic_light', 'b', 'Traffic light')
 model = dict(bbox_head=dict(num_classes=3))
 train_dataloader = dict(dataset=dict(metainfo=dict(classes=classes)))
 val_dataloader = dict(dataset=dict(metainfo=dict(classes=classes)))
+test_dataloader = dict(dataset=dict(metainfo=dict(classes=classes)))
 
 == CFG011 error key=model.auxiliary_head.loss_decode base=segmentor
 loss = dict(_delete_=True, type='mmseg.CrossEntropyLoss',
             class_weight=[1.0] * 149 + [-1.0])
 model = dict(auxiliary_head=dict(loss_decode=loss))  # here
 
-== CFG007 error key=metainfo.classes also=HEAD003
+== CFG007 error key=metainfo.classes
 classes = ('a', 'b', 'a')
 model = dict(bbox_head=dict(num_classes=3))
 train_dataloader = dict(dataset=dict(metainfo=dict(classes=classes)))
 val_dataloader = dict(dataset=dict(metainfo=dict(classes=classes)))
+test_dataloader = dict(dataset=dict(metainfo=dict(classes=classes)))
 
 == DDP001 error base=planted names=planted.extra
 model = dict(mistake='extra')

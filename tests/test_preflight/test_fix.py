@@ -157,6 +157,7 @@ NOT_CERTAIN = {
         "metainfo = dict(classes=('cat', 'dog'))\n"
         'train_dataloader = dict(dataset=dict(metainfo=metainfo))\n'
         'val_dataloader = dict(dataset=dict(metainfo=metainfo))\n'
+        'test_dataloader = dict(dataset=dict(metainfo=metainfo))\n'
         'model = dict(bbox_head=dict(num_classes=3))\n',
     ),
     # A class of one's own, not imported, beside one of nearly that name.

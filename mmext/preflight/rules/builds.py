@@ -142,6 +142,9 @@ def _finding(failure: Failure, top: Mapping, file: str) -> Finding:
         fields['message'] += (
             '; the data are not here, so that made-up entries may be why'
         )
+    if isinstance(error, AssertionError) and 'only available' in str(error):
+        severity = Severity.WARNING
+        fields['message'] += '; it may be where the training runs'
     subject = join_key(blamed.path)
     message = f'{subject} cannot {failure.action}: {fields.pop("message")}'
     return BUILD001.finding(
