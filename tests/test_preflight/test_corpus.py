@@ -89,6 +89,9 @@ def test_cause_is_named_and_mended(name, data, tmp_path):
 
 @pytest.mark.parametrize('name', marked(RIGHT, RIGHT_DEFAULT, RIGHT_SLOW))
 def test_no_false_error(name, data, tmp_path):
+    if name.startswith('panoptic'):
+        # Without it such a training ends at its start.
+        pytest.importorskip('panopticapi')
     outcome = check_right(name, data, tmp_path)
     assert errors_of(outcome) == []
     assert outcome.code == 0, outcome.printed
