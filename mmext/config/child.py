@@ -20,7 +20,6 @@ __all__ = [
     'DELETE',
     'apply_options',
     'is_same',
-    'is_same_config',
     'write_child_config',
 ]
 
@@ -117,9 +116,12 @@ def _merged(old: Any, new: Any) -> Any:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Equal, with equal types: True is not 1, a tuple no list."""
+    """Equal, with equal types: True is not 1, a tuple no list.
+
+    The order of the keys of dicts does not matter.
+    """
     if isinstance(one, dict) and isinstance(other, dict):
-        return list(one) == list(other) and all(
+        return one.keys() == other.keys() and all(
             is_same(one[key], other[key]) for key in one
         )
     if type(one) is not type(other):
@@ -278,7 +280,7 @@ def write_child_config(
         new = apply_options(old, options)
         text = _text(base, old, new, comments)
         got = _load(text, Path(folder))
-    if not is_same_config(got, new):
+    if not is_same(got, new):
         keys = sorted(_changes(got, new)) or sorted(set(got) - set(new))
         raise ValueError(
             f'{parent} cannot be changed by inheriting it: {keys} would be '
@@ -288,17 +290,3 @@ def write_child_config(
     with atomic_path(out) as temporary:
         temporary.write_text(text, encoding='utf-8')
     return out
-
-
-def is_same_config(one: Mapping, other: Mapping) -> bool:
-    """Equal, with equal types; the order of keys does not matter."""
-    return is_same(_sorted(one), _sorted(other))
-
-
-def _sorted(value: Any) -> Any:
-    """Dicts with their keys in one order."""
-    if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value, key=str)}
-    if isinstance(value, list | tuple):
-        return type(value)(map(_sorted, value))
-    return value

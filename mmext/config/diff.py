@@ -14,7 +14,7 @@ from typing import Any
 
 from mmengine.config import Config
 
-from .child import DELETE, apply_options, is_same_config
+from .child import DELETE, apply_options, is_same
 from .places import BASE
 from .source import ConfigWriter, source_of
 from .walk import Steps, split_key
@@ -94,7 +94,7 @@ def _says(path: Path, text: str, new: str, options: Mapping[str, Any]) -> bool:
         wanted = apply_options(trees[0], options)
     except (KeyError, ValueError) as error:
         raise _CannotEditError(str(error)) from error
-    return is_same_config(trees[1], wanted)
+    return is_same(trees[1], wanted)
 
 
 def _with_bases(text: str, folder: Path) -> str:

@@ -23,6 +23,23 @@ _options = {
 }
 
 
+_INSIDE, _OUTSIDE, _NOT_FINITE = range(3)
+
+
+@njit(**_options)
+def _locate(at, height, width):
+    """Where a sample is: state, upper left pixel, and how far beyond it."""
+    half = at.dtype.type(0.5)
+    x = at[0] * width - half
+    y = at[1] * height - half
+    if not (np.isfinite(x) and np.isfinite(y)):
+        return _NOT_FINITE, 0, 0, x, y
+    if x <= -1 or y <= -1 or x >= width or y >= height:
+        return _OUTSIDE, 0, 0, x, y
+    x0, y0 = int(np.floor(x)), int(np.floor(y))
+    return _INSIDE, x0, y0, x - x0, y - y0
+
+
 @njit(**_options)
 def _add(total, factor, pixel):
     for dim in range(len(total)):
@@ -34,7 +51,6 @@ def forward(value, shapes, starts, location, weight, out, first, last):
     """Add the samples to ``out``, ``(N, Q, M, D)``, zero at first."""
     _, queries, heads, levels, points, _ = location.shape
     one = weight.dtype.type(1)
-    half = weight.dtype.type(0.5)
     for row in range(first, last):
         image, head = divmod(row, heads)
         for query in range(queries):
@@ -45,15 +61,11 @@ def forward(value, shapes, starts, location, weight, out, first, last):
                 for point in range(points):
                     at = location[image, query, head, level, point]
                     scale = weight[image, query, head, level, point]
-                    x = at[0] * width - half
-                    y = at[1] * height - half
-                    if not (np.isfinite(x) and np.isfinite(y)):
+                    state, x0, y0, right, lower = _locate(at, height, width)
+                    if state == _NOT_FINITE:
                         total[:] = np.nan
+                    if state != _INSIDE:
                         continue
-                    if x <= -1 or y <= -1 or x >= width or y >= height:
-                        continue
-                    x0, y0 = int(np.floor(x)), int(np.floor(y))
-                    right, lower = x - x0, y - y0
                     left, upper = one - right, one - lower
                     pixel = start + y0 * width + x0
                     if y0 >= 0:
@@ -109,7 +121,6 @@ def backward(
     """
     _, queries, heads, levels, points, _ = location.shape
     zero, one = weight.dtype.type(0), weight.dtype.type(1)
-    half = weight.dtype.type(0.5)
     for row in range(first, last):
         image, head = divmod(row, heads)
         for query in range(queries):
@@ -120,17 +131,13 @@ def backward(
                 for point in range(points):
                     at = location[image, query, head, level, point]
                     scale = weight[image, query, head, level, point]
-                    x = at[0] * width - half
-                    y = at[1] * height - half
                     into = grad_location[image, query, head, level, point]
-                    if not (np.isfinite(x) and np.isfinite(y)):
+                    state, x0, y0, right, lower = _locate(at, height, width)
+                    if state == _NOT_FINITE:
                         into[:] = np.nan
                         grad_weight[image, query, head, level, point] = np.nan
+                    if state != _INSIDE:
                         continue
-                    if x <= -1 or y <= -1 or x >= width or y >= height:
-                        continue
-                    x0, y0 = int(np.floor(x)), int(np.floor(y))
-                    right, lower = x - x0, y - y0
                     left, upper = one - right, one - lower
                     # Products of the four pixels with what is given.
                     upper_left = upper_right = lower_left = lower_right = zero

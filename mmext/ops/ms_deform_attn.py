@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..utils.precision import exact, wide_type, widen
+from ..utils.precision import exact, widen
 from .finder import VARIABLE
 
 __all__ = [
@@ -150,26 +150,15 @@ def _attend_backward(
 
 
 @_attend.register_fake
-def _(
-    value: Tensor,
-    shapes: Tensor,
-    starts: Tensor,
-    location: Tensor,
-    weight: Tensor,
-) -> Tensor:
+def _(value: Tensor, *others: Tensor) -> Tensor:
+    location = others[2]
     images, _, heads, dims = value.shape
     return value.new_empty(images, location.shape[1], heads * dims)
 
 
 @_attend_backward.register_fake
-def _(
-    value: Tensor,
-    shapes: Tensor,
-    starts: Tensor,
-    location: Tensor,
-    weight: Tensor,
-    grad_out: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(*inputs: Tensor) -> tuple[Tensor, ...]:
+    value, _, _, location, weight, _ = inputs
     return tuple(x.new_empty(x.shape) for x in (value, location, weight))
 
 
@@ -225,7 +214,9 @@ def multi_scale_deform_attn(
     sampling_locations: Tensor,
     attention_weights: Tensor,
 ) -> Tensor:
-    """Attend to the sampled points of all levels of maps on a CPU.
+    """Attend to the sampled points of all levels.
+
+    On a CPU by the kernels of numba, where it is installed.
 
     Gradients are once differentiable with numba.
 
@@ -256,17 +247,17 @@ def multi_scale_deform_attn(
             sampling_locations,
             attention_weights,
         )
-    return sum(
-        attend_level(
+    images, _, heads, dims = value.shape
+    out = value.new_zeros(images, sampling_locations.shape[1], heads * dims)
+    levels = _levels(value_spatial_shapes, value_level_start_index)
+    for level, size, pixels in levels:
+        out += attend_level(
             value[:, pixels],
             size,
             sampling_locations[:, :, :, level],
             attention_weights[:, :, :, level],
         )
-        for level, size, pixels in _levels(
-            value_spatial_shapes, value_level_start_index
-        )
-    )
+    return out
 
 
 @exact
@@ -292,26 +283,13 @@ def ms_deform_attn_forward(
     Returns:
         ``(N, Q, M * D)``, the type of ``value``.
     """
-    if uses_numba(value.device):
-        out = _attend(
-            widen(value),
-            value_spatial_shapes,
-            value_level_start_index,
-            widen(sampling_locations),
-            widen(attention_weights),
-        )
-        return out.to(value.dtype)
-    images, _, heads, dims = value.shape
-    size = images, sampling_locations.shape[1], heads * dims
-    out = value.new_zeros(size, dtype=wide_type(value))
-    levels = _levels(value_spatial_shapes, value_level_start_index)
-    for level, size, pixels in levels:
-        out += attend_level(
-            widen(value[:, pixels]),
-            size,
-            widen(sampling_locations[:, :, :, level]),
-            widen(attention_weights[:, :, :, level]),
-        )
+    out = multi_scale_deform_attn(
+        widen(value),
+        value_spatial_shapes,
+        value_level_start_index,
+        widen(sampling_locations),
+        widen(attention_weights),
+    )
     return out.to(value.dtype)
 
 

@@ -328,11 +328,11 @@ def _begin_training(cfg: Config) -> None:
 def _checkpoint(model: nn.Module, cfg: Config) -> list[str]:
     """Checkpoint what a hook of the config will, and say so."""
     named = cfg.get('default_hooks') or {}
-    hooks = [*named.values(), *(cfg.get('custom_hooks') or ())]
+    custom = enumerate(cfg.get('custom_hooks') or ())
+    hooks = [(('default_hooks', name), named[name]) for name in named]
+    hooks += [(('custom_hooks', index), options) for index, options in custom]
     notes = []
-    paths = [('default_hooks', name) for name in named]
-    paths += [('custom_hooks', index) for index in range(len(hooks))]
-    for path, options in zip(paths, hooks):
+    for path, options in hooks:
         if not isinstance(options, Mapping):
             continue
         kind = options.get('type')

@@ -83,6 +83,17 @@ def _text(node: ast.AST) -> set[str] | None:
     return {value} if isinstance(value, str) else None
 
 
+def _given(
+    subject: Subject, key: str
+) -> Iterator[tuple[Any, type, tuple[str | int, ...]]]:
+    """Values of an argument of data sets, with the class and the place."""
+    for split in SPLITS:
+        for section in subject.below(f'{split}_dataloader', 'dataset'):
+            kind = subject.component(section)
+            if key in section.cfg and inspect.isclass(kind):
+                yield section.cfg[key], kind, (*section.path, key)
+
+
 @DATA.rule(
     'DATA007',
     title='a data set does not read a key of data_prefix',
@@ -92,36 +103,30 @@ def _text(node: ast.AST) -> set[str] | None:
 )
 def unread_prefix(subject: Subject) -> Iterator[Finding]:
     """``img_path`` for ``img``, and the like: nothing is found there."""
-    for split in SPLITS:
-        for section in subject.below(f'{split}_dataloader', 'dataset'):
-            prefix = section.cfg.get(_PREFIX)
-            kind = subject.component(section)
-            if not inspect.isclass(kind):
-                continue
-            known = _read_keys(kind, _PREFIX)
-            path = (*section.path, _PREFIX)
-            host = kind.__module__.partition('.')[0] in ('mmdet', 'mmseg')
-            if isinstance(prefix, str) and host and known:
-                must = [key for key in known if known[key]]
-                yield found(
-                    f'data_prefix must be a dict, got {prefix!r}; '
-                    f'{kind.__name__} reads {", ".join(sorted(known))} of it',
-                    path=path,
-                    options=change(path, {must[0]: prefix})
-                    if len(must) == 1
-                    else {},
-                )
-            if not isinstance(prefix, Mapping):
-                continue
-            unread = [
-                key
-                for key in prefix
-                if key not in known
-                and not str(key).startswith('_')
-                and not subject.is_own((*path, key))
-            ]
-            for key in unread if known else ():
-                yield _unread(subject, kind, prefix, (*path, key), unread)
+    for prefix, kind, path in _given(subject, _PREFIX):
+        known = _read_keys(kind, _PREFIX)
+        host = kind.__module__.partition('.')[0] in ('mmdet', 'mmseg')
+        if isinstance(prefix, str) and host and known:
+            must = [key for key in known if known[key]]
+            yield found(
+                f'data_prefix must be a dict, got {prefix!r}; '
+                f'{kind.__name__} reads {", ".join(sorted(known))} of it',
+                path=path,
+                options=change(path, {must[0]: prefix})
+                if len(must) == 1
+                else {},
+            )
+        if not isinstance(prefix, Mapping):
+            continue
+        unread = [
+            key
+            for key in prefix
+            if key not in known
+            and not str(key).startswith('_')
+            and not subject.is_own((*path, key))
+        ]
+        for key in unread if known else ():
+            yield _unread(subject, kind, prefix, (*path, key), unread)
 
 
 def _unread(
@@ -154,24 +159,21 @@ def _unread(
 )
 def unread_filter(subject: Subject) -> Iterator[Finding]:
     """``filter_empty_gts`` for ``filter_empty_gt``, and the like."""
-    for split in SPLITS:
-        for section in subject.below(f'{split}_dataloader', 'dataset'):
-            wanted = section.cfg.get(_FILTER)
-            kind = subject.component(section)
-            if not isinstance(wanted, Mapping) or not inspect.isclass(kind):
+    for wanted, kind, at in _given(subject, _FILTER):
+        if not isinstance(wanted, Mapping):
+            continue
+        known = _read_keys(kind, _FILTER)
+        for key in wanted if known else ():
+            path = (*at, key)
+            if key in known or key[:1] == '_' or subject.is_own(path):
                 continue
-            known = _read_keys(kind, _FILTER)
-            for key in wanted if known else ():
-                path = (*section.path, _FILTER, key)
-                if key in known or key[:1] == '_' or subject.is_own(path):
-                    continue
-                sure = sure_name(key, known)
-                yield found(
-                    f'{kind.__name__} reads {", ".join(sorted(known))} of '
-                    f'filter_cfg, and not {key}',
-                    path=path,
-                    severity=Severity.WARNING if sure else Severity.INFO,
-                    names=(sure,) if sure else (),
-                    remedy=f'rename it to {sure}' if sure else '',
-                    options=subject.renamed(path, sure) if sure else {},
-                )
+            sure = sure_name(key, known)
+            yield found(
+                f'{kind.__name__} reads {", ".join(sorted(known))} of '
+                f'filter_cfg, and not {key}',
+                path=path,
+                severity=Severity.WARNING if sure else Severity.INFO,
+                names=(sure,) if sure else (),
+                remedy=f'rename it to {sure}' if sure else '',
+                options=subject.renamed(path, sure) if sure else {},
+            )

@@ -259,48 +259,48 @@ def _may_give(prefix: str, names: set[str], name: str) -> bool:
 )
 def lacks_what_is_read(subject: Subject) -> Iterator[Finding]:
     """Label maps for IoUMetric, and the scale of pictures for boxes."""
+    rescales = _rescales(subject)
     for split in _SPLITS:
-        metrics = list(subject.below(f'{split}_evaluator'))
         maps = any(
             kind_of(node.cfg) == 'IoUMetric'
             and not node.cfg.get('format_only')
-            for node in metrics
+            for node in subject.below(f'{split}_evaluator')
         )
-        loader = as_mapping(subject.top.get(f'{split}_dataloader'))
         root = (f'{split}_dataloader', 'dataset')
+        loader = as_mapping(subject.top.get(root[0]))
         for path, dataset in dataset_configs(loader.get('dataset'), root):
-            steps = dataset.get('pipeline')
+            path, steps = (*path, 'pipeline'), dataset.get('pipeline')
             if not isinstance(steps, list) or not _are_of_hosts(
-                subject, (*path, 'pipeline'), steps
+                subject, path, steps
             ):
                 continue
-            names = [kind_of(step) for step in steps]
-            last = as_mapping(steps[-1])
-            if maps and names[-1] == 'PackSegInputs':
-                if 'LoadAnnotations' not in names:
-                    yield found(
-                        f'IoUMetric of {split}_evaluator reads gt_sem_seg, '
-                        f'which the pipeline of {split}_dataloader does not '
-                        'load: it has no LoadAnnotations',
-                        path=(*path, 'pipeline'),
-                    )
-            elif names[-1] == 'PackDetInputs' and _rescales(subject):
-                resized = any('Resize' in name for name in names)
-                packed = 'scale_factor' in last.get(
-                    'meta_keys', ('scale_factor',)
-                )
-                if not (resized and packed):
-                    what = (
-                        'meta_keys of PackDetInputs lack it'
-                        if resized
-                        else 'no step resizes'
-                    )
-                    yield found(
-                        'detectors bring boxes back by scale_factor, which '
-                        f'the samples of {split}_dataloader do not have: '
-                        f'{what}',
-                        path=(*path, 'pipeline'),
-                    )
+            lacking = _lacks_labels(steps) if maps else ''
+            lacking = lacking or (_lacks_scale(steps) if rescales else '')
+            if lacking:
+                yield found(f'{split}_dataloader: {lacking}', path=path)
+
+
+def _lacks_labels(steps: list) -> str:
+    names = [kind_of(step) for step in steps]
+    if names[-1] != 'PackSegInputs' or 'LoadAnnotations' in names:
+        return ''
+    return (
+        'IoUMetric reads gt_sem_seg, which the pipeline does not load: it '
+        'has no LoadAnnotations'
+    )
+
+
+def _lacks_scale(steps: list) -> str:
+    *others, last = (kind_of(step) for step in steps)
+    keys = as_mapping(steps[-1]).get('meta_keys', ('scale_factor',))
+    if last != 'PackDetInputs':
+        return ''
+    what = 'detectors bring boxes back by scale_factor, which samples lack: '
+    if not any('Resize' in name for name in others):
+        return f'{what}no step resizes'
+    if 'scale_factor' not in keys:
+        return f'{what}it is not in meta_keys of PackDetInputs'
+    return ''
 
 
 # Methods of MMDetection that refuse samples without a scale.
