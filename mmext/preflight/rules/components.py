@@ -34,6 +34,7 @@ from .subject import (
     kind_of,
     names_key,
     plain_name,
+    sources,
     sure_name,
 )
 
@@ -539,15 +540,9 @@ def _modules_on(model: nn.Module, path: Sequence) -> Iterator[nn.Module]:
     yield module
 
 
-@cache
 def _names_with_cp(kind: type) -> bool:
     """Whether the code of a class, or of its bases, has that name."""
-    for base in inspect.getmro(kind):
-        if base.__module__.split('.')[0] in ('builtins', 'torch'):
-            continue
-        try:
-            if re.search(r'\bwith_cp\b', inspect.getsource(base)):
-                return True
-        except (OSError, TypeError):
-            return True
-    return False
+    code = sources(kind)
+    return code is None or any(
+        re.search(r'\bwith_cp\b', each) for each in code
+    )

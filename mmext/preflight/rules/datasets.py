@@ -35,7 +35,7 @@ def _read_keys(kind: type, name: str) -> dict[str, bool]:
     """
     keys: dict[str, bool] = {}
     for base in inspect.getmro(kind):
-        if base is BaseDataset or base.__module__ == 'builtins':
+        if base in inspect.getmro(BaseDataset):
             continue
         try:
             tree = ast.parse(textwrap.dedent(inspect.getsource(base)))

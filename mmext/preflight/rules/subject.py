@@ -4,6 +4,7 @@ import ast
 import inspect
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
@@ -40,6 +41,7 @@ __all__ = [
     'kind_of',
     'names_key',
     'plain_name',
+    'sources',
     'sure_name',
 ]
 
@@ -47,6 +49,8 @@ SPLITS = ('train', 'val', 'test')
 # Names with fewer letters are near to too many others.
 _LONG_NAME = 6
 _SHORT_WORD = 5
+# Packages whose classes read no key of a config.
+_FOREIGN = {*sys.stdlib_module_names, 'torch'}
 # '8xb2' in the name of a config: 8 processes, each with 2 samples.
 _WORLD_IN_NAME = re.compile(r'(?<![a-z0-9])(\d+)xb\d+(?![a-z0-9])')
 # What looking up a data set raises that is not as its class wants it.
@@ -126,18 +130,30 @@ def _is_same(name: str, other: str) -> bool:
 
 
 @cache
+def sources(kind: Any) -> tuple[str, ...] | None:
+    """Code of a class and its bases, or of a function; None if unknown.
+
+    Bases of PyTorch and of Python itself, some of which have no code, are
+    left out.
+    """
+    try:
+        return tuple(
+            inspect.getsource(base)
+            for base in (
+                inspect.getmro(kind) if inspect.isclass(kind) else (kind,)
+            )
+            if base.__module__.partition('.')[0] not in _FOREIGN
+        )
+    except (OSError, TypeError):
+        return None
+
+
 def names_key(kind: Any, key: str) -> bool:
     """Whether the code of a class, or of its bases, has a key as text."""
-    for base in inspect.getmro(kind) if inspect.isclass(kind) else (kind,):
-        if base.__module__.split('.')[0] in ('builtins', 'torch'):
-            continue
-        try:
-            code = inspect.getsource(base)
-        except (OSError, TypeError):
-            return True
-        if f"'{key}'" in code or f'"{key}"' in code:
-            return True
-    return False
+    code = sources(kind)
+    return code is None or any(
+        f"'{key}'" in each or f'"{key}"' in each for each in code
+    )
 
 
 def _num_same(one: str, two: str) -> int:
