@@ -7,7 +7,6 @@ feature levels, D decoder layers.
 from collections.abc import Sequence
 
 import torch
-from mmcv.cnn.bricks.transformer import FFN
 from mmdet.models.layers.transformer import (
     coordinate_to_encoding,
     inverse_sigmoid,
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from ...utils.precision import float32_region, to_float32
 from ..checkpointing.checkpoint import checkpoint_modules
 from .attention import DeformableAttention
+from .feed_forward import FeedForward
 
 __all__ = [
     'REFERENCE_EPS',
@@ -113,13 +113,7 @@ class CoDINODecoderLayer(BaseModule):
             ]
         )
         self.ffns = nn.ModuleList(
-            [
-                FFN(
-                    embed_dims=embed_dims,
-                    feedforward_channels=feedforward_channels,
-                    ffn_drop=dropout,
-                )
-            ]
+            [FeedForward(embed_dims, feedforward_channels, dropout)]
         )
         self.norms = nn.ModuleList(nn.LayerNorm(embed_dims) for _ in range(3))
 

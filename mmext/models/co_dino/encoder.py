@@ -4,12 +4,12 @@ Shape letters: B images, S tokens of all levels, C channels, L levels.
 """
 
 import torch
-from mmcv.cnn.bricks.transformer import FFN
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from ..checkpointing.checkpoint import checkpoint_modules
 from .attention import DeformableAttention
+from .feed_forward import FeedForward
 
 __all__ = [
     'CoDINOEncoder',
@@ -77,13 +77,7 @@ class CoDINOEncoderLayer(BaseModule):
             ]
         )
         self.ffns = nn.ModuleList(
-            [
-                FFN(
-                    embed_dims=embed_dims,
-                    feedforward_channels=feedforward_channels,
-                    ffn_drop=dropout,
-                )
-            ]
+            [FeedForward(embed_dims, feedforward_channels, dropout)]
         )
         self.norms = nn.ModuleList(nn.LayerNorm(embed_dims) for _ in range(2))
 

@@ -1,0 +1,134 @@
+"""Feed-forward part of CO-DINO's layers, which keeps no hidden values.
+
+Shape letters: N tokens, C channels, H hidden channels.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from mmcv.cnn.bricks.transformer import FFN
+from mmcv.cnn.bricks.wrappers import Linear
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+__all__ = ['FeedForward']
+
+# Tokens of a part. The hidden values of a part stay in the processor's cache,
+# and their memory is used again for the next part.
+PART = 2048
+
+
+class FeedForward(FFN):
+    """Two linear layers with a ReLU between them, and a residual.
+
+    On a CPU the tokens are worked on in parts, and the hidden values, which
+    are half of what a step of CO-DINO keeps otherwise, are computed a second
+    time in the backward pass. That takes a tenth of the arithmetic more, and
+    less time, since the memory of all hidden values would be new each time.
+    Elsewhere, with dropout, under a compiler or an exporter, and where a
+    layer was replaced or has hooks, it is mmcv's forward.
+
+    ``dropout``: Probability in [0, 1) behind the ReLU and the second layer.
+
+    Source:
+        Arguments, parameters and their names are those of
+        ``mmcv.cnn.bricks.transformer.FFN``.
+    """
+
+    def __init__(
+        self, embed_dims: int, feedforward_channels: int, dropout: float
+    ) -> None:
+        super().__init__(
+            embed_dims=embed_dims,
+            feedforward_channels=feedforward_channels,
+            ffn_drop=dropout,
+            # In place, the gradient of all hidden values is copied twice.
+            act_cfg={'type': 'ReLU', 'inplace': False},
+        )
+        self.dropout = dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map tokens ``(..., C)``, residual included."""
+        first, second = self.layers[0][0], self.layers[1]
+        if not self._works_in_parts(x, first, second):
+            return super().forward(x)
+        parameters = first.weight, first.bias, second.weight, second.bias
+        tokens = x.flatten(0, -2)
+        if torch.is_autocast_enabled('cpu'):
+            tokens = tokens.to(torch.get_autocast_dtype('cpu'))
+        return x + _InParts.apply(tokens, *parameters).view(x.shape)
+
+    def _works_in_parts(self, x: Tensor, *layers: nn.Module) -> bool:
+        return (
+            x.device.type == 'cpu'
+            and not (self.training and self.dropout)
+            and not torch.compiler.is_compiling()
+            and not torch.jit.is_tracing()
+            and all(map(_is_plain, (*layers, *self.layers[0][1:])))
+        )
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether calling a layer would do nothing but its arithmetic."""
+    hooks = (
+        layer._forward_hooks,
+        layer._forward_pre_hooks,
+        layer._backward_hooks,
+        layer._backward_pre_hooks,
+    )
+    return type(layer) in (Linear, nn.ReLU, nn.Dropout) and not any(hooks)
+
+
+class _InParts(torch.autograd.Function):
+    """Both linear layers, by parts of the tokens ``(N, C)``.
+
+    The arithmetic is done in the type of the tokens, gradients of parameters
+    are added up in that of the parameters.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        tokens: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        out_weight: Tensor,
+        out_bias: Tensor,
+    ) -> Tensor:
+        ctx.save_for_backward(tokens, weight, bias, out_weight)
+        weight, bias, out_weight, out_bias = (
+            parameter.to(tokens.dtype)
+            for parameter in (weight, bias, out_weight, out_bias)
+        )
+        out = torch.empty_like(tokens)
+        with torch.autocast('cpu', enabled=False):
+            for part, into in zip(tokens.split(PART), out.split(PART)):
+                hidden = F.linear(part, weight, bias).relu_()
+                torch.addmm(out_bias, hidden, out_weight.t(), out=into)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        tokens, *kept = ctx.saved_tensors
+        weight, bias, out_weight = (each.to(tokens.dtype) for each in kept)
+        grad_tokens = torch.empty_like(tokens)
+        grad_weight, grad_bias, grad_out_weight = map(torch.zeros_like, kept)
+        parts = (each.split(PART) for each in (tokens, grad, grad_tokens))
+        with torch.autocast('cpu', enabled=False):
+            for part, given, into in zip(*parts):
+                hidden = F.linear(part, weight, bias).relu_()
+                grad_out_weight += given.t() @ hidden
+                inner = (given @ out_weight).masked_fill_(hidden <= 0, 0)
+                grad_weight += inner.t() @ part
+                grad_bias += inner.sum(0)
+                torch.mm(inner, weight, out=into)
+        grad_out_bias = grad.sum(0).to(bias.dtype)
+        return (
+            grad_tokens,
+            grad_weight,
+            grad_bias,
+            grad_out_weight,
+            grad_out_bias,
+        )
