@@ -134,7 +134,9 @@ def test_types_have_a_scope(name: str, tmp_path: Path):
     walk(load(name, tmp_path, by_path=True).to_dict(), False)
 
 
-@pytest.mark.parametrize('by_path', [True, False])
+@pytest.mark.parametrize(
+    'by_path', [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 def test_shapes(shapes: Path, tmp_path: Path, by_path: bool):
     cfg = with_root(load('shapes_detection', tmp_path, by_path), shapes)
     check_data_paths(cfg)
@@ -163,7 +165,12 @@ def test_shapes(shapes: Path, tmp_path: Path, by_path: bool):
     ('name', 'heights', 'size'),
     [
         ('bccd_detection', range(384, 577, 32), (480, 640)),
-        ('bccd_detection_320', range(192, 289, 24), (240, 320)),
+        pytest.param(
+            'bccd_detection_320',
+            range(192, 289, 24),
+            (240, 320),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_bccd(
@@ -185,6 +192,7 @@ def test_bccd(
     assert evaluate(cfg, val)['coco/bbox_mAP'] == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_bccd_labels_are_those_of_the_files(shared_path, tmp_path: Path):
     """Counted in the XML files by hand: two boxes are points."""
     root = shared_path('data/bccd')

@@ -70,6 +70,7 @@ def test_shown_as_it_is(page):
     assert len(np.unique(np.asarray(shot.convert('L')))) > 30
 
 
+@pytest.mark.slow
 def test_sorts_by_every_column(page):
     driver = page(small_report())
     headers = driver.find_elements('css selector', '#finding-table th button')
@@ -356,6 +357,7 @@ def test_prints(page):
     assert len(content) > 20_000
 
 
+@pytest.mark.slow
 def test_thousands_of_findings(page):
     groups = [
         group(

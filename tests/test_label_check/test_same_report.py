@@ -121,6 +121,7 @@ def cluster():
         yield started
 
 
+@pytest.mark.slow
 def test_dask_with_a_process_that_is_killed(
     settings, wanted, cluster, tmp_path
 ):

@@ -93,6 +93,7 @@ def test_what_is_printed_and_warned_meanwhile(clean, monkeypatch, capfd):
     assert capfd.readouterr().err == 'where it was\n'
 
 
+@pytest.mark.slow
 def test_num_classes_off_by_one(child):
     config = child('model = dict(decode_head=dict(num_classes=6))')
     code, text = run(config)
@@ -202,7 +203,9 @@ def test_two_processes(clean):
     assert 'real processes agree' in text
 
 
-@pytest.mark.parametrize('weights', [None, 'x.pth'])
+@pytest.mark.parametrize(
+    'weights', [None, pytest.param('x.pth', marks=pytest.mark.slow)]
+)
 def test_overflow_with_random_weights_is_no_error(weights, monkeypatch):
     finding = Finding(
         rule='STEP003', severity=Severity.ERROR, message='m', remedy='r'

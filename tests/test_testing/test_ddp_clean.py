@@ -20,6 +20,7 @@ def test_clean(path):
     assert [each.kind for each in report.batches] == ['normal']
 
 
+@pytest.mark.slow
 def test_a_config(path):
     cfg = Config.fromfile(path)
     before = cfg.to_dict()

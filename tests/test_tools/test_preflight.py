@@ -30,6 +30,7 @@ def test_cannot_run(main, capsys):
     assert 'config must be an existing file' in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_standard_output_has_the_report_only(main, capfd):
     """Also with processes of its own, which print on their own account."""
     config = mmext.config_path('pidnet/pidnet_small_shapes.py')

@@ -109,6 +109,7 @@ def test_autocast(mode):
     )
 
 
+@pytest.mark.slow
 def test_trains_with_an_amp_optim_wrapper():
     model = build(CLASSIFIER).train()
     optim = CpuAmpOptimWrapper(torch.optim.AdamW(model.parameters(), lr=1e-3))

@@ -21,7 +21,9 @@ def test_the_flag_is_needless():
     assert 'every parameter gets a gradient' in found.message
 
 
-@pytest.mark.parametrize('with_cp', [3, True])
+@pytest.mark.parametrize(
+    'with_cp', [pytest.param(3, marks=pytest.mark.slow), True]
+)
 def test_checkpoints_are_sound_with_and_without_the_flag(with_cp):
     options = {'model.backbone.with_cp': with_cp, 'model.neck.with_cp': True}
     for flag in (False, True):

@@ -147,6 +147,7 @@ def test_first_batches_of_the_data(config):
     assert not trace_train_step(built.model, first).unused
 
 
+@pytest.mark.slow
 def test_last_batch_may_be_smaller(config):
     batches = real_batches(config, steps=9, batch_size=3)
     assert [len(batch['inputs']) for batch in batches] == [3, 2]
