@@ -18,6 +18,8 @@ from mmext.ops.nms import (
     split_by_gaps,
 )
 
+pytestmark = pytest.mark.usefixtures('backend')
+
 
 def boxes_in_clusters(
     count: int, clusters: int, *, classes: int = 1
