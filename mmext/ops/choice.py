@@ -37,6 +37,8 @@ _MMCV = {
     'cpu': ('compiled', 'numba', 'pytorch'),
     'cuda': ('compiled', 'pytorch'),
 }
+# Their time is that of matrix products, which are PyTorch's anyway.
+_PRODUCTS = dict.fromkeys(('cpu', 'cuda'), ('compiled', 'pytorch'))
 # Compiled mmcv has them for GPUs only, and none beside them.
 _FOR_GPUS = {'cpu': ('pytorch',), 'cuda': ('compiled', 'pytorch')}
 
@@ -51,7 +53,7 @@ ORDER: dict[str, dict[str, tuple[str, ...]]] = {
     'soft_nms': _MMCV,
     'nms_match': _MMCV,
     'roi_align': _MMCV,
-    'deform_conv': _MMCV,
+    'deform_conv': _PRODUCTS,
     'roi_pool': _FOR_GPUS,
     'focal_loss': _FOR_GPUS,
 }
@@ -252,8 +254,6 @@ def compile_kernels(
 _USERS = {
     'DeformableAttention': 'ms_deform_attn',
     'RoIAlign': 'roi_align',
-    'DeformConv2d': 'deform_conv',
-    'ModulatedDeformConv2d': 'deform_conv',
 }
 
 
@@ -298,9 +298,6 @@ def _first_call(operator: str) -> None:
         'soft_nms': lambda: ops.soft_nms(boxes, scores)[0],
         'nms_match': lambda: ops.nms_match(one[0, 0].new_zeros(1, 5), 0.5)[0],
         'roi_align': lambda: ops.roi_align(one, one.new_zeros(1, 5), 1),
-        'deform_conv': lambda: ops.modulated_deform_conv2d(
-            one, one.new_zeros(1, 2, 1, 1), one, one, None, 1, 0
-        ),
     }
     out = calls[operator]()
     if out.requires_grad:

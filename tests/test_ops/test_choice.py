@@ -110,7 +110,7 @@ def test_log_says_what_each_operator_has_once(there, caplog):
     calls = [(log_backend, device) for device in ('cpu', 'cpu', 'cuda')]
     cpu, cuda = messages(caplog, *calls)
     assert cpu.startswith('Operators on cpu: ms_deform_attn, nms, soft_nms,')
-    assert cpu.endswith(': numba; roi_pool, focal_loss: PyTorch')
+    assert cpu.endswith(': numba; deform_conv, roi_pool, focal_loss: PyTorch')
     assert cuda == f'Operators on cuda: {", ".join(ORDER)}: PyTorch'
 
 

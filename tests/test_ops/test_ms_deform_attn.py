@@ -1,5 +1,7 @@
 """Deformable attention against a recorded run and mmcv's PyTorch function."""
 
+from multiprocessing import SimpleQueue, get_context
+
 import pytest
 import torch
 from mmcv.ops.multi_scale_deform_attn import (
@@ -147,6 +149,30 @@ def test_threads_do_not_change_a_bit(threads):
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(actual[key], expected[key]) for key in expected)
+
+
+def _attend_in_child(inputs: dict[str, Tensor], results: SimpleQueue) -> None:
+    results.put(attend_on_cpu(**inputs).tolist())
+
+
+def test_after_a_fork():
+    """The threads of the parent are not in the child."""
+    inputs = make_inputs()
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        expected = attend_on_cpu(**inputs)
+        context = get_context('fork')
+        results = context.SimpleQueue()
+        child = context.Process(
+            target=_attend_in_child, args=(inputs, results)
+        )
+        child.start()
+        child.join(60)
+        assert child.exitcode == 0
+        assert results.get() == expected.tolist()
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_on_the_edges_of_pixels():

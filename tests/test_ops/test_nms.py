@@ -141,6 +141,16 @@ def test_split_by_gaps_limits_the_number_of_parts():
     assert [len(part) for part in parts] == [32, 32, 32, 4]
 
 
+@pytest.mark.parametrize('value', [math.nan, math.inf])
+def test_boxes_that_are_no_numbers_suppress_nothing(value):
+    boxes, scores = boxes_in_clusters(80, 8)
+    expected = nms(boxes[1:], scores[1:], 0.5)[1] + 1
+    boxes[0, 2] = value
+    scores[0] = 2
+    kept = nms(boxes, scores, 0.5)[1]
+    assert kept.tolist() == [0, *expected.tolist()]
+
+
 def test_equal_scores_keep_their_order():
     boxes = torch.tensor([[0.0, 0, 10, 10]]).repeat(100, 1)
     boxes[:, [0, 2]] += torch.arange(100)[:, None] // 2 * 20
