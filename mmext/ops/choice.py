@@ -10,7 +10,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from .finder import active_backend
@@ -113,6 +112,7 @@ def _import_error(name: str) -> str | None:
             from . import _jit  # noqa: F401
         else:
             import deformops.registry  # noqa: F401
+            import triton  # noqa: F401
     except ImportError as error:
         return str(error)
     return None
@@ -129,8 +129,8 @@ def _missing(name: str) -> str | None:
     if error is None and name == 'deformops':
         import torch
 
-        if find_spec('triton') is None:
-            return 'its kernels need Triton, which is not installed'
+        if not torch.cuda.is_available():
+            return 'its kernels need a GPU'
         if torch.cuda.get_device_capability() < (7, 0):
             return 'its kernels need a GPU of compute capability 7.0'
     return error

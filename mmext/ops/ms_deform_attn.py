@@ -188,10 +188,18 @@ def _attend_compiled(value: Tensor, *others: Tensor) -> Tensor:
     return MultiScaleDeformableAttnFunction.apply(*inputs, max(len(value), 1))
 
 
-def _attend_deformops(*inputs: Tensor) -> Tensor:
+def _attend_deformops(
+    value: Tensor,
+    shapes: Tensor,
+    starts: Tensor,
+    location: Tensor,
+    weight: Tensor,
+) -> Tensor:
     from deformops.registry import msda
 
-    return msda(*inputs)
+    inputs = value, shapes, starts, location, weight
+    # Without queries its kernels give a result without a gradient.
+    return msda(*inputs) if weight.numel() else _attend_by_levels(*inputs)
 
 
 _ATTEND = {

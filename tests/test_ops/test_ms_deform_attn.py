@@ -1,9 +1,14 @@
 """Deformable attention against a recorded run and mmcv's PyTorch function."""
 
+import json
+import os
+import subprocess
+import sys
 from multiprocessing import SimpleQueue, get_context
 
 import pytest
 import torch
+from helpers import deformops_interpreter
 from mmcv.ops.multi_scale_deform_attn import (
     MultiScaleDeformableAttnFunction,
     multi_scale_deformable_attn_pytorch,
@@ -12,7 +17,7 @@ from reference.op_checks import assert_same, values_and_grads
 from torch import Tensor
 
 from mmext.ops import multi_scale_deform_attn
-from mmext.ops.ms_deform_attn import attend_level
+from mmext.ops.ms_deform_attn import _attend_deformops, attend_level
 
 SHAPES = torch.tensor([[6, 8], [3, 4], [1, 2]])
 
@@ -225,3 +230,35 @@ def test_export(monkeypatch):
     names = [str(node.target) for node in program.graph.nodes]
     assert 'mmext.deform_attn.default' in names
     assert torch.equal(program.module()(**inputs), attend_on_cpu(**inputs))
+
+
+def test_deformops_off_a_gpu():
+    """Its plain path, by which a CPU can tell that it is called rightly."""
+    pytest.importorskip('deformops', reason='needs deformops')
+
+    def attend_by_deformops(value, location, weight):
+        inputs = value, SHAPES, starts_of(SHAPES), location, weight
+        return _attend_deformops(*inputs)
+
+    for inputs in (make_inputs(), make_inputs(0)):
+        actual = values_and_grads(attend_by_deformops, inputs)
+        assert_same(actual, values_and_grads(mmcv_attend, inputs))
+
+
+@pytest.mark.slow
+def test_deformops_under_the_interpreter_of_triton():
+    for name in ('deformops', 'triton'):
+        pytest.importorskip(name, reason='needs deformops and Triton')
+    run = subprocess.run(
+        [sys.executable, deformops_interpreter.__file__],
+        env={**os.environ, 'TRITON_INTERPRET': '1', 'MMEXT_OPS': 'pytorch'},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    assert len(lines) == len(deformops_interpreter.CASES), run.stderr
+    cases = zip(deformops_interpreter.CASES, lines)
+    for (dtype, *_), (*off, nan) in cases:
+        assert max(off) < (1e-5 if dtype == torch.float32 else 2e-3)
+        assert nan == 0
