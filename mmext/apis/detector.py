@@ -20,6 +20,7 @@ from ..engine import (
     resolve_device,
 )
 from ..models import MAE
+from ..ops import choose_ops_backend
 from ..utils.safe_load import careful_readers
 
 __all__ = [
@@ -178,6 +179,7 @@ def load_detector(
         cfg_options=cfg_options,
         trust_checkpoint=trust_checkpoint,
     )
+    choose_ops_backend(config.get('ops_backend') or 'auto')
     scope = config.get('default_scope', 'mmdet')
     with (
         DefaultScope.overwrite_default_scope(scope),

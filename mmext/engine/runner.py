@@ -46,7 +46,7 @@ from ..ddp import (
     watch_parent,
     watched_run,
 )
-from ..ops import log_backend
+from ..ops import choose_ops_backend, compile_kernels, log_backend
 from ..registry import RUNNERS
 from ..utils.files import atomic_path
 from .hooks.activation_checkpoint import ActivationCheckpointHook
@@ -165,6 +165,9 @@ class PortableRunner(CheckpointingRunner):
       complete. A checkpoint of another model is an error. What is read is
       verified, and runs no code unless it is named and the top-level key
       ``trust_checkpoint`` is True.
+    * **Operators**: the top-level key ``ops_backend`` chooses their back end,
+      see :func:`mmext.ops.choose_ops_backend`; kernels are compiled before the
+      first step.
     * **Resume** goes on at the exact batch with the exact random numbers
       (those of data loading processes excepted), from the newest complete
       checkpoint. MMEngine's training loops and checkpoint hook are replaced
@@ -212,7 +215,8 @@ class PortableRunner(CheckpointingRunner):
                 f'{choose_backend(self.device, backend)}'
             )
         self.logger.info(text)
-        log_backend(self.logger)
+        choose_ops_backend(self.cfg.get('ops_backend') or 'auto')
+        log_backend(self.logger, self.device.type)
 
     def build_log_processor(self, log_processor: Any) -> LogProcessor:
         """Build what formats the log."""
@@ -361,6 +365,11 @@ class PortableRunner(CheckpointingRunner):
         before = note_phase(CHECKPOINT)
         super().save_checkpoint(*args, **kwargs)
         note_phase(before)
+
+    def load_or_resume(self) -> None:
+        """Load or resume, and compile what the first step would wait for."""
+        super().load_or_resume()
+        compile_kernels(self.model, self.device, self.logger)
 
     def train(self) -> nn.Module:
         """Train, and restore the signal handlers however it ends.

@@ -1,32 +1,21 @@
 """Kernels of deformable attention for CPUs, compiled by numba.
 
-They are compiled at the first call and kept on disk. The arrays are those of
-:mod:`mmext.ops.ms_deform_attn`, C-contiguous, of one floating type. A call
-works on the rows ``[first, last)`` of image x head, each of which writes to
-elements of its own: calls on other rows may run in other threads, and the
-result does not depend on how many there are.
+The arrays are those of :mod:`mmext.ops.ms_deform_attn`, C-contiguous, of one
+floating type. Rows are those of image x head, see :mod:`mmext.ops._jit`.
 
 Non-finite locations make a sample NaN, as PyTorch's ``grid_sample`` does.
 """
 
 import numpy as np
-from numba import njit
+
+from ._jit import FAST, kernel
 
 __all__ = ['backward', 'forward']
-
-# Without 'nnan' and 'ninf': comparisons with NaN have to be false.
-_options = {
-    'cache': True,
-    'nogil': True,
-    'error_model': 'numpy',
-    'fastmath': {'arcp', 'contract', 'nsz', 'reassoc'},
-}
-
 
 _INSIDE, _OUTSIDE, _NOT_FINITE = range(3)
 
 
-@njit(**_options)
+@kernel(fastmath=FAST)
 def _locate(at, height, width):
     """Where a sample is: state, upper left pixel, and how far beyond it."""
     half = at.dtype.type(0.5)
@@ -40,13 +29,13 @@ def _locate(at, height, width):
     return _INSIDE, x0, y0, x - x0, y - y0
 
 
-@njit(**_options)
+@kernel(fastmath=FAST)
 def _add(total, factor, pixel):
     for dim in range(len(total)):
         total[dim] += factor * pixel[dim]
 
 
-@njit(**_options)
+@kernel(fastmath=FAST)
 def forward(value, shapes, starts, location, weight, out, first, last):
     """Add the samples to ``out``, ``(N, Q, M, D)``, zero at first."""
     _, queries, heads, levels, points, _ = location.shape
@@ -91,7 +80,7 @@ def forward(value, shapes, starts, location, weight, out, first, last):
                             _add(total, factor, value[image, pixel + 1, head])
 
 
-@njit(**_options)
+@kernel(fastmath=FAST)
 def _dot_and_add(given, pixel, factor, grad_pixel):
     """Product of two rows; ``factor`` times the first is added to a third."""
     total = given.dtype.type(0)
@@ -101,7 +90,7 @@ def _dot_and_add(given, pixel, factor, grad_pixel):
     return total
 
 
-@njit(**_options)
+@kernel(fastmath=FAST)
 def backward(
     value,
     shapes,

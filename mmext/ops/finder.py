@@ -1,4 +1,4 @@
-"""Offer the PyTorch backend as ``mmcv._ext``, and say which one is used.
+"""Offer the operators of mmext as ``mmcv._ext`` where mmcv has none.
 
 mmcv's operators import the compiled module ``mmcv._ext``; a plain install of
 mmcv does not have it, and mmdet then cannot be imported. The finder here is
@@ -9,8 +9,6 @@ This file is imported by ``import mmext`` and must not import torch or mmcv
 before a function is called.
 """
 
-import logging
-import os
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
@@ -20,25 +18,13 @@ from types import ModuleType
 
 __all__ = [
     'EXT_NAME',
-    'VARIABLE',
     'ExtFinder',
     'ExtLoader',
     'active_backend',
     'install_ext_finder',
-    'log_backend',
 ]
 
 EXT_NAME = 'mmcv._ext'
-# Environment variable that chooses among kernels, see ms_deform_attn.py.
-VARIABLE = 'MMEXT_OPS'
-_MESSAGES = {
-    'compiled': 'mmcv operators: compiled',
-    'mmext': (
-        'mmcv operators: PyTorch backend of mmext (this mmcv was installed '
-        'without compiled ones)'
-    ),
-}
-_logged: set[str] = set()
 
 
 class ExtLoader(Loader):
@@ -104,31 +90,3 @@ def active_backend() -> str:
     spec = find_spec(EXT_NAME) if module is None else module.__spec__
     loader = None if spec is None else spec.loader
     return 'mmext' if isinstance(loader, ExtLoader) else 'compiled'
-
-
-def log_backend(logger: logging.Logger | str | None = 'current') -> None:
-    """Log one line that says which operators are in use.
-
-    The line is logged once per process and backend, however often this is
-    called.
-
-    Args:
-        logger: Where the line goes, as in mmengine's ``print_log``:
-            a logger, the name of an mmengine logger, ``'current'`` for the
-            latest one, or None to print.
-
-    Raises:
-        ModuleNotFoundError: If mmcv is not installed.
-    """
-    # Here and not at the top: it loads torch.
-    from mmengine.logging import print_log
-
-    name = active_backend()
-    if name not in _logged:
-        _logged.add(name)
-        numba = find_spec('numba') and os.environ.get(VARIABLE) != 'pytorch'
-        print_log(
-            f'{_MESSAGES[name]}; on CPUs, deformable attention of CO-DINO: '
-            f'{"kernels of numba" if numba else "PyTorch"}',
-            logger=logger,
-        )

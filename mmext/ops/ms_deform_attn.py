@@ -1,10 +1,9 @@
 """Multi-scale deformable attention.
 
-mmcv runs its own PyTorch function on the CPU and the operators named after
-its compiled ones on a GPU; called directly, they work on both. On a CPU they
-and :func:`multi_scale_deform_attn` run kernels that numba compiles, where it
-is installed. PyTorch samples one level after the other and adds them up,
-which bounds the memory.
+:func:`multi_scale_deform_attn` takes the first back end that there is for a
+device. mmcv runs its own PyTorch function on the CPU and the operators named
+after its compiled ones on a GPU; called directly, they work on both. PyTorch
+samples one level after the other and adds them up, which bounds the memory.
 
 Shape letters: N images, S pixels of all levels, M heads, D channels of a
 head, Q queries, L levels, P points.
@@ -12,19 +11,17 @@ head, Q queries, L levels, P points.
 Source: Zhu et al., Deformable DETR, https://arxiv.org/abs/2010.04159
 """
 
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from itertools import pairwise
+from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from ..utils.precision import exact, widen
-from .finder import VARIABLE
+from .choice import backend_of
 
 __all__ = [
     'attend_level',
@@ -32,62 +29,6 @@ __all__ = [
     'ms_deform_attn_forward',
     'multi_scale_deform_attn',
 ]
-
-
-def uses_numba(device: torch.device) -> bool:
-    """Whether tensors of a device go through the kernels of numba.
-
-    Raises:
-        ImportError: If ``MMEXT_OPS`` asks for numba, and it is not there.
-        ValueError: If ``MMEXT_OPS`` is not ``auto``, ``numba``, ``pytorch``.
-    """
-    asked = os.environ.get(VARIABLE, 'auto')
-    if asked not in ('auto', 'numba', 'pytorch'):
-        raise ValueError(
-            f"{VARIABLE} must be 'auto', 'numba' or 'pytorch', got {asked!r}"
-        )
-    if device.type != 'cpu' or asked == 'pytorch':
-        return False
-    error = _load_error()
-    if error is not None and asked == 'numba':
-        raise ImportError(
-            f'{VARIABLE}=numba needs numba, which cannot be imported '
-            f'({error}); install it with pip install "mmext[numba]", or '
-            f'unset {VARIABLE}'
-        ) from error
-    return error is None
-
-
-@cache
-def _load_error() -> ImportError | None:
-    """Why the kernels cannot be used; None if they can."""
-    try:
-        from . import _deform_attn_kernels  # noqa: F401
-    except ImportError as error:
-        return error
-    return None
-
-
-@cache
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Threads of a process; those of its parent are not in a fork."""
-    return ThreadPoolExecutor(threads, 'mmext-deform-attn')
-
-
-def _run(kernel: Callable, arrays: list[np.ndarray], rows: int) -> None:
-    """Run a kernel on all rows, in as many threads as PyTorch has."""
-    threads = min(torch.get_num_threads(), rows)
-    if threads <= 1:
-        kernel(*arrays, 0, rows)
-        return
-    edges = [rows * part // threads for part in range(threads + 1)]
-    pool = _pool(os.getpid(), threads)
-    parts = [
-        pool.submit(kernel, *arrays, first, last)
-        for first, last in pairwise(edges)
-    ]
-    for part in parts:
-        part.result()
 
 
 def _arrays(
@@ -118,11 +59,12 @@ def _attend(
     weight: Tensor,
 ) -> Tensor:
     from ._deform_attn_kernels import forward
+    from ._jit import run_rows
 
     images, _, heads, dims = value.shape
     arrays = _arrays(value, shapes, starts, location, weight)
     out = value.new_zeros(images, location.shape[1], heads, dims)
-    _run(forward, [*arrays, out.numpy()], images * heads)
+    run_rows(forward, [*arrays, out.numpy()], images * heads)
     return out.flatten(2)
 
 
@@ -136,6 +78,7 @@ def _attend_backward(
     grad_out: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     from ._deform_attn_kernels import backward
+    from ._jit import run_rows
 
     images, _, heads, dims = value.shape
     grad_out = grad_out.view(images, -1, heads, dims)
@@ -145,7 +88,7 @@ def _attend_backward(
         for x in (value, location, weight)
     )
     arrays += [grad.numpy() for grad in grads]
-    _run(backward, arrays, images * heads)
+    run_rows(backward, arrays, images * heads)
     return grads
 
 
@@ -207,6 +150,72 @@ def _levels(
         yield level, (height, width), slice(start, start + height * width)
 
 
+def _attend_by_levels(
+    value: Tensor,
+    shapes: Tensor,
+    starts: Tensor,
+    location: Tensor,
+    weight: Tensor,
+) -> Tensor:
+    images, _, heads, dims = value.shape
+    out = value.new_zeros(images, location.shape[1], heads * dims)
+    attend = attend_level
+    if value.is_cuda:
+        # Memory is scarce there: each level is sampled again going back.
+        attend = partial(
+            checkpoint,
+            attend_level,
+            use_reentrant=False,
+            preserve_rng_state=False,
+        )
+    for level, size, pixels in _levels(shapes, starts):
+        out += attend(
+            value[:, pixels],
+            size,
+            location[:, :, :, level],
+            weight[:, :, :, level],
+        )
+    return out
+
+
+def _attend_compiled(value: Tensor, *others: Tensor) -> Tensor:
+    from mmcv.ops.multi_scale_deform_attn import (
+        MultiScaleDeformableAttnFunction,
+    )
+
+    inputs = [x.contiguous() for x in (value, *others)]
+    # The images of one call of the kernel; all must be as many.
+    return MultiScaleDeformableAttnFunction.apply(*inputs, max(len(value), 1))
+
+
+def _attend_deformops(
+    value: Tensor,
+    shapes: Tensor,
+    starts: Tensor,
+    location: Tensor,
+    weight: Tensor,
+) -> Tensor:
+    from deformops.registry import msda
+
+    inputs = value, shapes, starts, location, weight
+    # Without queries its kernels give a result without a gradient.
+    return msda(*inputs) if weight.numel() else _attend_by_levels(*inputs)
+
+
+_ATTEND = {
+    'numba': _attend,
+    'deformops': _attend_deformops,
+    'compiled': _attend_compiled,
+    'pytorch': _attend_by_levels,
+}
+
+
+def _own_backend(value: Tensor) -> str:
+    """Back end of the operators that stand in for the compiled ones."""
+    backend = backend_of('ms_deform_attn', value.device.type)
+    return 'pytorch' if backend == 'compiled' else backend
+
+
 def multi_scale_deform_attn(
     value: Tensor,
     value_spatial_shapes: Tensor,
@@ -216,9 +225,8 @@ def multi_scale_deform_attn(
 ) -> Tensor:
     """Attend to the sampled points of all levels.
 
-    On a CPU by the kernels of numba, where it is installed.
-
-    Gradients are once differentiable with numba.
+    By the first back end of ``docs/operators.md`` that there is for the
+    device. Gradients are once differentiable, with PyTorch twice.
 
     Args:
         value: ``(N, S, M, D)``, float32 or float64.
@@ -234,30 +242,17 @@ def multi_scale_deform_attn(
 
     Raises:
         ValueError: If ``value`` lacks pixels of a level, or the environment
-            variable ``MMEXT_OPS`` has another value than ``auto`` (numba
-            where it is installed, which is the default), ``numba`` or
-            ``pytorch``.
-        ImportError: If it is ``numba``, which is not installed.
+            variable ``MMEXT_OPS`` names no back end.
+        ImportError: If the back end that was chosen is not there.
     """
-    if uses_numba(value.device):
-        return _attend(
-            value,
-            value_spatial_shapes,
-            value_level_start_index,
-            sampling_locations,
-            attention_weights,
-        )
-    images, _, heads, dims = value.shape
-    out = value.new_zeros(images, sampling_locations.shape[1], heads * dims)
-    levels = _levels(value_spatial_shapes, value_level_start_index)
-    for level, size, pixels in levels:
-        out += attend_level(
-            value[:, pixels],
-            size,
-            sampling_locations[:, :, :, level],
-            attention_weights[:, :, :, level],
-        )
-    return out
+    attend = _ATTEND[backend_of('ms_deform_attn', value.device.type)]
+    return attend(
+        value,
+        value_spatial_shapes,
+        value_level_start_index,
+        sampling_locations,
+        attention_weights,
+    )
 
 
 @exact
@@ -283,7 +278,8 @@ def ms_deform_attn_forward(
     Returns:
         ``(N, Q, M * D)``, the type of ``value``.
     """
-    out = multi_scale_deform_attn(
+    attend = _ATTEND[_own_backend(value)]
+    out = attend(
         widen(value),
         value_spatial_shapes,
         value_level_start_index,
@@ -324,20 +320,22 @@ def ms_deform_attn_backward(
     """
     inputs = value, sampling_locations, attention_weights
     grads = grad_value, grad_sampling_loc, grad_attn_weight
-    if uses_numba(value.device):
-        found = _attend_backward(
-            widen(value),
-            value_spatial_shapes,
-            value_level_start_index,
-            widen(sampling_locations),
-            widen(attention_weights),
-            widen(grad_output),
-        )
+    levels = value_spatial_shapes, value_level_start_index
+    backend = _own_backend(value)
+    if backend != 'pytorch':
+        leaves = [widen(x).detach().requires_grad_() for x in inputs]
+        if backend == 'numba':
+            found = _attend_backward(
+                leaves[0], *levels, *leaves[1:], widen(grad_output)
+            )
+        else:
+            with torch.enable_grad():
+                out = _ATTEND[backend](leaves[0], *levels, *leaves[1:])
+            found = torch.autograd.grad(out, leaves, widen(grad_output))
         for into, result in zip(grads, found):
             into.copy_(result)
         return
-    levels = _levels(value_spatial_shapes, value_level_start_index)
-    for level, size, pixels in levels:
+    for level, size, pixels in _levels(*levels):
         of_level = (..., level, slice(None))
         where = (
             (slice(None), pixels),

@@ -4,6 +4,7 @@ Boxes are taken in blocks, best scores first. Inside a block the order
 matters and is resolved box by box on a small matrix; what the block leaves is
 then compared with all remaining boxes at once. Time is that of the IoU
 arithmetic, and memory does not grow with the square of the number of boxes.
+On a CPU kernels of numba go box by box instead, where it is installed.
 """
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..utils.precision import exact, widen
+from .choice import uses_numba
 
 __all__ = [
     'box_rows',
@@ -145,6 +147,28 @@ def split_by_gaps(boxes: Tensor, offset: int, size: int) -> list[Tensor]:
     return [part.sort().values for part in parts]
 
 
+def _suppressors(
+    rows: np.ndarray, threshold: float, offset: int, *, inclusive: bool
+) -> np.ndarray:
+    """Place of the box that suppresses each of ``(5, N)``, best first."""
+    from ._nms_kernels import suppress
+
+    exactly = rows.dtype.type
+    rank = np.argsort(rows[0], kind='stable').astype(np.int32)
+    place = np.empty_like(rank)
+    place[rank] = np.arange(len(rank), dtype=np.int32)
+    reach = np.inf
+    if len(rank) and threshold > _SPLIT_THRESHOLD:
+        reach = (rows[2] - rows[0]).max() + offset
+    by = rank.copy()
+    suppress(
+        np.take(rows, rank, axis=1),
+        *(rank, place, exactly(threshold), inclusive),
+        *(exactly(offset), exactly(reach), by),
+    )
+    return by[place]
+
+
 @exact
 def nms(
     boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int
@@ -157,6 +181,10 @@ def nms(
     """
     order = scores.sort(dim=0, descending=True, stable=True).indices
     rows = box_rows(boxes[order], offset)
+    if uses_numba(rows.device):
+        by = _suppressors(rows.numpy(), iou_threshold, offset, inclusive=False)
+        kept = np.flatnonzero(by == np.arange(len(by)))
+        return order[torch.from_numpy(kept)]
     parts = [torch.arange(len(order), device=order.device)]
     # Comparing far-apart boxes is faster on a GPU than skipping them.
     if rows.is_cpu and len(order) and iou_threshold > _SPLIT_THRESHOLD:
@@ -177,10 +205,18 @@ def nms_match(dets: Tensor, iou_threshold: float) -> list[list[int]]:
     """
     order = dets[:, 4].sort(dim=0, descending=True, stable=True).indices
     rows = box_rows(dets[order, :4], 0).numpy()
-    order = order.numpy()
+    order, limit = order.numpy(), np.float32(iou_threshold)
     groups = []
+    if uses_numba(dets.device):
+        by = _suppressors(rows, limit, 0, inclusive=True)
+        # Stable: the kept box is the first of its group.
+        groups = np.split(
+            order[np.argsort(by, kind='stable')],
+            np.cumsum(np.bincount(by, minlength=1))[:-1],
+        )
+        return [group.tolist() for group in groups if len(group)]
     while len(order):
-        hit = iou_with_rest(rows, 0) >= np.float32(iou_threshold)
+        hit = iou_with_rest(rows, 0) >= limit
         groups.append([int(order[0]), *order[1:][hit].tolist()])
         rows, order = rows[:, 1:][:, ~hit], order[1:][~hit]
     return groups
@@ -220,33 +256,26 @@ def _close_ranks(columns: list[np.ndarray], drop: np.ndarray) -> None:
         column[..., holes] = column[..., fill]
 
 
-@exact
-def softnms(
-    boxes: Tensor,
-    scores: Tensor,
-    dets: Tensor,
+def _lower_scores(
+    rows: np.ndarray,
+    score: np.ndarray,
+    index: np.ndarray,
+    method: int,
     iou_threshold: float,
     sigma: float,
     min_score: float,
-    method: int,
     offset: int,
-) -> Tensor:
-    """Keep boxes one by one, lowering the scores of those they overlap.
+) -> int:
+    """Lower the scores in place; returns how many boxes stay in front.
 
-    ``boxes``: ``(N, 4)``, x1 y1 x2 y2, on the CPU; ``scores``: ``(N,)``;
-    ``dets``: Filled up to the number of kept boxes with box and lowered score;
-    ``(N, 5)``. Returns indices of the kept boxes, best first, int64.
+    ``rows``: ``(5, N)``, ``score`` and ``index``: ``(N,)``, all reordered.
     """
-    boxes_by_row = box_rows(boxes, offset)
-    rows, known = boxes_by_row.numpy(), None
-    score = widen(scores).numpy().astype(rows.dtype)
-    index = np.arange(len(score))
-    order = [score, index]
+    order, known = [score, index], None
     if len(score) <= _AT_ONCE:
-        iou = iou_matrix(boxes_by_row, boxes_by_row, offset).numpy()
+        table = torch.from_numpy(rows)
+        iou = iou_matrix(table, table, offset).numpy()
         known = decay(iou, method, iou_threshold, sigma)
     else:
-        rows = rows.copy()
         order.append(rows)
     count, i = len(score), 0
     while i < count:
@@ -268,6 +297,40 @@ def softnms(
             _close_ranks([column[..., rest] for column in order], drop)
             count -= int(np.count_nonzero(drop))
         i += 1
+    return count
+
+
+@exact
+def softnms(
+    boxes: Tensor,
+    scores: Tensor,
+    dets: Tensor,
+    iou_threshold: float,
+    sigma: float,
+    min_score: float,
+    method: int,
+    offset: int,
+) -> Tensor:
+    """Keep boxes one by one, lowering the scores of those they overlap.
+
+    ``boxes``: ``(N, 4)``, x1 y1 x2 y2, on the CPU; ``scores``: ``(N,)``;
+    ``dets``: Filled up to the number of kept boxes with box and lowered score;
+    ``(N, 5)``. Returns indices of the kept boxes, best first, int64.
+    """
+    rows = box_rows(boxes, offset).numpy()
+    score = widen(scores).numpy().astype(rows.dtype)
+    index = np.arange(len(score))
+    settings = iou_threshold, sigma, min_score
+    if uses_numba(boxes.device):
+        from ._nms_kernels import lower_scores
+
+        exactly = rows.dtype.type
+        count = lower_scores(
+            *(rows, score, index, method),
+            *(exactly(x) for x in (*settings, offset)),
+        )
+    else:
+        count = _lower_scores(rows, score, index, method, *settings, offset)
     kept = torch.from_numpy(index[:count])
     dets[:count, :4] = boxes[kept]
     dets[:count, 4] = torch.from_numpy(score[:count])

@@ -1,5 +1,7 @@
 """RoIAlign: bilinear samples of a region, averaged or maximised in each bin.
 
+On a CPU kernels of numba compute the mean, where it is installed.
+
 Shape letters: N images, C channels, H W map size, R regions, P Q bins along y
 and x, B bins of several regions, K pixels that a bin reads.
 
@@ -9,12 +11,14 @@ Source: He et al., Mask R-CNN, https://arxiv.org/abs/1703.06870
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..utils.precision import exact, wide_type, widen
 from ._rois import PixelTable, check_rois
 from ._rows import add_rows_, sum_rows
+from .choice import uses_numba
 
 __all__ = [
     'SampleGrid',
@@ -206,6 +210,43 @@ def _average_terms(
         )
 
 
+def _taps_of_regions(
+    shape: torch.Size,
+    rois: Tensor,
+    grid: SampleGrid,
+    bins: tuple[int, int],
+) -> tuple[list[np.ndarray], int]:
+    """What the kernels take beside maps and bins, and their rows."""
+    from . import _roi_align_kernels as kernels
+
+    images, channels, *size = shape
+    image = rois[:, 0].long().numpy()
+    samples = int(grid.count.max()) if len(rois) else 0
+    axes = []
+    for axis in range(2):
+        start, width, count = (x[:, axis].contiguous().numpy() for x in grid)
+        shape = len(rois), bins[axis], max(2 * samples, 1)
+        axes.append(
+            [
+                np.empty(shape, np.int64),
+                np.empty(shape, start.dtype),
+                np.empty(shape[:2], np.int64),
+            ]
+        )
+        kernels.find_taps(start, width, count, size[axis], *axes[axis])
+    (y, _, y_length), (x, _, x_length) = axes
+    used = np.zeros((images, *size), bool)
+    kernels.mark(image, y, y_length, x, x_length, used)
+    flat = used.reshape(images, -1)
+    rows = np.concatenate([[0], flat.sum(1).cumsum()])
+    pixels = np.flatnonzero(flat) % flat.shape[1]
+    row_of = (flat.cumsum(1) - 1).reshape(used.shape)
+    regions = image.argsort(kind='stable')
+    starts = np.searchsorted(image[regions], np.arange(images + 1))
+    taps = [regions, starts, pixels, rows, row_of, *axes[0], *axes[1]]
+    return taps, images * -(-channels // kernels.CHANNELS)
+
+
 def _max_of_samples(
     table: Tensor,
     pixels: PixelTable,
@@ -295,6 +336,15 @@ def roi_align_forward(
     bins = aligned_height, aligned_width
     rois = rois.to(wide_type(input))
     grid = sample_grid(rois, bins, spatial_scale, sampling_ratio, aligned)
+    if pool_mode == AVERAGE and uses_numba(input.device):
+        from ._jit import run_rows
+        from ._roi_align_kernels import average
+
+        taps, count = _taps_of_regions(input.shape, rois, grid, bins)
+        maps, wide = widen(input).contiguous(), widen(output).contiguous()
+        run_rows(average, [maps.numpy(), *taps, wide.numpy()], count)
+        output.copy_(wide)
+        return
     pixels = _pixel_table(input.shape, rois, grid, bins)
     table = pixels.read(input)
     if pool_mode == AVERAGE:
@@ -350,6 +400,16 @@ def roi_align_backward(
         grad_input += total.to(grad_input.dtype)
         return
     grid = sample_grid(rois, bins, spatial_scale, sampling_ratio, aligned)
+    if uses_numba(grad.device):
+        from ._jit import run_rows
+        from ._roi_align_kernels import spread
+
+        taps, count = _taps_of_regions(grad_input.shape, rois, grid, bins)
+        wide = widen(grad_input).contiguous()
+        grads = [grad.contiguous().numpy(), *taps, wide.numpy()]
+        run_rows(spread, grads, count)
+        grad_input.copy_(wide)
+        return
     pixels = _pixel_table(grad_input.shape, rois, grid, bins)
     table = grad.new_zeros(len(pixels), grad.shape[1])
     rows = grad.permute(0, 2, 3, 1).flatten(1, 2)

@@ -24,11 +24,36 @@ def hooks_of(runner, kind):
 
 
 def test_log_names_device_and_operators(tmp_path, monkeypatch):
-    monkeypatch.setattr('mmext.ops.finder._logged', set())
-    toy.build(tmp_path)
+    monkeypatch.setattr('mmext.ops.choice._logged', set())
+    monkeypatch.setattr('mmext.ops.choice._chosen', 'auto')
+    monkeypatch.delenv('MMEXT_OPS', raising=False)
+    toy.build(tmp_path, ops_backend='pytorch')
     (log,) = tmp_path.rglob('*.log')
-    assert 'Device: cpu' in log.read_text()
-    assert log.read_text().count('mmcv operators: ') == 1
+    text = log.read_text()
+    assert 'Device: cpu' in text
+    assert text.count('Operators on cpu: ms_deform_attn') == 1
+    assert ': PyTorch (pytorch was chosen)' in text or 'compiled' in text
+    with pytest.raises(ValueError, match=r"ops_backend must be .*got 'fast'"):
+        toy.build(tmp_path, ops_backend='fast')
+
+
+def test_kernels_are_ready_before_the_first_step(tmp_path, monkeypatch):
+    order = []
+    monkeypatch.setattr(
+        'mmext.engine.runner.compile_kernels',
+        lambda model, device, logger: order.append(
+            (type(model).__name__, device.type)
+        ),
+    )
+    step = toy.ToyModel.train_step
+    monkeypatch.setattr(
+        toy.ToyModel,
+        'train_step',
+        lambda *args, **kwargs: order.append('step') or step(*args, **kwargs),
+    )
+    toy.train(tmp_path, train_cfg=dict(by_epoch=True, max_epochs=1))
+    assert order[0] == ('ToyModel', 'cpu')
+    assert set(order[1:]) == {'step'}
 
 
 def test_run_on_a_cpu_does_not_ask_a_gpu(tmp_path, monkeypatch):

@@ -50,6 +50,13 @@ def _call_ours(ours: ModuleType) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(params=['numba', 'pytorch'])
+def backend(request, monkeypatch) -> str:
+    """Both, where there is a choice on CPUs."""
+    monkeypatch.setenv('MMEXT_OPS', request.param)
+    return request.param
+
+
 @pytest.fixture
 def compiled_run() -> Callable:
     """Call a function while mmcv's API uses its compiled operators."""

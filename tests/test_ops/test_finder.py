@@ -1,6 +1,5 @@
 """When ``mmcv._ext`` is ours and when it is not; each in a fresh process."""
 
-import logging
 import os
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from types import ModuleType
 import mmcv.ops
 import pytest
 
-from mmext.ops import active_backend, finder, log_backend
+from mmext.ops import active_backend
 from mmext.ops.finder import ExtFinder, ExtLoader, install_ext_finder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -171,19 +170,3 @@ def test_rejects_a_missing_mmcv(monkeypatch):
     monkeypatch.setitem(sys.modules, 'mmcv', None)
     with pytest.raises(ModuleNotFoundError, match='mmcv'):
         active_backend()
-    with pytest.raises(ModuleNotFoundError, match='mmcv'):
-        log_backend()
-
-
-@pytest.mark.parametrize(
-    ('loader', 'text'), [(ExtLoader(), 'PyTorch backend'), (None, 'compiled')]
-)
-def test_log_backend_says_it_once(loader, text, monkeypatch, caplog):
-    monkeypatch.setattr(finder, '_logged', set())
-    monkeypatch.setitem(sys.modules, 'mmcv._ext', module_from(loader))
-    logger = logging.getLogger('test_finder')
-    with caplog.at_level(logging.INFO, logger='test_finder'):
-        log_backend(logger)
-        log_backend(logger)
-    assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith(f'mmcv operators: {text}')

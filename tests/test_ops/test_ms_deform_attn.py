@@ -1,7 +1,14 @@
 """Deformable attention against a recorded run and mmcv's PyTorch function."""
 
+import json
+import os
+import subprocess
+import sys
+from multiprocessing import SimpleQueue, get_context
+
 import pytest
 import torch
+from helpers import deformops_interpreter
 from mmcv.ops.multi_scale_deform_attn import (
     MultiScaleDeformableAttnFunction,
     multi_scale_deformable_attn_pytorch,
@@ -10,16 +17,12 @@ from reference.op_checks import assert_same, values_and_grads
 from torch import Tensor
 
 from mmext.ops import multi_scale_deform_attn
-from mmext.ops.ms_deform_attn import attend_level
+from mmext.ops.ms_deform_attn import _attend_deformops, attend_level
 
 SHAPES = torch.tensor([[6, 8], [3, 4], [1, 2]])
 
 
-@pytest.fixture(autouse=True, params=['numba', 'pytorch'])
-def backend(request, monkeypatch) -> str:
-    """Both, where there is a choice."""
-    monkeypatch.setenv('MMEXT_OPS', request.param)
-    return request.param
+pytestmark = pytest.mark.usefixtures('backend')
 
 
 def make_inputs(queries: int = 7, *, images: int = 2) -> dict[str, Tensor]:
@@ -153,6 +156,30 @@ def test_threads_do_not_change_a_bit(threads):
     assert all(torch.equal(actual[key], expected[key]) for key in expected)
 
 
+def _attend_in_child(inputs: dict[str, Tensor], results: SimpleQueue) -> None:
+    results.put(attend_on_cpu(**inputs).tolist())
+
+
+def test_after_a_fork():
+    """The threads of the parent are not in the child."""
+    inputs = make_inputs()
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        expected = attend_on_cpu(**inputs)
+        context = get_context('fork')
+        results = context.SimpleQueue()
+        child = context.Process(
+            target=_attend_in_child, args=(inputs, results)
+        )
+        child.start()
+        child.join(60)
+        assert child.exitcode == 0
+        assert results.get() == expected.tolist()
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_on_the_edges_of_pixels():
     """Centres, borders and corners, where the gradient has two sides."""
     inputs = {key: x.double() for key, x in make_inputs(12).items()}
@@ -189,12 +216,6 @@ def test_levels_beyond_the_pixels_are_refused(backend):
             attend_on_cpu(**inputs)
 
 
-def test_an_unknown_backend_is_named(monkeypatch):
-    monkeypatch.setenv('MMEXT_OPS', 'cuda')
-    with pytest.raises(ValueError, match="'auto', 'numba' or 'pytorch'"):
-        attend_on_cpu(**make_inputs())
-
-
 def test_export(monkeypatch):
     """The operator is one node of a graph."""
     monkeypatch.setenv('MMEXT_OPS', 'numba')
@@ -209,3 +230,35 @@ def test_export(monkeypatch):
     names = [str(node.target) for node in program.graph.nodes]
     assert 'mmext.deform_attn.default' in names
     assert torch.equal(program.module()(**inputs), attend_on_cpu(**inputs))
+
+
+def test_deformops_off_a_gpu():
+    """Its plain path, by which a CPU can tell that it is called rightly."""
+    pytest.importorskip('deformops', reason='needs deformops')
+
+    def attend_by_deformops(value, location, weight):
+        inputs = value, SHAPES, starts_of(SHAPES), location, weight
+        return _attend_deformops(*inputs)
+
+    for inputs in (make_inputs(), make_inputs(0)):
+        actual = values_and_grads(attend_by_deformops, inputs)
+        assert_same(actual, values_and_grads(mmcv_attend, inputs))
+
+
+@pytest.mark.slow
+def test_deformops_under_the_interpreter_of_triton():
+    for name in ('deformops', 'triton'):
+        pytest.importorskip(name, reason='needs deformops and Triton')
+    run = subprocess.run(
+        [sys.executable, deformops_interpreter.__file__],
+        env={**os.environ, 'TRITON_INTERPRET': '1', 'MMEXT_OPS': 'pytorch'},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    assert len(lines) == len(deformops_interpreter.CASES), run.stderr
+    cases = zip(deformops_interpreter.CASES, lines)
+    for (dtype, *_), (*off, nan) in cases:
+        assert max(off) < (1e-5 if dtype == torch.float32 else 2e-3)
+        assert nan == 0

@@ -18,6 +18,8 @@ from mmext.ops.nms import (
     split_by_gaps,
 )
 
+pytestmark = pytest.mark.usefixtures('backend')
+
 
 def boxes_in_clusters(
     count: int, clusters: int, *, classes: int = 1
@@ -137,6 +139,16 @@ def test_split_by_gaps_limits_the_number_of_parts():
     boxes = torch.arange(100.0)[:, None] * 10 + torch.tensor([0, 0, 5, 5])
     parts = split_by_gaps(box_rows(boxes, 0), 0, size=32)
     assert [len(part) for part in parts] == [32, 32, 32, 4]
+
+
+@pytest.mark.parametrize('value', [math.nan, math.inf])
+def test_boxes_that_are_no_numbers_suppress_nothing(value):
+    boxes, scores = boxes_in_clusters(80, 8)
+    expected = nms(boxes[1:], scores[1:], 0.5)[1] + 1
+    boxes[0, 2] = value
+    scores[0] = 2
+    kept = nms(boxes, scores, 0.5)[1]
+    assert kept.tolist() == [0, *expected.tolist()]
 
 
 def test_equal_scores_keep_their_order():

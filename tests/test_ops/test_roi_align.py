@@ -1,5 +1,7 @@
 """RoIAlign against recorded and compiled runs, and a plain loop."""
 
+from functools import partial
+
 import pytest
 import torch
 from mmcv.ops import RoIAlign, roi_align
@@ -13,6 +15,8 @@ from mmext.ops.roi_align import (
     interpolate_axis,
     sample_grid,
 )
+
+pytestmark = pytest.mark.usefixtures('backend')
 
 ORACLES = [
     f'roi_align_{mode}_aligned{aligned}_sr{ratio}'
@@ -195,6 +199,34 @@ def test_not_contiguous():
             for x in (maps, maps.contiguous())
         )
         assert_same(actual, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize('threads', [1, 2, 5])
+def test_threads_do_not_change_a_bit(threads):
+    """Each writes to channels of its own; 70 of them are two blocks."""
+    inputs = {'input': torch.randn(2, 70, 18, 22)}
+    expected = values_and_grads(partial(pool, rois=ROIS), inputs)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        actual = values_and_grads(partial(pool, rois=ROIS), inputs)
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(actual[key], expected[key]) for key in expected)
+
+
+@pytest.mark.parametrize('value', [torch.nan, torch.inf])
+def test_values_that_are_no_numbers_spoil_their_bins_only(value):
+    maps = torch.randn(2, 2, 18, 22)
+    expected = pool(maps, rois=ROIS)
+    maps[0, 1, 3, 5] = value
+    actual = pool(maps, rois=ROIS)
+    spoilt = ~actual.isfinite()
+    assert spoilt.any()
+    # Of the first channel none, nor of the other image.
+    assert not spoilt[:, 0].any()
+    assert not spoilt[ROIS[:, 0] == 1].any()
+    torch.testing.assert_close(actual[~spoilt], expected[~spoilt])
 
 
 @pytest.mark.parametrize(

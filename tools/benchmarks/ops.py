@@ -1,8 +1,10 @@
 """Time mmext's operators, forward and backward, on typical shapes.
 
-Compared are mmcv's compiled operators where they are installed and have a
-kernel for the device, else operators as one writes them without a backend.
-Both run in turn in one process; medians and their ratio are printed.
+Compared are mmext's operators without kernels, and mmcv's compiled operators
+where they are installed and have a kernel for the device, else operators as
+one writes them without a backend. All run in turn in one process; medians and
+their ratios are printed. ``--plot`` draws deformable attention against the
+number of queries and threads.
 """
 
 import argparse
@@ -20,6 +22,9 @@ import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 # isort: split
 import naive_ops
 import torch
+from benchmark_parts import positive
+from matplotlib import rc_context
+from matplotlib.figure import Figure
 from mmcv import ops
 from mmcv.ops.multi_scale_deform_attn import (
     MultiScaleDeformableAttnFunction,
@@ -29,7 +34,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from mmext.ops import active_backend
+from mmext.ops import active_backend, choose_ops_backend
 from mmext.ops.backend import fill_module
 
 OPS = (
@@ -160,36 +165,39 @@ def roi_cases() -> Iterator[Case]:
     )
 
 
-def attention_cases() -> Iterator[Case]:
-    """Encoder and decoder attention of a 600 x 400 image."""
+def attention_case(queries: int | None = None) -> Case:
+    """Attention of a 600 x 400 image; by default that of the encoder."""
     shapes = torch.tensor([(50, 75), (25, 38), (13, 19), (7, 10)])
     ends = shapes.prod(1).cumsum(0)
     starts = torch.cat([ends.new_zeros(1), ends[:-1]])
-    for queries in (300, int(ends[-1])):
-        yield Case(
-            'ms_deform_attn',
-            f'{queries} queries, {int(ends[-1])} pixels, 8 x 32',
-            lambda value, location, weight: (
-                MultiScaleDeformableAttnFunction.apply(
-                    value,
-                    shapes.to(value.device),
-                    starts.to(value.device),
-                    location,
-                    weight,
-                    64,
-                )
-            ),
-            lambda value, location, weight: (
-                multi_scale_deformable_attn_pytorch(
-                    value, shapes.to(value.device), location, weight
-                )
-            ),
-            [
-                leaf(1, int(ends[-1]), 8, 32),
-                torch.rand(1, queries, 8, 4, 4, 2).requires_grad_(),
-                torch.rand(1, queries, 8, 4, 4).requires_grad_(),
-            ],
-        )
+    pixels = int(ends[-1])
+    queries = queries or pixels
+    return Case(
+        'ms_deform_attn',
+        f'{queries} queries, {pixels} pixels, 8 x 32',
+        lambda value, location, weight: MultiScaleDeformableAttnFunction.apply(
+            value,
+            shapes.to(value.device),
+            starts.to(value.device),
+            location,
+            weight,
+            64,
+        ),
+        lambda value, location, weight: multi_scale_deformable_attn_pytorch(
+            value, shapes.to(value.device), location, weight
+        ),
+        [
+            leaf(1, pixels, 8, 32),
+            torch.rand(1, queries, 8, 4, 4, 2).requires_grad_(),
+            torch.rand(1, queries, 8, 4, 4).requires_grad_(),
+        ],
+    )
+
+
+def attention_cases() -> Iterator[Case]:
+    """Attention of a decoder and of an encoder."""
+    yield attention_case(300)
+    yield attention_case()
 
 
 def conv_cases() -> Iterator[Case]:
@@ -277,14 +285,15 @@ def measure(
 
 
 def compare(case: Case, device: str, repeats: int) -> tuple[list[float], str]:
-    """Times of ours and theirs, and who they are."""
+    """Times of ours, ours without kernels and theirs, and who they are."""
     inputs = [x.detach().to(device) for x in case.inputs]
     for x, original in zip(inputs, case.inputs):
         x.requires_grad_(original.requires_grad)
     ours = ModuleType('mmcv._ext')
     fill_module(ours)
 
-    def run_ours() -> None:
+    def run_ours(backend: str) -> None:
+        choose_ops_backend(backend)
         with calling(ours):
             step(case.run, inputs)
 
@@ -295,45 +304,113 @@ def compare(case: Case, device: str, repeats: int) -> tuple[list[float], str]:
     else:
         theirs = case.naive
         name = 'mmcv, PyTorch' if case.op == 'ms_deform_attn' else 'naive'
-    runs = [run_ours, partial(step, theirs, inputs)]
+    runs = [
+        partial(run_ours, 'auto'),
+        partial(run_ours, 'pytorch'),
+        partial(step, theirs, inputs),
+    ]
     # One CPU thread: what other programs do does not count.
     alone = device == 'cpu' and torch.get_num_threads() == 1
     clock = time.process_time if alone else time.perf_counter
     return measure(runs, repeats, clock), name
 
 
+def plot(path: str, device: str, repeats: int, queries: list[int]) -> None:
+    """Draw the times of deformable attention, and print them."""
+    figure = Figure((7, 4), layout='constrained')
+    axes = figure.add_subplot()
+    axes.set(
+        xscale='log',
+        yscale='log',
+        xlabel='queries',
+        ylabel='seconds, forward and backward',
+        title='Deformable attention, 4 levels, 4 points, 8 heads of 32',
+    )
+    for threads, style in ((1, '-'), (2, '--')):
+        torch.set_num_threads(threads)
+        times = []
+        for count in queries:
+            found, name = compare(attention_case(count), device, repeats)
+            times.append([found[0] / 1e3, found[2] / 1e3])
+            print(
+                f'{threads} thread(s), {count} queries: mmext '
+                f'{found[0]:.1f} ms, {name} {found[2]:.1f} ms, '
+                f'{found[2] / found[0]:.1f}x',
+                flush=True,
+            )
+        for column, (label, color) in enumerate(
+            (('mmext', 'tab:blue'), (name, 'tab:orange'))
+        ):
+            axes.plot(
+                queries,
+                [row[column] for row in times],
+                style,
+                color=color,
+                marker='o',
+                label=f'{label}, {threads} thread{"s" * (threads > 1)}',
+            )
+    axes.grid(which='both', alpha=0.3)
+    axes.legend()
+    # The same numbers give the same file.
+    with rc_context({'svg.hashsalt': 'mmext', 'svg.fonttype': 'none'}):
+        figure.savefig(path, metadata={'Date': None})
+
+
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--ops', nargs='+', choices=OPS, default=OPS)
-    parser.add_argument('--repeats', type=int, default=5)
-    parser.add_argument('--threads', type=int, default=1)
+    parser.add_argument('--repeats', type=positive, default=5)
+    parser.add_argument('--threads', type=positive, default=1)
     parser.add_argument('--device', default='cpu')
+    parser.add_argument(
+        '--plot',
+        metavar='FILE.svg',
+        help='draw deformable attention with 1 and 2 threads instead',
+    )
+    parser.add_argument(
+        '--queries',
+        type=positive,
+        nargs='+',
+        default=[1000, 3000, 10000, 30000, 100000],
+        help='of the plot',
+    )
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table."""
+    """Print the table, or draw."""
     args = parse_args(argv)
     torch.manual_seed(0)
+    if args.plot:
+        plot(args.plot, args.device, args.repeats, args.queries)
+        return 0
     torch.set_num_threads(args.threads)
     table = Table('operator', 'shapes')
-    for title in ('mmext ms', 'other ms', 'speed-up'):
+    for title in (
+        'mmext ms',
+        'PyTorch ms',
+        'speed-up',
+        'other ms',
+        'speed-up',
+    ):
         table.add_column(title, justify='right')
     table.add_column('other')
     for case in all_cases():
         if case.op not in args.ops:
             continue
-        (ours, other), name = compare(case, args.device, args.repeats)
+        (ours, plain, other), name = compare(case, args.device, args.repeats)
         table.add_row(
             case.op,
             case.shape,
             f'{ours:.1f}',
+            f'{plain:.1f}',
+            f'{plain / ours:.2f}x',
             f'{other:.1f}',
             f'{other / ours:.2f}x',
             name,
         )
-    Console(width=None if sys.stdout.isatty() else 110).print(table)
+    Console(width=None if sys.stdout.isatty() else 130).print(table)
     return 0
 
 

@@ -5,7 +5,6 @@ heads, L levels, P points.
 """
 
 from mmcv.ops import MultiScaleDeformableAttention
-from mmcv.ops.multi_scale_deform_attn import MultiScaleDeformableAttnFunction
 from torch import Tensor
 
 from ...ops import multi_scale_deform_attn
@@ -103,7 +102,7 @@ class DeformableAttention(MultiScaleDeformableAttention):
                 *to_float32((offsets, reference_points)), spatial_shapes
             )
             weights = to_float32(weights).flatten(3).softmax(-1).view(shape)
-            output = self._sample(
+            output = multi_scale_deform_attn(
                 to_float32(values),
                 spatial_shapes,
                 level_start_index,
@@ -125,26 +124,4 @@ class DeformableAttention(MultiScaleDeformableAttention):
         return (
             reference[..., :2]
             + offsets / self.num_points * reference[..., 2:] * 0.5
-        )
-
-    def _sample(
-        self,
-        values: Tensor,
-        spatial_shapes: Tensor,
-        level_start_index: Tensor,
-        locations: Tensor,
-        weights: Tensor,
-    ) -> Tensor:
-        """Weighted sum of the sampled values, ``(B, N, C)`` float32."""
-        if values.device.type == 'cpu':
-            return multi_scale_deform_attn(
-                values, spatial_shapes, level_start_index, locations, weights
-            )
-        return MultiScaleDeformableAttnFunction.apply(
-            values,
-            spatial_shapes,
-            level_start_index,
-            locations,
-            weights,
-            self.im2col_step,
         )

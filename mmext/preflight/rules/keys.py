@@ -44,6 +44,7 @@ READ_KEYS = {
     'mp_start_method': "the hosts' tools",
     'dynamic_intervals': "MMDetection's configs",
     'device': "mmext's tools",
+    'ops_backend': "mmext's runner",
     'data_root': "mmext's tools",
     'base_data_root': "mmext's tools",
     'check_misplaced_keys': "mmext's tools",

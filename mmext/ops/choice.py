@@ -1,0 +1,304 @@
+"""Which back end each operator has on a device, and how to choose another.
+
+:data:`ORDER` is the one order, which ``docs/operators.md`` shows as a table.
+Nothing here imports torch or mmcv before a function is called.
+"""
+
+import logging
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from .finder import active_backend
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+__all__ = [
+    'BACKENDS',
+    'ORDER',
+    'VARIABLE',
+    'backend_of',
+    'choose_ops_backend',
+    'compile_kernels',
+    'log_backend',
+    'uses_numba',
+]
+
+# Environment variable that chooses; it wins over the config.
+VARIABLE = 'MMEXT_OPS'
+
+_MMCV = {
+    'cpu': ('compiled', 'numba', 'pytorch'),
+    'cuda': ('compiled', 'pytorch'),
+}
+# Their time is that of matrix products, which are PyTorch's anyway.
+_PRODUCTS = dict.fromkeys(('cpu', 'cuda'), ('compiled', 'pytorch'))
+# Compiled mmcv has them for GPUs only, and none beside them.
+_FOR_GPUS = {'cpu': ('pytorch',), 'cuda': ('compiled', 'pytorch')}
+
+# Operator -> kind of device -> back ends, of which the first is taken that is
+# there. All others that mmcv has are its compiled ones, or an error.
+ORDER: dict[str, dict[str, tuple[str, ...]]] = {
+    'ms_deform_attn': {
+        'cpu': ('numba', 'pytorch'),
+        'cuda': ('deformops', 'compiled', 'pytorch'),
+    },
+    'nms': _MMCV,
+    'soft_nms': _MMCV,
+    'nms_match': _MMCV,
+    'roi_align': _MMCV,
+    'deform_conv': _PRODUCTS,
+    'roi_pool': _FOR_GPUS,
+    'focal_loss': _FOR_GPUS,
+}
+BACKENDS = ('auto', 'numba', 'deformops', 'compiled', 'pytorch')
+_LABELS = {
+    'numba': 'numba',
+    'deformops': 'deformops',
+    'compiled': 'compiled mmcv',
+    'pytorch': 'PyTorch',
+    'none': 'none (compiled mmcv has them for GPUs only)',
+}
+_REMEDIES = {
+    'numba': 'install it with pip install "mmext[numba]"',
+    'deformops': 'install it with pip install "mmext[deformops]"',
+    'compiled': 'build mmcv with its operators',
+}
+
+_chosen = 'auto'
+_logged: set[str] = set()
+_ready: set[str] = set()
+
+
+def choose_ops_backend(name: str) -> None:
+    """Choose the back end of operators for this process.
+
+    Args:
+        name: ``'auto'`` for the order of :data:`ORDER`, or a back end that is
+            taken before all others by the operators that have it for a
+            device. mmcv's own operators are those of its compiled module
+            wherever there is one. The environment variable ``MMEXT_OPS``,
+            with the same values, wins over this.
+
+    Raises:
+        ValueError: If there is no such back end.
+    """
+    global _chosen
+    _chosen = _known(name, 'ops_backend')
+
+
+def _known(name: Any, source: str) -> str:
+    if name not in BACKENDS:
+        names = ', '.join(map(repr, BACKENDS))
+        raise ValueError(f'{source} must be one of {names}, got {name!r}')
+    return name
+
+
+def _asked() -> str:
+    name = os.environ.get(VARIABLE)
+    return _chosen if name is None else _known(name, VARIABLE)
+
+
+@cache
+def _import_error(name: str) -> str | None:
+    """Why a package of kernels cannot be used; None if it can."""
+    try:
+        if name == 'numba':
+            from . import _jit  # noqa: F401
+        else:
+            import deformops.registry  # noqa: F401
+            import triton  # noqa: F401
+    except ImportError as error:
+        return str(error)
+    return None
+
+
+def _missing(name: str) -> str | None:
+    """Why a back end cannot be used in this process; None if it can."""
+    if name == 'pytorch':
+        return None
+    if name == 'compiled':
+        compiled = active_backend() == 'compiled'
+        return None if compiled else 'this mmcv has no compiled operators'
+    error = _import_error(name)
+    if error is None and name == 'deformops':
+        import torch
+
+        if not torch.cuda.is_available():
+            return 'its kernels need a GPU'
+        if torch.cuda.get_device_capability() < (7, 0):
+            return 'its kernels need a GPU of compute capability 7.0'
+    return error
+
+
+def backend_of(operator: str, device: str) -> str:
+    """Name the back end that an operator has.
+
+    Args:
+        operator: A key of :data:`ORDER`.
+        device: Kind of the device, such as ``'cpu'`` or ``'cuda'``.
+
+    Returns:
+        One of :data:`BACKENDS` other than ``'auto'``; ``'none'`` for what a
+        compiled mmcv has for GPUs only.
+
+    Raises:
+        ImportError: If the back end that was chosen is not there.
+        ValueError: If ``MMEXT_OPS`` names none.
+    """
+    asked = _asked()
+    order = ORDER[operator].get(device, ('pytorch',))
+    if operator != 'ms_deform_attn' and _missing('compiled') is None:
+        # mmcv calls its own module, and nothing else is asked.
+        return 'compiled' if 'compiled' in order else 'none'
+    if asked not in order:
+        return next(name for name in order if _missing(name) is None)
+    reason = _missing(asked)
+    if reason is not None:
+        raise ImportError(
+            f'{asked} was chosen for {operator} (by {VARIABLE} or ops_backend '
+            f'in the config), and cannot be used: {reason}; '
+            f"{_REMEDIES[asked]}, or choose 'auto'"
+        )
+    return asked
+
+
+def uses_numba(device: 'torch.device') -> bool:
+    """Whether the operators of this package run kernels of numba.
+
+    Raises:
+        ImportError: If numba was chosen and is not there.
+        ValueError: If ``MMEXT_OPS`` names no back end.
+    """
+    # That of attention does not depend on how mmcv was installed.
+    return backend_of('ms_deform_attn', device.type) == 'numba'
+
+
+def log_backend(
+    logger: logging.Logger | str | None = 'current', device: str = 'cpu'
+) -> None:
+    """Log one line that says which back end each operator has.
+
+    A line is logged once per process, however often this is called.
+
+    Args:
+        logger: Where the line goes, as in mmengine's ``print_log``: a logger,
+            the name of an mmengine logger, ``'current'`` for the latest one,
+            or None to print.
+        device: Kind of the device, ``'cpu'`` or ``'cuda'``.
+
+    Raises:
+        ImportError: If the back end that was chosen is not there.
+        ModuleNotFoundError: If mmcv is not installed.
+        ValueError: If ``MMEXT_OPS`` names no back end.
+    """
+    # Here and not at the top: it loads torch.
+    from mmengine.logging import print_log
+
+    groups = defaultdict(list)
+    for operator in ORDER:
+        groups[backend_of(operator, device)].append(operator)
+    parts = [
+        f'{", ".join(operators)}: {_LABELS[name]}'
+        for name, operators in groups.items()
+    ]
+    line = f'Operators on {device}: {"; ".join(parts)}'
+    if _asked() != 'auto':
+        line += f' ({_asked()} was chosen)'
+    if line not in _logged:
+        _logged.add(line)
+        print_log(line, logger=logger)
+
+
+def compile_kernels(
+    model: 'nn.Module',
+    device: 'torch.device',
+    logger: logging.Logger | str | None = 'current',
+) -> None:
+    """Compile the kernels of a model before its first step, and log the time.
+
+    They would be compiled at their first call otherwise. What was compiled
+    before is read from the disk. Nothing happens where numba is not used.
+
+    Args:
+        model: Its modules say which operators it calls.
+        device: Where the model runs.
+        logger: As in :func:`log_backend`.
+    """
+    from mmengine.logging import print_log
+
+    wanted = [
+        name
+        for name in dict.fromkeys(_operators(model))
+        if backend_of(name, device.type) == 'numba' and name not in _ready
+    ]
+    if not wanted:
+        return
+    start = time.perf_counter()
+    for name in wanted:
+        _first_call(name)
+    _ready.update(wanted)
+    print_log(
+        f'Kernels of {", ".join(wanted)}: ready after '
+        f'{time.perf_counter() - start:.1f} s',
+        logger=logger,
+    )
+
+
+# Classes of modules -> the operator that they call.
+_USERS = {
+    'DeformableAttention': 'ms_deform_attn',
+    'RoIAlign': 'roi_align',
+}
+
+
+def _operators(model: 'nn.Module') -> Iterator[str]:
+    """Operators that the modules of a model call, and their settings name."""
+    for module in model.modules():
+        for kind in type(module).__mro__:
+            if kind.__name__ in _USERS:
+                yield _USERS[kind.__name__]
+        for name in ('train_cfg', 'test_cfg'):
+            yield from _suppressions(getattr(module, name, None))
+
+
+def _suppressions(cfg: Any) -> Iterator[str]:
+    """Kinds of suppression that a head's settings ask for."""
+    if isinstance(cfg, Mapping):
+        kind = cfg.get('type')
+        if kind in ('nms', 'soft_nms', 'nms_match'):
+            yield kind
+        cfg = cfg.values()
+    elif not isinstance(cfg, list | tuple):
+        return
+    for value in cfg:
+        yield from _suppressions(value)
+
+
+def _first_call(operator: str) -> None:
+    """Call an operator, forward and backward, on as little as possible."""
+    import torch
+    from mmcv import ops
+
+    from .ms_deform_attn import multi_scale_deform_attn
+
+    one = torch.zeros(1, 1, 1, 1, requires_grad=True)
+    boxes, scores = torch.zeros(1, 4), torch.zeros(1)
+    level = torch.ones(1, 2, dtype=torch.long), torch.zeros(1).long()
+    calls = {
+        'ms_deform_attn': lambda: multi_scale_deform_attn(
+            one, *level, one.new_zeros(1, 1, 1, 1, 1, 2), one[None]
+        ),
+        'nms': lambda: ops.nms(boxes, scores, 0.5)[0],
+        'soft_nms': lambda: ops.soft_nms(boxes, scores)[0],
+        'nms_match': lambda: ops.nms_match(one[0, 0].new_zeros(1, 5), 0.5)[0],
+        'roi_align': lambda: ops.roi_align(one, one.new_zeros(1, 5), 1),
+    }
+    out = calls[operator]()
+    if out.requires_grad:
+        out.sum().backward()
