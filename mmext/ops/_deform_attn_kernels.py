@@ -1,7 +1,8 @@
 """Kernels of deformable attention for CPUs, compiled by numba.
 
 The arrays are those of :mod:`mmext.ops.ms_deform_attn`, C-contiguous, of one
-floating type. Rows are those of image x head, see :mod:`mmext.ops._jit`.
+floating type, but values and their gradient, which are ``(N, M, S, D)``: the
+pixels that a head looks at lie next to each other. Rows are those of image x head, see :mod:`mmext.ops._jit`.
 
 Non-finite locations make a sample NaN, as PyTorch's ``grid_sample`` does.
 """
@@ -62,22 +63,22 @@ def forward(value, shapes, starts, location, weight, out, first, last):
                             _add(
                                 total,
                                 upper * left * scale,
-                                value[image, pixel, head],
+                                value[image, head, pixel],
                             )
                         if x0 + 1 < width:
                             factor = upper * right * scale
-                            _add(total, factor, value[image, pixel + 1, head])
+                            _add(total, factor, value[image, head, pixel + 1])
                     if y0 + 1 < height:
                         pixel += width
                         if x0 >= 0:
                             _add(
                                 total,
                                 lower * left * scale,
-                                value[image, pixel, head],
+                                value[image, head, pixel],
                             )
                         if x0 + 1 < width:
                             factor = lower * right * scale
-                            _add(total, factor, value[image, pixel + 1, head])
+                            _add(total, factor, value[image, head, pixel + 1])
 
 
 @kernel(fastmath=FAST)
@@ -135,32 +136,32 @@ def backward(
                         if x0 >= 0:
                             upper_left = _dot_and_add(
                                 given,
-                                value[image, pixel, head],
+                                value[image, head, pixel],
                                 upper * left * scale,
-                                grad_value[image, pixel, head],
+                                grad_value[image, head, pixel],
                             )
                         if x0 + 1 < width:
                             upper_right = _dot_and_add(
                                 given,
-                                value[image, pixel + 1, head],
+                                value[image, head, pixel + 1],
                                 upper * right * scale,
-                                grad_value[image, pixel + 1, head],
+                                grad_value[image, head, pixel + 1],
                             )
                     if y0 + 1 < height:
                         pixel += width
                         if x0 >= 0:
                             lower_left = _dot_and_add(
                                 given,
-                                value[image, pixel, head],
+                                value[image, head, pixel],
                                 lower * left * scale,
-                                grad_value[image, pixel, head],
+                                grad_value[image, head, pixel],
                             )
                         if x0 + 1 < width:
                             lower_right = _dot_and_add(
                                 given,
-                                value[image, pixel + 1, head],
+                                value[image, head, pixel + 1],
                                 lower * right * scale,
-                                grad_value[image, pixel + 1, head],
+                                grad_value[image, head, pixel + 1],
                             )
                     grad_weight[image, query, head, level, point] = upper * (
                         left * upper_left + right * upper_right

@@ -46,7 +46,11 @@ def _arrays(
             f'value_level_start_index {starts.tolist()} ask for, got '
             f'{value.shape[1]}'
         )
-    tensors = value, shapes, starts, *others
+    # The pixels of a head next to each other: half the time of the kernels.
+    images, pixels, heads, dims = value.shape
+    by_head = others[0].new_empty(images, heads, pixels, dims)
+    by_head.copy_(value.detach().transpose(1, 2))
+    tensors = by_head, shapes, starts, *others
     return [tensor.detach().contiguous().numpy() for tensor in tensors]
 
 
@@ -63,9 +67,9 @@ def _attend(
 
     images, _, heads, dims = value.shape
     arrays = _arrays(value, shapes, starts, location, weight)
-    out = value.new_zeros(images, location.shape[1], heads, dims)
+    out = location.new_zeros(images, location.shape[1], heads, dims)
     run_rows(forward, [*arrays, out.numpy()], images * heads)
-    return out.flatten(2)
+    return out.flatten(2).to(value.dtype)
 
 
 @torch.library.custom_op('mmext::deform_attn_backward', mutates_args=())
@@ -80,16 +84,20 @@ def _attend_backward(
     from ._deform_attn_kernels import backward
     from ._jit import run_rows
 
-    images, _, heads, dims = value.shape
-    grad_out = grad_out.view(images, -1, heads, dims)
+    images, pixels, heads, dims = value.shape
+    grad_out = grad_out.view(images, -1, heads, dims).to(location.dtype)
     arrays = _arrays(value, shapes, starts, location, weight, grad_out)
-    grads = tuple(
-        torch.zeros_like(x, memory_format=torch.contiguous_format)
-        for x in (value, location, weight)
+    by_head, *grads = (
+        location.new_zeros(shape)
+        for shape in (
+            (images, heads, pixels, dims),
+            location.shape,
+            weight.shape,
+        )
     )
-    arrays += [grad.numpy() for grad in grads]
+    arrays += [grad.numpy() for grad in (by_head, *grads)]
     run_rows(backward, arrays, images * heads)
-    return grads
+    return value.new_empty(value.shape).copy_(by_head.transpose(1, 2)), *grads
 
 
 @_attend.register_fake
@@ -229,13 +237,14 @@ def multi_scale_deform_attn(
     device. Gradients are once differentiable, with PyTorch twice.
 
     Args:
-        value: ``(N, S, M, D)``, float32 or float64.
+        value: ``(N, S, M, D)``, of any floating type.
         value_spatial_shapes: ``(L, 2)``, integer, H W of each level.
         value_level_start_index: ``(L,)``, integer, first pixel of each level.
-        sampling_locations: ``(N, Q, M, L, P, 2)``, the type of ``value``, x
-            y, where each map spans [0, 1]; a sample outside the map is zero,
-            and one that is not finite NaN.
-        attention_weights: ``(N, Q, M, L, P)``, the type of ``value``.
+        sampling_locations: ``(N, Q, M, L, P, 2)``, float64 if ``value`` is,
+            else float32, in which the samples are added up; x y, where each
+            map spans [0, 1]; a sample outside the map is zero, and one that
+            is not finite NaN.
+        attention_weights: ``(N, Q, M, L, P)``, the type of the locations.
 
     Returns:
         ``(N, Q, M * D)``, the type of ``value``.
@@ -245,14 +254,15 @@ def multi_scale_deform_attn(
             variable ``MMEXT_OPS`` names no back end.
         ImportError: If the back end that was chosen is not there.
     """
-    attend = _ATTEND[backend_of('ms_deform_attn', value.device.type)]
-    return attend(
-        value,
+    backend = backend_of('ms_deform_attn', value.device.type)
+    out = _ATTEND[backend](
+        value if backend == 'numba' else widen(value),
         value_spatial_shapes,
         value_level_start_index,
         sampling_locations,
         attention_weights,
     )
+    return out.to(value.dtype)
 
 
 @exact

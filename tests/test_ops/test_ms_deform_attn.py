@@ -91,6 +91,28 @@ def test_half(dtype, device):
     assert_same(half, {'output': full['output']}, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_half_values_at_float32_locations(dtype):
+    starts = torch.tensor([0, 48, 60])
+
+    def call(value: Tensor, location: Tensor, weight: Tensor) -> Tensor:
+        return multi_scale_deform_attn(
+            value, SHAPES, starts, location, weight
+        ).float()
+
+    inputs = make_inputs()
+    inputs['value'] = inputs['value'].to(dtype)
+    half = values_and_grads(call, inputs)
+    full = values_and_grads(
+        call, {key: x.float() for key, x in inputs.items()}
+    )
+    assert half['value'].dtype == dtype
+    for name, expected in full.items():
+        # The output and what comes back to it are rounded, nothing else.
+        error = (half[name] - expected).norm() / expected.norm()
+        assert error < torch.finfo(dtype).eps, name
+
+
 def test_autocast_changes_nothing(device):
     inputs = {key: x.to(device) for key, x in make_inputs().items()}
     with torch.autocast(device.type, dtype=torch.bfloat16):

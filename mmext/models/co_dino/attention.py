@@ -103,7 +103,7 @@ class DeformableAttention(MultiScaleDeformableAttention):
             )
             weights = to_float32(weights).flatten(3).softmax(-1).view(shape)
             output = multi_scale_deform_attn(
-                to_float32(values),
+                values,
                 spatial_shapes,
                 level_start_index,
                 locations,

@@ -193,14 +193,13 @@ def sampled_at(module, name: str, call, monkeypatch) -> Tensor:
     original = getattr(module, name)
 
     def recorded(value, shapes, starts, locations, weights):
-        seen.append((value, locations))
+        seen.append(locations)
         return original(value, shapes, starts, locations, weights)
 
     with monkeypatch.context() as patch:
         patch.setattr(module, name, recorded)
         call()
-    ((value, locations),) = seen
-    assert value.dtype == torch.float32
+    (locations,) = seen
     return locations
 
 
