@@ -103,7 +103,7 @@ def compare(
     trained = [p for p in model.parameters() if p.requires_grad]
     gradients = [1e-3 * torch.randn_like(each) for each in trained]
     logger = MMLogger.get_current_instance()
-    logger.setLevel('WARNING')  # else three lines for each parameter
+    logger.setLevel('ERROR')  # else some lines for each parameter
     built = [make_optimizer(model, cfg, way) for way in WAYS]
     for own, _ in built:
         each = (p for p in own.parameters() if p.requires_grad)
