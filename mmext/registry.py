@@ -12,6 +12,9 @@ from mmengine.registry import LOOPS as MMENGINE_LOOPS
 from mmengine.registry import METRICS as MMENGINE_METRICS
 from mmengine.registry import MODEL_WRAPPERS as MMENGINE_MODEL_WRAPPERS
 from mmengine.registry import MODELS as MMENGINE_MODELS
+from mmengine.registry import (
+    OPTIM_WRAPPER_CONSTRUCTORS as MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS,
+)
 from mmengine.registry import OPTIM_WRAPPERS as MMENGINE_OPTIM_WRAPPERS
 from mmengine.registry import RUNNERS as MMENGINE_RUNNERS
 from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
@@ -26,6 +29,7 @@ __all__ = [
     'MODELS',
     'MODEL_WRAPPERS',
     'OPTIM_WRAPPERS',
+    'OPTIM_WRAPPER_CONSTRUCTORS',
     'RUNNERS',
     'TRANSFORMS',
 ]
@@ -60,6 +64,12 @@ LOOPS = Registry(
 OPTIM_WRAPPERS = Registry(
     'optimizer wrapper',
     parent=MMENGINE_OPTIM_WRAPPERS,
+    scope='mmext',
+    locations=['mmext.engine'],
+)
+OPTIM_WRAPPER_CONSTRUCTORS = Registry(
+    'optimizer wrapper constructor',
+    parent=MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS,
     scope='mmext',
     locations=['mmext.engine'],
 )

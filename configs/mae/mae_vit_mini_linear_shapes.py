@@ -24,5 +24,6 @@ optim_wrapper = dict(
     _delete_=True,
     type='OptimWrapper',
     _scope_='mmseg',
+    constructor='mmext.MergedOptimWrapperConstructor',
     optimizer=dict(type='AdamW', lr=1e-2, weight_decay=0.0),
 )

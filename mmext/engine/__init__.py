@@ -26,6 +26,7 @@ from .loops import ResumableEpochBasedTrainLoop, ResumableIterBasedTrainLoop
 from .optim import (
     AmpGradientSurgeryOptimWrapper,
     GradientSurgeryOptimWrapper,
+    MergedOptimWrapperConstructor,
 )
 from .rng_state import get_rng_state, set_rng_state
 from .runner import PortableRunner
@@ -44,6 +45,7 @@ __all__ = [
     'LabelReportHook',
     'LossBalancerHook',
     'MAEVisualizationHook',
+    'MergedOptimWrapperConstructor',
     'PortableRunner',
     'ReplicaCheckHook',
     'ResumableEpochBasedTrainLoop',

@@ -48,6 +48,7 @@ from .resume_changes import (
     describe_training,
     num_samples,
 )
+from .resume_groups import take_over_groups
 from .resume_plan import ResumePlan, by_wrapper
 from .resume_schedule import without_functions
 from .rng_state import exchange_states, get_rng_state, set_rng_state
@@ -413,7 +414,9 @@ class CheckpointingRunner(Runner):
             self.param_schedulers = self.build_param_scheduler(
                 self.param_schedulers
             )
+        regrouped = take_over_groups(self, checkpoint)
         plan = compare(self, checkpoint)
+        plan.changes[:0] = regrouped
         if plan.changes:
             self.logger.warning(
                 f'{filename} was saved by a training that differs from this '

@@ -18,6 +18,8 @@ from torch.utils.data import DataLoader
 from .accumulation import named_wrappers, window_changes
 from .config_changes import ConfigChange, config_changes, read_config_text
 from .loops import batch_size_of, remaining_iterations
+from .optim import IMPLEMENTATIONS
+from .resume_groups import group_sizes, parameter_names
 from .resume_plan import (
     CHECKPOINT,
     CONFIG,
@@ -52,17 +54,6 @@ def _kind(value: Any) -> str:
     return f'{type(value).__module__}.{type(value).__qualname__}'
 
 
-def _parameter_names(runner: Runner, wrapper: OptimWrapper) -> list[list[str]]:
-    names = {
-        id(parameter): name.removeprefix('module.')
-        for name, parameter in runner.model.named_parameters()
-    }
-    return [
-        [names.get(id(item), '?') for item in group['params']]
-        for group in wrapper.optimizer.param_groups
-    ]
-
-
 def describe_training(runner: Runner) -> dict[str, Any]:
     """What must be the same, or is to be named, when this is resumed.
 
@@ -75,7 +66,7 @@ def describe_training(runner: Runner) -> dict[str, Any]:
         'optimizers': {
             name: {
                 'type': _kind(wrapper.optimizer),
-                'params': _parameter_names(runner, wrapper),
+                'params': parameter_names(runner, wrapper),
             }
             for name, wrapper in named_wrappers(runner.optim_wrapper).items()
         },
@@ -240,7 +231,7 @@ class _Comparison:
                 remedy,
             )
             return False
-        names = _parameter_names(self.runner, wrapper)
+        names = parameter_names(self.runner, wrapper)
         sizes = [len(group['params']) for group in state['param_groups']]
         saved = known.get('params')
         if saved == names or (
@@ -256,8 +247,8 @@ class _Comparison:
         self.changes.append(
             Change(
                 f'{prefix}: parameters per group',
-                _sizes(sizes),
-                _sizes([len(group) for group in names]),
+                group_sizes(sizes),
+                group_sizes([len(group) for group in names]),
                 REFUSED,
                 f'{text}. Use the model, paramwise_cfg and frozen layers of '
                 f'the checkpoint, or {_OTHERWISE}',
@@ -628,7 +619,8 @@ class _Comparison:
             if change.key in known or _is_known(change.key, known):
                 continue
             holds, note = CONFIG, ''
-            if change.key.startswith(_STATES):
+            is_how = change.key.rpartition('.')[2] in IMPLEMENTATIONS
+            if change.key.startswith(_STATES) and not is_how:
                 holds, note = CHECKPOINT, 'part of the states'
             elif in_epoch and change.key.startswith(_ORDER):
                 holds = REFUSED
@@ -698,9 +690,3 @@ def _names(items: Any) -> str:
 def _list(items: Sequence[str]) -> str:
     shown = ', '.join(items[:4]) or 'none'
     return f'{shown}, ... ({len(items)})' if len(items) > 4 else shown
-
-
-def _sizes(sizes: Sequence[int]) -> str:
-    shown = ', '.join(map(str, sizes[:6]))
-    more = ', ...' if len(sizes) > 6 else ''
-    return f'{sum(sizes)} in {len(sizes)} groups ({shown}{more})'

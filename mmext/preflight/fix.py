@@ -45,14 +45,20 @@ def collect_changes(
 ) -> Changes:
     """The changes of all findings of a severity that have one.
 
+    Hints of a rule that has a fix are taken, too: what other rules offer with
+    a mild finding is not certain, these are never more than hints.
+
     Of two findings that contradict each other the first one's change is taken,
     so the worst come first.
     """
     options: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     refused = []
+    rules = rules_of('preflight')
     for finding in findings:
-        if finding.severity < least:
+        rule = rules.get(finding.rule)
+        is_hint = rule and rule.fix and rule.severity is Severity.INFO
+        if finding.severity < least and not is_hint:
             continue
         against = [
             key

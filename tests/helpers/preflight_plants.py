@@ -500,6 +500,13 @@ optim_wrapper = dict(paramwise_cfg=dict(custom_keys=keys))
 keys = {'backbone': dict(lr_mult=0.1),
         'backbon': dict(lr_mult=0.2)}  # here
 optim_wrapper = dict(paramwise_cfg=dict(custom_keys=keys))
+
+== OPT006 info key=optim_wrapper.paramwise_cfg
+keys = {'backbone': dict(lr_mult=0.1)}
+optim_wrapper = dict(
+    constructor='DefaultOptimWrapperConstructor',
+    paramwise_cfg=dict(custom_keys=keys),  # here
+)
 """
 
 

@@ -57,6 +57,13 @@ def test_notes_are_left_alone():
     assert changes.options == {}
 
 
+def test_hints_of_a_rule_with_a_fix_are_taken():
+    changes = collect_changes(
+        [finding('KEY001', a=1), finding('OPT006', Severity.INFO, b=2)]
+    )
+    assert changes.options == {'a': 1, 'b': 2}
+
+
 def test_paths():
     assert fixed_path('x/a.py', Path('')) == Path('x/a_fixed.py')
     assert fixed_path('x/a.py', Path('b.py')) == Path('b.py')

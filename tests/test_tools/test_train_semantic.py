@@ -114,6 +114,43 @@ def test_goes_on_where_it_was(config: Path, trained: Path, tmp_path: Path):
         assert torch.equal(found[key], value), key
 
 
+@pytest.mark.slow
+def test_groups_are_merged_on_the_way(config: Path, tmp_path: Path):
+    """With single groups until a checkpoint, then as the config says."""
+    child = tmp_path / 'rates.py'
+    child.write_text(f"""
+_base_ = {str(config)!r}
+keys = {{'decode_head': dict(lr_mult=10.0)}}
+optim_wrapper = dict(
+    paramwise_cfg=dict(custom_keys=keys, norm_decay_mult=0.0))
+""")
+    constructor = 'optim_wrapper.constructor=DefaultOptimWrapperConstructor'
+    single, merged = tmp_path / 'single', tmp_path / 'merged'
+    for folder, more in (
+        (single, ['--cfg-options', constructor]),
+        (merged, ['--resume', str(single / 'iter_2.pth')]),
+    ):
+        code, output = run(folder, str(child), *more)
+        assert code == 0, output[-3000:]
+    assert 'the same settings in other groups' in output
+    one, other = (
+        torch.load(folder / 'iter_4.pth', weights_only=False)
+        for folder in (single, merged)
+    )
+    groups = other['optimizer']['param_groups']
+    assert len(one['optimizer']['param_groups']) > 50
+    assert [group['fused'] for group in groups] == [True] * 3
+    for key, value in one['state_dict'].items():
+        torch.testing.assert_close(
+            other['state_dict'][key], value, rtol=1e-5, atol=1e-6
+        )
+    rates = [
+        [line['lr'] for line in scalars(folder) if 'loss' in line]
+        for folder in (single, merged)
+    ]
+    assert rates[0][2:] == rates[1]
+
+
 def test_tests(config: Path, trained: Path, tmp_path: Path):
     """The same metric as the validation of the training."""
     folder = tmp_path / 'tested'

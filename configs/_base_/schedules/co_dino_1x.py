@@ -21,6 +21,7 @@ param_scheduler = [
 optim_wrapper = dict(
     type='OptimWrapper',
     _scope_='mmdet',
+    constructor='mmext.MergedOptimWrapperConstructor',
     optimizer=dict(type='AdamW', lr=2e-4, weight_decay=1e-4),
     clip_grad=dict(max_norm=0.1, norm_type=2),
     paramwise_cfg=dict(custom_keys={'backbone': dict(lr_mult=0.1)}),

@@ -28,6 +28,7 @@ optim_wrapper = dict(
     _delete_=True,
     type='OptimWrapper',
     _scope_='mmdet',
+    constructor='mmext.MergedOptimWrapperConstructor',
     optimizer=dict(
         type='AdamW', lr=1.5e-4, betas=(0.9, 0.95), weight_decay=0.05
     ),

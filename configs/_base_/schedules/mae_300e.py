@@ -28,6 +28,7 @@ param_scheduler = [
 optim_wrapper = dict(
     type='AmpOptimWrapper',
     _scope_='mmdet',
+    constructor='mmext.MergedOptimWrapperConstructor',
     dtype='bfloat16',
     loss_scale=1.0,
     optimizer=dict(

@@ -2,6 +2,7 @@
 optim_wrapper = dict(
     type='OptimWrapper',
     _scope_='mmseg',
+    constructor='mmext.MergedOptimWrapperConstructor',
     optimizer=dict(type='Adam', lr=1e-4, weight_decay=1e-5),
 )
 param_scheduler = [

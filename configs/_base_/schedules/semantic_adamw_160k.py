@@ -26,6 +26,7 @@ optim_wrapper = dict(
     _delete_=True,
     type='OptimWrapper',
     _scope_='mmseg',
+    constructor='mmext.MergedOptimWrapperConstructor',
     optimizer=dict(
         type='AdamW', lr=6e-5, betas=(0.9, 0.999), weight_decay=0.01
     ),

@@ -24,6 +24,7 @@ param_scheduler = [
 optim_wrapper = dict(
     type='OptimWrapper',
     _scope_='mmseg',
+    constructor='mmext.MergedOptimWrapperConstructor',
     optimizer=dict(type='SGD', lr=0.01, momentum=0.9, weight_decay=0.0005),
 )
 

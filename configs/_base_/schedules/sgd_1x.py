@@ -29,6 +29,7 @@ param_scheduler = [
 optim_wrapper = dict(
     type='OptimWrapper',
     _scope_='mmdet',
+    constructor='mmext.MergedOptimWrapperConstructor',
     optimizer=dict(type='SGD', lr=0.01, momentum=0.9, weight_decay=1e-4),
 )
 

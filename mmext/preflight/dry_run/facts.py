@@ -176,6 +176,9 @@ class OptimizerFacts:
         unmatched: Keys of ``paramwise_cfg.custom_keys`` that are in no
             parameter's name, with the nearest real name or an empty string.
         shadowed: Keys that fit names, all of which a longer key takes.
+        groups: How many there are, in all optimizers.
+        merged: How many, if those with the same settings were one.
+        mergeable: Whether MMEngine's constructor has made them.
     """
 
     missing: tuple[str, ...] = ()
@@ -183,6 +186,9 @@ class OptimizerFacts:
     rate_zero: tuple[str, ...] = ()
     unmatched: Mapping[str, str] = field(default_factory=dict)
     shadowed: tuple[str, ...] = ()
+    groups: int = 0
+    merged: int = 0
+    mergeable: bool = False
 
 
 @dataclass(frozen=True)

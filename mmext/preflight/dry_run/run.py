@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from ...config import find_component
 from ...ddp import kept_tensors
+from ...engine.optim import MergedOptimWrapperConstructor, merge_groups
 from ...utils.contain import Contained
 from .crashes import explain_crash
 from .facts import Crash, DryRun, OptimizerFacts, StepRecord
@@ -32,6 +33,10 @@ __all__ = [
 ]
 
 _SIMILAR = 0.6
+_READ_CUSTOM_KEYS = (
+    DefaultOptimWrapperConstructor.add_params,
+    MergedOptimWrapperConstructor.add_params,
+)
 
 
 def optimizer_facts(
@@ -43,17 +48,18 @@ def optimizer_facts(
     groups = [
         group
         for wrapper in _wrappers(optim_wrapper)
-        for group in wrapper.param_groups
+        for group in wrapper.optimizer.param_groups
     ]
     rates: dict[int, float] = {}
     for group in groups:
         for parameter in group['params']:
             rate = float(group.get('lr', 1.0))
             rates[id(parameter)] = max(rates.get(id(parameter), 0.0), rate)
+    default = _of_default_constructor(cfg)
     named = list(model.named_parameters())
     trainable = [(n, p) for n, p in named if p.requires_grad]
     unmatched, shadowed = {}, ()
-    keys = _custom_keys(cfg)
+    keys = _custom_keys(default)
     if keys:
         unmatched, shadowed = custom_key_use(keys, [n for n, _ in trainable])
         frozen = [n for n, p in named if not p.requires_grad]
@@ -71,6 +77,12 @@ def optimizer_facts(
         rate_zero=tuple(n for n, p in trainable if rates.get(id(p)) == 0.0),
         unmatched=unmatched,
         shadowed=shadowed,
+        groups=len(groups),
+        merged=sum(
+            len(merge_groups(wrapper.optimizer.param_groups))
+            for wrapper in _wrappers(optim_wrapper)
+        ),
+        mergeable=default is not None,
     )
 
 
@@ -80,19 +92,24 @@ def _wrappers(optim_wrapper: Any) -> list[Any]:
     return [optim_wrapper]
 
 
-def _custom_keys(cfg: Mapping[str, Any] | None) -> list[str]:
-    """Keys of the config, where MMEngine's own constructor reads them."""
+def _of_default_constructor(
+    cfg: Mapping[str, Any] | None,
+) -> Mapping[str, Any] | None:
+    """The config's optim_wrapper, if MMEngine's own constructor reads it."""
     section = (cfg or {}).get('optim_wrapper')
     if not isinstance(section, Mapping):
-        return []
+        return None
     kind = section.get('constructor')
     if kind is not None:
         scope = (cfg or {}).get('default_scope') or 'mmengine'
         kind = find_component(kind, (OPTIM_WRAPPER_CONSTRUCTORS,), scope)
-        own = getattr(kind, 'add_params', None)
-        if own is not DefaultOptimWrapperConstructor.add_params:
-            return []
-    paramwise = section.get('paramwise_cfg')
+        if getattr(kind, 'add_params', None) not in _READ_CUSTOM_KEYS:
+            return None
+    return section
+
+
+def _custom_keys(section: Mapping[str, Any] | None) -> list[str]:
+    paramwise = (section or {}).get('paramwise_cfg')
     if not isinstance(paramwise, Mapping):
         return []
     return [str(key) for key in paramwise.get('custom_keys') or {}]

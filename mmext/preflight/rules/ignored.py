@@ -181,7 +181,7 @@ def paramwise(subject: Subject) -> Iterator[Finding]:
     wrapper = as_mapping(subject.top.get('optim_wrapper'))
     settings = as_mapping(wrapper.get('paramwise_cfg'))
     constructor = plain_name(wrapper.get('constructor'))
-    if constructor not in ('', 'DefaultOptimWrapperConstructor'):
+    if constructor not in ('', *_CONSTRUCTORS):
         return
     for key in settings:
         if key not in _PARAMWISE and not str(key).startswith('_'):
@@ -290,6 +290,10 @@ def _assigned_names(node: ast.stmt) -> list[str]:
     return [name for name in names if name != BASE]
 
 
+_CONSTRUCTORS = (
+    'DefaultOptimWrapperConstructor',
+    'MergedOptimWrapperConstructor',
+)
 _PARAMWISE: dict[str, Any] = dict.fromkeys(
     (
         'bias_decay_mult',

@@ -133,6 +133,14 @@ OPT005 = OPT.declare(
     severity=Severity.INFO,
     remedy='remove it, or write it into the longer key',
 )
+OPT006 = OPT.declare(
+    'OPT006',
+    title='groups of parameters have the same settings',
+    severity=Severity.INFO,
+    remedy='put parameters with the same settings into one group, in the '
+    'constructor of the optimizer wrapper',
+    fix='set a constructor that merges them, in the place of that of MMEngine',
+)
 WORLD001 = WORLD.declare(
     'WORLD001',
     title='processes do something else than was predicted',
@@ -370,6 +378,7 @@ def _norms(proof: DryRun) -> Iterator[Finding]:
 
 
 _KEYS = 'optim_wrapper.paramwise_cfg.custom_keys'
+_MERGES = 'mmext.MergedOptimWrapperConstructor'
 
 
 def optimizer_findings(proof: DryRun) -> Iterator[Finding]:
@@ -401,6 +410,27 @@ def optimizer_findings(proof: DryRun) -> Iterator[Finding]:
             names=facts.rate_zero,
         )
     yield from _custom_keys(facts)
+    yield from _groups(facts)
+
+
+def _groups(facts: OptimizerFacts) -> Iterator[Finding]:
+    if facts.groups <= facts.merged:
+        return
+    message = (
+        f'the optimizer has {facts.groups} groups of parameters, with '
+        f'{facts.merged} different settings: each group is a step by itself '
+        'in the optimizer, which costs time in every iteration'
+    )
+    if not facts.mergeable:
+        yield OPT006.finding(message, key='optim_wrapper.constructor')
+        return
+    options = {'optim_wrapper.constructor': _MERGES}
+    yield OPT006.finding(
+        message,
+        remedy=f'set optim_wrapper.constructor={_MERGES!r}',
+        key='optim_wrapper.paramwise_cfg',
+        options=options,
+    )
 
 
 def _custom_keys(facts: OptimizerFacts) -> Iterator[Finding]:

@@ -471,6 +471,40 @@ def test_an_open_window_goes_on_without_surgery(tmp_path):
 
 
 @SLOW
+@pytest.mark.parametrize(
+    ('name', 'goes_on'), [('Sum', True), ('MoDoWeighting', False)]
+)
+def test_an_open_window_goes_on_in_merged_groups(tmp_path, name, goes_on):
+    """But no state of numbers in the order of the parameters."""
+
+    def run(folder, merged, **changes):
+        wrapper = surgery_cfg(4, name)
+        wrapper['optimizer']['fused'] = None
+        wrapper['paramwise_cfg'] = dict(bias_lr_mult=2.0)
+        if merged:
+            wrapper['constructor'] = 'mmext.MergedOptimWrapperConstructor'
+        cfg = train_config(tmp_path / folder, optim_wrapper=wrapper, **changes)
+        RUNNERS.build(cfg).train()
+        return toy.read_trace(tmp_path / folder / 'trace.0')
+
+    whole = run('a', merged=True)
+    run('b', merged=False)
+    path = dict(resume=True, load_from=str(tmp_path / 'b/iter_6.pth'))
+    if not goes_on:
+        with pytest.raises(ValueError, match='parameters per group'):
+            run('c', merged=True, **path)
+        return
+    again = run('c', merged=True, **path)
+    one, other = (toy.steps(trace) for trace in (whole[6:], again))
+    for mine, theirs in zip(other, one[-len(other) :], strict=True):
+        assert mine['loss'] == pytest.approx(theirs['loss'], rel=1e-4)
+    for mine, theirs in zip(again[-1]['weights'], whole[-1]['weights']):
+        torch.testing.assert_close(
+            torch.tensor(mine), torch.tensor(theirs), rtol=1e-4, atol=1e-5
+        )
+
+
+@SLOW
 @pytest.mark.parametrize(('name', 'counts'), [('PCGrad', 1), ('GradVac', 3)])
 def test_kill_9_and_resume_surgery(tmp_path, name, counts):
     model = toy_tasks.model_cfg('DWA', noise=0.1, norm=True)

@@ -205,6 +205,18 @@ def test_a_key_for_what_is_frozen_is_no_mistake():
     assert facts.unmatched == {}
 
 
+def test_groups_that_could_be_one():
+    keys = {'stem': {'lr_mult': 0.1}, 'zzz': {'lr_mult': 2.0}}
+    facts = of_config(keys)
+    trained = sum(p.requires_grad for p in build('extra').parameters())
+    assert (facts.groups, facts.merged) == (trained, 2)
+    assert facts.mergeable
+    facts = of_config(keys, constructor='mmext.MergedOptimWrapperConstructor')
+    assert (facts.groups, facts.merged) == (2, 2)
+    # It reads the same keys.
+    assert facts.unmatched == {'zzz': ''}
+
+
 def test_other_constructors_read_other_keys():
     section = {
         'constructor': 'SomeoneElses',

@@ -118,6 +118,18 @@ def test_all():
     ]
 
 
+@pytest.mark.parametrize('mergeable', [True, False])
+def test_groups_with_the_same_settings(mergeable):
+    facts = OptimizerFacts(groups=515, merged=2, mergeable=mergeable)
+    (found,) = optimizer_findings(DryRun({}, optimizer=facts))
+    assert (found.rule, found.severity) == ('OPT006', Severity.INFO)
+    assert '515 groups of parameters, with 2 different' in found.message
+    name = 'mmext.MergedOptimWrapperConstructor'
+    options = {'optim_wrapper.constructor': name}
+    assert found.options == (options if mergeable else {})
+    assert (name in found.remedy) == mergeable
+
+
 def test_the_worst_come_first():
     section = {
         'optimizer': {'type': 'SGD', 'lr': 0.1},
@@ -128,7 +140,8 @@ def test_the_worst_come_first():
     wrapper = build_optim_wrapper(model, section)
     proof = dry_run_model(model, batches(), optim_wrapper=wrapper, cfg=cfg)
     found = proof_findings(proof, SyncSettings())
-    assert [each.rule for each in found] == ['DDP001', 'OPT003', 'OPT004']
+    rules = ['DDP001', 'OPT003', 'OPT004', 'OPT006']
+    assert [each.rule for each in found] == rules
 
 
 def test_nothing_ran():

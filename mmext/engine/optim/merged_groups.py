@@ -1,0 +1,200 @@
+"""Parameter groups with equal settings as one, and a fused optimizer step."""
+
+import inspect
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from mmengine.logging import print_log
+from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
+from mmengine.registry import OPTIMIZERS
+from torch import nn
+
+from ...registry import OPTIM_WRAPPER_CONSTRUCTORS
+
+__all__ = [
+    'IMPLEMENTATIONS',
+    'MULTIPLIERS',
+    'MergedOptimWrapperConstructor',
+    'merge_groups',
+]
+
+# Keys of a group that say how a step is computed, and not what it does.
+IMPLEMENTATIONS = ('foreach', 'fused')
+# Keys that MMEngine notes in a group, and that no optimizer reads: what they
+# do is in lr and weight_decay.
+MULTIPLIERS = ('lr_mult', 'decay_mult')
+
+
+def merge_groups(
+    groups: Iterable[Mapping[str, Any]],
+    defaults: Mapping[str, Any] | None = None,
+) -> list[dict[str, Any]]:
+    """Parameter groups of an optimizer, with those of equal settings as one.
+
+    Args:
+        groups: Each a dict with a list ``params`` and settings such as
+            ``lr``. They are not changed.
+        defaults: Settings of a group that does not have them.
+
+    Returns:
+        One group for each combination of settings, in the order of the first
+        parameter that has it, without :data:`MULTIPLIERS`. Values that are
+        not hashable, such as lists, are equal if they are the same object.
+    """
+    merged: dict[Hashable, dict[str, Any]] = {}
+    for group in groups:
+        settings = {
+            key: value
+            for key, value in {**(defaults or {}), **group}.items()
+            if key != 'params' and key not in MULTIPLIERS
+        }
+        kind = frozenset(
+            (key, value if isinstance(value, Hashable) else id(value))
+            for key, value in settings.items()
+        )
+        merged.setdefault(kind, {**settings, 'params': []})
+        merged[kind]['params'] += group['params']
+    return list(merged.values())
+
+
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
+class MergedOptimWrapperConstructor(DefaultOptimWrapperConstructor):
+    """MMEngine's constructor, with few parameter groups and a fused step.
+
+    ``optim_wrapper=dict(constructor='mmext.MergedOptimWrapperConstructor',
+    optimizer=..., paramwise_cfg=...)``. Takes the same arguments, and gives
+    each parameter the same settings, as MMEngine's
+    ``DefaultOptimWrapperConstructor``. That one makes a group of each
+    parameter wherever there is a ``paramwise_cfg``; the optimizer, its
+    schedulers and the log then go through hundreds of them.
+
+    * **Groups**: parameters with equal settings are in one group. The groups
+      come in the order of their first parameter, so that the first one, whose
+      ``lr`` is logged, has the same settings. ``lr_mult`` and ``decay_mult``
+      are no longer noted in them.
+    * **Implementation**: ``fused=True`` is set if the class of the optimizer
+      has it, and a step of it with an element of each device and dtype of the
+      model works; not with modules whose gradients are sparse
+      (``nn.Embedding(sparse=True)``). Else PyTorch chooses, which is foreach
+      on GPUs. ``fused`` and ``foreach`` in the config hold, also as None or
+      False.
+    * **Results**: without ``fused`` the steps are bit by bit those of single
+      groups, except for the norm of the gradients with ``clip_grad``, whose
+      sum has another order. A fused step rounds differently (1e-7 of a
+      weight). Optimizers that compute something over the whole of a group,
+      which none of PyTorch's do, get other groups, so other results.
+    * **Resume**: :class:`~mmext.engine.PortableRunner` resumes checkpoints of
+      single groups into merged ones, and the reverse. With MMEngine's
+      runner another number of groups is an error.
+
+    Args:
+        optim_wrapper_cfg: Config of the optimizer wrapper, with
+            ``optimizer``.
+        paramwise_cfg: Settings per parameter, see MMEngine's constructor.
+    """
+
+    def __call__(self, model: nn.Module) -> OptimWrapper:
+        """Build the optimizer wrapper of a model, on the device it is on.
+
+        Raises:
+            ValueError: By ``load_state_dict`` of its optimizer, if the state
+                has another number of groups.
+        """
+        if self._can_fuse(model):
+            self.optimizer_cfg = self.optimizer_cfg.copy()
+            self.optimizer_cfg['fused'] = True
+            print_log('The optimizer steps fused.', 'current')
+        wrapper = super().__call__(model)
+        if isinstance(wrapper.optimizer, torch.optim.Optimizer):
+            wrapper.optimizer.register_load_state_dict_pre_hook(_check_groups)
+        return wrapper
+
+    def add_params(
+        self,
+        params: list[dict[str, Any]],
+        module: nn.Module,
+        prefix: str = '',
+        is_dcn_module: int | float | None = None,
+    ) -> None:
+        """Add the groups of a module's parameters to ``params``, in place."""
+        super().add_params(params, module, prefix, is_dcn_module)
+        if prefix:
+            return
+        every = [id(item) for group in params for item in group['params']]
+        if len(set(every)) < len(every):
+            # An error of PyTorch, which would be a warning within a group.
+            return
+        defaults = {'lr': self.base_lr, 'weight_decay': self.base_wd}
+        merged = merge_groups(
+            params,
+            {k: value for k, value in defaults.items() if value is not None},
+        )
+        print_log(
+            f'{len(params)} parameter groups are {len(merged)}, one for each '
+            'combination of settings.',
+            'current',
+        )
+        params[:] = merged
+
+    def _can_fuse(self, model: nn.Module) -> bool:
+        """Whether the optimizer can step fused, where no config says it."""
+        if any(key in self.optimizer_cfg for key in IMPLEMENTATIONS):
+            return False
+        options = dict(self.optimizer_cfg)
+        kind = options.pop('type')
+        if isinstance(kind, str):
+            with OPTIMIZERS.switch_scope_and_registry(None) as registry:
+                kind = registry.get(kind)
+        if kind is None or 'fused' not in inspect.signature(kind).parameters:
+            return False
+        if any(
+            getattr(item, 'sparse', False) is True for item in model.modules()
+        ):
+            print_log('Sparse gradients: no fused optimizer step.', 'current')
+            return False
+        # Those that are frozen are left out of groups with settings of theirs.
+        given = [
+            parameter
+            for parameter in model.parameters()
+            if parameter.requires_grad or not self.paramwise_cfg
+        ]
+        return _steps_fused(kind, options, given)
+
+
+def _check_groups(
+    optimizer: torch.optim.Optimizer, state: Mapping[str, Any]
+) -> None:
+    """Say what helps where PyTorch only says that numbers differ."""
+    saved, own = len(state['param_groups']), len(optimizer.param_groups)
+    if saved != own:
+        raise ValueError(
+            f'the state to load has {saved} parameter groups, the optimizer '
+            f"{own}; use runner_type='mmext.PortableRunner', which resumes "
+            'from single groups into merged ones, or the constructor that the '
+            'optim_wrapper of the checkpoint had'
+        )
+
+
+def _steps_fused(
+    kind: type[torch.optim.Optimizer],
+    options: Mapping[str, Any],
+    parameters: Sequence[nn.Parameter],
+) -> bool:
+    """Whether a fused step of such parameters works, by trying it."""
+    probes = [
+        torch.zeros(1, device=device, dtype=dtype, requires_grad=trained)
+        for device, dtype, trained in dict.fromkeys(
+            (item.device, item.dtype, item.requires_grad)
+            for item in parameters
+        )
+    ]
+    for probe in probes:
+        if probe.requires_grad:
+            probe.grad = torch.zeros_like(probe)
+    try:
+        kind(probes, **options, fused=True).step()
+    except (RuntimeError, ValueError) as error:
+        print_log(f'The optimizer does not step fused: {error}', 'current')
+        return False
+    return True

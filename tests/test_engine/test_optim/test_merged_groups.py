@@ -1,0 +1,245 @@
+"""Merged groups give every parameter what MMEngine's constructor gives it."""
+
+import copy
+from itertools import product
+
+import pytest
+import torch
+from helpers.tiny_mae import tiny_mae
+from mmdet.models.backbones import ResNet, SwinTransformer
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import OPTIMIZERS
+from torch import nn
+
+from mmext.engine.optim import merge_groups
+
+SLOW = pytest.mark.slow
+MERGED = 'mmext.MergedOptimWrapperConstructor'
+THEIRS = 'DefaultOptimWrapperConstructor'
+ADAMW = dict(type='AdamW', lr=2e-3, weight_decay=0.05)
+SGD = dict(type='SGD', lr=0.02, momentum=0.9, weight_decay=1e-3)
+NOT_COMPARED = ('params', 'fused', 'foreach', 'lr_mult', 'decay_mult')
+MODELS = {
+    'resnet': lambda: ResNet(
+        18, base_channels=4, stem_channels=4, frozen_stages=1
+    ),
+    'swin': lambda: SwinTransformer(
+        embed_dims=8,
+        depths=(2, 2),
+        num_heads=(1, 2),
+        strides=(4, 2),
+        window_size=4,
+        out_indices=(0, 1),
+    ),
+    'mae': tiny_mae,
+}
+PARAMWISE = {
+    'norms and biases': dict(
+        norm_decay_mult=0.0, bias_decay_mult=0.0, bias_lr_mult=2.0
+    ),
+    'shapes': dict(flat_decay_mult=0.0, dwconv_decay_mult=0.5),
+    'names': dict(
+        norm_decay_mult=0.0,
+        custom_keys={
+            'layer': dict(lr_mult=0.1),
+            'layer2': dict(lr_mult=0.1, decay_mult=1.0),
+            'stages': dict(decay_mult=0.0),
+            'stages.1': dict(lr_mult=1.0),
+            'backbone': dict(lr_mult=0.5, decay_mult=0.25),
+            'bias': dict(lr_mult=1.0, decay_mult=1.0),
+            'cls_token': dict(eps=1e-6),
+        },
+    ),
+}
+
+
+def build(model, constructor, optimizer, paramwise=None):
+    """A copy of the model and its optimizer wrapper."""
+    model = copy.deepcopy(model)
+    cfg = dict(constructor=constructor, optimizer=optimizer)
+    return model, build_optim_wrapper(
+        model, dict(cfg, paramwise_cfg=paramwise)
+    )
+
+
+def groups_of(wrapper):
+    return wrapper.optimizer.param_groups
+
+
+def by_name(model, wrapper):
+    """What the optimizer does to each parameter."""
+    names = {id(value): name for name, value in model.named_parameters()}
+    return {
+        names[id(parameter)]: {
+            key: value
+            for key, value in group.items()
+            if key not in NOT_COMPARED
+        }
+        for group in groups_of(wrapper)
+        for parameter in group['params']
+    }
+
+
+def train(model, wrapper, steps=3):
+    """Steps with made-up gradients, and none for the last parameter."""
+    random = torch.Generator().manual_seed(1)
+    *trained, _ = [p for p in model.parameters() if p.requires_grad]
+    for _ in range(steps):
+        for each in trained:
+            each.grad = torch.randn(
+                each.shape, generator=random, dtype=each.dtype
+            )
+        wrapper.step()
+    return list(model.parameters())
+
+
+DEFAULT = {
+    ('resnet', 'norms and biases', 'SGD'),
+    ('resnet', 'names', 'AdamW'),
+    ('swin', 'shapes', 'AdamW'),
+    ('mae', 'names', 'AdamW'),
+}
+
+
+@pytest.mark.parametrize(
+    ('name', 'options', 'kind'),
+    [
+        case if case in DEFAULT else pytest.param(*case, marks=SLOW)
+        for case in product(MODELS, PARAMWISE, ('SGD', 'AdamW'))
+    ],
+)
+def test_same_as_mmengine(name, options, kind):
+    torch.manual_seed(0)
+    model, paramwise = MODELS[name](), PARAMWISE[options]
+    optimizer = {'SGD': SGD, 'AdamW': ADAMW}[kind]
+    theirs = build(model, THEIRS, optimizer, paramwise)
+    ours = build(model, MERGED, dict(optimizer, fused=None), paramwise)
+    fused = build(model, MERGED, optimizer, paramwise)
+    assert by_name(*ours) == by_name(*fused) == by_name(*theirs)
+    assert len(groups_of(theirs[1])) == len(by_name(*theirs))
+    assert len(groups_of(ours[1])) <= 6
+    assert len(merge_groups(groups_of(ours[1]))) == len(groups_of(ours[1]))
+    # Of the first group the log has the rate.
+    assert groups_of(ours[1])[0]['lr'] == groups_of(theirs[1])[0]['lr']
+    assert all(group['fused'] for group in groups_of(fused[1]))
+    assert not any(group['fused'] for group in groups_of(ours[1]))
+    before = list(model.parameters())
+    expected, got = train(*theirs), train(*ours)
+    assert all(map(torch.equal, got, expected))
+    assert not all(map(torch.equal, got, before))
+    for one, other in zip(train(*fused), expected):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+
+
+def test_one_group_without_paramwise_cfg():
+    model = nn.Linear(3, 2)
+    theirs, ours = (build(model, kind, ADAMW) for kind in (THEIRS, MERGED))
+    assert len(groups_of(ours[1])) == len(groups_of(theirs[1])) == 1
+    assert groups_of(ours[1])[0]['fused'] is True
+    for one, other in zip(train(*ours), train(*theirs)):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    'given',
+    [{'fused': False}, {'fused': None}, {'foreach': True}, {'foreach': False}],
+    ids=str,
+)
+def test_what_the_config_says_holds(given):
+    cfg = dict(ADAMW, **given)
+    before = copy.deepcopy(cfg)
+    model, wrapper = build(nn.Linear(3, 2), MERGED, cfg, {'bias_lr_mult': 2})
+    for group in groups_of(wrapper):
+        assert {key: group[key] for key in given} == given
+        assert not group['fused']
+    train(model, wrapper)
+    assert cfg == before
+
+
+class Plain(torch.optim.SGD):
+    """Knows the word, and cannot do it for what it gets."""
+
+    def __init__(self, params, lr=0.1, fused=None):
+        super().__init__(params, lr)
+        self.asked = fused
+
+    def step(self, closure=None):
+        if self.asked:
+            raise RuntimeError('no kernel for this device')
+        return super().step(closure)
+
+
+OPTIMIZERS.register_module(module=Plain, force=True)
+
+
+def with_complex():
+    model = nn.Linear(3, 2)
+    model.phase = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+    return model
+
+
+@pytest.mark.parametrize(
+    ('make', 'optimizer'),
+    [
+        # Not known to the class, or not for this device.
+        (lambda: nn.Linear(3, 2), dict(type='RMSprop', lr=0.1)),
+        (lambda: nn.Linear(3, 2), dict(type='Plain', lr=0.1)),
+        (with_complex, ADAMW),
+        (lambda: nn.Embedding(4, 2, sparse=True), SGD),
+    ],
+    ids=['RMSprop', 'no kernel', 'complex', 'sparse'],
+)
+def test_not_fused_where_it_cannot_be(make, optimizer):
+    cfg = {key: optimizer[key] for key in optimizer if key != 'weight_decay'}
+    model, wrapper = build(make(), MERGED, cfg, {'bias_lr_mult': 2.0})
+    assert not any(group.get('fused') for group in groups_of(wrapper))
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+        if isinstance(model, nn.Embedding):
+            parameter.grad = parameter.grad.to_sparse(1)
+    before = [each.detach().clone() for each in model.parameters()]
+    wrapper.step()
+    after = list(model.parameters())
+    assert not any(map(torch.equal, before, after))
+
+
+def test_fused_in_several_dtypes():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2).bfloat16())
+    model[0].register_parameter(
+        'count', nn.Parameter(torch.ones(2, dtype=torch.int64), False)
+    )
+    ours = build(model, MERGED, ADAMW, {'bias_lr_mult': 2.0})
+    theirs = build(model, THEIRS, ADAMW, {'bias_lr_mult': 2.0})
+    assert groups_of(ours[1])[0]['fused'] is True
+    for one, other in zip(train(*ours), train(*theirs)):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_parameter_in_two_places_is_the_same_error():
+    model = nn.ModuleDict({'a': nn.Linear(2, 2), 'b': nn.Linear(2, 2)})
+    model['b'].weight = model['a'].weight
+    for kind in (THEIRS, MERGED):
+        with pytest.raises(ValueError, match='more than one parameter group'):
+            build(model, kind, ADAMW, {'bias_lr_mult': 2.0})
+        paramwise = {'bias_lr_mult': 2.0, 'bypass_duplicate': True}
+        once = by_name(*build(model, kind, ADAMW, paramwise))
+        assert list(once) == ['a.weight', 'a.bias', 'b.bias']
+
+
+def test_merge_groups():
+    betas = [0.9, 0.99]
+    groups = [
+        dict(params=[1], lr=0.1, lr_mult=1.0),
+        dict(params=[2], betas=betas),
+        dict(params=[3, 4], lr=0.1),
+        dict(params=[5]),
+        dict(params=[6], betas=betas, lr=0.2, decay_mult=1.0),
+    ]
+    before = copy.deepcopy(groups)
+    assert merge_groups(groups, {'lr': 0.2}) == [
+        dict(params=[1, 3, 4], lr=0.1),
+        dict(params=[2, 6], betas=betas, lr=0.2),
+        dict(params=[5], lr=0.2),
+    ]
+    assert groups == before
+    assert merge_groups([]) == []
