@@ -1,7 +1,10 @@
 """Count the gradients of each step; trace a step whose counts are wrong."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Sequence
 from enum import IntEnum
+from itertools import chain
+from operator import is_
 from typing import Any
 
 import torch
@@ -64,36 +67,46 @@ class GradientCounter:
             for name, parameter in module.named_parameters()
             if name in ignored
         }
-        self._counts = [0] * len(named)
-        # Gradients that were ready so far, in all steps.
-        self.total = 0
-        for index, parameter in enumerate(self._parameters):
-            parameter.register_post_accumulate_grad_hook(self._hook(index))
+        self._tree = _Tree(module, self._known)
+        # A parameter for each time that its gradient was ready in this step,
+        # and how many were in the steps before. As a hook, a method of a list
+        # costs a third of a function.
+        self.ready: list[nn.Parameter] = []
+        self._before = 0
+        for parameter in self._parameters:
+            parameter.register_post_accumulate_grad_hook(self.ready.append)
 
-    def _hook(self, index: int) -> Callable[[nn.Parameter], None]:
-        def count(_: nn.Parameter) -> None:
-            self._counts[index] += 1
-            self.total += 1
+    @property
+    def total(self) -> int:
+        """Gradients that were ready so far, in all steps."""
+        return self._before + len(self.ready)
 
-        return count
-
-    def knows(self, parameter: Tensor) -> bool:
-        """Whether a parameter is counted, or left alone by DDP."""
-        return id(parameter) in self._known
+    def knows_any(self, parameters: Iterable[Tensor]) -> bool:
+        """Whether any parameter is counted, or left alone by DDP."""
+        return not self._known.isdisjoint(map(id, parameters))
 
     def reset(self) -> None:
         """Begin a step."""
-        self._counts[:] = [0] * len(self._counts)
+        self._before = self.total
+        self.ready.clear()
 
     def counts(self) -> list[int]:
         """How often the gradient of each of :attr:`names` was ready."""
-        return list(self._counts)
+        counts = Counter(map(id, self.ready))
+        return [counts[id(parameter)] for parameter in self._parameters]
+
+    def is_each_once(self, *, at_most: bool = False) -> bool:
+        """Whether each gradient was ready once, or ``at_most`` once."""
+        different = len(set(map(id, self.ready)))
+        if at_most:
+            return different == len(self.ready)
+        return different == len(self.ready) == len(self._parameters)
 
     def select(self, condition: Callable[[int], bool]) -> tuple[str, ...]:
         """Names whose count fulfils a condition."""
         return tuple(
             name
-            for name, count in zip(self.names, self._counts)
+            for name, count in zip(self.names, self.counts())
             if condition(count)
         )
 
@@ -107,17 +120,38 @@ class GradientCounter:
 
     def unknown(self) -> tuple[str, ...]:
         """Trainable parameters that are not counted, so not averaged."""
-        # In every step: names are looked up only if there is any.
-        if all(
-            id(parameter) in self._known
-            for parameter in self._module.parameters()
-            if parameter.requires_grad
-        ):
+        # In every step: names are looked up only if there may be any.
+        if self._tree.is_unchanged():
             return ()
+        self._tree = _Tree(self._module, self._known)
         return tuple(
             name
             for name, parameter in self._module.named_parameters()
             if parameter.requires_grad and id(parameter) not in self._known
+        )
+
+
+class _Tree:
+    """What the modules of a model hold, to see soon whether that changes."""
+
+    def __init__(self, module: nn.Module, known: Container[int]) -> None:
+        self._dicts = [
+            held
+            for each in module.modules()
+            for held in (each._modules, each._parameters)
+        ]
+        self._sizes = list(map(len, self._dicts))
+        self._values = [held.values() for held in self._dicts if held]
+        self._held = list(chain.from_iterable(self._values))
+        self._others = [p for p in module.parameters() if id(p) not in known]
+
+    def is_unchanged(self) -> bool:
+        """Whether it holds the same, and none of the others is trained."""
+        # In every step, so without a line of Python for each module.
+        return (
+            list(map(len, self._dicts)) == self._sizes
+            and all(map(is_, chain.from_iterable(self._values), self._held))
+            and not any(parameter.requires_grad for parameter in self._others)
         )
 
 
@@ -165,13 +199,17 @@ class GradientCheck:
         """Whether gradients were added after they had been averaged."""
         return self._counter.total != self._averaged
 
-    def knows(self, parameter: Tensor) -> bool:
-        """Whether a parameter was the module's when it was wrapped."""
-        return self._counter.knows(parameter)
+    def knows_any(self, parameters: Iterable[Tensor]) -> bool:
+        """Whether any parameter was the module's when it was wrapped."""
+        return self._counter.knows_any(parameters)
 
     def settle(self) -> None:
         """What was counted so far is the same in all processes."""
         self._averaged = self._counter.total
+
+    def has_counted(self) -> bool:
+        """Whether any gradient was ready in this step."""
+        return bool(self._counter.ready)
 
     def has_gradients(self) -> bool:
         """Whether there is anything for an optimizer to use."""
@@ -182,7 +220,7 @@ class GradientCheck:
         _, twice = self._wrong_counts()
         if twice or self._counter.unknown():
             return Lack.OTHER
-        return Lack.SOME if any(self._counter.counts()) else Lack.ALL
+        return Lack.SOME if self.has_counted() else Lack.ALL
 
     def forget_input(self) -> None:
         """Let the memory of the input go."""
@@ -190,8 +228,14 @@ class GradientCheck:
 
     def is_wrong(self) -> bool:
         """Whether the gradients of a finished backward cannot be averaged."""
-        missing, twice = self._wrong_counts()
-        return bool(missing or twice or self._counter.unknown())
+        in_order = not self._settings.static_graph and (
+            self._counter.is_each_once(
+                at_most=self._settings.find_unused_parameters
+            )
+        )
+        if not in_order and any(self._wrong_counts()):
+            return True
+        return bool(self._counter.unknown())
 
     def finish_step(self, *, log: bool) -> None:
         """A step is in order; log what the first one did not use."""
@@ -212,6 +256,8 @@ class GradientCheck:
         if self._settings.static_graph:
             counts = self._counter.counts()
             self._first_counts = self._first_counts or counts
+            if counts == self._first_counts:
+                return (), ()
             return self._changed(counts)
         missing = ()
         if not self._settings.find_unused_parameters:

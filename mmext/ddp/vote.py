@@ -83,10 +83,8 @@ class StepVote:
         """
         if self._group is None:
             return vote
-        flags = torch.tensor(
-            [1 << vote | _FIRST_STEP << step % _STEPS | _FIRST_END << at_end],
-            dtype=torch.int32,
-        )
+        bits = 1 << vote | _FIRST_STEP << step % _STEPS | _FIRST_END << at_end
+        flags = torch.full((1,), bits, dtype=torch.int32)
         limit = self.timeout_s
         if vote is Vote.ERROR:
             limit = min(limit, _FAILED_TIMEOUT_S)

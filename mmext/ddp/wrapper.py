@@ -305,7 +305,7 @@ class DistributedDataParallel(MMDistributedDataParallel):
         self._cast(Vote.GRADIENTS if wrong else Vote.OK)
         if not self._is_incomplete:
             # Without any gradient, nothing was averaged.
-            self._awaits = self._check.lacks() is Lack.ALL
+            self._awaits = not self._check.has_counted()
             self._check.finish_step(log=self._vote.rank == 0)
 
     def _finish_incomplete(self) -> None:
@@ -328,9 +328,8 @@ class DistributedDataParallel(MMDistributedDataParallel):
             self._finish_incomplete()
             return
         if not any(
-            self._check.knows(parameter)
+            self._check.knows_any(group['params'])
             for group in optimizer.param_groups
-            for parameter in group['params']
         ):
             return
         if self._failure is not None:

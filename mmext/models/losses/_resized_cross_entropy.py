@@ -14,6 +14,7 @@ resolution) and P results (high resolution) along an axis, M other elements.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 import torch
@@ -21,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 __all__ = [
+    'FLOOR',
     'LN_2',
     'TOO_LARGE',
     'PassResult',
@@ -47,9 +49,13 @@ STRIP_BYTES = 1 << 20
 DEVICE_STRIP_BYTES = 32 << 20
 """The same on other devices, where each step costs a launch."""
 BAND_FACTOR = 4
-"""A band of rows that are resized along W is so many strips large."""
+"""A band of rows that are resized along W is at most so many strips large."""
+BAND_SOURCES = 16
+"""It is larger than one only to have so many; bands share a row or two."""
 ROW_SOURCES, COLUMN_SOURCES = 8, 32
 """Sources resized by one matrix; most of a larger one would be zeros."""
+ROWS = 64
+"""At least so many rows by one matrix: each strip costs its calls."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +95,19 @@ class PixelTargets:
     weight: Tensor | None = None
     label_smoothing: float = 0.0
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the loss of each valid pixel counts once."""
+        return (
+            self.class_weight is None
+            and self.weight is None
+            and not self.label_smoothing
+        )
+
     def terms(self, image: int, rows: slice) -> PixelTerms:
         """Targets and factors of some rows of an image."""
         valid = self.valid[image, rows]
-        target = self.label[image, rows].long().masked_fill(~valid, 0)
+        target = torch.where(valid, self.label[image, rows], 0).long()
         scale = valid.to(self.dtype)
         if self.weight is not None:
             weight = self.weight[image, rows].to(self.dtype)
@@ -157,14 +172,15 @@ def binary_logits(logits: Tensor, dtype: torch.dtype, dim: int) -> Tensor:
 class Piece:
     """Rows ``start`` to ``stop`` of the matrix of an axis.
 
-    ``weight``: ``(stop - start, high - low)``, the matrix.
+    ``weight``: ``(stop - start, high - low)``, the matrix; None for ones on
+    the diagonal.
     """
 
     start: int
     stop: int
     low: int
     high: int
-    weight: Tensor
+    weight: Tensor | None
     span: int
 
     def resize(self, source: Tensor, dim: int, out: Tensor) -> None:
@@ -174,7 +190,9 @@ class Piece:
         dim 1; ``out``: ``(stop - start, M)`` or ``(M, stop - start)``,
         overwritten.
         """
-        if source.device.type not in PRODUCT_DEVICES:
+        if self.weight is None:
+            out.copy_(source)
+        elif source.device.type not in PRODUCT_DEVICES:
             out.zero_()
             _banded_sum(self.weight, source, dim, 2, out)
         elif dim == 0:
@@ -188,7 +206,9 @@ class Piece:
         ``grad``: Gradient of the results, shaped as they are; ``out``: Shaped
         as the sources.
         """
-        if grad.device.type not in PRODUCT_DEVICES:
+        if self.weight is None:
+            out.add_(grad)
+        elif grad.device.type not in PRODUCT_DEVICES:
             _banded_sum(self.weight.t(), grad, dim, self.span, out)
         elif dim == 0:
             out.addmm_(self.weight.t(), grad)
@@ -254,6 +274,7 @@ class ResizeAxis:
             align_corners=align_corners,
         )[0]
 
+    @cached_property
     def taps(self) -> tuple[Tensor, Tensor]:
         """Both sources of each result, ``(2, P)`` int32, and their weights."""
         sources = torch.stack([self.first, self.second])
@@ -278,6 +299,8 @@ class ResizeAxis:
 
     def piece(self, start: int, stop: int) -> Piece:
         """The matrix of the results from ``start`` to ``stop``."""
+        if self.sources == self.results:
+            return Piece(start, stop, start, stop, None, 1)
         low, high = self.band(start, stop)
         source = torch.arange(low, high, device=self.first.device)
         reads = (source == self.first[start:stop, None]) | (
@@ -297,7 +320,8 @@ class ResizePlan:
     """How the resize of one image is cut into bands and strips.
 
     ``source``: ``(h, w)``; ``size``: ``(H, W)``; ``dtype``: float32 or
-    float64.
+    float64; ``strip_maps``: Values that are kept for each pixel of a strip,
+    ``channels`` by default.
     """
 
     def __init__(
@@ -308,22 +332,33 @@ class ResizePlan:
         channels: int,
         dtype: torch.dtype,
         device: torch.device,
+        strip_maps: int | None = None,
     ) -> None:
-        rows, columns = (
+        self.rows, columns = (
             ResizeAxis(a, b, align_corners, dtype, device)
             for a, b in zip(source, size)
         )
-        self.width = size[1]
+        self.source_width, self.width = source[1], size[1]
         self.columns = columns.pieces(
             math.ceil(COLUMN_SOURCES * size[1] / source[1])
         )
-        row_bytes = channels * size[1] * dtype.itemsize
+        map_bytes = size[1] * dtype.itemsize
         if device.type in PRODUCT_DEVICES:
-            limit, most = STRIP_BYTES, ROW_SOURCES * size[0] // source[0]
+            limit = STRIP_BYTES
+            most = max(ROW_SOURCES * size[0] // source[0], ROWS)
         else:
             limit, most = DEVICE_STRIP_BYTES, size[0]
-        self.strips = rows.pieces(min(limit // row_bytes, most))
-        self.band_rows = max(BAND_FACTOR * limit // row_bytes, 1)
+        in_strip, in_band = (
+            factor * limit // (channels * map_bytes)
+            for factor in (1, BAND_FACTOR)
+        )
+        self.band_rows = max(in_strip, min(in_band, BAND_SOURCES), 1)
+        most = min(
+            most,
+            limit // ((strip_maps or channels) * map_bytes),
+            math.ceil(self.band_rows * size[0] / source[0]),
+        )
+        self.strips = self.rows.pieces(most)
 
     def bands(self) -> Iterator[tuple[int, int, list[Piece]]]:
         """Source rows (first, behind the last) with the strips they serve."""
@@ -335,10 +370,12 @@ class ResizePlan:
             group.append(strip)
         yield group[0].low, group[-1].high, group
 
-    def widen(self, image: Tensor) -> Tensor:
+    def widen(self, rows: Tensor) -> Tensor:
         """Resize the columns: ``(K, C, w)`` to ``(K, C, W)``."""
-        out = image.new_empty(*image.shape[:2], self.width)
-        flat, wide = image.flatten(0, 1), out.flatten(0, 1)
+        if self.width == self.source_width:
+            return rows
+        out = rows.new_empty(*rows.shape[:2], self.width)
+        flat, wide = rows.flatten(0, 1), out.flatten(0, 1)
         for piece in self.columns:
             piece.resize(
                 flat[:, piece.low : piece.high],
@@ -347,8 +384,11 @@ class ResizePlan:
             )
         return out
 
-    def add_narrowed(self, grad: Tensor, out: Tensor) -> None:
-        """Gradient of :meth:`widen`, added to ``out`` ``(K, C, w)``."""
+    def narrow(self, grad: Tensor) -> Tensor:
+        """Gradient of :meth:`widen`: ``(K, C, W)`` to ``(K, C, w)``."""
+        if self.width == self.source_width:
+            return grad
+        out = grad.new_zeros(*grad.shape[:2], self.source_width)
         flat, narrow = grad.flatten(0, 1), out.flatten(0, 1)
         for piece in self.columns:
             piece.add_transposed(
@@ -356,6 +396,11 @@ class ResizePlan:
                 1,
                 narrow[:, piece.low : piece.high],
             )
+        return out
+
+
+cpu_plan = lru_cache(maxsize=32)(ResizePlan)
+"""Made once for each size: making it takes as long as a small image."""
 
 
 class StripPass:
@@ -364,6 +409,8 @@ class StripPass:
     ``logits``: ``(N, C, h, w)``, float; ``size``: ``(H, W)``; ``targets``: Of
     all pixels; float32 or float64 as the work is to be.
     """
+
+    strip_maps: int | None = None
 
     def __init__(
         self,
@@ -375,14 +422,15 @@ class StripPass:
         self.logits, self.targets = logits, targets
         self.share = targets.share()
         self.classes = logits.shape[1]
-        channels = self.classes + (self.share is not None)
-        self.plan = ResizePlan(
+        make = cpu_plan if logits.device.type == 'cpu' else ResizePlan
+        self.plan = make(
             tuple(logits.shape[2:]),
             size,
             align_corners,
-            channels,
+            self.classes + (self.share is not None),
             targets.dtype,
             logits.device,
+            self.strip_maps,
         )
         rank = torch.arange(self.classes, 0, -1, device=logits.device)
         self.rank = rank.to(targets.dtype)[:, None]
@@ -392,7 +440,7 @@ class StripPass:
     def run(self, grad: Tensor | None, loss: Tensor | None) -> None:
         """Visit all strips once.
 
-        ``grad``: ``(N, C, h, w)``, overwritten, or None; ``loss``: ``(N, H,
+        ``grad``: ``(N, C, h, w)``, added to, or None; ``loss``: ``(N, H,
         W)``, overwritten, or None.
         """
         for n in range(len(self.logits)):
@@ -406,30 +454,30 @@ class StripPass:
         self, n: int, grad: Tensor | None, loss: Tensor | None
     ) -> None:
         """Visit the strips of an image, band by band."""
-        image = self.low_resolution(n)
-        image_grad = None if grad is None else torch.zeros_like(image)
         for low, high, strips in self.plan.bands():
-            wide = self.plan.widen(image[low:high])
+            wide = self.plan.widen(self.low_resolution(n, low, high))
             wide_grad = None if grad is None else torch.zeros_like(wide)
             for strip in strips:
                 pixel = self.visit(n, strip, low, wide, wide_grad)
+                self.sums.append(pixel.sum())
                 if loss is not None:
                     loss[strip.start : strip.stop] = pixel
             if grad is not None:
-                self.plan.add_narrowed(wide_grad, image_grad[low:high])
-        if grad is not None:
-            self.write_gradient(image_grad, grad)
+                self.add_gradient(
+                    self.plan.narrow(wide_grad), grad[:, low:high]
+                )
 
-    def low_resolution(self, n: int) -> Tensor:
-        """Image ``n`` as ``(h, C, w)``, see :func:`binary_logits`.
+    def low_resolution(self, n: int, low: int, high: int) -> Tensor:
+        """Rows of image ``n`` as ``(K, C, w)``, see :func:`binary_logits`.
 
         A further channel holds the mean that label smoothing needs.
         """
-        image = binary_logits(self.logits[n], self.targets.dtype, 0)
+        rows = self.logits[n, :, low:high]
+        rows = binary_logits(rows, self.targets.dtype, 0)
         if self.share is not None:
-            mean = torch.tensordot(self.share, image, 1)
-            image = torch.cat([image, mean[None]])
-        return image.transpose(0, 1).contiguous()
+            mean = torch.tensordot(self.share, rows, 1)
+            rows = torch.cat([rows, mean[None]])
+        return rows.transpose(0, 1).contiguous()
 
     def visit(
         self,
@@ -460,9 +508,7 @@ class StripPass:
             spread = terms.total - terms.hard
             loss += spread * (log_sum[:, 0] - mean_z)
             every[:, self.classes] = -spread
-        loss.masked_fill_(loss > TOO_LARGE, math.inf).mul_(LN_2)
-        loss.masked_fill_(~valid, 0)
-        self.sums.append(loss.sum())
+        loss.mul_(LN_2).masked_fill_(~valid, 0)
         if wide_grad is not None:
             factor = terms.total[:, None] / power_sum
             z.mul_(factor)
@@ -482,10 +528,10 @@ class StripPass:
         torch.ge(z, top, out=mark)
         return mark.mul_(self.rank).amax(1) + target == self.classes
 
-    def write_gradient(self, image_grad: Tensor, out: Tensor) -> None:
-        """Put ``(h, C, w)`` into ``out`` ``(C, h, w)``."""
-        by_class = image_grad.transpose(0, 1)
-        out.copy_(by_class[: self.classes])
+    def add_gradient(self, narrow: Tensor, out: Tensor) -> None:
+        """Add ``(K, C, w)`` to ``out`` ``(C, K, w)``."""
+        by_class = narrow.transpose(0, 1)
+        out += by_class[: self.classes]
         if self.share is not None:
             out.addcmul_(self.share[:, None, None], by_class[self.classes])
 
@@ -498,6 +544,7 @@ def strip_cross_entropy(
     *,
     with_grad: bool,
     with_map: bool = False,
+    kind: type[StripPass] = StripPass,
 ) -> PassResult:
     """Loss, hits and gradient of resized logits, without the resized logits.
 
@@ -508,15 +555,15 @@ def strip_cross_entropy(
         targets: Of all pixels; their dtype is the one of the work.
         with_grad: Whether to compute the gradient.
         with_map: Whether to return the loss of each pixel.
+        kind: What works on the strips.
 
     Note:
-        Needs a dozen MiB and the logits of one image, twice with gradient,
-        besides its results. Does not synchronise.
+        Needs a dozen MiB besides its results. Does not synchronise.
     """
-    work = StripPass(logits, size, align_corners, targets)
+    work = kind(logits, size, align_corners, targets)
     grad = loss = None
     if with_grad:
-        grad = torch.empty(
+        grad = torch.zeros(
             logits.shape, dtype=targets.dtype, device=logits.device
         )
     if with_map:
@@ -525,4 +572,7 @@ def strip_cross_entropy(
         )
     work.run(grad, loss)
     total = torch.stack(work.sums).sum()
+    for value in (total, loss):
+        if value is not None:
+            value.masked_fill_(value > TOO_LARGE, math.inf)
     return PassResult(total, torch.stack(work.hits).sum(), grad, loss)

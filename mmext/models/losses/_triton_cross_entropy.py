@@ -381,8 +381,8 @@ class _PixelMaps:
         if programs:
             pixel_kernel[(programs,)](
                 source,
-                *axes[0].taps(),
-                *axes[1].taps(),
+                *axes[0].taps,
+                *axes[1].taps,
                 self.target,
                 self.total,
                 self.hard,
@@ -410,8 +410,8 @@ class _PixelMaps:
         if programs:
             source_kernel[(programs,)](
                 source,
-                *axes[0].taps(),
-                *axes[1].taps(),
+                *axes[0].taps,
+                *axes[1].taps,
                 *_readers(axes[0], tiles[0]),
                 *_readers(axes[1], tiles[1]),
                 self.target,

@@ -593,8 +593,9 @@ class LabelRangeMonitor:
         if deferred is None:
             deferred = label.device.type != 'cpu'
         if not deferred:
-            if bool(bad.any()):
-                self._tell(int(torch.count_nonzero(bad)), queued)
+            count = int(torch.count_nonzero(bad))
+            if count:
+                self._tell(count, queued)
             return
         if not self.has_hook or len(self._queue) >= _MAX_QUEUED:
             self.poll()

@@ -8,6 +8,9 @@ Shape letters: N images, C classes, h and w rows and columns of the logits, H
 and W of the labels.
 """
 
+import os
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +21,7 @@ from ...utils.precision import float32_region, wide_type
 from ._resized_cross_entropy import (
     PassResult,
     PixelTargets,
+    StripPass,
     strip_cross_entropy,
 )
 from ._triton_cross_entropy import can_use_triton, triton_cross_entropy
@@ -64,8 +68,10 @@ class ResizedLogits:
             in C, h or w, or if ``size`` is not two positive integers.
 
     Note:
-        A loss with gradient needs, besides the gradient, about a dozen MiB
-        and two copies of the logits of one image. It does not synchronise.
+        A loss with gradient needs, besides the gradient, about a dozen MiB.
+        It does not synchronise. On a CPU it is computed by a kernel that
+        numba compiles, where numba is installed and the environment variable
+        ``MMEXT_OPS`` is not ``pytorch``, except for float64.
 
     Source:
         Written for mmext. Gives the numbers of
@@ -288,6 +294,32 @@ class ResizedLogits:
         check_smoothing(label_smoothing)
 
 
+@cache
+def kernel_pass() -> type[StripPass] | None:
+    """What works on strips with numba, None where that is not installed."""
+    try:
+        from ._numba_cross_entropy import KernelPass
+    except ImportError:
+        return None
+    return KernelPass
+
+
+def engine_for(logits: Tensor) -> Callable[..., PassResult]:
+    """What goes over the pixels fastest; ``logits``: ``(N, C, h, w)``."""
+    if can_use_triton(logits):
+        return triton_cross_entropy
+    if (
+        logits.device.type == 'cpu'
+        and logits.dtype != torch.float64
+        and os.environ.get('MMEXT_OPS') != 'pytorch'
+        and not torch.compiler.is_compiling()
+    ):
+        kind = kernel_pass()
+        if kind is not None:
+            return partial(strip_cross_entropy, kind=kind)
+    return strip_cross_entropy
+
+
 class _Resize(NamedTuple):
     """What the functions below keep of the resized logits."""
 
@@ -298,9 +330,7 @@ class _Resize(NamedTuple):
         self, logits: Tensor, targets: PixelTargets, **wanted: bool
     ) -> PassResult:
         """Go over all pixels, with a kernel where there is one."""
-        engine = strip_cross_entropy
-        if can_use_triton(logits):
-            engine = triton_cross_entropy
+        engine = engine_for(logits)
         with float32_region(logits):
             return engine(logits.detach(), *self, targets, **wanted)
 

@@ -25,6 +25,15 @@ SIZES = [
 GARBAGE = [255, -7, 10**6]
 
 
+@pytest.fixture(params=['numba', 'pytorch'])
+def _both_engines(request, monkeypatch):
+    """With numba's kernel, where it is installed, and without."""
+    monkeypatch.setenv('MMEXT_OPS', request.param)
+
+
+both_engines = pytest.mark.usefixtures('_both_engines')
+
+
 def make(classes, source, size, dtype, images=2):
     """Logits that need a gradient, labels with garbage, valid pixels."""
     logits = torch.randn(images, classes, *source) * 3
@@ -157,6 +166,7 @@ def test_scaled_gradient_of_half_logits_is_not_rounded_twice():
     assert_same(found.double() / 2.0**20, exact.grad, 1e-3)
 
 
+@both_engines
 @pytest.mark.parametrize(
     'dtype', [torch.uint8, torch.int8, torch.int16, torch.int32]
 )
@@ -180,6 +190,7 @@ def test_inputs_are_not_changed():
         assert torch.equal(tensor.detach(), copy)
 
 
+@both_engines
 def test_channels_last():
     logits, label, valid = make(19, (8, 9), (20, 21), torch.float32)
     last = logits.detach().to(memory_format=torch.channels_last)
@@ -191,6 +202,7 @@ def test_channels_last():
     assert torch.equal(logits.grad, last.grad)
 
 
+@both_engines
 def test_without_valid_pixel():
     logits, label, valid = make(5, (4, 4), (9, 9), torch.float32)
     resized = ResizedLogits(logits, (9, 9))
@@ -204,6 +216,7 @@ def test_without_valid_pixel():
     assert logits.grad.eq(0).all()
 
 
+@both_engines
 def test_without_image():
     logits, label, valid = make(5, (4, 4), (9, 9), torch.float32, images=0)
     resized = ResizedLogits(logits, (9, 9))
@@ -215,6 +228,7 @@ def test_without_image():
     assert logits.grad.shape == logits.shape
 
 
+@both_engines
 @pytest.mark.parametrize('smoothing', [0.0, 0.1])
 def test_nothing_waits_for_a_device(smoothing):
     logits, label, valid = make(5, (6, 6), (24, 24), torch.float32)
@@ -354,6 +368,7 @@ def test_rejects_weights():
             loss(label_smoothing=smoothing)
 
 
+@both_engines
 @pytest.mark.parametrize('size', [(4, 4), (7, 7), (12, 12)])
 @pytest.mark.parametrize('fill', [-torch.inf, torch.finfo().min, -1e4])
 def test_deep_negative_logits_of_other_classes(size, fill):
@@ -376,6 +391,7 @@ def test_deep_negative_logits_of_other_classes(size, fill):
     assert resized.num_correct == hits
 
 
+@both_engines
 def test_label_whose_logit_is_minus_infinite():
     """The loss is inf as in PyTorch; what is not valid stays out of it."""
     logits = torch.zeros(1, 2, 2, 2)
@@ -388,6 +404,7 @@ def test_label_whose_logit_is_minus_infinite():
     assert resized.cross_entropy_sum(label, label == 0) == 0
 
 
+@both_engines
 def test_winners_far_apart():
     """No underflow where neighbours prefer classes by a large margin."""
     logits = torch.zeros(1, 3, 2, 2)
@@ -402,6 +419,7 @@ def test_winners_far_apart():
     assert_same(found, wanted, 1e-5)
 
 
+@both_engines
 def test_nan_is_not_hidden():
     logits, label, _ = make(3, (4, 4), (8, 8), torch.float32)
     with torch.no_grad():
@@ -415,6 +433,22 @@ def test_nan_is_not_hidden():
     assert logits.grad[1].isfinite().all()
 
 
+@both_engines
+def test_logits_that_are_all_minus_infinite():
+    """NaN as in PyTorch, which is what a softmax of them is."""
+    logits = torch.zeros(1, 3, 4, 4)
+    logits[:, :, 0] = -torch.inf
+    logits.requires_grad_()
+    label = torch.zeros(1, 4, 4, dtype=torch.int64)
+    resized = ResizedLogits(logits, (4, 4))
+    resized.cross_entropy_sum(label, label == 0).backward()
+    nll = resized.nll(label, label == 0)
+    assert nll[:, 0].isnan().all()
+    assert nll[:, 1:].isfinite().all()
+    assert logits.grad[:, :, 0].isnan().all()
+
+
+@both_engines
 def test_of_equal_logits_the_first_counts():
     logits = torch.zeros(1, 4, 2, 2)
     logits[:, 0] = -1
