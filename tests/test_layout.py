@@ -46,6 +46,7 @@ LAYERS = (
 COLLECTIONS = ('utils',)
 # Small, with one importer, and an idea of their own all the same.
 OWN_IDEAS = {
+    'mmext.evaluation.coco_metric',  # a metric
     'mmext.engine.hooks.replica_check',  # a hook
     'mmext.findings.places',  # --jsonl and --csv
     'mmext.findings.reference',  # the page docs/rules.md
