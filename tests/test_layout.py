@@ -14,6 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ LAYERS = (
 COLLECTIONS = ('utils',)
 # Small, with one importer, and an idea of their own all the same.
 OWN_IDEAS = {
+    'mmext.evaluation.coco_metric',  # a metric
     'mmext.engine.hooks.replica_check',  # a hook
     'mmext.findings.places',  # --jsonl and --csv
     'mmext.findings.reference',  # the page docs/rules.md
@@ -160,9 +162,10 @@ def exported(module: ast.Module) -> list[str] | None:
 
 
 def defined(module: ast.Module) -> set[str]:
-    """Names that the top level of a module binds."""
+    """Names that the top level of a module binds, or says to checkers."""
     names: set[str] = set()
-    for node in module.body:
+    blocks = (node.body for node in module.body if isinstance(node, ast.If))
+    for node in (*module.body, *chain(*blocks)):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from functools import partial
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
-from mmext.models.co_dino import convert_checkpoint_file, convert_config_file
 from mmext.utils.cli import ToolParser, report_errors, run_tool
 from mmext.utils.files import check_outputs, prepare_outputs
 
@@ -43,6 +42,12 @@ def make_parser() -> argparse.ArgumentParser:
 
 def convert(args: argparse.Namespace) -> None:
     """Write the file, and say what is in it."""
+    # Not at the top, here and in the other tools: --help needs no torch.
+    from mmext.models.co_dino import (
+        convert_checkpoint_file,
+        convert_config_file,
+    )
+
     if args.command == 'config':
         convert_config_file(args.source, args.target, overwrite=args.overwrite)
         print(f'Written to {args.target}')

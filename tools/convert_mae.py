@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from functools import partial
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
-from mmext.models.mae import LAYOUTS, convert_mae_file
 from mmext.utils.cli import ToolParser, report_errors, run_tool
 from mmext.utils.files import check_outputs, prepare_outputs
+
+# As mmext.models.mae.LAYOUTS has them, which loads torch.
+LAYOUTS = ('mmext', 'mmpretrain', 'original', 'timm', 'mmseg', 'vitdet')
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -22,7 +24,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('target', help='file to write')
     parser.add_argument(
         '--layout',
-        choices=tuple(LAYOUTS),
+        choices=LAYOUTS,
         default='mmext',
         help='whose names to write (default: mmext)',
     )
@@ -52,6 +54,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 def convert(args: argparse.Namespace) -> None:
     """Write the file, and say what is in it."""
+    # Not at the top: --help needs no torch.
+    from mmext.models.mae import convert_mae_file
+
     size = args.image_size
     result = convert_mae_file(
         args.source,

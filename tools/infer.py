@@ -12,20 +12,9 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import partial
-
-from torch import nn
+from typing import TYPE_CHECKING
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
-from mmext.apis import (
-    InferReport,
-    infer_tasks_to_folder,
-    infer_to_folder,
-    list_images,
-    load_detector,
-    read_ground_truth,
-    read_task_samples,
-)
-from mmext.models import MultiTaskModel
 from mmext.utils.cli import (
     ConfigOptions,
     ToolParser,
@@ -34,7 +23,11 @@ from mmext.utils.cli import (
     run_tool,
 )
 from mmext.utils.files import check_outputs, prepare_outputs
-from mmext.utils.safe_load import careful_readers
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from mmext.apis import InferReport
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -107,6 +100,15 @@ def make_parser() -> argparse.ArgumentParser:
 
 def prepare(args: argparse.Namespace) -> tuple:
     """Find the images, load the model, and read the ground truth."""
+    # Not at the top, here and below: --help needs no torch.
+    from mmext.apis import (
+        list_images,
+        load_detector,
+        read_ground_truth,
+        read_task_samples,
+    )
+    from mmext.models import MultiTaskModel
+
     images = list_images(args.images) if args.from_val is None else []
     model = load_detector(
         args.config,
@@ -127,12 +129,15 @@ def prepare(args: argparse.Namespace) -> tuple:
 
 
 def run(
-    model: nn.Module,
+    model: 'nn.Module',
     images: list,
     truths: list,
     args: argparse.Namespace,
-) -> InferReport:
+) -> 'InferReport':
     """Predict, draw and write, as suits the model."""
+    from mmext.apis import infer_tasks_to_folder, infer_to_folder
+    from mmext.models import MultiTaskModel
+
     common = {
         'json_path': args.json,
         'batch_size': args.batch_size,
@@ -157,7 +162,7 @@ def run(
     )
 
 
-def print_report(report: InferReport) -> None:
+def print_report(report: 'InferReport') -> None:
     """Say what there is now, and what went wrong."""
     found = ''
     if report.num_objects is not None:
@@ -196,6 +201,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def infer(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     """Run the model, and say what was found; returns the exit code."""
+    from mmext.utils.safe_load import careful_readers
+
     try:
         with careful_readers(args.trust_checkpoint):
             model, images, truths = report_errors(parser, prepare, args)

@@ -12,27 +12,16 @@ converted first.
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
-from torch import Tensor
 
 import mmext.utils.quiet_hosts  # (first: it is quiet then)
-from mmext.apis.class_embeddings import (
-    SIMILAR_COSINE,
-    check_embeddings_path,
-    check_templates,
-    class_phrases,
-    closest_classes,
-    make_class_embeddings,
-    read_lines,
-    save_class_embeddings,
-)
-from mmext.apis.text_encoders import TextEncoder
-from mmext.config import read_config, read_config_classes
 from mmext.utils.cli import ConfigOptions, ToolParser, report_errors, run_tool
 from mmext.utils.files import check_outputs
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def _add_texts(parser: argparse.ArgumentParser) -> None:
@@ -105,6 +94,14 @@ def make_parser() -> argparse.ArgumentParser:
 
 def read_texts(args: argparse.Namespace) -> tuple:
     """Class names, and templates or None for those of the encoder."""
+    # Not at the top, here and below: --help needs no torch.
+    from mmext.apis.class_embeddings import (
+        check_templates,
+        class_phrases,
+        read_lines,
+    )
+    from mmext.config import read_config, read_config_classes
+
     if args.config is not None:
         config = read_config(args.config, cfg_options=args.cfg_options)
         classes = read_config_classes(config)
@@ -125,6 +122,15 @@ def make(args: argparse.Namespace) -> tuple:
     What can be wrong with the command line is found before the model is
     loaded.
     """
+    from rich.progress import Progress
+
+    from mmext.apis.class_embeddings import (
+        check_embeddings_path,
+        make_class_embeddings,
+        save_class_embeddings,
+    )
+    from mmext.apis.text_encoders import TextEncoder
+
     check_embeddings_path(args.out, force=args.force)
     check_outputs(
         {'--out': args.out},
@@ -162,9 +168,13 @@ def make(args: argparse.Namespace) -> tuple:
 
 
 def print_report(
-    classes: Sequence[str], embeddings: Tensor, info: dict, out: str
+    classes: Sequence[str], embeddings: 'Tensor', info: dict, out: str
 ) -> None:
     """Show what was made, and warn of classes that are nearly the same."""
+    from rich.table import Table
+
+    from mmext.apis.class_embeddings import SIMILAR_COSINE, closest_classes
+
     # No markup: names may hold brackets.
     table = Table(show_header=False)
     table.add_column()

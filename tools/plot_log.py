@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
-from mmext.apis import plot_log
 from mmext.utils.cli import ToolParser, report_errors, run_tool
 from mmext.utils.files import prepare_outputs
 
@@ -31,6 +30,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 def draw(args: argparse.Namespace) -> int:
     """Draw the curves, and say where; returns 0."""
+    # Not at the top: --help needs no torch.
+    from mmext.apis import plot_log
+
     out = args.out or args.work_dir / 'curves.png'
     with prepare_outputs({'--out': out}):
         log = plot_log(args.work_dir, out)

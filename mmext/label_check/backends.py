@@ -13,10 +13,7 @@ from concurrent.futures import (
     wait,
 )
 from importlib.util import find_spec
-from itertools import islice
-
-from joblib import cpu_count
-from joblib.externals.loky import get_reusable_executor
+from itertools import chain, islice
 
 from .facts import ErrorKind, ReadError
 from .work import Result, WorkItem, failed_result, read_batch
@@ -115,7 +112,14 @@ def run_joblib(
             'workers and in_flight must be at least 0, got '
             f'{workers} and {in_flight}'
         )
-    workers = workers or cpu_count()
+    # Not at the top: the processes that read do not need it.
+    from joblib import cpu_count
+    from joblib.externals.loky import get_reusable_executor
+
+    # A process takes half a second to start: no more than there is to do.
+    batches = iter(batches)
+    first = list(islice(batches, workers or cpu_count()))
+    workers = max(len(first), 1)
 
     pool = None
 
@@ -128,7 +132,7 @@ def run_joblib(
     complete = False
     try:
         yield from run_in_flight(
-            batches, submit, limit=in_flight or 2 * workers
+            chain(first, batches), submit, limit=in_flight or 2 * workers
         )
         complete = True
     finally:

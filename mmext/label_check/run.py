@@ -24,8 +24,6 @@ from .backends import run_dask, run_joblib, run_serial
 from .check import check_labels
 from .class_weights import class_weights, format_class_weights
 from .expectations import Expectations
-from .fix.fix_labels import fix_labels
-from .fix.out_tree import check_out
 from .readers.panoptic import is_panoptic
 from .report import Report, print_report, report_json, report_sarif
 from .rules import RULES
@@ -125,7 +123,9 @@ def _of_config(settings: CheckSettings) -> list[SplitSource]:
     from ..utils.safe_load import careful_readers
     from .sources.config import splits_of_config
 
-    cfg = read_config(settings.config, cfg_options=settings.cfg_options)
+    cfg = read_config(
+        settings.config, cfg_options=settings.cfg_options, own_imports=False
+    )
     check_data_paths(cfg, settings.split)
     with careful_readers(cfg.get('trust_checkpoint') is True):
         return splits_of_config(cfg, settings.split)
@@ -388,6 +388,9 @@ def _finish(
 
     _write_reports(settings, report, pictures)
     if settings.fix is not None:
+        # Not at the top, here and below: few runs write repaired files.
+        from .fix.fix_labels import fix_labels
+
         summary = fix_labels(sources, store, settings.fix, rules=rules)
         console.print(f'\n{summary.text()}', highlight=False)
     worst = report.worst()
@@ -403,6 +406,8 @@ def run_check(settings: CheckSettings, console: Console | None = None) -> int:
     """
     check_settings(settings)
     if settings.fix is not None:
+        from .fix.out_tree import check_out
+
         check_out(settings.fix, ())
     with prepare_outputs(
         _options(settings, 'json', 'sarif', 'html', 'jsonl', 'csv'),

@@ -339,3 +339,26 @@ def test_long_lists_are_cut():
 def test_rejects_unknown_split():
     with pytest.raises(ValueError, match=r"splits must be .* got 'trainval'"):
         check_data_paths(Config(dict()), splits=['trainval'])
+
+
+@pytest.mark.parametrize('names', [['mmext.models', 'json.tool'], 'json.tool'])
+def test_leaves_own_packages_to_the_registries(tmp_path, monkeypatch, names):
+    asked = []
+    monkeypatch.setattr(
+        'mmext.config.read.import_modules_from_strings',
+        lambda **options: asked.append(options),
+    )
+    path = tmp_path / 'config.py'
+    custom = dict(imports=names, allow_failed_imports=False)
+    path.write_text(f'custom_imports = {custom}')
+    cfg = read_config(path, own_imports=False)
+    assert cfg.custom_imports == custom
+    assert asked == [{**custom, 'imports': ['json.tool']}]
+
+
+def test_wrong_imports_fail_also_without_our_own(tmp_path):
+    path = tmp_path / 'config.py'
+    path.write_text("custom_imports = dict(imports=['mmext.modles'])")
+    for own_imports in (True, False):
+        with pytest.raises(ImportError, match=r'cannot be loaded: .*modles'):
+            read_config(path, own_imports=own_imports)

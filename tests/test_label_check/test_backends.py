@@ -92,6 +92,33 @@ def test_a_run_that_is_left_ends_its_processes(tmp_path):
     assert len(by_path(run_joblib(batches, workers=2))) == 40
 
 
+@pytest.mark.parametrize(('number', 'started'), [(1, 1), (9, 4)])
+def test_starts_no_more_processes_than_there_are_batches(
+    tmp_path, monkeypatch, number, started
+):
+    asked = set()
+
+    def pool(max_workers):
+        asked.add(max_workers)
+        return ThreadPoolExecutor(1)
+
+    monkeypatch.setattr('joblib.externals.loky.get_reusable_executor', pool)
+    batches = batches_of(tmp_path, 'fast', [b'x'] * 5 * number)
+    assert len(by_path(run_joblib(batches, workers=4))) == 5 * number
+    assert asked == {started}
+
+
+def test_a_process_that_reads_loads_little():
+    code = (
+        'import sys, mmext.label_check.work; print([m for m in ("torch", '
+        '"joblib", "mmext.label_check.rules") if m in sys.modules])'
+    )
+    done = subprocess.run(
+        [sys.executable, '-c', code], capture_output=True, text=True
+    )
+    assert done.stdout == '[]\n', done.stderr
+
+
 @pytest.mark.parametrize('wrong', [{'workers': -1}, {'in_flight': -1}])
 def test_rejects_negative_numbers(wrong):
     with pytest.raises(ValueError, match='must be at least 0, got'):

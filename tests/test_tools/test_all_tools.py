@@ -13,6 +13,31 @@ SCRIPTS = [
     for path in sorted(TOOLS.rglob('*.py'))
     if '__main__' in path.read_text()
 ]
+# Prints the help of each argument, and what each has loaded for it.
+HELP = """
+import runpy, sys
+for tool in sys.argv[1:]:
+    sys.argv = [tool, '--help']
+    try:
+        runpy.run_path(tool, run_name='__main__')
+    except SystemExit as end:
+        assert end.code == 0, tool
+    heavy = {'torch', 'mmcv', 'mmdet', 'mmseg'} & set(sys.modules)
+    assert not heavy, f'{tool} --help loads {sorted(heavy)}'
+"""
+
+
+def test_help_loads_no_torch():
+    # _torchrun is PyTorch's launcher, with the arguments of that.
+    tools = sorted(map(str, TOOLS.glob('[!_]*.py')))
+    done = subprocess.run(
+        [sys.executable, '-c', HELP, *tools],
+        text=True,
+        capture_output=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count('usage: ') == len(tools) >= 11
 
 
 @pytest.mark.slow

@@ -5,7 +5,10 @@ import torch
 from helpers.tiny_mae import record
 from helpers.toy_ranks import load_tool
 
-main = load_tool('convert_mae').main
+from mmext.models.mae import LAYOUTS
+
+tool = load_tool('convert_mae')
+main = tool.main
 
 
 @pytest.fixture
@@ -28,6 +31,10 @@ def test_says_what_is_left_out(source, tmp_path, capsys):
     assert main(args) == 1
     assert 'ask to overwrite it' in capsys.readouterr().err
     assert main([*args, '--overwrite']) == 0
+
+
+def test_offers_all_layouts():
+    assert tuple(LAYOUTS) == tool.LAYOUTS
 
 
 def test_runs_no_code_of_the_file(tmp_path, capsys):

@@ -140,7 +140,7 @@ def test_interrupted_has_its_own_exit_code(tool, place, monkeypatch):
     def interrupt(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tool, 'infer_to_folder', interrupt)
+    monkeypatch.setattr('mmext.apis.infer_to_folder', interrupt)
     assert tool.main(arguments(place, place / 'images')) == 130
 
 

@@ -14,6 +14,7 @@ import mmext
 from mmext.apis import TextEncoder
 from mmext.models.co_dino.class_embeddings import read_class_embeddings
 
+ENCODER = 'mmext.apis.text_encoders.TextEncoder'
 VECTORS = {
     'red cell': [1.0, 0.0, 0.0],
     'white cell': [4.0, 3.0, 0.0],
@@ -41,7 +42,7 @@ class WordEncoder:
 @pytest.fixture
 def tool(monkeypatch):
     module = load_tool('make_class_embeddings')
-    monkeypatch.setattr(module, 'TextEncoder', WordEncoder)
+    monkeypatch.setattr(ENCODER, WordEncoder)
     # Wide enough for a folder of the tests in one line of the table.
     monkeypatch.setenv('COLUMNS', '300')
     return module
@@ -143,7 +144,7 @@ def test_settings_reach_the_encoder(tool, tmp_path, monkeypatch):
         found.update(options, model=model)
         return WordEncoder(model)
 
-    monkeypatch.setattr(tool, 'TextEncoder', build)
+    monkeypatch.setattr(ENCODER, build)
     more = ['--offline', '--batch-size', '3']
     assert tool.main(arguments(tmp_path / 'a.pt', *more)) == 0
     assert found == {'model': 'm', 'device': 'cpu', 'offline': True}
@@ -171,7 +172,7 @@ def test_rejects(tool, tmp_path, capsys, classes, more, message):
 
 
 def test_rejects_a_device(tool, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(tool, 'TextEncoder', TextEncoder)
+    monkeypatch.setattr(ENCODER, TextEncoder)
     args = arguments(tmp_path / 'a.pt', '--device', 'tpu')
     assert "device must be 'auto'" in rejected(tool, args, capsys)
 
@@ -181,7 +182,7 @@ def test_looks_at_the_file_before_the_model(
 ):
     out = tmp_path / 'a.pt'
     out.write_text('mine')
-    monkeypatch.setattr(tool, 'TextEncoder', None)
+    monkeypatch.setattr(ENCODER, None)
     message = rejected(tool, arguments(out), capsys)
     assert 'replace it with --force' in message
     assert out.read_text() == 'mine'
@@ -207,7 +208,7 @@ def test_a_stopped_tool_leaves_nothing(tool, tmp_path, capsys, monkeypatch):
 
 
 def test_missing_package(tool, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(tool, 'TextEncoder', TextEncoder)
+    monkeypatch.setattr(ENCODER, TextEncoder)
     monkeypatch.setattr('mmext.apis.text_encoders.find_spec', lambda _: None)
     message = rejected(tool, arguments(tmp_path / 'a.pt'), capsys)
     assert "pip install 'mmext[transformers]'" in message

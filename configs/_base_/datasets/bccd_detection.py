@@ -89,5 +89,5 @@ val_dataloader = dict(
 )
 test_dataloader = val_dataloader
 
-val_evaluator = dict(type='mmdet.CocoMetric', _scope_='mmdet', metric='bbox')
+val_evaluator = dict(type='mmext.CocoMetric', _scope_='mmdet', metric='bbox')
 test_evaluator = val_evaluator

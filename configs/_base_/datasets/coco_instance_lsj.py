@@ -113,7 +113,7 @@ test_dataloader = val_dataloader
 
 # The file, and not the loaded boxes, since COCO's areas are those of masks.
 val_evaluator = dict(
-    type='mmdet.CocoMetric',
+    type='mmext.CocoMetric',
     _scope_='mmdet',
     ann_file=data_root + 'annotations/instances_val2017.json',
     metric='bbox',

@@ -73,7 +73,7 @@ val_dataloader = dict(
 test_dataloader = val_dataloader
 
 val_evaluator = dict(
-    type='mmdet.CocoMetric',
+    type='mmext.CocoMetric',
     _scope_='mmdet',
     ann_file=data_root + 'annotations/val.json',
     metric='bbox',

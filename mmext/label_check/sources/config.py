@@ -184,7 +184,8 @@ def _expected(
     """What the labels of a data set will be read as."""
     classes = classes_of(dataset) if task != 'unlabelled' else ()
     loader, package = load_step(dataset)
-    places = read_ignore_places(plain)
+    # Of label maps alone, a default matters.
+    places = read_ignore_places(plain, defaults=task == 'semantic')
     own = getattr(dataset, 'reduce_zero_label', None)
     reduce = loader.get('reduce_zero_label')
     if reduce is None:

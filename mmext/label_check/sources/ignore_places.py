@@ -52,13 +52,17 @@ _NEUTRAL = (
 )
 
 
-def read_ignore_places(cfg: Mapping) -> tuple[IgnorePlace, ...]:
+def read_ignore_places(
+    cfg: Mapping, *, defaults: bool = True
+) -> tuple[IgnorePlace, ...]:
     """Places of a config that hold a value to ignore or to fill with.
 
     Only sections that something is built from count: a variable such as
     ``train_pipeline`` is in the config, too, but nobody reads it. Components
     are looked up where they are registered, to know their defaults; one that
-    is not found there counts with what the config says of it.
+    is not found there counts with what the config says of it. Without
+    ``defaults`` none is looked up, which imports the models of all hosts;
+    ``pad_val``, whose meaning depends on the class, is then left out.
     """
     scope = cfg.get('default_scope') or 'mmengine'
     places: list[IgnorePlace] = []
@@ -69,9 +73,11 @@ def read_ignore_places(cfg: Mapping) -> tuple[IgnorePlace, ...]:
         if not reads:
             continue
         for node in walk_nodes(cfg[section], (section,), scope):
-            component = find_component(
-                node.cfg.get('type'), SECTIONS.get(section, ()), node.scope
-            )
+            component = None
+            if defaults:
+                component = find_component(
+                    node.cfg.get('type'), SECTIONS.get(section, ()), node.scope
+                )
             places += _places_of(node, component, cfg)
     return tuple(places)
 

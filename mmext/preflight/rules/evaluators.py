@@ -181,7 +181,7 @@ def _given(subject: Subject) -> list[tuple[str, set[str]]] | None:
 def _names(kind: type, node: ConfigNode) -> set[str]:
     """Values of metrics of the hosts, without prefix; empty if not known."""
     package = kind.__module__.partition('.')[0]
-    if (package, kind.__name__) == ('mmdet', 'CocoMetric'):
+    if package in ('mmdet', 'mmext') and kind.__name__ == 'CocoMetric':
         return _coco_names(node.cfg)
     if (package, kind.__name__) == ('mmseg', 'IoUMetric'):
         wanted = node.cfg.get('iou_metrics', ['mIoU'])

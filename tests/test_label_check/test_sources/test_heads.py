@@ -179,3 +179,16 @@ def test_the_value_that_the_losses_ignore():
     assert ignored(own) == 7
     assert ignored(own, ignore_index=3) == 3
     assert ignored([own, CRITERION]) == 255
+
+
+def test_what_a_config_says_is_found_without_its_components(monkeypatch):
+    cfg = load('pidnet/pidnet_s_camvid.py')
+    every = read_ignore_places(cfg)
+    monkeypatch.setattr(
+        'mmext.label_check.sources.ignore_places.find_component', None
+    )
+    said = read_ignore_places(cfg, defaults=False)
+    assert {(each.place, each.value) for each in said} == {
+        (each.place, each.value) for each in every if each.said
+    }
+    assert said

@@ -1,0 +1,32 @@
+"""COCO's figures, by the faster of two implementations that is installed."""
+
+from importlib.util import find_spec
+
+from mmdet.evaluation import CocoMetric as HostCocoMetric
+from mmdet.evaluation import FasterCocoMetric
+
+from ..registry import METRICS
+
+__all__ = ['CocoMetric']
+
+
+@METRICS.register_module()
+class CocoMetric(HostCocoMetric):
+    """MMDetection's ``CocoMetric``, in a quarter of the time where it can be.
+
+    With the package ``faster-coco-eval`` (``pip install
+    'mmext[faster_coco_eval]'``), figures are computed as MMDetection's
+    ``FasterCocoMetric`` does, by compiled code; without it, or with
+    ``use_mp_eval``, by pycocotools. Both give the same numbers.
+
+    Takes all arguments of ``mmdet.CocoMetric``, and reads the same samples:
+    without ``ann_file``, the ground truth is their ``instances``, where
+    ``FasterCocoMetric`` wants ``gt_instances``, which pipelines of a
+    validation change with the picture.
+    """
+
+    def compute_metrics(self, results: list) -> dict[str, float]:
+        """Figures by name, as ``mmdet.CocoMetric`` gives them."""
+        if self.use_mp_eval or find_spec('faster_coco_eval') is None:
+            return super().compute_metrics(results)
+        return FasterCocoMetric.compute_metrics(self, results)
