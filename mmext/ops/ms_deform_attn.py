@@ -218,9 +218,15 @@ _ATTEND = {
 }
 
 
+@torch.compiler.assume_constant_result
+def _backend(device: str) -> str:
+    """Back end for a kind of device; a compiler does not look inside."""
+    return backend_of('ms_deform_attn', device)
+
+
 def _own_backend(value: Tensor) -> str:
     """Back end of the operators that stand in for the compiled ones."""
-    backend = backend_of('ms_deform_attn', value.device.type)
+    backend = _backend(value.device.type)
     return 'pytorch' if backend == 'compiled' else backend
 
 
@@ -254,7 +260,7 @@ def multi_scale_deform_attn(
             variable ``MMEXT_OPS`` names no back end.
         ImportError: If the back end that was chosen is not there.
     """
-    backend = backend_of('ms_deform_attn', value.device.type)
+    backend = _backend(value.device.type)
     out = _ATTEND[backend](
         value if backend == 'numba' else widen(value),
         value_spatial_shapes,

@@ -238,9 +238,9 @@ def test_levels_beyond_the_pixels_are_refused(backend):
             attend_on_cpu(**inputs)
 
 
-def test_export(monkeypatch):
+@pytest.mark.parametrize('backend', ['numba'], indirect=True)
+def test_export():
     """The operator is one node of a graph."""
-    monkeypatch.setenv('MMEXT_OPS', 'numba')
     inputs = make_inputs()
     inputs['location'].requires_grad_()
 
@@ -252,6 +252,21 @@ def test_export(monkeypatch):
     names = [str(node.target) for node in program.graph.nodes]
     assert 'mmext.deform_attn.default' in names
     assert torch.equal(program.module()(**inputs), attend_on_cpu(**inputs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('backend', ['numba'], indirect=True)
+def test_compiled_models_have_no_graph_break():
+    """For any number of queries."""
+    compiled = torch.compile(
+        attend_on_cpu, backend='aot_eager', dynamic=True, fullgraph=True
+    )
+    for queries in (7, 9, 11):
+        inputs = make_inputs(queries)
+        assert_same(
+            values_and_grads(compiled, inputs),
+            values_and_grads(attend_on_cpu, inputs),
+        )
 
 
 def test_deformops_off_a_gpu():
