@@ -120,7 +120,10 @@ class _InParts(torch.autograd.Function):
             for part, given, into in zip(*parts):
                 hidden = F.linear(part, weight, bias).relu_()
                 grad_out_weight += given.t() @ hidden
-                inner = (given @ out_weight).masked_fill_(hidden <= 0, 0)
+                inner = given @ out_weight
+                torch.ops.aten.threshold_backward.grad_input(
+                    inner, hidden, 0, grad_input=inner
+                )
                 grad_weight += inner.t() @ part
                 grad_bias += inner.sum(0)
                 torch.mm(inner, weight, out=into)
