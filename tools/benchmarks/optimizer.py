@@ -45,6 +45,7 @@ WAYS = {
     'default': (MERGED, {}),
 }
 KEYS = ('type', 'constructor', 'optimizer', 'paramwise_cfg')
+CHECKED = 3  # steps before the weights are compared
 TOLERANCE = 1e-6
 
 
@@ -110,12 +111,11 @@ def compare(
         for parameter, gradient in zip(each, gradients):
             parameter.grad = gradient
     steps = [optimizer.step for _, optimizer in built]
-    for step in steps:
-        step()  # makes the state
-    times = median_seconds(steps, repeats, device, clock=clock)
+    for step in steps * CHECKED:
+        step()  # the first one makes the state
     theirs = list(built[0][0].parameters())
-    lines = []
-    for way, (own, optimizer), seconds in zip(WAYS, built, times):
+    distances = []
+    for way, (own, _) in zip(WAYS, built):
         distance = max(
             (one - other).abs().max().item()
             for one, other in zip(own.parameters(), theirs)
@@ -126,9 +126,13 @@ def compare(
                 f'all ways must give the same weights, got {distance:.2g} '
                 f'between {way!r} and {next(iter(WAYS))!r}'
             )
-        groups = optimizer.param_groups
-        fused = bool(groups[0].get('fused'))
-        lines.append(Line(way, len(groups), fused, seconds, distance))
+        distances.append(distance)
+    times = median_seconds(steps, repeats, device, clock=clock)
+    groups = [optimizer.param_groups for _, optimizer in built]
+    lines = [
+        Line(way, len(own), bool(own[0].get('fused')), seconds, distance)
+        for way, own, seconds, distance in zip(WAYS, groups, times, distances)
+    ]
     return len(trained), lines
 
 
@@ -137,16 +141,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = make_parser()
     args = parser.parse_args(argv)
     device = resolve_device(args.device)
-    # Of this process alone, on a machine that others use, too.
-    clock = time.process_time if device.type == 'cpu' else time.perf_counter
+    threads = torch.get_num_threads()
+    clock = time.perf_counter
+    if device.type == 'cpu' and threads == 1:
+        # Of this process alone, on a machine that others use, too.
+        clock = time.process_time
     try:
         tensors, lines = compare(args.config, device, args.repeats, clock)
     except ValueError as error:
         print(f'{parser.prog}: error: {error}', file=sys.stderr)
         return 1
     table = Table(
-        title=f'Optimizer step on {device}: {tensors} tensors, medians of '
-        f'{args.repeats}, {torch.get_num_threads()} threads'
+        title=f'Optimizer step on {device}: {tensors} tensors',
+        caption=f'medians of {args.repeats}, {threads} threads, '
+        f'{clock.__name__}',
     )
     table.add_column('way')
     for column in ('groups', 'fused', 'ms', 'of single', 'distance'):
