@@ -112,9 +112,17 @@ def _polygon_error(segmentation: object) -> str:
                 f'polygon {index} has {len(polygon)} numbers; 3 points or '
                 'more, 2 numbers each, are needed'
             )
-        if not all(map(math.isfinite, polygon)):
+        if not all(map(_is_finite, polygon)):
             return f'polygon {index} has a number that is not finite'
     return ''
+
+
+def _is_finite(number: float) -> bool:
+    """Whether it is a number for a float, which may be too small for it."""
+    try:
+        return math.isfinite(number)
+    except OverflowError:
+        return False
 
 
 def _box_of_polygons(polygons: Sequence) -> tuple[float, ...]:

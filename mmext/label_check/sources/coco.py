@@ -15,6 +15,8 @@ import numpy as np
 from mmengine.fileio import LocalBackend, get, get_file_backend
 
 from ...datasets import box_limits
+from ...utils.files import require_regular_file
+from ...utils.local_backend import RegularFileBackend
 from ..expectations import Expectations, why_left_out
 from ..facts import BoxFacts, Orphan, Sample
 from ..readers.coco import (
@@ -271,11 +273,11 @@ def read_bytes(path: str, backend_args: dict | None) -> bytes:
 
 def _opened(path: str, backend_args: dict | None) -> BinaryIO | bytes:
     """An annotation file; one of this machine is not held in memory."""
-    if isinstance(
-        get_file_backend(path, backend_args=backend_args), LocalBackend
-    ):
-        return open(path, 'rb')
-    return read_bytes(path, backend_args)
+    backend = get_file_backend(path, backend_args=backend_args)
+    if type(backend) not in (LocalBackend, RegularFileBackend):
+        return read_bytes(path, backend_args)
+    require_regular_file(path)
+    return open(path, 'rb')
 
 
 def split_of_coco(

@@ -16,6 +16,7 @@ from mmext.label_check.readers.coco import (
     convert_record,
     read_coco,
 )
+from mmext.label_check.readers.coco_masks import mask_of
 from mmext.label_check.readers.coco_stream import (
     UnusualFile,
     decode_records,
@@ -413,6 +414,9 @@ def test_a_number_beyond_float_in_a_polygon():
     assert not table.segmentation_fine[10]
     assert np.isnan(table.polygon_box[10]).all()
     assert table.segmentation(10) == data['annotations'][10]['segmentation']
+    error, around = mask_of(table, 10, (480, 640))
+    assert error == 'polygon 0 has a number that is not finite'
+    assert around == ()
 
 
 def test_a_file_is_not_held_in_memory(tmp_path):
