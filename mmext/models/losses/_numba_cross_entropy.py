@@ -255,7 +255,8 @@ class KernelPass(StripPass):
         tensors = (
             wide,
             wide if wide_grad is None else wide_grad,
-            sources[:, rows].t() - low,
+            # The kernel does not look whether a row is there.
+            sources[:, rows].t().clamp(strip.low, strip.high - 1) - low,
             weights[:, rows].t(),
             terms.target,
             valid,

@@ -276,10 +276,14 @@ class ResizeAxis:
 
     @cached_property
     def taps(self) -> tuple[Tensor, Tensor]:
-        """Both sources of each result, ``(2, P)`` int32, and their weights."""
+        """Both sources of each result, ``(2, P)`` int32, and their weights.
+
+        The second one is the first where its weight is 0.
+        """
         sources = torch.stack([self.first, self.second])
         weights = self.parity.gather(0, sources % 2)
         weights[1].masked_fill_(self.first == self.second, 0)
+        sources[1] = torch.where(weights[1] == 0, self.first, self.second)
         return sources.int(), weights
 
     @property
