@@ -324,8 +324,8 @@ class ResizePlan:
     """How the resize of one image is cut into bands and strips.
 
     ``source``: ``(h, w)``; ``size``: ``(H, W)``; ``dtype``: float32 or
-    float64; ``strip_maps``: Values that are kept for each pixel of a strip,
-    ``channels`` by default.
+    float64; ``strip_maps``: Values that are made for each pixel of a strip,
+    if its rows are not resized by a product, which makes ``channels``.
     """
 
     def __init__(
@@ -348,8 +348,9 @@ class ResizePlan:
         )
         map_bytes = size[1] * dtype.itemsize
         if device.type in PRODUCT_DEVICES:
-            limit = STRIP_BYTES
-            most = max(ROW_SOURCES * size[0] // source[0], ROWS)
+            limit, most = STRIP_BYTES, size[0]
+            if strip_maps is None:
+                most = max(ROW_SOURCES * size[0] // source[0], ROWS)
         else:
             limit, most = DEVICE_STRIP_BYTES, size[0]
         in_strip, in_band = (
