@@ -138,7 +138,9 @@ def _of_coco(settings: CheckSettings) -> SplitSource:
         )
     expected = Expectations(task='detection', classes=tuple(settings.classes))
     path, images = str(settings.coco), str(settings.images or '')
-    if is_panoptic(settings.coco.read_bytes()):
+    with settings.coco.open('rb') as file:
+        panoptic = is_panoptic(file)
+    if panoptic:
         return split_of_panoptic(
             path,
             images,

@@ -1,3 +1,4 @@
+import pytest
 import torch
 from mmengine.model import BaseModel
 from torch import nn
@@ -162,6 +163,45 @@ def test_what_changes_later_is_found():
     assert counter.unknown() == ('c.weight',)
     model['d'] = nn.Linear(1, 1, bias=False)
     assert counter.unknown() == ('c.weight', 'd.weight')
+
+
+@pytest.mark.parametrize('what', ['parameter', 'module', 'list'])
+def test_a_replacement_of_the_same_name_is_found(what):
+    model = net()
+    model['inner'] = nn.ModuleList([nn.Linear(1, 1, bias=False)])
+    counter = GradientCounter(model)
+    for _ in range(2):
+        assert counter.unknown() == ()
+    if what == 'parameter':
+        model['a'].weight = nn.Parameter(torch.ones(1, 1))
+        assert counter.unknown() == ('a.weight',)
+    elif what == 'module':
+        model['a'] = nn.Linear(1, 1, bias=False)
+        assert counter.unknown() == ('a.weight',)
+    else:
+        model['inner'][0] = nn.Linear(1, 1, bias=False)
+        assert counter.unknown() == ('inner.0.weight',)
+    assert len(counter.unknown()) == 1
+    del model['a'], model['inner']
+    assert counter.unknown() == ()
+
+
+def test_each_once():
+    model = net()
+    counter = GradientCounter(model)
+    assert counter.is_each_once(at_most=True)
+    assert not counter.is_each_once()
+    run(model, 'a', 'c')
+    assert counter.is_each_once(at_most=True)
+    assert not counter.is_each_once()
+    run(model, 'b', 'c')
+    assert counter.is_each_once()
+    assert counter.total == 2
+    run(model, 'b', 'c')
+    assert not counter.is_each_once()
+    assert not counter.is_each_once(at_most=True)
+    counter.reset()
+    assert counter.total == 3
 
 
 def test_ignored_parameters_are_not_counted_and_no_surprise():

@@ -29,13 +29,15 @@ def test_prints_and_writes_all_sides(tool, capsys, monkeypatch, tmp_path):
     assert '4 x 150 x 52 x 52 from stride 4' in printed
     three = ['mmext', 'mmseg', 'torch']
     expected = three * 3 + three[:2]
-    rows = cells(printed)
-    assert [row[0] for row in rows] == expected
+    first = [row[0] for row in cells(printed)]
+    assert first == [*expected, *tool.GRID]
+    expected += ['mmext', 'mmseg with accuracy', 'torch'] * len(tool.GRID)
     content = json.loads(file.read_text())
     assert content['device'] == 'cpu'
     results = content['results']
     assert [result['side'] for result in results] == expected
-    assert {result['case'] for result in results} == set(tool.CASES)
+    cases = {result['case'] for result in results}
+    assert cases == {*tool.CASES, *tool.GRID}
     assert all(result['allocated'] is None for result in results)
 
 

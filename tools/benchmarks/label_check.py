@@ -4,7 +4,8 @@
   numpy.bincount, and OpenCV with numpy.unique, which count values and
   nothing else; one process, one thread each.
 - coco: reading and checking an annotation file with polygons, against
-  loading it by pycocotools.
+  loading it by pycocotools; the largest resident memory of a process that
+  checks it, and what that had before.
 - workers: the same label maps in one process and in two; the two are
   started anew for "with start", and are there already for "running".
 - warm: a second check of many small label maps and images, from the listing
@@ -22,7 +23,6 @@ import argparse
 import contextlib
 import io
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -63,7 +63,7 @@ CLOCKS = {'wall': time.perf_counter, 'cpu': time.process_time}
 CLASSES = tuple(f'class {number}' for number in range(NUM_CLASSES))
 EXPECTED = Expectations(num_classes=NUM_CLASSES, classes=CLASSES)
 STORE = 'facts.sqlite'
-MIB = 1 << 10  # ru_maxrss is in KiB
+KIB = 1024
 Times = dict[str, list[float]]
 
 
@@ -74,6 +74,13 @@ def check(masks: str, images: str | None, store: Path) -> Report:
         ValueError: If an error is found, as the files are in order.
     """
     source = split_of_folders(masks, images, EXPECTED)
+    with FactStore(store) as opened:
+        return _in_order(check_labels([source], opened))
+
+
+def check_file(path: Path, store: Path) -> Report:
+    """Check an annotation file; raises ValueError if there are errors."""
+    source = split_of_coco(str(path), '', Expectations(task='instance'))
     with FactStore(store) as opened:
         return _in_order(check_labels([source], opened))
 
@@ -164,9 +171,7 @@ def measure_coco(folder: Path, options: argparse.Namespace) -> dict:
     stores = iter(range(1000))
 
     def ours() -> None:
-        source = split_of_coco(str(path), '', Expectations(task='instance'))
-        with FactStore(folder / f'coco-{next(stores)}.sqlite') as store:
-            _in_order(check_labels([source], store))
+        check_file(path, folder / f'coco-{next(stores)}.sqlite')
 
     def theirs() -> None:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -175,7 +180,13 @@ def measure_coco(folder: Path, options: argparse.Namespace) -> dict:
     times = in_turns(
         {'ours': ours, 'pycocotools': theirs}, options.rounds, options.clock
     )
-    return {'MB': path.stat().st_size / 1e6} | _ratios(times, 'ours')
+    memory = in_process(path, options.clock)
+    return {
+        'MB': path.stat().st_size / 1e6,
+        **_ratios(times, 'ours'),
+        'MiB': memory['MiB'],
+        'MiB before': memory['MiB before'],
+    }
 
 
 def measure_workers(folder: Path, options: argparse.Namespace) -> dict:
@@ -216,16 +227,30 @@ def measure_workers(folder: Path, options: argparse.Namespace) -> dict:
     return {'files': len(items)} | found
 
 
-def check_pairs(folder: Path, clock: str) -> dict[str, float]:
-    """Time of a check, and the largest memory of this process."""
-    start = CLOCKS[clock]()
-    check(str(folder / 'masks'), str(folder / 'images'), folder / STORE)
+def check_once(path: Path, clock: str) -> dict[str, float]:
+    """Time of a check, and the largest memory of this process.
+
+    ``path``: A folder of small pairs, or an annotation file.
+    """
+    before, start = largest_mib(), CLOCKS[clock]()
+    if path.is_file():
+        check_file(path, path.with_suffix('.sqlite'))
+    else:
+        check(str(path / 'masks'), str(path / 'images'), path / STORE)
     seconds = CLOCKS[clock]() - start
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB
-    return {'seconds': seconds, 'MiB': memory}
+    return {'seconds': seconds, 'MiB': largest_mib(), 'MiB before': before}
 
 
-def in_process(folder: Path, clock: str) -> dict[str, float]:
+def largest_mib() -> float:
+    """The largest memory of this process up to now.
+
+    Not from getrusage, which begins with that of the parent.
+    """
+    status = Path('/proc/self/status').read_text()
+    return int(status.partition('VmHWM:')[2].split()[0]) / KIB
+
+
+def in_process(path: Path, clock: str) -> dict[str, float]:
     """The same in a new process.
 
     Raises:
@@ -233,7 +258,7 @@ def in_process(folder: Path, clock: str) -> dict[str, float]:
     """
     command = [sys.executable, __file__, '--clock', clock]
     done = subprocess.run(
-        [*command, '--pairs', str(folder)],
+        [*command, '--once', str(path)],
         check=True,
         stdout=subprocess.PIPE,
     )
@@ -284,11 +309,11 @@ def make_parser() -> argparse.ArgumentParser:
     add('--seed', type=int, default=0)
     add('--json', type=Path, help='write the figures here')
     add(
-        '--pairs',
+        '--once',
         type=Path,
-        metavar='FOLDER',
-        help='check the small pairs in a folder once, and print time and '
-        'memory of this process',
+        metavar='PATH',
+        help='check the small pairs in a folder, or an annotation file, once, '
+        'and print time and memory of this process',
     )
     return parser
 
@@ -317,8 +342,8 @@ def main(args: Sequence[str] | None = None) -> int:
     parser = make_parser()
     options = parser.parse_args(args)
     cv2.setNumThreads(1)
-    if options.pairs is not None:
-        print(json.dumps(check_pairs(options.pairs, options.clock)))
+    if options.once is not None:
+        print(json.dumps(check_once(options.once, options.clock)))
         return 0
     files = {'--json': options.json}
     report_errors(parser, check_outputs, files)

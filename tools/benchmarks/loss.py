@@ -5,6 +5,9 @@ labels of which a twentieth is ignored:
 
 - ade20k, cityscapes_b2, cityscapes_b6: resize to the labels, cross-entropy,
   mean over the pixels that count;
+- grid: the same for 2 to 150 classes and strides 1 to 8, one image of 512
+  pixels a side, in one table. Ours counts the right pixels in any case,
+  PyTorch does not; mmseg's accuracy is that of its heads;
 - pidhead: all that PIDNet's head does after its last convolution, accuracy
   included. PyTorch has no such thing.
 
@@ -32,7 +35,7 @@ from typing import NamedTuple
 
 import torch
 from benchmark_parts import median_seconds, positive
-from loss_cases import CASES, Case, Side, make_case
+from loss_cases import CASES, GRID, Case, Side, make_case
 from rich.console import Console
 from rich.table import Table
 from sync_count import counting_syncs
@@ -83,7 +86,8 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add('--cases', nargs='+', choices=CASES, default=list(CASES))
+    cases = [*CASES, 'grid']
+    add('--cases', nargs='+', choices=cases, default=cases)
     add('--device', default='auto', help='auto, cpu, cuda or cuda:N')
     add('--repeats', type=positive, default=5, help='timed runs of each')
     add(
@@ -226,6 +230,23 @@ def make_table(title: str, results: Sequence[Result]) -> Table:
     return table
 
 
+def make_grid(rows: Sequence[list[Result]]) -> Table:
+    """The table of the grid: ours against each of the others."""
+    table = Table(title='grid: resize and cross-entropy, 1 image, ms')
+    others = [each.side for each in rows[0][1:]]
+    for column in ('case', 'mmext', *others):
+        table.add_column(column, justify='right')
+    for side in others:
+        table.add_column(f'mmext / {side}', justify='right')
+    table.add_column('peak / torch', justify='right')
+    for ours, *theirs in rows:
+        times = [f'{each.seconds * 1000:.2f}' for each in (ours, *theirs)]
+        ratios = [f'{ours.seconds / each.seconds:.2f}' for each in theirs]
+        peak = f'{ours.peak / theirs[-1].peak:.2f}'
+        table.add_row(ours.case, *times, *ratios, peak)
+    return table
+
+
 def write_json(path: str, device: torch.device, results: list) -> None:
     """Write the numbers, with what they were measured on."""
     name = 'cpu'
@@ -246,6 +267,12 @@ def run(args: argparse.Namespace) -> None:
     every: list[Result] = []
     device = resolve_device(args.device)
     for name in args.cases:
+        if name == 'grid':
+            cases = (make_case(each, args.scale, device) for each in GRID)
+            rows = [measure(case, args.repeats) for case in cases]
+            Console().print(make_grid(rows))
+            every += [result for row in rows for result in row]
+            continue
         case = make_case(name, args.scale, device)
         results = measure(case, args.repeats)
         Console().print(make_table(f'{case.title}, {device}', results))

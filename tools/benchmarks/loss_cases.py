@@ -10,6 +10,7 @@ import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 
 # isort: split
 from mmengine.structures import PixelData
+from mmseg.models.losses import accuracy
 from mmseg.models.utils import resize
 from mmseg.registry import MODELS
 from mmseg.structures import SegDataSample
@@ -17,10 +18,11 @@ from torch import Tensor, nn
 
 from mmext.models.losses import ResizedLogits
 
-__all__ = ['CASES', 'Case', 'Side', 'make_case']
+__all__ = ['CASES', 'GRID', 'Case', 'Side', 'make_case']
 
 IGNORED = 255
 OURS, MMSEG, TORCH = 'mmext', 'mmseg', 'torch'
+ACCURATE = 'mmseg with accuracy'
 
 
 class Side(NamedTuple):
@@ -55,6 +57,13 @@ CASES = {
     'cityscapes_b2': Shape(2, 19, 1024, 8),
     'cityscapes_b6': Shape(6, 19, 1024, 8),
     'pidhead': Shape(6, 19, 1024, 8),
+}
+
+
+GRID = {
+    f'grid_c{classes}_s{stride}': Shape(1, classes, 512, stride)
+    for classes in (2, 4, 8, 19, 150)
+    for stride in (1, 2, 4, 8)
 }
 
 
@@ -103,6 +112,11 @@ def cross_entropy_case(name: str, shape: Shape, device: torch.device) -> Case:
         full = resize(logits, size, mode='bilinear', align_corners=False)
         return theirs(full, label, ignore_index=IGNORED)
 
+    def run_accurate() -> Tensor:
+        full = resize(logits, size, mode='bilinear', align_corners=False)
+        accuracy(full, label, ignore_index=IGNORED)
+        return theirs(full, label, ignore_index=IGNORED)
+
     def run_torch() -> Tensor:
         full = F.interpolate(logits, size, mode='bilinear')
         return F.cross_entropy(full, label, ignore_index=IGNORED)
@@ -112,6 +126,8 @@ def cross_entropy_case(name: str, shape: Shape, device: torch.device) -> Case:
         Side(MMSEG, theirs, run_theirs),
         Side(TORCH, nn.Identity(), run_torch),
     ]
+    if name in GRID:
+        sides[1] = Side(ACCURATE, theirs, run_accurate)
     return _case(name, 'resize and cross-entropy', shape, [logits], sides)
 
 
@@ -190,4 +206,4 @@ def make_case(name: str, scale: float, device: torch.device) -> Case:
     """A case, the same at every call."""
     torch.manual_seed(0)
     make = pid_head_case if name == 'pidhead' else cross_entropy_case
-    return make(name, scaled(CASES[name], scale), device)
+    return make(name, scaled((CASES | GRID)[name], scale), device)

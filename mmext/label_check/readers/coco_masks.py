@@ -5,7 +5,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from .coco import NO_SEGMENTATION, POLYGONS, RLE, CocoAnnotations
@@ -17,7 +16,6 @@ __all__ = [
 
 # A polygon of three points has six numbers.
 _MIN_POLYGON = 6
-_POLYGONS = msgspec.json.Decoder(list[list[float]])
 # Five bits a character, from this one on; the sixth says that more follow.
 _FIRST = 48
 _BITS = 5
@@ -114,9 +112,17 @@ def _polygon_error(segmentation: object) -> str:
                 f'polygon {index} has {len(polygon)} numbers; 3 points or '
                 'more, 2 numbers each, are needed'
             )
-        if not all(map(math.isfinite, polygon)):
+        if not all(map(_is_finite, polygon)):
             return f'polygon {index} has a number that is not finite'
     return ''
+
+
+def _is_finite(number: float) -> bool:
+    """Whether it is a number for a float, which may be too small for it."""
+    try:
+        return math.isfinite(number)
+    except OverflowError:
+        return False
 
 
 def _box_of_polygons(polygons: Sequence) -> tuple[float, ...]:
@@ -143,10 +149,8 @@ def mask_of(
     kind = annotations.segmentation_kind[row]
     if kind == NO_SEGMENTATION:
         return '', ()
-    raw = annotations.segmentations[row]
-    if annotations.segmentation_fine[row] and isinstance(raw, msgspec.Raw):
-        # The quick way, for the many.
-        return '', _box_of_polygons(_POLYGONS.decode(raw))
+    if annotations.segmentation_fine[row]:
+        return '', tuple(annotations.polygon_box[row].tolist())
     try:
         value = annotations.segmentation(row)
     except (ValueError, RecursionError) as error:

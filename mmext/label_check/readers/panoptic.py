@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
@@ -16,6 +16,7 @@ __all__ = [
     'read_panoptic',
 ]
 
+_BLOCK = 1 << 20
 _ROW = re.compile(r'annotations\[(\d+)\](.*)', re.DOTALL)
 
 
@@ -37,9 +38,14 @@ class PanopticFile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     things: dict[str, bool] = {}
 
 
-def is_panoptic(content: bytes) -> bool:
-    """Whether an annotation file is of that form."""
-    return b'"segments_info"' in content
+def is_panoptic(file: BinaryIO) -> bool:
+    """Whether an annotation file, open for reading, is of that form."""
+    key, text = b'"segments_info"', b''
+    while block := file.read(_BLOCK):
+        text = text[-len(key) :] + block
+        if key in text:
+            return True
+    return False
 
 
 def read_panoptic(content: bytes) -> PanopticFile:

@@ -8,16 +8,18 @@ objects for the rules to check.
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from typing import BinaryIO
 
 import msgspec
 import numpy as np
-from mmengine.fileio import get
+from mmengine.fileio import LocalBackend, get, get_file_backend
 
 from ...datasets import box_limits
+from ...utils.files import require_regular_file
+from ...utils.local_backend import RegularFileBackend
 from ..expectations import Expectations, why_left_out
 from ..facts import BoxFacts, Orphan, Sample
 from ..readers.coco import (
-    NO_SEGMENTATION,
     CocoFacts,
     CocoFile,
     read_coco,
@@ -105,36 +107,43 @@ def suspicious_rows(file: CocoFile, classes: Sequence[str]) -> np.ndarray:
     """Annotations that a rule may have something to say about, ``(M,)`` bool.
 
     Each annotation that one of the rules DET001 to DET010 and DET012 objects
-    to is among them; others may be. All polygons and RLE are decoded for it.
+    to is among them; others may be. All RLE are decoded for it.
     """
-    annotations = file.annotations
     images = _image_rows(file)
+    # One after the other, for the memory of what each needs for a moment.
+    fine = _fits(file, images)
+    fine &= _labels(file, classes) >= 0
+    fine &= ~_near(file)
+    listed = (images >= 0) & file.annotations.has_bbox
+    fine &= ~_contradicted(file, images, listed & fine)
+    return listed & ~fine
+
+
+def _fits(file: CocoFile, images: np.ndarray) -> np.ndarray:
+    """Annotations whose box is one, and lies in the image."""
     known = images >= 0
     width, height = (
         np.where(known, side[images], 0) if len(side) else np.zeros(len(known))
         for side in _sizes(file)
     )
-    sides = box_limits.sides_of_coco(annotations.bbox)
+    sides = box_limits.sides_of_coco(file.annotations.bbox)
     fine = box_limits.has_area(sides) & ~box_limits.is_tiny(sides)
     # Without a known size each box is outside: the image file may have one.
     fine &= ~box_limits.is_outside(sides, width, height)
-    fine &= ~box_limits.is_beyond(sides, width, height)
-    fine &= _labels(file, classes) >= 0
-    fine &= ~_near(file)
-    listed = known & annotations.has_bbox
-    fine &= ~_contradicted(file, images, listed & fine)
-    return listed & ~fine
+    return fine & ~box_limits.is_beyond(sides, width, height)
 
 
 def _contradicted(
     file: CocoFile, images: np.ndarray, rows: np.ndarray
 ) -> np.ndarray:
     """Of some annotations, those whose mask is broken or elsewhere."""
-    kinds = file.annotations.segmentation_kind
     wrong = np.zeros(len(rows), np.bool_)
-    # NaN is off nothing.
-    around = np.full((len(rows), 4), np.nan)
-    for row in np.flatnonzero(rows & (kinds != NO_SEGMENTATION)).tolist():
+    # NaN, where there is no box, is off nothing.
+    around = file.annotations.polygon_box
+    others = np.flatnonzero(rows & ~file.annotations.segmentation_fine)
+    if len(others):
+        around = around.copy()
+    for row in others.tolist():
         error, box = _mask(file, row, int(images[row]))
         wrong[row] = bool(error)
         if box:
@@ -262,6 +271,15 @@ def read_bytes(path: str, backend_args: dict | None) -> bytes:
     return bytes(content)
 
 
+def _opened(path: str, backend_args: dict | None) -> BinaryIO | bytes:
+    """An annotation file; one of this machine is not held in memory."""
+    backend = get_file_backend(path, backend_args=backend_args)
+    if type(backend) not in (LocalBackend, RegularFileBackend):
+        return read_bytes(path, backend_args)
+    require_regular_file(path)
+    return open(path, 'rb')
+
+
 def split_of_coco(
     path: str,
     images: str,
@@ -289,7 +307,7 @@ def split_of_coco(
     Raises:
         FileNotFoundError: If there is no such file.
     """
-    file = read_coco(read_bytes(path, backend_args))
+    file = read_coco(_opened(path, backend_args))
     if name_of is not None:
         names = tuple(map(name_of, file.images.file_name))
         images_of = msgspec.structs.replace(file.images, file_name=names)

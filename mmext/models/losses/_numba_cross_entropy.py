@@ -35,15 +35,19 @@ TILE = 256
 """Columns of a row that are done at once: their logits stay in the cache."""
 
 
-def _coefficients() -> tuple[np.float32, ...]:
-    """Of ``2 ** x`` in [-0.5, 0.5], highest first; off by 1e-8 at most."""
-    fit = Chebyshev.interpolate(np.exp2, 6, domain=[-0.5, 0.5])
-    return tuple(np.float32(c) for c in fit.convert(kind=Polynomial).coef)[
-        ::-1
-    ]
+def _polynomial(
+    function: Callable, degree: int, domain: tuple[float, float]
+) -> tuple[np.float32, ...]:
+    """Coefficients of an approximation, highest first."""
+    fit = Chebyshev.interpolate(function, degree, domain=domain)
+    return tuple(map(np.float32, fit.convert(kind=Polynomial).coef[::-1]))
 
 
-COEFFICIENTS = _coefficients()
+# Of the result, they are off by 2e-7 at most.
+POWER = _polynomial(np.exp2, 6, (-0.5, 0.5))
+LOG_RATIO = _polynomial(lambda x: np.log2(1 + x) / x, 10, (0, 1))
+MANTISSA = np.int32((1 << 23) - 1)
+ONE = np.float32(1).view(np.int32)
 
 
 def _compiled(function: Callable) -> Callable:
@@ -61,17 +65,32 @@ def _compiled(function: Callable) -> Callable:
         return njit(**options)(function)
 
 
+# Unlike those of numpy, the next two can be done for many numbers at once.
+
+
 @_compiled
 def _power(x):
-    """``2 ** x`` for x at most 0, as compilers can do it for many at once."""
+    """``2 ** x`` for x at most 0."""
     whole = np.floor(x + np.float32(0.5))
     part = x - whole
-    result = COEFFICIENTS[0]
-    for k in range(1, len(COEFFICIENTS)):
-        result = result * part + COEFFICIENTS[k]
+    result = POWER[0]
+    for k in range(1, len(POWER)):
+        result = result * part + POWER[k]
     # With the exponent -127, all bits are 0, and so is the result.
     exponent = np.int32(max(whole, np.float32(-127))) + np.int32(127)
     return result * np.int32(exponent << np.int32(23)).view(np.float32)
+
+
+@_compiled
+def _log2(x):
+    """Logarithm of a number that is 1 or more."""
+    bits = np.float32(x).view(np.int32)
+    part = np.int32((bits & MANTISSA) | ONE).view(np.float32) - np.float32(1)
+    ratio = LOG_RATIO[0]
+    for k in range(1, len(LOG_RATIO)):
+        ratio = ratio * part + LOG_RATIO[k]
+    exponent = np.float32((bits >> np.int32(23)) - np.int32(127))
+    return exponent + part * ratio if x == x else x
 
 
 @_compiled
@@ -162,7 +181,8 @@ def visit(
     hits = 0
     powers = np.empty((classes, TILE), np.float32)
     floats = np.empty((5, TILE), np.float32)
-    best = np.empty(TILE, np.int64)
+    # Of the size of float32, for as many at once: best class, and label.
+    best, own = np.empty(TILE, np.int32), np.empty(TILE, np.int32)
     for row in range(len(label)):
         taps = (
             sources[row, 0],
@@ -172,8 +192,15 @@ def visit(
         )
         for start in range(first, last, TILE):
             tile = slice(start, min(start + TILE, last))
-            labels, counts = label[row, tile], valid[row, tile]
-            size, out = len(labels), loss[row, tile]
+            out, given, counts = (
+                loss[row, tile],
+                label[row, tile],
+                valid[row, tile],
+            )
+            size = len(out)
+            labels = own[:size]
+            for x in range(size):
+                labels[x] = given[x] if counts[x] else -1
             top, label_z = floats[0, :size], floats[1, :size]
             factor, mean_z = floats[2, :size], floats[3, :size]
             _softmax(
@@ -183,14 +210,14 @@ def visit(
             if plain:
                 part = whole = floats[4, :size]
                 for x in range(size):
-                    part[x] = counts[x]
+                    part[x] = labels[x] >= 0
             for x in range(size):
-                log_sum = np.log2(factor[x]) * np.float32(LN_2)
+                log_sum = _log2(factor[x]) * np.float32(LN_2)
                 out[x] = part[x] * (log_sum - label_z[x])
                 label_z[x] = log_sum + top[x]
                 factor[x] = whole[x] / factor[x]
             for x in range(size):
-                hits += counts[x] and best[x] == labels[x]
+                hits += best[x] == labels[x]
             if classes < len(wide):
                 _resize(wide[classes], taps, tile, mean_z)
                 for x in range(size):
@@ -198,7 +225,7 @@ def visit(
                     out[x] += spread * (label_z[x] - mean_z[x])
                     mean_z[x] = -spread
             for x in range(size):
-                out[x] = out[x] if counts[x] else np.float32(0)
+                out[x] = out[x] if labels[x] >= 0 else np.float32(0)
             if with_grad:
                 if classes < len(wide):
                     _add_gradient(grad[classes], taps, tile, mean_z)
@@ -229,9 +256,9 @@ def _in_threads(run: Callable[[int, int], int], columns: int) -> int:
 class KernelPass(StripPass):
     """The walk over strips with the kernel; float32 on a CPU."""
 
-    # The kernel makes nothing; of each pixel it is given a target of 8
-    # bytes, its mask, two factors, and a place for the loss.
-    strip_maps = 6
+    # The loss; and with weights targets of 8 bytes and factors, which are
+    # several times as much.
+    strip_maps = 2
 
     def visit(
         self,
@@ -255,7 +282,8 @@ class KernelPass(StripPass):
         tensors = (
             wide,
             wide if wide_grad is None else wide_grad,
-            sources[:, rows].t() - low,
+            # The kernel does not look whether a row is there.
+            sources[:, rows].t().clamp(strip.low, strip.high - 1) - low,
             weights[:, rows].t(),
             terms.target,
             valid,

@@ -276,10 +276,14 @@ class ResizeAxis:
 
     @cached_property
     def taps(self) -> tuple[Tensor, Tensor]:
-        """Both sources of each result, ``(2, P)`` int32, and their weights."""
+        """Both sources of each result, ``(2, P)`` int32, and their weights.
+
+        The second one is the first where its weight is 0.
+        """
         sources = torch.stack([self.first, self.second])
         weights = self.parity.gather(0, sources % 2)
         weights[1].masked_fill_(self.first == self.second, 0)
+        sources[1] = torch.where(weights[1] == 0, self.first, self.second)
         return sources.int(), weights
 
     @property
@@ -320,8 +324,8 @@ class ResizePlan:
     """How the resize of one image is cut into bands and strips.
 
     ``source``: ``(h, w)``; ``size``: ``(H, W)``; ``dtype``: float32 or
-    float64; ``strip_maps``: Values that are kept for each pixel of a strip,
-    ``channels`` by default.
+    float64; ``strip_maps``: Values that are made for each pixel of a strip,
+    if its rows are not resized by a product, which makes ``channels``.
     """
 
     def __init__(
@@ -344,8 +348,9 @@ class ResizePlan:
         )
         map_bytes = size[1] * dtype.itemsize
         if device.type in PRODUCT_DEVICES:
-            limit = STRIP_BYTES
-            most = max(ROW_SOURCES * size[0] // source[0], ROWS)
+            limit, most = STRIP_BYTES, size[0]
+            if strip_maps is None:
+                most = max(ROW_SOURCES * size[0] // source[0], ROWS)
         else:
             limit, most = DEVICE_STRIP_BYTES, size[0]
         in_strip, in_band = (

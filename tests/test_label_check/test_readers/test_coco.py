@@ -1,5 +1,6 @@
 """COCO files as columns, against json and pycocotools."""
 
+import io
 import json
 import math
 
@@ -8,11 +9,18 @@ import numpy as np
 import pytest
 from pycocotools.coco import COCO
 
+from mmext.label_check.readers import coco as coco_reader
+from mmext.label_check.readers import coco_stream
 from mmext.label_check.readers.coco import (
-    CocoRecords,
     RawAnnotation,
     convert_record,
     read_coco,
+)
+from mmext.label_check.readers.coco_masks import mask_of
+from mmext.label_check.readers.coco_stream import (
+    UnusualFile,
+    decode_records,
+    record_batches,
 )
 
 
@@ -309,18 +317,118 @@ def test_numbers_beyond_float_are_errors():
 
 
 def test_records_leave_segmentations_undecoded():
-    text = msgspec.json.encode(
-        {
-            'images': [],
-            'categories': [],
-            'annotations': [
-                COCO_RECORDS_PLAIN | {'segmentation': [[1, 2]]},
-                COCO_RECORDS_PLAIN,
-            ],
-        }
-    )
-    records = msgspec.json.decode(text, type=CocoRecords)
-    assert [bytes(each.segmentation) for each in records.annotations] == [
-        b'[[1,2]]',
-        b'',
+    records = [
+        COCO_RECORDS_PLAIN | {'segmentation': [[1, 2]]},
+        COCO_RECORDS_PLAIN,
     ]
+    text = msgspec.json.encode(records)[1:-1]
+    assert [
+        bytes(each.segmentation)
+        for each in decode_records(text, RawAnnotation)
+    ] == [b'[[1,2]]', b'']
+
+
+def as_lists(file):
+    """All that is known of a file, to compare it."""
+    tables = {
+        key: {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in msgspec.structs.asdict(
+                getattr(file, key)
+            ).items()
+            if name != 'segmentations'
+        }
+        for key in ('images', 'annotations', 'categories')
+    }
+    rows = range(len(file.annotations.id))
+    shapes = [file.annotations.segmentation(row) for row in rows]
+    return str((tables, shapes, file.errors))
+
+
+@pytest.mark.parametrize('indent', [None, 1])
+@pytest.mark.parametrize('last', ['images', 'annotations', 'info'])
+def test_pieces_of_any_size_give_the_same(monkeypatch, indent, last):
+    """Texts and objects that look like the end of a record are none."""
+    data = dataset(3)
+    for number, note in enumerate(data['annotations']):
+        note['note'] = ['}, {', ' } ] ', '\\"},{', 'é}]', ''][number % 5]
+        note['parts'] = [{'a': 1}, {'b': [{}]}][: number % 3]
+    data['notes'] = [{'a': '}], {'}, {'b': None}]
+    data['empty'] = []
+    data[last] = data.pop(last)
+    text = json.dumps(data, indent=indent, ensure_ascii=False).encode()
+    monkeypatch.setattr(coco_stream, '_TRIES', 50)
+    whole = as_lists(read_coco(text))
+    assert '[1000, 1001, ' in whole
+    batches = []
+    for size in (60, 333, 2000):
+        monkeypatch.setattr(coco_stream, '_BLOCK', size)
+        assert as_lists(read_coco(text)) == whole
+        kinds = coco_reader._RAW
+        batches.append(sum(1 for _ in record_batches(io.BytesIO(text), kinds)))
+    assert batches[0] > batches[-1] > 3
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        b'{"images": [], "annotations": [], "annotations": [], '
+        b'"categories": []}',
+        b'{"images": [], "annotations": [], "categories": []} x',
+        b'{"images": [], "annotations": [], "categories": []',
+        b'{"images": [1, {}], "annotations": [], "categories": []}',
+        b'{"images": {}, "annotations": [], "categories": []}',
+        b'[{"images": [], "annotations": [], "categories": []}]',
+        b'{"images": [], "annotations": [], "categories": [],}',
+    ],
+)
+def test_unusual_files_are_left_to_the_other_reader(text):
+    with pytest.raises((UnusualFile, msgspec.DecodeError)):
+        list(record_batches(io.BytesIO(text), coco_reader._RAW))
+
+
+def test_boxes_around_polygons():
+    data = dataset(5, 200)
+    for number, note in enumerate(data['annotations'][::5]):
+        note['segmentation'] *= 1 + number % 3
+        note['segmentation'][-1] = [1, -2.5, 1e3, 4, 0.5, 70 + number]
+    table = read_coco(encode(data)).annotations
+    fine = table.segmentation_kind == 1
+    assert fine.sum() == 40
+    assert table.segmentation_fine[fine].all()
+    assert np.isnan(table.polygon_box[~fine]).all()
+    for row in np.flatnonzero(fine):
+        points = np.concatenate(
+            [np.reshape(each, (-1, 2)) for each in table.segmentation(row)]
+        )
+        around = [*points.min(0), *points.max(0)]
+        assert table.polygon_box[row].tolist() == around
+
+
+def test_a_number_beyond_float_in_a_polygon():
+    """Python has it; what is wrong with it is found when it is decoded."""
+    data = dataset(5)
+    data['annotations'][10]['segmentation'] = [[1, 2, 3, 4, 5, 10**350]]
+    table = read_coco(encode(data)).annotations
+    assert table.segmentation_kind[10] == 1
+    assert not table.segmentation_fine[10]
+    assert np.isnan(table.polygon_box[10]).all()
+    assert table.segmentation(10) == data['annotations'][10]['segmentation']
+    error, around = mask_of(table, 10, (480, 640))
+    assert error == 'polygon 0 has a number that is not finite'
+    assert around == ()
+
+
+def test_a_file_is_not_held_in_memory(tmp_path):
+    """Segmentations are read again; that it has changed is an error."""
+    path = tmp_path / 'a.json'
+    path.write_bytes(encode(PLAIN))
+    with path.open('rb') as file:
+        table = read_coco(file).annotations
+        for row, record in enumerate(PLAIN['annotations']):
+            assert table.segmentation(row) == record['segmentation']
+        with path.open('r+b') as other:
+            other.truncate(700)
+        table.segmentations._loaded = -1
+        with pytest.raises(ValueError, match='has changed since it was read'):
+            table.segmentation(0)

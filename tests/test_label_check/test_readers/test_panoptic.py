@@ -1,5 +1,6 @@
 """Panoptic annotation files, right and damaged."""
 
+import io
 import json
 
 import pytest
@@ -57,8 +58,16 @@ def test_a_right_file():
 
 
 def test_which_files_are_panoptic():
-    assert is_panoptic(json.dumps(content()).encode())
-    assert not is_panoptic(b'{"annotations": []}')
+    assert is_panoptic(io.BytesIO(json.dumps(content()).encode()))
+    assert not is_panoptic(io.BytesIO(b'{"annotations": []}'))
+
+
+def test_form_of_a_large_file_is_found(monkeypatch):
+    """The key is found where two blocks meet, too."""
+    monkeypatch.setattr('mmext.label_check.readers.panoptic._BLOCK', 5)
+    text = b'{"a": 1, "segments_info": []}'
+    assert is_panoptic(io.BytesIO(text))
+    assert not is_panoptic(io.BytesIO(text.replace(b'_', b' ')))
 
 
 @pytest.mark.parametrize('text', [b'', b'[]', b'{"images": [', b'\xff'])

@@ -110,6 +110,7 @@ def test_any_cut_matches_torch(
     [
         ((9, 70), (31, 150), 20_000, 1),
         ((9, 256), (9, 256), 1 << 20, 1),
+        ((40, 300), (40, 300), 20_000, 1),
         ((9, 257), (9, 257), 1 << 20, 2),
         ((7, 40), (50, 700), 60_000, 2),
         ((31, 600), (7, 300), 1 << 20, 3),
@@ -196,6 +197,25 @@ def test_memory_is_a_fraction_of_the_resized_logits(
             logits, (size, size), False, targets, with_grad=True, kind=kind
         )
     assert memory.peak <= bound * 4 * label.numel() * shape[1]
+
+
+@pytest.mark.parametrize('align_corners', [False, True])
+@pytest.mark.parametrize('sides', [(40, 40), (13, 121), (16, 64), (50, 9)])
+def test_strips_hold_all_rows_that_they_read(
+    sides, align_corners, monkeypatch
+):
+    monkeypatch.setattr(strips, 'STRIP_BYTES', 500)
+    source, size = ((side, 10) for side in sides)
+    plan = ResizePlan(
+        source, size, align_corners, 3, torch.float32, torch.device('cpu')
+    )
+    taps, weights = plan.rows.taps
+    assert len(plan.strips) > 1
+    for strip in plan.strips:
+        read = taps[:, strip.start : strip.stop]
+        assert strip.low <= read.min()
+        assert read.max() < strip.high
+    assert torch.allclose(weights.sum(0), torch.ones(()))
 
 
 def test_what_is_not_valid_is_not_read():
