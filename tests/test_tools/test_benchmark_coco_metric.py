@@ -3,14 +3,16 @@
 import re
 
 import pytest
-from helpers.toy_ranks import load_tool
+from helpers.toy_ranks import TOOLS, load_tool
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope='module')
 def tool():
-    return load_tool('benchmarks/coco_metric')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(TOOLS / 'benchmarks'))
+        yield load_tool('benchmarks/coco_metric')
 
 
 def test_says_what_it_needs(tool, capsys, monkeypatch):
