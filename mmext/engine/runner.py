@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from mmengine.config import Config
 from mmengine.dist import is_distributed, master_only
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.model import (
@@ -145,6 +146,23 @@ def replace_type(cfg: Any, registry: Any, table: Mapping[type, type]) -> Any:
     return {**cfg, 'type': table[kind]} if kind in table else cfg
 
 
+class _TextOnce(Config):
+    """A config whose text is formatted anew only where it has changed.
+
+    That takes seconds for a large one, and MMEngine asks for it four times
+    at the start, and with each checkpoint.
+    """
+
+    @property
+    def pretty_text(self) -> str:
+        content = repr(self.to_dict())
+        before, text = vars(self).get('_formatted', ('', ''))
+        if content != before:
+            text = super().pretty_text
+            vars(self)['_formatted'] = content, text
+        return text
+
+
 @RUNNERS.register_module()
 class PortableRunner(CheckpointingRunner):
     """MMEngine's runner for one process and for many, on GPUs and on CPUs.
@@ -192,6 +210,10 @@ class PortableRunner(CheckpointingRunner):
         """
         # The first thing that happens: before any process waits for another.
         check_misplaced_keys(self.cfg, type(self))
+        if type(self.cfg) is Config:
+            cfg = _TextOnce.__new__(_TextOnce)
+            cfg.__setstate__(self.cfg.__getstate__())
+            self.cfg = cfg
         env = None
         if self.distributed:
             env = read_launcher_env(self.launcher, os.environ)

@@ -12,7 +12,7 @@ __all__ = ['CocoMetric']
 
 @METRICS.register_module()
 class CocoMetric(HostCocoMetric):
-    """MMDetection's ``CocoMetric``, in a quarter of the time where it can be.
+    """MMDetection's ``CocoMetric``, in 0.3 of the time where it can be.
 
     With the package ``faster-coco-eval`` (``pip install
     'mmext[faster_coco_eval]'``), figures are computed as MMDetection's

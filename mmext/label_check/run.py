@@ -20,6 +20,7 @@ from rich.progress import (
 from ..datasets import is_layout
 from ..findings import Finding, Location, Severity, place_writer, terminal
 from ..utils.files import atomic_path, prepare_outputs
+from ..utils.quiet_hosts import defer_imports
 from .backends import run_dask, run_joblib, run_serial
 from .check import check_labels
 from .class_weights import class_weights, format_class_weights
@@ -119,6 +120,8 @@ def _check_folder(images: Path | None) -> None:
 
 def _of_config(settings: CheckSettings) -> list[SplitSource]:
     # Not at the top: this loads the hosts, which bare files do not need.
+    # What draws and what knows distributions takes a tenth of the run.
+    defer_imports('matplotlib.pyplot', 'scipy.stats')
     from ..config import check_data_paths, read_config
     from ..utils.safe_load import careful_readers
     from .sources.config import splits_of_config

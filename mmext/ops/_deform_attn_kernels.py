@@ -38,6 +38,20 @@ def _add(total, factor, pixel):
 
 
 @kernel(fastmath=FAST)
+def _add_four(total, factors, pixels, first, width):
+    """The same for the four pixels around a sample, of those of a head."""
+    second = first + width
+    a, b, c, d = factors
+    for dim in range(len(total)):
+        total[dim] += (
+            a * pixels[first, dim]
+            + b * pixels[first + 1, dim]
+            + c * pixels[second, dim]
+            + d * pixels[second + 1, dim]
+        )
+
+
+@kernel(fastmath=FAST)
 def forward(value, shapes, starts, location, weight, out, first, last):
     """Add the samples to ``out``, ``(N, Q, M, D)``, zero at first."""
     _, queries, heads, levels, points, _ = location.shape
@@ -59,6 +73,16 @@ def forward(value, shapes, starts, location, weight, out, first, last):
                         continue
                     left, upper = one - right, one - lower
                     pixel = start + y0 * width + x0
+                    if 0 <= x0 < width - 1 and 0 <= y0 < height - 1:
+                        factors = (
+                            upper * left * scale,
+                            upper * right * scale,
+                            lower * left * scale,
+                            lower * right * scale,
+                        )
+                        pixels = value[image, head]
+                        _add_four(total, factors, pixels, pixel, width)
+                        continue
                     if y0 >= 0:
                         if x0 >= 0:
                             _add(
@@ -90,6 +114,23 @@ def _dot_and_add(given, pixel, factor, grad_pixel):
         total += given[dim] * pixel[dim]
         grad_pixel[dim] += factor * given[dim]
     return total
+
+
+@kernel(fastmath=FAST)
+def _dots_and_adds(given, pixels, factors, grad_pixels, first, width):
+    """The same for the four pixels around a sample, of those of a head."""
+    second = first + width
+    a = b = c = d = given.dtype.type(0)
+    for dim in range(len(given)):
+        a += given[dim] * pixels[first, dim]
+        b += given[dim] * pixels[first + 1, dim]
+        c += given[dim] * pixels[second, dim]
+        d += given[dim] * pixels[second + 1, dim]
+    _add(grad_pixels[first], factors[0], given)
+    _add(grad_pixels[first + 1], factors[1], given)
+    _add(grad_pixels[second], factors[2], given)
+    _add(grad_pixels[second + 1], factors[3], given)
+    return a, b, c, d
 
 
 @kernel(fastmath=FAST)
@@ -133,37 +174,57 @@ def backward(
                     # Products of the four pixels with what is given.
                     upper_left = upper_right = lower_left = lower_right = zero
                     pixel = start + y0 * width + x0
-                    if y0 >= 0:
-                        if x0 >= 0:
-                            upper_left = _dot_and_add(
-                                given,
-                                value[image, head, pixel],
+                    if 0 <= x0 < width - 1 and 0 <= y0 < height - 1:
+                        (
+                            upper_left,
+                            upper_right,
+                            lower_left,
+                            lower_right,
+                        ) = _dots_and_adds(
+                            given,
+                            value[image, head],
+                            (
                                 upper * left * scale,
-                                grad_value[image, head, pixel],
-                            )
-                        if x0 + 1 < width:
-                            upper_right = _dot_and_add(
-                                given,
-                                value[image, head, pixel + 1],
                                 upper * right * scale,
-                                grad_value[image, head, pixel + 1],
-                            )
-                    if y0 + 1 < height:
-                        pixel += width
-                        if x0 >= 0:
-                            lower_left = _dot_and_add(
-                                given,
-                                value[image, head, pixel],
                                 lower * left * scale,
-                                grad_value[image, head, pixel],
-                            )
-                        if x0 + 1 < width:
-                            lower_right = _dot_and_add(
-                                given,
-                                value[image, head, pixel + 1],
                                 lower * right * scale,
-                                grad_value[image, head, pixel + 1],
-                            )
+                            ),
+                            grad_value[image, head],
+                            pixel,
+                            width,
+                        )
+                    else:
+                        if y0 >= 0:
+                            if x0 >= 0:
+                                upper_left = _dot_and_add(
+                                    given,
+                                    value[image, head, pixel],
+                                    upper * left * scale,
+                                    grad_value[image, head, pixel],
+                                )
+                            if x0 + 1 < width:
+                                upper_right = _dot_and_add(
+                                    given,
+                                    value[image, head, pixel + 1],
+                                    upper * right * scale,
+                                    grad_value[image, head, pixel + 1],
+                                )
+                        if y0 + 1 < height:
+                            pixel += width
+                            if x0 >= 0:
+                                lower_left = _dot_and_add(
+                                    given,
+                                    value[image, head, pixel],
+                                    lower * left * scale,
+                                    grad_value[image, head, pixel],
+                                )
+                            if x0 + 1 < width:
+                                lower_right = _dot_and_add(
+                                    given,
+                                    value[image, head, pixel + 1],
+                                    lower * right * scale,
+                                    grad_value[image, head, pixel + 1],
+                                )
                     grad_weight[image, query, head, level, point] = upper * (
                         left * upper_left + right * upper_right
                     ) + lower * (left * lower_left + right * lower_right)

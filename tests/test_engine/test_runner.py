@@ -1,4 +1,6 @@
+import copy
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -9,6 +11,7 @@ import pytest
 import torch
 from helpers import toy_training as toy
 from helpers.toy_ranks import process_environ, run_on_ranks, start_ranks
+from mmengine.config import Config
 from mmengine.hooks import CheckpointHook, LoggerHook
 from mmengine.optim import OptimWrapper
 from torch import nn
@@ -98,6 +101,30 @@ def test_config_is_written_whole(tmp_path):
     toy.build(tmp_path)
     assert [p.name for p in tmp_path.iterdir() if '.tmp' in p.name] == []
     assert len(list(tmp_path.glob('*.py'))) == 1
+
+
+def test_text_of_the_config_is_formatted_when_it_changes(
+    tmp_path, monkeypatch
+):
+    formatted = []
+    host = Config.pretty_text
+
+    def counted(self):
+        formatted.append(self)
+        return host.fget(self)
+
+    monkeypatch.setattr(Config, 'pretty_text', property(counted))
+    runner = toy.build(tmp_path, train_cfg=dict(by_epoch=True, max_epochs=1))
+    runner.train()
+    assert len(formatted) == 1
+    plain = Config(runner.cfg.to_dict())
+    assert runner.cfg.pretty_text == plain.pretty_text
+    runner.cfg.note = {'added': True}
+    assert runner.cfg.pretty_text.count('added=True') == 1
+    assert copy.deepcopy(runner.cfg).pretty_text == runner.cfg.pretty_text
+    again = pickle.loads(pickle.dumps(runner.cfg))
+    assert again.pretty_text == runner.cfg.pretty_text
+    assert len(formatted) == 4
 
 
 def test_replace_type_leaves_others_alone():

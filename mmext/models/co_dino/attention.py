@@ -116,12 +116,14 @@ class DeformableAttention(MultiScaleDeformableAttention):
         self, offsets: Tensor, reference_points: Tensor, spatial_shapes: Tensor
     ) -> Tensor:
         """Sampling locations ``(B, N, M, L, P, 2)``, x y in [0, 1]."""
-        reference = reference_points[:, :, None, :, None, :]
+        # One size for each coordinate of a head: arithmetic on two numbers at
+        # a time costs several times as much, and so do integers.
+        shape = (*reference_points.shape[:2], 1, *offsets.shape[3:])
+        at = reference_points[:, :, None, :, None]
+        centre = at[..., :2].expand(shape).contiguous()
         if reference_points.shape[-1] == 2:
-            # Not by integers, which costs several times as much.
-            sizes = spatial_shapes.flip(-1).to(offsets.dtype)
-            return reference + offsets / sizes[:, None]
-        return (
-            reference[..., :2]
-            + offsets / self.num_points * reference[..., 2:] * 0.5
-        )
+            sizes = spatial_shapes.flip(-1).to(offsets.dtype)[:, None]
+            return centre + offsets / sizes.expand(shape[3:]).contiguous()
+        # Offsets are in halves of the box, divided among the points.
+        extent = at[..., 2:] * (0.5 / self.num_points)
+        return centre + offsets * extent.expand(shape).contiguous()
