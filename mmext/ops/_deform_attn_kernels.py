@@ -2,7 +2,8 @@
 
 The arrays are those of :mod:`mmext.ops.ms_deform_attn`, C-contiguous, of one
 floating type, but values and their gradient, which are ``(N, M, S, D)``: the
-pixels that a head looks at lie next to each other. Rows are those of image x head, see :mod:`mmext.ops._jit`.
+pixels that a head looks at lie next to each other. Rows are those of image x
+head, see :mod:`mmext.ops._jit`.
 
 Non-finite locations make a sample NaN, as PyTorch's ``grid_sample`` does.
 """

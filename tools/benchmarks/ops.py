@@ -2,7 +2,7 @@
 
 Compared are mmext's operators without kernels, and mmcv's compiled operators
 where they are installed and have a kernel for the device, else operators as
-one writes them without a backend. All run in turn in one process; medians and
+one writes them without a backend. All run in turn in one process; times and
 their ratios are printed. ``--plot`` draws deformable attention against the
 number of queries and threads.
 """
@@ -13,7 +13,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from types import ModuleType
 from typing import NamedTuple
 
@@ -65,14 +65,20 @@ class Case(NamedTuple):
     """Those that require a gradient get one."""
 
 
-@contextlib.contextmanager
-def calling(ext: ModuleType) -> Iterator[None]:
-    """Let mmcv's Python API call the operators of a module."""
-    callers = [
+@cache
+def find_callers() -> list[ModuleType]:
+    """Modules of mmcv that call operators."""
+    return [
         module
         for name, module in sys.modules.items()
         if name.startswith('mmcv.ops.') and hasattr(module, 'ext_module')
     ]
+
+
+@contextlib.contextmanager
+def calling(ext: ModuleType) -> Iterator[None]:
+    """Let mmcv's Python API call the operators of a module."""
+    callers = find_callers()
     before = [module.ext_module for module in callers]
     for module in callers:
         module.ext_module = ext
@@ -272,20 +278,29 @@ def step(function: Callable[..., Tensor], inputs: list[Tensor]) -> None:
 
 
 def measure(
-    runs: list[Callable[[], None]], repeats: int, clock: Callable[[], float]
+    runs: list[Callable[[], None]], repeats: int, *, alone: bool
 ) -> list[float]:
-    """Median milliseconds of each, run in turn after one round unmeasured."""
+    """Milliseconds of each, run in turn after one round unmeasured.
+
+    With one CPU thread the median of the time of the process, in which other
+    programs do not count; else, since they only add to it, the least of what
+    a clock shows.
+    """
+    clock = time.process_time if alone else time.perf_counter
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(repeats + 1):
         for run, record in zip(runs, times):
             start = clock()
             run()
             record.append((clock() - start) * 1e3)
-    return [statistics.median(record[1:]) for record in times]
+    pick = statistics.median if alone else min
+    return [pick(record[1:]) for record in times]
 
 
-def compare(case: Case, device: str, repeats: int) -> tuple[list[float], str]:
-    """Times of ours, ours without kernels and theirs, and who they are."""
+def compare(
+    case: Case, device: str, repeats: int, backends: Sequence[str]
+) -> tuple[list[float], str]:
+    """Times of ours with each back end, and of theirs, and who they are."""
     inputs = [x.detach().to(device) for x in case.inputs]
     for x, original in zip(inputs, case.inputs):
         x.requires_grad_(original.requires_grad)
@@ -305,14 +320,11 @@ def compare(case: Case, device: str, repeats: int) -> tuple[list[float], str]:
         theirs = case.naive
         name = 'mmcv, PyTorch' if case.op == 'ms_deform_attn' else 'naive'
     runs = [
-        partial(run_ours, 'auto'),
-        partial(run_ours, 'pytorch'),
+        *(partial(run_ours, backend) for backend in backends),
         partial(step, theirs, inputs),
     ]
-    # One CPU thread: what other programs do does not count.
     alone = device == 'cpu' and torch.get_num_threads() == 1
-    clock = time.process_time if alone else time.perf_counter
-    return measure(runs, repeats, clock), name
+    return measure(runs, repeats, alone=alone), name
 
 
 def plot(path: str, device: str, repeats: int, queries: list[int]) -> None:
@@ -330,12 +342,12 @@ def plot(path: str, device: str, repeats: int, queries: list[int]) -> None:
         torch.set_num_threads(threads)
         times = []
         for count in queries:
-            found, name = compare(attention_case(count), device, repeats)
-            times.append([found[0] / 1e3, found[2] / 1e3])
+            case = attention_case(count)
+            (ours, other), name = compare(case, device, repeats, ['auto'])
+            times.append([ours / 1e3, other / 1e3])
             print(
-                f'{threads} thread(s), {count} queries: mmext '
-                f'{found[0]:.1f} ms, {name} {found[2]:.1f} ms, '
-                f'{found[2] / found[0]:.1f}x',
+                f'{threads} thread(s), {count} queries: mmext {ours:.1f} ms, '
+                f'{name} {other:.1f} ms, {other / ours:.1f}x',
                 flush=True,
             )
         for column, (label, color) in enumerate(
@@ -399,7 +411,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for case in all_cases():
         if case.op not in args.ops:
             continue
-        (ours, plain, other), name = compare(case, args.device, args.repeats)
+        (ours, plain, other), name = compare(
+            case, args.device, args.repeats, ['auto', 'pytorch']
+        )
         table.add_row(
             case.op,
             case.shape,
