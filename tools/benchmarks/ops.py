@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
+from itertools import cycle
 from types import ModuleType
 from typing import NamedTuple
 
@@ -327,7 +328,7 @@ def compare(
     return measure(runs, repeats, alone=alone), name
 
 
-def plot(path: str, device: str, repeats: int, queries: list[int]) -> None:
+def plot(args: argparse.Namespace) -> None:
     """Draw the times of deformable attention, and print them."""
     figure = Figure((7, 4), layout='constrained')
     axes = figure.add_subplot()
@@ -338,12 +339,14 @@ def plot(path: str, device: str, repeats: int, queries: list[int]) -> None:
         ylabel='seconds, forward and backward',
         title='Deformable attention, 4 levels, 4 points, 8 heads of 32',
     )
-    for threads, style in ((1, '-'), (2, '--')):
+    for threads, style in zip(args.threads, cycle(('-', '--', ':'))):
         torch.set_num_threads(threads)
         times = []
-        for count in queries:
+        for count in args.queries:
             case = attention_case(count)
-            (ours, other), name = compare(case, device, repeats, ['auto'])
+            (ours, other), name = compare(
+                case, args.device, args.repeats, ['auto']
+            )
             times.append([ours / 1e3, other / 1e3])
             print(
                 f'{threads} thread(s), {count} queries: mmext {ours:.1f} ms, '
@@ -354,7 +357,7 @@ def plot(path: str, device: str, repeats: int, queries: list[int]) -> None:
             (('mmext', 'tab:blue'), (name, 'tab:orange'))
         ):
             axes.plot(
-                queries,
+                args.queries,
                 [row[column] for row in times],
                 style,
                 color=color,
@@ -365,7 +368,7 @@ def plot(path: str, device: str, repeats: int, queries: list[int]) -> None:
     axes.legend()
     # The same numbers give the same file.
     with rc_context({'svg.hashsalt': 'mmext', 'svg.fonttype': 'none'}):
-        figure.savefig(path, metadata={'Date': None})
+        figure.savefig(args.plot, metadata={'Date': None})
 
 
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -373,12 +376,18 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--ops', nargs='+', choices=OPS, default=OPS)
     parser.add_argument('--repeats', type=positive, default=5)
-    parser.add_argument('--threads', type=positive, default=1)
+    parser.add_argument(
+        '--threads',
+        type=positive,
+        nargs='+',
+        default=[1],
+        help='several are lines of the plot',
+    )
     parser.add_argument('--device', default='cpu')
     parser.add_argument(
         '--plot',
         metavar='FILE.svg',
-        help='draw deformable attention with 1 and 2 threads instead',
+        help='draw deformable attention instead',
     )
     parser.add_argument(
         '--queries',
@@ -387,7 +396,10 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
         default=[1000, 3000, 10000, 30000, 100000],
         help='of the plot',
     )
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if len(args.threads) > 1 and not args.plot:
+        parser.error('--threads takes several with --plot only')
+    return args
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -395,9 +407,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse_args(argv)
     torch.manual_seed(0)
     if args.plot:
-        plot(args.plot, args.device, args.repeats, args.queries)
+        plot(args)
         return 0
-    torch.set_num_threads(args.threads)
+    (threads,) = args.threads
+    torch.set_num_threads(threads)
     table = Table('operator', 'shapes')
     for title in (
         'mmext ms',
