@@ -210,6 +210,8 @@ def log_backend(
     line = f'Operators on {device}: {"; ".join(parts)}'
     if _asked() != 'auto':
         line += f' ({_asked()} was chosen)'
+    elif device == 'cpu' and _missing('numba') is not None:
+        line += '; pip install "mmext[numba]" makes them faster'
     if line not in _logged:
         _logged.add(line)
         print_log(line, logger=logger)

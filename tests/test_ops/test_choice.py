@@ -114,6 +114,14 @@ def test_log_says_what_each_operator_has_once(there, caplog):
     assert cuda == f'Operators on cuda: {", ".join(ORDER)}: PyTorch'
 
 
+def test_log_says_what_would_be_faster(there, caplog):
+    there -= {'compiled', 'numba'}
+    (line,) = messages(caplog, (log_backend, 'cpu'))
+    assert line.endswith(
+        ': PyTorch; pip install "mmext[numba]" makes them faster'
+    )
+
+
 def test_log_says_what_was_chosen(there, caplog):
     choose_ops_backend('pytorch')
     (line,) = messages(caplog, (log_backend, 'cpu'))

@@ -17,7 +17,11 @@ from reference.op_checks import assert_same, values_and_grads
 from torch import Tensor
 
 from mmext.ops import multi_scale_deform_attn
-from mmext.ops.ms_deform_attn import _attend_deformops, attend_level
+from mmext.ops.ms_deform_attn import (
+    _attend_compiled,
+    _attend_deformops,
+    attend_level,
+)
 
 SHAPES = torch.tensor([[6, 8], [3, 4], [1, 2]])
 
@@ -267,6 +271,22 @@ def test_compiled_models_have_no_graph_break():
             values_and_grads(compiled, inputs),
             values_and_grads(attend_on_cpu, inputs),
         )
+
+
+@pytest.mark.parametrize('images', [1, 3])
+def test_mmcv_is_called_for_any_number_of_images(images):
+    """Its compiled operator wants a divisor of it; here it calls ours."""
+    inputs = make_inputs(images=images)
+    turned = inputs['location'].transpose(1, 2).contiguous().transpose(1, 2)
+
+    def attend_by_mmcv(value, location, weight):
+        inputs = value, SHAPES, starts_of(SHAPES), location, weight
+        return _attend_compiled(*inputs)
+
+    assert_same(
+        values_and_grads(attend_by_mmcv, {**inputs, 'location': turned}),
+        values_and_grads(mmcv_attend, inputs),
+    )
 
 
 def test_deformops_off_a_gpu():

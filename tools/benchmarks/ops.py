@@ -2,7 +2,7 @@
 
 Compared are mmext's operators without kernels, and mmcv's compiled operators
 where they are installed and have a kernel for the device, else operators as
-one writes them without a backend. All run in turn in one process; medians and
+one writes them without a backend. All run in turn in one process; times and
 their ratios are printed. ``--plot`` draws deformable attention against the
 number of queries and threads.
 """
@@ -13,7 +13,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
+from itertools import cycle
 from types import ModuleType
 from typing import NamedTuple
 
@@ -65,14 +66,20 @@ class Case(NamedTuple):
     """Those that require a gradient get one."""
 
 
-@contextlib.contextmanager
-def calling(ext: ModuleType) -> Iterator[None]:
-    """Let mmcv's Python API call the operators of a module."""
-    callers = [
+@cache
+def find_callers() -> list[ModuleType]:
+    """Modules of mmcv that call operators."""
+    return [
         module
         for name, module in sys.modules.items()
         if name.startswith('mmcv.ops.') and hasattr(module, 'ext_module')
     ]
+
+
+@contextlib.contextmanager
+def calling(ext: ModuleType) -> Iterator[None]:
+    """Let mmcv's Python API call the operators of a module."""
+    callers = find_callers()
     before = [module.ext_module for module in callers]
     for module in callers:
         module.ext_module = ext
@@ -272,20 +279,29 @@ def step(function: Callable[..., Tensor], inputs: list[Tensor]) -> None:
 
 
 def measure(
-    runs: list[Callable[[], None]], repeats: int, clock: Callable[[], float]
+    runs: list[Callable[[], None]], repeats: int, *, alone: bool
 ) -> list[float]:
-    """Median milliseconds of each, run in turn after one round unmeasured."""
+    """Milliseconds of each, run in turn after one round unmeasured.
+
+    With one CPU thread the median of the time of the process, in which other
+    programs do not count; else, since they only add to it, the least of what
+    a clock shows.
+    """
+    clock = time.process_time if alone else time.perf_counter
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(repeats + 1):
         for run, record in zip(runs, times):
             start = clock()
             run()
             record.append((clock() - start) * 1e3)
-    return [statistics.median(record[1:]) for record in times]
+    pick = statistics.median if alone else min
+    return [pick(record[1:]) for record in times]
 
 
-def compare(case: Case, device: str, repeats: int) -> tuple[list[float], str]:
-    """Times of ours, ours without kernels and theirs, and who they are."""
+def compare(
+    case: Case, device: str, repeats: int, backends: Sequence[str]
+) -> tuple[list[float], str]:
+    """Times of ours with each back end, and of theirs, and who they are."""
     inputs = [x.detach().to(device) for x in case.inputs]
     for x, original in zip(inputs, case.inputs):
         x.requires_grad_(original.requires_grad)
@@ -305,17 +321,14 @@ def compare(case: Case, device: str, repeats: int) -> tuple[list[float], str]:
         theirs = case.naive
         name = 'mmcv, PyTorch' if case.op == 'ms_deform_attn' else 'naive'
     runs = [
-        partial(run_ours, 'auto'),
-        partial(run_ours, 'pytorch'),
+        *(partial(run_ours, backend) for backend in backends),
         partial(step, theirs, inputs),
     ]
-    # One CPU thread: what other programs do does not count.
     alone = device == 'cpu' and torch.get_num_threads() == 1
-    clock = time.process_time if alone else time.perf_counter
-    return measure(runs, repeats, clock), name
+    return measure(runs, repeats, alone=alone), name
 
 
-def plot(path: str, device: str, repeats: int, queries: list[int]) -> None:
+def plot(args: argparse.Namespace) -> None:
     """Draw the times of deformable attention, and print them."""
     figure = Figure((7, 4), layout='constrained')
     axes = figure.add_subplot()
@@ -326,23 +339,25 @@ def plot(path: str, device: str, repeats: int, queries: list[int]) -> None:
         ylabel='seconds, forward and backward',
         title='Deformable attention, 4 levels, 4 points, 8 heads of 32',
     )
-    for threads, style in ((1, '-'), (2, '--')):
+    for threads, style in zip(args.threads, cycle(('-', '--', ':'))):
         torch.set_num_threads(threads)
         times = []
-        for count in queries:
-            found, name = compare(attention_case(count), device, repeats)
-            times.append([found[0] / 1e3, found[2] / 1e3])
+        for count in args.queries:
+            case = attention_case(count)
+            (ours, other), name = compare(
+                case, args.device, args.repeats, ['auto']
+            )
+            times.append([ours / 1e3, other / 1e3])
             print(
-                f'{threads} thread(s), {count} queries: mmext '
-                f'{found[0]:.1f} ms, {name} {found[2]:.1f} ms, '
-                f'{found[2] / found[0]:.1f}x',
+                f'{threads} thread(s), {count} queries: mmext {ours:.1f} ms, '
+                f'{name} {other:.1f} ms, {other / ours:.1f}x',
                 flush=True,
             )
         for column, (label, color) in enumerate(
             (('mmext', 'tab:blue'), (name, 'tab:orange'))
         ):
             axes.plot(
-                queries,
+                args.queries,
                 [row[column] for row in times],
                 style,
                 color=color,
@@ -353,7 +368,7 @@ def plot(path: str, device: str, repeats: int, queries: list[int]) -> None:
     axes.legend()
     # The same numbers give the same file.
     with rc_context({'svg.hashsalt': 'mmext', 'svg.fonttype': 'none'}):
-        figure.savefig(path, metadata={'Date': None})
+        figure.savefig(args.plot, metadata={'Date': None})
 
 
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -361,12 +376,18 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--ops', nargs='+', choices=OPS, default=OPS)
     parser.add_argument('--repeats', type=positive, default=5)
-    parser.add_argument('--threads', type=positive, default=1)
+    parser.add_argument(
+        '--threads',
+        type=positive,
+        nargs='+',
+        default=[1],
+        help='several are lines of the plot',
+    )
     parser.add_argument('--device', default='cpu')
     parser.add_argument(
         '--plot',
         metavar='FILE.svg',
-        help='draw deformable attention with 1 and 2 threads instead',
+        help='draw deformable attention instead',
     )
     parser.add_argument(
         '--queries',
@@ -375,7 +396,10 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
         default=[1000, 3000, 10000, 30000, 100000],
         help='of the plot',
     )
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if len(args.threads) > 1 and not args.plot:
+        parser.error('--threads takes several with --plot only')
+    return args
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -383,9 +407,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse_args(argv)
     torch.manual_seed(0)
     if args.plot:
-        plot(args.plot, args.device, args.repeats, args.queries)
+        plot(args)
         return 0
-    torch.set_num_threads(args.threads)
+    (threads,) = args.threads
+    torch.set_num_threads(threads)
     table = Table('operator', 'shapes')
     for title in (
         'mmext ms',
@@ -399,7 +424,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for case in all_cases():
         if case.op not in args.ops:
             continue
-        (ours, plain, other), name = compare(case, args.device, args.repeats)
+        (ours, plain, other), name = compare(
+            case, args.device, args.repeats, ['auto', 'pytorch']
+        )
         table.add_row(
             case.op,
             case.shape,
