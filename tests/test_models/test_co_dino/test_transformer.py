@@ -26,7 +26,7 @@ from reference.co_dino_parts import (
 )
 from torch import Tensor, nn
 
-from mmext.models.co_dino.attention import DeformableAttention
+from mmext.models.co_dino import attention
 from mmext.models.co_dino.transformer import (
     CoDINOTransformer,
     EncodedImage,
@@ -156,12 +156,10 @@ def test_level_starts_are_those_that_a_gpu_reads(monkeypatch):
     batch = tiny_batch()
     expected = encode(transformer, batch).memory
 
-    def sample(self, values, shapes, starts, locations, weights):
-        return MultiScaleDeformableAttnFunction.apply(
-            values, shapes, starts, locations, weights, self.im2col_step
-        )
+    def sample(*inputs: torch.Tensor) -> torch.Tensor:
+        return MultiScaleDeformableAttnFunction.apply(*inputs, 64)
 
-    monkeypatch.setattr(DeformableAttention, '_sample', sample)
+    monkeypatch.setattr(attention, 'multi_scale_deform_attn', sample)
     torch.testing.assert_close(encode(transformer, batch).memory, expected)
 
 
