@@ -51,6 +51,22 @@ def _add_four(total, factors, pixels, first, width):
         )
 
 
+@kernel()
+def _on_map(x0, y0, width, height):
+    """Which of the four pixels around a sample there are."""
+    left, right = x0 >= 0, x0 + 1 < width
+    upper, lower = y0 >= 0, y0 + 1 < height
+    return upper and left, upper and right, lower and left, lower and right
+
+
+@kernel(fastmath=FAST)
+def _add_some(total, factors, pixels, first, width, there):
+    """The same for those that are on the map."""
+    for n in range(4):
+        if there[n]:
+            _add(total, factors[n], pixels[first + n % 2 + n // 2 * width])
+
+
 @kernel(fastmath=FAST)
 def forward(value, shapes, starts, location, weight, out, first, last):
     """Add the samples to ``out``, ``(N, Q, M, D)``, zero at first."""
@@ -58,6 +74,7 @@ def forward(value, shapes, starts, location, weight, out, first, last):
     one = weight.dtype.type(1)
     for row in range(first, last):
         image, head = divmod(row, heads)
+        pixels = value[image, head]
         for query in range(queries):
             total = out[image, query, head]
             for level in range(levels):
@@ -73,37 +90,17 @@ def forward(value, shapes, starts, location, weight, out, first, last):
                         continue
                     left, upper = one - right, one - lower
                     pixel = start + y0 * width + x0
+                    factors = (
+                        upper * left * scale,
+                        upper * right * scale,
+                        lower * left * scale,
+                        lower * right * scale,
+                    )
                     if 0 <= x0 < width - 1 and 0 <= y0 < height - 1:
-                        factors = (
-                            upper * left * scale,
-                            upper * right * scale,
-                            lower * left * scale,
-                            lower * right * scale,
-                        )
-                        pixels = value[image, head]
                         _add_four(total, factors, pixels, pixel, width)
-                        continue
-                    if y0 >= 0:
-                        if x0 >= 0:
-                            _add(
-                                total,
-                                upper * left * scale,
-                                value[image, head, pixel],
-                            )
-                        if x0 + 1 < width:
-                            factor = upper * right * scale
-                            _add(total, factor, value[image, head, pixel + 1])
-                    if y0 + 1 < height:
-                        pixel += width
-                        if x0 >= 0:
-                            _add(
-                                total,
-                                lower * left * scale,
-                                value[image, head, pixel],
-                            )
-                        if x0 + 1 < width:
-                            factor = lower * right * scale
-                            _add(total, factor, value[image, head, pixel + 1])
+                    else:
+                        there = _on_map(x0, y0, width, height)
+                        _add_some(total, factors, pixels, pixel, width, there)
 
 
 @kernel(fastmath=FAST)
@@ -134,6 +131,28 @@ def _dots_and_adds(given, pixels, factors, grad_pixels, first, width):
 
 
 @kernel(fastmath=FAST)
+def _some_dots_and_adds(
+    given, pixels, factors, grad_pixels, first, width, there
+):
+    """The same for those that are on the map; 0 for the others."""
+    a = b = c = d = given.dtype.type(0)
+    second = first + width
+    if there[0]:
+        at = first
+        a = _dot_and_add(given, pixels[at], factors[0], grad_pixels[at])
+    if there[1]:
+        at = first + 1
+        b = _dot_and_add(given, pixels[at], factors[1], grad_pixels[at])
+    if there[2]:
+        at = second
+        c = _dot_and_add(given, pixels[at], factors[2], grad_pixels[at])
+    if there[3]:
+        at = second + 1
+        d = _dot_and_add(given, pixels[at], factors[3], grad_pixels[at])
+    return a, b, c, d
+
+
+@kernel(fastmath=FAST)
 def backward(
     value,
     shapes,
@@ -152,9 +171,10 @@ def backward(
     ``grad_out``: ``(N, Q, M, D)``.
     """
     _, queries, heads, levels, points, _ = location.shape
-    zero, one = weight.dtype.type(0), weight.dtype.type(1)
+    one = weight.dtype.type(1)
     for row in range(first, last):
         image, head = divmod(row, heads)
+        pixels, grads = value[image, head], grad_value[image, head]
         for query in range(queries):
             given = grad_out[image, query, head]
             for level in range(levels):
@@ -171,60 +191,24 @@ def backward(
                     if state != _INSIDE:
                         continue
                     left, upper = one - right, one - lower
-                    # Products of the four pixels with what is given.
-                    upper_left = upper_right = lower_left = lower_right = zero
                     pixel = start + y0 * width + x0
+                    factors = (
+                        upper * left * scale,
+                        upper * right * scale,
+                        lower * left * scale,
+                        lower * right * scale,
+                    )
+                    # Products of the four pixels with what is given.
                     if 0 <= x0 < width - 1 and 0 <= y0 < height - 1:
-                        (
-                            upper_left,
-                            upper_right,
-                            lower_left,
-                            lower_right,
-                        ) = _dots_and_adds(
-                            given,
-                            value[image, head],
-                            (
-                                upper * left * scale,
-                                upper * right * scale,
-                                lower * left * scale,
-                                lower * right * scale,
-                            ),
-                            grad_value[image, head],
-                            pixel,
-                            width,
+                        dots = _dots_and_adds(
+                            given, pixels, factors, grads, pixel, width
                         )
                     else:
-                        if y0 >= 0:
-                            if x0 >= 0:
-                                upper_left = _dot_and_add(
-                                    given,
-                                    value[image, head, pixel],
-                                    upper * left * scale,
-                                    grad_value[image, head, pixel],
-                                )
-                            if x0 + 1 < width:
-                                upper_right = _dot_and_add(
-                                    given,
-                                    value[image, head, pixel + 1],
-                                    upper * right * scale,
-                                    grad_value[image, head, pixel + 1],
-                                )
-                        if y0 + 1 < height:
-                            pixel += width
-                            if x0 >= 0:
-                                lower_left = _dot_and_add(
-                                    given,
-                                    value[image, head, pixel],
-                                    lower * left * scale,
-                                    grad_value[image, head, pixel],
-                                )
-                            if x0 + 1 < width:
-                                lower_right = _dot_and_add(
-                                    given,
-                                    value[image, head, pixel + 1],
-                                    lower * right * scale,
-                                    grad_value[image, head, pixel + 1],
-                                )
+                        there = _on_map(x0, y0, width, height)
+                        dots = _some_dots_and_adds(
+                            given, pixels, factors, grads, pixel, width, there
+                        )
+                    upper_left, upper_right, lower_left, lower_right = dots
                     grad_weight[image, query, head, level, point] = upper * (
                         left * upper_left + right * upper_right
                     ) + lower * (left * lower_left + right * lower_right)
