@@ -7,10 +7,13 @@ same bytes; nothing is left behind when it is stopped before the end.
 
 import argparse
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
-from mmext.datasets import SCENE_CLASSES, ScenesSpec, write_scenes_dataset
 from mmext.utils.cli import ToolParser, generate_dataset, run_tool
+
+if TYPE_CHECKING:
+    from mmext.datasets import ScenesSpec
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -55,8 +58,11 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def make_spec(args: argparse.Namespace) -> ScenesSpec:
+def make_spec(args: argparse.Namespace) -> 'ScenesSpec':
     """Settings of the scenes."""
+    # Not at the top, here and below: --help needs no OpenCV.
+    from mmext.datasets import ScenesSpec
+
     return ScenesSpec(
         image_size=tuple(args.image_size),
         max_objects=args.max_objects,
@@ -70,6 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool; returns the exit code, 2 if --out cannot be made."""
     parser = make_parser()
     args = parser.parse_args(argv)
+    from mmext.datasets import SCENE_CLASSES, write_scenes_dataset
 
     def write(on_image: Callable[[], None]) -> dict:
         return write_scenes_dataset(

@@ -30,7 +30,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def draw(args: argparse.Namespace) -> int:
     """Draw the curves, and say where; returns 0."""
-    # Not at the top: --help needs no torch.
+    # Not at the top: --help needs no Matplotlib.
     from mmext.apis import plot_log
 
     out = args.out or args.work_dir / 'curves.png'

@@ -24,6 +24,7 @@ from mmext.utils.cli import (
     report_errors,
     run_tool,
 )
+from mmext.utils.quiet_hosts import defer_imports
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -156,6 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings['environ'] = dict(os.environ)
     # First: MMEngine asks for the memory of GPUs that are there.
     hide_gpus(settings['device'])
+    defer_imports('matplotlib.pyplot', 'scipy.stats')
     from mmext.preflight.run import (
         PreflightSettings,
         list_rules,

@@ -1,18 +1,31 @@
-"""What is behind ``tools/``: training, testing, inference and pictures."""
+"""What is behind ``tools/``: training, testing, inference and pictures.
 
-from .class_embeddings import make_class_embeddings, save_class_embeddings
-from .curves import plot_log
-from .detector import load_detector
-from .infer import (
-    Detections,
-    UnreadableImageError,
-    infer_images,
-    list_images,
-)
-from .prediction_files import InferReport, infer_to_folder, read_ground_truth
-from .runs import prepare_test, prepare_training, run_test, run_training
-from .task_pictures import infer_tasks_to_folder, read_task_samples
-from .text_encoders import TextEncoder
+Names are imported when they are asked for: a picture of the curves needs no
+detector, and a training no text encoder.
+"""
+
+from typing import TYPE_CHECKING
+
+from ..utils.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .class_embeddings import make_class_embeddings, save_class_embeddings
+    from .curves import plot_log
+    from .detector import load_detector
+    from .infer import (
+        Detections,
+        UnreadableImageError,
+        infer_images,
+        list_images,
+    )
+    from .prediction_files import (
+        InferReport,
+        infer_to_folder,
+        read_ground_truth,
+    )
+    from .runs import prepare_test, prepare_training, run_test, run_training
+    from .task_pictures import infer_tasks_to_folder, read_task_samples
+    from .text_encoders import TextEncoder
 
 __all__ = [
     'Detections',
@@ -34,3 +47,27 @@ __all__ = [
     'run_training',
     'save_class_embeddings',
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        'make_class_embeddings': '.class_embeddings',
+        'save_class_embeddings': '.class_embeddings',
+        'plot_log': '.curves',
+        'load_detector': '.detector',
+        'Detections': '.infer',
+        'UnreadableImageError': '.infer',
+        'infer_images': '.infer',
+        'list_images': '.infer',
+        'InferReport': '.prediction_files',
+        'infer_to_folder': '.prediction_files',
+        'read_ground_truth': '.prediction_files',
+        'prepare_test': '.runs',
+        'prepare_training': '.runs',
+        'run_test': '.runs',
+        'run_training': '.runs',
+        'infer_tasks_to_folder': '.task_pictures',
+        'read_task_samples': '.task_pictures',
+        'TextEncoder': '.text_encoders',
+    },
+)

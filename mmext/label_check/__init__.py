@@ -4,9 +4,9 @@ What checks is loaded when it is asked for: processes that read files only,
 of which there may be many, start in half the time without it.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..utils.lazy_names import lazy_names
 from .expectations import Expectations, HeadFacts
 from .store import FactStore
 
@@ -22,10 +22,6 @@ __all__ = [
     'check_labels',
 ]
 
-_HOMES = {'FindingGroup': '.groups', 'check_labels': '.check'}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(import_module(_HOMES[name], __name__), name)
+__getattr__ = lazy_names(
+    __name__, {'FindingGroup': '.groups', 'check_labels': '.check'}
+)
