@@ -5,9 +5,9 @@ labels of which a twentieth is ignored:
 
 - ade20k, cityscapes_b2, cityscapes_b6: resize to the labels, cross-entropy,
   mean over the pixels that count;
-- grid: the same for 2 to 150 classes and strides 1 to 8, one image of 512
-  pixels a side, in one table. Ours counts the right pixels in any case,
-  PyTorch does not; mmseg's accuracy is that of its heads;
+- grid: the same for 2 to 150 classes and strides 1 to 8 (c2_s1 to c150_s8),
+  one image of 512 pixels a side, in one table. Ours counts the right pixels
+  in any case, PyTorch does not; mmseg's accuracy is that of its heads;
 - pidhead: all that PIDNet's head does after its last convolution, accuracy
   included. PyTorch has no such thing.
 
@@ -234,7 +234,8 @@ def make_grid(rows: Sequence[list[Result]]) -> Table:
     """The table of the grid: ours against each of the others."""
     table = Table(title='grid: resize and cross-entropy, 1 image, ms')
     others = [each.side for each in rows[0][1:]]
-    for column in ('case', 'mmext', *others):
+    table.add_column('case', no_wrap=True)
+    for column in ('mmext', *others):
         table.add_column(column, justify='right')
     for side in others:
         table.add_column(f'mmext / {side}', justify='right')

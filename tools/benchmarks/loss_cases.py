@@ -61,7 +61,7 @@ CASES = {
 
 
 GRID = {
-    f'grid_c{classes}_s{stride}': Shape(1, classes, 512, stride)
+    f'c{classes}_s{stride}': Shape(1, classes, 512, stride)
     for classes in (2, 4, 8, 19, 150)
     for stride in (1, 2, 4, 8)
 }
