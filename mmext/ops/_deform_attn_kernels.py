@@ -3,14 +3,14 @@
 The arrays are those of :mod:`mmext.ops.ms_deform_attn`, C-contiguous, of one
 floating type, but values and their gradient, which are ``(N, M, S, D)``: the
 pixels that a head looks at lie next to each other. Rows are those of image x
-head, see :mod:`mmext.ops._jit`.
+head, see :mod:`mmext.utils.jit`.
 
 Non-finite locations make a sample NaN, as PyTorch's ``grid_sample`` does.
 """
 
 import numpy as np
 
-from ._jit import FAST, kernel
+from ..utils.jit import FAST, kernel
 
 __all__ = ['backward', 'forward']
 

@@ -7,7 +7,7 @@ type throughout are those that take several boxes at once.
 
 import numpy as np
 
-from ._jit import kernel
+from ..utils.jit import kernel
 
 __all__ = ['lower_scores', 'suppress']
 

@@ -1,6 +1,6 @@
 """Kernels of RoIAlign's mean for CPUs, compiled by numba.
 
-A row is an image and a block of its channels, see :mod:`mmext.ops._jit`: the
+A row is an image and a block of its channels, see :mod:`mmext.utils.jit`: the
 pixels that its regions read are brought into a small table, channels last,
 which stays in the cache while all regions add up its rows.
 
@@ -10,7 +10,7 @@ and x, K pixels that a bin reads along one axis.
 
 import numpy as np
 
-from ._jit import FAST, kernel
+from ..utils.jit import FAST, kernel
 
 __all__ = ['CHANNELS', 'average', 'find_taps', 'mark', 'spread']
 

@@ -109,7 +109,7 @@ def _import_error(name: str) -> str | None:
     """Why a package of kernels cannot be used; None if it can."""
     try:
         if name == 'numba':
-            from . import _jit  # noqa: F401
+            from ..utils import jit  # noqa: F401
         else:
             import deformops.registry  # noqa: F401
             import triton  # noqa: F401

@@ -62,8 +62,8 @@ def _attend(
     location: Tensor,
     weight: Tensor,
 ) -> Tensor:
+    from ..utils.jit import run_rows
     from ._deform_attn_kernels import forward
-    from ._jit import run_rows
 
     images, _, heads, dims = value.shape
     arrays = _arrays(value, shapes, starts, location, weight)
@@ -81,8 +81,8 @@ def _attend_backward(
     weight: Tensor,
     grad_out: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    from ..utils.jit import run_rows
     from ._deform_attn_kernels import backward
-    from ._jit import run_rows
 
     images, pixels, heads, dims = value.shape
     grad_out = grad_out.view(images, -1, heads, dims).to(location.dtype)

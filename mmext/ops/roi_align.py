@@ -337,7 +337,7 @@ def roi_align_forward(
     rois = rois.to(wide_type(input))
     grid = sample_grid(rois, bins, spatial_scale, sampling_ratio, aligned)
     if pool_mode == AVERAGE and uses_numba(input.device):
-        from ._jit import run_rows
+        from ..utils.jit import run_rows
         from ._roi_align_kernels import average
 
         taps, count = _taps_of_regions(input.shape, rois, grid, bins)
@@ -401,7 +401,7 @@ def roi_align_backward(
         return
     grid = sample_grid(rois, bins, spatial_scale, sampling_ratio, aligned)
     if uses_numba(grad.device):
-        from ._jit import run_rows
+        from ..utils.jit import run_rows
         from ._roi_align_kernels import spread
 
         taps, count = _taps_of_regions(grad_input.shape, rois, grid, bins)

@@ -167,17 +167,17 @@ def test_first_calls_reach_the_kernels(operator, monkeypatch):
 
 def test_kernels_work_where_they_cannot_be_kept(monkeypatch):
     """In a container that can be read only, numba refuses to cache."""
-    from mmext.ops import _jit
+    from mmext.utils import jit
 
-    compile_ = _jit.njit
+    compile_ = jit.njit
 
     def njit(*, cache=False, **options):
         if cache:
             raise RuntimeError('cannot cache function: no locator available')
         return compile_(**options)
 
-    monkeypatch.setattr(_jit, 'njit', njit)
-    assert _jit.kernel()(lambda x: x + 1)(1) == 2
+    monkeypatch.setattr(jit, 'njit', njit)
+    assert jit.kernel()(lambda x: x + 1)(1) == 2
 
 
 def test_deformops_is_called_as_its_registry_wants(monkeypatch):

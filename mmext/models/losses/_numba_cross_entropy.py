@@ -9,17 +9,15 @@ Shape letters: C channels, W columns; R rows of a strip, K source rows of a
 band.
 """
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.polynomial import Chebyshev, Polynomial
 from torch import Tensor
 
+from ...utils.jit import FAST, kernel, run_rows
 from ._resized_cross_entropy import (
     FLOOR,
     LN_2,
@@ -50,25 +48,10 @@ MANTISSA = np.int32((1 << 23) - 1)
 ONE = np.float32(1).view(np.int32)
 
 
-def _compiled(function: Callable) -> Callable:
-    """Compile a function at its first call."""
-    options = {
-        'nogil': True,
-        'error_model': 'numpy',
-        # Without 'nnan' and 'ninf': what is not finite has to be seen.
-        'fastmath': {'arcp', 'contract', 'nsz', 'reassoc'},
-    }
-    try:
-        return njit(cache=True, **options)(function)
-    except RuntimeError:
-        # No folder to keep it in: each process compiles it again.
-        return njit(**options)(function)
-
-
 # Unlike those of numpy, the next two can be done for many numbers at once.
 
 
-@_compiled
+@kernel(fastmath=FAST)
 def _power(x):
     """``2 ** x`` for x at most 0."""
     whole = np.floor(x + np.float32(0.5))
@@ -81,7 +64,7 @@ def _power(x):
     return result * np.int32(exponent << np.int32(23)).view(np.float32)
 
 
-@_compiled
+@kernel(fastmath=FAST)
 def _log2(x):
     """Logarithm of a number that is 1 or more."""
     bits = np.float32(x).view(np.int32)
@@ -93,7 +76,7 @@ def _log2(x):
     return exponent + part * ratio if x == x else x
 
 
-@_compiled
+@kernel(fastmath=FAST)
 def _resize(plane, taps, tile, out):
     """Columns ``tile`` of a row that lies between two of a plane."""
     upper, lower, upper_w, lower_w = taps
@@ -102,7 +85,7 @@ def _resize(plane, taps, tile, out):
         out[x] = upper_w * above[x] + lower_w * below[x]
 
 
-@_compiled
+@kernel(fastmath=FAST)
 def _add_gradient(plane, taps, tile, grad):
     """Add the gradient of :func:`_resize` to a plane."""
     upper, lower, upper_w, lower_w = taps
@@ -112,7 +95,7 @@ def _add_gradient(plane, taps, tile, grad):
         below[x] += lower_w * grad[x]
 
 
-@_compiled
+@kernel(fastmath=FAST)
 def _softmax(wide, taps, tile, labels, z, top, best, label_z, power_sum):
     """Powers of the logits, their sum, and what else the loss needs.
 
@@ -142,7 +125,7 @@ def _softmax(wide, taps, tile, labels, z, top, best, label_z, power_sum):
             power_sum[x] += row[x]
 
 
-@_compiled
+@kernel(fastmath=FAST)
 def visit(
     classes,
     wide,
@@ -238,21 +221,6 @@ def visit(
     return hits
 
 
-@cache
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Threads of a process; those of its parent are not in a fork."""
-    return ThreadPoolExecutor(threads, 'mmext-cross-entropy')
-
-
-def _in_threads(run: Callable[[int, int], int], columns: int) -> int:
-    """Run on all columns, in as many threads as PyTorch has; the sum."""
-    threads = min(torch.get_num_threads(), -(-columns // TILE))
-    if threads <= 1:
-        return run(0, columns)
-    edges = [columns * part // threads for part in range(threads + 1)]
-    return sum(_pool(os.getpid(), threads).map(run, edges[:-1], edges[1:]))
-
-
 class KernelPass(StripPass):
     """The walk over strips with the kernel; float32 on a CPU."""
 
@@ -298,7 +266,7 @@ class KernelPass(StripPass):
             plain,
             wide_grad is not None,
         )
-        hits = _in_threads(run, self.plan.width)
+        hits = sum(run_rows(run, [], self.plan.width, least=TILE))
         self.hits.append(torch.full((), hits))
         return loss
 

@@ -7,7 +7,7 @@ and the result does not depend on how many there are.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
@@ -50,21 +50,21 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, 'mmext-kernels')
 
 
-def run_rows(run: Callable, arrays: list[np.ndarray], rows: int) -> None:
+def run_rows(
+    run: Callable, arrays: Sequence[np.ndarray], rows: int, *, least: int = 1
+) -> list:
     """Run a kernel on all rows, in as many threads as PyTorch has.
 
     ``run``: Called with the arrays, and the first row and the one behind the
-    last.
+    last; ``least``: Rows that are worth a thread. Returns what it returns.
     """
-    threads = min(torch.get_num_threads(), rows)
+    threads = min(torch.get_num_threads(), -(-rows // least))
     if threads <= 1:
-        run(*arrays, 0, rows)
-        return
+        return [run(*arrays, 0, rows)]
     edges = [rows * part // threads for part in range(threads + 1)]
     pool = _pool(os.getpid(), threads)
     parts = [
         pool.submit(run, *arrays, first, last)
         for first, last in pairwise(edges)
     ]
-    for part in parts:
-        part.result()
+    return [part.result() for part in parts]
