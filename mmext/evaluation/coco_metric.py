@@ -1,6 +1,7 @@
 """COCO's figures, by the faster of two implementations that is installed."""
 
 from importlib.util import find_spec
+from numbers import Integral
 
 from mmdet.evaluation import CocoMetric as HostCocoMetric
 from mmdet.evaluation import FasterCocoMetric
@@ -16,8 +17,9 @@ class CocoMetric(HostCocoMetric):
 
     With the package ``faster-coco-eval`` (``pip install
     'mmext[faster_coco_eval]'``), figures are computed as MMDetection's
-    ``FasterCocoMetric`` does, by compiled code; without it, or with
-    ``use_mp_eval``, by pycocotools. Both give the same numbers.
+    ``FasterCocoMetric`` does, by compiled code; without it, with
+    ``use_mp_eval``, and for pictures whose ids are names, as those of VOC
+    files are, by pycocotools. Both give the same numbers.
 
     Takes all arguments of ``mmdet.CocoMetric``, and reads the same samples:
     without ``ann_file``, the ground truth is their ``instances``, where
@@ -27,6 +29,12 @@ class CocoMetric(HostCocoMetric):
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Figures by name, as ``mmdet.CocoMetric`` gives them."""
-        if self.use_mp_eval or find_spec('faster_coco_eval') is None:
+        if (
+            self.use_mp_eval
+            or find_spec('faster_coco_eval') is None
+            or any(
+                not isinstance(each['img_id'], Integral) for each, _ in results
+            )
+        ):
             return super().compute_metrics(results)
         return FasterCocoMetric.compute_metrics(self, results)

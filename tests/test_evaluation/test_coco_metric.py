@@ -121,6 +121,16 @@ def test_gives_the_numbers_of_pycocotools(
     assert max(found.values()) > 0.2
 
 
+def test_pictures_may_have_names(samples):
+    """As those of VOC files have."""
+    named = [
+        {**each, 'img_id': f'cell_{each["img_id"]:02}'} for each in samples
+    ]
+    found = figures(CocoMetric, named)
+    expected = figures(HostCocoMetric, samples)
+    assert found == pytest.approx(expected, abs=0, nan_ok=True)
+
+
 @needs_faster
 def test_gives_the_precision_of_pycocotools(samples, tmp_path, monkeypatch):
     """Unrounded, at each threshold, recall, class, size and number."""

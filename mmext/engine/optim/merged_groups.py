@@ -181,20 +181,27 @@ def _steps_fused(
     options: Mapping[str, Any],
     parameters: Sequence[nn.Parameter],
 ) -> bool:
-    """Whether a fused step of such parameters works, by trying it."""
+    """Whether fused steps of such parameters work, by trying two.
+
+    In the first one, only every other parameter has a gradient: fused SGD
+    with momentum ends with an error if the others get theirs later.
+    """
     probes = [
         torch.zeros(1, device=device, dtype=dtype, requires_grad=trained)
         for device, dtype, trained in dict.fromkeys(
             (item.device, item.dtype, item.requires_grad)
             for item in parameters
         )
+        for _ in range(2)
     ]
-    for probe in probes:
-        if probe.requires_grad:
-            probe.grad = torch.zeros_like(probe)
     try:
-        kind(probes, **options, fused=True).step()
-    except (RuntimeError, ValueError) as error:
+        optimizer = kind(probes, **options, fused=True)
+        for first in range(2):
+            for probe in probes[first::2]:
+                if probe.requires_grad:
+                    probe.grad = torch.zeros_like(probe)
+            optimizer.step()
+    except (RuntimeError, TypeError, ValueError) as error:
         print_log(f'The optimizer does not step fused: {error}', 'current')
         return False
     return True

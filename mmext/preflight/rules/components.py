@@ -4,7 +4,7 @@ import difflib
 import inspect
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -154,13 +154,13 @@ def unregistered_type(subject: Subject) -> Iterator[Finding]:
     for section, near in unknown:
         kind = section.cfg['type']
         path = (*section.path, 'type')
+        near = sorted(near, key=partial(_is_elsewhere, section))
         # One that is only similar may be a class of one's own.
         before, dot, plain = kind.rpartition('.')
-        near_package = near[0].rpartition('.')[0] if near else ''
         sure = (
             near
             and plain_name(near[0]).casefold() == plain.casefold()
-            and (near_package or section.scope) == _package(section)
+            and not _is_elsewhere(section, near[0])
         )
         yield found(
             f'{kind!r} is in no registry of scope {section.scope!r}',
@@ -174,6 +174,12 @@ def unregistered_type(subject: Subject) -> Iterator[Finding]:
             if sure
             else {},
         )
+
+
+def _is_elsewhere(section: ConfigNode, name: str) -> bool:
+    """Whether a name is of another package than that of a section."""
+    package = name.rpartition('.')[0] or section.scope
+    return package != _package(section)
 
 
 def _without_scope(
