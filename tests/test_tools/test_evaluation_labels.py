@@ -327,8 +327,9 @@ class TestDetection:
         path.write_text(
             path.read_text()
             + "test_evaluator = dict(type='VOCMetric', metric='mAP')\n"
-            "test_dataloader['dataset']['metainfo'] = "
-            "dict(classes=('red', ))\n"
+            "test_dataloader['dataset'].update("
+            # For several pictures the metric forks processes, which hung.
+            "metainfo=dict(classes=('red', )), indices=1)\n"
             "model['type'] = 'mmengine.KeepingFinder'\n"
         )
         module = importlib.import_module('rectangle_finder')
