@@ -211,7 +211,12 @@ def test_bccd_labels_are_those_of_the_files(shared_path, tmp_path: Path):
 
 @pytest.mark.parametrize(
     ('name', 'short', 'long'),
-    [('coco_detection', 800, 1333), ('coco_detection_2048', 1536, 2048)],
+    [
+        ('coco_detection', 800, 1333),
+        pytest.param(
+            'coco_detection_2048', 1536, 2048, marks=pytest.mark.slow
+        ),
+    ],
 )
 def test_coco_detection(
     coco: Path, tmp_path: Path, name: str, short: int, long: int

@@ -40,6 +40,7 @@ def test_allowed(path):
     assert_ddp_clean(path, cfg_options=wrong, allow=rules, **SMALL)
 
 
+@pytest.mark.slow
 def test_no_step(path):
     wrong = {'model.backbone.type': 'NoSuchNet'}
     with pytest.raises(AssertionError, match='NoSuchNet'):

@@ -174,7 +174,9 @@ def test_sample_error_keeps_the_message(bad_map, num_workers):
     assert 'values: 9 (3)' in text
 
 
-@pytest.mark.parametrize('num_workers', [0, 2])
+@pytest.mark.parametrize(
+    'num_workers', [0, pytest.param(2, marks=pytest.mark.slow)]
+)
 def test_ignore_pixels(bad_map, clean, num_workers):
     check = dict(num_classes=7, action='ignore_pixels')
     dataset = seg_data(bad_map, check, [dict(type='mmseg.PackSegInputs')])
