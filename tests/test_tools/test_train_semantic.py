@@ -139,7 +139,7 @@ optim_wrapper = dict(
     )
     groups = other['optimizer']['param_groups']
     assert len(one['optimizer']['param_groups']) > 50
-    assert [group['fused'] for group in groups] == [True] * 3
+    assert len(groups) == 3
     for key, value in one['state_dict'].items():
         torch.testing.assert_close(
             other['state_dict'][key], value, rtol=1e-5, atol=1e-6
