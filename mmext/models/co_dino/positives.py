@@ -4,7 +4,6 @@ Shape letters: B images, A samples of one image, P queries of one head, C
 channels.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +11,7 @@ from mmdet.structures.bbox import bbox_xyxy_to_cxcywh
 from torch import Tensor
 
 from ...utils.precision import to_float32
+from .losses import GroupTargets
 
 __all__ = [
     'MIN_CO_QUERIES',
@@ -49,27 +49,35 @@ class CoQueries:
     Attributes:
         boxes: ``(B, P, 4)`` float32, cx cy w h, normalised.
         labels: ``(B, P)`` int64, ``num_classes`` for a negative.
-        targets: ``(B, P, 4)`` float32, cx cy w h, normalised.
+        target_boxes: ``(B, P, 4)`` float32, cx cy w h, normalised.
         label_weights: ``(B, P)`` float32, 0 for a filler and 1 otherwise.
-        box_weights: ``(B, P, 4)`` float32, 1 for a positive and 0 otherwise.
+        box_weights: ``(B, P)`` float32, 1 for a positive and 0 otherwise.
         fillers: ``(B, P)`` bool, True for a filler; None if there is none.
         feats: ``(B, P, C)``, or None.
-        num_positives: Positives in the batch.
     """
 
     boxes: Tensor
     labels: Tensor
-    targets: Tensor
+    target_boxes: Tensor
     label_weights: Tensor
     box_weights: Tensor
     fillers: Tensor | None
     feats: Tensor | None
-    num_positives: int
+
+    def targets(self, name: str) -> GroupTargets:
+        """What they should predict; ``name``: pattern of the losses."""
+        return GroupTargets(
+            name=name,
+            labels=self.labels[None],
+            label_weights=self.label_weights[None],
+            boxes=self.target_boxes[None],
+            box_weights=self.box_weights[None],
+        )
 
 
 def make_co_queries(
     positives: CoPositives,
-    img_shapes: Sequence[tuple[int, int]],
+    scales: Tensor,
     num_classes: int,
     max_queries: int,
 ) -> CoQueries:
@@ -82,7 +90,8 @@ def make_co_queries(
     query may attend to. Every head therefore always sends queries, also from
     images without boxes and without proposals.
 
-    ``img_shapes``: Height and width of each image, in pixels.
+    ``scales``: ``(B, 4)`` float32, width, height, width and height of each
+    image in pixels.
 
     Source:
         CO-DETR, arXiv 2211.12860, section 3.3; compatible with the public
@@ -98,22 +107,21 @@ def make_co_queries(
     most = max(len(pos) for pos, _ in chosen)
     count = max(MIN_CO_QUERIES, min(max_queries, most))
     rows = [
-        _one_image(positives, i, *chosen[i], count, num_classes, shape)
-        for i, shape in enumerate(img_shapes)
+        _one_image(positives, i, *chosen[i], count, num_classes, scale)
+        for i, scale in enumerate(scales)
     ]
     real = torch.stack([row['real'] for row in rows])
     is_full = all(row['num_real'] == count for row in rows)
     return CoQueries(
         boxes=torch.stack([row['boxes'] for row in rows]),
         labels=torch.stack([row['labels'] for row in rows]),
-        targets=torch.stack([row['targets'] for row in rows]),
+        target_boxes=torch.stack([row['targets'] for row in rows]),
         label_weights=real.float(),
         box_weights=torch.stack([row['box_weights'] for row in rows]),
         fillers=None if is_full else ~real,
         feats=None
         if positives.feats is None
         else torch.stack([row['feats'] for row in rows]),
-        num_positives=sum(row['num_pos'] for row in rows),
     )
 
 
@@ -137,16 +145,14 @@ def _one_image(
     neg: Tensor,
     count: int,
     num_classes: int,
-    shape: tuple[int, int],
+    scale: Tensor,
 ) -> dict:
     """Queries of image ``i``, padded to ``count``."""
     pos = _subset(pos, count)
     index = torch.cat((pos, _subset(neg, count - len(pos))))
     boxes, targets = to_float32((positives.boxes[i], positives.targets[i]))
-    height, width = shape
-    scale = boxes.new_tensor([width, height, width, height])
     num_real, num_fill = len(index), count - len(index)
-    box_weights = boxes.new_zeros((count, 4))
+    box_weights = boxes.new_zeros(count)
     box_weights[: len(pos)] = 1
     real = torch.arange(count, device=boxes.device) < num_real
     row = {
@@ -156,7 +162,6 @@ def _one_image(
         'box_weights': box_weights,
         'real': real,
         'num_real': num_real,
-        'num_pos': len(pos),
     }
     if positives.feats is not None:
         feats = positives.feats[i][index]
