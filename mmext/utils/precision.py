@@ -1,15 +1,17 @@
-"""How the operators treat half types and autocast."""
+"""How values get their type and their device."""
 
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 __all__ = [
     'exact',
     'float32_region',
+    'to_device',
     'to_float32',
     'wide_type',
     'widen',
@@ -79,3 +81,12 @@ def to_float32(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: to_float32(item) for key, item in value.items()}
     return value
+
+
+def to_device(values: np.ndarray, device: torch.device) -> Tensor:
+    """Copy an array to a device, without waiting where that is a GPU."""
+    cuda = device.type == 'cuda'
+    dtype = getattr(torch, values.dtype.name)
+    tensor = torch.empty(values.shape, dtype=dtype, pin_memory=cuda)
+    tensor.numpy()[...] = values
+    return tensor.to(device, non_blocking=cuda)

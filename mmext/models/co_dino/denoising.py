@@ -66,9 +66,8 @@ class DenoisingGenerator(CdnQueryGenerator):
         real = (truth.labels < self.num_classes)[:, None, None].expand(shape)
         labels = truth.labels[:, None, None].expand(shape)
         boxes = truth.boxes[:, None, None].expand(*shape, 4)
-        positive = torch.zeros_like(real)
-        positive[:, :, 0] = True
-        positive &= real
+        kind = torch.arange(2, device=real.device)[:, None]
+        positive = real & (kind == 0)
         flat = (batch, groups * 2 * most)
         return DenoisingQueries(
             contents=self._contents(labels, real).view(*flat, self.embed_dims),
@@ -100,8 +99,9 @@ class DenoisingGenerator(CdnQueryGenerator):
         """Boxes whose corners are moved, in [0, 1]."""
         size = torch.cat((boxes[..., 2:], boxes[..., 2:]), -1)
         sign = torch.randint_like(boxes, 2) * 2 - 1
-        part = torch.rand_like(boxes)
-        part[:, :, 1] += 1
+        # A positive by [0, 1) of half its size, a negative by [1, 2).
+        kind = torch.arange(2, device=boxes.device)[:, None, None]
+        part = torch.rand_like(boxes) + kind
         corners = bbox_cxcywh_to_xyxy(boxes) + (
             part * sign * size * (self.box_noise_scale / 2)
         )
@@ -131,7 +131,5 @@ def group_attention_mask(
     group = torch.cat(
         [torch.full((size,), i, device=device) for i, size in enumerate(sizes)]
     )
-    mask = group[:, None] != group
-    start, stop = num_denoising, num_denoising + num_matching
-    mask[:start, start:stop] = False
-    return mask
+    seen = (group[:, None] < num_groups) & (group == num_groups)
+    return (group[:, None] != group) & ~seen

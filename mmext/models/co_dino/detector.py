@@ -6,9 +6,7 @@ Shape letters: B images, C channels, K classes, Q queries, D decoder layers.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from mmdet.models.detectors.base import BaseDetector
-from mmdet.models.utils import unpack_gt_instances
 from mmdet.registry import MODELS as MMDET_MODELS
 from mmdet.structures import DetDataSample
 from mmengine.logging import print_log
@@ -29,6 +27,11 @@ from .mask_policy import (
 )
 from .positives import CoPositives
 from .public_weights import convert_codetr_state_dict
+from .region_proposals import (
+    RegionProposals,
+    given_proposals,
+    propose_and_learn,
+)
 from .settings import (
     TEST_CFG_KEYS,
     TRAIN_CFG_KEYS,
@@ -44,24 +47,7 @@ from .transformer import EncodedImage
 
 __all__ = [
     'CoDETR',
-    'given_proposals',
 ]
-
-
-def given_proposals(samples: Sequence[DetDataSample]) -> list[InstanceData]:
-    """Take the proposals out of the samples.
-
-    ``samples``: Samples with ``proposals``, whose ``bboxes`` are ``(R, 4)``
-    xyxy in pixels.
-    """
-    for i, sample in enumerate(samples):
-        if 'proposals' not in sample:
-            raise ValueError(
-                'data_samples must carry proposals for a roi_head without '
-                f'rpn_head, got none in sample {i}; give model.rpn_head or '
-                'load proposals in the pipeline'
-            )
-    return [sample.proposals for sample in samples]
 
 
 @MODELS.register_module()
@@ -322,26 +308,12 @@ class CoDETR(BaseDetector):
 
     def _propose(
         self, feats: Sequence[Tensor], samples: Sequence[DetDataSample]
-    ) -> tuple[list[InstanceData], dict]:
+    ) -> tuple[RegionProposals, dict]:
         """Proposals, and the RPN's losses."""
         if self.rpn_head is None:
             return given_proposals(samples), {}
-        gts, ignored, metas = unpack_gt_instances(samples)
-        # The RPN only separates objects from the background.
-        gts = [
-            InstanceData(bboxes=gt.bboxes, labels=torch.zeros_like(gt.labels))
-            for gt in gts
-        ]
-        outs = to_float32(self.rpn_head(feats))
-        proposal_cfg = self.train_cfg.get(
-            'rpn_proposal', self.rpn_head.test_cfg
-        )
-        with float32_region(feats[0]):
-            losses = self.rpn_head.loss_by_feat(*outs, gts, metas, ignored)
-            proposals = self.rpn_head.predict_by_feat(
-                *outs, batch_img_metas=metas, cfg=proposal_cfg
-            )
-        return proposals, losses
+        cfg = self.train_cfg.get('rpn_proposal', self.rpn_head.test_cfg)
+        return propose_and_learn(self.rpn_head, feats, samples, cfg)
 
     def predict(
         self,

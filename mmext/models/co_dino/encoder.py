@@ -37,10 +37,9 @@ def encoder_reference_points(
             indexing='ij',
         )
         centre = torch.stack((x.reshape(-1), y.reshape(-1)), -1)
-        extent = valid_ratios[:, None, level] * valid_ratios.new_tensor(
-            [width, height]
-        )
-        points.append(centre[None] / extent)
+        across, down = valid_ratios[:, level].unbind(-1)
+        extent = torch.stack((across * width, down * height), -1)
+        points.append(centre[None] / extent[:, None])
     return torch.cat(points, 1)[:, :, None] * valid_ratios[:, None]
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from mmdet.models.losses import QualityFocalLoss
-from mmdet.structures.bbox import bbox_cxcywh_to_xyxy, bbox_overlaps
+from mmdet.models.losses import GIoULoss, QualityFocalLoss
+from mmdet.structures.bbox import bbox_cxcywh_to_xyxy
 from mmdet.utils import reduce_mean
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -17,8 +17,10 @@ from torch.nn import functional as F
 __all__ = [
     'GroupTargets',
     'LayerTargets',
+    'aligned_overlaps',
     'box_losses',
     'class_losses',
+    'each_iou_loss',
     'join_targets',
     'loss_divisors',
 ]
@@ -152,10 +154,8 @@ def join_targets(
         )
 
     wanted, box_weights = joined('boxes'), joined('box_weights')
-    overlaps = bbox_overlaps(
-        bbox_cxcywh_to_xyxy(boxes.detach()).flatten(0, 2),
-        bbox_cxcywh_to_xyxy(wanted).flatten(0, 2),
-        is_aligned=True,
+    overlaps, _ = aligned_overlaps(
+        bbox_cxcywh_to_xyxy(boxes.detach()), bbox_cxcywh_to_xyxy(wanted), 1e-6
     )
     return LayerTargets(
         names=[group.name for group in groups],
@@ -164,9 +164,7 @@ def join_targets(
         label_weights=joined('label_weights'),
         boxes=wanted,
         box_weights=box_weights,
-        qualities=torch.where(
-            box_weights > 0, overlaps.view_as(box_weights), 0.0
-        ),
+        qualities=torch.where(box_weights > 0, overlaps, 0.0),
         divisors=divisors,
     )
 
@@ -227,6 +225,37 @@ def _quality_focal(
     return (entropy * (wanted - logits.sigmoid()).abs().pow(beta)).sum(1)
 
 
+def aligned_overlaps(
+    boxes: Tensor, others: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """IoU and generalised IoU ``(*,)`` of boxes ``(*, 4)`` xyxy in pairs.
+
+    ``eps``: Least area that is divided by. Values and gradients of
+    ``mmdet``'s ``bbox_overlaps``, which copies ``eps`` to the device.
+    """
+    x1, y1, x2, y2 = boxes.unbind(-1)
+    u1, v1, u2, v2 = others.unbind(-1)
+    width = (torch.minimum(x2, u2) - torch.maximum(x1, u1)).clamp(min=0)
+    height = (torch.minimum(y2, v2) - torch.maximum(y1, v1)).clamp(min=0)
+    shared = width * height
+    union = (x2 - x1) * (y2 - y1) + (u2 - u1) * (v2 - v1) - shared
+    union = union.clamp(min=eps)
+    width = (torch.maximum(x2, u2) - torch.minimum(x1, u1)).clamp(min=0)
+    height = (torch.maximum(y2, v2) - torch.minimum(y1, v1)).clamp(min=0)
+    hull = (width * height).clamp(min=eps)
+    overlap = shared / union
+    return overlap, overlap - (hull - union) / hull
+
+
+def each_iou_loss(loss: nn.Module, boxes: Tensor, targets: Tensor) -> Tensor:
+    """Loss ``(N,)`` of each of ``(N, 4)`` boxes xyxy, without a reduction."""
+    if type(loss) is GIoULoss:
+        _, overlap = aligned_overlaps(boxes, targets, loss.eps)
+        return loss.loss_weight * (1 - overlap)
+    each = loss(boxes, targets, reduction_override='none')
+    return each.flatten(1).sum(1) if each.dim() > 1 else each
+
+
 def box_losses(
     loss_bbox: nn.Module,
     loss_iou: nn.Module,
@@ -250,10 +279,10 @@ def box_losses(
     found, wanted = boxes.flatten(0, 2), targets.boxes.flatten(0, 2)
     # Without weights: mmdet's losses would ask the device whether all are 0.
     distance = loss_bbox(found, wanted, reduction_override='none').sum(-1)
-    overlap = loss_iou(
+    overlap = each_iou_loss(
+        loss_iou,
         (bbox_cxcywh_to_xyxy(boxes) * scales[:, None]).flatten(0, 2),
         (bbox_cxcywh_to_xyxy(targets.boxes) * scales[:, None]).flatten(0, 2),
-        reduction_override='none',
     )
     losses = {}
     for name, each in (('loss_bbox', distance), ('loss_iou', overlap)):

@@ -16,14 +16,15 @@ from mmengine.structures import InstanceData
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from ...utils.precision import to_device
 from .losses import GroupTargets
 
 __all__ = [
     'GroundTruth',
+    'image_scales',
     'match_queries',
     'matched_targets',
     'read_ground_truth',
-    'to_device',
 ]
 
 
@@ -45,12 +46,14 @@ class GroundTruth:
     scales: Tensor
 
 
-def to_device(values: np.ndarray, device: torch.device) -> Tensor:
-    """Copy an array to a device, without waiting where that is a GPU."""
-    tensor = torch.from_numpy(values)
-    if device.type == 'cuda':
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
+def image_scales(
+    batch_data_samples: Sequence[DetDataSample], device: torch.device
+) -> Tensor:
+    """Width, height, width and height of each image, ``(B, 4)`` float32."""
+    shapes = [sample.img_shape[:2] for sample in batch_data_samples]
+    return to_device(
+        np.array([[w, h, w, h] for h, w in shapes], np.float32), device
+    )
 
 
 def read_ground_truth(
@@ -64,11 +67,7 @@ def read_ground_truth(
         num_classes: ``K``.
     """
     instances = [sample.gt_instances for sample in batch_data_samples]
-    device = instances[0].bboxes.device
-    shapes = [sample.img_shape[:2] for sample in batch_data_samples]
-    scales = to_device(
-        np.array([[w, h, w, h] for h, w in shapes], np.float32), device
-    )
+    scales = image_scales(batch_data_samples, instances[0].bboxes.device)
     counts = [len(each.bboxes) for each in instances]
     boxes = scales.new_zeros((len(counts), max(counts), 4))
     labels = instances[0].labels.new_full(boxes.shape[:2], num_classes)

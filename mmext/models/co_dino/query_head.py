@@ -354,12 +354,9 @@ class CoDINOHead(DINOHead):
             positives, boxes by its mean over the ranks, each at least 1.
         """
         truth = read_ground_truth(batch_data_samples, self.num_classes)
-        co_queries = [
-            make_co_queries(
-                positives, truth.scales, self.num_classes, self.max_co_queries
-            )
-            for positives in co_positives
-        ]
+        co_queries = make_co_queries(
+            co_positives, truth.scales, self.num_classes, self.max_co_queries
+        )
         proposals = self.propose(encoded)
         denoising = self.dn_generator(truth)
         hidden, references = self._decode_groups(

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from mmcv.ops import MultiScaleDeformableAttention
 from mmdet.models.layers.transformer import inverse_sigmoid
@@ -15,7 +16,7 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from ...registry import MODELS
-from ...utils.precision import to_float32
+from ...utils.precision import to_device, to_float32
 from .decoder import CoDINODecoder
 from .encoder import CoDINOEncoder, encoder_reference_points
 
@@ -266,11 +267,11 @@ class CoDINOTransformer(BaseModule):
             )
         shapes = [(feat.shape[-2], feat.shape[-1]) for feat in feats]
         device = feats[0].device
-        spatial_shapes = torch.tensor(shapes, device=device)
-        areas = torch.tensor([0] + [h * w for h, w in shapes[:-1]])
+        spatial_shapes = to_device(np.array(shapes), device)
+        areas = np.array([0] + [h * w for h, w in shapes[:-1]])
         valid_ratios = torch.stack([_valid_ratio(mask) for mask in masks], 1)
         padding_mask = torch.cat([mask.flatten(1) for mask in masks], 1)
-        level_start_index = areas.cumsum(0).to(device)
+        level_start_index = to_device(areas.cumsum(), device)
         pos = torch.cat(
             [
                 pos.flatten(2).transpose(1, 2) + embed

@@ -2,9 +2,12 @@
 
 import copy
 import pickle
+from collections import Counter
+from unittest import mock
 
 import pytest
 import torch
+from helpers.sync_census import SyncCensus
 from helpers.tiny_co_dino import (
     NUM_CLASSES,
     build_tiny,
@@ -19,7 +22,8 @@ from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData
 
 from mmext.models import CoDETR
-from mmext.models.co_dino.detector import given_proposals
+from mmext.models.co_dino import region_proposals
+from mmext.models.co_dino.region_proposals import given_proposals
 
 
 def _no_proposals(model) -> None:
@@ -405,9 +409,10 @@ def make_sample(count: int) -> DetDataSample:
 def test_takes_those_of_each_sample():
     samples = [make_sample(3), make_sample(0)]
     found = given_proposals(samples)
-    assert all(a is b.proposals for a, b in zip(found, samples))
-    assert [len(proposals.bboxes) for proposals in found] == [3, 0]
-    assert given_proposals([]) == []
+    assert found.boxes.shape == (2, 3, 4)
+    assert found.real.tolist() == [[True] * 3, [False] * 3]
+    for instances, sample in zip(found.instances(), samples):
+        assert torch.equal(instances.bboxes, sample.proposals.bboxes)
 
 
 def test_rejects_a_sample_without():
@@ -416,3 +421,35 @@ def test_rejects_a_sample_without():
         match=r'must carry proposals .*got none in sample 1; give model\.rpn',
     ):
         given_proposals([make_sample(2), DetDataSample()])
+
+
+def test_the_host_waits_in_four_places() -> None:
+    """NMS of proposals, RoIs per map, co-queries, costs of the matching."""
+    model = build_tiny().train()
+    data = model.data_preprocessor(make_batch(), True)
+    with (
+        mock.patch.object(
+            region_proposals,
+            'batched_nms',
+            lambda boxes, scores, *_: (None, scores.argsort(descending=True)),
+        ),
+        mock.patch.object(
+            model.roi_head[0],
+            '_bbox_forward',
+            lambda _, rois, counts: {
+                # The fallback of RoIAlign on a CPU reads the boxes.
+                'cls_score': torch.zeros(len(rois), NUM_CLASSES + 1),
+                'bbox_pred': torch.zeros(len(rois), NUM_CLASSES * 4),
+            },
+        ),
+        SyncCensus() as census,
+    ):
+        model.loss(data['inputs'], data['data_samples'])
+    counts = Counter(census.ops)
+    assert counts.pop('tolist') == 2
+    assert counts.pop('cpu') == 1
+    # mmdet's costs copy numbers to the device, next to the matching; the
+    # focal loss of a CPU checks its labels.
+    assert counts.pop('lift_fresh') <= 2 * len(data['inputs'])
+    assert counts.pop('_local_scalar_dense') <= 2
+    assert not counts

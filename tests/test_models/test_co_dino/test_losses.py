@@ -15,7 +15,11 @@ from mmext.models.co_dino.losses import (
     loss_divisors,
 )
 from mmext.models.co_dino.matching import read_ground_truth
-from mmext.models.co_dino.positives import CoPositives, make_co_queries
+from mmext.models.co_dino.positives import (
+    UNUSED_LABEL,
+    CoPositives,
+    make_co_queries,
+)
 from mmext.models.co_dino.transformer import Proposals
 
 QFL = QualityFocalLoss(use_sigmoid=True, beta=2.0)
@@ -49,16 +53,14 @@ def _boxes(count: int, generator: torch.Generator) -> torch.Tensor:
 
 def _queries(labels: tuple[list[int], list[int]]):
     generator = torch.Generator().manual_seed(0)
-    return make_co_queries(
-        CoPositives(
-            boxes=[_boxes(len(part), generator) for part in labels],
-            labels=[torch.tensor(part, dtype=torch.long) for part in labels],
-            targets=[_boxes(len(part), generator) for part in labels],
-        ),
-        SCALES,
-        K,
-        20,
+    pad = torch.nn.utils.rnn.pad_sequence
+    boxes, targets = (
+        pad([_boxes(len(part), generator) for part in labels], True)
+        for _ in range(2)
     )
+    given = [torch.tensor(part, dtype=torch.long) for part in labels]
+    positives = CoPositives(boxes, pad(given, True, UNUSED_LABEL), targets)
+    return make_co_queries([positives], SCALES, K, 20)[0]
 
 
 def _predictions(queries, layers: int = 2):

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from mmext.models.co_dino.positives import (
     MIN_CO_QUERIES,
+    UNUSED_LABEL,
     CoPositives,
     CoQueries,
     make_co_queries,
@@ -36,11 +37,25 @@ def image(
 
 
 def positives_of(*images: tuple) -> CoPositives:
-    return CoPositives(*(list(column) for column in zip(*images)))
+    pad = torch.nn.utils.rnn.pad_sequence
+    boxes, labels, targets, *feats = zip(*images)
+    return CoPositives(
+        pad(boxes, True),
+        pad(labels, True, UNUSED_LABEL),
+        pad(targets, True),
+        pad(feats[0], True) if feats else None,
+    )
+
+
+def one_head(*args) -> CoQueries:
+    """Queries of the only head."""
+    positives, *rest = args
+    (queries,) = make_co_queries([positives], *rest)
+    return queries
 
 
 def make(*images: tuple, max_queries: int = 20) -> CoQueries:
-    return make_co_queries(
+    return one_head(
         positives_of(*images),
         scales(*[SHAPE] * len(images)),
         CLASSES,
@@ -172,9 +187,7 @@ def test_a_batch_of_empty_images_is_all_fillers():
 def test_each_image_is_normalised_by_its_own_shape():
     shapes = [(60, 80), (30, 120)]
     images = [image(9, 0), image(9, 0)]
-    queries = make_co_queries(
-        positives_of(*images), scales(*shapes), CLASSES, 20
-    )
+    queries = one_head(positives_of(*images), scales(*shapes), CLASSES, 20)
     for i, shape in enumerate(shapes):
         for box, target in zip(queries.boxes[i], queries.target_boxes[i]):
             row = row_of(images[i], box, shape)
@@ -187,9 +200,8 @@ def test_each_image_is_normalised_by_its_own_shape():
 
 
 def test_without_features():
-    boxes, labels, targets, _ = image(3, 3)
-    positives = CoPositives([boxes], [labels], [targets])
-    assert make_co_queries(positives, scales(SHAPE), CLASSES, 20).feats is None
+    positives = positives_of(image(3, 3)[:3])
+    assert one_head(positives, scales(SHAPE), CLASSES, 20).feats is None
 
 
 def test_a_label_of_a_negative_may_have_any_target():
@@ -227,12 +239,20 @@ def test_same_on_every_device(device: torch.device):
 def test_does_not_change_inputs():
     positives = positives_of(image(30, 9), image(0, 2))
     before = copy.deepcopy(positives)
-    queries = make_co_queries(positives, scales(SHAPE, SHAPE), CLASSES, 20)
+    queries = one_head(positives, scales(SHAPE, SHAPE), CLASSES, 20)
     queries.boxes.zero_()
     queries.feats.zero_()
     for name, old in vars(before).items():
-        for ours, theirs in zip(getattr(positives, name), old):
-            assert torch.equal(ours, theirs), name
+        assert torch.equal(getattr(positives, name), old), name
+
+
+def test_heads_have_numbers_of_their_own():
+    many, few = positives_of(image(15, 9)), positives_of(image(2, 3))
+    queries = make_co_queries([many, few], scales(SHAPE), CLASSES, 20)
+    assert [each.boxes.shape[1] for each in queries] == [15, 9]
+    assert queries[0].fillers is None
+    assert int(queries[1].fillers.sum()) == 4
+    assert make_co_queries([], scales(SHAPE), CLASSES, 20) == []
 
 
 def test_rejects_too_few_queries():

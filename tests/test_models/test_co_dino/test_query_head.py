@@ -66,8 +66,8 @@ def test_one_pass_equals_one_pass_per_group(scene, monkeypatch) -> None:
     original = module.make_co_queries
 
     def remember(*args):
-        made.append(original(*args))
-        return made[-1]
+        made.extend(original(*args))
+        return made
 
     monkeypatch.setattr(module, 'make_co_queries', remember)
     fused = _loss(scene, scene['positives'])
