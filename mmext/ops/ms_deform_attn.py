@@ -11,8 +11,9 @@ head, Q queries, L levels, P points.
 Source: Zhu et al., Deformable DETR, https://arxiv.org/abs/2010.04159
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -150,10 +151,16 @@ def attend_level(
 
 
 def _levels(
-    shapes: Tensor, starts: Tensor
+    shapes: Tensor,
+    starts: Tensor,
+    sizes: Sequence[tuple[int, int]] | None = None,
 ) -> Iterator[tuple[int, tuple[int, int], slice]]:
     """Number, size and pixels of every level."""
-    levels = zip(shapes.tolist(), starts.tolist())
+    if sizes is None:
+        levels = zip(shapes.tolist(), starts.tolist())
+    else:
+        areas = (height * width for height, width in sizes)
+        levels = zip(sizes, accumulate(areas, initial=0))
     for level, ((height, width), start) in enumerate(levels):
         yield level, (height, width), slice(start, start + height * width)
 
@@ -164,6 +171,7 @@ def _attend_by_levels(
     starts: Tensor,
     location: Tensor,
     weight: Tensor,
+    sizes: Sequence[tuple[int, int]] | None = None,
 ) -> Tensor:
     images, _, heads, dims = value.shape
     out = value.new_zeros(images, location.shape[1], heads * dims)
@@ -176,7 +184,7 @@ def _attend_by_levels(
             use_reentrant=False,
             preserve_rng_state=False,
         )
-    for level, size, pixels in _levels(shapes, starts):
+    for level, size, pixels in _levels(shapes, starts, sizes):
         out += attend(
             value[:, pixels],
             size,
@@ -210,6 +218,9 @@ def _attend_deformops(
     return msda(*inputs) if weight.numel() else _attend_by_levels(*inputs)
 
 
+# PyTorch 2.7 is the first that tells.
+_is_exporting = getattr(torch.compiler, 'is_exporting', lambda: False)
+
 _ATTEND = {
     'numba': _attend,
     'deformops': _attend_deformops,
@@ -236,6 +247,7 @@ def multi_scale_deform_attn(
     value_level_start_index: Tensor,
     sampling_locations: Tensor,
     attention_weights: Tensor,
+    level_sizes: Sequence[tuple[int, int]] | None = None,
 ) -> Tensor:
     """Attend to the sampled points of all levels.
 
@@ -251,6 +263,10 @@ def multi_scale_deform_attn(
             map spans [0, 1]; a sample outside the map is zero, and one that
             is not finite NaN.
         attention_weights: ``(N, Q, M, L, P)``, the type of the locations.
+        level_sizes: ``value_spatial_shapes`` as ``L`` pairs of Python
+            integers, for levels that follow each other without gaps. PyTorch
+            then reads nothing from the device and runs on the meta device;
+            ``torch.export`` then takes PyTorch, and keeps sizes variable.
 
     Returns:
         ``(N, Q, M * D)``, the type of ``value``.
@@ -261,7 +277,13 @@ def multi_scale_deform_attn(
         ImportError: If the back end that was chosen is not there.
     """
     backend = _backend(value.device.type)
-    out = _ATTEND[backend](
+    if level_sizes is not None and _is_exporting():
+        # What is exported is to run without this package.
+        backend = 'pytorch'
+    attend = _ATTEND[backend]
+    if backend == 'pytorch':
+        attend = partial(attend, sizes=level_sizes)
+    out = attend(
         value if backend == 'numba' else widen(value),
         value_spatial_shapes,
         value_level_start_index,

@@ -266,14 +266,14 @@ class CoDINOTransformer(BaseModule):
             )
         shapes = [(feat.shape[-2], feat.shape[-1]) for feat in feats]
         device = feats[0].device
-        spatial_shapes = torch.tensor(shapes, device=device)
-        areas = torch.tensor([0] + [h * w for h, w in shapes[:-1]])
+        spatial_shapes = _shapes_tensor(shapes, device)
         valid_ratios = torch.stack([_valid_ratio(mask) for mask in masks], 1)
         padding_mask = torch.cat([mask.flatten(1) for mask in masks], 1)
-        level_start_index = areas.cumsum(0).to(device)
+        areas = spatial_shapes.prod(1)
+        level_start_index = areas.cumsum(0) - areas
         pos = torch.cat(
             [
-                pos.flatten(2).transpose(1, 2) + embed
+                pos.flatten(2).transpose(1, 2).to(embed.dtype) + embed
                 for pos, embed in zip(pos_embeds, self.level_embeds)
             ],
             1,
@@ -285,6 +285,7 @@ class CoDINOTransformer(BaseModule):
             reference_points=encoder_reference_points(shapes, valid_ratios),
             spatial_shapes=spatial_shapes,
             level_start_index=level_start_index,
+            level_sizes=shapes,
         )
         return EncodedImage(
             memory=memory,
@@ -323,7 +324,8 @@ class CoDINOTransformer(BaseModule):
         )
         scores = cls_branch(tokens)
         boxes = to_float32(reg_branch(tokens)) + logits
-        count = min(self.num_queries, scores.shape[1])
+        # Not min(): an export would fix which of the two is smaller.
+        count = torch.sym_min(self.num_queries, scores.shape[1])
         index = scores.max(-1).values.topk(count, dim=1).indices[..., None]
         scores = scores.gather(1, index.expand(-1, -1, scores.shape[-1]))
         boxes = boxes.gather(1, index.expand(-1, -1, 4)).sigmoid()
@@ -381,7 +383,22 @@ class CoDINOTransformer(BaseModule):
             reg_branches=reg_branches,
             attn_mask=attn_mask,
             key_padding_mask=key_padding_mask,
+            level_sizes=encoded.shapes,
         )
+
+
+def _shapes_tensor(
+    shapes: list[tuple[int, int]], device: torch.device
+) -> Tensor:
+    """``(L, 2)`` int64; the sizes in a trace stay variable."""
+    if not torch.compiler.is_compiling():
+        return torch.tensor(shapes, device=device)
+    numbers = [
+        torch.full((), number, dtype=torch.int64, device=device)
+        for shape in shapes
+        for number in shape
+    ]
+    return torch.stack(numbers).view(-1, 2)
 
 
 def _valid_ratio(mask: Tensor) -> Tensor:
