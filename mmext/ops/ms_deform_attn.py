@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ..utils.precision import exact, widen
+from ..utils.traced_sizes import is_traced_for_others
 from .choice import backend_of
 
 __all__ = [
@@ -218,9 +219,6 @@ def _attend_deformops(
     return msda(*inputs) if weight.numel() else _attend_by_levels(*inputs)
 
 
-# PyTorch 2.7 is the first that tells.
-_is_exporting = getattr(torch.compiler, 'is_exporting', lambda: False)
-
 _ATTEND = {
     'numba': _attend,
     'deformops': _attend_deformops,
@@ -266,7 +264,8 @@ def multi_scale_deform_attn(
         level_sizes: ``value_spatial_shapes`` as ``L`` pairs of Python
             integers, for levels that follow each other without gaps. PyTorch
             then reads nothing from the device and runs on the meta device;
-            ``torch.export`` then takes PyTorch, and keeps sizes variable.
+            ``torch.export`` and ``torch.jit.trace`` then take PyTorch, and
+            keep sizes variable.
 
     Returns:
         ``(N, Q, M * D)``, the type of ``value``.
@@ -277,8 +276,7 @@ def multi_scale_deform_attn(
         ImportError: If the back end that was chosen is not there.
     """
     backend = _backend(value.device.type)
-    if level_sizes is not None and _is_exporting():
-        # What is exported is to run without this package.
+    if level_sizes is not None and is_traced_for_others():
         backend = 'pytorch'
     attend = _ATTEND[backend]
     if backend == 'pytorch':

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ...registry import MODELS
 from ...utils.precision import float32_region, to_float32
+from ...utils.traced_sizes import smaller
 from .decoder import REFERENCE_EPS
 from .losses import named_co_losses
 from .mask_policy import level_padding_masks
@@ -51,9 +52,7 @@ def select_detections(
         scores = cls_score.sigmoid().flatten(-2)
     else:
         scores, classes = cls_score.softmax(-1)[..., :-1].max(-1)
-    # Not min(): an export would fix which of the two is smaller.
-    count = torch.sym_min(max_per_img, scores.shape[-1])
-    scores, index = scores.topk(count)
+    scores, index = scores.topk(smaller(max_per_img, scores.shape[-1]))
     if use_sigmoid:
         labels, index = index % num_classes, index // num_classes
     else:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ...registry import MODELS
 from ...utils.precision import to_float32
+from ...utils.traced_sizes import shapes_tensor, smaller
 from .decoder import CoDINODecoder
 from .encoder import CoDINOEncoder, encoder_reference_points
 
@@ -266,7 +267,7 @@ class CoDINOTransformer(BaseModule):
             )
         shapes = [(feat.shape[-2], feat.shape[-1]) for feat in feats]
         device = feats[0].device
-        spatial_shapes = _shapes_tensor(shapes, device)
+        spatial_shapes = shapes_tensor(shapes, device)
         valid_ratios = torch.stack([_valid_ratio(mask) for mask in masks], 1)
         padding_mask = torch.cat([mask.flatten(1) for mask in masks], 1)
         areas = spatial_shapes.prod(1)
@@ -324,8 +325,7 @@ class CoDINOTransformer(BaseModule):
         )
         scores = cls_branch(tokens)
         boxes = to_float32(reg_branch(tokens)) + logits
-        # Not min(): an export would fix which of the two is smaller.
-        count = torch.sym_min(self.num_queries, scores.shape[1])
+        count = smaller(self.num_queries, scores.shape[1])
         index = scores.max(-1).values.topk(count, dim=1).indices[..., None]
         scores = scores.gather(1, index.expand(-1, -1, scores.shape[-1]))
         boxes = boxes.gather(1, index.expand(-1, -1, 4)).sigmoid()
@@ -385,20 +385,6 @@ class CoDINOTransformer(BaseModule):
             key_padding_mask=key_padding_mask,
             level_sizes=encoded.shapes,
         )
-
-
-def _shapes_tensor(
-    shapes: list[tuple[int, int]], device: torch.device
-) -> Tensor:
-    """``(L, 2)`` int64; the sizes in a trace stay variable."""
-    if not torch.compiler.is_compiling():
-        return torch.tensor(shapes, device=device)
-    numbers = [
-        torch.full((), number, dtype=torch.int64, device=device)
-        for shape in shapes
-        for number in shape
-    ]
-    return torch.stack(numbers).view(-1, 2)
 
 
 def _valid_ratio(mask: Tensor) -> Tensor:
