@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from .class_embeddings import make_class_embeddings, save_class_embeddings
     from .curves import plot_log
     from .detector import load_detector
+    from .export import ExportReport, export_model
+    from .exported_models import ExportError
     from .infer import (
         Detections,
         UnreadableImageError,
@@ -29,9 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     'Detections',
+    'ExportError',
+    'ExportReport',
     'InferReport',
     'TextEncoder',
     'UnreadableImageError',
+    'export_model',
     'infer_images',
     'infer_tasks_to_folder',
     'infer_to_folder',
@@ -55,6 +60,9 @@ __getattr__ = lazy_names(
         'save_class_embeddings': '.class_embeddings',
         'plot_log': '.curves',
         'load_detector': '.detector',
+        'ExportReport': '.export',
+        'export_model': '.export',
+        'ExportError': '.exported_models',
         'Detections': '.infer',
         'UnreadableImageError': '.infer',
         'infer_images': '.infer',

@@ -1,6 +1,7 @@
 """How values get their type and their device."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -58,14 +59,18 @@ def exact(op: Callable[P, T]) -> Callable[P, T]:
     return run
 
 
-def float32_region(tensor: Tensor) -> torch.autocast:
+def float32_region(tensor: Tensor) -> AbstractContextManager:
     """Context in which autocast is off for the device of ``tensor``.
 
     Box areas, IoU, matching costs and sampling locations overflow or lose
     pixels in half precision: a box area above 65504 px is inf in float16, and
     bfloat16 places a point of a 320 px wide map only to 0.6 px.
     """
-    return torch.autocast(device_type=tensor.device.type, enabled=False)
+    kind = tensor.device.type
+    # The meta device has no autocast, and an export would wrap the region.
+    if tensor.is_meta or not torch.is_autocast_enabled(kind):
+        return nullcontext()
+    return torch.autocast(device_type=kind, enabled=False)
 
 
 def to_float32(value: Any) -> Any:

@@ -23,7 +23,6 @@ from ..checkpointing.checkpoint import (
 from .mask_policy import (
     apply_mask_policy,
     check_mask_policy,
-    full_canvas_samples,
 )
 from .positives import CoPositives
 from .public_weights import convert_codetr_state_dict
@@ -246,17 +245,25 @@ class CoDETR(BaseDetector):
 
     def extract_feat(self, batch_inputs: Tensor) -> Sequence[Tensor]:
         """Feature maps of images ``(B, 3, H, W)``, finest first."""
-        feats = self.backbone(batch_inputs)
+        # A model of another type, by .half() or .double(), takes any images.
+        dtype = self.query_head.transformer.level_embeds.dtype
+        feats = self.backbone(batch_inputs.to(dtype))
         return feats if self.neck is None else self.neck(feats)
 
     def encode(
-        self, batch_inputs: Tensor, batch_data_samples: Sequence[DetDataSample]
+        self,
+        batch_inputs: Tensor,
+        batch_data_samples: Sequence[DetDataSample] | None = None,
     ) -> EncodedImage:
-        """Backbone, neck and encoder."""
-        return self.query_head.encode(
-            self.extract_feat(batch_inputs),
-            [sample.metainfo for sample in batch_data_samples],
-        )
+        """Backbone, neck and encoder.
+
+        Without samples, all images fill the canvas, and ``torch.export``
+        keeps their number and their size variable.
+        """
+        metas = None
+        if batch_data_samples is not None:
+            metas = [sample.metainfo for sample in batch_data_samples]
+        return self.query_head.encode(self.extract_feat(batch_inputs), metas)
 
     def loss(
         self, batch_inputs: Tensor, batch_data_samples: Sequence[DetDataSample]
@@ -373,9 +380,9 @@ class CoDETR(BaseDetector):
         ``batch_inputs``: ``(B, 3, H, W)``. Returns class logits ``(D, B, Q,
         K)`` and boxes ``(D, B, Q, 4)``, cx cy w h in [0, 1].
         """
-        if batch_data_samples is None:
-            batch_data_samples = full_canvas_samples(batch_inputs)
-        samples = apply_mask_policy(batch_data_samples, self.mask_policy)
+        samples = batch_data_samples
+        if samples is not None:
+            samples = apply_mask_policy(samples, self.mask_policy)
         return self.query_head(
             *self.query_head.decode_matching(
                 self.encode(batch_inputs, samples)

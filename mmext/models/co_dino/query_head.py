@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ...registry import MODELS
 from ...utils.precision import float32_region, to_float32
+from ...utils.traced_sizes import smaller
 from .decoder import REFERENCE_EPS
 from .denoising import (
     DenoisingGenerator,
@@ -55,20 +56,24 @@ __all__ = [
 def select_detections(
     cls_score: Tensor, boxes: Tensor, max_per_img: int, use_sigmoid: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The best (query, class) pairs of one image.
+    """The best (query, class) pairs of one image or of several.
 
-    ``cls_score``: ``(Q, K)`` logits, ``(Q, K + 1)`` without sigmoid;
-    ``boxes``: ``(Q, 4)``. Returns scores ``(N,)`` in descending order, labels
-    ``(N,)`` int64 and boxes ``(N, 4)``.
+    ``cls_score``: ``(..., Q, K)`` logits, ``(..., Q, K + 1)`` without
+    sigmoid; ``boxes``: ``(..., Q, 4)``. Returns scores ``(..., N)`` in
+    descending order, labels ``(..., N)`` int64 and boxes ``(..., N, 4)``.
     """
     if use_sigmoid:
-        flat = cls_score.sigmoid().flatten()
-        scores, index = flat.topk(min(max_per_img, flat.numel()))
         num_classes = cls_score.shape[-1]
-        return scores, index % num_classes, boxes[index // num_classes]
-    scores, labels = cls_score.softmax(-1)[..., :-1].max(-1)
-    scores, index = scores.topk(min(max_per_img, scores.numel()))
-    return scores, labels[index], boxes[index]
+        scores = cls_score.sigmoid().flatten(-2)
+    else:
+        scores, classes = cls_score.softmax(-1)[..., :-1].max(-1)
+    scores, index = scores.topk(smaller(max_per_img, scores.shape[-1]))
+    if use_sigmoid:
+        labels, index = index % num_classes, index // num_classes
+    else:
+        labels = classes.gather(-1, index)
+    of_box = index[..., None].expand(*index.shape, 4)
+    return scores, labels, boxes.gather(-2, of_box)
 
 
 def image_detections(
@@ -260,14 +265,14 @@ class CoDINOHead(DINOHead):
         self._is_init = True
 
     def encode(
-        self, feats: Sequence[Tensor], batch_img_metas: Sequence[dict]
+        self, feats: Sequence[Tensor], batch_img_metas: Sequence[dict] | None
     ) -> EncodedImage:
         """Run the encoder.
 
         Args:
             feats: Maps ``(B, C, H, W)``, finest first.
             batch_img_metas: Per image ``img_shape`` and
-                ``batch_input_shape``.
+                ``batch_input_shape``; None if all images fill the canvas.
 
         Returns:
             The encoded batch.
@@ -285,7 +290,8 @@ class CoDINOHead(DINOHead):
             # PyTorch 2.13 has NaN gradients for a strided bfloat16
             # convolution of a 1 x 1 map on CPUs.
             with float32_region(maps[-1]):
-                maps.append(self.downsample(to_float32(maps[-1])))
+                dtype = self.downsample[0].weight.dtype
+                maps.append(self.downsample(maps[-1].to(dtype)))
         return maps
 
     def forward(
@@ -508,6 +514,29 @@ class CoDINOHead(DINOHead):
             self.reg_branches,
         )
 
+    def detect(self, encoded: EncodedImage) -> tuple[Tensor, Tensor]:
+        """Logits ``(B, Q, K)`` and boxes ``(B, Q, 4)`` of the last layer.
+
+        Both float32; boxes are cx cy w h in [0, 1].
+        """
+        hidden, references = self.decode_matching(encoded)
+        last = len(hidden) - 1
+        return self.predict_layer(last, hidden[last], references[last])
+
+    def select(
+        self, cls_score: Tensor, boxes: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores, labels and boxes of the best (query, class) pairs.
+
+        As :func:`select_detections`, ``max_per_img`` of ``test_cfg`` at most.
+        """
+        return select_detections(
+            cls_score,
+            boxes,
+            self.test_cfg.get('max_per_img', self.num_queries),
+            self.loss_cls.use_sigmoid,
+        )
+
     def predict(
         self,
         encoded: EncodedImage,
@@ -526,11 +555,7 @@ class CoDINOHead(DINOHead):
             Per image ``bboxes`` ``(N, 4)`` xyxy in pixels, ``scores`` ``(N,)``
             descending, ``labels`` ``(N,)``; N at most ``max_per_img``.
         """
-        hidden, references = self.decode_matching(encoded)
-        last = len(hidden) - 1
-        scores, boxes = self.predict_layer(
-            last, hidden[last], references[last]
-        )
+        scores, boxes = self.detect(encoded)
         with float32_region(scores):
             return [
                 image_detections(

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from mmcv.ops import MultiScaleDeformableAttention
 from mmdet.models.layers.transformer import inverse_sigmoid
@@ -16,7 +15,8 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from ...registry import MODELS
-from ...utils.precision import to_device, to_float32
+from ...utils.precision import to_float32
+from ...utils.traced_sizes import shapes_tensor, smaller
 from .decoder import CoDINODecoder
 from .encoder import CoDINOEncoder, encoder_reference_points
 
@@ -267,14 +267,14 @@ class CoDINOTransformer(BaseModule):
             )
         shapes = [(feat.shape[-2], feat.shape[-1]) for feat in feats]
         device = feats[0].device
-        spatial_shapes = to_device(np.array(shapes), device)
-        areas = np.array([0] + [h * w for h, w in shapes[:-1]])
+        spatial_shapes = shapes_tensor(shapes, device)
         valid_ratios = torch.stack([_valid_ratio(mask) for mask in masks], 1)
         padding_mask = torch.cat([mask.flatten(1) for mask in masks], 1)
-        level_start_index = to_device(areas.cumsum(), device)
+        areas = spatial_shapes.prod(1)
+        level_start_index = areas.cumsum(0) - areas
         pos = torch.cat(
             [
-                pos.flatten(2).transpose(1, 2) + embed
+                pos.flatten(2).transpose(1, 2).to(embed.dtype) + embed
                 for pos, embed in zip(pos_embeds, self.level_embeds)
             ],
             1,
@@ -286,6 +286,7 @@ class CoDINOTransformer(BaseModule):
             reference_points=encoder_reference_points(shapes, valid_ratios),
             spatial_shapes=spatial_shapes,
             level_start_index=level_start_index,
+            level_sizes=shapes,
         )
         return EncodedImage(
             memory=memory,
@@ -324,7 +325,7 @@ class CoDINOTransformer(BaseModule):
         )
         scores = cls_branch(tokens)
         boxes = to_float32(reg_branch(tokens)) + logits
-        count = min(self.num_queries, scores.shape[1])
+        count = smaller(self.num_queries, scores.shape[1])
         index = scores.max(-1).values.topk(count, dim=1).indices[..., None]
         scores = scores.gather(1, index.expand(-1, -1, scores.shape[-1]))
         boxes = boxes.gather(1, index.expand(-1, -1, 4)).sigmoid()
@@ -382,6 +383,7 @@ class CoDINOTransformer(BaseModule):
             reg_branches=reg_branches,
             attn_mask=attn_mask,
             key_padding_mask=key_padding_mask,
+            level_sizes=encoded.shapes,
         )
 
 

@@ -24,6 +24,7 @@ from mmengine.structures import InstanceData
 from mmext.models import CoDETR
 from mmext.models.co_dino import region_proposals
 from mmext.models.co_dino.region_proposals import given_proposals
+from mmext.utils.precision import wide_type
 
 
 def _no_proposals(model) -> None:
@@ -241,6 +242,46 @@ def test_tensor_mode() -> None:
     assert boxes.shape == (2, 2, 20, 4)
     assert (boxes >= 0).all()
     assert (boxes <= 1).all()
+
+
+def test_runs_on_the_meta_device() -> None:
+    model = build_tiny().eval().to('meta')
+    scores, boxes = model(torch.empty(2, 3, 800, 1333, device='meta'))
+    assert scores.shape == (2, 2, 20, NUM_CLASSES)
+    assert boxes.shape == (*scores.shape[:-1], 4)
+    assert scores.is_meta
+
+
+@pytest.mark.parametrize(
+    ('dtype', 'atol'),
+    [(torch.float64, 1e-5), (torch.float16, 0.02), (torch.bfloat16, 0.1)],
+)
+def test_predicts_in_other_types(dtype: torch.dtype, atol: float) -> None:
+    model = build_tiny(test_cfg={'query_head': {'nms': None}}).eval()
+    batch = model.data_preprocessor(make_batch(), False)
+    inputs, samples = batch['inputs'], batch['data_samples']
+    with torch.no_grad():
+        expected = model.encode(inputs, samples).memory
+        model.to(dtype)
+        memory = model.encode(inputs, samples).memory
+        found = model.test_step(make_batch())
+    assert memory.dtype == dtype
+    torch.testing.assert_close(memory.float(), expected, atol=atol, rtol=0)
+    for sample in found:
+        instances = sample.pred_instances
+        assert len(instances) > 0
+        assert instances.scores.dtype == wide_type(memory)
+        assert instances.bboxes.dtype == wide_type(memory)
+        assert instances.bboxes.isfinite().all()
+
+
+def test_without_samples_all_images_fill_the_canvas() -> None:
+    model = build_tiny().eval()
+    batch = model.data_preprocessor(make_batch((1, 1), ((64, 80),) * 2), False)
+    with torch.no_grad():
+        expected = model(**batch, mode='tensor')
+        found = model(batch['inputs'])
+    torch.testing.assert_close(found, expected, atol=0, rtol=0)
 
 
 def test_mask_policy_canvas_ignores_image_sizes() -> None:
