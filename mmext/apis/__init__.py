@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         infer_to_folder,
         read_ground_truth,
     )
+    from .report import ReportMetric, write_report
     from .runs import prepare_test, prepare_training, run_test, run_training
     from .task_pictures import infer_tasks_to_folder, read_task_samples
     from .text_encoders import TextEncoder
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     'Detections',
     'InferReport',
+    'ReportMetric',
     'TextEncoder',
     'UnreadableImageError',
     'infer_images',
@@ -46,6 +48,7 @@ __all__ = [
     'run_test',
     'run_training',
     'save_class_embeddings',
+    'write_report',
 ]
 
 __getattr__ = lazy_names(
@@ -62,6 +65,8 @@ __getattr__ = lazy_names(
         'InferReport': '.prediction_files',
         'infer_to_folder': '.prediction_files',
         'read_ground_truth': '.prediction_files',
+        'ReportMetric': '.report',
+        'write_report': '.report',
         'prepare_test': '.runs',
         'prepare_training': '.runs',
         'run_test': '.runs',

@@ -1,0 +1,125 @@
+"""Reports of tests, through the tool, on predictions that are known."""
+
+import json
+
+import pytest
+from helpers import recited
+from helpers.toy_ranks import load_tool
+
+CLASSES = ('cat', 'dog')
+CAT, DOG = range(2)
+TRUTH = {
+    'all.png': [
+        (CAT, 5, 5, 35, 35),
+        (CAT, 60, 5, 90, 35),
+        (DOG, 5, 50, 35, 80),
+        (DOG, 60, 50, 90, 80),
+    ],
+    'fine.png': [(DOG, 10, 10, 40, 40)],
+    'none.png': [],
+}
+TOLD = {
+    'all.png': [
+        (CAT, 5, 5, 35, 34, 0.92),
+        # The same object once more, by a box that is better.
+        (CAT, 5, 5, 35, 35, 0.82),
+        (CAT, 5, 50, 35, 79, 0.72),
+        (DOG, 95, 5, 115, 25, 0.62),
+        (DOG, 60, 50, 90, 80, 0.52),
+        (DOG, 95, 60, 115, 80, 0.12),
+    ],
+    'fine.png': [(DOG, 10, 10, 40, 40, 0.97)],
+}
+
+
+@pytest.fixture(scope='module')
+def place(tmp_path_factory):
+    """Data, config and checkpoint, and the report of the tool."""
+    folder = tmp_path_factory.mktemp('recited')
+    config = recited.write_detection(folder, TRUTH, TOLD, CLASSES)
+    checkpoint = recited.write_checkpoint(folder)
+    work_dir = ('--work-dir', str(folder / 'w'))
+    args = [str(config), str(checkpoint), *work_dir]
+    assert load_tool('test').main([*args, '--report', str(folder / 'r')]) == 0
+    return folder
+
+
+@pytest.fixture
+def report(place):
+    """What the tool wrote."""
+    return json.loads((place / 'r/report.json').read_text())
+
+
+def test_one_error_of_each_kind_is_counted_and_listed(report):
+    assert report['counts'] == {
+        'right': 3,
+        'missed': 1,
+        'doubled': 1,
+        'confused': 1,
+        'invented': 1,
+    }
+    (worst,) = report['pictures']
+    assert worst.pop('image').endswith('all.png')
+    errors = worst.pop('errors')
+    assert worst == {**report['counts'], 'right': 2}
+    plain = {'score': None, 'truth_box': None, 'truth_class': None}
+    cat, dog = [5, 5, 35, 35], [5, 50, 35, 80]
+    assert errors == [
+        {**plain, 'kind': 'missed', 'box': [60, 5, 90, 35], 'class': 'cat'},
+        {'kind': 'doubled', 'box': cat, 'class': 'cat'}
+        | {
+            'score': pytest.approx(0.82),
+            'truth_box': cat,
+            'truth_class': 'cat',
+        },
+        {'kind': 'confused', 'box': [5, 50, 35, 79], 'class': 'cat'}
+        | {
+            'score': pytest.approx(0.72),
+            'truth_box': dog,
+            'truth_class': 'dog',
+        },
+        {**plain, 'kind': 'invented', 'box': [95, 5, 115, 25], 'class': 'dog'}
+        | {'score': pytest.approx(0.62)},
+    ]
+
+
+def test_the_matrix_and_the_counts_of_classes_agree(report):
+    matrix = report['confusion']
+    assert matrix['classes'] == ['cat', 'dog', 'background']
+    assert matrix['counts'] == [[1, 0, 1], [1, 2, 0], [1, 1, 0]]
+    names = ('objects', 'right', 'missed', 'doubled', 'confused', 'invented')
+    assert [
+        [each[name] for name in names] for each in report['per_class']
+    ] == [[2, 1, 1, 1, 0, 0], [3, 2, 0, 0, 1, 1]]
+
+
+def test_figures_are_those_of_mmdet(report):
+    figures, metrics = report['figures'], report['metrics']
+    for name in ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l'):
+        theirs = metrics[f'coco/bbox_{name}']
+        ours = figures[name]
+        assert (-1 if ours is None else ours) == pytest.approx(
+            theirs, abs=5e-4
+        )
+    for each in report['per_class']:
+        theirs = metrics[f'coco/{each["class"]}_precision']
+        assert each['AP'] == pytest.approx(theirs, abs=5e-4)
+    assert 0 < figures['mAP_75'] < 1
+    cat, dog = report['per_class']
+    # Half of the cats by the first box; dogs by the first and the fourth.
+    assert cat['precision'] == [1.0] * 51 + [0.0] * 50
+    assert dog['precision'] == pytest.approx(
+        [1.0] * 34 + [2 / 3] * 33 + [0] * 34
+    )
+    assert (cat['F1'], cat['F1_score']) == pytest.approx(
+        (2 / 3, 0.92), abs=0.01
+    )
+
+
+def test_calibration_takes_all_scores(report):
+    bins = report['calibration']['bins']
+    assert [each['count'] for each in bins] == [0, 1, 0, 0, 0, 1, 1, 1, 1, 2]
+    shares = {each['low']: each['right'] for each in bins if each['count']}
+    assert list(shares.values()) == [0, 1, 0, 0, 0, 1]
+    wrong = 0.12 + 0.48 + 0.62 + 0.72 + 0.82 + 0.08 + 0.03
+    assert report['calibration']['error'] == pytest.approx(wrong / 7, abs=1e-6)
