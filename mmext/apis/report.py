@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from mmdet.evaluation import CocoMetric
 from mmengine.evaluator import BaseMetric
 from mmseg.evaluation import IoUMetric
 from scipy.sparse import coo_matrix
@@ -159,7 +160,7 @@ def _coco_truth(
     records: Sequence[Mapping],
     truths: Sequence[Truth],
     classes: Sequence[str],
-    evaluator: BaseMetric | None,
+    evaluator: CocoMetric | None,
 ) -> tuple[dict, list[int], list]:
     """COCO's data, its categories by class, and the picture of each record.
 
@@ -235,7 +236,7 @@ def _box_figures(
     records: Sequence[Mapping],
     truths: Sequence[Truth],
     classes: Sequence[str],
-    evaluator: BaseMetric | None,
+    evaluator: CocoMetric | None,
 ) -> tuple[dict, list[dict]]:
     """COCO's figures, of all classes and of each."""
     data, cat_ids, image_ids = _coco_truth(records, truths, classes, evaluator)
@@ -268,7 +269,7 @@ def _judge_detector(
 ) -> tuple[dict[str, Any], list[tuple]]:
     """The report, and what is needed to draw the worst pictures."""
     truths = _read_truth(dataset, [each['img_path'] for each in records])
-    coco = (each for each in evaluators if getattr(each, '_coco_api', None))
+    coco = (each for each in evaluators if isinstance(each, CocoMetric))
     totals, by_class = _box_figures(records, truths, classes, next(coco, None))
     everything, judged = (
         [
@@ -338,16 +339,9 @@ def _judge_segmentor(
 ) -> tuple[dict[str, Any], list[tuple]]:
     """The report, and what is needed to draw the worst pictures."""
     matrix = sum(record['counts'] for record in records).toarray()
-    right, truth = np.diag(matrix), matrix.sum(1)
-    areas = [
-        torch.from_numpy(each).double()
-        for each in (
-            right,
-            truth + matrix.sum(0) - right,
-            matrix.sum(0),
-            truth,
-        )
-    ]
+    counts = torch.from_numpy(matrix).double()
+    right, found, truth = counts.diag(), counts.sum(0), counts.sum(1)
+    areas = right, found + truth - right, found, truth
     by_class = IoUMetric.total_area_to_metrics(*areas, ['mIoU', 'mFscore'])
     accuracy = float(by_class.pop('aAcc'))
     by_class.pop('Acc')

@@ -17,6 +17,7 @@ from .draw import (
     draw_instances,
     picture_scale,
     side_by_side,
+    tile_sheet,
 )
 
 __all__ = ['report_page']
@@ -97,7 +98,7 @@ def _draw_boxes(
     canvas = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
     for box in judged.found.boxes[judged.right]:
         x1, y1, x2, y2 = (round(float(side) * scale) for side in box)
-        cv2.rectangle(canvas, (x1, y1), (x2, y2), _RIGHT, 1)
+        cv2.rectangle(canvas, (x1, y1), (x2, y2), _RIGHT, 2)
     boxes = np.array([error.box for error in judged.errors]).reshape(-1, 4)
     return draw_instances(
         canvas,
@@ -178,7 +179,7 @@ def _map_card(
 ) -> dict[str, Any]:
     truth, found = maps
     height, width = truth.shape
-    scale = min(1.0, _MAP_SIDE / max(height, width))
+    scale = picture_scale(height, width, side=_MAP_SIDE, shrink=True)
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
     image = _read(path, truth.shape)
     if image is None:
@@ -195,7 +196,10 @@ def _map_card(
         )
         for each in maps
     ]
-    picture = side_by_side(panels, ['image', 'wrong', 'truth', 'found'])
+    rows = [
+        side_by_side(panels[:2], ['image', 'wrong']),
+        side_by_side(panels[2:], ['truth', 'found']),
+    ]
     matrix = counts.toarray()
     total = max(int(matrix.sum()), 1)
     pairs = list(_confused(matrix))[:_MAX_LINES]
@@ -209,7 +213,7 @@ def _map_card(
     )
     return _card(
         path,
-        picture,
+        tile_sheet(rows, columns=1, gap=4),
         f'{share:.1%} of the pixels are wrong',
         lines,
         (),

@@ -42,6 +42,27 @@ test_evaluator = dict(
     type='CocoMetric', ann_file={root!r} + '/truth.json', classwise=True)
 """
 
+SEG_CONFIG = """
+default_scope = 'mmseg'
+model = dict(type='mmengine.RecitingSegmentor')
+test_dataloader = dict(
+    batch_size=2,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(
+        type='BaseSegDataset',
+        metainfo=dict(classes={classes!r}),
+        data_root={root!r},
+        data_prefix=dict(img_path='images', seg_map_path='maps'),
+        img_suffix='.png',
+        pipeline=[
+            dict(type='LoadImageFromFile'),
+            dict(type='LoadAnnotations'),
+            dict(type='PackSegInputs'),
+        ]))
+test_cfg = dict()
+test_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU', 'mFscore'])
+"""
+
 Rows = Sequence[tuple]
 """Label, x1, y1, x2, y2, and of predictions the score."""
 
@@ -143,5 +164,26 @@ def write_detection(
             classes=tuple(classes),
             root=folder.as_posix(),
         )
+    )
+    return config
+
+
+def write_segmentation(
+    folder: Path,
+    maps: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    classes: Sequence[str],
+) -> Path:
+    """Grey pictures, the maps ``(H, W)`` of truth and model, and a config."""
+    for name in ('images', 'maps'):
+        (folder / name).mkdir()
+    for name, (truth, told) in maps.items():
+        picture = np.full((*truth.shape, 3), 90, np.uint8)
+        assert cv2.imwrite(str(folder / f'images/{name}.png'), picture)
+        assert cv2.imwrite(str(folder / f'maps/{name}.png'), truth)
+        assert cv2.imwrite(str(folder / f'maps/{name}.told.png'), told)
+    # BaseSegDataset lists all maps of the folder unless it is told which.
+    config = folder / 'recited.py'
+    config.write_text(
+        SEG_CONFIG.format(classes=tuple(classes), root=folder.as_posix())
     )
     return config

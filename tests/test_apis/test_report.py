@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from helpers import recited
 from helpers.toy_ranks import load_tool
@@ -123,3 +124,69 @@ def test_calibration_takes_all_scores(report):
     assert list(shares.values()) == [0, 1, 0, 0, 0, 1]
     wrong = 0.12 + 0.48 + 0.62 + 0.72 + 0.82 + 0.08 + 0.03
     assert report['calibration']['error'] == pytest.approx(wrong / 7, abs=1e-6)
+
+
+@pytest.fixture(scope='module')
+def of_maps(tmp_path_factory):
+    """The report of a segmentor: two pictures, the first all right."""
+    folder = tmp_path_factory.mktemp('maps')
+    right = np.zeros((20, 30), np.uint8)
+    right[:10] = 1
+    truth, told = right.copy(), right.copy()
+    truth[0] = 255
+    told[5:10] = 2
+    told[15:, :3] = 1
+    maps = {'fine': (right, right), 'wrong': (truth, told)}
+    config = recited.write_segmentation(
+        folder, maps, ('road', 'car', PLANTED, 'never')
+    )
+    args = [str(config), str(recited.write_checkpoint(folder))]
+    args += ['--work-dir', str(folder / 'w'), '--report', str(folder / 'r')]
+    assert load_tool('test').main(args) == 0
+    return folder / 'r'
+
+
+PLANTED = '<script>planted = 1</script>'
+
+
+def test_figures_of_a_segmentor(of_maps):
+    report = json.loads((of_maps / 'report.json').read_text())
+    # Truth in rows; the ignored line is nowhere.
+    matrix = [[585, 15, 0, 0], [0, 420, 150, 0], [0] * 4, [0] * 4]
+    assert report['confusion']['counts'] == matrix
+    road, car, planted, never = report['per_class']
+    assert road['IoU'] == pytest.approx(585 / 600)
+    assert car['IoU'] == pytest.approx(420 / 585)
+    assert car['Recall'] == pytest.approx(420 / 570)
+    assert (planted['IoU'], planted['Recall']) == (0, None)
+    assert never['IoU'] is None
+    figures, theirs = report['figures'], report['metrics']
+    for name in ('mIoU', 'aAcc', 'mAcc'):
+        assert 100 * figures[name] == pytest.approx(theirs[name], abs=0.01)
+    (worst,) = report['pictures']
+    assert worst['image'].endswith('wrong.png')
+    assert worst['wrong'] == pytest.approx(165 / 570)
+
+
+def test_page_of_a_segmentor(of_maps):
+    page = (of_maps / 'report.html').read_text()
+    assert PLANTED not in page
+    assert 'car called &lt;script&gt;planted = 1&lt;/script&gt;: 26.3%' in page
+    assert page.count('<figure class="row card"') == 1
+    assert 'data:image/' in page
+    assert 'Calibration' not in page
+
+
+def test_wrong_input_is_one_line(place, capsys):
+    main = load_tool('test').main
+    args = [str(place / 'recited.py'), str(place / 'recited.pth')]
+    for wrong, message in (
+        (['--report', str(place / 'truth.json')], '--report'),
+        (['--score-thr', '2'], 'must be in [0, 1], got 2.0'),
+    ):
+        with pytest.raises(SystemExit) as info:
+            main([*args, '--work-dir', str(place / 'w'), *wrong])
+        assert info.value.code == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count('\n') == 1

@@ -174,9 +174,7 @@ def test_photos_are_small_without_webp_too(monkeypatch):
     Image.fromarray(picture).save(plain, 'PNG')
     kinds = set()
     for webp in (features.check('webp'), False):
-        monkeypatch.setattr(
-            features, 'check', lambda _, found=webp: found
-        )
+        monkeypatch.setattr(features, 'check', lambda _, found=webp: found)
         uri = data_uri(picture)
         head, pixels = decoded(uri)
         kinds.add(head)
