@@ -11,7 +11,6 @@ from pathlib import Path
 import cv2
 import numpy as np
 import torch
-from mmdet.structures import DetDataSample
 from mmengine.model import BaseModel
 from mmengine.registry import MODELS
 from mmengine.structures import InstanceData, PixelData
@@ -34,14 +33,16 @@ test_dataloader = dict(
         pipeline=[
             dict(type='LoadImageFromFile'),
             dict(type='Resize', scale_factor=1.0, keep_ratio=True),
+            dict(type='LoadAnnotations', with_bbox=True),
             dict(type='PackDetInputs', meta_keys=('img_id', 'img_path',
                 'ori_shape', 'img_shape', 'scale_factor')),
         ]))
 test_cfg = dict()
-test_evaluator = dict(
-    type='CocoMetric', ann_file={root!r} + '/truth.json', classwise=True)
+test_evaluator = {evaluator}
 """
 
+COCO = """dict(
+    type='CocoMetric', ann_file={root!r} + '/truth.json', classwise=True)"""
 SEG_CONFIG = """
 default_scope = 'mmseg'
 model = dict(type='mmengine.RecitingSegmentor')
@@ -82,13 +83,12 @@ class RecitingDetector(BaseModel):
     def _recite(self, sample):
         rows = self.told.get(Path(sample.img_path).name, ())
         table = torch.tensor(rows, dtype=torch.float32).reshape(-1, 6)
-        result = DetDataSample(metainfo=sample.metainfo)
-        result.pred_instances = InstanceData(
+        sample.pred_instances = InstanceData(
             labels=table[:, 0].long(),
             bboxes=table[:, 1:5],
             scores=table[:, 5] * self.unit,
         )
-        return result
+        return sample
 
 
 @MODELS.register_module(force=True)
@@ -121,6 +121,7 @@ def write_detection(
     truth: Mapping[str, Rows],
     told: Mapping[str, Rows],
     classes: Sequence[str],
+    evaluator: str = COCO,
 ) -> Path:
     """Grey pictures of ``SIZE``, their annotation and a config."""
     images, annotations = [], []
@@ -163,6 +164,7 @@ def write_detection(
             told={name: list(rows) for name, rows in told.items()},
             classes=tuple(classes),
             root=folder.as_posix(),
+            evaluator=evaluator.format(root=folder.as_posix()),
         )
     )
     return config

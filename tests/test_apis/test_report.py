@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from helpers import recited
-from helpers.toy_ranks import load_tool
+from helpers.toy_ranks import load_tool, start_ranks
 
 CLASSES = ('cat', 'dog')
 CAT, DOG = range(2)
@@ -124,6 +124,28 @@ def test_calibration_takes_all_scores(report):
     assert list(shares.values()) == [0, 1, 0, 0, 0, 1]
     wrong = 0.12 + 0.48 + 0.62 + 0.72 + 0.82 + 0.08 + 0.03
     assert report['calibration']['error'] == pytest.approx(wrong / 7, abs=1e-6)
+
+
+def test_two_processes_and_a_metric_that_is_not_of_coco(tmp_path, report):
+    """Each picture once, and areas of boxes in the place of outlines."""
+    voc = "dict(type='VOCMetric', eval_mode='area')"
+    config = recited.write_detection(tmp_path, TRUTH, TOLD, CLASSES, voc)
+    ranks = start_ranks(
+        [
+            *(config, recited.write_checkpoint(tmp_path)),
+            *('--work-dir', tmp_path / 'w', '--report', tmp_path / 'r'),
+            *('--cfg-options', 'test_dataloader.batch_size=1'),
+        ],
+        2,
+        tmp_path / 'log',
+        tool='test',
+    )
+    assert ranks.wait() == [0, 0], ranks.output()
+    found = json.loads((tmp_path / 'r/report.json').read_text())
+    assert found['metrics'].keys() == {'pascal_voc/mAP', 'pascal_voc/AP50'}
+    assert found['images'] == 3
+    for name in ('counts', 'confusion', 'calibration', 'per_class'):
+        assert found[name] == report[name]
 
 
 @pytest.fixture(scope='module')
