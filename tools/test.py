@@ -11,6 +11,7 @@ import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import (
     ToolParser,
     add_run_arguments,
+    add_view_arguments,
     find_device,
     hide_gpus,
     report_errors,
@@ -28,6 +29,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar='FILE',
         help='write all predictions into this file, *.pkl',
     )
+    add_view_arguments(parser)
     parser.add_argument(
         '--report',
         metavar='DIR',
@@ -61,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         work_dir=args.work_dir,
         out=args.out,
         report=args.report,
+        tta=args.tta,
+        tile=args.tile,
         cfg_options=args.cfg_options,
         launcher=args.launcher,
         device=args.device,

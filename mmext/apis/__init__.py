@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .runs import prepare_test, prepare_training, run_test, run_training
     from .task_pictures import infer_tasks_to_folder, read_task_samples
     from .text_encoders import TextEncoder
+    from .views import add_views
 
 __all__ = [
     'Detections',
@@ -34,6 +35,7 @@ __all__ = [
     'ReportMetric',
     'TextEncoder',
     'UnreadableImageError',
+    'add_views',
     'infer_images',
     'infer_tasks_to_folder',
     'infer_to_folder',
@@ -74,5 +76,6 @@ __getattr__ = lazy_names(
         'infer_tasks_to_folder': '.task_pictures',
         'read_task_samples': '.task_pictures',
         'TextEncoder': '.text_encoders',
+        'add_views': '.views',
     },
 )

@@ -19,6 +19,7 @@ from ..engine import close_process_group, read_launcher_env, resolve_device
 from ..engine.hooks import GracefulExit
 from ..utils.files import atomic_path, check_outputs
 from ..utils.safe_load import careful_readers
+from .views import wrap_test
 
 __all__ = [
     'build_runner',
@@ -238,6 +239,8 @@ def prepare_test(
     work_dir: str | None = None,
     out: str | None = None,
     report: str | None = None,
+    tta: bool = False,
+    tile: int | None = None,
     cfg_options: Mapping | None = None,
     launcher: str = 'none',
     device: str | None = None,
@@ -252,6 +255,9 @@ def prepare_test(
             ``work_dirs`` and the name of the config.
         out: File to write all predictions into, ``*.pkl``.
         report: Folder to write a report into.
+        tta: Test with flips and scales, see
+            :func:`~mmext.apis.views.wrap_test`.
+        tile: Test with tiles of so many pixels, too; see there.
         cfg_options: Settings to put over the config.
         launcher: ``'none'``, ``'pytorch'``, ``'slurm'`` or ``'mpi'``.
         device: ``'auto'``, ``'cpu'``, ``'cuda'`` or ``'cuda:N'``; by default
@@ -268,8 +274,8 @@ def prepare_test(
             exist.
         OSError: If ``out``, ``report`` or the work dir cannot be written.
         ValueError: If ``out`` has another suffix, the config has nothing to
-            test, the device does not exist, or the launcher did not set
-            what it has to.
+            test, or nothing that ``tta`` or ``tile`` suits, the device does
+            not exist, or the launcher did not set what it has to.
     """
     if out is not None and not out.endswith(_DUMP_SUFFIXES):
         raise ValueError(f'out must end in .pkl, got {out!r}')
@@ -293,6 +299,8 @@ def prepare_test(
             'config must have test_dataloader, test_cfg and test_evaluator, '
             f'got none in {cfg.filename}'
         )
+    if tta or tile is not None:
+        wrap_test(cfg, tta=tta, tile=tile)
     cfg.load_from = checkpoint
     cfg.resume = False
     return cfg
