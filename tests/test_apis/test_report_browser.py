@@ -9,6 +9,8 @@ from helpers.browser import browser, complaints, requests, resize
 from helpers.label_page import choose, find, soon
 from helpers.toy_ranks import load_tool
 
+pytestmark = pytest.mark.slow
+
 PLANTED = '<script>window.planted = 1; document.title = "planted"</script>'
 CLASSES = ('cat', PLANTED)
 TRUTH = {

@@ -98,13 +98,9 @@ def colour_map(rng):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    'more',
-    [
-        ['--tta'],
-        pytest.param(['--tile', '40'], marks=pytest.mark.slow),
-        pytest.param(['--tta', '--tile', '40'], marks=pytest.mark.slow),
-    ],
+    'more', [['--tta'], ['--tile', '40'], ['--tta', '--tile', '40']]
 )
 def test_segmentors(tmp_path, more):
     """What each view sees lies where it was in the picture."""
