@@ -271,15 +271,15 @@ def _judge_detector(
     truths = _read_truth(dataset, [each['img_path'] for each in records])
     coco = (each for each in evaluators if isinstance(each, CocoMetric))
     totals, by_class = _box_figures(records, truths, classes, next(coco, None))
-    everything, judged = (
-        [
-            judge_boxes(
-                truth, record['found'].at_least(score), iou_thr=_IOU_THR
-            )
-            for truth, record in zip(truths, records)
-        ]
-        for score in (0.0, score_thr)
-    )
+    judged, scores, right = [], [np.zeros(0)], [np.zeros(0, bool)]
+    for truth, record in zip(truths, records):
+        found = record['found']
+        everything = judge_boxes(truth, found, iou_thr=_IOU_THR)
+        scores.append(everything.found.scores)
+        right.append(everything.right)
+        judged.append(
+            judge_boxes(truth, found.at_least(score_thr), iou_thr=_IOU_THR)
+        )
     matrix = _confusion([p for each in judged for p in each.pairs], classes)
     errors = Counter(
         (
@@ -311,7 +311,9 @@ def _judge_detector(
         'counts': dict(counts),
         'per_class': per_class,
         'recalls': [n / 100 for n in range(101)],
-        'calibration': calibration(everything),
+        'calibration': calibration(
+            np.concatenate(scores), np.concatenate(right)
+        ),
         'confusion': {
             'classes': [*classes, _BACKGROUND],
             'counts': matrix.tolist(),

@@ -324,12 +324,13 @@ def average_precision(
 
 
 def calibration(
-    judged: Sequence[JudgedBoxes], *, num_bins: int = 10
+    scores: np.ndarray, right: np.ndarray, *, num_bins: int = 10
 ) -> dict[str, Any]:
     """How far a score is the share of boxes that are right.
 
     Args:
-        judged: Of all pictures, with boxes of all scores.
+        scores: ``(N,)``, of the boxes of all pictures, in [0, 1].
+        right: ``(N,)``, bool, whether each is right.
         num_bins: Scores are put into so many equal parts of [0, 1].
 
     Returns:
@@ -338,12 +339,10 @@ def calibration(
         the mean of ``abs(score - right)``, weighted by ``count``. What has no
         box is None.
     """
-    scores = np.concatenate([np.zeros(0), *(j.found.scores for j in judged)])
-    right = np.concatenate([np.zeros(0), *(j.right for j in judged)])
     edges = np.linspace(0, 1, num_bins + 1)
     counts, *sums = (
         np.histogram(scores, edges, weights=each)[0]
-        for each in (None, scores, right)
+        for each in (None, scores, right.astype(float))
     )
     bins = list(_bins(edges, counts, *sums))
     error = None

@@ -192,11 +192,13 @@ def test_nothing_is_found():
 def test_calibration_by_hand():
     truth = truth_of((1, *BOX), (1, *FAR))
     found = found_of((1, *BOX, 1.0), (1, *FAR, 0.55), (0, 0, 40, 9, 49, 0.52))
-    result = calibration([judge_boxes(truth, found)], num_bins=4)
+    judged = judge_boxes(truth, found)
+    result = calibration(judged.found.scores, judged.right, num_bins=4)
     assert [each['count'] for each in result['bins']] == [0, 0, 2, 1]
     half = result['bins'][2]
     assert (half['low'], half['high']) == (0.5, 0.75)
     assert half['score'] == pytest.approx(0.535)
     assert half['right'] == 0.5
     assert result['error'] == pytest.approx((2 * 0.035 + 0) / 3)
-    assert calibration([])['error'] is None
+    none = np.zeros(0)
+    assert calibration(none, none)['error'] is None
