@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from mmdet.evaluation import CocoMetric
+from mmdet.structures.mask import encode_mask_results
 from mmengine.evaluator import BaseMetric
 from mmseg.evaluation import IoUMetric
 from scipy.sparse import coo_matrix
@@ -111,6 +112,9 @@ def _kept_boxes(sample: Mapping[str, Any]) -> dict[str, Any]:
     found = sample['pred_instances']
     boxes = found['bboxes']
     boxes = getattr(boxes, 'tensor', boxes)
+    masks = found.get('masks')
+    if isinstance(masks, torch.Tensor):
+        masks = encode_mask_results(masks.cpu().numpy())
     return {
         'img_path': sample['img_path'],
         'img_id': sample['img_id'],
@@ -120,6 +124,9 @@ def _kept_boxes(sample: Mapping[str, Any]) -> dict[str, Any]:
             found['labels'].cpu().numpy(),
             found['scores'].float().cpu().numpy(),
         ),
+        'masks': masks,
+        # Of some models a score of its own.
+        'mask_scores': found.get('mask_scores', found['scores']).tolist(),
     }
 
 
@@ -238,7 +245,7 @@ def _box_figures(
     classes: Sequence[str],
     evaluator: CocoMetric | None,
 ) -> tuple[dict, list[dict]]:
-    """COCO's figures, of all classes and of each."""
+    """COCO's figures, of all classes and of each; masks', if they count."""
     data, cat_ids, image_ids = _coco_truth(records, truths, classes, evaluator)
     rows = [
         {
@@ -257,7 +264,21 @@ def _box_figures(
     limits = {}
     if evaluator is not None:
         limits['max_dets'] = evaluator.proposal_nums
-    return average_precision(data, rows, cat_ids, **limits)
+    totals, by_class = average_precision(data, rows, cat_ids, **limits)
+    if evaluator is None or 'segm' not in evaluator.metrics:
+        return totals, by_class
+    masks = [mask for record in records for mask in record['masks']]
+    scores = [score for record in records for score in record['mask_scores']]
+    rows = [
+        {**row, 'segmentation': mask, 'score': score}
+        for row, mask, score in zip(rows, masks, scores)
+    ]
+    of_masks, mask_by_class = average_precision(data, rows, cat_ids, **limits)
+    totals |= {f'mask_{name}': value for name, value in of_masks.items()}
+    for figures, of_mask in zip(by_class, mask_by_class):
+        for name in ('AP', 'AP_50', 'AP_75'):
+            figures[f'mask_{name}'] = of_mask[name]
+    return totals, by_class
 
 
 def _judge_detector(

@@ -46,6 +46,9 @@ _BOX_COLUMNS = {
     'AP_s': 'small',
     'AP_m': 'medium',
     'AP_l': 'large',
+    'mask_AP': 'mask AP',
+    'mask_AP_50': 'mask AP50',
+    'mask_AP_75': 'mask AP75',
     'AR': 'AR',
     'F1': 'best F1',
     'F1_score': 'from score',
@@ -273,6 +276,7 @@ def _matrix(confusion: Mapping[str, Any]) -> dict[str, Any]:
 def _table(
     rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]
 ) -> dict[str, Any]:
+    columns = {key: columns[key] for key in columns if key in rows[0]}
     return {
         'columns': list(columns.values()),
         'rows': [

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from mmdet.structures.bbox import bbox_overlaps
+from pycocotools import mask as coco_mask
 from scipy.optimize import linear_sum_assignment
 
 __all__ = [
@@ -258,6 +259,13 @@ def _class_figures(evaluation: Mapping[str, Any], k: int) -> dict[str, Any]:
     return figures
 
 
+def _area(row: Mapping[str, Any]) -> float:
+    """Pixels of a predicted mask, or of a box."""
+    if 'segmentation' in row:
+        return float(coco_mask.area(row['segmentation']))
+    return row['bbox'][2] * row['bbox'][3]
+
+
 def average_precision(
     truth: Mapping[str, Any],
     found: Sequence[Mapping[str, Any]],
@@ -271,7 +279,8 @@ def average_precision(
         truth: ``images``, ``categories`` and ``annotations`` as in a COCO
             file.
         found: Predictions as in a COCO file: ``image_id``, ``category_id``,
-            ``bbox`` as x y width height, ``score``.
+            ``bbox`` as x y width height, ``score``. With ``segmentation``,
+            run lengths, masks are compared instead of boxes.
         cat_ids: The categories, in the order of the classes.
         max_dets: Three limits of boxes per picture, as ``proposal_nums`` of
             ``mmdet.CocoMetric``, whose figures they are.
@@ -286,14 +295,10 @@ def average_precision(
     """
     kind, evaluator = _tools()
     rows = [
-        {
-            **each,
-            'id': n,
-            'iscrowd': 0,
-            'area': each['bbox'][2] * each['bbox'][3],
-        }
+        {**each, 'id': n, 'iscrowd': 0, 'area': _area(each)}
         for n, each in enumerate(found, 1)
     ]
+    masks = bool(found) and 'segmentation' in found[0]
     shared = {'images': truth['images'], 'categories': truth['categories']}
     data = []
     with contextlib.redirect_stdout(io.StringIO()):
@@ -302,7 +307,7 @@ def average_precision(
             part.dataset = {**shared, 'annotations': annotations}
             part.createIndex()
             data.append(part)
-        run = evaluator(*data, 'bbox')
+        run = evaluator(*data, 'segm' if masks else 'bbox')
         run.params.catIds = list(cat_ids)
         run.params.imgIds = [image['id'] for image in truth['images']]
         run.params.maxDets = list(max_dets)

@@ -42,7 +42,8 @@ test_evaluator = {evaluator}
 """
 
 COCO = """dict(
-    type='CocoMetric', ann_file={root!r} + '/truth.json', classwise=True)"""
+    type='CocoMetric', ann_file={root!r} + '/truth.json', classwise=True,
+    metric={metric!r})"""
 SEG_CONFIG = """
 default_scope = 'mmseg'
 model = dict(
@@ -83,9 +84,9 @@ Rows = Sequence[tuple]
 class RecitingDetector(BaseModel):
     """Predicts, for a picture of that name, the rows of ``told``."""
 
-    def __init__(self, told: Mapping[str, Rows]):
+    def __init__(self, told: Mapping[str, Rows], masks=False):
         super().__init__()
-        self.told = told
+        self.told, self.masks = told, masks
         self.unit = nn.Parameter(torch.ones(1))
 
     def forward(self, inputs, data_samples=None, mode='tensor'):
@@ -99,6 +100,13 @@ class RecitingDetector(BaseModel):
             bboxes=table[:, 1:5],
             scores=table[:, 5] * self.unit,
         )
+        if self.masks:
+            # The upper half of each box.
+            masks = torch.zeros(len(rows), *sample.ori_shape, dtype=torch.bool)
+            for mask, row in zip(masks, rows):
+                x1, y1, x2, y2 = row[1:5]
+                mask[y1 : (y1 + y2) // 2, x1:x2] = True
+            sample.pred_instances.masks = masks
         return sample
 
 
@@ -155,6 +163,7 @@ def write_detection(
     told: Mapping[str, Rows],
     classes: Sequence[str],
     evaluator: str = COCO,
+    masks: bool = False,
 ) -> Path:
     """Grey pictures of ``SIZE``, their annotation and a config."""
     pictures = {
@@ -166,7 +175,9 @@ def write_detection(
         folder,
         pictures,
         truth,
-        model=f"dict(type='mmengine.RecitingDetector', told={rows!r})",
+        model=f"dict(type='mmengine.RecitingDetector', told={rows!r}, "
+        f'masks={masks})',
+        metric=['bbox', 'segm'] if masks else 'bbox',
         resize="dict(type='Resize', scale_factor=1.0, keep_ratio=True)",
         classes=tuple(classes),
         evaluator=evaluator,
@@ -194,11 +205,14 @@ def write_patches(
         model="dict(type='mmengine.PatchFinder')",
         resize=f"dict(type='Resize', scale={scale}, keep_ratio=True)",
         classes=('patch',),
+        metric='bbox',
         evaluator=COCO,
     )
 
 
-def _write_boxes(folder, pictures, truth, classes, evaluator, **parts) -> Path:
+def _write_boxes(
+    folder, pictures, truth, classes, evaluator, metric, **parts
+) -> Path:
     (folder / 'images').mkdir()
     images, annotations = [], []
     for n, (name, picture) in enumerate(pictures.items()):
@@ -216,6 +230,7 @@ def _write_boxes(folder, pictures, truth, classes, evaluator, **parts) -> Path:
                     # An outline of two thirds, as those of a polygon.
                     'area': (x2 - x1) * (y2 - y1) * 2 / 3,
                     'iscrowd': 0,
+                    'segmentation': [[x1, y1, x2, y1, x2, y2, x1, y2]],
                 }
             )
     content = {
@@ -233,7 +248,7 @@ def _write_boxes(folder, pictures, truth, classes, evaluator, **parts) -> Path:
         DET_CONFIG.format(
             classes=classes,
             root=root,
-            evaluator=evaluator.format(root=root),
+            evaluator=evaluator.format(root=root, metric=metric),
             **parts,
         )
     )

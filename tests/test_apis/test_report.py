@@ -149,6 +149,32 @@ def test_two_processes_and_a_metric_that_is_not_of_coco(tmp_path, report):
         assert found[name] == report[name]
 
 
+@pytest.mark.slow
+def test_masks_have_figures_of_their_own(tmp_path, report):
+    """Those of halves: no mask has an IoU of more than a half."""
+    truth = {'all.png': TRUTH['all.png'], 'one.png': [(DOG, 10, 10, 40, 50)]}
+    told = {'all.png': TOLD['all.png'], 'one.png': [(DOG, 10, 10, 40, 52, 1)]}
+    config = recited.write_detection(
+        tmp_path, truth, told, CLASSES, masks=True
+    )
+    args = [str(config), str(recited.write_checkpoint(tmp_path))]
+    args += ['--work-dir', str(tmp_path / 'w'), '--report', str(tmp_path)]
+    assert load_tool('test').main(args) == 0
+    found = json.loads((tmp_path / 'report.json').read_text())
+    figures, metrics = found['figures'], found['metrics']
+    for name in ('mAP', 'mAP_50', 'mAP_75', 'mAP_s'):
+        ours = figures[f'mask_{name}']
+        assert ours == pytest.approx(metrics[f'coco/segm_{name}'], abs=5e-4)
+    assert 0 < figures['mask_mAP'] < figures['mAP']
+    assert figures['mask_mAP_75'] == 0
+    # Half of the second box is half of the cat, half of the first one less.
+    cat, dog = (each['mask_AP_50'] for each in found['per_class'])
+    assert cat == pytest.approx(51 / 101 / 2)
+    assert dog > 0
+    assert 'mask AP50' in (tmp_path / 'report.html').read_text()
+    assert 'mask_AP' not in report['per_class'][0]
+
+
 @pytest.fixture(scope='module')
 def of_maps(tmp_path_factory):
     """The report of a segmentor: two pictures, the first all right."""

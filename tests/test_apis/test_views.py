@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from helpers import recited
-from helpers.toy_ranks import load_tool
+from helpers.toy_ranks import load_tool, start_ranks
 from mmengine.config import Config
 
 from mmext.apis import add_views, infer_images, load_detector
@@ -89,6 +89,20 @@ def test_views_of_a_detector_are_put_together(tmp_path):
         order = result.boxes[:, 0].argsort()
         wanted = np.array(rows)[:, 1:]
         np.testing.assert_allclose(result.boxes[order], wanted, atol=1.5)
+
+
+@pytest.mark.slow
+def test_two_processes(patches, tmp_path):
+    """The only picture goes to both, and counts once."""
+    args = [patches, recited.write_checkpoint(tmp_path), '--tta']
+    args += ['--tile', str(TILE), '--report', tmp_path / 'r']
+    args += ['--work-dir', tmp_path / 'w']
+    ranks = start_ranks(args, 2, tmp_path / 'log', tool='test')
+    assert ranks.wait() == [0, 0], ranks.output()
+    report = json.loads((tmp_path / 'r/report.json').read_text())
+    assert report['images'] == 1
+    assert report['counts']['right'] == 1 + len(SMALL)
+    assert sum(report['counts'].values()) == 1 + len(SMALL)
 
 
 def colour_map(rng):
