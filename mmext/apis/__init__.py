@@ -25,17 +25,21 @@ if TYPE_CHECKING:
         infer_to_folder,
         read_ground_truth,
     )
+    from .report import ReportMetric, write_report
     from .runs import prepare_test, prepare_training, run_test, run_training
     from .task_pictures import infer_tasks_to_folder, read_task_samples
     from .text_encoders import TextEncoder
+    from .views import add_views
 
 __all__ = [
     'Detections',
     'ExportError',
     'ExportReport',
     'InferReport',
+    'ReportMetric',
     'TextEncoder',
     'UnreadableImageError',
+    'add_views',
     'export_model',
     'infer_images',
     'infer_tasks_to_folder',
@@ -51,6 +55,7 @@ __all__ = [
     'run_test',
     'run_training',
     'save_class_embeddings',
+    'write_report',
 ]
 
 __getattr__ = lazy_names(
@@ -70,6 +75,8 @@ __getattr__ = lazy_names(
         'InferReport': '.prediction_files',
         'infer_to_folder': '.prediction_files',
         'read_ground_truth': '.prediction_files',
+        'ReportMetric': '.report',
+        'write_report': '.report',
         'prepare_test': '.runs',
         'prepare_training': '.runs',
         'run_test': '.runs',
@@ -77,5 +84,6 @@ __getattr__ = lazy_names(
         'infer_tasks_to_folder': '.task_pictures',
         'read_task_samples': '.task_pictures',
         'TextEncoder': '.text_encoders',
+        'add_views': '.views',
     },
 )
