@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         infer_to_folder,
         read_ground_truth,
     )
+    from .pretrained import from_pretrained, save_pretrained
     from .runs import prepare_test, prepare_training, run_test, run_training
     from .task_pictures import infer_tasks_to_folder, read_task_samples
     from .text_encoders import TextEncoder
@@ -32,6 +33,7 @@ __all__ = [
     'InferReport',
     'TextEncoder',
     'UnreadableImageError',
+    'from_pretrained',
     'infer_images',
     'infer_tasks_to_folder',
     'infer_to_folder',
@@ -46,6 +48,7 @@ __all__ = [
     'run_test',
     'run_training',
     'save_class_embeddings',
+    'save_pretrained',
 ]
 
 __getattr__ = lazy_names(
@@ -62,6 +65,8 @@ __getattr__ = lazy_names(
         'InferReport': '.prediction_files',
         'infer_to_folder': '.prediction_files',
         'read_ground_truth': '.prediction_files',
+        'from_pretrained': '.pretrained',
+        'save_pretrained': '.pretrained',
         'prepare_test': '.runs',
         'prepare_training': '.runs',
         'run_test': '.runs',
