@@ -178,7 +178,7 @@ def load_detector(
     scope = config.get('default_scope', 'mmdet')
     with (
         DefaultScope.overwrite_default_scope(scope),
-        careful_readers(trust_checkpoint),
+        careful_readers(trust_checkpoint, torch_load=True),
     ):
         model = MODELS.build(copy.deepcopy(config.model))
     model = revert_sync_batchnorm(model)

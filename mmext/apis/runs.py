@@ -199,6 +199,12 @@ def prepare_training(
     if resume == 'auto':
         cfg.resume = 'auto'
     elif resume is not None:
+        if is_pretrained(resume):
+            raise ValueError(
+                'resume must be a checkpoint of a training, got the folder '
+                f'of a shared model, {resume!r}, which has weights only; use '
+                f'--cfg-options load_from={resume}'
+            )
         if '://' not in resume and not Path(resume).is_file():
             raise FileNotFoundError(
                 'resume must be an existing checkpoint, got '

@@ -391,6 +391,28 @@ def test_a_hostile_folder_runs_nothing(copied, tmp_path, monkeypatch, way):
     assert not trap.exists()
 
 
+@MODELS.register_module(force=True)
+class ReadsPickles(BaseModel):
+    """Of a host that reads a file when it is built, as timm does."""
+
+    def __init__(self, path, **kwargs):
+        super().__init__()
+        torch.load(path, weights_only=False)
+
+    def forward(self, inputs):
+        return inputs
+
+
+def test_a_model_that_reads_a_pickle_runs_nothing(copied, tmp_path):
+    trap = tmp_path / 'trap'
+    torch.save({'a': Hostile(trap)}, tmp_path / 'a.pth')
+    path = str(tmp_path / 'a.pth')
+    set_model(type='mmengine.ReadsPickles', path=path)(copied, trap)
+    with pytest.raises(ValueError, match='mkdir, which is not plain data'):
+        mmext.from_pretrained(copied, device='cpu')
+    assert not trap.exists()
+
+
 def test_names_that_lead_elsewhere(copied, tmp_path, monkeypatch):
     """Names of weights and classes are names, and no paths."""
     monkeypatch.chdir(copied)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers.tiny_co_dino import build_tiny
 from mmengine.registry import MODELS
 from torch import nn
 
@@ -220,3 +221,27 @@ def test_public_weights_know_the_classes_of_coco():
     assert rows.adapt(name, weights[name], own).tolist() == [22, 2, -1]
     weights = {name: torch.arange(365.0)}
     assert class_rows(nn.Module(), {}, ('car',), {}, weights) is None
+
+
+@pytest.mark.slow
+def test_public_names_of_co_detr():
+    """Renamed while they are loaded, and then taken over by class."""
+    weights = build_tiny(num_classes=80).state_dict()
+    label = 'query_head.dn_generator.label_embedding.weight'
+    old = weights.pop(label)
+    # As the original project has it.
+    weights['query_head.label_embedding.weight'] = old
+    model = build_tiny(seed=1, num_classes=3)
+    names = ('cell', 'zebra', 'person')
+    report = load_weights(
+        model,
+        weights,
+        'public.pth',
+        rows=lambda w: class_rows(model, {}, names, {}, w),
+    )
+    found = model.state_dict()[label]
+    assert torch.equal(found[1], old[22])
+    assert torch.equal(found[2], old[0])
+    assert report.rows.same == ['zebra', 'person']
+    assert not report.mismatched
+    assert not report.missing

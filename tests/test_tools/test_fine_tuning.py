@@ -186,6 +186,14 @@ def test_the_tools_take_the_folder(six, shared, tmp_path):
     assert results[0] == results[1]
 
 
+def test_a_folder_is_no_training_to_go_on_with(six, shared, capsys):
+    with pytest.raises(SystemExit) as info:
+        load_tool('train').main([str(six.config), '--resume', str(shared)])
+    assert info.value.code == 2
+    error = capsys.readouterr().err
+    assert 'which has weights only; use --cfg-options load_from=' in error
+
+
 def test_share_says_what_is_wrong_in_one_line(six, tmp_path, capsys):
     main = load_tool('share').main
     config = tmp_path / 'own.py'
