@@ -2,6 +2,8 @@
 
 import html
 import json
+import logging
+import math
 import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -12,6 +14,7 @@ from typing import Any
 
 import yaml
 from mmengine.config import Config
+from mmengine.logging import print_log
 from torch import nn
 
 from ..config import walk_dicts
@@ -95,8 +98,7 @@ def save_pretrained(
             modules or files of your own, or has unregistered components.
 
     Note:
-        The config goes with its paths. Look into ``config.json`` before you
-        publish it.
+        The config goes with its paths; a warning lists absolute ones.
     """
     meta = read_checkpoint(checkpoint, mmap=True, trust=trust_checkpoint).get(
         'meta'
@@ -109,6 +111,7 @@ def save_pretrained(
         trust_checkpoint=trust_checkpoint,
     )
     _refuse_files(model.cfg)
+    _warn_of_paths(model.cfg)
     if evaluation is None:
         evaluation = _find_evaluation(Path(checkpoint), meta or {}, model.cfg)
     elif not isinstance(evaluation, Mapping):
@@ -144,6 +147,24 @@ def _refuse_files(cfg: Config) -> None:
                 )
 
 
+def _warn_of_paths(cfg: Config) -> None:
+    """Say which paths of this machine are going to be read by others."""
+    paths = {
+        value
+        for _, part in walk_dicts(cfg.to_dict())
+        for value in part.values()
+        if isinstance(value, str) and Path(value).is_absolute()
+    }
+    if paths:
+        print_log(
+            f'config.json names paths of this machine: {", ".join(paths)}; to '
+            'keep them to yourself, give others: --cfg-options '
+            'data_root=FOLDER',
+            logger='current',
+            level=logging.WARNING,
+        )
+
+
 def _read_metrics(file: Path) -> Mapping[str, Any]:
     try:
         content = json.loads(file.read_text(encoding='utf-8'))
@@ -160,12 +181,15 @@ def _read_metrics(file: Path) -> Mapping[str, Any]:
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Those that are metrics; -1 is COCO's word for no such objects."""
     return {
         str(name): float(value)
         for name, value in metrics.items()
         if isinstance(value, Real)
         and not isinstance(value, bool)
         and name not in _NO_METRICS
+        and math.isfinite(value)
+        and not (value == -1 and '_mA' in str(name))
     }
 
 

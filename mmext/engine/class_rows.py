@@ -224,15 +224,16 @@ def class_rows(
     if len(old) != len(new):
         return ClassRows(old, new)
     # A model may be for its number of classes only.
-    failures: list[BaseException] = []
-    layouts = None
-    with Contained(failures.append):
+    reasons: list[Any] = []
+    layouts: dict[str, _Layout] = {}
+    with Contained(reasons.append):
         layouts = _probe(model, cfg, len(new))
-    if layouts is None:
+    if not layouts:
+        reasons.append(f'num_classes={len(new)} is nowhere in the config')
         print_log(
             'The checkpoint is of other classes, as many as the training '
             f'data have ({", ".join(old[:_MAX_NAMES])}, ...), and which '
-            f'weights belong to them cannot be found out ({failures}): they '
+            f'weights belong to them cannot be found out ({reasons[0]}): they '
             'are loaded as they are, the first for the first',
             logger='current',
             level=logging.WARNING,

@@ -164,7 +164,8 @@ def test_card(detector, tmp_path):
     text = (detector.folder / 'README.md').read_text()
     assert '<script>' not in text
     assert '4. &lt;script&gt;e' in text
-    metrics = {'coco/bbox_mAP': 0.5, 'time': 3, 'note': 'x', 'is_good': True}
+    metrics = {'coco/bbox_mAP': 0.5, 'coco/bbox_mAP_l': -1.0, 'time': 3}
+    metrics |= {'note': 'x', 'is_good': True, 'mIoU': float('nan')}
     (tmp_path / 'm.json').write_text(json.dumps(metrics))
     folder = mmext.save_pretrained(
         detector.checkpoint,
@@ -180,6 +181,19 @@ def test_card(detector, tmp_path):
         {'type': 'coco/bbox_mAP', 'value': 0.5, 'name': 'coco/bbox_mAP'}
     ]
     assert '| coco/bbox\\_mAP | 0.5 |' in (folder / 'README.md').read_text()
+
+
+def test_warns_of_paths_of_this_machine(detector, tmp_path, monkeypatch):
+    logged = []
+    monkeypatch.setattr(
+        'mmext.apis.pretrained.print_log',
+        lambda text, level, **_: logged.append(text),
+    )
+    options = {'data_root': str(tmp_path)}
+    config = Config(detector_config(**options))
+    mmext.save_pretrained(detector.checkpoint, tmp_path / 'a', config=config)
+    (text,) = logged
+    assert f'paths of this machine: {tmp_path};' in text
 
 
 def test_evaluation_of_the_log_beside_it(detector, tmp_path):

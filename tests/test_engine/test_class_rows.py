@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers import toy_training as toy
 from helpers.tiny_co_dino import build_tiny
 from mmengine.registry import MODELS
 from torch import nn
@@ -142,7 +143,7 @@ def test_other_shapes_are_let_alone(value, own):
 class Classifier(nn.Module):
     """A layer for the classes, and one of the same size that is not."""
 
-    def __init__(self, num_classes, only=None):
+    def __init__(self, num_classes=3, only=None):
         super().__init__()
         if only not in (None, num_classes):
             raise RuntimeError('made for other classes')
@@ -151,7 +152,7 @@ class Classifier(nn.Module):
 
 
 def load(classes, weights, names, **options):
-    cfg = {'type': 'mmengine.Classifier', 'num_classes': 3, **options}
+    cfg = {'type': 'mmengine.Classifier', 'num_classes': 3} | options
     model = Classifier(3)
     expected = {k: v.clone() for k, v in model.state_dict().items()}
     meta = {'dataset_meta': {'CLASSES': names}} if names else {}
@@ -202,6 +203,23 @@ def test_where_nothing_is_known_all_is_loaded(classes, names, options):
         assert torch.equal(found[name], value)
 
 
+def test_a_model_that_does_not_say_its_classes(monkeypatch):
+    """All is loaded as it is, and the log says so."""
+    logged = []
+    monkeypatch.setattr(
+        'mmext.engine.class_rows.print_log',
+        lambda text, level, **_: logged.append(text),
+    )
+    weights = Classifier(3).state_dict()
+    meta = {'dataset_meta': {'classes': ('c', 'b', 'a')}}
+    cfg = {'type': 'mmengine.Classifier'}
+    assert not class_rows(Classifier(), cfg, ('a', 'b', 'c'), meta, weights)
+    load(('a', 'b', 'c'), weights, ('c', 'b', 'a'), only=3)
+    assert 'num_classes=3 is nowhere in the config' in logged[0]
+    assert 'made for other classes' in logged[1]
+    assert all('the first for the first' in text for text in logged)
+
+
 def test_names_of_a_checkpoint():
     old = {'CLASSES': ('a',), 'PALETTE': [(1, 2, 3)]}
     assert checkpoint_metainfo(old) == {
@@ -221,6 +239,38 @@ def test_public_weights_know_the_classes_of_coco():
     assert rows.adapt(name, weights[name], own).tolist() == [22, 2, -1]
     weights = {name: torch.arange(365.0)}
     assert class_rows(nn.Module(), {}, ('car',), {}, weights) is None
+
+
+@MODELS.register_module(force=True)
+class ToyClassifier(toy.ToyModel):
+    """With a layer for the classes, which no loss reaches."""
+
+    def __init__(self, num_classes=2):
+        super().__init__()
+        self.cls = nn.Linear(2, num_classes)
+
+
+@pytest.mark.parametrize('match_classes', [None, True, False])
+def test_load_from(tmp_path, monkeypatch, match_classes):
+    """The names are those of the training data and of the checkpoint."""
+    toy.quicken(monkeypatch)
+    weights = ToyClassifier().state_dict()
+    meta = {'dataset_meta': {'classes': ('b', 'a')}}
+    path = tmp_path / 'a.pth'
+    torch.save({'meta': meta, 'state_dict': weights}, path)
+    changes = {} if match_classes is None else {'match_classes': match_classes}
+    runner = toy.build(
+        tmp_path / 'w',
+        model=dict(type='ToyClassifier', num_classes=2),
+        load_from=str(path),
+        train_cfg=dict(by_epoch=True, max_epochs=1, val_interval=9),
+        **changes,
+    )
+    runner.train()
+    order = [0, 1] if match_classes is False else [1, 0]
+    found = runner.model.state_dict()
+    assert torch.equal(found['cls.weight'], weights['cls.weight'][order])
+    assert torch.equal(found['cls.bias'], weights['cls.bias'][order])
 
 
 @pytest.mark.slow
