@@ -99,3 +99,11 @@ def test_the_preflight_knows(tmp_path):
     built = build_for_preflight(cfg)
     assert not built.model.norm.weight.requires_grad
     assert any('freeze' in note for note in built.notes)
+
+
+@pytest.mark.slow
+def test_goes_on_as_it_was(tmp_path):
+    changes = dict(model=MODEL, freeze=['norm'])
+    expected = toy.train(tmp_path / 'a', **changes)
+    trace = toy.interrupted(tmp_path / 'b', [8], **changes)
+    assert trace[-1] == expected[-1]
