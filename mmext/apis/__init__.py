@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         infer_to_folder,
         read_ground_truth,
     )
+    from .pretrained import from_pretrained, save_pretrained
     from .report import ReportMetric, write_report
     from .runs import prepare_test, prepare_training, run_test, run_training
     from .task_pictures import infer_tasks_to_folder, read_task_samples
@@ -41,6 +42,7 @@ __all__ = [
     'UnreadableImageError',
     'add_views',
     'export_model',
+    'from_pretrained',
     'infer_images',
     'infer_tasks_to_folder',
     'infer_to_folder',
@@ -55,6 +57,7 @@ __all__ = [
     'run_test',
     'run_training',
     'save_class_embeddings',
+    'save_pretrained',
     'write_report',
 ]
 
@@ -77,6 +80,8 @@ __getattr__ = lazy_names(
         'read_ground_truth': '.prediction_files',
         'ReportMetric': '.report',
         'write_report': '.report',
+        'from_pretrained': '.pretrained',
+        'save_pretrained': '.pretrained',
         'prepare_test': '.runs',
         'prepare_training': '.runs',
         'run_test': '.runs',

@@ -15,7 +15,12 @@ from mmengine.runner import Runner
 
 from ..config import check_data_paths, check_misplaced_keys, read_config
 from ..ddp import PeerError, note_failure
-from ..engine import close_process_group, read_launcher_env, resolve_device
+from ..engine import (
+    close_process_group,
+    is_pretrained,
+    read_launcher_env,
+    resolve_device,
+)
 from ..engine.hooks import GracefulExit
 from ..utils.files import atomic_path, check_outputs
 from ..utils.safe_load import careful_readers
@@ -199,6 +204,12 @@ def prepare_training(
     if resume == 'auto':
         cfg.resume = 'auto'
     elif resume is not None:
+        if is_pretrained(resume):
+            raise ValueError(
+                'resume must be a checkpoint of a training, got the folder '
+                f'of a shared model, {resume!r}, which has weights only; use '
+                f'--cfg-options load_from={resume}'
+            )
         if '://' not in resume and not Path(resume).is_file():
             raise FileNotFoundError(
                 'resume must be an existing checkpoint, got '
@@ -250,7 +261,8 @@ def prepare_test(
 
     Args:
         config: The config, or its file.
-        checkpoint: Weights to test.
+        checkpoint: Weights to test: a file, or a folder of
+            :func:`mmext.save_pretrained`.
         work_dir: Folder of the logs; by default that of the config, else
             ``work_dirs`` and the name of the config.
         out: File to write all predictions into, ``*.pkl``.
@@ -279,7 +291,8 @@ def prepare_test(
     """
     if out is not None and not out.endswith(_DUMP_SUFFIXES):
         raise ValueError(f'out must end in .pkl, got {out!r}')
-    if '://' not in checkpoint and not Path(checkpoint).is_file():
+    there = Path(checkpoint).is_file() or is_pretrained(checkpoint)
+    if '://' not in checkpoint and not there:
         raise FileNotFoundError(
             f'checkpoint must be an existing file, got {checkpoint!r}'
         )

@@ -45,6 +45,8 @@ READ_KEYS = {
     'dynamic_intervals': "MMDetection's configs",
     'device': "mmext's tools",
     'ops_backend': "mmext's runner",
+    'freeze': "mmext's runner",
+    'match_classes': "mmext's runner",
     'data_root': "mmext's tools",
     'base_data_root': "mmext's tools",
     'check_misplaced_keys': "mmext's tools",
