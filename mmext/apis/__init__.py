@@ -11,6 +11,7 @@ from ..utils.lazy_names import lazy_names
 if TYPE_CHECKING:
     from .class_embeddings import make_class_embeddings, save_class_embeddings
     from .curves import plot_log
+    from .data_configs import NewConfig, new_config
     from .detector import load_detector
     from .infer import (
         Detections,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     'Detections',
     'InferReport',
+    'NewConfig',
     'TextEncoder',
     'UnreadableImageError',
     'infer_images',
@@ -38,6 +40,7 @@ __all__ = [
     'list_images',
     'load_detector',
     'make_class_embeddings',
+    'new_config',
     'plot_log',
     'prepare_test',
     'prepare_training',
@@ -59,6 +62,8 @@ __getattr__ = lazy_names(
         'UnreadableImageError': '.infer',
         'infer_images': '.infer',
         'list_images': '.infer',
+        'NewConfig': '.data_configs',
+        'new_config': '.data_configs',
         'InferReport': '.prediction_files',
         'infer_to_folder': '.prediction_files',
         'read_ground_truth': '.prediction_files',

@@ -33,6 +33,7 @@ from .sections import (
     takes,
     walk_nodes,
 )
+from .source import source_of
 from .walk import (
     Steps,
     copy_tree,
@@ -79,6 +80,7 @@ __all__ = [
     'parse_text',
     'read_config',
     'read_config_classes',
+    'source_of',
     'split_key',
     'swallows',
     'takes',
