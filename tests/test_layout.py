@@ -50,6 +50,9 @@ OWN_IDEAS = {
     'mmext.engine.hooks.replica_check',  # a hook
     'mmext.findings.places',  # --jsonl and --csv
     'mmext.findings.reference',  # the page docs/rules.md
+    'mmext.label_check.readers.yolo',  # a reader
+    'mmext.label_check.rules.images',  # a family of rules
+    'mmext.label_check.sources.yolo',  # a source
     'mmext.utils.setup_env',  # called by MMEngine by its name
 }
 
