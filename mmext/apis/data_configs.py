@@ -572,14 +572,16 @@ def _set_ignored(draft: _Draft, data: DataFolder, value: int) -> None:
         draft.set(split_key(head.place), ignore_index=value)
     for place in read_ignore_places(draft.base):
         *path, name = split_key(place.place)
-        split = str(path[0]).partition('_')[0]
-        read = split in data.splits or split not in _SPLITS
-        # Losses have that of their head.
-        if place.value != _VOID or place.role == 'loss' or not read:
+        section = str(path[0])
+        if place.value != _VOID:
             continue
-        # In place, as that of the test is the same.
-        change = draft.update if split in _SPLITS else draft.set
-        change(tuple(path), **{name: value})
+        if section == 'model':
+            # Losses have that of their head.
+            if place.role != 'loss':
+                draft.set(tuple(path), **{name: value})
+        elif section.partition('_')[0] in data.splits:
+            # In place, as the test may be that of the validation.
+            draft.update(tuple(path), **{name: value})
 
 
 def _built(base: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from helpers.box_formats import CONVERTERS, voc_objects
 from helpers.label_data import write_pairs
 from helpers.label_sets import CLASSES, clean
@@ -128,7 +129,7 @@ def test_the_same_boxes_of_each_form(form, voc, tmp_path, capsys):
     assert cfg.val_evaluator.type == 'mmext.CocoMetric'
 
 
-def figures(cfg: Config, folder: Path) -> dict[str, float]:
+def figures(cfg: Config) -> dict[str, float]:
     """Of predictions that are the boxes themselves, some of them moved."""
     dataset = dataset_of(cfg, 'val', steps=True)
     with DefaultScope.overwrite_default_scope('mmdet'):
@@ -138,24 +139,25 @@ def figures(cfg: Config, folder: Path) -> dict[str, float]:
     for index in range(len(dataset)):
         batch = pseudo_collate([dataset[index]])
         (sample,) = batch['data_samples']
-        rows = boxes_of_sample(sample)
-        sample.pred_instances = InstanceData(**rows)
+        sample.pred_instances = InstanceData(**predictions(sample))
         evaluator.process([sample], batch)
     return evaluator.evaluate(len(dataset))
 
 
-def boxes_of_sample(sample) -> dict:
-    import torch
-
-    instances = sample.metainfo['instances']
-    boxes = torch.tensor([each['bbox'] for each in instances]).float()
-    boxes = boxes.reshape(-1, 4)
-    moved = torch.arange(len(boxes)) % 3
-    boxes = boxes + moved[:, None] * torch.tensor([3.0, 0, 3, 0])
+def predictions(sample) -> dict:
+    """By the sides of the boxes alone, which are rounded in some forms."""
+    rows = [
+        (*np.round(each['bbox']), each['bbox_label'])
+        for each in sample.metainfo['instances']
+        if not each['ignore_flag']
+    ]
+    rows = torch.tensor(np.array(rows).reshape(-1, 5)).float()
+    boxes = rows[:, :4]
+    moved = (boxes[:, 0] + boxes[:, 1]) % 3
     return {
-        'bboxes': boxes,
-        'labels': torch.tensor([e['bbox_label'] for e in instances]).long(),
-        'scores': 0.9 - 0.1 * moved.float() - boxes[:, 0] / 10_000,
+        'bboxes': boxes + moved[:, None] * torch.tensor([3.0, 0, 3, 0]),
+        'labels': rows[:, 4].long(),
+        'scores': 0.9 - 0.1 * moved - (boxes[:, 0] + boxes[:, 1] / 700) / 1e4,
     }
 
 
@@ -172,7 +174,7 @@ def test_bccd_is_the_same_in_each_form(shared_path, tmp_path):
         found[form] = {
             split: boxes_of(cfg, split) for split in ('train', 'val')
         }
-        metrics[form] = figures(cfg, tmp_path)
+        metrics[form] = figures(cfg)
     for split, number in (('train', 205), ('val', 87)):
         wanted = found['voc'][split]
         assert len(wanted) == number
@@ -185,8 +187,9 @@ def test_bccd_is_the_same_in_each_form(shared_path, tmp_path):
                 other = other[other[:, 5] == 0]
                 np.testing.assert_allclose(other, one, atol=1e-3)
     assert 0.4 < metrics['voc']['coco/bbox_mAP'] < 1
-    for form in CONVERTERS:
-        assert metrics[form] == pytest.approx(metrics['voc'], abs=2e-3)
+    assert metrics['coco'] == metrics['roboflow'] == metrics['voc']
+    # Fractions of seven digits turn an IoU that is a threshold.
+    assert metrics['yolo'] == pytest.approx(metrics['voc'], abs=1.5e-3)
 
 
 def test_a_split_is_made_by_a_seed(voc, tmp_path):
