@@ -387,6 +387,8 @@ NOT_IN_CONFIGS = {
     # configs of a host resume exactly, too.
     'mmext.ResumableEpochBasedTrainLoop',
     'mmext.ResumableIterBasedTrainLoop',
+    # For one's own data: tools/new_config.py writes it.
+    'mmext.YOLODataset',
 }
 
 
