@@ -424,6 +424,8 @@ def _set_data(draft: _Draft, data: DataFolder, batch: int) -> None:
                 'test_mode': False,
                 'filter_cfg': {**old, 'bbox_min_size': 1},
             }
+        elif split != 'train':
+            own[split]['test_mode'] = True
     common |= {
         key: value
         for key, value in own['train'].items()
@@ -443,7 +445,12 @@ def _set_data(draft: _Draft, data: DataFolder, batch: int) -> None:
             left = set(value) - set(new) if merged else new is None
             if left and key not in _COMMON:
                 draft.drop((*steps, key))
-        more = {k: v for k, v in settings.items() if k not in common}
+        more = {
+            key: value
+            for key, value in settings.items()
+            if key not in common
+            and (key != 'test_mode' or value != old.get(key))
+        }
         draft.update(steps, 'dataset', **more)
     draft.set(('train_dataloader',), batch_size=batch)
     if data.form != 'masks':
@@ -501,7 +508,8 @@ def _set_evaluation(draft: _Draft, data: DataFolder, split: str) -> None:
         )
     place = f'_base_.{join_key((*steps, "pipeline", len(pipeline) - 1))}'
     if last.get('meta_keys'):
-        draft.edits.append(f"{place}.meta_keys += ('instances',)")
+        if 'instances' not in last['meta_keys']:
+            draft.edits.append(f"{place}.meta_keys += ('instances',)")
     else:
         keys = ('img_id', 'img_path', 'ori_shape', 'img_shape')
         keys = (*keys, 'scale_factor', 'instances')
