@@ -9,7 +9,7 @@ import os
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -20,12 +20,13 @@ from mmengine.config import Config
 from PIL import Image
 
 from ..config import (
+    ConfigDraft,
     Steps,
+    Variable,
     dataset_configs,
     inner_dataset_configs,
     join_key,
     read_config,
-    source_of,
     split_key,
     walk_dicts,
 )
@@ -47,53 +48,7 @@ _COMMON = (
 )
 _SAMPLED = 100
 _GRID = 32
-_WIDTH = 79
 _VOID = 255
-
-
-@dataclass(frozen=True)
-class _Variable:
-    """A name in the place of a value."""
-
-    name: str
-
-
-def _source(value: Any) -> str:
-    return source_of(value, (), lambda variable: variable.name)
-
-
-def _packed(start: str, items: Sequence[str], end: str) -> list[str]:
-    """A call or a tuple on one line, or with lines as full as they can be."""
-    line = f'{start}{", ".join(items)}{end}'
-    if len(line) <= _WIDTH:
-        return [line]
-    lines = [start, '']
-    ends = [','] * (len(items) - 1) + [end]
-    for item in map(''.join, zip(items, ends)):
-        longer = f'{lines[-1]} {item}' if lines[-1] else f'    {item}'
-        if lines[-1] and len(longer) > _WIDTH:
-            lines.append(f'    {item}')
-        else:
-            lines[-1] = longer
-    return lines
-
-
-def _given(values: Mapping[str, Any]) -> list[str]:
-    return [f'{key}={_source(value)}' for key, value in values.items()]
-
-
-@dataclass
-class _Update:
-    """Keys of a dict in a base that are set in place."""
-
-    steps: Steps
-    first: tuple[str, ...]
-    values: dict[str, Any]
-
-    def lines(self) -> list[str]:
-        """The statement."""
-        start = f'_base_.{join_key(self.steps)}.update('
-        return _packed(start, [*self.first, *_given(self.values)], ')')
 
 
 @dataclass
@@ -140,79 +95,6 @@ class NewConfig:
             f'python tools/infer.py PICTURES --checkpoint {run}/{last}.pth '
             f'--out {run}/pictures'
         )
-
-
-@dataclass
-class _Draft:
-    """What a child changes of its base.
-
-    Attributes:
-        base: Settings of the base, as dicts.
-        variables: Assigned first, and used by name.
-        settings: Values by the keys of the base.
-        edits: Statements, for what is in a list or has to go.
-        comments: For some keys of ``settings``.
-    """
-
-    base: dict[str, Any]
-    variables: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
-    edits: list['str | _Update'] = field(default_factory=list)
-    comments: dict[str, str] = field(default_factory=dict)
-
-    def set(self, steps: Steps, **values: Any) -> None:
-        """Set keys of a dict of the base."""
-        if any(isinstance(step, int) for step in steps):
-            self.update(steps, **values)
-            return
-        node = self.settings
-        for step in steps:
-            node = node.setdefault(step, {})
-        node.update(values)
-
-    def update(self, steps: Steps, *first: str, **values: Any) -> None:
-        """Set keys in place, those of variables first."""
-        for edit in self.edits:
-            if isinstance(edit, _Update) and edit.steps == steps:
-                edit.values.update(values)
-                return
-        self.edits.append(_Update(steps, first, values))
-
-    def assign(self, key: str, value: dict) -> None:
-        """Replace a dict of the base as a whole."""
-        self.edits += _assignment(f'_base_.{key}', value)
-
-    def drop(self, steps: Steps) -> None:
-        """Take a key of the base away."""
-        *parents, last = steps
-        place = '.'.join(filter(None, ('_base_', join_key(parents))))
-        self.edits.append(f'{place}.pop({last!r})')
-
-    def text(self, base: str, head: str) -> str:
-        """The file, which names its base so."""
-        lines = [
-            *textwrap.wrap(f'# {head}', 79, subsequent_indent='# '),
-            f'_base_ = {base!r}',
-            '',
-        ]
-        for name, value in self.variables.items():
-            lines += _assignment(name, value)
-        for edit in self.edits:
-            lines += [edit] if isinstance(edit, str) else edit.lines()
-        for name, value in self.settings.items():
-            if name in self.comments:
-                lines.append(f'# {self.comments[name]}')
-            lines += _assignment(name, value)
-        return '\n'.join(lines) + '\n'
-
-
-def _assignment(name: str, value: Any) -> list[str]:
-    if isinstance(value, Mapping):
-        return _packed(f'{name} = dict(', _given(value), ')')
-    if isinstance(value, tuple):
-        end = ',)' if len(value) == 1 else ')'
-        return _packed(f'{name} = (', [*map(source_of, value)], end)
-    return [f'{name} = {_source(value)}']
 
 
 def new_config(
@@ -293,7 +175,7 @@ def new_config(
     )
     found = find_data(data, semantic=semantic, classes=classes)
     make_val_split(found, val_fraction, seed)
-    draft = _Draft(tree)
+    draft = ConfigDraft(tree)
     lists = _write_lists(found, out, overwrite)
     batch = batch_size or tree['train_dataloader'].get('batch_size', 1)
     _set_data(draft, found, batch)
@@ -325,7 +207,7 @@ def _load(text: str) -> dict[str, Any]:
         return read_config(file, own_imports=False).to_dict()
 
 
-def _write(out: Path, draft: _Draft, base: str, head: str) -> None:
+def _write(out: Path, draft: ConfigDraft, base: str, head: str) -> None:
     """Write the file, and see that it can be read."""
     text = draft.text(base, head)
     if text.count('\n') > _MAX_LINES:
@@ -407,12 +289,12 @@ def _leaf(base: Mapping[str, Any], split: str) -> tuple[Steps, Mapping]:
     return leaves[0]
 
 
-def _set_data(draft: _Draft, data: DataFolder, batch: int) -> None:
+def _set_data(draft: ConfigDraft, data: DataFolder, batch: int) -> None:
     """Data sets, evaluators, and what pipelines hand to them."""
     common = {
         'type': data.dataset['type'],
-        'data_root': _Variable('data_root'),
-        'metainfo': {'classes': _Variable('classes')},
+        'data_root': Variable('data_root'),
+        'metainfo': {'classes': Variable('classes')},
     }
     own = {}
     for split, part in data.splits.items():
@@ -458,10 +340,10 @@ def _set_data(draft: _Draft, data: DataFolder, batch: int) -> None:
     if 'test' not in data.splits:
         # After all that was changed of it.
         for part in ('dataloader', 'evaluator'):
-            draft.edits.append(f'_base_.test_{part} = _base_.val_{part}')
+            draft.do(f'_base_.test_{part} = _base_.val_{part}')
 
 
-def _set_boxes(draft: _Draft, data: DataFolder) -> None:
+def _set_boxes(draft: ConfigDraft, data: DataFolder) -> None:
     """Evaluate the boxes that are loaded, in the same way of any form.
 
     Only COCO's files of masks are evaluated themselves: areas are of masks.
@@ -482,7 +364,7 @@ def _set_boxes(draft: _Draft, data: DataFolder) -> None:
             _set_evaluation(draft, data, split)
 
 
-def _set_evaluation(draft: _Draft, data: DataFolder, split: str) -> None:
+def _set_evaluation(draft: ConfigDraft, data: DataFolder, split: str) -> None:
     """The metric of a split, and the boxes that it needs."""
     key = f'{split}_evaluator'
     old = draft.base.get(key)
@@ -509,14 +391,14 @@ def _set_evaluation(draft: _Draft, data: DataFolder, split: str) -> None:
     place = f'_base_.{join_key((*steps, "pipeline", len(pipeline) - 1))}'
     if last.get('meta_keys'):
         if 'instances' not in last['meta_keys']:
-            draft.edits.append(f"{place}.meta_keys += ('instances',)")
+            draft.do(f"{place}.meta_keys += ('instances',)")
     else:
         keys = ('img_id', 'img_path', 'ori_shape', 'img_shape')
         keys = (*keys, 'scale_factor', 'instances')
-        draft.edits.append(f'{place}.meta_keys = {keys!r}')
+        draft.do(f'{place}.meta_keys = {keys!r}')
 
 
-def _set_model(draft: _Draft, number: int) -> None:
+def _set_model(draft: ConfigDraft, number: int) -> None:
     """The number of classes, in the one place or in each head."""
     model = draft.base['model']
     if isinstance(model.get('num_classes'), int):
@@ -533,7 +415,7 @@ def _set_model(draft: _Draft, number: int) -> None:
 
 
 def _set_masks(
-    draft: _Draft, data: DataFolder, batch: int, ignore_index: int
+    draft: ConfigDraft, data: DataFolder, batch: int, ignore_index: int
 ) -> None:
     """Sizes, losses and ignored values that go with classes and pictures."""
     base, number = draft.base, len(data.classes)
@@ -573,7 +455,7 @@ def _set_masks(
         _set_ignored(draft, data, ignore_index)
 
 
-def _set_ignored(draft: _Draft, data: DataFolder, value: int) -> None:
+def _set_ignored(draft: ConfigDraft, data: DataFolder, value: int) -> None:
     """Each place that has the value of no class."""
     draft.variables['dataset']['ignore_index'] = value
     for head in read_heads(draft.base['model']):
@@ -616,7 +498,7 @@ def _picture_size(data: DataFolder) -> tuple[int, int]:
 
 
 def _set_schedule(
-    draft: _Draft, made: NewConfig, steps: int, epochs: int
+    draft: ConfigDraft, made: NewConfig, steps: int, epochs: int
 ) -> None:
     """Length of the training, and of all that goes with it.
 
@@ -670,7 +552,7 @@ def _scaled(each: Mapping, factor: float, total: int, unit: str) -> dict:
     return {key: value for key, value in new.items() if value != old[key]}
 
 
-def _set_rate(draft: _Draft, base: str, batch: int) -> None:
+def _set_rate(draft: ConfigDraft, base: str, batch: int) -> None:
     """The learning rate for the pictures of a step."""
     optimizer = (draft.base.get('optim_wrapper') or {}).get('optimizer') or {}
     if 'lr' not in optimizer:

@@ -2,6 +2,7 @@
 
 from .child import DELETE, apply_options, is_same, write_child_config
 from .diff import config_diff
+from .draft import ConfigDraft, Variable
 from .misplaced_keys import (
     MisplacedKey,
     check_misplaced_keys,
@@ -33,7 +34,6 @@ from .sections import (
     takes,
     walk_nodes,
 )
-from .source import source_of
 from .walk import (
     Steps,
     copy_tree,
@@ -54,11 +54,13 @@ __all__ = [
     'RIGHT_PLACES',
     'SECTIONS',
     'UNREAD',
+    'ConfigDraft',
     'ConfigNode',
     'MisplacedKey',
     'RightPlaces',
     'RunnerKind',
     'Steps',
+    'Variable',
     'apply_data_root',
     'apply_options',
     'bindings',
@@ -80,7 +82,6 @@ __all__ = [
     'parse_text',
     'read_config',
     'read_config_classes',
-    'source_of',
     'split_key',
     'swallows',
     'takes',
