@@ -51,6 +51,9 @@ OWN_IDEAS = {
     'mmext.engine.hooks.replica_check',  # a hook
     'mmext.findings.places',  # --jsonl and --csv
     'mmext.findings.reference',  # the page docs/rules.md
+    'mmext.label_check.readers.yolo',  # a reader
+    'mmext.label_check.rules.images',  # a family of rules
+    'mmext.label_check.sources.yolo',  # a source
     'mmext.utils.setup_env',  # called by MMEngine by its name
 }
 
@@ -388,6 +391,8 @@ NOT_IN_CONFIGS = {
     # configs of a host resume exactly, too.
     'mmext.ResumableEpochBasedTrainLoop',
     'mmext.ResumableIterBasedTrainLoop',
+    # For one's own data: tools/new_config.py writes it.
+    'mmext.YOLODataset',
 }
 
 

@@ -11,6 +11,7 @@ from ..utils.lazy_names import lazy_names
 if TYPE_CHECKING:
     from .class_embeddings import make_class_embeddings, save_class_embeddings
     from .curves import plot_log
+    from .data_configs import NewConfig, new_config
     from .detector import load_detector
     from .export import ExportReport, export_model
     from .exported_models import ExportError
@@ -37,6 +38,7 @@ __all__ = [
     'ExportError',
     'ExportReport',
     'InferReport',
+    'NewConfig',
     'ReportMetric',
     'TextEncoder',
     'UnreadableImageError',
@@ -49,6 +51,7 @@ __all__ = [
     'list_images',
     'load_detector',
     'make_class_embeddings',
+    'new_config',
     'plot_log',
     'prepare_test',
     'prepare_training',
@@ -75,6 +78,8 @@ __getattr__ = lazy_names(
         'UnreadableImageError': '.infer',
         'infer_images': '.infer',
         'list_images': '.infer',
+        'NewConfig': '.data_configs',
+        'new_config': '.data_configs',
         'InferReport': '.prediction_files',
         'infer_to_folder': '.prediction_files',
         'read_ground_truth': '.prediction_files',
