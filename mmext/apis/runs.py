@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import torch
 from mmengine.config import Config
 from mmengine.dist import barrier
 from mmengine.evaluator import DumpResults
@@ -18,6 +19,7 @@ from ..ddp import PeerError, note_failure
 from ..engine import close_process_group, read_launcher_env, resolve_device
 from ..engine.hooks import GracefulExit
 from ..utils.files import atomic_path, check_outputs
+from ..utils.precision import has_bfloat16
 from ..utils.safe_load import careful_readers
 
 __all__ = [
@@ -57,10 +59,7 @@ def prepare_config(
         cfg.device = device
     if trust_checkpoint:
         cfg.trust_checkpoint = True
-    env = None
-    if launcher != 'none':
-        env = read_launcher_env(launcher, os.environ)
-    resolve_device(cfg.get('device') or 'auto', env)
+    _device(cfg)
     if work_dir is not None:
         cfg.work_dir = work_dir
     elif cfg.get('work_dir') is None:
@@ -69,6 +68,14 @@ def prepare_config(
     check_outputs({'--out': out}, folders={'work_dir': cfg.work_dir})
     check_data_paths(cfg, splits)
     return cfg
+
+
+def _device(cfg: Config) -> torch.device:
+    """The device of this process of a run."""
+    env = None
+    if cfg.launcher != 'none':
+        env = read_launcher_env(cfg.launcher, os.environ)
+    return resolve_device(cfg.get('device') or 'auto', env)
 
 
 def build_runner(cfg: Config) -> Runner:
@@ -116,6 +123,12 @@ def _enable_amp(cfg: Config) -> None:
             'config instead'
         )
     wrapper['type'] = 'AmpOptimWrapper'
+    device = _device(cfg)
+    if device.type == 'cpu' or has_bfloat16(device):
+        wrapper.setdefault('dtype', 'bfloat16')
+    if wrapper.get('dtype') in ('bfloat16', torch.bfloat16):
+        # It has the range of float32: nothing overflows, or vanishes.
+        wrapper.setdefault('loss_scale', {'enabled': False})
     wrapper.setdefault('loss_scale', 'dynamic')
 
 
@@ -155,8 +168,9 @@ def prepare_training(
         resume: A checkpoint to go on from; ``'auto'`` for the newest
             complete one of the work dir, or the beginning if there is none;
             None for what the config says.
-        amp: Train in mixed precision: float16 with scaled loss on GPUs,
-            bfloat16 on CPUs, unless the config names a dtype.
+        amp: Train in mixed precision: bfloat16 on CPUs and on GPUs that
+            compute in it, float16 with scaled loss on older ones, unless
+            the config names a dtype.
         auto_scale_lr: Scale the learning rate by the number of images per
             step over ``auto_scale_lr.base_batch_size`` of the config.
         cfg_options: Settings to put over the config.
