@@ -89,8 +89,6 @@ def test_small_co_dino_in_bfloat16(checkout, tmp_path):
     options = [
         f'data_root={tmp_path / "data"}',
         'train_dataloader.batch_size=2',
-        'train_dataloader.num_workers=0',
-        'train_dataloader.persistent_workers=False',
         'train_cfg.max_epochs=1',
         'train_cfg.val_begin=2',
         'default_hooks.logger.interval=1',
