@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import torch
 from mmengine.config import Config
 from mmengine.dist import barrier, is_main_process
 from mmengine.evaluator import DumpResults
@@ -23,6 +24,7 @@ from ..engine import (
 )
 from ..engine.hooks import GracefulExit
 from ..utils.files import atomic_path, check_outputs
+from ..utils.precision import has_bfloat16
 from ..utils.safe_load import careful_readers
 from .views import wrap_test
 
@@ -64,10 +66,7 @@ def prepare_config(
         cfg.device = device
     if trust_checkpoint:
         cfg.trust_checkpoint = True
-    env = None
-    if launcher != 'none':
-        env = read_launcher_env(launcher, os.environ)
-    resolve_device(cfg.get('device') or 'auto', env)
+    _device(cfg)
     if work_dir is not None:
         cfg.work_dir = work_dir
     elif cfg.get('work_dir') is None:
@@ -79,6 +78,14 @@ def prepare_config(
     )
     check_data_paths(cfg, splits)
     return cfg
+
+
+def _device(cfg: Config) -> torch.device:
+    """The device of this process of a run."""
+    env = None
+    if cfg.launcher != 'none':
+        env = read_launcher_env(cfg.launcher, os.environ)
+    return resolve_device(cfg.get('device') or 'auto', env)
 
 
 def build_runner(cfg: Config) -> Runner:
@@ -126,6 +133,12 @@ def _enable_amp(cfg: Config) -> None:
             'config instead'
         )
     wrapper['type'] = 'AmpOptimWrapper'
+    device = _device(cfg)
+    if device.type == 'cpu' or has_bfloat16(device):
+        wrapper.setdefault('dtype', 'bfloat16')
+    if wrapper.get('dtype') in ('bfloat16', torch.bfloat16):
+        # It has the range of float32: nothing overflows, or vanishes.
+        wrapper.setdefault('loss_scale', {'enabled': False})
     wrapper.setdefault('loss_scale', 'dynamic')
 
 
@@ -165,8 +178,9 @@ def prepare_training(
         resume: A checkpoint to go on from; ``'auto'`` for the newest
             complete one of the work dir, or the beginning if there is none;
             None for what the config says.
-        amp: Train in mixed precision: float16 with scaled loss on GPUs,
-            bfloat16 on CPUs, unless the config names a dtype.
+        amp: Train in mixed precision: bfloat16 on CPUs and on GPUs that
+            compute in it, float16 with scaled loss on older ones, unless
+            the config names a dtype.
         auto_scale_lr: Scale the learning rate by the number of images per
             step over ``auto_scale_lr.base_batch_size`` of the config.
         cfg_options: Settings to put over the config.
