@@ -224,7 +224,8 @@ def _run_batch(
         # At once: scores of each pixel are large, and go then.
         found = [
             _to_segmentation(path, image, sample)
-            if 'pred_sem_seg' in sample
+            if hasattr(sample, 'pred_sem_seg')
+            and not hasattr(sample, 'pred_instances')
             else _to_detections(path, image, sample, score_thr)
             for (path, _, image), sample in zip(batch, samples)
         ]

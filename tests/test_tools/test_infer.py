@@ -287,3 +287,98 @@ def test_a_segmentor_writes_label_maps_and_shares(tool, pidnet, tmp_path):
             row['shares'], counts / found.size, atol=1e-6
         )
         assert os.path.getsize(row['picture']) > 0
+
+
+def write_video(path, size, count=10, fps=12.5):
+    """Grey frames with a white patch that moves."""
+    code = cv2.VideoWriter_fourcc(
+        *('mp4v' if path.suffix == '.mp4' else 'MJPG')
+    )
+    writer = cv2.VideoWriter(str(path), code, fps, size)
+    assert writer.isOpened()
+    for index in range(count):
+        frame = np.full((*size[::-1], 3), 60, np.uint8)
+        frame[20:50, 5 + 8 * index : 45 + 8 * index] = 255
+        writer.write(frame)
+    writer.release()
+    return path
+
+
+def read_video(path):
+    """Frames and frame rate."""
+    capture = cv2.VideoCapture(str(path))
+    frames = []
+    while (frame := capture.read()[1]) is not None:
+        frames.append(frame)
+    return frames, capture.get(cv2.CAP_PROP_FPS)
+
+
+def recited_arguments(folder, config):
+    args = ['--config', config, '--out', folder / 'out']
+    args += ['--checkpoint', recited.write_checkpoint(folder, 3)]
+    return [str(arg) for arg in args]
+
+
+def test_a_video_keeps_frames_size_and_rate(tool, tmp_path, capsys):
+    """Each frame has its box; broken ones are named, others finished."""
+    config = recited.write_patches(tmp_path, (160, 90), [], (160, 90))
+    folder = tmp_path / 'clips'
+    folder.mkdir()
+    video = write_video(folder / 'a.avi', (160, 90))
+    (folder / 'b.mp4').write_bytes(b'no video')
+    write_video(folder / 'c.mp4', (160, 90), 2)
+    os.truncate(folder / 'c.mp4', 900)
+    (folder / 'd.png').write_bytes(
+        (tmp_path / 'images/patches.png').read_bytes()
+    )
+    args = recited_arguments(tmp_path, config)
+    assert tool.main([str(folder), *args, '--batch-size', '3']) == 1
+    printed = capsys.readouterr()
+    assert '10 objects in 1 images and 1 videos' in printed.out
+    for name in ('b.mp4', 'c.mp4'):
+        assert f'OpenCV can read, got {folder / name}' in printed.err
+    out = tmp_path / 'out'
+    names = ['a.avi.mp4', 'd.png', 'predictions.json']
+    assert sorted(os.listdir(out)) == names
+    frames, rate = read_video(out / 'a.avi.mp4')
+    assert (len(frames), frames[0].shape, rate) == (10, (90, 160, 3), 12.5)
+    (row,) = json.loads((out / 'predictions.json').read_text())['videos']
+    assert (row['width'], row['height'], row['fps']) == (160, 90, 12.5)
+    assert row['video'] == str(video)
+    for index, frame in enumerate(row['frames']):
+        (box,) = frame['boxes']
+        x = 5 + 8 * index
+        assert box == pytest.approx([x, 20, x + 40, 50], abs=2)
+
+
+def test_a_segmented_video(tool, tmp_path):
+    """The frames of an odd size, in the colours of the classes."""
+    maps = np.zeros((2, 8, 8), np.uint8)
+    config = recited.write_segmentation(tmp_path, {'a': maps}, ('a', 'b', 'c'))
+    video = tmp_path / 'a.mp4'
+    write_video(video, (96, 64), 3)
+    args = recited_arguments(tmp_path, config)
+    assert tool.main([str(video), *args]) == 0
+    content = json.loads((tmp_path / 'out/predictions.json').read_text())
+    assert content['images'] == []
+    (row,) = content['videos']
+    assert [len(frame['shares']) for frame in row['frames']] == [3] * 3
+    frames, _ = read_video(tmp_path / 'out/a.mp4')
+    assert (len(frames), frames[0].shape) == (3, (64, 96, 3))
+
+
+def test_a_video_that_cannot_be_written_leaves_nothing(tool, tmp_path, capsys):
+    config = recited.write_patches(tmp_path, (160, 90), [], (160, 90))
+    video = write_video(tmp_path / 'a.mp4', (160, 90))
+    args = [str(video), *recited_arguments(tmp_path, config)]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # As a disk that is full.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(SystemExit) as caught:
+            tool.main(args)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.code == 2
+    assert 'is the disk full?' in capsys.readouterr().err
+    assert os.listdir(tmp_path / 'out') == []
