@@ -8,15 +8,10 @@ import resource
 import cv2
 import numpy as np
 import pytest
-import torch
 from helpers import recited
-from helpers.reduce_semantic_config import reduce_model
+from helpers.random_checkpoints import CLASSES, PALETTE, write_pidnet
 from helpers.toy_ranks import load_segmentation, load_tool
-from mmengine.config import Config
-from mmengine.registry import MODELS, DefaultScope
 from PIL import Image
-
-from mmext import config_path
 
 
 @pytest.fixture
@@ -228,27 +223,6 @@ def test_an_image_that_is_no_file(tool, place, capsys):
     assert 'is a FIFO, not a regular file' in capsys.readouterr().err
 
 
-@pytest.fixture
-def pidnet(tmp_path):
-    """A checkpoint of a small PIDNet with random weights, as trained."""
-    load_segmentation()
-    config = Config.fromfile(config_path('pidnet/pidnet_small_shapes.py'))
-    model = reduce_model(config.to_dict()['model'])
-    config.merge_from_dict({'model': {**model, '_delete_': True}})
-    with DefaultScope.overwrite_default_scope('mmseg'):
-        weights = MODELS.build(config.model).state_dict()
-    names = [f'class {n}' for n in range(7)]
-    palette = [[30 * n, 255 - 20 * n, 7 * n] for n in range(7)]
-    items = config.to_dict().items()
-    meta = {
-        'cfg': '\n'.join(f'{key} = {value!r}' for key, value in items),
-        'dataset_meta': {'classes': names, 'palette': palette},
-    }
-    path = tmp_path / 'pidnet.pth'
-    torch.save({'meta': meta, 'state_dict': weights}, path)
-    return path
-
-
 def write_noise(path, size, seed=0):
     """A picture of width and height."""
     noise = np.random.default_rng(seed).integers(0, 255, (*size[::-1], 3))
@@ -257,25 +231,26 @@ def write_noise(path, size, seed=0):
     return path
 
 
-def test_a_segmentor_writes_label_maps_and_shares(tool, pidnet, tmp_path):
+def test_a_segmentor_writes_label_maps_and_shares(tool, tmp_path):
     """Those of mmseg's own function; a broken file stops nothing."""
     from mmseg.apis import inference_model, init_model
 
+    load_segmentation()
+    config = write_pidnet(tmp_path / 'pidnet.pth')
     images = tmp_path / 'images'
     sizes = {'a.png': (96, 64), 'c.jpg': (50, 33)}
     for seed, (name, size) in enumerate(sizes.items()):
         write_noise(images / name, size, seed)
     (images / 'b.png').write_bytes(b'no image')
-    args = ['--checkpoint', str(pidnet), '--out', str(tmp_path / 'out')]
+    checkpoint = str(tmp_path / 'pidnet.pth')
+    args = ['--checkpoint', checkpoint, '--out', str(tmp_path / 'out')]
     assert tool.main([str(images), *args, '--batch-size', '2']) == 1
     content = json.loads((tmp_path / 'out/predictions.json').read_text())
     (failed,) = content['failed']
     assert 'b.png' in failed['image']
-    meta = torch.load(pidnet)['meta']
-    assert content['classes'] == meta['dataset_meta']['classes']
+    assert content['classes'] == list(CLASSES)
     assert len(content['images']) == len(sizes)
-    config = Config.fromstring(meta['cfg'], '.py')
-    model = init_model(config, str(pidnet), device='cpu')
+    model = init_model(config, checkpoint, device='cpu')
     for row, (name, size) in zip(content['images'], sizes.items()):
         assert (row['width'], row['height']) == size
         found = np.array(Image.open(row['label_map']))
@@ -286,7 +261,15 @@ def test_a_segmentor_writes_label_maps_and_shares(tool, pidnet, tmp_path):
         np.testing.assert_allclose(
             row['shares'], counts / found.size, atol=1e-6
         )
-        assert os.path.getsize(row['picture']) > 0
+    picture = np.array(Image.open(content['images'][0]['picture']))
+    image = np.array(Image.open(images / 'a.png')).repeat(6, 0).repeat(6, 1)
+    found = np.array(Image.open(content['images'][0]['label_map']))
+    tinted = picture[-64 * 6 :, : 96 * 6].astype(float)
+    flat = np.ones((6, 6))
+    wanted = np.array(PALETTE)[np.kron(found, flat).astype(int)]
+    # The image below the colours is smoothed, so on average.
+    assert abs((tinted - 0.45 * image - 0.55 * wanted).mean()) < 1
+    assert np.abs(tinted - 0.45 * 127 - 0.55 * wanted).max() < 0.45 * 129
 
 
 def write_video(path, size, count=10, fps=12.5):
