@@ -35,6 +35,8 @@ __all__ = [
 # folder by import, which works for wheels and for editable installs alike
 # (mmengine 0.10.7 fails on an editable install with the plain name).
 MODULE2PACKAGE.setdefault('mmext', 'mmext.version')
+# The same for 'mmseg::...', whose distribution has one of two names.
+MODULE2PACKAGE['mmseg'] = 'mmseg'
 
 install_ext_finder()
 

@@ -11,7 +11,10 @@ from ..utils.lazy_names import lazy_names
 if TYPE_CHECKING:
     from .class_embeddings import make_class_embeddings, save_class_embeddings
     from .curves import plot_log
+    from .data_configs import NewConfig, new_config
     from .detector import load_detector
+    from .export import ExportReport, export_model
+    from .exported_models import ExportError
     from .infer import (
         Detections,
         UnreadableImageError,
@@ -24,15 +27,23 @@ if TYPE_CHECKING:
         read_ground_truth,
     )
     from .pretrained import from_pretrained, save_pretrained
+    from .report import ReportMetric, write_report
     from .runs import prepare_test, prepare_training, run_test, run_training
     from .task_pictures import infer_tasks_to_folder, read_task_samples
     from .text_encoders import TextEncoder
+    from .views import add_views
 
 __all__ = [
     'Detections',
+    'ExportError',
+    'ExportReport',
     'InferReport',
+    'NewConfig',
+    'ReportMetric',
     'TextEncoder',
     'UnreadableImageError',
+    'add_views',
+    'export_model',
     'from_pretrained',
     'infer_images',
     'infer_tasks_to_folder',
@@ -40,6 +51,7 @@ __all__ = [
     'list_images',
     'load_detector',
     'make_class_embeddings',
+    'new_config',
     'plot_log',
     'prepare_test',
     'prepare_training',
@@ -49,6 +61,7 @@ __all__ = [
     'run_training',
     'save_class_embeddings',
     'save_pretrained',
+    'write_report',
 ]
 
 __getattr__ = lazy_names(
@@ -58,13 +71,20 @@ __getattr__ = lazy_names(
         'save_class_embeddings': '.class_embeddings',
         'plot_log': '.curves',
         'load_detector': '.detector',
+        'ExportReport': '.export',
+        'export_model': '.export',
+        'ExportError': '.exported_models',
         'Detections': '.infer',
         'UnreadableImageError': '.infer',
         'infer_images': '.infer',
         'list_images': '.infer',
+        'NewConfig': '.data_configs',
+        'new_config': '.data_configs',
         'InferReport': '.prediction_files',
         'infer_to_folder': '.prediction_files',
         'read_ground_truth': '.prediction_files',
+        'ReportMetric': '.report',
+        'write_report': '.report',
         'from_pretrained': '.pretrained',
         'save_pretrained': '.pretrained',
         'prepare_test': '.runs',
@@ -74,5 +94,6 @@ __getattr__ = lazy_names(
         'infer_tasks_to_folder': '.task_pictures',
         'read_task_samples': '.task_pictures',
         'TextEncoder': '.text_encoders',
+        'add_views': '.views',
     },
 )

@@ -2,6 +2,7 @@
 
 from .child import DELETE, apply_options, is_same, write_child_config
 from .diff import config_diff
+from .draft import ConfigDraft, Variable
 from .misplaced_keys import (
     MisplacedKey,
     check_misplaced_keys,
@@ -54,11 +55,13 @@ __all__ = [
     'RIGHT_PLACES',
     'SECTIONS',
     'UNREAD',
+    'ConfigDraft',
     'ConfigNode',
     'MisplacedKey',
     'RightPlaces',
     'RunnerKind',
     'Steps',
+    'Variable',
     'apply_data_root',
     'apply_options',
     'bindings',

@@ -50,6 +50,7 @@ from ..ddp import (
 from ..ops import choose_ops_backend, compile_kernels, log_backend
 from ..registry import RUNNERS
 from ..utils.files import atomic_path
+from ..utils.precision import has_bfloat16
 from .freeze import FreezeHook
 from .hooks.activation_checkpoint import ActivationCheckpointHook
 from .hooks.checkpoint import AtomicCheckpointHook
@@ -334,9 +335,13 @@ class PortableRunner(CheckpointingRunner):
         if self.device.type == 'cpu' and isinstance(optim_wrapper, Mapping):
             cfg = cpu_amp_cfg(optim_wrapper)
             if cfg is not None:
-                self.logger.info(
-                    'Mixed precision on the CPU: bfloat16, loss not scaled'
-                )
+                line = 'Mixed precision on the CPU: bfloat16, loss not scaled'
+                if not has_bfloat16(self.device):
+                    line += (
+                        '; this CPU does not compute in bfloat16: a step may '
+                        'take longer than without'
+                    )
+                self.logger.info(line)
                 optim_wrapper = cfg
         return super().build_optim_wrapper(optim_wrapper)
 

@@ -6,9 +6,7 @@ Shape letters: B images, C channels, K classes, Q queries, D decoder layers.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from mmdet.models.detectors.base import BaseDetector
-from mmdet.models.utils import unpack_gt_instances
 from mmdet.registry import MODELS as MMDET_MODELS
 from mmdet.structures import DetDataSample
 from mmengine.logging import print_log
@@ -25,10 +23,14 @@ from ..checkpointing.checkpoint import (
 from .mask_policy import (
     apply_mask_policy,
     check_mask_policy,
-    full_canvas_samples,
 )
 from .positives import CoPositives
 from .public_weights import convert_codetr_state_dict
+from .region_proposals import (
+    RegionProposals,
+    given_proposals,
+    propose_and_learn,
+)
 from .settings import (
     TEST_CFG_KEYS,
     TRAIN_CFG_KEYS,
@@ -44,24 +46,7 @@ from .transformer import EncodedImage
 
 __all__ = [
     'CoDETR',
-    'given_proposals',
 ]
-
-
-def given_proposals(samples: Sequence[DetDataSample]) -> list[InstanceData]:
-    """Take the proposals out of the samples.
-
-    ``samples``: Samples with ``proposals``, whose ``bboxes`` are ``(R, 4)``
-    xyxy in pixels.
-    """
-    for i, sample in enumerate(samples):
-        if 'proposals' not in sample:
-            raise ValueError(
-                'data_samples must carry proposals for a roi_head without '
-                f'rpn_head, got none in sample {i}; give model.rpn_head or '
-                'load proposals in the pipeline'
-            )
-    return [sample.proposals for sample in samples]
 
 
 @MODELS.register_module()
@@ -260,17 +245,25 @@ class CoDETR(BaseDetector):
 
     def extract_feat(self, batch_inputs: Tensor) -> Sequence[Tensor]:
         """Feature maps of images ``(B, 3, H, W)``, finest first."""
-        feats = self.backbone(batch_inputs)
+        # A model of another type, by .half() or .double(), takes any images.
+        dtype = self.query_head.transformer.level_embeds.dtype
+        feats = self.backbone(batch_inputs.to(dtype))
         return feats if self.neck is None else self.neck(feats)
 
     def encode(
-        self, batch_inputs: Tensor, batch_data_samples: Sequence[DetDataSample]
+        self,
+        batch_inputs: Tensor,
+        batch_data_samples: Sequence[DetDataSample] | None = None,
     ) -> EncodedImage:
-        """Backbone, neck and encoder."""
-        return self.query_head.encode(
-            self.extract_feat(batch_inputs),
-            [sample.metainfo for sample in batch_data_samples],
-        )
+        """Backbone, neck and encoder.
+
+        Without samples, all images fill the canvas, and ``torch.export``
+        keeps their number and their size variable.
+        """
+        metas = None
+        if batch_data_samples is not None:
+            metas = [sample.metainfo for sample in batch_data_samples]
+        return self.query_head.encode(self.extract_feat(batch_inputs), metas)
 
     def loss(
         self, batch_inputs: Tensor, batch_data_samples: Sequence[DetDataSample]
@@ -322,26 +315,12 @@ class CoDETR(BaseDetector):
 
     def _propose(
         self, feats: Sequence[Tensor], samples: Sequence[DetDataSample]
-    ) -> tuple[list[InstanceData], dict]:
+    ) -> tuple[RegionProposals, dict]:
         """Proposals, and the RPN's losses."""
         if self.rpn_head is None:
             return given_proposals(samples), {}
-        gts, ignored, metas = unpack_gt_instances(samples)
-        # The RPN only separates objects from the background.
-        gts = [
-            InstanceData(bboxes=gt.bboxes, labels=torch.zeros_like(gt.labels))
-            for gt in gts
-        ]
-        outs = to_float32(self.rpn_head(feats))
-        proposal_cfg = self.train_cfg.get(
-            'rpn_proposal', self.rpn_head.test_cfg
-        )
-        with float32_region(feats[0]):
-            losses = self.rpn_head.loss_by_feat(*outs, gts, metas, ignored)
-            proposals = self.rpn_head.predict_by_feat(
-                *outs, batch_img_metas=metas, cfg=proposal_cfg
-            )
-        return proposals, losses
+        cfg = self.train_cfg.get('rpn_proposal', self.rpn_head.test_cfg)
+        return propose_and_learn(self.rpn_head, feats, samples, cfg)
 
     def predict(
         self,
@@ -401,9 +380,9 @@ class CoDETR(BaseDetector):
         ``batch_inputs``: ``(B, 3, H, W)``. Returns class logits ``(D, B, Q,
         K)`` and boxes ``(D, B, Q, 4)``, cx cy w h in [0, 1].
         """
-        if batch_data_samples is None:
-            batch_data_samples = full_canvas_samples(batch_inputs)
-        samples = apply_mask_policy(batch_data_samples, self.mask_policy)
+        samples = batch_data_samples
+        if samples is not None:
+            samples = apply_mask_policy(samples, self.mask_policy)
         return self.query_head(
             *self.query_head.decode_matching(
                 self.encode(batch_inputs, samples)

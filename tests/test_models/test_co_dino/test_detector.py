@@ -2,9 +2,12 @@
 
 import copy
 import pickle
+from collections import Counter
+from unittest import mock
 
 import pytest
 import torch
+from helpers.sync_census import SyncCensus
 from helpers.tiny_co_dino import (
     NUM_CLASSES,
     build_tiny,
@@ -19,7 +22,9 @@ from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData
 
 from mmext.models import CoDETR
-from mmext.models.co_dino.detector import given_proposals
+from mmext.models.co_dino import region_proposals
+from mmext.models.co_dino.region_proposals import given_proposals
+from mmext.utils.precision import wide_type
 
 
 def _no_proposals(model) -> None:
@@ -239,6 +244,46 @@ def test_tensor_mode() -> None:
     assert (boxes <= 1).all()
 
 
+def test_runs_on_the_meta_device() -> None:
+    model = build_tiny().eval().to('meta')
+    scores, boxes = model(torch.empty(2, 3, 800, 1333, device='meta'))
+    assert scores.shape == (2, 2, 20, NUM_CLASSES)
+    assert boxes.shape == (*scores.shape[:-1], 4)
+    assert scores.is_meta
+
+
+@pytest.mark.parametrize(
+    ('dtype', 'atol'),
+    [(torch.float64, 1e-5), (torch.float16, 0.02), (torch.bfloat16, 0.1)],
+)
+def test_predicts_in_other_types(dtype: torch.dtype, atol: float) -> None:
+    model = build_tiny(test_cfg={'query_head': {'nms': None}}).eval()
+    batch = model.data_preprocessor(make_batch(), False)
+    inputs, samples = batch['inputs'], batch['data_samples']
+    with torch.no_grad():
+        expected = model.encode(inputs, samples).memory
+        model.to(dtype)
+        memory = model.encode(inputs, samples).memory
+        found = model.test_step(make_batch())
+    assert memory.dtype == dtype
+    torch.testing.assert_close(memory.float(), expected, atol=atol, rtol=0)
+    for sample in found:
+        instances = sample.pred_instances
+        assert len(instances) > 0
+        assert instances.scores.dtype == wide_type(memory)
+        assert instances.bboxes.dtype == wide_type(memory)
+        assert instances.bboxes.isfinite().all()
+
+
+def test_without_samples_all_images_fill_the_canvas() -> None:
+    model = build_tiny().eval()
+    batch = model.data_preprocessor(make_batch((1, 1), ((64, 80),) * 2), False)
+    with torch.no_grad():
+        expected = model(**batch, mode='tensor')
+        found = model(batch['inputs'])
+    torch.testing.assert_close(found, expected, atol=0, rtol=0)
+
+
 def test_mask_policy_canvas_ignores_image_sizes() -> None:
     model = build_tiny(mask_policy='canvas').eval()
     data = model.data_preprocessor(make_batch(), False)
@@ -405,9 +450,10 @@ def make_sample(count: int) -> DetDataSample:
 def test_takes_those_of_each_sample():
     samples = [make_sample(3), make_sample(0)]
     found = given_proposals(samples)
-    assert all(a is b.proposals for a, b in zip(found, samples))
-    assert [len(proposals.bboxes) for proposals in found] == [3, 0]
-    assert given_proposals([]) == []
+    assert found.boxes.shape == (2, 3, 4)
+    assert found.real.tolist() == [[True] * 3, [False] * 3]
+    for instances, sample in zip(found.instances(), samples):
+        assert torch.equal(instances.bboxes, sample.proposals.bboxes)
 
 
 def test_rejects_a_sample_without():
@@ -416,3 +462,35 @@ def test_rejects_a_sample_without():
         match=r'must carry proposals .*got none in sample 1; give model\.rpn',
     ):
         given_proposals([make_sample(2), DetDataSample()])
+
+
+def test_the_host_waits_in_four_places() -> None:
+    """NMS of proposals, RoIs per map, co-queries, costs of the matching."""
+    model = build_tiny().train()
+    data = model.data_preprocessor(make_batch(), True)
+    with (
+        mock.patch.object(
+            region_proposals,
+            'batched_nms',
+            lambda boxes, scores, *_: (None, scores.argsort(descending=True)),
+        ),
+        mock.patch.object(
+            model.roi_head[0],
+            '_bbox_forward',
+            lambda _, rois, counts: {
+                # The fallback of RoIAlign on a CPU reads the boxes.
+                'cls_score': torch.zeros(len(rois), NUM_CLASSES + 1),
+                'bbox_pred': torch.zeros(len(rois), NUM_CLASSES * 4),
+            },
+        ),
+        SyncCensus() as census,
+    ):
+        model.loss(data['inputs'], data['data_samples'])
+    counts = Counter(census.ops)
+    assert counts.pop('tolist') == 2
+    assert counts.pop('cpu') == 1
+    # mmdet's costs copy numbers to the device, next to the matching; the
+    # focal loss of a CPU checks its labels.
+    assert counts.pop('lift_fresh') <= 2 * len(data['inputs'])
+    assert counts.pop('_local_scalar_dense') <= 2
+    assert not counts
