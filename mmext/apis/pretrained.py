@@ -77,9 +77,10 @@ def save_pretrained(
         folder: Where to; a new folder, or an empty one.
         config: A config, its file, or None for the one in the checkpoint.
         evaluation: Metrics by name, or a JSON file with them, such as
-            ``tools/test.py`` writes into the work dir; values that are no
-            numbers are left out. None for those of the validation right
-            after the checkpoint was written, if its work dir has them.
+            ``tools/test.py`` writes into the work dir, or the
+            ``report.json`` of its ``--report``; values that are no numbers
+            are left out. None for those of the validation right after the
+            checkpoint was written, if its work dir has them.
         name: Title of the card, by default the name of the folder.
         license: Licence of the weights, in the hub's words (``'mit'``); by
             default the card names none.
@@ -175,6 +176,8 @@ def _read_metrics(file: Path) -> Mapping[str, Any]:
         raise ValueError(
             f'evaluation must be a JSON file, got {file}: {error}'
         ) from error
+    if isinstance(content, dict) and isinstance(content.get('metrics'), dict):
+        content = content['metrics']
     if not isinstance(content, dict) or not _numbers(content):
         raise ValueError(
             f'evaluation must hold metrics by name, got {file} with '

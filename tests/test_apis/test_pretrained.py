@@ -166,7 +166,8 @@ def test_card(detector, tmp_path):
     assert '4. &lt;script&gt;e' in text
     metrics = {'coco/bbox_mAP': 0.5, 'coco/bbox_mAP_l': -1.0, 'time': 3}
     metrics |= {'note': 'x', 'is_good': True, 'mIoU': float('nan')}
-    (tmp_path / 'm.json').write_text(json.dumps(metrics))
+    report = {'metrics': metrics, 'images': 3}
+    (tmp_path / 'm.json').write_text(json.dumps(report))
     folder = mmext.save_pretrained(
         detector.checkpoint,
         tmp_path / 'new',
