@@ -105,6 +105,7 @@ def test_every_layout():
     assert not report.is_exact
     assert not report.missing
     assert not report.unexpected
+    assert str(report).startswith('12 of 13 entries of the model, 10 of them')
     table = report.table()
     # Without those that go on below.
     lines = [line for line in table.splitlines()[2:] if line[1] != ' ']
