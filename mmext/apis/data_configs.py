@@ -419,11 +419,17 @@ def _set_masks(
 ) -> None:
     """Sizes, losses and ignored values that go with classes and pictures."""
     base, number = draft.base, len(data.classes)
+    heads = read_heads(base['model'])
     old_area = area = 0
     for path, node in walk_dicts(_built(base)):
         kind = str(node.get('type'))
-        if 'class_weight' in node and node['class_weight'] is not None:
-            draft.set(path, class_weight=None)
+        weights = node.get('class_weight')
+        if isinstance(weights, list | tuple):
+            # Those of heads of masks have one more, for no object.
+            kinds = heads and max(head.num_classes for head in heads)
+            last = weights[-1] if len(weights) == kinds + 1 else None
+            new = None if last is None else [1.0] * number + [last]
+            draft.set(path, class_weight=new)
         if kind.endswith('ValidateLabels') and 'num_classes' in node:
             draft.set(path, num_classes=number)
     width, height = _picture_size(data)
