@@ -11,7 +11,8 @@ config is written all the same; 2 if no config could be written.
 """
 
 import argparse
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
@@ -81,7 +82,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _check(config: str) -> int:
+def _check(config: str, environ: Mapping[str, str]) -> int:
     """Check labels and config; the worse exit code."""
     from mmext.label_check.run import run_check
     from mmext.label_check.settings import CheckSettings
@@ -92,7 +93,12 @@ def _check(config: str) -> int:
     return max(
         labels,
         run_preflight(
-            PreflightSettings(config=config, labels=False, store=store)
+            PreflightSettings(
+                config=config,
+                labels=False,
+                store=store,
+                environ=dict(environ),
+            )
         ),
     )
 
@@ -110,6 +116,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = vars(parser.parse_args(argv))
     no_check = args.pop('no_check')
     args['num_gpus'] = args.pop('gpus')
+    # As the training will see it, with the GPUs that are hidden here, and not
+    # the number of processes that the base is named after.
+    alone = {'WORLD_SIZE': '1'} if args['num_gpus'] == 1 else {}
+    environ = {**alone, **os.environ}
     hide_gpus('cpu')
     defer_imports('matplotlib.pyplot', 'scipy.stats')
     from mmext.apis import new_config
@@ -118,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(made.summary())
     code = 0
     if not no_check:
-        code = report_errors(parser, _check, str(made.path))
+        code = report_errors(parser, _check, str(made.path), environ)
     print(f'\nNext:\n{made.commands()}')
     return code
 
