@@ -223,6 +223,26 @@ def test_a_split_is_made_by_a_seed(voc, tmp_path):
         assert len(list((tmp_path / f'{form}_data').iterdir())) == 2
 
 
+def test_paths_stay_relative(voc, tmp_path, monkeypatch):
+    """To the working folder, but where a link leads elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'data').mkdir()
+    data = CONVERTERS['yolo'](voc, tmp_path / 'data/yolo', CLASSES)
+    shutil.rmtree(data / 'valid')
+    (data / 'data.yaml').write_text('train: train/images\nnames: [a, b, c]')
+    cfg = made(Path('data/yolo'), Path('my.py'))
+    dataset = cfg.train_dataloader.dataset
+    assert dataset.data_root == 'data/yolo/'
+    assert dataset.ann_file == '../../my_data/train.txt'
+    assert len(dataset_of(cfg, 'val')) == 1
+    (tmp_path / 'link').symlink_to(data)
+    cfg = made(Path('link'), Path('my.py'), '--overwrite')
+    assert cfg.train_dataloader.dataset.ann_file == (
+        str(tmp_path / 'my_data/train.txt')
+    )
+    assert len(dataset_of(cfg, 'train')) == 5
+
+
 def masks(folder: Path) -> Path:
     """Pictures beside masks of four values, of which 3 is of no class."""
     write_pairs(folder, number=10, ignore=3)
