@@ -4,6 +4,7 @@
 to the base, in at most 40 lines: classes, data, schedule and learning rate.
 """
 
+import json
 import math
 import os
 import re
@@ -15,7 +16,6 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import msgspec
 from mmengine.config import Config
 from PIL import Image
 
@@ -262,16 +262,15 @@ def _from_root(path: Path, root: Path) -> str:
 
 def _coco_part(file: Path, part: DataSplit) -> bytes:
     """An annotation file with some of its images."""
-    content = msgspec.json.decode(file.read_bytes())
+    content = json.loads(file.read_bytes())
     names = set(part.names)
     images = [each for each in content['images'] if each['file_name'] in names]
     ids = {each['id'] for each in images}
     notes = [
-        each for each in content['annotations'] if each['image_id'] in ids
+        each for each in content['annotations'] if each.get('image_id') in ids
     ]
-    return msgspec.json.encode(
-        {**content, 'images': images, 'annotations': notes}
-    )
+    content = {**content, 'images': images, 'annotations': notes}
+    return json.dumps(content).encode()
 
 
 def _leaf(base: Mapping[str, Any], split: str) -> tuple[Steps, Mapping]:

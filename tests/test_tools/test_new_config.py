@@ -101,7 +101,15 @@ def voc(tmp_path_factory) -> Path:
     return root
 
 
-@pytest.mark.parametrize('form', FORMS)
+@pytest.mark.parametrize(
+    'form',
+    [
+        form
+        if form in ('voc', 'yolo')
+        else pytest.param(form, marks=pytest.mark.slow)
+        for form in FORMS
+    ],
+)
 def test_the_same_boxes_of_each_form(form, voc, tmp_path, capsys):
     data = in_form(voc, form, tmp_path / form, CLASSES)
     before = files_below(data)
@@ -193,6 +201,7 @@ def test_bccd_is_the_same_in_each_form(shared_path, tmp_path):
     assert metrics['yolo'] == pytest.approx(metrics['voc'], abs=1.5e-3)
 
 
+@pytest.mark.slow
 def test_a_split_is_made_by_a_seed(voc, tmp_path):
     """As lists beside the config; the same seed gives the same."""
     data = {}
@@ -355,6 +364,7 @@ def test_a_base_in_a_file_and_weights(voc, tmp_path):
     assert cfg.train_dataloader.batch_size == 4
 
 
+@pytest.mark.slow
 def test_masks_of_coco_are_evaluated_from_the_file(tmp_path):
     """Its areas are those of masks."""
     data = clean('coco', tmp_path / 'data')
