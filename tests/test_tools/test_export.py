@@ -188,22 +188,22 @@ def test_program_with_all_scores(tool, segmentor, tmp_path):
 
 @pytest.mark.slow
 def test_a_wrong_file_is_not_written(
-    tool, segmentor, tmp_path, monkeypatch, capsys
+    tool, segmentor, onnxruntime, tmp_path, monkeypatch, capsys
 ):
     """The file that was there stays."""
-    file = tmp_path / 'model.pt2'
+    file = tmp_path / 'model.onnx'
     file.write_text('before')
-    load = export._load_program
+    load = export._load_onnx
 
     def load_badly(path, model):
         run = load(path, model)
         return lambda images: run(images + 1)
 
-    kinds = {'pt2': (export._write_program, load_badly)}
+    kinds = {'onnx': (export._write_onnx, load_badly)}
     monkeypatch.setattr(export, '_KINDS', kinds)
-    assert tool.main([str(segmentor), '--pt2', str(file)]) == 1
+    assert tool.main([str(segmentor), '--onnx', str(file)]) == 1
     assert 'must compute what the model does' in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ['model.pt2']
+    assert [path.name for path in tmp_path.iterdir()] == ['model.onnx']
     assert file.read_text() == 'before'
 
 
