@@ -53,6 +53,7 @@ DATASETS = Registry(
         'mmext.datasets.nyuv2',
         'mmext.datasets.shapes_dataset',
         'mmext.datasets.unlabelled',
+        'mmext.datasets.yolo',
     ],
 )
 HOOKS = Registry(

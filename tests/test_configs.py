@@ -267,7 +267,8 @@ def test_training_parts_build(name, tmp_path, clean_globals):
     rates = {
         group['initial_lr'] for group in runner.optim_wrapper.param_groups
     }
-    pretrained = load(name).model.backbone.get('init_cfg') is not None
+    whole = load(name)
+    pretrained = whole.load_from or whole.model.backbone.get('init_cfg')
     assert rates == ({base, base * 0.1} if pretrained else {base})
     assert runner.auto_scale_lr['base_batch_size'] > 0
     assert not cfg.get('find_unused_parameters')

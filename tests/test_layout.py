@@ -47,9 +47,13 @@ COLLECTIONS = ('utils',)
 # Small, with one importer, and an idea of their own all the same.
 OWN_IDEAS = {
     'mmext.evaluation.coco_metric',  # a metric
+    'mmext.datasets.transforms.tiles',  # a transform
     'mmext.engine.hooks.replica_check',  # a hook
     'mmext.findings.places',  # --jsonl and --csv
     'mmext.findings.reference',  # the page docs/rules.md
+    'mmext.label_check.readers.yolo',  # a reader
+    'mmext.label_check.rules.images',  # a family of rules
+    'mmext.label_check.sources.yolo',  # a source
     'mmext.utils.setup_env',  # called by MMEngine by its name
 }
 
@@ -377,6 +381,9 @@ def test_constraints_are_exact_and_name_no_place():
 COMPONENTS = ROOT / 'docs' / 'components.md'
 # Registered, and in no config for a reason that the table gives.
 NOT_IN_CONFIGS = {
+    # --tile puts them into the config of a test.
+    'mmext.TileViews',
+    'mmext.TiledDetector',
     # A check for debugging, put into custom_hooks by whoever needs it.
     'mmext.EvaluationLabelHook',
     'mmext.ReplicaCheckHook',
@@ -384,6 +391,8 @@ NOT_IN_CONFIGS = {
     # configs of a host resume exactly, too.
     'mmext.ResumableEpochBasedTrainLoop',
     'mmext.ResumableIterBasedTrainLoop',
+    # For one's own data: tools/new_config.py writes it.
+    'mmext.YOLODataset',
 }
 
 

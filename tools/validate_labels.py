@@ -3,8 +3,9 @@
 From a config, the data sets are built as the training would build them, and
 their files are checked against what the model expects of them. Without a
 config, label maps in a folder (--masks), an annotation file in COCO's format
-(--coco), a folder in Pascal VOC's (--voc), or a folder in the layout of the
-pre-processed NYUv2 with depth and normals (--nyuv2) is checked.
+(--coco), a folder in Pascal VOC's (--voc) or in YOLO's (--yolo), or a folder
+in the layout of the pre-processed NYUv2 with depth and normals (--nyuv2) is
+checked.
 
 Exit code: 0 without a finding at or above --fail-on, 1 with one, 2 if the
 check could not run.
@@ -22,6 +23,7 @@ _PATHS = (
     'masks',
     'coco',
     'voc',
+    'yolo',
     'nyuv2',
     'images',
     'json',
@@ -77,6 +79,12 @@ def _add_bare(parser: argparse.ArgumentParser) -> None:
         metavar='DIR',
         help='folder with Annotations, JPEGImages and ImageSets/Main, or of '
         'XML files',
+    )
+    add(
+        '--yolo',
+        metavar='DIR',
+        help='folder with data.yaml, or that file, or a folder with images, '
+        'labels and --classes or classes.txt',
     )
     add(
         '--nyuv2',

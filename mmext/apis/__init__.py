@@ -11,6 +11,7 @@ from ..utils.lazy_names import lazy_names
 if TYPE_CHECKING:
     from .class_embeddings import make_class_embeddings, save_class_embeddings
     from .curves import plot_log
+    from .data_configs import NewConfig, new_config
     from .detector import load_detector
     from .export import ExportReport, export_model
     from .exported_models import ExportError
@@ -25,24 +26,32 @@ if TYPE_CHECKING:
         infer_to_folder,
         read_ground_truth,
     )
+    from .pretrained import from_pretrained, save_pretrained
+    from .report import ReportMetric, write_report
     from .runs import prepare_test, prepare_training, run_test, run_training
     from .task_pictures import infer_tasks_to_folder, read_task_samples
     from .text_encoders import TextEncoder
+    from .views import add_views
 
 __all__ = [
     'Detections',
     'ExportError',
     'ExportReport',
     'InferReport',
+    'NewConfig',
+    'ReportMetric',
     'TextEncoder',
     'UnreadableImageError',
+    'add_views',
     'export_model',
+    'from_pretrained',
     'infer_images',
     'infer_tasks_to_folder',
     'infer_to_folder',
     'list_images',
     'load_detector',
     'make_class_embeddings',
+    'new_config',
     'plot_log',
     'prepare_test',
     'prepare_training',
@@ -51,6 +60,8 @@ __all__ = [
     'run_test',
     'run_training',
     'save_class_embeddings',
+    'save_pretrained',
+    'write_report',
 ]
 
 __getattr__ = lazy_names(
@@ -67,9 +78,15 @@ __getattr__ = lazy_names(
         'UnreadableImageError': '.infer',
         'infer_images': '.infer',
         'list_images': '.infer',
+        'NewConfig': '.data_configs',
+        'new_config': '.data_configs',
         'InferReport': '.prediction_files',
         'infer_to_folder': '.prediction_files',
         'read_ground_truth': '.prediction_files',
+        'ReportMetric': '.report',
+        'write_report': '.report',
+        'from_pretrained': '.pretrained',
+        'save_pretrained': '.pretrained',
         'prepare_test': '.runs',
         'prepare_training': '.runs',
         'run_test': '.runs',
@@ -77,5 +94,6 @@ __getattr__ = lazy_names(
         'infer_tasks_to_folder': '.task_pictures',
         'read_task_samples': '.task_pictures',
         'TextEncoder': '.text_encoders',
+        'add_views': '.views',
     },
 )

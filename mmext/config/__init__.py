@@ -2,6 +2,7 @@
 
 from .child import DELETE, apply_options, is_same, write_child_config
 from .diff import config_diff
+from .draft import ConfigDraft, Variable
 from .misplaced_keys import (
     MisplacedKey,
     check_misplaced_keys,
@@ -33,6 +34,7 @@ from .sections import (
     takes,
     walk_nodes,
 )
+from .stored import config_from_json, config_to_json
 from .walk import (
     Steps,
     copy_tree,
@@ -53,11 +55,13 @@ __all__ = [
     'RIGHT_PLACES',
     'SECTIONS',
     'UNREAD',
+    'ConfigDraft',
     'ConfigNode',
     'MisplacedKey',
     'RightPlaces',
     'RunnerKind',
     'Steps',
+    'Variable',
     'apply_data_root',
     'apply_options',
     'bindings',
@@ -65,6 +69,8 @@ __all__ = [
     'check_misplaced_keys',
     'config_diff',
     'config_files',
+    'config_from_json',
+    'config_to_json',
     'copy_tree',
     'dataset_configs',
     'find_component',

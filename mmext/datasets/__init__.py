@@ -2,8 +2,8 @@
 
 This package stays light, so that none of it needs torch. Data sets are in
 modules of their own, where the registry finds them:
-:mod:`mmext.datasets.shapes_dataset`, :mod:`mmext.datasets.nyuv2` and
-:mod:`mmext.datasets.generated_categorical`.
+:mod:`mmext.datasets.shapes_dataset`, :mod:`mmext.datasets.nyuv2`,
+:mod:`mmext.datasets.yolo` and :mod:`mmext.datasets.generated_categorical`.
 """
 
 from . import box_limits
@@ -24,22 +24,36 @@ from .scenes_generator import (
 from .shapes_generator import ShapesSample, ShapesSpec, draw_sample
 from .shapes_geometry import SHAPE_CLASSES
 from .shapes_writer import write_shapes_dataset
+from .yolo_labels import (
+    PICTURE_SUFFIXES,
+    YoloData,
+    find_yolo_data,
+    read_yolo_labels,
+    yolo_label_path,
+    yolo_pictures,
+)
 
 __all__ = [
     'NYUV2_CLASSES',
+    'PICTURE_SUFFIXES',
     'SCENE_CLASSES',
     'SHAPE_CLASSES',
     'ScenesSample',
     'ScenesSpec',
     'ShapesSample',
     'ShapesSpec',
+    'YoloData',
     'box_limits',
     'classes_of_layout',
     'draw_sample',
     'draw_scene',
+    'find_yolo_data',
     'is_layout',
     'layout_files',
+    'read_yolo_labels',
     'scene_rays',
     'write_scenes_dataset',
     'write_shapes_dataset',
+    'yolo_label_path',
+    'yolo_pictures',
 ]

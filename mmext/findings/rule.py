@@ -67,7 +67,7 @@ SCOPES = MappingProxyType(
         'ranks': 'several processes',
     }
 )
-_NEEDS = ('', 'mask', 'image', 'annotation', 'boxes')
+_NEEDS = ('', 'mask', 'image', 'annotation', 'yolo', 'boxes')
 _ID = re.compile(r'([A-Z]{2,6})\d{3}')
 
 _rules: dict[str, dict[str, 'Rule']] = {tool: {} for tool in TOOLS}
@@ -130,9 +130,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         family: Where it belongs.
         scope: What it looks at, one of :data:`SCOPES`.
         needs: Of the scope ``'sample'``: what a sample must have to be
-            looked at, ``'mask'``, ``'image'``, ``'annotation'`` or
-            ``'boxes'``; empty for any sample. It saves time, and must not
-            change what the rule finds.
+            looked at, ``'mask'``, ``'image'``, ``'annotation'``,
+            ``'yolo'`` or ``'boxes'``; empty for any sample. It saves time,
+            and must not change what the rule finds.
         subject: What a finding is about, singular: ``'mask'``, ``'image'``.
         unit: What its count counts, singular: ``'pixel'``, ``'box'``; empty
             if there is nothing to count but subjects.

@@ -29,7 +29,7 @@ __all__ = ['check_labels']
 
 _MAP_SHAPE = (1, 1, 1)
 # What rules of the scope 'sample' may need, in the order of facts below.
-_NEEDS = ('mask', 'image', 'annotation', 'boxes')
+_NEEDS = ('mask', 'image', 'annotation', 'yolo', 'boxes')
 
 READ001 = READ.declare(
     'READ001',
@@ -158,6 +158,7 @@ def _sample_findings(
             facts.mask is not None,
             facts.image is not None,
             facts.annotation is not None,
+            facts.yolo is not None,
             bool(facts.sample.boxes),
         )
         if has not in checks_of:

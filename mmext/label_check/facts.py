@@ -22,6 +22,10 @@ __all__ = [
     'SampleFacts',
     'SegmentFacts',
     'VocFile',
+    'YoloFile',
+    'has_size',
+    'is_turned',
+    'loaded_size',
 ]
 
 # What Pillow itself refuses, unless it is configured.
@@ -134,6 +138,34 @@ class ImageFacts(
     bad: tuple[tuple[str, int, int], ...] = ()
 
 
+_QUARTER_TURNS = (5, 6, 7, 8)
+
+
+def is_turned(image: ImageFacts) -> bool:
+    """Whether MMCV loads an image with its sides exchanged."""
+    return image.orientation in _QUARTER_TURNS
+
+
+def loaded_size(image: ImageFacts) -> tuple[int, int]:
+    """Width and height as loaded: MMCV turns images as EXIF says."""
+    if is_turned(image):
+        return image.height, image.width
+    return image.width, image.height
+
+
+def has_size(facts: ImageFacts | MaskFacts | None) -> bool:
+    """Whether the size of a file can be held against another.
+
+    A file that is damaged or refused claims whatever it likes, and has a
+    finding of its own.
+    """
+    return (
+        facts is not None
+        and facts.width > 0
+        and (facts.error is None or facts.error.kind is ErrorKind.SUSPECT)
+    )
+
+
 class BoxFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One annotated object.
 
@@ -185,6 +217,23 @@ class VocFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     errors: tuple[RecordError, ...] = ()
 
 
+class YoloFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A label file in YOLO's form.
+
+    Attributes:
+        boxes: Of each line that can be read, in fractions of the picture;
+            NaN, and marked as unreadable, where they are none.
+        error: Why it cannot be read, or not all of it; None if it can.
+        form: Of a file of text, lines that cannot be read.
+        range: Lines whose coordinates are no fractions.
+    """
+
+    boxes: tuple[BoxFacts, ...] = ()
+    error: ReadError | None = None
+    form: tuple[RecordError, ...] = ()
+    range: tuple[RecordError, ...] = ()
+
+
 class SegmentFacts(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 ):
@@ -213,8 +262,9 @@ class Sample(
         depth: Path of the depth; empty without one.
         normal: Path of the surface normals; empty without one.
         annotation: File that holds its boxes; empty without one.
-        annotation_kind: ``'voc'`` if that file is of this sample alone, and
-            is still to be read; empty if ``boxes`` holds what it says.
+        annotation_kind: ``'voc'`` or ``'yolo'`` if that file is of this
+            sample alone, and is still to be read; empty if ``boxes`` holds
+            what it says.
         boxes: Its objects; of a large file only those that a rule may have
             something to say about.
         segments: Of panoptic labels, what ``mask`` must hold.
@@ -255,7 +305,8 @@ class SampleFacts(
             the sample's own are among it.
         image: Facts of the image; None if there is none.
         mask: Facts of the label map; None if there is none.
-        annotation: Facts of such an annotation file; None if there is none.
+        annotation: Facts of such a file of Pascal VOC; None if there is none.
+        yolo: Facts of such a file of YOLO; None if there is none.
         depth: Facts of the depth; None if there is none.
         normal: Facts of the surface normals; None if there is none.
     """
@@ -265,6 +316,7 @@ class SampleFacts(
     image: ImageFacts | None = None
     mask: MaskFacts | None = None
     annotation: VocFile | None = None
+    yolo: YoloFile | None = None
     depth: ArrayFacts | None = None
     normal: ArrayFacts | None = None
 

@@ -320,7 +320,11 @@ def verdict_of(report: Report, name: str) -> str:
             titles.setdefault(title, _where(each))
         texts = (f'{title}{where}' for title, where in titles.items())
         after = ''
-        if any(RULES[each.rule].fix for each in errors):
+        # Label files of YOLO are not repaired.
+        if any(
+            RULES[each.rule].fix and not each.examples[0].file.endswith('.txt')
+            for each in errors
+        ):
             after = (
                 '; --fix DIR writes repaired copies where there is no doubt'
             )

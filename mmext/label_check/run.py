@@ -1,5 +1,6 @@
 """What ``tools/validate_labels.py`` does, from its settings to the report."""
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -37,6 +38,7 @@ from .sources.nyuv2 import splits_of_layout
 from .sources.panoptic import split_of_panoptic
 from .sources.split_source import SplitSource
 from .sources.voc import splits_of_voc
+from .sources.yolo import splits_of_yolo
 from .store import FactStore, merge_stores
 from .work import WorkItem
 
@@ -48,7 +50,7 @@ __all__ = [
 
 # Places that are named of a finding, without --all.
 _EXAMPLES = 5
-_BARE = ('masks', 'coco', 'voc', 'nyuv2')
+_BARE = ('masks', 'coco', 'voc', 'yolo', 'nyuv2')
 
 
 def sources_of(settings: CheckSettings) -> list[SplitSource]:
@@ -67,8 +69,9 @@ def sources_of(settings: CheckSettings) -> list[SplitSource]:
         given.insert(0, f'the config {settings.config}')
     if len(given) != 1:
         raise ValueError(
-            'give a config, or --masks, --coco, --voc or --nyuv2 with data to '
-            f'check without one; got {" and ".join(given) or "none of them"}'
+            'give a config, or --masks, --coco, --voc, --yolo or --nyuv2 with '
+            'data to check without one; got '
+            f'{" and ".join(given) or "none of them"}'
         )
     sources = [
         replace(source, verify=settings.verify)
@@ -80,6 +83,15 @@ def sources_of(settings: CheckSettings) -> list[SplitSource]:
         raise ValueError(
             f'--fix {settings.fix} does not repair npy files; make them anew '
             'as the remedies of the findings say'
+        )
+    if settings.fix is not None and any(
+        sample.annotation_kind == 'yolo'
+        for source in sources
+        for sample in itertools.islice(source.samples(), 1)
+    ):
+        raise ValueError(
+            f'--fix {settings.fix} does not repair label files of YOLO; '
+            'correct them as the remedies of the findings say'
         )
     if settings.fix is not None and any(
         source.expected.task == 'panoptic' for source in sources
@@ -103,6 +115,10 @@ def _sources(settings: CheckSettings) -> list[SplitSource]:
             settings.split,
             images=settings.images,
             classes=settings.classes,
+        )
+    if settings.yolo is not None:
+        return splits_of_yolo(
+            settings.yolo, settings.split, classes=settings.classes
         )
     if settings.nyuv2 is not None:
         return splits_of_layout(

@@ -11,7 +11,16 @@ import msgspec
 from ..datasets import box_limits
 from .backends import run_serial
 from .expectations import Expectations, why_left_out
-from .facts import BoxFacts, ImageFacts, Sample, SampleFacts, VocFile
+from .facts import (
+    BoxFacts,
+    ImageFacts,
+    Sample,
+    SampleFacts,
+    VocFile,
+    YoloFile,
+    has_size,
+    loaded_size,
+)
 from .sources.split_source import SplitSource
 from .store import FactStore
 from .work import (
@@ -32,6 +41,7 @@ __all__ = [
     'stamps_of',
     'stored_facts',
     'with_boxes',
+    'with_lines',
     'work_items',
 ]
 
@@ -263,8 +273,12 @@ def sample_facts(
         image = next(known) if sample.image else None
         depth = next(known) if sample.depth else None
         normal = next(known) if sample.normal else None
-        annotation = None
-        if sample.annotation_kind:
+        annotation = yolo = None
+        if sample.annotation_kind == 'yolo':
+            yolo = next(known)
+            size = loaded_size(image) if has_size(image) else None
+            sample = with_lines(sample, yolo, size, source.expected.classes)
+        elif sample.annotation_kind:
             annotation = next(known)
             sample = with_boxes(sample, annotation, label_of)
             if source.expected.filter_cfg:
@@ -275,6 +289,7 @@ def sample_facts(
             mask=mask,
             image=image,
             annotation=annotation,
+            yolo=yolo,
             depth=depth,
             normal=normal,
         )
@@ -294,6 +309,31 @@ def with_boxes(
     return msgspec.structs.replace(
         sample, boxes=boxes, width=file.width, height=file.height
     )
+
+
+def with_lines(
+    sample: Sample,
+    file: YoloFile,
+    size: tuple[int, int] | None,
+    classes: Sequence[str],
+) -> Sample:
+    """A sample and what its own label file of YOLO says.
+
+    Without a size, of a picture that cannot be read, boxes are only counted.
+    """
+    if size is None:
+        return msgspec.structs.replace(sample, num_boxes=len(file.boxes))
+    boxes = tuple(
+        msgspec.structs.replace(
+            box,
+            box=tuple(
+                side * length for side, length in zip(box.box, 2 * size)
+            ),
+            class_name=classes[box.label] if box.label < len(classes) else '',
+        )
+        for box in file.boxes
+    )
+    return msgspec.structs.replace(sample, boxes=boxes)
 
 
 def _filtered(

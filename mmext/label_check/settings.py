@@ -17,15 +17,17 @@ class CheckSettings(msgspec.Struct, kw_only=True):
 
     Attributes:
         config: Config file, or None.
-        split: Splits of the config, of ``voc`` or of ``nyuv2``.
+        split: Splits of the config, of ``voc``, ``yolo`` or ``nyuv2``.
         cfg_options: Settings to put over the config.
         masks: Folder of label maps, without a config.
         coco: Annotation file in COCO's format, without a config.
         voc: Folder of annotation files in Pascal VOC's form, without a
             config.
+        yolo: ``data.yaml`` of YOLO, or the folder that holds one, without a
+            config.
         nyuv2: Folder of splits in the layout of the pre-processed NYUv2,
             without a config.
-        images: Folder of the images of any of the three.
+        images: Folder of the images of ``masks``, ``coco`` or ``voc``.
         mask_suffix: End of names of label maps that images lack.
         image_suffix: The same of images.
         num_classes: Of ``masks``.
@@ -62,6 +64,7 @@ class CheckSettings(msgspec.Struct, kw_only=True):
     masks: Path | None = None
     coco: Path | None = None
     voc: Path | None = None
+    yolo: Path | None = None
     nyuv2: Path | None = None
     images: Path | None = None
     mask_suffix: str = ''

@@ -24,6 +24,7 @@ from .facts import (
     MaskFacts,
     ReadError,
     VocFile,
+    YoloFile,
 )
 
 __all__ = [
@@ -137,6 +138,12 @@ def _read_voc(content: bytes, _: ReadOptions) -> VocFile:
     return read_voc(content)
 
 
+def _read_yolo(content: bytes, _: ReadOptions) -> YoloFile:
+    from .readers.yolo import read_yolo
+
+    return read_yolo(content)
+
+
 def _read_npy(
     content: bytes, _: ReadOptions, kind: str
 ) -> ImageFacts | MaskFacts | ArrayFacts:
@@ -155,6 +162,7 @@ READERS = {
     'mask': Reader(facts=MaskFacts, read=_read_mask, version=3),
     'image': Reader(facts=ImageFacts, read=_read_image, version=3),
     'voc': Reader(facts=VocFile, read=_read_voc, version=3),
+    'yolo': Reader(facts=YoloFile, read=_read_yolo),
     'npy_image': _npy_reader('image', ImageFacts),
     'npy_mask': _npy_reader('mask', MaskFacts),
     'npy_depth': _npy_reader('depth', ArrayFacts),

@@ -25,6 +25,7 @@ def register_all_modules(init_default_scope: bool = True) -> None:
         'mmext.datasets.nyuv2',
         'mmext.datasets.shapes_dataset',
         'mmext.datasets.unlabelled',
+        'mmext.datasets.yolo',
         'mmext.datasets.transforms',
         'mmext.evaluation',
         'mmext.ddp',

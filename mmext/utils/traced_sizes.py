@@ -7,8 +7,11 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from .precision import to_device
 
 __all__ = [
     'is_traced_for_others',
@@ -45,5 +48,5 @@ def shapes_tensor(
             for number in numbers
         ]
     else:
-        return torch.tensor(shapes, device=device)
+        return to_device(np.array(shapes), device)
     return torch.stack(parts).view(-1, 2).to(device)

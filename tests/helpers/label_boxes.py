@@ -1,4 +1,4 @@
-"""Clean annotation files of boxes, in the formats of COCO and Pascal VOC."""
+"""Clean annotation files of boxes, as COCO, Pascal VOC and YOLO have them."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ __all__ = [
     'edit_xml',
     'openmmlab_records',
     'voc_text',
+    'yolo_text',
 ]
 
 # One of each class: left, top, width, height, in an image of 48 x 36.
@@ -103,6 +104,17 @@ def voc_text(
         f'<width>{size[0]}</width><height>{size[1]}</height>'
         f'<depth>3</depth></size>{objects}</annotation>'
     )
+
+
+def yolo_text(index: int, size: tuple[int, int]) -> str:
+    """A label file of three objects."""
+    lines = []
+    for label, (left, top, wide, high) in enumerate(BOXES):
+        x, y = left + index + wide / 2, top + high / 2
+        width, height = size
+        sides = (x / width, y / height, wide / width, high / height)
+        lines.append(f'{label} ' + ' '.join(f'{side!r}' for side in sides))
+    return '\n'.join(lines) + '\n'
 
 
 def edit_json(path: Path, change: Callable[[dict], Any]) -> None:

@@ -1,4 +1,4 @@
-"""Errors of boxes in annotation files, and XML files of Pascal VOC."""
+"""Errors of boxes in annotation files, and files of Pascal VOC and YOLO."""
 
 import copy
 import math
@@ -10,6 +10,7 @@ from helpers.label_plants_coco import COCO, change_coco, change_note
 from helpers.label_sets import DataSet
 
 _VOC = ('voc', 'voc_bare')
+_YOLO = ('yolo', 'yolo_bare')
 
 
 def _box(data: DataSet, box: list, value: str, index: int = 4) -> Planted:
@@ -368,3 +369,88 @@ def name_of_another_image(data: DataSet) -> Planted:
     path = data.annotation(1)
     edit_xml(path, change)
     return Planted(path, place='filename', value='train_0.jpg')
+
+
+def _line(data: DataSet, line: str, value: str = '') -> Planted:
+    """Give the second object of a label file of YOLO another line."""
+    path = data.annotation(2)
+    lines = path.read_text().splitlines()
+    lines[1] = line
+    path.write_text('\n'.join(lines))
+    place = f'line 2 of {data.image(2)}' if value else 'line 2'
+    return Planted(path, place=place, value=value)
+
+
+@plant('DET001', *_YOLO)
+def nan_in_line(data: DataSet) -> Planted:
+    return _line(data, '1 nan 0.5 0.2 0.2', '(nan, 14.4, nan, 21.6)')
+
+
+@plant('DET002', *_YOLO)
+def line_without_width(data: DataSet) -> Planted:
+    return _line(data, '1 0.5 0.5 0 0.5', '(24, 9, 24, 27)')
+
+
+@plant('DET003', 'yolo_bare')
+def line_of_less_than_a_pixel(data: DataSet) -> Planted:
+    return _line(data, '1 0.5 0.5 0.01 0.5', '(23.76, 9, 24.24, 27)')
+
+
+@plant('DET005', *_YOLO)
+def line_beyond(data: DataSet) -> Planted:
+    return _line(data, '1 0.875 0.5 0.5 0.5', '(30, 9, 54, 27)')
+
+
+@plant('DET007', *_YOLO)
+def class_without_name(data: DataSet) -> Planted:
+    path = data.annotation(2)
+    path.write_text(f'{path.read_text()}3 0.5 0.5 0.5 0.5\n')
+    return Planted(path, value='3')
+
+
+@plant('DET010', 'yolo_bare')
+def line_twice(data: DataSet) -> Planted:
+    path = data.annotation(0)
+    path.write_text(path.read_text() + path.read_text().splitlines()[1])
+    place = f'line 4 of {data.image(0)}'
+    return Planted(path, place=place, value='(20, 6, 35, 17)')
+
+
+@plant('DET011', *_YOLO)
+def picture_without_label_file(data: DataSet) -> Planted:
+    """Which is how YOLO says that there is no object."""
+    data.annotation(2).unlink()
+    return Planted(data.image(2))
+
+
+@plant('PAIR009', 'yolo_bare')
+def label_file_without_picture(data: DataSet) -> Planted:
+    path = data.annotation(2).with_name('left_over.txt')
+    path.write_text(data.annotation(2).read_text())
+    return Planted(path)
+
+
+@plant('YOLO001', *_YOLO)
+def line_of_four_columns(data: DataSet) -> Planted:
+    return _line(data, '1 0.5 0.5 0.2')
+
+
+@plant('YOLO001', 'yolo_bare')
+def line_with_a_name(data: DataSet) -> Planted:
+    return _line(data, 'car 0.5 0.5 0.2 0.2')
+
+
+@plant('YOLO001', 'yolo_bare')
+def class_of_a_fraction(data: DataSet) -> Planted:
+    return _line(data, '1.5 0.5 0.5 0.2 0.2')
+
+
+@plant('YOLO001', 'yolo')
+def label_file_of_bytes(data: DataSet) -> Planted:
+    data.annotation(2).write_bytes(b'\xff\xfe\x00')
+    return Planted(data.annotation(2))
+
+
+@plant('YOLO002', *_YOLO)
+def line_in_pixels(data: DataSet) -> Planted:
+    return _line(data, '1 24 18 12 9')

@@ -15,7 +15,12 @@ import msgspec
 import numpy as np
 from PIL import Image
 
-from helpers.label_boxes import coco_records, openmmlab_records, voc_text
+from helpers.label_boxes import (
+    coco_records,
+    openmmlab_records,
+    voc_text,
+    yolo_text,
+)
 from helpers.toy_ranks import load_tool
 from mmext.label_check.report import Report
 
@@ -66,9 +71,11 @@ class DataSet:
         return self._only('masks', split, index)
 
     def annotation(self, index: int = 0, split: str = 'train') -> Path:
-        """Path of a JSON file, or of the XML file of an image."""
+        """Path of a JSON file, or of the XML or text file of an image."""
         if (self.root / f'{split}.json').is_file():
             return self.root / f'{split}.json'
+        if (self.root / 'labels').is_dir():
+            return self.root / 'labels' / split / f'{index}.txt'
         return self.root / 'Annotations' / f'{split}_{index}.xml'
 
     def _only(self, folder: str, split: str, index: int) -> Path:
@@ -425,6 +432,33 @@ def _voc_bare(root: Path) -> DataSet:
     return DataSet(root, '', {}, {'voc': root})
 
 
+def _write_yolo(root: Path) -> None:
+    for split, names in _write_images(root, 'images/{split}').items():
+        (root / 'labels' / split).mkdir(parents=True)
+        for index in range(len(names)):
+            path = root / 'labels' / split / f'{index}.txt'
+            path.write_text(yolo_text(index, _BOX_SIZE))
+    (root / 'data.yaml').write_text(
+        f'train: images/train\nval: images/val\nnames: {[*CLASSES]}\n'
+    )
+
+
+def _yolo(root: Path) -> DataSet:
+    """Label files of YOLO with a config."""
+    _write_yolo(root)
+    datasets = {
+        split: {'type': 'mmext.YOLODataset', 'ann_file': f'images/{split}'}
+        for split in SIZES
+    }
+    return DataSet(root, '', _detection_config(root, datasets))
+
+
+def _yolo_bare(root: Path) -> DataSet:
+    """Label files of YOLO without a config."""
+    _write_yolo(root)
+    return DataSet(root, '', {}, {'yolo': root})
+
+
 def _layout(root: Path, config: bool) -> DataSet:
     """NYUv2's layout, with or without a config."""
     height, width = _ROWS * _BLOCK, _COLUMNS * _BLOCK
@@ -491,6 +525,8 @@ CLEAN: dict[str, Callable[[Path], DataSet]] = {
     'panoptic_bare': _panoptic_bare,
     'voc': _voc,
     'voc_bare': _voc_bare,
+    'yolo': _yolo,
+    'yolo_bare': _yolo_bare,
     'nyuv2': partial(_layout, config=True),
     'nyuv2_bare': partial(_layout, config=False),
 }

@@ -10,9 +10,8 @@ import numpy as np
 
 from ...datasets import box_limits
 from ..expectations import Expectations
-from ..facts import ImageFacts
+from ..facts import ImageFacts, has_size, is_turned
 from ..readers.coco import RLE, read_coco
-from ..rules.images import has_size, is_turned
 from ..rules.registry import fixable
 from .change_log import FixedFile, Left
 from .coco_boxes import (

@@ -7,9 +7,8 @@ from xml.etree import ElementTree
 from xml.parsers import expat
 
 from ...datasets import box_limits
-from ..facts import BoxFacts, ImageFacts, VocFile
+from ..facts import BoxFacts, ImageFacts, VocFile, has_size, is_turned
 from ..readers.voc import read_voc
-from ..rules.images import has_size, is_turned
 from ..rules.registry import fixable
 from .change_log import Change, FixedFile, Left
 from .coco import NotedSize, why_size_stays

@@ -8,11 +8,10 @@ from PIL import Image
 
 from ...findings import Finding
 from ..expectations import Expectations
-from ..facts import BoxFacts, Sample
+from ..facts import BoxFacts, Sample, is_turned
 from ..loaded import loaded_values
 from ..readers.decode import DECODER_ERRORS, open_image, pixels_of, read_head
-from ..rules.images import is_turned
-from ..scan import with_boxes
+from ..scan import with_boxes, with_lines
 from ..sources.split_source import SplitSource
 from ..work import READERS, ReadOptions, WorkItem, read_content
 from .painting import class_colours
@@ -201,6 +200,9 @@ class SampleFiles:
         content = self._read(self.sample.annotation)
         file = READERS[kind].read(content, self._options)
         classes = self.source.expected.classes
+        if kind == 'yolo':
+            size = self.image[1]
+            return with_lines(self.sample, file, size, classes)
         label_of = {name: label for label, name in enumerate(classes)}
         return with_boxes(self.sample, file, label_of)
 

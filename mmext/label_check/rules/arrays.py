@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from ...findings import Finding, Severity, found
 from ..expectations import Expectations
-from ..facts import ArrayFacts, ImageFacts, SampleFacts
-from .images import has_size
+from ..facts import ArrayFacts, ImageFacts, SampleFacts, has_size
 from .registry import MTL, MTL_VALUES
 
 __all__: list[str] = []

@@ -7,10 +7,17 @@ from collections.abc import Iterator
 from ...datasets import box_limits
 from ...findings import Finding, Severity, found
 from ..expectations import Expectations
-from ..facts import BoxFacts, ErrorKind, RecordError, SampleFacts
+from ..facts import (
+    BoxFacts,
+    ErrorKind,
+    ReadError,
+    RecordError,
+    SampleFacts,
+    has_size,
+    loaded_size,
+)
 from .class_names import written_like
-from .images import has_size, loaded_size
-from .registry import DET, VOC
+from .registry import DET, VOC, YOLO
 
 __all__: list[str] = []
 
@@ -62,7 +69,8 @@ def not_finite(
         # VOC002 names what is missing or no number.
         if not box_limits.is_finite(box.box) and not box.unreadable:
             # XMLDataset makes whole numbers of them.
-            fails = ', and the loader fails at it' if facts.annotation else ''
+            reads = facts.annotation or facts.yolo
+            fails = ', and the loader fails at it' if reads else ''
             yield found(
                 f'a side of the box is not a finite number{fails}',
                 **_about(facts, box),
@@ -365,6 +373,8 @@ def no_objects(
     """Images in which nothing is annotated, in a file that can be read."""
     if facts.annotation is not None and facts.annotation.error:
         return
+    if _lines_error(facts) is not None:
+        return
     count = facts.sample.num_boxes
     if count < 0:
         count = len(facts.sample.boxes)
@@ -485,6 +495,48 @@ def other_image(
             key='filename',
             value=file.image,
         )
+
+
+def _lines_error(facts: SampleFacts) -> ReadError | None:
+    """Why lines of YOLO cannot be read; a missing file has no objects."""
+    error = facts.yolo.error if facts.yolo is not None else None
+    missing = error is not None and error.kind is ErrorKind.MISSING
+    return None if missing else error
+
+
+@YOLO.rule(
+    'YOLO001',
+    title='label file that cannot be read, or not all of it',
+    severity=Severity.ERROR,
+    remedy='write one object a line: the number of its class, then x and y of '
+    'the centre, width and height of the box, or the corners of an outline; '
+    'building the data set fails until then',
+)
+def unreadable_line(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Lines with another number of columns, or with no numbers."""
+    error = _lines_error(facts)
+    if error is not None:
+        for each in facts.yolo.form or (RecordError('', str(error)),):
+            yield found(
+                each.message, file=facts.sample.annotation, key=each.place
+            )
+
+
+@YOLO.rule(
+    'YOLO002',
+    title='coordinates that are no fractions of the picture',
+    severity=Severity.ERROR,
+    remedy='divide x and width by the width of the picture, y and height by '
+    'its height; building the data set fails until then',
+)
+def no_fraction(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Coordinates outside of [0, 1], as of pixels."""
+    for each in facts.yolo.range if facts.yolo is not None else ():
+        yield found(each.message, file=facts.sample.annotation, key=each.place)
 
 
 def _stem(path: str) -> str:

@@ -4,27 +4,10 @@ from collections.abc import Iterator
 
 from ...findings import Finding, Severity, found
 from ..expectations import Expectations
-from ..facts import ErrorKind, ImageFacts, MaskFacts, SampleFacts
+from ..facts import ErrorKind, SampleFacts
 from .registry import IMG
 
-__all__ = [
-    'has_size',
-    'is_turned',
-    'loaded_size',
-]
-
-
-def has_size(facts: ImageFacts | MaskFacts | None) -> bool:
-    """Whether the size of a file can be held against another.
-
-    A file that is damaged or refused claims whatever it likes, and has a
-    finding of its own.
-    """
-    return (
-        facts is not None
-        and facts.width > 0
-        and (facts.error is None or facts.error.kind is ErrorKind.SUSPECT)
-    )
+__all__: list[str] = []
 
 
 def _unreadable(facts: SampleFacts, *kinds: ErrorKind) -> Iterator[Finding]:
@@ -110,18 +93,3 @@ def refused(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
 def suspect(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     """A file that one decoder complains about and another reads."""
     yield from _unreadable(facts, ErrorKind.SUSPECT)
-
-
-_QUARTER_TURNS = (5, 6, 7, 8)
-
-
-def is_turned(image: ImageFacts) -> bool:
-    """Whether MMCV loads an image with its sides exchanged."""
-    return image.orientation in _QUARTER_TURNS
-
-
-def loaded_size(image: ImageFacts) -> tuple[int, int]:
-    """Width and height as loaded: MMCV turns images as EXIF says."""
-    if is_turned(image):
-        return image.height, image.width
-    return image.width, image.height

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from ...findings import Finding, Severity, found
 from ..expectations import Expectations
-from ..facts import Orphan, SampleFacts
+from ..facts import Orphan, SampleFacts, has_size, loaded_size
 from ..totals import SplitTotals
-from .images import has_size, loaded_size
 from .registry import PAIR
 
 __all__: list[str] = []

@@ -35,6 +35,7 @@ __all__ = [
     'SEG',
     'SEG_VALUES',
     'VOC',
+    'YOLO',
     'fixable',
     'select_rules',
 ]
@@ -123,6 +124,16 @@ VOC = _family(
     scope='sample',
     needs='annotation',
     subject='annotation file',
+)
+
+YOLO = _family(
+    'YOLO',
+    "Label files in YOLO's form",
+    scope='sample',
+    needs='yolo',
+    subject='label file',
+    unit='line',
+    blocks_training=True,
 )
 
 

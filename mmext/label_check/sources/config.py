@@ -25,6 +25,7 @@ from .leaves import (
     reads_layout,
     reads_panoptic,
     reads_voc,
+    reads_yolo,
     task_of,
     unread_form,
     voc_pairs,
@@ -282,6 +283,14 @@ def _of_files(dataset: Any, expected: Expectations) -> SplitSource:
             voc_pairs(dataset, names),
             expected,
             list_file=dataset.ann_file,
+            backend_args=args,
+        )
+    if reads_yolo(dataset):
+        return split_of_pairs(
+            dataset.list_files(),
+            expected,
+            kind='yolo',
+            list_file=_list_file(dataset),
             backend_args=args,
         )
     if reads_layout(dataset):

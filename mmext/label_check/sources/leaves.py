@@ -26,6 +26,7 @@ __all__ = [
     'reads_layout',
     'reads_panoptic',
     'reads_voc',
+    'reads_yolo',
     'task_of',
     'unread_form',
     'voc_pairs',
@@ -57,8 +58,9 @@ def build_leaves(dataset: Mapping, cfg: Config) -> list[Any]:
     """The data sets inside of all wrappers, without their pipelines.
 
     Data sets whose files can be looked at as they stand (:func:`reads_coco`,
-    :func:`reads_panoptic`, :func:`reads_voc`, :func:`reads_layout`) have not
-    loaded them: a loader may fail at a file, or drop what is wrong in it.
+    :func:`reads_panoptic`, :func:`reads_voc`, :func:`reads_yolo`,
+    :func:`reads_layout`) have not loaded them: a loader may fail at a file,
+    or drop what is wrong in it.
     """
     dataset = copy.deepcopy(dataset)
     scope = cfg.get('default_scope', 'mmengine')
@@ -84,11 +86,8 @@ def build_leaves(dataset: Mapping, cfg: Config) -> list[Any]:
         for dataset in walk_datasets(built)
         if not inner_datasets(dataset)
     ]
-    as_they_stand = reads_coco, reads_panoptic, reads_voc, reads_layout
     for leaf in leaves:
-        if hasattr(leaf, 'full_init') and not any(
-            reads(leaf) for reads in as_they_stand
-        ):
+        if hasattr(leaf, 'full_init') and not _reads_files(leaf):
             leaf.full_init()
     return leaves
 
@@ -177,6 +176,26 @@ def reads_layout(dataset: Any) -> bool:
     return _reads_as(dataset, OWN_DATASETS.get('mmext.NYUv2MultiTaskDataset'))
 
 
+def reads_yolo(dataset: Any) -> bool:
+    """Whether a data set reads YOLO's label files in mmext's way."""
+    return _reads_as(
+        dataset,
+        OWN_DATASETS.get('mmext.YOLODataset'),
+        ('load_data_list', 'list_files'),
+    )
+
+
+def _reads_files(dataset: Any) -> bool:
+    """Whether the files themselves can be looked at, as they stand."""
+    return any(
+        reads(dataset)
+        for reads in (
+            *(reads_coco, reads_panoptic, reads_voc),
+            *(reads_yolo, reads_layout),
+        )
+    )
+
+
 def classes_of(dataset: Any) -> tuple[str, ...]:
     """Names of the classes of a data set; empty if it does not say."""
     names: Sequence | None = dataset.metainfo.get('classes')
@@ -227,7 +246,7 @@ def task_of(dataset: Any, split: str) -> str:
         return 'unlabelled'
     if reads_panoptic(dataset):
         return 'panoptic'
-    if reads_coco(dataset) or reads_voc(dataset):
+    if reads_coco(dataset) or reads_voc(dataset) or reads_yolo(dataset):
         return 'detection'
     if reads_layout(dataset):
         return 'semantic'
@@ -260,8 +279,7 @@ def _infos(dataset: Any) -> Iterator[Mapping]:
 
 def unread_form(dataset: Any) -> str:
     """End of the names of images that no reader of pictures reads, or ''."""
-    as_they_stand = reads_coco, reads_panoptic, reads_voc, reads_layout
-    if any(reads(dataset) for reads in as_they_stand):
+    if _reads_files(dataset):
         return ''
     info = next(_infos(dataset), {})
     name = str(info.get('img_path') or '').lower()

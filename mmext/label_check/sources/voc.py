@@ -23,14 +23,15 @@ def split_of_pairs(
     pairs: Iterable[tuple[str, str]],
     expected: Expectations,
     *,
+    kind: str = 'voc',
     orphans: Sequence[Orphan] = (),
     list_file: str = '',
     backend_args: dict | None = None,
 ) -> SplitSource:
     """A sample for each pair of paths: image and its annotation file.
 
-    Without ``expected.classes``, these will be the names that the annotation
-    files have.
+    ``kind`` is that of the files, ``'voc'`` or ``'yolo'``. Without
+    ``expected.classes``, these will be the names that files of VOC have.
     """
     pairs = tuple(pairs)
 
@@ -40,14 +41,14 @@ def split_of_pairs(
                 index=index,
                 image=image,
                 annotation=annotation,
-                annotation_kind='voc',
+                annotation_kind=kind,
             )
 
     return SplitSource(
         expected,
         samples,
         orphans=lambda: iter(orphans),
-        learn_classes=not expected.classes,
+        learn_classes=kind == 'voc' and not expected.classes,
         list_file=list_file,
         backend_args=backend_args,
     )

@@ -6,15 +6,14 @@ Shape letters: B images, C channels, K classes, Q queries, D decoder layers.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from mmdet.models.detectors.base import BaseDetector
-from mmdet.models.utils import unpack_gt_instances
 from mmdet.registry import MODELS as MMDET_MODELS
 from mmdet.structures import DetDataSample
 from mmengine.logging import print_log
 from mmengine.model import ModuleList
 from mmengine.structures import InstanceData
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ...registry import MODELS
 from ...utils.precision import float32_region, to_float32
@@ -22,12 +21,18 @@ from ..checkpointing.checkpoint import (
     checkpoint_modules,
     checkpointable_blocks,
 )
+from ..losses import LabelRangeMonitor
 from .mask_policy import (
     apply_mask_policy,
     check_mask_policy,
 )
 from .positives import CoPositives
 from .public_weights import convert_codetr_state_dict
+from .region_proposals import (
+    RegionProposals,
+    given_proposals,
+    propose_and_learn,
+)
 from .settings import (
     TEST_CFG_KEYS,
     TRAIN_CFG_KEYS,
@@ -43,24 +48,7 @@ from .transformer import EncodedImage
 
 __all__ = [
     'CoDETR',
-    'given_proposals',
 ]
-
-
-def given_proposals(samples: Sequence[DetDataSample]) -> list[InstanceData]:
-    """Take the proposals out of the samples.
-
-    ``samples``: Samples with ``proposals``, whose ``bboxes`` are ``(R, 4)``
-    xyxy in pixels.
-    """
-    for i, sample in enumerate(samples):
-        if 'proposals' not in sample:
-            raise ValueError(
-                'data_samples must carry proposals for a roi_head without '
-                f'rpn_head, got none in sample {i}; give model.rpn_head or '
-                'load proposals in the pipeline'
-            )
-    return [sample.proposals for sample in samples]
 
 
 @MODELS.register_module()
@@ -173,6 +161,7 @@ class CoDETR(BaseDetector):
                 (self.test_cfg.get('query_head') or {}).get('class_embeddings')
             ),
         )
+        self.label_range = LabelRangeMonitor(name='gt_instances')
         self.eval_module = eval_module
         self.eval_index = eval_index
 
@@ -292,13 +281,38 @@ class CoDETR(BaseDetector):
             The query head's losses; ``loss_rpn_cls`` and ``loss_rpn_bbox``;
             and the auxiliary heads', with the index of the head as suffix,
             two-stage heads first.
+
+        Raises:
+            LabelRangeError: If a label is no class: on a CPU at once,
+                elsewhere by :class:`mmext.LabelRangeHook` or in a later step.
         """
-        samples = apply_mask_policy(batch_data_samples, self.mask_policy)
+        samples = apply_mask_policy(
+            self._with_labels_in_range(batch_data_samples), self.mask_policy
+        )
         encoded = self.encode(batch_inputs, samples)
         losses, positives = self._co_head_losses(
             self.query_head.co_feats(encoded), samples
         )
         return {**self.query_head.loss(encoded, samples, positives), **losses}
+
+    def _with_labels_in_range(
+        self, samples: Sequence[DetDataSample]
+    ) -> Sequence[DetDataSample]:
+        """Samples with labels that no kernel of a GPU trips over."""
+        labels = [sample.gt_instances.labels for sample in samples]
+        padded = pad_sequence(labels, True)
+        valid = self.label_range.check(padded, self.num_classes, None)
+        if padded.device.type == 'cpu':
+            return samples
+        safe = []
+        for sample, row, old in zip(samples, padded * valid, labels):
+            instances = InstanceData(**dict(sample.gt_instances.items()))
+            instances.labels = row[: len(old)]
+            copied = type(sample)(metainfo=sample.metainfo)
+            copied.set_data(dict(sample.items()))
+            copied.gt_instances = instances
+            safe.append(copied)
+        return safe
 
     def _co_head_losses(
         self, feats: Sequence[Tensor], samples: Sequence[DetDataSample]
@@ -329,26 +343,12 @@ class CoDETR(BaseDetector):
 
     def _propose(
         self, feats: Sequence[Tensor], samples: Sequence[DetDataSample]
-    ) -> tuple[list[InstanceData], dict]:
+    ) -> tuple[RegionProposals, dict]:
         """Proposals, and the RPN's losses."""
         if self.rpn_head is None:
             return given_proposals(samples), {}
-        gts, ignored, metas = unpack_gt_instances(samples)
-        # The RPN only separates objects from the background.
-        gts = [
-            InstanceData(bboxes=gt.bboxes, labels=torch.zeros_like(gt.labels))
-            for gt in gts
-        ]
-        outs = to_float32(self.rpn_head(feats))
-        proposal_cfg = self.train_cfg.get(
-            'rpn_proposal', self.rpn_head.test_cfg
-        )
-        with float32_region(feats[0]):
-            losses = self.rpn_head.loss_by_feat(*outs, gts, metas, ignored)
-            proposals = self.rpn_head.predict_by_feat(
-                *outs, batch_img_metas=metas, cfg=proposal_cfg
-            )
-        return proposals, losses
+        cfg = self.train_cfg.get('rpn_proposal', self.rpn_head.test_cfg)
+        return propose_and_learn(self.rpn_head, feats, samples, cfg)
 
     def predict(
         self,
@@ -368,6 +368,16 @@ class CoDETR(BaseDetector):
             The samples with ``pred_instances``: ``bboxes`` ``(N, 4)`` xyxy,
             ``scores`` ``(N,)``, ``labels`` ``(N,)``.
         """
+        if (
+            self.eval_module != 'detr'
+            and getattr(self.query_head, 'test_class_embeddings', None)
+            is not None
+        ):
+            raise ValueError(
+                "eval_module must be 'detr' where set_class_embeddings() "
+                f'chose other classes, got {self.eval_module!r}, whose head '
+                'does not know them; call set_class_embeddings(None)'
+            )
         samples = apply_mask_policy(batch_data_samples, self.mask_policy)
         encoded = self.encode(batch_inputs, samples)
         if self.eval_module == 'detr':

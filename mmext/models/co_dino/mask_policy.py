@@ -77,9 +77,15 @@ def level_padding_masks(
         return masks, False
     height, width = batch_img_metas[0]['batch_input_shape']
     shapes = [tuple(meta['img_shape'][:2]) for meta in batch_img_metas]
-    padding = torch.ones((len(shapes), height, width), device=feats[0].device)
-    for mask, (valid_height, valid_width) in zip(padding, shapes):
-        mask[:valid_height, :valid_width] = 0
+    device = feats[0].device
+    row = torch.arange(height, device=device)[:, None]
+    column = torch.arange(width, device=device)
+    padding = torch.stack(
+        [
+            (row >= valid_height) | (column >= valid_width)
+            for valid_height, valid_width in shapes
+        ]
+    ).float()
     masks = [
         F.interpolate(padding[None], size=feat.shape[-2:])[0].bool()
         for feat in feats

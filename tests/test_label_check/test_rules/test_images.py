@@ -3,8 +3,14 @@
 import pytest
 from helpers.label_facts import only, sample_of
 
-from mmext.label_check.facts import ErrorKind, ImageFacts, MaskFacts, ReadError
-from mmext.label_check.rules.images import has_size, loaded_size
+from mmext.label_check.facts import (
+    ErrorKind,
+    ImageFacts,
+    MaskFacts,
+    ReadError,
+    has_size,
+    loaded_size,
+)
 
 GOOD = [sample_of(index) for index in range(3)]
 

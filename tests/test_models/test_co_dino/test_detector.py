@@ -2,9 +2,12 @@
 
 import copy
 import pickle
+from collections import Counter
+from unittest import mock
 
 import pytest
 import torch
+from helpers.sync_census import SyncCensus
 from helpers.tiny_co_dino import (
     NUM_CLASSES,
     build_tiny,
@@ -19,7 +22,9 @@ from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData
 
 from mmext.models import CoDETR
-from mmext.models.co_dino.detector import given_proposals
+from mmext.models.co_dino import region_proposals
+from mmext.models.co_dino.region_proposals import given_proposals
+from mmext.models.losses import LabelRangeError
 from mmext.utils.precision import wide_type
 
 
@@ -446,9 +451,10 @@ def make_sample(count: int) -> DetDataSample:
 def test_takes_those_of_each_sample():
     samples = [make_sample(3), make_sample(0)]
     found = given_proposals(samples)
-    assert all(a is b.proposals for a, b in zip(found, samples))
-    assert [len(proposals.bboxes) for proposals in found] == [3, 0]
-    assert given_proposals([]) == []
+    assert found.boxes.shape == (2, 3, 4)
+    assert found.real.tolist() == [[True] * 3, [False] * 3]
+    for instances, sample in zip(found.instances(), samples):
+        assert torch.equal(instances.bboxes, sample.proposals.bboxes)
 
 
 def test_rejects_a_sample_without():
@@ -457,3 +463,82 @@ def test_rejects_a_sample_without():
         match=r'must carry proposals .*got none in sample 1; give model\.rpn',
     ):
         given_proposals([make_sample(2), DetDataSample()])
+
+
+def test_the_host_waits_in_four_places() -> None:
+    """NMS of proposals, RoIs per map, co-queries, costs of the matching."""
+    model = build_tiny().train()
+    data = model.data_preprocessor(make_batch(), True)
+    with (
+        mock.patch.object(
+            region_proposals,
+            'batched_nms',
+            lambda boxes, scores, *_: (None, scores.argsort(descending=True)),
+        ),
+        mock.patch.object(
+            model.roi_head[0],
+            '_bbox_forward',
+            lambda _, rois, counts: {
+                # The fallback of RoIAlign on a CPU reads the boxes.
+                'cls_score': torch.zeros(len(rois), NUM_CLASSES + 1),
+                'bbox_pred': torch.zeros(len(rois), NUM_CLASSES * 4),
+            },
+        ),
+        SyncCensus() as census,
+    ):
+        model.loss(data['inputs'], data['data_samples'])
+    counts = Counter(census.ops)
+    assert counts.pop('tolist') == 2
+    assert counts.pop('cpu') == 1
+    # mmdet's costs copy numbers to the device, next to the matching; labels
+    # are looked at once more on a CPU, and by its focal loss.
+    assert counts.pop('lift_fresh') <= 2 * len(data['inputs'])
+    assert counts.pop('_local_scalar_dense') <= 3
+    assert not counts
+
+
+def test_a_label_of_no_class_is_named() -> None:
+    batch = make_batch()
+    batch['data_samples'][1].gt_instances.labels[1] = NUM_CLASSES
+    with pytest.raises(
+        LabelRangeError,
+        match=rf'(?s)gt_instances.*must be in \[0, {NUM_CLASSES - 1}\].*'
+        rf'image 1 of the batch.*first {NUM_CLASSES} at \(1\)',
+    ):
+        training_losses(build_tiny(), batch)
+
+
+def test_init_cfg_of_the_head_is_obeyed() -> None:
+    model = build_tiny(
+        query_head={
+            'init_cfg': {
+                'type': 'Constant',
+                'val': 0.25,
+                'override': {'name': 'reg_branches'},
+            }
+        }
+    )
+    for branch in model.query_head.reg_branches:
+        assert (branch[-1].weight == 0.25).all()
+    # All else as without.
+    plain = build_tiny()
+    for name, value in plain.query_head.named_parameters():
+        if not name.startswith('reg_branches'):
+            found = model.query_head.get_parameter(name)
+            torch.testing.assert_close(
+                found.std(), value.std(), rtol=0.5, atol=0.01, equal_nan=True
+            )
+
+
+def test_proposals_are_ranked_in_float32_under_autocast() -> None:
+    """Many of bfloat16's scores are equal, and their order is chance."""
+    model = build_tiny()
+    data = model.data_preprocessor(make_batch(), False)
+    with torch.no_grad(), torch.autocast('cpu', dtype=torch.bfloat16):
+        encoded = model.encode(data['inputs'], data['data_samples'])
+        proposals = model.query_head.propose(encoded)
+    assert proposals.scores.dtype == torch.float32
+    best = proposals.scores.max(-1).values
+    assert (best.diff(dim=1) <= 0).all()
+    rounded = best.bfloat16()
+    assert len(best.unique()) > len(rounded.unique())

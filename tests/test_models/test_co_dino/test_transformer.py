@@ -157,6 +157,7 @@ def test_level_starts_are_those_that_a_gpu_reads(monkeypatch):
     expected = encode(transformer, batch).memory
 
     def sample(*inputs: torch.Tensor) -> torch.Tensor:
+        # Less the sizes in Python's integers, which come last.
         return MultiScaleDeformableAttnFunction.apply(*inputs[:5], 64)
 
     monkeypatch.setattr(attention, 'multi_scale_deform_attn', sample)

@@ -1,0 +1,379 @@
+"""YOLO's labels: where their files are, and what the lines in them say.
+
+A picture has a text file of its own, with one object a line: the number of
+its class, then the centre, the width and the height of its box, or the
+corners of its outline, as fractions of the picture. ``data.yaml`` names the
+classes and the splits. The layout is that of
+https://docs.ultralytics.com/datasets/detect, which Roboflow and others write,
+too.
+"""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from ..utils.files import require_regular_file
+
+__all__ = [
+    'PICTURE_SUFFIXES',
+    'YoloBox',
+    'YoloData',
+    'YoloProblem',
+    'find_yolo_data',
+    'read_yolo_labels',
+    'yolo_label_path',
+    'yolo_pictures',
+]
+
+PICTURE_SUFFIXES = (
+    *('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp'),
+)
+# Programs that write labels round, so that a box at the border may end behind
+# it by so much. Pixels in place of fractions are far beyond.
+_TOLERANCE = 0.01
+_NUM_OF_BOX = 5  # columns
+_MIN_OF_OUTLINE = 7
+_NAN_BOX = (math.nan,) * 4
+_SPLITS = {'train': ('train',), 'val': ('val', 'valid'), 'test': ('test',)}
+
+
+class YoloBox(NamedTuple):
+    """An object of a label file.
+
+    Attributes:
+        line: Of the file, counted from 1.
+        label: Number of its class, at least 0.
+        box: ``x1, y1, x2, y2`` as fractions of the picture's width and
+            height; around the corners where the line has an outline. NaN if
+            the coordinates are a problem of the kind ``'range'``.
+    """
+
+    line: int
+    label: int
+    box: tuple[float, float, float, float]
+
+
+class YoloProblem(NamedTuple):
+    """What is wrong with a line of a label file.
+
+    Attributes:
+        line: Of the file, counted from 1.
+        kind: ``'form'`` for a line that cannot be read, ``'range'`` for
+            coordinates that are no fractions.
+        message: What is wrong.
+    """
+
+    line: int
+    kind: str
+    message: str
+
+
+class YoloData(NamedTuple):
+    """What ``data.yaml`` says.
+
+    Attributes:
+        root: Folder that holds the pictures.
+        names: Of the classes, by their numbers.
+        splits: Of ``'train'``, ``'val'`` and ``'test'`` those that are
+            there, each with its folders of pictures or lists of them.
+    """
+
+    root: Path
+    names: tuple[str, ...]
+    splits: dict[str, tuple[Path, ...]]
+
+
+def read_yolo_labels(text: str) -> tuple[list[YoloBox], list[YoloProblem]]:
+    """Read a label file; nothing is raised for wrong lines.
+
+    Args:
+        text: What the file holds. An empty line says nothing.
+
+    Returns:
+        The objects, and what is wrong. A line with a problem of the kind
+        ``'form'`` gives no object.
+
+    Examples:
+        >>> read_yolo_labels('2 0.5 0.5 0.25 0.5')[0][0].box
+        (0.375, 0.25, 0.625, 0.75)
+    """
+    boxes, problems = [], []
+    for number, line in enumerate(text.splitlines(), 1):
+        columns = line.split()
+        if not columns:
+            continue
+        try:
+            label, values = _numbers(columns)
+        except ValueError as error:
+            problems.append(YoloProblem(number, 'form', str(error)))
+            continue
+        outside = [
+            value
+            for value in values
+            if not -_TOLERANCE <= value <= 1 + _TOLERANCE
+            and math.isfinite(value)
+        ]
+        box = _NAN_BOX if outside else _box(values)
+        boxes.append(YoloBox(number, label, box))
+        if outside:
+            message = (
+                'coordinates must be fractions of the picture, in [0, 1], '
+                f'got {outside[0]:g}'
+            )
+            problems.append(YoloProblem(number, 'range', message))
+    return boxes, problems
+
+
+def _numbers(columns: Sequence[str]) -> tuple[int, list[float]]:
+    """Class and coordinates of a line; ValueError says what is wrong."""
+    count = len(columns)
+    if count != _NUM_OF_BOX and (count < _MIN_OF_OUTLINE or count % 2 == 0):
+        raise ValueError(
+            'a line must have 5 columns (class, x and y of the centre, width, '
+            'height), or a class and the corners of an outline, at least 3, '
+            f'got {count} columns'
+        )
+    numbers = []
+    for column in columns:
+        try:
+            numbers.append(float(column))
+        except ValueError:
+            raise ValueError(
+                f'a column must be a number, got {column!r}'
+            ) from None
+    label, *values = numbers
+    if label < 0 or not label.is_integer():
+        raise ValueError(
+            f'the class must be a whole number from 0 on, got {columns[0]!r}'
+        )
+    return int(label), values
+
+
+def _box(values: Sequence[float]) -> tuple[float, float, float, float]:
+    """The box of a line, or the one around its outline."""
+    if len(values) == _NUM_OF_BOX - 1:
+        x, y, width, height = values
+        return x - width / 2, y - height / 2, x + width / 2, y + height / 2
+    if not all(map(math.isfinite, values)):
+        return _NAN_BOX
+    xs, ys = values[::2], values[1::2]
+    return min(xs), min(ys), max(xs), max(ys)
+
+
+def yolo_label_path(picture: str) -> str:
+    """Path of the label file of a picture.
+
+    The last folder ``images`` of the path is ``labels`` there; without one,
+    the file lies beside the picture.
+
+    Examples:
+        >>> yolo_label_path('data/images/train/a.jpg')
+        'data/labels/train/a.txt'
+        >>> yolo_label_path('data/a.b.png')
+        'data/a.b.txt'
+    """
+    folder, name = os.path.split(picture)
+    parts = folder.split(os.sep)
+    for place in reversed(range(len(parts))):
+        if parts[place] == 'images':
+            parts[place] = 'labels'
+            break
+    return os.path.join(os.sep.join(parts), f'{os.path.splitext(name)[0]}.txt')
+
+
+def yolo_pictures(source: str, folder: str = '') -> list[str]:
+    """Paths of the pictures of a split.
+
+    Args:
+        source: Folder of pictures, with all folders in it; or a text file
+            with one path a line. Such a path is relative to the text file
+            where it starts with ``./``, else to ``folder``.
+        folder: Of the paths of a text file.
+
+    Returns:
+        Of a folder in the order of names, of a text file in that of its
+        lines.
+
+    Raises:
+        FileNotFoundError: If there is neither.
+        IrregularFileError: If it is a FIFO or a device.
+    """
+    require_regular_file(source)
+    if os.path.isdir(source):
+        return [
+            os.path.join(parent, name)
+            for parent, folders, names in _walk(source)
+            for name in sorted(names)
+            if name.lower().endswith(PICTURE_SUFFIXES)
+        ]
+    if not os.path.isfile(source):
+        raise FileNotFoundError(
+            'the pictures of a split must be a folder or a text file with '
+            f'their paths, got {source!r}'
+        )
+    lines = Path(source).read_text(encoding='utf-8').splitlines()
+    parent = os.path.dirname(source)
+    return [
+        os.path.join(parent, line[2:])
+        if line.startswith('./')
+        else os.path.join(folder, line)
+        for line in map(str.strip, lines)
+        if line
+    ]
+
+
+def _walk(folder: str) -> Any:
+    for parent, folders, names in os.walk(folder):
+        folders.sort()
+        yield parent, folders, names
+
+
+def find_yolo_data(path: str | Path, classes: Sequence[str] = ()) -> YoloData:
+    """Find the splits and the classes of a set.
+
+    Args:
+        path: ``data.yaml``, or a folder: with one YAML file that has
+            ``names``, or with ``images`` and ``labels``, which may be in
+            ``train`` and ``val`` or have such folders in them, or ``train``
+            and ``val`` may be lists, ``train.txt``.
+        classes: Names in the order of labels; empty for those of the YAML
+            file, or of ``classes.txt``, ``labels/classes.txt`` or
+            ``obj.names``, a line each.
+
+    Returns:
+        The set; without any split, all pictures are ``'train'``.
+
+    In a YAML file, splits are relative to its ``path``, and without one to
+    its folder. Where a split starts with ``../`` and is not there, it is
+    looked for without, as Roboflow's files need it.
+
+    Raises:
+        FileNotFoundError: If there is no such file or folder, or no pictures
+            where a YAML file has those of ``train`` or ``val``. Those of
+            ``test`` may be missing, as sets are often shared without.
+        ValueError: If a folder is no such set or has several YAML files, if
+            the file is no YAML, or if names are missing or others than
+            ``nc`` says.
+    """
+    path = Path(path)
+    if path.is_dir():
+        files = [
+            file
+            for file in sorted(path.glob('*.y*ml'))
+            if 'names' in _read_yaml(file)
+        ]
+        if len(files) > 1:
+            raise ValueError(
+                f'{path} must have one YAML file with names, got '
+                f'{[file.name for file in files]}; name the file instead'
+            )
+        if not files:
+            return _bare_data(path, tuple(classes))
+        path = files[0]
+    data = _read_data_yaml(path)
+    return data._replace(names=tuple(classes)) if classes else data
+
+
+def _bare_data(root: Path, classes: tuple[str, ...]) -> YoloData:
+    """A folder without a YAML file."""
+    splits = {}
+    for split, names in _SPLITS.items():
+        places = [
+            place
+            for name in names
+            for place in (
+                root / 'images' / name,
+                root / name / 'images',
+                root / f'{name}.txt',
+            )
+            if place.exists()
+        ]
+        if places:
+            splits[split] = (places[0],)
+    if not splits and (root / 'images').is_dir():
+        splits['train'] = (root / 'images',)
+    if not any(root.glob('**/labels')) or not splits:
+        raise ValueError(
+            f'{root} must be a set in the layout of YOLO, with data.yaml or '
+            'with the folders images and labels, got '
+            f'{sorted(entry.name for entry in root.iterdir())[:10]}'
+        )
+    for name in ('classes.txt', 'labels/classes.txt', 'obj.names'):
+        file = root / name
+        if not classes and file.is_file():
+            lines = file.read_text(encoding='utf-8').splitlines()
+            classes = tuple(line.strip() for line in lines if line.strip())
+    if not classes:
+        raise ValueError(
+            f'the classes of {root} must have names, got neither data.yaml '
+            'nor classes.txt; give them with --classes, in the order of '
+            'their numbers'
+        )
+    return YoloData(root, classes, splits)
+
+
+def _read_yaml(path: Path) -> Mapping:
+    require_regular_file(path)
+    try:
+        content = yaml.safe_load(path.read_text(encoding='utf-8'))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        text = ' '.join(str(error).split())
+        raise ValueError(f'{path} must be YAML: {text}') from error
+    return content if isinstance(content, Mapping) else {}
+
+
+def _read_data_yaml(path: Path) -> YoloData:
+    content = _read_yaml(path)
+    root = Path(path.parent, str(content.get('path') or ''))
+    if not root.is_dir():
+        root = path.parent
+    splits = {}
+    for split, keys in _SPLITS.items():
+        given = next((content[key] for key in keys if content.get(key)), None)
+        if given is None:
+            continue
+        parts = given if isinstance(given, list) else [given]
+        places = [_place(path, root, str(part)) for part in parts]
+        missing = [str(place) for place in places if not place.exists()]
+        if not missing:
+            splits[split] = tuple(places)
+        elif split != 'test':
+            raise FileNotFoundError(
+                f'{split} of {path} must lead to pictures, got {given!r}, '
+                f'and there is no {missing[0]}; correct it, or its key path'
+            )
+    return YoloData(root, _names(path, content), splits)
+
+
+def _place(path: Path, root: Path, given: str) -> Path:
+    """Where a split is; the first place that is there."""
+    places = [root / given, path.parent / given]
+    if given.startswith('../'):
+        places.append(path.parent / given[3:])
+    return next((place for place in places if place.exists()), places[0])
+
+
+def _names(path: Path, content: Mapping) -> tuple[str, ...]:
+    names = content.get('names')
+    if isinstance(names, Mapping):
+        if sorted(names, key=str) != sorted(range(len(names)), key=str):
+            raise ValueError(
+                f'names of {path} must be numbered from 0 on, got '
+                f'{sorted(names, key=str)}'
+            )
+        names = [names[number] for number in range(len(names))]
+    if not isinstance(names, list) or not names:
+        raise ValueError(
+            f'names of {path} must be the names of the classes, got {names!r}'
+        )
+    count = content.get('nc', len(names))
+    if count != len(names):
+        raise ValueError(
+            f'nc of {path} must be the number of names, {len(names)}, got '
+            f'{count!r}'
+        )
+    return tuple(map(str, names))

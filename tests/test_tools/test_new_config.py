@@ -1,0 +1,341 @@
+"""From a folder to a config, through the tool."""
+
+import gc
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.box_formats import CONVERTERS, voc_objects
+from helpers.label_data import write_pairs
+from helpers.label_sets import CLASSES, clean
+from helpers.toy_ranks import load_tool
+from mmengine.config import Config
+from mmengine.dataset import pseudo_collate
+from mmengine.evaluator import Evaluator
+from mmengine.registry import DATASETS, DefaultScope
+from mmengine.structures import InstanceData
+
+from mmext.config import check_data_paths, read_config
+
+BASE = 'mmext::co_dino/co_dino_5scale_r50_8xb2_1x_coco.py'
+SMALL = 'mmext::co_dino/co_dino_r18_shapes.py'
+PIDNET = 'mmext::pidnet/pidnet_s_2xb6_120k_cityscapes.py'
+BCCD = ('Platelets', 'RBC', 'WBC')
+FORMS = ('voc', *CONVERTERS)
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _quick_collections():
+    """Data sets of mmengine collect garbage when they are built."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def run(data: Path, out: Path, *more: str, base: str = BASE) -> int:
+    argv = [str(data), '--base', base, '--out', str(out), *map(str, more)]
+    return load_tool('new_config').main(argv)
+
+
+def made(data: Path, out: Path, *more: str, base: str = BASE) -> Config:
+    """A config, without the checks; it is short, and finds its data."""
+    assert run(data, out, '--no-check', *more, base=base) == 0
+    assert out.read_text().count('\n') <= 40
+    assert max(map(len, out.read_text().splitlines())) <= 79 or (
+        'tmp' in out.read_text()
+    )
+    cfg = read_config(out, own_imports=False)
+    check_data_paths(cfg)
+    return cfg
+
+
+def dataset_of(cfg: Config, split: str, *, steps: bool = False):
+    dataset = dict(cfg[f'{split}_dataloader'].dataset)
+    if not steps:
+        dataset['pipeline'] = []
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        return DATASETS.build(dataset)
+
+
+def boxes_of(cfg: Config, split: str) -> dict[str, np.ndarray]:
+    """Sides, label and whether it counts of each box of each picture."""
+    found = {}
+    dataset = dataset_of(cfg, split)
+    for index in range(len(dataset)):
+        info = dataset.get_data_info(index)
+        rows = [
+            [*each['bbox'], each['bbox_label'], each['ignore_flag']]
+            for each in info['instances']
+        ]
+        name = Path(info['img_path']).stem
+        found[name] = np.array(rows, float).reshape(-1, 6)
+    return found
+
+
+def in_form(voc: Path, form: str, out: Path, classes: tuple) -> Path:
+    return voc if form == 'voc' else CONVERTERS[form](voc, out, classes)
+
+
+def files_below(folder: Path) -> dict[str, str]:
+    """What lies in a folder, links as they are."""
+    return {
+        str(path.relative_to(folder)): os.readlink(path)
+        if path.is_symlink()
+        else hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob('*'))
+        if not path.is_dir()
+    }
+
+
+@pytest.fixture(scope='module')
+def voc(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp('data') / 'voc'
+    clean('voc', root)
+    return root
+
+
+@pytest.mark.parametrize('form', FORMS)
+def test_the_same_boxes_of_each_form(form, voc, tmp_path, capsys):
+    data = in_form(voc, form, tmp_path / form, CLASSES)
+    before = files_below(data)
+    out = tmp_path / 'my.py'
+    cfg = made(data, out, '--classes', *CLASSES)
+    assert files_below(data) == before
+    printed = capsys.readouterr().out
+    assert f'tools/train.py {out}' in printed
+    assert f'{out} work_dirs/my/epoch_100.pth' in printed
+    assert cfg.model.num_classes == len(CLASSES)
+    # 6 pictures, 2 a step; the rate by the square root of 2 / 16.
+    assert cfg.train_cfg.max_epochs == cfg.param_scheduler[0].end == 100
+    assert cfg.param_scheduler[0].milestones == [92]
+    assert cfg.optim_wrapper.optimizer.lr == pytest.approx(7.07e-5)
+    assert cfg.auto_scale_lr.base_batch_size == 2
+    for split, number in (('train', 6), ('val', 4), ('test', 4)):
+        found = boxes_of(cfg, split)
+        assert len(found) == number
+        for stem, rows in found.items():
+            objects, _ = voc_objects(voc, stem)
+            wanted = [[*box, CLASSES.index(name), 0] for name, box in objects]
+            np.testing.assert_allclose(rows, wanted, atol=1e-4)
+    dataset = dataset_of(cfg, 'val')
+    assert dataset.metainfo['classes'] == CLASSES
+    assert cfg.test_evaluator == cfg.val_evaluator
+    assert cfg.val_evaluator.type == 'mmext.CocoMetric'
+
+
+def figures(cfg: Config) -> dict[str, float]:
+    """Of predictions that are the boxes themselves, some of them moved."""
+    dataset = dataset_of(cfg, 'val', steps=True)
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        evaluator = Evaluator(dict(cfg.val_evaluator))
+        evaluator.dataset_meta = dataset.metainfo
+    # The order of pictures is that of each form's own.
+    for index in range(len(dataset)):
+        batch = pseudo_collate([dataset[index]])
+        (sample,) = batch['data_samples']
+        sample.pred_instances = InstanceData(**predictions(sample))
+        evaluator.process([sample], batch)
+    return evaluator.evaluate(len(dataset))
+
+
+def predictions(sample) -> dict:
+    """By the sides of the boxes alone, which are rounded in some forms."""
+    rows = [
+        (*np.round(each['bbox']), each['bbox_label'])
+        for each in sample.metainfo['instances']
+        if not each['ignore_flag']
+    ]
+    rows = torch.tensor(np.array(rows).reshape(-1, 5)).float()
+    boxes = rows[:, :4]
+    moved = (boxes[:, 0] + boxes[:, 1]) % 3
+    return {
+        'bboxes': boxes + moved[:, None] * torch.tensor([3.0, 0, 3, 0]),
+        'labels': rows[:, 4].long(),
+        'scores': 0.9 - 0.1 * moved - (boxes[:, 0] + boxes[:, 1] / 700) / 1e4,
+    }
+
+
+@pytest.mark.slow
+def test_bccd_is_the_same_in_each_form(shared_path, tmp_path):
+    """Boxes, classes and figures; two of its boxes are points."""
+    root = shared_path('data/bccd')
+    found, metrics = {}, {}
+    for form in FORMS:
+        data = in_form(root, form, tmp_path / form, BCCD)
+        cfg = made(data, tmp_path / f'{form}.py')
+        assert dataset_of(cfg, 'train').metainfo['classes'] == BCCD
+        assert (cfg.train_cfg.max_epochs, cfg.model.num_classes) == (30, 3)
+        found[form] = {
+            split: boxes_of(cfg, split) for split in ('train', 'val')
+        }
+        metrics[form] = figures(cfg)
+    for split, number in (('train', 205), ('val', 87)):
+        wanted = found['voc'][split]
+        assert len(wanted) == number
+        for form in CONVERTERS:
+            own = found[form][split]
+            assert own.keys() == wanted.keys()
+            for stem, rows in wanted.items():
+                # The loader of COCO drops what others mark as ignored.
+                one, other = rows[rows[:, 5] == 0], own[stem]
+                other = other[other[:, 5] == 0]
+                np.testing.assert_allclose(other, one, atol=1e-3)
+    assert 0.4 < metrics['voc']['coco/bbox_mAP'] < 1
+    assert metrics['coco'] == metrics['roboflow'] == metrics['voc']
+    # Fractions of seven digits turn an IoU that is a threshold.
+    assert metrics['yolo'] == pytest.approx(metrics['voc'], abs=1.5e-3)
+
+
+def test_a_split_is_made_by_a_seed(voc, tmp_path):
+    """As lists beside the config; the same seed gives the same."""
+    data = {}
+    data['voc'] = tmp_path / 'voc'
+    shutil.copytree(voc, data['voc'], ignore=lambda *_: ['ImageSets'])
+    for form in ('coco', 'yolo'):
+        data[form] = CONVERTERS[form](voc, tmp_path / form, CLASSES)
+    (data['coco'] / 'annotations/instances_val2017.json').unlink()
+    shutil.rmtree(data['yolo'] / 'valid')
+    (data['yolo'] / 'data.yaml').write_text(
+        f'train: train/images\nnames: {[*CLASSES]}\n'
+    )
+    numbers = {'voc': (8, 2), 'coco': (5, 1), 'yolo': (5, 1)}
+    for form, folder in data.items():
+        before = files_below(folder)
+        chosen = []
+        seeds = (0, 0, 1) if form == 'yolo' else (0,)
+        for seed in seeds:
+            cfg = made(
+                folder, tmp_path / f'{form}.py', '--overwrite', '--seed', seed
+            )
+            own = [boxes_of(cfg, split) for split in ('train', 'val')]
+            assert tuple(map(len, own)) == numbers[form]
+            assert not own[0].keys() & own[1].keys()
+            chosen.append(sorted(own[1]))
+        assert form != 'yolo' or chosen[0] == chosen[1] != chosen[2]
+        assert files_below(folder) == before
+        assert len(list((tmp_path / f'{form}_data').iterdir())) == 2
+
+
+def masks(folder: Path) -> Path:
+    """Pictures beside masks of four values, of which 3 is of no class."""
+    write_pairs(folder, number=10, ignore=3)
+    return folder
+
+
+def test_folders_of_masks(tmp_path):
+    data = masks(tmp_path / 'data')
+    cfg = made(
+        data,
+        tmp_path / 'my.py',
+        *('--classes', 'road', 'car', 'sky', '--ignore-index', '3'),
+        base=PIDNET,
+    )
+    assert cfg.model.decode_head.num_classes == 3
+    losses = cfg.model.decode_head.loss_decode
+    assert all(loss.get('class_weight') is None for loss in losses)
+    assert cfg.train_cfg.max_iters == 1000
+    # 6 pictures of 32 x 32 in place of 6 of 1024 x 1024.
+    assert [loss.get('min_kept') for loss in losses] == [None, 128, None, 128]
+    for place in (
+        cfg.model.decode_head,
+        *(cfg.val_evaluator, cfg.test_evaluator),
+        *(cfg[f'{s}_dataloader'].dataset for s in ('train', 'val', 'test')),
+    ):
+        assert place.ignore_index == 3
+    assert len(dataset_of(cfg, 'train')) == 8
+    assert len(dataset_of(cfg, 'val')) == 2
+    sample = dataset_of(cfg, 'train', steps=True)[0]
+    # Smaller pictures are padded with the batch.
+    assert max(sample['inputs'].shape[1:]) <= 32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('form', ['yolo', 'masks'])
+def test_checks_pass(form, voc, tmp_path, capsys, monkeypatch):
+    """Through the tool: labels and preflight without an error."""
+    monkeypatch.chdir(tmp_path)
+    if form == 'masks':
+        more = ['--ignore-index', '3', '--classes', *CLASSES]
+        args = (masks(tmp_path / 'data'), tmp_path / 'my.py', *more)
+        code = run(*args, base='mmext::pidnet/pidnet_small_shapes.py')
+    else:
+        data = in_form(voc, form, tmp_path / form, CLASSES)
+        code = run(data, tmp_path / 'my.py', base=SMALL)
+    printed = capsys.readouterr().out
+    assert code == 0, printed
+    assert '0 errors' in printed
+    assert 'tools/test.py' in printed.split('Next:')[1]
+
+
+@pytest.mark.slow
+def test_errors_of_labels_make_the_exit_code_1(voc, tmp_path, monkeypatch):
+    """The config is written all the same."""
+    data = CONVERTERS['yolo'](voc, tmp_path / 'yolo', CLASSES)
+    label = next((data / 'train/labels').iterdir())
+    label.write_text('0 0.5 0.5 12 9\n')
+    from mmext.preflight import run as preflight
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(preflight, 'run_preflight', lambda settings: 0)
+    assert run(data, tmp_path / 'my.py', base=SMALL) == 1
+    assert (tmp_path / 'my.py').is_file()
+
+
+def test_wrong_input_is_one_line(voc, tmp_path, capsys):
+    (tmp_path / 'old.py').touch()
+    (tmp_path / 'empty').mkdir()
+    one = tmp_path / 'one'
+    (one / 'images').mkdir(parents=True)
+    (one / 'labels').mkdir()
+    shutil.copy(voc / 'JPEGImages/train_0.jpg', one / 'images')
+    (one / 'labels/train_0.txt').write_text('0 0.5 0.5 0.5 0.5')
+    new = tmp_path / 'my.py'
+    for args, message in (
+        ((voc, tmp_path / 'old.py'), '--out must be a new file'),
+        ((voc, tmp_path / 'my.txt'), '--out must be a .py file'),
+        ((tmp_path / 'none', new), 'DATA must be a folder'),
+        ((tmp_path / 'empty', new), 'DATA must have one of the forms'),
+        ((one, new), 'give them with --classes'),
+        ((one, new, '--classes', 'a'), 'a split needs at least 2 pictures'),
+        ((voc, new, '--val-fraction', '1'), '--val-fraction must be above 0'),
+        ((voc, new, '--gpus', '0'), '--gpus must be at least 1'),
+    ):
+        with pytest.raises(SystemExit) as error:
+            run(*args, '--no-check')
+        assert error.value.code == 2
+        printed = capsys.readouterr().err
+        assert message in printed
+        assert printed.count('\n') == 1
+        assert not new.exists()
+    with pytest.raises(SystemExit):
+        run(voc, new, '--no-check', base='none.py')
+    assert '--base must be a config' in capsys.readouterr().err
+
+
+def test_a_base_in_a_file_and_weights(voc, tmp_path):
+    """It is named relative to the config."""
+    base = tmp_path / 'bases/base.py'
+    base.parent.mkdir()
+    base.write_text(f'_base_ = {SMALL!r}\nwork_dir = "here"\n')
+    out = tmp_path / 'configs/my.py'
+    more = ('--load-from', 'a.pth', '--batch-size', '4', '--epochs', '3')
+    cfg = made(voc, out, *more, base=str(base))
+    assert "_base_ = '../bases/base.py'" in out.read_text()
+    assert (cfg.work_dir, cfg.load_from) == ('here', 'a.pth')
+    assert cfg.train_cfg.max_epochs == 3
+    assert cfg.train_dataloader.batch_size == 4
+
+
+def test_masks_of_coco_are_evaluated_from_the_file(tmp_path):
+    """Its areas are those of masks."""
+    data = clean('coco', tmp_path / 'data')
+    cfg = made(data.root, tmp_path / 'my.py')
+    assert cfg.val_evaluator.ann_file == f'{data.root}/val.json'
+    notes = json.loads((data.root / 'train.json').read_text())['annotations']
+    assert all(note['segmentation'] for note in notes)
