@@ -83,11 +83,11 @@ def _augmented(steps: Sequence[Mapping]) -> list[dict]:
     ]
     choices: list[list[dict]] = [
         [_scaled(step, scale) for scale in scales]
-        if _kind(step) == 'Resize'
+        if 'Resize' in _kind(step)
         else [step]
         for step in steps
     ]
-    resizes = [n for n, step in enumerate(steps, 1) if _kind(step) == 'Resize']
+    resizes = [n for n, step in enumerate(steps, 1) if 'Resize' in _kind(step)]
     if not resizes:
         kept = {'type': f'{prefix}Resize', 'keep_ratio': True}
         choices.insert(0, [{**kept, 'scale_factor': s} for s in scales])
