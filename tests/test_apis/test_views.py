@@ -272,6 +272,7 @@ def write_mosaic(shapes, folder, number=15):
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
+@pytest.mark.timeout(1800)
 def test_recall_of_small_objects(tmp_path):
     """Of a trained detector in a picture of 1920 pixels: 0.0 and 0.65."""
     shapes, large = tmp_path / 'shapes', tmp_path / 'large'
