@@ -49,7 +49,7 @@ class ReportMetric(BaseMetric):
     """
 
     def __init__(self, ignore_index: int = 255):
-        super().__init__()
+        super().__init__(prefix='report')
         self._ignored = ignore_index
         self.gathered: list[dict[str, Any]] = []
         self._worst: list[tuple[float, int]] = []
