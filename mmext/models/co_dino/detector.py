@@ -12,7 +12,7 @@ from mmdet.structures import DetDataSample
 from mmengine.logging import print_log
 from mmengine.model import ModuleList
 from mmengine.structures import InstanceData
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from ...registry import MODELS
@@ -78,6 +78,10 @@ class CoDETR(BaseDetector):
         eval_module: Which head detects in evaluation: ``'detr'``,
             ``'one-stage'`` or ``'two-stage'``.
         eval_index: Which of several auxiliary heads.
+        eval_masks: Give each detected box a mask, of whichever head it is.
+            They come from the mask head of ``roi_head``; of the first that
+            has one, but with ``'two-stage'`` of that of ``eval_index`` if it
+            has one. Without effect on a model without mask heads.
         data_preprocessor: Config, as in mmdet.
         init_cfg: As in mmengine.
 
@@ -111,6 +115,7 @@ class CoDETR(BaseDetector):
         mask_policy: str = 'valid',
         eval_module: str = 'detr',
         eval_index: int = 0,
+        eval_masks: bool = True,
         data_preprocessor: dict | None = None,
         init_cfg: dict | None = None,
     ) -> None:
@@ -164,6 +169,7 @@ class CoDETR(BaseDetector):
         self.label_range = LabelRangeMonitor(name='gt_instances')
         self.eval_module = eval_module
         self.eval_index = eval_index
+        self.eval_masks = eval_masks
 
     def _build_backbone(self, backbone: dict, neck: dict | None) -> None:
         """Build backbone and neck; checkpoint blocks the way we do."""
@@ -366,7 +372,10 @@ class CoDETR(BaseDetector):
 
         Returns:
             The samples with ``pred_instances``: ``bboxes`` ``(N, 4)`` xyxy,
-            ``scores`` ``(N,)``, ``labels`` ``(N,)``.
+            ``scores`` ``(N,)``, ``labels`` ``(N,)``, and ``masks`` ``(N, H,
+            W)`` bool if there is a mask head and ``eval_masks`` is on. H and
+            W are those of the original image, without ``rescale`` those of
+            the resized one.
         """
         if (
             self.eval_module != 'detr'
@@ -380,15 +389,29 @@ class CoDETR(BaseDetector):
             )
         samples = apply_mask_policy(batch_data_samples, self.mask_policy)
         encoded = self.encode(batch_inputs, samples)
+        masks = self._mask_branch()
+        # Masks are pooled in the resized image; they rescale the boxes.
+        scale = rescale and masks is None
         if self.eval_module == 'detr':
-            results = self.query_head.predict(encoded, samples, rescale)
+            results = self.query_head.predict(encoded, samples, scale)
         elif self.eval_module == 'one-stage':
             results = self.bbox_head[self.eval_index].predict(
-                self.query_head.co_feats(encoded), samples, rescale=rescale
+                self.query_head.co_feats(encoded), samples, rescale=scale
             )
         else:
-            results = self._predict_two_stage(encoded, samples, rescale)
+            results = self._predict_two_stage(encoded, samples, scale)
+        if masks is not None:
+            feats = self.query_head.co_feats(encoded)
+            metas = [sample.metainfo for sample in samples]
+            results = masks.predict_mask(feats, metas, results, rescale)
         return self.add_pred_to_datasample(batch_data_samples, results)
+
+    def _mask_branch(self) -> nn.Module | None:
+        """The auxiliary head that gives the detected boxes their masks."""
+        heads = list(self.roi_head) if self.eval_masks else []
+        if heads and self.eval_module == 'two-stage':
+            heads.insert(0, heads[self.eval_index])
+        return next((head for head in heads if head.with_mask), None)
 
     def _predict_two_stage(
         self,
@@ -396,7 +419,7 @@ class CoDETR(BaseDetector):
         samples: Sequence[DetDataSample],
         rescale: bool,
     ) -> list[InstanceData]:
-        """Proposals, then the R-CNN head."""
+        """Proposals, then the boxes of the R-CNN head."""
         feats = self.query_head.co_feats(encoded)
         metas = [sample.metainfo for sample in samples]
         outs = to_float32(self.rpn_head(feats))
@@ -404,8 +427,9 @@ class CoDETR(BaseDetector):
             proposals = self.rpn_head.predict_by_feat(
                 *outs, batch_img_metas=metas, rescale=False
             )
-        return self.roi_head[self.eval_index].predict(
-            feats, proposals, samples, rescale=rescale
+        head = self.roi_head[self.eval_index]
+        return head.predict_bbox(
+            feats, metas, proposals, head.test_cfg, rescale=rescale
         )
 
     def _forward(
