@@ -337,7 +337,7 @@ def test_a_video_keeps_frames_size_and_rate(tool, tmp_path, capsys):
 
 
 def test_a_segmented_video(tool, tmp_path):
-    """The frames of an odd size, in the colours of the classes."""
+    """Shares of each frame; the picture keeps its size."""
     maps = np.zeros((2, 8, 8), np.uint8)
     config = recited.write_segmentation(tmp_path, {'a': maps}, ('a', 'b', 'c'))
     video = tmp_path / 'a.mp4'
