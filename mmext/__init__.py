@@ -7,18 +7,28 @@
   :mod:`mmext.ops` under that name, so that mmdet and mmseg can be imported;
 * it exposes :func:`config_path`, for tools that cannot import mmext before
   they read a config.
+
+:func:`save_pretrained` and :func:`from_pretrained`, which share models, are
+imported when they are asked for.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mmengine.config.utils import MODULE2PACKAGE
 
 from .ops import install_ext_finder
+from .utils.lazy_names import lazy_names
 from .version import __version__
+
+if TYPE_CHECKING:
+    from .apis import from_pretrained, save_pretrained
 
 __all__ = [
     '__version__',
     'config_path',
+    'from_pretrained',
+    'save_pretrained',
 ]
 
 # The value is a module, not a distribution: every mmengine then finds the
@@ -29,6 +39,14 @@ MODULE2PACKAGE.setdefault('mmext', 'mmext.version')
 MODULE2PACKAGE['mmseg'] = 'mmseg'
 
 install_ext_finder()
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        'from_pretrained': '.apis',
+        'save_pretrained': '.apis',
+    },
+)
 
 
 def config_path(name: str) -> str:

@@ -47,6 +47,7 @@ COLLECTIONS = ('utils',)
 # Small, with one importer, and an idea of their own all the same.
 OWN_IDEAS = {
     'mmext.evaluation.coco_metric',  # a metric
+    'mmext.datasets.transforms.tiles',  # a transform
     'mmext.engine.hooks.replica_check',  # a hook
     'mmext.findings.places',  # --jsonl and --csv
     'mmext.findings.reference',  # the page docs/rules.md
@@ -380,6 +381,9 @@ def test_constraints_are_exact_and_name_no_place():
 COMPONENTS = ROOT / 'docs' / 'components.md'
 # Registered, and in no config for a reason that the table gives.
 NOT_IN_CONFIGS = {
+    # --tile puts them into the config of a test.
+    'mmext.TileViews',
+    'mmext.TiledDetector',
     # A check for debugging, put into custom_hooks by whoever needs it.
     'mmext.EvaluationLabelHook',
     'mmext.ReplicaCheckHook',

@@ -22,6 +22,8 @@ WAITS = {
     'repeat': lambda: X.repeat_interleave(torch.tensor([1, 2]), 0),
     'list': lambda: X.new_tensor([1.0, 2.0]),
     'max': lambda: max(X.sum(), 0.5),
+    'tolist': lambda: X.tolist(),
+    'cpu': lambda: X.cpu(),
 }
 GOES_ON = {
     'where': lambda: torch.where(MASK, X, 0),

@@ -19,6 +19,7 @@ from mmext.utils.cli import (
     ConfigOptions,
     ToolParser,
     add_trust_argument,
+    add_view_arguments,
     report_errors,
     run_tool,
 )
@@ -60,6 +61,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         metavar='KEY=VALUE',
         help='settings to put over the config, such as data_root=FOLDER',
     )
+    add_view_arguments(parser)
     add_trust_argument(parser)
 
 
@@ -102,6 +104,7 @@ def prepare(args: argparse.Namespace) -> tuple:
     """Find the images, load the model, and read the ground truth."""
     # Not at the top, here and below: --help needs no torch.
     from mmext.apis import (
+        add_views,
         list_images,
         load_detector,
         read_ground_truth,
@@ -117,6 +120,7 @@ def prepare(args: argparse.Namespace) -> tuple:
         cfg_options=args.cfg_options,
         trust_checkpoint=args.trust_checkpoint,
     )
+    model = add_views(model, tta=args.tta, tile=args.tile)
     truths = []
     if isinstance(model, MultiTaskModel):
         if args.from_val is not None:
@@ -185,6 +189,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if bool(args.images) == (args.from_val is not None):
         parser.error('name either images or --from-val N')
+    if args.tile is not None and args.batch_size != 1:
+        parser.error('--tile needs --batch-size 1')
     if args.with_gt and args.from_val is None:
         parser.error('--with-gt needs --from-val N')
     files = {'--json': args.json or os.path.join(args.out, 'predictions.json')}

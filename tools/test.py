@@ -11,6 +11,7 @@ import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import (
     ToolParser,
     add_run_arguments,
+    add_view_arguments,
     find_device,
     hide_gpus,
     report_errors,
@@ -28,6 +29,21 @@ def make_parser() -> argparse.ArgumentParser:
         metavar='FILE',
         help='write all predictions into this file, *.pkl',
     )
+    add_view_arguments(parser)
+    parser.add_argument(
+        '--report',
+        metavar='DIR',
+        help='write report.html and report.json into this folder: figures of '
+        'each class, curves, confusion, calibration, the worst pictures',
+    )
+    parser.add_argument(
+        '--score-thr',
+        type=float,
+        default=0.3,
+        metavar='P',
+        help='of the report: boxes of a lower score count as not found '
+        '(default: %(default)s)',
+    )
     return parser
 
 
@@ -36,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = make_parser()
     args = parser.parse_args(argv)
     hide_gpus(report_errors(parser, find_device, args))
+    if not 0 <= args.score_thr <= 1:
+        parser.error(f'--score-thr must be in [0, 1], got {args.score_thr}')
     from mmext.apis.runs import prepare_test, run_test
 
     prepare = partial(
@@ -44,12 +62,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.checkpoint,
         work_dir=args.work_dir,
         out=args.out,
+        report=args.report,
+        tta=args.tta,
+        tile=args.tile,
         cfg_options=args.cfg_options,
         launcher=args.launcher,
         device=args.device,
         trust_checkpoint=args.trust_checkpoint,
     )
-    run_test(report_errors(parser, prepare), out=args.out)
+    run_test(
+        report_errors(parser, prepare),
+        out=args.out,
+        report=args.report,
+        score_thr=args.score_thr,
+    )
     return 0
 
 

@@ -35,7 +35,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--amp',
         action='store_true',
-        help='mixed precision: float16 on GPUs, bfloat16 on CPUs',
+        help='mixed precision: bfloat16 on CPUs and on GPUs that compute in '
+        'it, float16 on older ones',
     )
     parser.add_argument(
         '--auto-scale-lr',

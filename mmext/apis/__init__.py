@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .curves import plot_log
     from .data_configs import NewConfig, new_config
     from .detector import load_detector
+    from .export import ExportReport, export_model
+    from .exported_models import ExportError
     from .infer import (
         Detections,
         UnreadableImageError,
@@ -24,16 +26,25 @@ if TYPE_CHECKING:
         infer_to_folder,
         read_ground_truth,
     )
+    from .pretrained import from_pretrained, save_pretrained
+    from .report import ReportMetric, write_report
     from .runs import prepare_test, prepare_training, run_test, run_training
     from .task_pictures import infer_tasks_to_folder, read_task_samples
     from .text_encoders import TextEncoder
+    from .views import add_views
 
 __all__ = [
     'Detections',
+    'ExportError',
+    'ExportReport',
     'InferReport',
     'NewConfig',
+    'ReportMetric',
     'TextEncoder',
     'UnreadableImageError',
+    'add_views',
+    'export_model',
+    'from_pretrained',
     'infer_images',
     'infer_tasks_to_folder',
     'infer_to_folder',
@@ -49,6 +60,8 @@ __all__ = [
     'run_test',
     'run_training',
     'save_class_embeddings',
+    'save_pretrained',
+    'write_report',
 ]
 
 __getattr__ = lazy_names(
@@ -58,6 +71,9 @@ __getattr__ = lazy_names(
         'save_class_embeddings': '.class_embeddings',
         'plot_log': '.curves',
         'load_detector': '.detector',
+        'ExportReport': '.export',
+        'export_model': '.export',
+        'ExportError': '.exported_models',
         'Detections': '.infer',
         'UnreadableImageError': '.infer',
         'infer_images': '.infer',
@@ -67,6 +83,10 @@ __getattr__ = lazy_names(
         'InferReport': '.prediction_files',
         'infer_to_folder': '.prediction_files',
         'read_ground_truth': '.prediction_files',
+        'ReportMetric': '.report',
+        'write_report': '.report',
+        'from_pretrained': '.pretrained',
+        'save_pretrained': '.pretrained',
         'prepare_test': '.runs',
         'prepare_training': '.runs',
         'run_test': '.runs',
@@ -74,5 +94,6 @@ __getattr__ = lazy_names(
         'infer_tasks_to_folder': '.task_pictures',
         'read_task_samples': '.task_pictures',
         'TextEncoder': '.text_encoders',
+        'add_views': '.views',
     },
 )

@@ -15,6 +15,7 @@ from torch import nn
 from ..config import dataset_configs, read_config
 from ..engine import (
     check_complete,
+    checkpoint_metainfo,
     load_weights,
     read_checkpoint,
     resolve_device,
@@ -67,13 +68,7 @@ def _dataset_class(config: Config, dataset: Mapping) -> type | None:
 
 def read_metainfo(config: Config, *, meta: Mapping | None = None) -> dict:
     """``classes`` and ``palette``: the checkpoint's, else the config's."""
-    meta = meta or {}
-    info = {
-        key.lower(): value
-        for key, value in (meta.get('dataset_meta') or {}).items()
-    }
-    if not info.get('classes') and meta.get('CLASSES'):
-        info = {'classes': meta['CLASSES'], 'palette': meta.get('PALETTE')}
+    info = checkpoint_metainfo(meta)
     if not info.get('classes'):
         dataset = _plain_dataset(config)
         kind = _dataset_class(config, dataset)
@@ -147,9 +142,9 @@ def load_detector(
     Args:
         config: A config, its file, or None for the one stored in the
             checkpoint.
-        checkpoint: A checkpoint file, or an address that MMEngine can load
-            from. Weights that the model has no place for are left out, and
-            a log line says so.
+        checkpoint: A checkpoint file, an address that MMEngine can load
+            from, or a folder of :func:`mmext.save_pretrained`. Weights that
+            the model has no place for are left out, and a log line says so.
         device: ``'auto'`` (the first GPU, else the CPU), ``'cpu'``,
             ``'cuda'`` or ``'cuda:N'``.
         cfg_options: Settings to put over the config, keys with dots.
@@ -183,7 +178,7 @@ def load_detector(
     scope = config.get('default_scope', 'mmdet')
     with (
         DefaultScope.overwrite_default_scope(scope),
-        careful_readers(trust_checkpoint),
+        careful_readers(trust_checkpoint, torch_load=True),
     ):
         model = MODELS.build(copy.deepcopy(config.model))
     model = revert_sync_batchnorm(model)

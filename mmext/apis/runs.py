@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import torch
 from mmengine.config import Config
-from mmengine.dist import barrier
+from mmengine.dist import barrier, is_main_process
 from mmengine.evaluator import DumpResults
 from mmengine.fileio import dump
 from mmengine.logging import print_log
@@ -15,10 +16,17 @@ from mmengine.runner import Runner
 
 from ..config import check_data_paths, check_misplaced_keys, read_config
 from ..ddp import PeerError, note_failure
-from ..engine import close_process_group, read_launcher_env, resolve_device
+from ..engine import (
+    close_process_group,
+    is_pretrained,
+    read_launcher_env,
+    resolve_device,
+)
 from ..engine.hooks import GracefulExit
 from ..utils.files import atomic_path, check_outputs
+from ..utils.precision import has_bfloat16
 from ..utils.safe_load import careful_readers
+from .views import wrap_test
 
 __all__ = [
     'build_runner',
@@ -43,12 +51,13 @@ def prepare_config(
     device: str | None = None,
     trust_checkpoint: bool = False,
     out: str | None = None,
+    report: str | None = None,
 ) -> Config:
     """Read the config of a run and check what can be checked early.
 
     ``splits`` are those of ``'train'``, ``'val'`` and ``'test'`` whose data
-    the run needs, ``out`` is a file that it writes apart from the work dir;
-    all else is as in :func:`prepare_training`.
+    the run needs, ``out`` is a file and ``report`` a folder that it writes
+    apart from the work dir; all else is as in :func:`prepare_training`.
     """
     cfg = read_config(config, cfg_options=cfg_options)
     check_misplaced_keys(cfg)
@@ -57,18 +66,26 @@ def prepare_config(
         cfg.device = device
     if trust_checkpoint:
         cfg.trust_checkpoint = True
-    env = None
-    if launcher != 'none':
-        env = read_launcher_env(launcher, os.environ)
-    resolve_device(cfg.get('device') or 'auto', env)
+    _device(cfg)
     if work_dir is not None:
         cfg.work_dir = work_dir
     elif cfg.get('work_dir') is None:
         name = Path(cfg.filename or 'run').stem
         cfg.work_dir = str(Path('work_dirs', name))
-    check_outputs({'--out': out}, folders={'work_dir': cfg.work_dir})
+    check_outputs(
+        {'--out': out},
+        folders={'work_dir': cfg.work_dir, '--report': report},
+    )
     check_data_paths(cfg, splits)
     return cfg
+
+
+def _device(cfg: Config) -> torch.device:
+    """The device of this process of a run."""
+    env = None
+    if cfg.launcher != 'none':
+        env = read_launcher_env(cfg.launcher, os.environ)
+    return resolve_device(cfg.get('device') or 'auto', env)
 
 
 def build_runner(cfg: Config) -> Runner:
@@ -116,6 +133,12 @@ def _enable_amp(cfg: Config) -> None:
             'config instead'
         )
     wrapper['type'] = 'AmpOptimWrapper'
+    device = _device(cfg)
+    if device.type == 'cpu' or has_bfloat16(device):
+        wrapper.setdefault('dtype', 'bfloat16')
+    if wrapper.get('dtype') in ('bfloat16', torch.bfloat16):
+        # It has the range of float32: nothing overflows, or vanishes.
+        wrapper.setdefault('loss_scale', {'enabled': False})
     wrapper.setdefault('loss_scale', 'dynamic')
 
 
@@ -155,8 +178,9 @@ def prepare_training(
         resume: A checkpoint to go on from; ``'auto'`` for the newest
             complete one of the work dir, or the beginning if there is none;
             None for what the config says.
-        amp: Train in mixed precision: float16 with scaled loss on GPUs,
-            bfloat16 on CPUs, unless the config names a dtype.
+        amp: Train in mixed precision: bfloat16 on CPUs and on GPUs that
+            compute in it, float16 with scaled loss on older ones, unless
+            the config names a dtype.
         auto_scale_lr: Scale the learning rate by the number of images per
             step over ``auto_scale_lr.base_batch_size`` of the config.
         cfg_options: Settings to put over the config.
@@ -194,6 +218,12 @@ def prepare_training(
     if resume == 'auto':
         cfg.resume = 'auto'
     elif resume is not None:
+        if is_pretrained(resume):
+            raise ValueError(
+                'resume must be a checkpoint of a training, got the folder '
+                f'of a shared model, {resume!r}, which has weights only; use '
+                f'--cfg-options load_from={resume}'
+            )
         if '://' not in resume and not Path(resume).is_file():
             raise FileNotFoundError(
                 'resume must be an existing checkpoint, got '
@@ -233,6 +263,9 @@ def prepare_test(
     *,
     work_dir: str | None = None,
     out: str | None = None,
+    report: str | None = None,
+    tta: bool = False,
+    tile: int | None = None,
     cfg_options: Mapping | None = None,
     launcher: str = 'none',
     device: str | None = None,
@@ -242,10 +275,15 @@ def prepare_test(
 
     Args:
         config: The config, or its file.
-        checkpoint: Weights to test.
+        checkpoint: Weights to test: a file, or a folder of
+            :func:`mmext.save_pretrained`.
         work_dir: Folder of the logs; by default that of the config, else
             ``work_dirs`` and the name of the config.
         out: File to write all predictions into, ``*.pkl``.
+        report: Folder to write a report into.
+        tta: Test with flips and scales, see
+            :func:`~mmext.apis.views.wrap_test`.
+        tile: Test with tiles of so many pixels, too; see there.
         cfg_options: Settings to put over the config.
         launcher: ``'none'``, ``'pytorch'``, ``'slurm'`` or ``'mpi'``.
         device: ``'auto'``, ``'cpu'``, ``'cuda'`` or ``'cuda:N'``; by default
@@ -260,14 +298,15 @@ def prepare_test(
     Raises:
         FileNotFoundError: If the config, the data or the checkpoint do not
             exist.
-        OSError: If ``out`` or the work dir cannot be written.
+        OSError: If ``out``, ``report`` or the work dir cannot be written.
         ValueError: If ``out`` has another suffix, the config has nothing to
-            test, the device does not exist, or the launcher did not set
-            what it has to.
+            test, or nothing that ``tta`` or ``tile`` suits, the device does
+            not exist, or the launcher did not set what it has to.
     """
     if out is not None and not out.endswith(_DUMP_SUFFIXES):
         raise ValueError(f'out must end in .pkl, got {out!r}')
-    if '://' not in checkpoint and not Path(checkpoint).is_file():
+    there = Path(checkpoint).is_file() or is_pretrained(checkpoint)
+    if '://' not in checkpoint and not there:
         raise FileNotFoundError(
             f'checkpoint must be an existing file, got {checkpoint!r}'
         )
@@ -280,12 +319,15 @@ def prepare_test(
         device=device,
         trust_checkpoint=trust_checkpoint,
         out=out,
+        report=report,
     )
     if cfg.get('test_dataloader') is None:
         raise ValueError(
             'config must have test_dataloader, test_cfg and test_evaluator, '
             f'got none in {cfg.filename}'
         )
+    if tta or tile is not None:
+        wrap_test(cfg, tta=tta, tile=tile)
     cfg.load_from = checkpoint
     cfg.resume = False
     return cfg
@@ -301,22 +343,60 @@ class _DumpResults(DumpResults):
         return {}
 
 
-def run_test(cfg: Config, *, out: str | None = None) -> dict:
+def run_test(
+    cfg: Config,
+    *,
+    out: str | None = None,
+    report: str | None = None,
+    score_thr: float = 0.3,
+) -> dict:
     """Evaluate.
 
     Args:
         cfg: What :func:`prepare_test` returned.
         out: File to write all predictions into, as a pickled list with one
             entry per image.
+        report: Folder to write ``report.json`` and ``report.html`` into, see
+            :func:`~mmext.apis.report.write_report`.
+        score_thr: Of the report: boxes of a lower score count as not found.
 
     Returns:
         Name of metric -> value.
 
     Raises:
-        ValueError: If the checkpoint is of another model.
+        ValueError: If the checkpoint is of another model, or a report cannot
+            be made of what it predicts.
     """
     with process_group(), _careful(cfg):
         runner = build_runner(cfg)
+        own = runner.test_evaluator.metrics
+        evaluators = list(own)
         if out is not None:
-            runner.test_evaluator.metrics.append(_DumpResults(out))
-        return runner.test()
+            own.append(_DumpResults(out))
+        if report is None:
+            return runner.test()
+        # Not at the top: most tests need no figures of it.
+        from .report import ReportMetric, write_report
+
+        ignored = [getattr(each, 'ignore_index', None) for each in evaluators]
+        metric = ReportMetric(
+            next((value for value in ignored if value is not None), 255)
+        )
+        metric.dataset_meta = runner.test_loop.dataloader.dataset.metainfo
+        own.append(metric)
+        metrics = runner.test()
+        if is_main_process():
+            files = write_report(
+                report,
+                metric,
+                runner.test_loop.dataloader.dataset,
+                metrics=metrics,
+                evaluators=evaluators,
+                score_thr=score_thr,
+                about={
+                    'config': str(cfg.filename),
+                    'checkpoint': str(cfg.load_from),
+                },
+            )
+            print_log(f'the report is in {files[1]}', 'current')
+        return metrics

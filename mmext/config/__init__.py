@@ -34,6 +34,7 @@ from .sections import (
     takes,
     walk_nodes,
 )
+from .stored import config_from_json, config_to_json
 from .walk import (
     Steps,
     copy_tree,
@@ -68,6 +69,8 @@ __all__ = [
     'check_misplaced_keys',
     'config_diff',
     'config_files',
+    'config_from_json',
+    'config_to_json',
     'copy_tree',
     'dataset_configs',
     'find_component',

@@ -2,14 +2,17 @@
 
 MMEngine stores it as text, ``Config.pretty_text``, and reads it by running
 the text as Python. What it writes are plain assignments of values, which are
-evaluated here one by one; anything else is refused. A value can still name
-code: a module of ``custom_imports``, or a ``type`` such as ``os.system``,
-which the registries import if nothing is registered by that name. So modules
-must be of a known package or be loaded already, and types be registered.
+evaluated here one by one; anything else is refused. A folder of
+:func:`mmext.save_pretrained` has it as JSON, see :func:`config_to_json`. A
+value can still name code: a module of ``custom_imports``, or a ``type`` such
+as ``os.system``, which the registries import if nothing is registered by that
+name. So modules must be of a known package or be loaded already, and types be
+registered.
 """
 
 import ast
 import copy
+import json
 import math
 import sys
 from collections.abc import Iterator, Mapping
@@ -24,9 +27,11 @@ from mmengine.utils import import_modules_from_strings
 
 from .walk import join_key, walk_dicts
 
-__all__ = ['read_stored_config']
+__all__ = ['config_from_json', 'config_to_json', 'read_stored_config']
 
 _PACKAGES = ('mmcv', 'mmdet', 'mmengine', 'mmext', 'mmpretrain', 'mmseg')
+# Whoever loads a shared model has these, too.
+_INSTALLED = (*_PACKAGES, 'torch', 'torchvision')
 _REMEDY = (
     'give the config file itself (--config), or, if you know where the '
     'checkpoint comes from, use --trust-checkpoint'
@@ -108,10 +113,14 @@ def _evaluate(text: str) -> dict[str, Any]:
     return cfg
 
 
+def _imports_of(cfg: Config) -> list[Any]:
+    imports = (cfg.get('custom_imports') or {}).get('imports') or []
+    return [imports] if isinstance(imports, str) else list(imports)
+
+
 def _check_imports(cfg: Config) -> None:
     """Import what the config asks for, of packages that are known."""
-    imports = (cfg.get('custom_imports') or {}).get('imports') or []
-    imports = [imports] if isinstance(imports, str) else list(imports)
+    imports = _imports_of(cfg)
     for name in imports:
         known = str(name).partition('.')[0] in _PACKAGES
         if not known and name not in sys.modules:
@@ -137,22 +146,53 @@ def _registries() -> Iterator[Registry]:
         waiting += registry.children.values()
 
 
-def _types(cfg: Config) -> Iterator[tuple[str, str]]:
-    """What would be built for inference: keys and types."""
-    sections = {('model',): cfg.get('model')}
+def _built(cfg: Config) -> dict[tuple[str, ...], Any]:
+    """What would be built for inference, by its key."""
+    sections: dict[tuple[str, ...], Any] = {('model',): cfg.get('model')}
     for name in ('val_dataloader', 'test_dataloader'):
         loader = cfg.get(name)
         if isinstance(loader, Mapping):
             sections[name, 'dataset'] = loader.get('dataset')
-    for section, node in sections.items():
+    return sections
+
+
+def _types(cfg: Config) -> Iterator[tuple[str, str]]:
+    """What would be built for inference: keys and types."""
+    for section, node in _built(cfg).items():
         for path, part in walk_dicts(node, section):
-            if isinstance(part.get('type'), str):
-                yield join_key((*path, 'type')), part['type']
+            for name, kind in part.items():
+                # Such as the `resize_type` of a transform, too.
+                if _is_type(name) and isinstance(kind, str):
+                    yield join_key((*path, name)), kind
 
 
-def _check_types(cfg: Config) -> None:
-    """Raise if something that is built is not a registered component."""
+def _is_type(name: Any) -> bool:
+    return isinstance(name, str) and (name == 'type' or name[-5:] == '_type')
+
+
+def _check_scopes(cfg: Config, loaded: bool = True) -> None:
+    """Raise if a registry of another package would be imported.
+
+    ``loaded``: One that is there already is in order.
+    """
+    scopes = [('default_scope', cfg.get('default_scope'))]
+    for key, node in _built(cfg).items():
+        for path, part in walk_dicts(node, key):
+            scopes.append((join_key((*path, '_scope_')), part.get('_scope_')))
+    for place, scope in scopes:
+        if scope is None or scope in _PACKAGES:
+            continue
+        if not loaded or f'{scope}.registry' not in sys.modules:
+            raise _refuse(f'{place} is {scope!r}, no package that is known')
+
+
+def _check_types(cfg: Config, installed: bool = False) -> None:
+    """Raise if something that is built is not a registered component.
+
+    ``installed``: Nor of a package that others have, too.
+    """
     waiting: dict[str, tuple[str, str]] = {}
+    own: dict[str, str] = {}
     for key, kind in _types(cfg):
         scope, _, name = kind.rpartition('.')
         if scope and scope not in _PACKAGES:
@@ -166,7 +206,14 @@ def _check_types(cfg: Config) -> None:
             if load and waiting:
                 registry.import_from_location()
             for name in waiting.keys() & registry.module_dict.keys():
-                del waiting[name]
+                home = registry.module_dict[name].__module__
+                if not installed or home.partition('.')[0] in _INSTALLED:
+                    del waiting[name]
+                else:
+                    own.setdefault(name, home)
+    for name, home in own.items():
+        if name in waiting:
+            raise _no_data(waiting[name][1], f'of the module {home}')
     for name, (scope, place) in waiting.items():
         # A name of no package is imported as a module, if there is one; else
         # it is none that a registry looks up, such as a layer of mmcv.ops.
@@ -202,6 +249,125 @@ def read_stored_config(stored: str | Mapping, *, trust: bool) -> Config:
         cfg = Config(_evaluate(stored))
     if trust:
         return cfg
+    _check_scopes(cfg)
     _check_imports(cfg)
     _check_types(cfg)
     return cfg
+
+
+# As JSON ----------------------------------------------------------------
+
+_TUPLE, _FLOAT, _ITEMS = '__tuple__', '__float__', '__items__'
+_MARKS = (_TUPLE, _FLOAT, _ITEMS)
+# They say which run it is, not how it trains.
+_OF_THE_RUN = (
+    'experiment_name',
+    'launcher',
+    'load_from',
+    'resume',
+    'trust_checkpoint',
+    'work_dir',
+)
+# By these, files and code of others are read.
+_REFUSED = ('_base_', 'trust_remote_code')
+
+
+def _no_data(key: str, what: str) -> ValueError:
+    return ValueError(
+        f'the config cannot be shared as data: {key or "it"} {what}; change '
+        'it to values and to components of installed packages, or share the '
+        'checkpoint and your code'
+    )
+
+
+def _to_json(value: Any, key: str) -> Any:
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else {_FLOAT: repr(value)}
+    if isinstance(value, list | tuple):
+        items = [_to_json(v, f'{key}[{i}]') for i, v in enumerate(value)]
+        return items if isinstance(value, list) else {_TUPLE: items}
+    if isinstance(value, Mapping):
+        items = [
+            (_to_json(k, key), _to_json(v, f'{key}.{k}' if key else str(k)))
+            for k, v in value.items()
+        ]
+        plain = all(isinstance(k, str) and k not in _MARKS for k, _ in items)
+        return dict(items) if plain else {_ITEMS: [list(i) for i in items]}
+    raise _no_data(key, f'is {value!r}'[:200] + ', which JSON cannot hold')
+
+
+def config_to_json(cfg: Config) -> dict[str, Any]:
+    """The values of a config, as JSON has them.
+
+    What JSON lacks is a dict of one key: ``{'__tuple__': [1, 2]}``,
+    ``{'__float__': 'inf'}``, and ``{'__items__': [[1, 'a']]}`` for a dict
+    with keys that are no strings.
+
+    Args:
+        cfg: The config. Keys that say which run it was, such as
+            ``work_dir``, are left out.
+
+    Returns:
+        Something that ``json.dumps`` takes, and :func:`config_from_json`.
+
+    Raises:
+        ValueError: If a value is none that JSON can hold, such as a function
+            or a class, or the config needs code that others do not have:
+            modules of ``custom_imports``, or components of other packages
+            than OpenMMLab's and torch. The message names the key.
+
+    Examples:
+        >>> config_to_json(Config(dict(a=(1, float('inf')))))
+        {'a': {'__tuple__': [1, {'__float__': 'inf'}]}}
+    """
+    values = {k: v for k, v in cfg.to_dict().items() if k not in _OF_THE_RUN}
+    for name in _imports_of(cfg):
+        if str(name).partition('.')[0] not in _PACKAGES:
+            raise _no_data(
+                f'custom_imports names {name!r},',
+                'which is code of yours that others do not have',
+            )
+    _check_scopes(cfg, loaded=False)
+    _check_types(cfg, installed=True)
+    return _to_json(values, '')
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_from_json(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    mark = next(iter(value)) if len(value) == 1 else None
+    if mark == _TUPLE:
+        return tuple(map(_from_json, value[mark]))
+    if mark == _FLOAT:
+        return float(value[mark])
+    if mark == _ITEMS:
+        return {_from_json(k): _from_json(v) for k, v in value[mark]}
+    return {key: _from_json(item) for key, item in value.items()}
+
+
+def config_from_json(text: str) -> dict[str, Any]:
+    """Read what :func:`config_to_json` made, and ``json.dumps`` wrote.
+
+    Runs nothing; whether the config is one to build from is for
+    ``read_config`` to see, to which it goes as ``meta['cfg']``.
+
+    Raises:
+        ValueError: If the text is no JSON or holds no dict, or a key by which
+            code or files of others would be read.
+    """
+    try:
+        value = json.loads(text)
+        if not isinstance(value, dict):
+            raise TypeError(f'it holds {type(value).__name__}, and no dict')
+        value = _from_json(value)
+        for path, part in walk_dicts(value):
+            for name in _REFUSED:
+                if name in part:
+                    raise _refuse(f'it has the key {join_key((*path, name))}')
+        return value
+    except (RecursionError, TypeError) as error:
+        raise ValueError(str(error)) from error

@@ -1,6 +1,8 @@
 """Training: processes and devices, checkpoints, resume, checks."""
 
 from .checkpoints import check_complete, load_weights, read_checkpoint
+from .class_rows import checkpoint_metainfo
+from .freeze import freeze_modules
 from .hooks import (
     ActivationCheckpointHook,
     AtomicCheckpointHook,
@@ -28,6 +30,7 @@ from .optim import (
     GradientSurgeryOptimWrapper,
     MergedOptimWrapperConstructor,
 )
+from .pretrained import is_pretrained, write_pretrained
 from .rng_state import get_rng_state, set_rng_state
 from .runner import PortableRunner
 from .sample_errors import SampleError
@@ -52,14 +55,18 @@ __all__ = [
     'ResumableIterBasedTrainLoop',
     'SampleError',
     'check_complete',
+    'checkpoint_metainfo',
     'close_process_group',
     'draw_reconstruction',
+    'freeze_modules',
     'get_rng_state',
     'init_process_group',
+    'is_pretrained',
     'load_weights',
     'pin_device',
     'read_checkpoint',
     'read_launcher_env',
     'resolve_device',
     'set_rng_state',
+    'write_pretrained',
 ]

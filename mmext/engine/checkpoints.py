@@ -5,7 +5,7 @@ import pickle
 import re
 import zipfile
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ import torch
 from mmengine.logging import print_log
 from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.runner.checkpoint import CheckpointLoader
+from rich import box
+from rich.table import Table
 from torch import nn
 from torch.nn.modules.module import _IncompatibleKeys
 
@@ -23,6 +25,9 @@ from ..utils.safe_load import (
     careful_readers,
     load_torch,
 )
+from .class_rows import ClassRows
+from .pretrained import CONFIG_FILE, is_pretrained, read_pretrained
+from .resume_plan import table_text
 
 __all__ = [
     'WRAPPER_PREFIX',
@@ -123,7 +128,8 @@ def read_checkpoint(
     :func:`mmext.utils.safe_load.load_torch` for what checkpoints may hold.
 
     Args:
-        path: A file, or any address that MMEngine can load from.
+        path: A file, any address that MMEngine can load from, or a folder
+            of :func:`mmext.save_pretrained`.
         mmap: Leave the weights on the disk until they are used.
         trust: Read any type, which can run code. Only for a file from
             people you trust. None for what is set where this is called,
@@ -144,8 +150,12 @@ def read_checkpoint(
             checkpoint = CheckpointLoader.load_checkpoint(str(path), 'cpu')
     else:
         file = Path(path).expanduser()
+        if is_pretrained(file):
+            return read_pretrained(file)
         if not file.is_file():
-            what = 'a folder' if file.is_dir() else 'no such file'
+            what = 'no such file'
+            if file.is_dir():
+                what = f'a folder without {CONFIG_FILE}'
             raise FileNotFoundError(
                 f'checkpoint must be an existing file, got {str(path)!r} '
                 f'({what}, looked from {Path.cwd()})'
@@ -417,7 +427,8 @@ class LoadReport:
     """What of a checkpoint went into a model.
 
     Counts and names are of entries: parameters and buffers. ``mismatched``
-    names entries of both sides that differ, each with both shapes.
+    names entries of both sides that differ, each with both shapes. ``rows``
+    knows those of which the rows of some classes were loaded.
     """
 
     num_model: int
@@ -425,6 +436,7 @@ class LoadReport:
     missing: Sequence[str]
     unexpected: Sequence[str]
     mismatched: Sequence[str]
+    rows: ClassRows | None = None
 
     @property
     def num_loaded(self) -> int:
@@ -434,7 +446,12 @@ class LoadReport:
     @property
     def is_exact(self) -> bool:
         """Whether both sides are the same, entry by entry."""
-        return not (self.missing or self.unexpected or self.mismatched)
+        return not (
+            self.missing
+            or self.unexpected
+            or self.mismatched
+            or (self.rows and self.rows.copied)
+        )
 
     @property
     def is_chance(self) -> bool:
@@ -447,16 +464,55 @@ class LoadReport:
 
     def __str__(self) -> str:
         text = f'{self.num_loaded} of {self.num_model} entries of the model'
+        if self.rows and self.rows.copied:
+            text += f', {len(self.rows.copied)} of them by class'
         for names, what in (
             (self.mismatched, 'have another shape'),
             (self.missing, 'of the model are not in the checkpoint'),
             (self.unexpected, 'of the checkpoint are not in the model'),
         ):
             if names:
-                shown = ', '.join(names[:_MAX_NAMES])
-                more = ', ...' if len(names) > _MAX_NAMES else ''
-                text += f'; {len(names)} {what} ({shown}{more})'
+                text += f'; {len(names)} {what} ({_some(names)})'
         return text
+
+    def table(self) -> str:
+        """What was loaded, copied, initialised and left, as a table."""
+        copied = self.rows.copied if self.rows else {}
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column('weights', no_wrap=True)
+        table.add_column('entries', justify='right')
+        table.add_column('', overflow='fold', max_width=100)
+        lines = [('loaded', self.num_loaded - len(copied), '')]
+        if copied:
+            kept = set(self.rows.same)
+            new = [name for name in self.rows.new if name not in kept]
+            gone = [name for name in self.rows.old if name not in kept]
+            names = [
+                f'{name} {count} of {size}'
+                for name, (count, size) in copied.items()
+            ]
+            for what, classes in (
+                ('copied', self.rows.same),
+                ('initialised', new),
+                ('left', gone),
+            ):
+                rows = f'rows of {_some(classes)}' if classes else 'no class'
+                lines.append((what, len(copied), rows))
+            lines[1] = (*lines[1][:2], f'{lines[1][2]}: {_some(names)}')
+        lines += [
+            ('initialised', len(self.missing), _some(self.missing)),
+            ('initialised', len(self.mismatched), _some(self.mismatched)),
+            ('left', len(self.unexpected), _some(self.unexpected)),
+        ]
+        for what, count, names in lines:
+            if count:
+                table.add_row(what, str(count), names)
+        return table_text(table)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = ', ...' if len(names) > _MAX_NAMES else ''
+    return ', '.join(names[:_MAX_NAMES]) + more
 
 
 def _state_dict_of(
@@ -475,7 +531,7 @@ def _state_dict_of(
 
 
 def _fill(
-    model: nn.Module, weights: OrderedDict
+    model: nn.Module, weights: OrderedDict, rows: ClassRows | None
 ) -> tuple[list[str], list[str], list[str]]:
     """Load entry by entry; returns missing, unexpected and mismatched.
 
@@ -491,6 +547,10 @@ def _fill(
     def visit(module: nn.Module, below: OrderedDict, prefix: str) -> None:
         if is_model_wrapper(module) or isinstance(module, BaseTTAModel):
             module = module.module
+        for name, own in module._parameters.items():
+            if rows and own is not None and prefix + name in below:
+                value = below[prefix + name]
+                below[prefix + name] = rows.adapt(prefix + name, value, own)
         module._load_from_state_dict(
             below,
             prefix,
@@ -534,6 +594,7 @@ def load_weights(
     source: str,
     *,
     revise_keys: Sequence[tuple[str, str]] = WRAPPER_PREFIX,
+    rows: Callable[[OrderedDict], ClassRows | None] = lambda weights: None,
 ) -> LoadReport:
     """Load the weights that fit into a model.
 
@@ -544,6 +605,9 @@ def load_weights(
         source: Where it is from, for the message.
         revise_keys: Regular expressions and replacements for names, by
             default those that remove the prefix of a wrapped model.
+        rows: Gets the weights by those names, and says what rows of them
+            belong to which classes, see
+            :func:`~mmext.engine.class_rows.class_rows`.
 
     Returns:
         What was loaded. Entries that do not fit keep their values.
@@ -553,7 +617,8 @@ def load_weights(
     """
     weights = _state_dict_of(checkpoint, revise_keys)
     num_checkpoint = len(weights)
-    missing, unexpected, mismatched = _fill(model, weights)
+    class_rows = rows(weights)
+    missing, unexpected, mismatched = _fill(model, weights, class_rows)
     # Pre-hooks may have renamed entries, in this copy only.
     known = [name for name in model.state_dict() if _IGNORED not in name]
     report = LoadReport(
@@ -562,6 +627,7 @@ def load_weights(
         missing=[name for name in missing if _IGNORED not in name],
         unexpected=[name for name in unexpected if _IGNORED not in name],
         mismatched=mismatched,
+        rows=class_rows,
     )
     if report.num_model and report.is_chance:
         raise ValueError(

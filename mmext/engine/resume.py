@@ -5,13 +5,14 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mmengine.dist import broadcast_object_list, get_dist_info, is_main_process
 from mmengine.fileio import FileClient, LocalBackend, get_file_backend
 from mmengine.hooks import EMAHook
-from mmengine.runner import Runner
+from mmengine.runner import BaseLoop, Runner
 from torch import Tensor, nn
 
 from ..ddp import missing_ranks, unwrap_model
@@ -35,6 +36,8 @@ from .checkpoints import (
     read_checkpoint,
     remove_leftovers,
 )
+from .class_rows import ClassRows, class_rows
+from .freeze import freeze_modules
 from .launch import DEFAULT_TIMEOUT_S, default_store
 from .loops import (
     ResumableEpochBasedTrainLoop,
@@ -139,7 +142,10 @@ class CheckpointingRunner(Runner):
     def build_model(self, model: nn.Module | dict) -> nn.Module:
         """Build the model; files that it reads run no code."""
         with careful_readers(self.trust_checkpoint):
-            return super().build_model(model)
+            model = super().build_model(model)
+        # Before it is wrapped, so that DDP does not wait for frozen ones.
+        self._frozen = freeze_modules(model, self.cfg.get('freeze') or [])
+        return model
 
     def train(self) -> nn.Module:
         """Train; files that are read meanwhile run no code."""
@@ -382,6 +388,7 @@ class CheckpointingRunner(Runner):
             checkpoint,
             filename,
             revise_keys=revise_keys,
+            rows=partial(self._class_rows, checkpoint),
         )
         if strict or self._resuming:
             check_fits(report, filename)
@@ -393,9 +400,30 @@ class CheckpointingRunner(Runner):
         else:
             self.logger.warning(
                 f'Loaded {filename} in part: {report}. What was not loaded '
-                'keeps its initial values.'
+                f'keeps its initial values.\n{report.table()}'
             )
         return checkpoint
+
+    def _class_rows(
+        self, checkpoint: Mapping[str, Any], weights: Mapping[str, Tensor]
+    ) -> ClassRows | None:
+        """How to load weights that are of other classes, for a training."""
+        loop = self._train_loop
+        if (
+            self._resuming
+            or self._evaluating
+            or not isinstance(loop, BaseLoop)
+            or not self.cfg.get('match_classes', True)
+        ):
+            return None
+        metainfo = getattr(loop.dataloader.dataset, 'metainfo', None) or {}
+        return class_rows(
+            unwrap_model(self.model),
+            self.cfg.get('model'),
+            metainfo.get('classes'),
+            checkpoint.get('meta') or {},
+            weights,
+        )
 
     def _check_resumable(self, checkpoint: Mapping, filename: str) -> None:
         parts = ('meta', 'message_hub', 'optimizer')

@@ -200,7 +200,11 @@ class _Comparison:
             prefix = f'optim_wrapper.{name}' if name else 'optim_wrapper'
             if self.same_parameters(prefix, name, wrapper, states[name]):
                 self.settings(prefix, wrapper, states[name])
-            scaled = hasattr(wrapper, 'loss_scaler')
+            # That of bfloat16 does nothing, and has an empty state.
+            if not states[name].get('loss_scaler', True):
+                del states[name]['loss_scaler']
+            scaler = getattr(wrapper, 'loss_scaler', None)
+            scaled = scaler is not None and scaler.is_enabled()
             self.add(
                 f'{prefix}.loss_scale',
                 'yes' if 'loss_scaler' in states[name] else 'no',

@@ -21,6 +21,7 @@ __all__ = [
     'Change',
     'ResumePlan',
     'by_wrapper',
+    'table_text',
 ]
 
 CHECKPOINT, CONFIG = 'checkpoint', 'config'
@@ -80,17 +81,7 @@ class ResumePlan:
                 item.holds,
                 item.note,
             )
-        console = Console(
-            file=io.StringIO(),
-            width=1000,
-            color_system=None,
-            markup=False,
-            emoji=False,
-            highlight=False,
-        )
-        console.print(table)
-        lines = console.file.getvalue().splitlines()
-        return '\n'.join(line.rstrip() for line in lines if line.strip())
+        return table_text(table)
 
     def check(self, filename: str) -> None:
         """Raise ValueError if something is refused."""
@@ -108,6 +99,21 @@ class ResumePlan:
         for name, wrapper in named_wrappers(runner.optim_wrapper).items():
             if name in self.schedules:
                 self.schedules[name].apply(wrapper, schedulers[name])
+
+
+def table_text(table: Table) -> str:
+    """A table as text, for a log: no colours, no line that is cut."""
+    console = Console(
+        file=io.StringIO(),
+        width=1000,
+        color_system=None,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+    console.print(table)
+    lines = console.file.getvalue().splitlines()
+    return '\n'.join(line.rstrip() for line in lines if line.strip())
 
 
 def _short(value: Any) -> str:

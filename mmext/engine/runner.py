@@ -50,6 +50,8 @@ from ..ddp import (
 from ..ops import choose_ops_backend, compile_kernels, log_backend
 from ..registry import RUNNERS
 from ..utils.files import atomic_path
+from ..utils.precision import has_bfloat16
+from .freeze import FreezeHook
 from .hooks.activation_checkpoint import ActivationCheckpointHook
 from .hooks.checkpoint import AtomicCheckpointHook
 from .hooks.evaluation_labels import EvaluationLabelHook
@@ -183,6 +185,11 @@ class PortableRunner(CheckpointingRunner):
       complete. A checkpoint of another model is an error. What is read is
       verified, and runs no code unless it is named and the top-level key
       ``trust_checkpoint`` is True.
+    * **Classes**: weights of ``load_from`` that belong to classes are taken
+      over by name, see :mod:`mmext.engine.class_rows`; the top-level key
+      ``match_classes = False`` loads them as they are.
+    * **Freezing**: modules that the top-level key ``freeze`` names are not
+      trained, and stay in eval mode; see :func:`mmext.engine.freeze_modules`.
     * **Operators**: the top-level key ``ops_backend`` chooses their back end,
       see :func:`mmext.ops.choose_ops_backend`; kernels are compiled before the
       first step.
@@ -328,9 +335,13 @@ class PortableRunner(CheckpointingRunner):
         if self.device.type == 'cpu' and isinstance(optim_wrapper, Mapping):
             cfg = cpu_amp_cfg(optim_wrapper)
             if cfg is not None:
-                self.logger.info(
-                    'Mixed precision on the CPU: bfloat16, loss not scaled'
-                )
+                line = 'Mixed precision on the CPU: bfloat16, loss not scaled'
+                if not has_bfloat16(self.device):
+                    line += (
+                        '; this CPU does not compute in bfloat16: a step may '
+                        'take longer than without'
+                    )
+                self.logger.info(line)
                 optim_wrapper = cfg
         return super().build_optim_wrapper(optim_wrapper)
 
@@ -377,6 +388,8 @@ class PortableRunner(CheckpointingRunner):
             isinstance(hook, LossBalancerHook) for hook in self.hooks
         ):
             self.register_hook(LossBalancerHook())
+        if self._frozen:
+            self.register_hook(FreezeHook(list(self._frozen)))
         names = self.cfg.get('activation_checkpointing')
         if names is not None:
             # MMEngine's wrappers are reentrant; the hook replaces them.

@@ -1,10 +1,20 @@
-"""Metrics of several tasks, and COCO's.
+"""Metrics of several tasks, COCO's, and what a report tells of boxes.
 
 Semantic segmentation needs none of ours: ``mmseg.IoUMetric`` reads the same
 fields, ``gt_sem_seg`` and ``pred_sem_seg``, and computes mIoU and pixel
 accuracy (``aAcc``) from counts over the whole set.
 """
 
+from .box_figures import (
+    ERROR_KINDS,
+    BoxError,
+    Found,
+    JudgedBoxes,
+    Truth,
+    average_precision,
+    calibration,
+    judge_boxes,
+)
 from .coco_metric import CocoMetric
 from .delta_m import MultiTaskEvaluator, delta_m
 from .task_metrics import (
@@ -15,11 +25,19 @@ from .task_metrics import (
 )
 
 __all__ = [
+    'ERROR_KINDS',
+    'BoxError',
     'ClassificationTaskMetric',
     'CocoMetric',
     'DepthMetric',
+    'Found',
+    'JudgedBoxes',
     'MultiTaskEvaluator',
     'RegressionTaskMetric',
     'SurfaceNormalMetric',
+    'Truth',
+    'average_precision',
+    'calibration',
     'delta_m',
+    'judge_boxes',
 ]

@@ -7,6 +7,7 @@ a page run its own script alone, known by its hash, and load nothing.
 
 import base64
 import hashlib
+import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -18,8 +19,10 @@ from .json import readable
 
 if TYPE_CHECKING:
     import jinja2
+    import numpy as np
 
 __all__ = [
+    'data_uri',
     'plural',
     'render',
     'severity_word',
@@ -131,3 +134,31 @@ def render(package: str, template: str, **data: Any) -> bytes:
         **data,
     )
     return readable(text).encode()
+
+
+_PICTURE_OPTIONS = {
+    'PNG': {'compress_level': 6},
+    'WEBP': {'quality': 82, 'method': 2, 'use_sharp_yuv': True},
+    'JPEG': {'quality': 85},
+}
+
+
+def data_uri(picture: 'np.ndarray') -> str:
+    """A URI that holds all of a picture, ``(H, W, 3)`` uint8.
+
+    It is a PNG, which keeps all values, or WebP, whichever is smaller; JPEG
+    where Pillow was built without WebP.
+    """
+    # Not at the top: few pages have pictures.
+    from PIL import Image, features
+
+    image = Image.fromarray(picture)
+    lossy = 'WEBP' if features.check('webp') else 'JPEG'
+    files = {}
+    for kind in ('PNG', lossy):
+        file = io.BytesIO()
+        image.save(file, kind, **_PICTURE_OPTIONS[kind])
+        files[kind] = file.getvalue()
+    kind = min(files, key=lambda file: len(files[file]))
+    content = base64.b64encode(files[kind]).decode()
+    return f'data:image/{kind.lower()};base64,{content}'

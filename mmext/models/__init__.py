@@ -54,6 +54,7 @@ from .multi_task import (
     UncertaintyWeights,
     register_stages,
 )
+from .tiled_detector import TiledDetector
 
 __all__ = [
     'CGC',
@@ -102,6 +103,7 @@ __all__ = [
     'Stage',
     'SurfaceNormalTaskHead',
     'TaskFeatures',
+    'TiledDetector',
     'UPerHead',
     'UncertaintyWeights',
     'register_stages',

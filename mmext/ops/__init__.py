@@ -9,11 +9,17 @@ an operator is asked for.
 from collections.abc import Callable
 from typing import Any
 
-from .choice import choose_ops_backend, compile_kernels, log_backend
+from .choice import (
+    check_ops_backend,
+    choose_ops_backend,
+    compile_kernels,
+    log_backend,
+)
 from .finder import active_backend, install_ext_finder
 
 __all__ = [
     'active_backend',
+    'check_ops_backend',
     'choose_ops_backend',
     'compile_kernels',
     'install_ext_finder',

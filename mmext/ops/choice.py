@@ -23,6 +23,7 @@ __all__ = [
     'ORDER',
     'VARIABLE',
     'backend_of',
+    'check_ops_backend',
     'choose_ops_backend',
     'compile_kernels',
     'log_backend',
@@ -89,10 +90,19 @@ def choose_ops_backend(name: str) -> None:
         ValueError: If there is no such back end.
     """
     global _chosen
-    _chosen = _known(name, 'ops_backend')
+    _chosen = check_ops_backend(name)
 
 
-def _known(name: Any, source: str) -> str:
+def check_ops_backend(name: Any, source: str = 'ops_backend') -> str:
+    """Return the name of a back end if there is one of that name.
+
+    Args:
+        name: What was asked for.
+        source: Where, for the error.
+
+    Raises:
+        ValueError: If there is no such back end.
+    """
     if name not in BACKENDS:
         names = ', '.join(map(repr, BACKENDS))
         raise ValueError(f'{source} must be one of {names}, got {name!r}')
@@ -101,7 +111,7 @@ def _known(name: Any, source: str) -> str:
 
 def _asked() -> str:
     name = os.environ.get(VARIABLE)
-    return _chosen if name is None else _known(name, VARIABLE)
+    return _chosen if name is None else check_ops_backend(name, VARIABLE)
 
 
 @cache

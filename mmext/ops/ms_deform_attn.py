@@ -11,8 +11,9 @@ head, Q queries, L levels, P points.
 Source: Zhu et al., Deformable DETR, https://arxiv.org/abs/2010.04159
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ..utils.precision import exact, widen
+from ..utils.traced_sizes import is_traced_for_others
 from .choice import backend_of
 
 __all__ = [
@@ -150,10 +152,16 @@ def attend_level(
 
 
 def _levels(
-    shapes: Tensor, starts: Tensor
+    shapes: Tensor,
+    starts: Tensor,
+    sizes: Sequence[tuple[int, int]] | None = None,
 ) -> Iterator[tuple[int, tuple[int, int], slice]]:
     """Number, size and pixels of every level."""
-    levels = zip(shapes.tolist(), starts.tolist())
+    if sizes is None:
+        levels = zip(shapes.tolist(), starts.tolist())
+    else:
+        areas = (height * width for height, width in sizes)
+        levels = zip(sizes, accumulate(areas, initial=0))
     for level, ((height, width), start) in enumerate(levels):
         yield level, (height, width), slice(start, start + height * width)
 
@@ -164,6 +172,7 @@ def _attend_by_levels(
     starts: Tensor,
     location: Tensor,
     weight: Tensor,
+    sizes: Sequence[tuple[int, int]] | None = None,
 ) -> Tensor:
     images, _, heads, dims = value.shape
     out = value.new_zeros(images, location.shape[1], heads * dims)
@@ -176,7 +185,7 @@ def _attend_by_levels(
             use_reentrant=False,
             preserve_rng_state=False,
         )
-    for level, size, pixels in _levels(shapes, starts):
+    for level, size, pixels in _levels(shapes, starts, sizes):
         out += attend(
             value[:, pixels],
             size,
@@ -236,6 +245,7 @@ def multi_scale_deform_attn(
     value_level_start_index: Tensor,
     sampling_locations: Tensor,
     attention_weights: Tensor,
+    level_sizes: Sequence[tuple[int, int]] | None = None,
 ) -> Tensor:
     """Attend to the sampled points of all levels.
 
@@ -251,6 +261,11 @@ def multi_scale_deform_attn(
             map spans [0, 1]; a sample outside the map is zero, and one that
             is not finite NaN.
         attention_weights: ``(N, Q, M, L, P)``, the type of the locations.
+        level_sizes: ``value_spatial_shapes`` as ``L`` pairs of Python
+            integers, for levels that follow each other without gaps. PyTorch
+            then reads nothing from the device and runs on the meta device;
+            ``torch.export`` and ``torch.jit.trace`` then take PyTorch, and
+            keep sizes variable.
 
     Returns:
         ``(N, Q, M * D)``, the type of ``value``.
@@ -261,7 +276,12 @@ def multi_scale_deform_attn(
         ImportError: If the back end that was chosen is not there.
     """
     backend = _backend(value.device.type)
-    out = _ATTEND[backend](
+    if level_sizes is not None and is_traced_for_others():
+        backend = 'pytorch'
+    attend = _ATTEND[backend]
+    if backend == 'pytorch':
+        attend = partial(attend, sizes=level_sizes)
+    out = attend(
         value if backend == 'numba' else widen(value),
         value_spatial_shapes,
         value_level_start_index,

@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from ..config import copy_tree, join_key, split_key, walk_dicts
+from ..engine import freeze_modules
 from ..engine.hooks import ActivationCheckpointHook
 from ..ops import active_backend
 from ..registry import HOOKS
@@ -217,6 +218,7 @@ def build_for_preflight(
                 if asked or isinstance(error, FileNotFoundError)
                 else error,
             ) from error
+        notes += _freeze(model, cfg)
         recipe = make_recipe(cfg, model, sizes)
         model.to(device)
         _begin_training(cfg)
@@ -323,6 +325,20 @@ def _begin_training(cfg: Config) -> None:
     for key, value in state.items():
         if value is not None and hub.get_info(key) is None:
             hub.update_info(key, value)
+
+
+def _freeze(model: nn.Module, cfg: Config) -> list[str]:
+    """Freeze what the runner will, and say so."""
+    names = cfg.get('freeze')
+    if not names:
+        return []
+    try:
+        frozen = freeze_modules(model, names)
+    except (TypeError, ValueError) as error:
+        raise CannotBuildError(
+            str(error), failure=error, path=('freeze',)
+        ) from error
+    return [f'freeze: {", ".join(frozen)} is not trained']
 
 
 def _checkpoint(model: nn.Module, cfg: Config) -> list[str]:

@@ -22,6 +22,7 @@ __all__ = [
     'ToolParser',
     'add_run_arguments',
     'add_trust_argument',
+    'add_view_arguments',
     'find_device',
     'generate_dataset',
     'hide_gpus',
@@ -101,6 +102,23 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         help=argparse.SUPPRESS,
+    )
+
+
+def add_view_arguments(parser: argparse.ArgumentParser) -> None:
+    """``--tta`` and ``--tile``."""
+    parser.add_argument(
+        '--tta',
+        action='store_true',
+        help='predict flipped and scaled views of each picture, too, and put '
+        'them together',
+    )
+    parser.add_argument(
+        '--tile',
+        type=int,
+        metavar='SIZE',
+        help='predict tiles of that many pixels, too: for small objects in '
+        'large pictures',
     )
 
 

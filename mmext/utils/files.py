@@ -27,6 +27,7 @@ __all__ = [
     'atomic_path',
     'check_outputs',
     'is_stream',
+    'new_tree',
     'prepare_outputs',
     'require_regular_file',
 ]
@@ -174,6 +175,24 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         _replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_tree(out: Path) -> Iterator[Path]:
+    """Give a temporary folder that becomes ``out`` when the block succeeds.
+
+    It lies beside ``out``. When the block raises, it is removed.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    holder = tempfile.mkdtemp(prefix=f'.{out.name}.', dir=out.parent)
+    try:
+        # mkdtemp lets nobody else in.
+        tree = Path(holder, 'tree')
+        tree.mkdir()
+        yield tree
+        os.replace(tree, out)
+    finally:
+        shutil.rmtree(holder)
 
 
 def _replace(temporary: Path, path: Path) -> None:

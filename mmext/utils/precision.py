@@ -1,15 +1,20 @@
-"""How the operators treat half types and autocast."""
+"""How values get their type and their device."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 __all__ = [
     'exact',
     'float32_region',
+    'has_bfloat16',
+    'to_device',
     'to_float32',
     'wide_type',
     'widen',
@@ -56,14 +61,18 @@ def exact(op: Callable[P, T]) -> Callable[P, T]:
     return run
 
 
-def float32_region(tensor: Tensor) -> torch.autocast:
+def float32_region(tensor: Tensor) -> AbstractContextManager:
     """Context in which autocast is off for the device of ``tensor``.
 
     Box areas, IoU, matching costs and sampling locations overflow or lose
     pixels in half precision: a box area above 65504 px is inf in float16, and
     bfloat16 places a point of a 320 px wide map only to 0.6 px.
     """
-    return torch.autocast(device_type=tensor.device.type, enabled=False)
+    kind = tensor.device.type
+    # The meta device has no autocast, and an export would wrap the region.
+    if tensor.is_meta or not torch.is_autocast_enabled(kind):
+        return nullcontext()
+    return torch.autocast(device_type=kind, enabled=False)
 
 
 def to_float32(value: Any) -> Any:
@@ -79,3 +88,32 @@ def to_float32(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: to_float32(item) for key, item in value.items()}
     return value
+
+
+def to_device(values: np.ndarray, device: torch.device) -> Tensor:
+    """Copy an array to a device, without waiting where that is a GPU."""
+    cuda = device.type == 'cuda'
+    dtype = getattr(torch, values.dtype.name)
+    tensor = torch.empty(values.shape, dtype=dtype, pin_memory=cuda)
+    tensor.numpy()[...] = values
+    return tensor.to(device, non_blocking=cuda)
+
+
+# Instructions for bfloat16, as Linux calls them: of x86, and of ARM.
+_CPU_FLAGS = {'amx_bf16', 'avx512_bf16', 'bf16'}
+_CPU_INFO = Path('/proc/cpuinfo')
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether a device computes in bfloat16, and does not only convert.
+
+    True for GPUs of compute capability 8.0 (Ampere) or newer and for those of
+    AMD; for CPUs with AMX, AVX-512 BF16 or the one of ARM, as far as Linux
+    says it in ``/proc/cpuinfo``; False for other kinds of devices.
+    """
+    if device.type == 'cuda':
+        properties = torch.cuda.get_device_properties(device)
+        return torch.version.hip is not None or properties.major >= 8
+    if device.type != 'cpu' or not _CPU_INFO.is_file():
+        return False
+    return not _CPU_FLAGS.isdisjoint(_CPU_INFO.read_text().split())

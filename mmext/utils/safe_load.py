@@ -447,8 +447,9 @@ class _CarefulYaml(YamlHandler):
             ) from None
 
 
-@contextmanager
-def _careful_torch_load(source: str) -> Iterator[None]:
+def _torch_load_of(source: str) -> Callable[..., Any]:
+    """A ``torch.load`` that is careful; ``source`` is said in messages."""
+
     def load(
         f: Any,
         map_location: Any = None,
@@ -457,19 +458,23 @@ def _careful_torch_load(source: str) -> Iterator[None]:
         weights_only: bool | None = None,
         **options: Any,
     ) -> Any:
+        name = source or str(f)
         if isinstance(f, str | os.PathLike | io.BytesIO):
             try:
                 check_archive(f)
             except DamagedFileError as error:
                 raise DamagedFileError(
-                    f'checkpoint {source!r} is damaged: {error}; copy or '
+                    f'checkpoint {name!r} is damaged: {error}; copy or '
                     'download it again'
                 ) from error
-        return load_torch(
-            f, source=source, map_location=map_location, **options
-        )
+        return load_torch(f, source=name, map_location=map_location, **options)
 
-    before, torch.load = torch.load, load
+    return load
+
+
+@contextmanager
+def _careful_torch_load(source: str) -> Iterator[None]:
+    before, torch.load = torch.load, _torch_load_of(source)
     try:
         yield
     finally:
@@ -477,7 +482,9 @@ def _careful_torch_load(source: str) -> Iterator[None]:
 
 
 @contextmanager
-def careful_readers(trust: bool | None = None) -> Iterator[None]:
+def careful_readers(
+    trust: bool | None = None, torch_load: bool = False
+) -> Iterator[None]:
     """Make MMEngine's readers of checkpoints and data as careful as ours.
 
     Inside, ``CheckpointLoader`` (whatever the address, and so ``init_cfg``
@@ -486,6 +493,7 @@ def careful_readers(trust: bool | None = None) -> Iterator[None]:
 
     Args:
         trust: Let files run code, inside; None for what is set outside.
+        torch_load: ``torch.load`` is as careful, too, whoever calls it.
     """
     token = _TRUSTED.set(is_trusted() if trust is None else bool(trust))
     load = CheckpointLoader.__dict__['load_checkpoint']
@@ -501,9 +509,13 @@ def careful_readers(trust: bool | None = None) -> Iterator[None]:
         file_handlers[kind] = _CarefulPickles()
     for kind in ('yaml', 'yml'):
         file_handlers[kind] = _CarefulYaml()
+    before = torch.load
+    if torch_load:
+        torch.load = _torch_load_of('')
     try:
         yield
     finally:
+        torch.load = before
         CheckpointLoader.load_checkpoint = load
         file_handlers.clear()
         file_handlers.update(handlers)

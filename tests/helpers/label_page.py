@@ -5,7 +5,7 @@ from contextlib import suppress
 import numpy as np
 
 from helpers.label_report import finding, group, report_of, split_of
-from mmext.label_check.gallery.painting import data_uri
+from mmext.findings.page import data_uri
 from mmext.label_check.gallery.pictures import Picture
 from mmext.label_check.report import Report
 from mmext.label_check.rules import RULES

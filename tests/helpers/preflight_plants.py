@@ -97,6 +97,9 @@ epochs_of_mine = 3  # here
 == KEY005 error key=randomness.determinstic
 randomness = dict(determinstic=True)  # here
 
+== KEY006 error key=ops_backend
+ops_backend = 'nvcc'  # here
+
 == TYPE001 error key=model.backbone.type
 model = dict(backbone=dict(type='ResNett'))  # here
 

@@ -1,6 +1,7 @@
 import copy
 import pickle
 import uuid
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -73,10 +74,29 @@ def test_amp(make, tmp_path, kind):
         make(optim_wrapper=wrapper), amp=True, work_dir=str(tmp_path / 'w')
     )
     assert cfg.optim_wrapper.type == 'AmpOptimWrapper'
-    assert cfg.optim_wrapper.loss_scale == 'dynamic'
+    assert cfg.optim_wrapper.dtype == 'bfloat16'
+    assert cfg.optim_wrapper.loss_scale == dict(enabled=False)
     run_training(cfg)
     (log,) = (tmp_path / 'w').rglob('*.log')
     assert 'Mixed precision on the CPU: bfloat16' in log.read_text()
+
+
+@pytest.mark.parametrize('major', [7, 8])
+def test_amp_is_bfloat16_on_gpus_that_have_it(make, monkeypatch, major):
+    properties = SimpleNamespace(major=major)
+    for name, value in (
+        ('is_available', True),
+        ('device_count', 1),
+        ('get_device_properties', properties),
+    ):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    wrapper = prepare_training(make(), amp=True, device='cuda').optim_wrapper
+    assert wrapper.get('dtype') == ('bfloat16' if major == 8 else None)
+    scale = dict(enabled=False) if major == 8 else 'dynamic'
+    assert wrapper.loss_scale == scale
+    given = make(optim_wrapper=dict(dtype='float16'))
+    wrapper = prepare_training(given, amp=True, device='cuda').optim_wrapper
+    assert (wrapper.dtype, wrapper.loss_scale) == ('float16', 'dynamic')
 
 
 def test_amp_keeps_own_loss_scale(make):

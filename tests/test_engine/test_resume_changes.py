@@ -273,6 +273,10 @@ def test_mixed_precision_is_added_and_removed(tmp_path):
     torch.save(checkpoint, path)
     found = resume(tmp_path / 'c', path)
     assert found['optim_wrapper.loss_scale'].startswith('yes no config')
+    # That of bfloat16 on a GPU.
+    checkpoint['optimizer']['loss_scaler'] = {}
+    torch.save(checkpoint, path)
+    assert 'optim_wrapper.loss_scale' not in resume(tmp_path / 'd', path)
 
 
 @pytest.mark.parametrize(

@@ -258,6 +258,21 @@ def test_export():
     assert torch.equal(program.module()(**inputs), attend_on_cpu(**inputs))
 
 
+def test_level_sizes_spare_reading_the_device():
+    sizes = [tuple(size) for size in SHAPES.tolist()]
+    inputs = make_inputs()
+    inputs = inputs['value'], inputs['location'], inputs['weight']
+
+    def attend_with_sizes(value, location, weight):
+        levels = SHAPES.to(value.device), starts_of(SHAPES).to(value.device)
+        return multi_scale_deform_attn(value, *levels, location, weight, sizes)
+
+    assert torch.equal(attend_with_sizes(*inputs), attend_on_cpu(*inputs))
+    found = attend_with_sizes(*(each.to('meta') for each in inputs))
+    assert found.is_meta
+    assert found.shape == (2, 7, 12)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('backend', ['numba'], indirect=True)
 def test_compiled_models_have_no_graph_break():

@@ -1,5 +1,7 @@
 """The tool as users start it: exit codes, messages, kill and resume."""
 
+import json
+import math
 import subprocess
 import sys
 
@@ -12,6 +14,8 @@ from helpers.toy_ranks import (
     process_environ,
     start_ranks,
 )
+
+from mmext.datasets import ShapesSpec, write_shapes_dataset
 
 pytestmark = pytest.mark.xdist_group('processes')
 
@@ -73,3 +77,30 @@ def test_kill_9_and_resume(tmp_path):
 @pytest.mark.slow
 def test_kill_9_and_resume_as_processes(tmp_path):
     kill_and_resume(tmp_path, 1, lambda args: command(*args).returncode)
+
+
+@pytest.mark.slow
+def test_small_co_dino_in_bfloat16(checkout, tmp_path):
+    """50 steps with finite losses and gradients, down to maps of one pixel."""
+    spec = ShapesSpec(image_size=(64, 64), max_objects=4, hue_by_class=1.0)
+    write_shapes_dataset(tmp_path / 'data', spec, num_train=100, num_val=2)
+    config = checkout / 'configs' / 'co_dino' / 'co_dino_r18_shapes.py'
+    args = [str(config), '--work-dir', str(tmp_path / 'work'), '--amp']
+    options = [
+        f'data_root={tmp_path / "data"}',
+        'train_dataloader.batch_size=2',
+        'train_cfg.max_epochs=1',
+        'train_cfg.val_begin=2',
+        'default_hooks.logger.interval=1',
+        'log_processor.window_size=1',
+        'randomness.seed=0',
+    ]
+    main = load_tool('train').main
+    assert main([*args, '--device', 'cpu', '--cfg-options', *options]) == 0
+    (file,) = (tmp_path / 'work').rglob('scalars.json')
+    steps = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(steps) == 50
+    for step in steps:
+        assert all(map(math.isfinite, step.values()))
+    losses = [step['loss'] for step in steps]
+    assert sum(losses[-10:]) < 0.7 * sum(losses[:10])

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from mmext.utils.files import atomic_path
+from mmext.utils.files import atomic_path, new_tree
 
 
 def test_replaces_and_leaves_nothing_else(tmp_path):
@@ -52,3 +52,34 @@ def test_rejects_a_directory(tmp_path):
         atomic_path(tmp_path),
     ):
         pass
+
+
+def test_new_tree(tmp_path):
+    out = tmp_path / 'a' / 'b' / 'out'
+    with new_tree(out) as tree:
+        (tree / 'x').write_text('1')
+        assert not out.exists()
+    assert (out / 'x').read_text() == '1'
+    assert os.listdir(out.parent) == ['out']
+    # Others may read it, as any new folder.
+    (tmp_path / 'usual').mkdir()
+    assert out.stat().st_mode == (tmp_path / 'usual').stat().st_mode
+
+
+def test_new_tree_takes_the_place_of_an_empty_folder(tmp_path):
+    out = tmp_path / 'out'
+    out.mkdir()
+    with new_tree(out) as tree:
+        (tree / 'x').write_text('1')
+    assert (out / 'x').read_text() == '1'
+
+
+def test_new_tree_after_an_error(tmp_path):
+    def write():
+        with new_tree(tmp_path / 'out') as tree:
+            (tree / 'x').write_text('1')
+            raise KeyError('stop')
+
+    with pytest.raises(KeyError, match='stop'):
+        write()
+    assert os.listdir(tmp_path) == []

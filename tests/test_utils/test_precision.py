@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+from mmext.utils import precision
 from mmext.utils.precision import (
     exact,
     float32_region,
+    has_bfloat16,
     to_float32,
     wide_type,
     widen,
@@ -102,3 +104,22 @@ def test_gradient_goes_through():
     (to_float32([x])[0] * 3).sum().backward()
     assert x.grad.dtype == torch.float16
     assert x.grad.tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ('flags', 'has'),
+    [
+        ('flags : fpu avx512f avx512_bf16 sse', True),
+        ('flags : fpu amx_bf16 amx_tile', True),
+        ('Features : fp asimd bf16', True),
+        ('flags : fpu avx512f avx512_vnni', False),
+        (None, False),
+    ],
+)
+def test_cpus_that_compute_in_bfloat16(flags, has, tmp_path, monkeypatch):
+    info = tmp_path / 'cpuinfo'
+    if flags is not None:
+        info.write_text(f'processor : 0\n{flags}\n')
+    monkeypatch.setattr(precision, '_CPU_INFO', info)
+    assert has_bfloat16(torch.device('cpu')) == has
+    assert not has_bfloat16(torch.device('meta'))

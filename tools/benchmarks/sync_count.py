@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = ['SyncCensus', 'counting_syncs']
@@ -39,6 +40,23 @@ _INDEXING = {
 }
 
 
+# Copies to the host, which a tensor on a CPU does without any operator.
+_COPIES = (Tensor.cpu, Tensor.tolist)
+
+
+class _CopyCensus(TorchFunctionMode):
+    """Notes the calls of such methods."""
+
+    def __init__(self, ops: list[str]) -> None:
+        super().__init__()
+        self.ops = ops
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in _COPIES:
+            self.ops.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
 def _is_mask(value: object) -> bool:
     return isinstance(value, Tensor) and value.dtype in (
         torch.bool,
@@ -60,6 +78,17 @@ class SyncCensus(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.ops: list[str] = []
+        self._copies = _CopyCensus(self.ops)
+
+    def __enter__(self) -> 'SyncCensus':
+        """Begin to collect."""
+        self._copies.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error) -> None:
+        """Stop."""
+        super().__exit__(*error)
+        self._copies.__exit__(*error)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run an operator, and note it if the host would wait for it."""

@@ -9,6 +9,7 @@ from .multi_task import (
     PackMultiTaskInputs,
 )
 from .pictures import PackImages, RandomResizedCrop
+from .tiles import TileViews
 from .validate_labels import ValidateLabels
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     'PackMultiTaskInputs',
     'RandomResizedCrop',
     'Tally',
+    'TileViews',
     'ValidateLabels',
     'tally',
 ]

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from mmengine.optim import OptimWrapper
-from torch import nn
+from torch import Tensor, nn
 
 __all__ = [
     'CPU_VERSIONS',
@@ -23,14 +24,22 @@ class CpuAmpOptimWrapper(OptimWrapper):
     the loss. Takes the arguments of MMEngine's ``OptimWrapper``.
 
     Note:
-        PyTorch 2.13 returns NaN gradients for the weights of a bfloat16
-        convolution with stride 2 on maps of one pixel. Models with such a
-        map need larger images (CO-DINO: 128 pixels).
+        On a map that is smaller than the kernel, a convolution has weights
+        that meet nothing but padding. In bfloat16 with stride 2, PyTorch 2.13
+        returns memory that it did not write as their gradient; the modules of
+        the model are given a hook that makes it 0, which it is.
     """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._guarded: WeakSet[nn.Module] = WeakSet()
 
     @contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
         """Forward pass of a training step, in bfloat16."""
+        if model not in self._guarded:
+            self._guarded.add(model)
+            _guard_convolutions(model)
         with (
             super().optim_context(model),
             torch.autocast('cpu', dtype=torch.bfloat16),
@@ -46,6 +55,59 @@ class CpuAmpOptimWrapper(OptimWrapper):
                 if key != 'loss_scaler'
             }
         )
+
+
+def _guard_convolutions(model: nn.Module) -> None:
+    """Give those with a stride a hook against gradients of padding."""
+    for module in model.modules():
+        if (
+            isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d)
+            and max(module.stride) > 1
+            and module.padding_mode == 'zeros'
+            and not isinstance(module.padding, str)
+            and _guard_weights not in module._forward_hooks.values()
+        ):
+            module.register_forward_hook(_guard_weights, with_kwargs=True)
+
+
+def _guard_weights(
+    module: nn.Conv2d, args: tuple, kwargs: Mapping[str, Any], out: Tensor
+) -> None:
+    """Forward hook: weights that met only padding get a gradient of 0."""
+    node = out.grad_fn
+    if out.dtype != torch.bfloat16 or node is None:
+        return
+    image = args[0] if args else kwargs['input']
+    axes = [
+        [
+            any(
+                0 <= tap * dilation - padding + stride * i < size
+                for i in range(count)
+            )
+            for tap in range(kernel)
+        ]
+        for size, count, kernel, stride, padding, dilation in zip(
+            image.shape[2:],
+            out.shape[2:],
+            module.kernel_size,
+            module.stride,
+            module.padding,
+            module.dilation,
+        )
+    ]
+    if node.name() != 'ConvolutionBackward0' or all(map(all, axes)):
+        return
+    met = torch.ones(())
+    for axis in axes:
+        met = met[..., None] * torch.tensor(axis)
+
+    def keep(grads: tuple, _: tuple) -> tuple:
+        image, weight, *rest = grads
+        if weight is not None:
+            weight = weight.where(met.bool(), 0)
+        return image, weight, *rest
+
+    node.register_hook(keep)
 
 
 # By the name of a class, in any scope, the one that does the same on a CPU.

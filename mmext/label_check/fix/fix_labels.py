@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from ...findings import Finding, Rule, Severity
+from ...utils.files import new_tree
 from ..expectations import Expectations
 from ..facts import ImageFacts, MaskFacts, Sample, SampleFacts
 from ..loaded import INDEX_MODES, loaded_values
@@ -32,7 +33,6 @@ from .out_tree import (
     SampleList,
     check_out,
     common_folder,
-    new_tree,
     relative_to,
     write_lists,
 )

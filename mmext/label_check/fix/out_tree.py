@@ -3,10 +3,7 @@
 import os
 import posixpath
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -21,7 +18,6 @@ __all__ = [
     'SampleList',
     'check_out',
     'common_folder',
-    'new_tree',
     'relative_to',
     'write_lists',
 ]
@@ -95,24 +91,6 @@ def check_out(out: Path, folders: Iterable[str]) -> None:
                 '--fix must be apart from the data, got '
                 f'{str(out)!r} and the data folder {name!r}'
             )
-
-
-@contextmanager
-def new_tree(out: Path) -> Iterator[Path]:
-    """Give a temporary folder that becomes ``out`` when the block succeeds.
-
-    It lies beside ``out``. When the block raises, it is removed.
-    """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    holder = tempfile.mkdtemp(prefix=f'.{out.name}.', dir=out.parent)
-    try:
-        # mkdtemp lets nobody else in.
-        tree = Path(holder, 'tree')
-        tree.mkdir()
-        yield tree
-        os.replace(tree, out)
-    finally:
-        shutil.rmtree(holder)
 
 
 NOT_TRAINABLE = frozenset(

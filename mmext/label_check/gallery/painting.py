@@ -5,15 +5,13 @@ painted over a picture that was reduced stays visible: a single wrong pixel
 among millions is at least one pixel of the picture, with a ring around it.
 """
 
-import base64
 import colorsys
-import io
 import math
 from collections.abc import Sequence
 
 import cv2
 import numpy as np
-from PIL import Image, ImageDraw, features
+from PIL import Image, ImageDraw
 
 __all__ = [
     'BEHIND',
@@ -22,7 +20,6 @@ __all__ = [
     'OUTSIDE',
     'WRONG',
     'class_colours',
-    'data_uri',
     'dimmed',
     'fitted_size',
     'half_size',
@@ -54,11 +51,6 @@ _SMALL = 240
 _MAX_ENLARGED = 16
 # Between pictures that are beside each other.
 _GAP = 8
-_OPTIONS = {
-    'PNG': {'compress_level': 6},
-    'WEBP': {'quality': 82, 'method': 2, 'use_sharp_yuv': True},
-    'JPEG': {'quality': 85},
-}
 
 
 def fitted_size(height: int, width: int, max_side: int) -> tuple[int, int]:
@@ -190,24 +182,6 @@ def together(
     picture[: first.shape[0], : first.shape[1]] = first
     picture[: second.shape[0], first.shape[1] + _GAP :] = second
     return picture
-
-
-def data_uri(picture: np.ndarray) -> str:
-    """The picture as a URI that holds all of it: PNG, WebP or JPEG.
-
-    PNG, which keeps all values, or WebP, whichever is smaller; JPEG where
-    Pillow was built without WebP.
-    """
-    image = Image.fromarray(np.ascontiguousarray(picture))
-    lossy = 'WEBP' if features.check('webp') else 'JPEG'
-    files = {}
-    for kind in ('PNG', lossy):
-        file = io.BytesIO()
-        image.save(file, kind, **_OPTIONS[kind])
-        files[kind] = file.getvalue()
-    kind = min(files, key=lambda file: len(files[file]))
-    content = base64.b64encode(files[kind]).decode()
-    return f'data:image/{kind.lower()};base64,{content}'
 
 
 Box = tuple[float, float, float, float]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
-from ...findings import Finding, Severity
+from ...findings import Finding, Severity, page
 from ..expectations import Expectations
 from ..facts import MaskFacts, Sample
 from ..groups import FindingGroup
@@ -22,7 +22,6 @@ from .examples import (
     wrong_boxes,
 )
 from .painting import (
-    data_uri,
     dimmed,
     fitted_size,
     half_size,
@@ -167,7 +166,7 @@ def _picture(finding: Finding, group: int, files: SampleFiles) -> Picture:
         classes=classes,
         width=painted.shape[1],
         height=painted.shape[0],
-        uri=data_uri(painted),
+        uri=page.data_uri(painted),
         alt=alt,
     )
 

@@ -1,7 +1,8 @@
 """CO-DINO, compatible with the published CO-DETR weights and configs."""
 
 from .class_embed_head import CoDINOClassEmbedHead
-from .co_heads import CoATSSHead, CoStandardRoIHead
+from .co_atss_head import CoATSSHead
+from .co_roi_head import CoStandardRoIHead
 from .detector import CoDETR
 from .public_config import translate_codetr_config
 from .public_weights import (

@@ -4,6 +4,8 @@ Shape letters: B images, N queries, S tokens of all levels, C channels, M
 heads, L levels, P points.
 """
 
+from collections.abc import Sequence
+
 from mmcv.ops import MultiScaleDeformableAttention
 from torch import Tensor
 
@@ -60,6 +62,7 @@ class DeformableAttention(MultiScaleDeformableAttention):
         reference_points: Tensor,
         spatial_shapes: Tensor,
         level_start_index: Tensor,
+        level_sizes: Sequence[tuple[int, int]] | None = None,
     ) -> Tensor:
         """Attend from queries to points of the feature maps.
 
@@ -74,6 +77,8 @@ class DeformableAttention(MultiScaleDeformableAttention):
                 w h, normalised to the padded map.
             spatial_shapes: ``(L, 2)`` int64, height and width per level.
             level_start_index: ``(L,)`` int64, first token of each level.
+            level_sizes: ``spatial_shapes`` as ``L`` pairs of Python integers;
+                spares a GPU being asked for them.
 
         Returns:
             ``(B, N, C)``, residual included.
@@ -108,6 +113,7 @@ class DeformableAttention(MultiScaleDeformableAttention):
                 level_start_index,
                 locations,
                 weights,
+                level_sizes,
             )
         output = self.output_proj(output.to(values.dtype))
         return self.dropout(output) + query

@@ -7,7 +7,6 @@ channels, D dimensions of the embedding space, K classes.
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,8 @@ from .class_embeddings import (
     read_class_embeddings,
     training_dims,
 )
-from .losses import QueryLogits, recorded_calls, replayed_losses
-from .positives import CoPositives, CoQueries
+from .losses import LayerTargets, class_losses
+from .positives import CoPositives
 from .query_head import CoDINOHead
 from .transformer import EncodedImage, Proposals
 
@@ -393,48 +392,28 @@ class CoDINOClassEmbedHead(CoDINOHead):
         bound_log_temperature(self.class_log_temperature)
         return super().loss(encoded, batch_data_samples, co_positives)
 
-    def _decoded_losses(
+    def _further_losses(
         self,
         hidden: Tensor,
-        references: Sequence[Tensor],
         proposals: Proposals,
-        batch_data_samples: Sequence[DetDataSample],
-        dn_meta: dict,
-        co_queries: Sequence[CoQueries],
-    ) -> dict:
-        """Losses of all groups of queries, and of the proposals."""
-        compute = partial(
-            super()._decoded_losses,
-            hidden,
-            references,
-            proposals,
-            batch_data_samples,
-            dn_meta,
-            co_queries,
-        )
+        decoded: LayerTargets,
+        proposed: LayerTargets,
+    ) -> dict[str, Tensor]:
+        """Losses of the cosine beside the linear classifiers."""
+        name = 'loss_class_embed'
         if self._mode == 'classifier':
-            return compute()
+            return {}
         if self.loss_weight == 0:
-            return {**compute(), 'loss_class_embed': self._nothing()}
-        with recorded_calls(self.loss_cls) as calls:
-            losses = compute()
-        count = proposals.boxes.shape[1]
-        num_dn = dn_meta['num_denoising_queries']
-        denoising, matching, *co_heads = self.class_logits(hidden).split(
-            [
-                num_dn,
-                count,
-                *(queries.boxes.shape[1] for queries in co_queries),
-            ],
-            2,
-        )
-        logits = QueryLogits(
-            matching, self.class_logits(proposals.tokens), denoising, co_heads
-        )
-        with float32_region(hidden):
-            return losses | replayed_losses(
-                self.loss_cls, calls, logits, self.loss_weight
+            return {name: self._nothing()}
+        losses = {}
+        for states, targets in (
+            (hidden, decoded),
+            (proposals.tokens[None], proposed),
+        ):
+            losses |= class_losses(
+                self.loss_cls, self.class_logits(states), targets, name
             )
+        return {key: self.loss_weight * value for key, value in losses.items()}
 
     def _nothing(self) -> Tensor:
         """0, with a gradient of 0 for all that the cosine learns."""

@@ -128,6 +128,7 @@ class CoDINODecoderLayer(BaseModule):
         level_start_index: Tensor,
         attn_mask: Tensor | None,
         key_padding_mask: Tensor | None,
+        level_sizes: Sequence[tuple[int, int]] | None = None,
     ) -> Tensor:
         """Refine the queries; shapes as in :class:`CoDINODecoder`."""
         query = self.norms[0](
@@ -142,6 +143,7 @@ class CoDINODecoderLayer(BaseModule):
                 reference_points=reference_points,
                 spatial_shapes=spatial_shapes,
                 level_start_index=level_start_index,
+                level_sizes=level_sizes,
             )
         )
         return self.norms[2](self.ffns[0](query))
@@ -206,6 +208,7 @@ class CoDINODecoder(BaseModule):
         reg_branches: Sequence[nn.Module],
         attn_mask: Tensor | None = None,
         key_padding_mask: Tensor | None = None,
+        level_sizes: Sequence[tuple[int, int]] | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """Decode all query groups in one pass.
 
@@ -222,6 +225,7 @@ class CoDINODecoder(BaseModule):
                 ``(B, T, 4)`` logit offsets.
             attn_mask: ``(T, T)`` bool, True where attention is forbidden.
             key_padding_mask: ``(B, T)`` bool, True where a query is filler.
+            level_sizes: ``spatial_shapes`` as pairs of Python integers.
 
         Returns:
             Two items: hidden states ``(D, B, T, C)``, normalised; and ``D +
@@ -233,10 +237,11 @@ class CoDINODecoder(BaseModule):
         hidden, all_references = [], [references]
         for layer, reg_branch in zip(self.layers, reg_branches):
             per_level = references[:, :, None] * ratios
+            encoding = coordinate_to_encoding(
+                per_level[:, :, 0], num_feats=self.embed_dims // 2
+            )
             query_pos = self.ref_point_head(
-                coordinate_to_encoding(
-                    per_level[:, :, 0], num_feats=self.embed_dims // 2
-                )
+                encoding.to(self.ref_point_head[0].weight.dtype)
             )
             query = layer(
                 query,
@@ -248,6 +253,7 @@ class CoDINODecoder(BaseModule):
                 level_start_index,
                 attn_mask,
                 key_padding_mask,
+                level_sizes,
             )
             offsets = reg_branch(query)
             with float32_region(query):

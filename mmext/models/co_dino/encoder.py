@@ -3,6 +3,8 @@
 Shape letters: B images, S tokens of all levels, C channels, L levels.
 """
 
+from collections.abc import Sequence
+
 import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
@@ -32,15 +34,17 @@ def encoder_reference_points(
     device = valid_ratios.device
     for level, (height, width) in enumerate(spatial_shapes):
         y, x = torch.meshgrid(
-            torch.linspace(0.5, height - 0.5, height, device=device),
-            torch.linspace(0.5, width - 0.5, width, device=device),
+            torch.arange(height, device=device) + 0.5,
+            torch.arange(width, device=device) + 0.5,
             indexing='ij',
         )
-        centre = torch.stack((x.reshape(-1), y.reshape(-1)), -1)
-        extent = valid_ratios[:, None, level] * valid_ratios.new_tensor(
-            [width, height]
+        ratio_x, ratio_y = valid_ratios[:, level].split(1, 1)
+        # Without a tensor of the two sizes, which would fix those of a trace.
+        centre = (
+            x.reshape(1, -1) / (ratio_x * width),
+            y.reshape(1, -1) / (ratio_y * height),
         )
-        points.append(centre[None] / extent)
+        points.append(torch.stack(centre, -1))
     return torch.cat(points, 1)[:, :, None] * valid_ratios[:, None]
 
 
@@ -89,6 +93,7 @@ class CoDINOEncoderLayer(BaseModule):
         reference_points: Tensor,
         spatial_shapes: Tensor,
         level_start_index: Tensor,
+        level_sizes: Sequence[tuple[int, int]] | None = None,
     ) -> Tensor:
         """Refine the tokens; shapes as in :class:`CoDINOEncoder`."""
         query = self.norms[0](
@@ -100,6 +105,7 @@ class CoDINOEncoderLayer(BaseModule):
                 reference_points=reference_points,
                 spatial_shapes=spatial_shapes,
                 level_start_index=level_start_index,
+                level_sizes=level_sizes,
             )
         )
         return self.norms[1](self.ffns[0](query))
@@ -152,6 +158,7 @@ class CoDINOEncoder(BaseModule):
         reference_points: Tensor,
         spatial_shapes: Tensor,
         level_start_index: Tensor,
+        level_sizes: Sequence[tuple[int, int]] | None = None,
     ) -> Tensor:
         """Encode the flattened maps.
 
@@ -162,6 +169,7 @@ class CoDINOEncoder(BaseModule):
             reference_points: ``(B, S, L, 2)``.
             spatial_shapes: ``(L, 2)`` int64.
             level_start_index: ``(L,)`` int64.
+            level_sizes: ``spatial_shapes`` as pairs of Python integers.
 
         Returns:
             ``(B, S, C)``.
@@ -174,5 +182,6 @@ class CoDINOEncoder(BaseModule):
                 reference_points,
                 spatial_shapes,
                 level_start_index,
+                level_sizes,
             )
         return tokens

@@ -1,238 +1,310 @@
-"""Losses of decoder queries that come with their target.
+"""Losses of all decoder queries, of all layers at once.
 
-Shape letters: B images, P queries, K classes, D decoder layers.
+Shape letters: D decoder layers, B images, T queries of all groups, P queries
+of one group, G groups, K classes.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
-from mmdet.models.losses import QualityFocalLoss
-from mmdet.structures.bbox import bbox_cxcywh_to_xyxy, bbox_overlaps
+from mmdet.models.losses import GIoULoss, QualityFocalLoss
+from mmdet.structures.bbox import bbox_cxcywh_to_xyxy
 from mmdet.utils import reduce_mean
 from torch import Tensor, nn
-
-from .positives import CoQueries
+from torch.nn import functional as F
 
 __all__ = [
-    'LossCall',
-    'QueryLogits',
-    'co_head_losses',
-    'named_co_losses',
-    'positives_per_rank',
-    'recorded_calls',
-    'replayed_losses',
+    'GroupTargets',
+    'LayerTargets',
+    'aligned_overlaps',
+    'box_losses',
+    'class_losses',
+    'each_iou_loss',
+    'join_targets',
+    'loss_divisors',
 ]
 
 
-def positives_per_rank(num_positives: int, like: Tensor) -> float:
-    """Mean number of positives over the ranks, at least 1."""
-    mean = reduce_mean(like.new_tensor([float(num_positives)]))
-    return max(mean.item(), 1.0)
+@dataclass(frozen=True)
+class GroupTargets:
+    """What the queries of one group should predict.
 
+    A group is all queries with one purpose: to match, to denoise, or to
+    learn from one auxiliary head. Its first dimension is ``D``, or 1 where
+    all layers have the same targets.
 
-def co_head_losses(
-    head: torch.nn.Module,
-    scores: Tensor,
-    boxes: Tensor,
-    queries: CoQueries,
-    img_shapes: Sequence[tuple[int, int]],
-) -> list[dict]:
-    """Losses of one auxiliary head's queries in every decoder layer.
-
-    ``scores``: ``(D, B, P, K)`` float32 logits; ``boxes``: ``(D, B, P, 4)``
-    float32, cx cy w h, normalised.
+    Attributes:
+        name: Pattern of its losses' names, such as ``'dn_{}'``.
+        labels: ``(D, B, P)`` int64, ``num_classes`` for a negative.
+        label_weights: ``(D, B, P)`` float32.
+        boxes: ``(D, B, P, 4)`` float32, cx cy w h, normalised; any finite
+            box for a negative.
+        box_weights: ``(D, B, P)`` float32, 1 for a positive, else 0.
+        negatives: ``(D, B, P)`` float32, 1 for a negative that a softmax
+            loss counts, with the weight of the background; None for none.
     """
-    box_avg = positives_per_rank(queries.num_positives, boxes)
-    cls_avg = (
-        box_avg
-        if head.sync_cls_avg_factor
-        else max(float(queries.num_positives), 1.0)
-    )
-    scale = (
-        torch.stack(
+
+    name: str
+    labels: Tensor
+    label_weights: Tensor
+    boxes: Tensor
+    box_weights: Tensor
+    negatives: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class LayerTargets:
+    """What the queries of all groups should predict, next to each other.
+
+    Attributes:
+        names: Per group, as in :class:`GroupTargets`.
+        sizes: Queries per group; their sum is ``T``.
+        labels: ``(D, B, T)`` int64.
+        label_weights: ``(D, B, T)`` float32.
+        boxes: ``(D, B, T, 4)`` float32, cx cy w h, normalised.
+        box_weights: ``(D, B, T)`` float32.
+        qualities: ``(D, B, T)`` float32, IoU of a positive's predicted box
+            with its target, 0 for a negative; without gradient.
+        divisors: Two ``(D, G)``, what the sums of a group are divided by, of
+            classes and of boxes.
+    """
+
+    names: Sequence[str]
+    sizes: Sequence[int]
+    labels: Tensor
+    label_weights: Tensor
+    boxes: Tensor
+    box_weights: Tensor
+    qualities: Tensor
+    divisors: tuple[Tensor, Tensor]
+
+
+def loss_divisors(
+    parts: Sequence[Sequence[GroupTargets]],
+    background_weight: float,
+    *,
+    average_classes: bool,
+) -> list[tuple[Tensor, Tensor]]:
+    """What the sums of each group are divided by.
+
+    Box losses are divided by the mean number of positives over the ranks,
+    classification losses by the weighted number of queries, each at least 1.
+    All of them are averaged by one reduction.
+
+    Args:
+        parts: Groups that go together, as in :func:`join_targets`.
+        background_weight: Weight of a negative, 0 for sigmoid losses.
+        average_classes: Average the divisors of classification losses, too.
+
+    Returns:
+        Per part two ``(D, G)`` tensors, for classes and for boxes.
+    """
+    counts = []
+    for groups in parts:
+        positives = _counted([group.box_weights for group in groups])
+        negatives = _counted(
             [
-                boxes.new_tensor([width, height, width, height])
-                for height, width in img_shapes
+                torch.zeros_like(group.box_weights)
+                if group.negatives is None
+                else group.negatives
+                for group in groups
             ]
-        )[:, None]
-        .expand_as(queries.boxes)
-        .reshape(-1, 4)
-    )
-    labels = queries.labels.reshape(-1)
-    label_weights = queries.label_weights.reshape(-1)
-    box_weights = queries.box_weights.reshape(-1, 4)
-    targets = queries.targets.reshape(-1, 4)
-    target_xyxy = bbox_cxcywh_to_xyxy(targets)
-    layers = []
-    for score, box in zip(scores.flatten(1, 2), boxes.flatten(1, 2)):
-        box_xyxy = bbox_cxcywh_to_xyxy(box)
-        target = labels
-        if isinstance(head.loss_cls, QualityFocalLoss):
-            target = (
-                labels,
-                _iou_targets(
-                    box_xyxy.detach(), target_xyxy, labels, head.num_classes
-                ),
-            )
-        layers.append(
-            {
-                'loss_cls': head.loss_cls(
-                    score, target, label_weights, avg_factor=cls_avg
-                ),
-                'loss_bbox': head.loss_bbox(
-                    box, targets, box_weights, avg_factor=box_avg
-                ),
-                'loss_iou': head.loss_iou(
-                    box_xyxy * scale,
-                    target_xyxy * scale,
-                    box_weights,
-                    avg_factor=box_avg,
-                ),
-            }
         )
-    return layers
-
-
-def named_co_losses(
-    head: torch.nn.Module,
-    scores: Tensor,
-    boxes: Tensor,
-    co_queries: Sequence[CoQueries],
-    img_shapes: Sequence[tuple[int, int]],
-) -> dict[str, Tensor]:
-    """Losses of all auxiliary heads' queries, named as the port does.
-
-    ``scores``: ``(D, B, P, K)`` float32 logits, ``P`` of all heads together;
-    ``boxes``: ``(D, B, P, 4)`` float32, cx cy w h, normalised.
-    """
-    losses = {}
-    sizes = [queries.boxes.shape[1] for queries in co_queries]
-    for i, (queries, score, box) in enumerate(
-        zip(co_queries, scores.split(sizes, 2), boxes.split(sizes, 2))
+        counts.append(
+            torch.stack((positives + background_weight * negatives, positives))
+        )
+    means = reduce_mean(torch.cat([count.flatten() for count in counts]))
+    divisors = []
+    for count, mean in zip(
+        counts, means.split([count.numel() for count in counts])
     ):
-        layers = co_head_losses(head, score, box, queries, img_shapes)
-        for depth, layer in enumerate(layers):
-            last = depth == len(layers) - 1
-            prefix = '' if last else f'd{depth}.'
-            losses.update(
-                {
-                    f'{prefix}{name}_aux{i}': value
-                    for name, value in layer.items()
-                }
-            )
-    return losses
+        classes, positives = mean.view_as(count)
+        classes = classes if average_classes else count[0]
+        divisors.append((classes.clamp(min=1), positives.clamp(min=1)))
+    return divisors
 
 
-def _iou_targets(
-    boxes: Tensor, targets: Tensor, labels: Tensor, num_classes: int
-) -> Tensor:
-    """IoU of the positives with their targets, 0 for the others."""
-    positive = (labels >= 0) & (labels < num_classes)
-    iou = bbox_overlaps(boxes, targets, is_aligned=True)
-    return torch.where(positive, iou, torch.zeros_like(iou))
+def _counted(weights: Sequence[Tensor]) -> Tensor:
+    """Sums ``(D, G)`` of ``G`` tensors ``(D or 1, B, P)``."""
+    depth = max(len(weight) for weight in weights)
+    return torch.stack(
+        [weight.sum((1, 2)).expand(depth) for weight in weights], 1
+    )
 
 
-NAME = 'loss_class_embed'
+def join_targets(
+    groups: Sequence[GroupTargets],
+    boxes: Tensor,
+    divisors: tuple[Tensor, Tensor],
+) -> LayerTargets:
+    """Put the targets of all groups next to each other.
 
-
-class LossCall(NamedTuple):
-    """One call of a classification loss.
-
-    Attributes:
-        num_queries: How many queries it classified.
-        args: Positional arguments but the logits: targets, weights.
-        kwargs: Further arguments, such as ``avg_factor``.
+    Args:
+        groups: ``G`` groups, in the order of the queries.
+        boxes: ``(D, B, T, 4)`` float32, the predicted boxes.
+        divisors: Two ``(D, G)``, from :func:`loss_divisors`.
     """
+    depth = len(boxes)
 
-    num_queries: int
-    args: tuple
-    kwargs: dict
-
-
-class QueryLogits(NamedTuple):
-    """Logits of one step, by what the queries are for.
-
-    Attributes:
-        matching: ``(D, B, Q, K)``.
-        proposals: ``(B, Q, K)``.
-        denoising: ``(D, B, P, K)``; ``P`` is 0 if there is no box.
-        co_heads: Per auxiliary head ``(D, B, its queries, K)``.
-    """
-
-    matching: Tensor
-    proposals: Tensor
-    denoising: Tensor
-    co_heads: Sequence[Tensor]
-
-
-@contextmanager
-def recorded_calls(loss: nn.Module) -> Iterator[list[LossCall]]:
-    """Note what a loss is called with.
-
-    The targets of a query (its match, its weight, the IoU that is asked for,
-    what the sum is divided by) are made inside the host's head. This is where
-    all of them can be seen, once they are made, without matching again.
-    """
-    calls: list[LossCall] = []
-
-    def note(module: nn.Module, args: tuple, kwargs: dict, _: Any) -> None:
-        calls.append(LossCall(len(args[0]), args[1:], kwargs))
-
-    handle = loss.register_forward_hook(note, with_kwargs=True)
-    try:
-        yield calls
-    finally:
-        handle.remove()
-
-
-def _in_order(logits: QueryLogits) -> Iterator[tuple[str, Tensor]]:
-    """Names and logits, in the order in which the head calls its loss."""
-
-    def per_layer(name: str, layers: Tensor) -> Iterator[tuple[str, Tensor]]:
-        for i, layer in enumerate(layers):
-            last = i == len(layers) - 1
-            yield (name if last else f'd{i}.{name}'), layer
-
-    yield from per_layer(NAME, logits.matching)
-    yield f'enc_{NAME}', logits.proposals
-    yield from per_layer(f'dn_{NAME}', logits.denoising)
-    for i, layers in enumerate(logits.co_heads):
-        yield from per_layer(f'{NAME}_aux{i}', layers)
-
-
-def replayed_losses(
-    loss: nn.Module,
-    calls: Sequence[LossCall],
-    logits: QueryLogits,
-    weight: float,
-) -> dict[str, Tensor]:
-    """Losses of other logits of the same queries, on the same targets.
-
-    ``logits``: The other logits, float32.
-    """
-    expected = list(_in_order(logits))
-    pending = list(calls)
-    losses = {}
-    for name, scores in expected:
-        flat = scores.flatten(0, -2)
-        if len(flat) == 0:
-            losses[name] = flat.sum() * weight
-            continue
-        call = pending.pop(0) if pending else None
-        if call is None or call.num_queries != len(flat):
-            found = 'no call' if call is None else f'{call.num_queries}'
-            raise RuntimeError(
-                f'loss_cls must have been called with {len(flat)} queries for '
-                f'{name}, got {found}; this mmdet computes its losses in '
-                "another order, use mode='classifier'"
-            )
-        losses[name] = loss(flat, *call.args, **call.kwargs) * weight
-    if pending:
-        raise RuntimeError(
-            f'loss_cls must have been called {len(calls) - len(pending)} '
-            f'times, got {len(calls)}; this mmdet has further losses, use '
-            "mode='classifier'"
+    def joined(key: str) -> Tensor:
+        parts = [getattr(group, key) for group in groups]
+        return torch.cat(
+            [part.expand(depth, *part.shape[1:]) for part in parts], 2
         )
+
+    wanted, box_weights = joined('boxes'), joined('box_weights')
+    overlaps, _ = aligned_overlaps(
+        bbox_cxcywh_to_xyxy(boxes.detach()), bbox_cxcywh_to_xyxy(wanted), 1e-6
+    )
+    return LayerTargets(
+        names=[group.name for group in groups],
+        sizes=[group.labels.shape[2] for group in groups],
+        labels=joined('labels'),
+        label_weights=joined('label_weights'),
+        boxes=wanted,
+        box_weights=box_weights,
+        qualities=torch.where(box_weights > 0, overlaps, 0.0),
+        divisors=divisors,
+    )
+
+
+def class_losses(
+    loss: nn.Module,
+    scores: Tensor,
+    targets: LayerTargets,
+    name: str = 'loss_cls',
+) -> dict[str, Tensor]:
+    """Classification losses of all groups in all layers.
+
+    Args:
+        loss: The head's ``loss_cls``; of ``mmdet.QualityFocalLoss`` the
+            target of a positive is its IoU.
+        scores: ``(D, B, T, K)`` float32 logits.
+        targets: Of the same queries.
+        name: Of the last layer's loss of matching queries.
+
+    Returns:
+        Scalars by name: the pattern of the group, and ``d<i>.`` before it in
+        all layers but the last.
+    """
+    flat = scores.flatten(0, 2)
+    labels = targets.labels.flatten()
+    weights = targets.label_weights.flatten()
+    if type(loss) is QualityFocalLoss and not loss.activated:
+        each = (
+            loss.loss_weight
+            * weights
+            * _quality_focal(
+                flat, labels, targets.qualities.flatten(), loss.beta
+            )
+        )
+    else:
+        goal = labels
+        if isinstance(loss, QualityFocalLoss):
+            goal = (labels, targets.qualities.flatten())
+        each = loss(flat, goal, weights, reduction_override='none')
+        each = each.flatten(1).sum(1) if each.dim() > 1 else each
+    sums = _sum_groups(each.view(targets.labels.shape), targets)
+    return _named(sums / targets.divisors[0], targets, name)
+
+
+def _quality_focal(
+    logits: Tensor, labels: Tensor, qualities: Tensor, beta: float
+) -> Tensor:
+    """Quality focal loss per row, without asking which rows are positive.
+
+    arXiv 2006.04388; values and gradients of ``mmdet.QualityFocalLoss``.
+    """
+    # The column of the background takes the negatives' zeros, and goes.
+    wanted = logits.new_zeros((len(logits), logits.shape[1] + 1))
+    wanted = wanted.scatter(1, labels[:, None], qualities[:, None])[:, :-1]
+    entropy = F.binary_cross_entropy_with_logits(
+        logits, wanted, reduction='none'
+    )
+    return (entropy * (wanted - logits.sigmoid()).abs().pow(beta)).sum(1)
+
+
+def aligned_overlaps(
+    boxes: Tensor, others: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """IoU and generalised IoU ``(*,)`` of boxes ``(*, 4)`` xyxy in pairs.
+
+    ``eps``: Least area that is divided by. Values and gradients of
+    ``mmdet``'s ``bbox_overlaps``, which copies ``eps`` to the device.
+    """
+    x1, y1, x2, y2 = boxes.unbind(-1)
+    u1, v1, u2, v2 = others.unbind(-1)
+    width = (torch.minimum(x2, u2) - torch.maximum(x1, u1)).clamp(min=0)
+    height = (torch.minimum(y2, v2) - torch.maximum(y1, v1)).clamp(min=0)
+    shared = width * height
+    union = (x2 - x1) * (y2 - y1) + (u2 - u1) * (v2 - v1) - shared
+    union = union.clamp(min=eps)
+    width = (torch.maximum(x2, u2) - torch.minimum(x1, u1)).clamp(min=0)
+    height = (torch.maximum(y2, v2) - torch.minimum(y1, v1)).clamp(min=0)
+    hull = (width * height).clamp(min=eps)
+    overlap = shared / union
+    return overlap, overlap - (hull - union) / hull
+
+
+def each_iou_loss(loss: nn.Module, boxes: Tensor, targets: Tensor) -> Tensor:
+    """Loss ``(N,)`` of each of ``(N, 4)`` boxes xyxy, without a reduction."""
+    if type(loss) is GIoULoss:
+        _, overlap = aligned_overlaps(boxes, targets, loss.eps)
+        return loss.loss_weight * (1 - overlap)
+    each = loss(boxes, targets, reduction_override='none')
+    return each.flatten(1).sum(1) if each.dim() > 1 else each
+
+
+def box_losses(
+    loss_bbox: nn.Module,
+    loss_iou: nn.Module,
+    boxes: Tensor,
+    targets: LayerTargets,
+    scales: Tensor,
+) -> dict[str, Tensor]:
+    """Box losses of all groups in all layers.
+
+    Args:
+        loss_bbox: The head's loss of normalised cx cy w h.
+        loss_iou: The head's loss of xyxy boxes in pixels.
+        boxes: ``(D, B, T, 4)`` float32, cx cy w h, normalised.
+        targets: Of the same queries.
+        scales: ``(B, 4)``, width, height, width and height of each image in
+            pixels.
+
+    Returns:
+        ``loss_bbox`` and ``loss_iou``, named as in :func:`class_losses`.
+    """
+    found, wanted = boxes.flatten(0, 2), targets.boxes.flatten(0, 2)
+    # Without weights: mmdet's losses would ask the device whether all are 0.
+    distance = loss_bbox(found, wanted, reduction_override='none').sum(-1)
+    overlap = each_iou_loss(
+        loss_iou,
+        (bbox_cxcywh_to_xyxy(boxes) * scales[:, None]).flatten(0, 2),
+        (bbox_cxcywh_to_xyxy(targets.boxes) * scales[:, None]).flatten(0, 2),
+    )
+    losses = {}
+    for name, each in (('loss_bbox', distance), ('loss_iou', overlap)):
+        weighted = each.view_as(targets.box_weights) * targets.box_weights
+        sums = _sum_groups(weighted, targets)
+        losses |= _named(sums / targets.divisors[1], targets, name)
     return losses
+
+
+def _sum_groups(each: Tensor, targets: LayerTargets) -> Tensor:
+    """Sums ``(D, G)`` of what each query of ``(D, B, T)`` costs."""
+    parts = each.split(list(targets.sizes), 2)
+    return torch.stack([part.sum((1, 2)) for part in parts], 1)
+
+
+def _named(
+    values: Tensor, targets: LayerTargets, name: str
+) -> dict[str, Tensor]:
+    """Losses ``(D, G)`` by name, as the port calls them."""
+    last = len(values) - 1
+    return {
+        ('' if depth == last else f'd{depth}.') + pattern.format(name): value
+        for group, pattern in enumerate(targets.names)
+        for depth, value in enumerate(values[:, group].unbind())
+    }

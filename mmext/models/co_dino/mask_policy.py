@@ -18,7 +18,6 @@ __all__ = [
     'MASK_POLICIES',
     'apply_mask_policy',
     'check_mask_policy',
-    'full_canvas_samples',
     'level_padding_masks',
 ]
 
@@ -62,28 +61,31 @@ def _on_canvas(sample: DetDataSample) -> DetDataSample:
     return copied
 
 
-def full_canvas_samples(batch_inputs: Tensor) -> list[DetDataSample]:
-    """Samples for images ``(B, 3, H, W)`` that all fill the canvas."""
-    shape = tuple(batch_inputs.shape[-2:])
-    metainfo = {'img_shape': shape, 'batch_input_shape': shape}
-    return [DetDataSample(metainfo=metainfo) for _ in batch_inputs]
-
-
 def level_padding_masks(
-    batch_img_metas: Sequence[dict], feats: Sequence[Tensor]
+    batch_img_metas: Sequence[dict] | None, feats: Sequence[Tensor]
 ) -> tuple[list[Tensor], bool]:
     """Padding masks of every feature level.
 
     ``batch_img_metas``: Per image ``img_shape`` and ``batch_input_shape``,
-    both height and width in pixels; ``feats``: Maps ``(B, C, H, W)``. Returns
+    both height and width in pixels, or None if every image fills the canvas;
+    ``feats``: Maps ``(B, C, H, W)``. Returns
     two items: per level a ``(B, H, W)`` bool mask, True where the nearest
     pixel is padding; and whether any image is smaller than the canvas.
     """
+    if batch_img_metas is None:
+        masks = [torch.zeros_like(feat[:, 0], dtype=bool) for feat in feats]
+        return masks, False
     height, width = batch_img_metas[0]['batch_input_shape']
     shapes = [tuple(meta['img_shape'][:2]) for meta in batch_img_metas]
-    padding = torch.ones((len(shapes), height, width), device=feats[0].device)
-    for mask, (valid_height, valid_width) in zip(padding, shapes):
-        mask[:valid_height, :valid_width] = 0
+    device = feats[0].device
+    row = torch.arange(height, device=device)[:, None]
+    column = torch.arange(width, device=device)
+    padding = torch.stack(
+        [
+            (row >= valid_height) | (column >= valid_width)
+            for valid_height, valid_width in shapes
+        ]
+    ).float()
     masks = [
         F.interpolate(padding[None], size=feat.shape[-2:])[0].bool()
         for feat in feats

@@ -12,9 +12,11 @@ from mmdet.structures.bbox import bbox_xyxy_to_cxcywh
 from torch import Tensor
 
 from ...utils.precision import to_float32
+from .losses import GroupTargets
 
 __all__ = [
     'MIN_CO_QUERIES',
+    'UNUSED_LABEL',
     'CoPositives',
     'CoQueries',
     'make_co_queries',
@@ -23,23 +25,27 @@ __all__ = [
 # Fewer queries than this are filled up with negatives.
 MIN_CO_QUERIES = 9
 
+# A label that is neither a class nor background is never chosen as a query.
+UNUSED_LABEL = -1
+
 
 @dataclass(frozen=True)
 class CoPositives:
-    """What one auxiliary head assigned, one entry per image.
+    """What one auxiliary head assigned.
 
     Attributes:
-        boxes: ``(A, 4)`` float, xyxy in pixels: proposals or anchors.
-        labels: ``(A,)`` int64: the class, ``num_classes`` for a negative.
-        targets: ``(A, 4)`` float, xyxy in pixels: the box of a positive's
+        boxes: ``(B, A, 4)`` float, xyxy in pixels: proposals or anchors.
+        labels: ``(B, A)`` int64: the class, ``num_classes`` for a negative,
+            -1 for a box that is neither, or that only fills the row up.
+        targets: ``(B, A, 4)`` float, xyxy in pixels: the box of a positive's
             ground truth; any finite box for a negative.
-        feats: ``(A, C)`` features of the boxes, or None.
+        feats: ``(B, A, C)`` features of the boxes, or None.
     """
 
-    boxes: list[Tensor]
-    labels: list[Tensor]
-    targets: list[Tensor]
-    feats: list[Tensor] | None = None
+    boxes: Tensor
+    labels: Tensor
+    targets: Tensor
+    feats: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -49,40 +55,50 @@ class CoQueries:
     Attributes:
         boxes: ``(B, P, 4)`` float32, cx cy w h, normalised.
         labels: ``(B, P)`` int64, ``num_classes`` for a negative.
-        targets: ``(B, P, 4)`` float32, cx cy w h, normalised.
+        target_boxes: ``(B, P, 4)`` float32, cx cy w h, normalised.
         label_weights: ``(B, P)`` float32, 0 for a filler and 1 otherwise.
-        box_weights: ``(B, P, 4)`` float32, 1 for a positive and 0 otherwise.
+        box_weights: ``(B, P)`` float32, 1 for a positive and 0 otherwise.
         fillers: ``(B, P)`` bool, True for a filler; None if there is none.
         feats: ``(B, P, C)``, or None.
-        num_positives: Positives in the batch.
     """
 
     boxes: Tensor
     labels: Tensor
-    targets: Tensor
+    target_boxes: Tensor
     label_weights: Tensor
     box_weights: Tensor
     fillers: Tensor | None
     feats: Tensor | None
-    num_positives: int
+
+    def targets(self, name: str) -> GroupTargets:
+        """What they should predict; ``name``: pattern of the losses."""
+        return GroupTargets(
+            name=name,
+            labels=self.labels[None],
+            label_weights=self.label_weights[None],
+            boxes=self.target_boxes[None],
+            box_weights=self.box_weights[None],
+        )
 
 
 def make_co_queries(
-    positives: CoPositives,
-    img_shapes: Sequence[tuple[int, int]],
+    positives: Sequence[CoPositives],
+    scales: Tensor,
     num_classes: int,
     max_queries: int,
-) -> CoQueries:
-    """Choose the decoder queries of one auxiliary head.
+) -> list[CoQueries]:
+    """Choose the decoder queries of all auxiliary heads.
 
-    The number of queries is the largest number of positives in an image, at
-    least 9 and at most ``max_queries``. An image with more positives keeps a
-    random subset; one with fewer is filled with random negatives, and when
-    these run out with fillers, whole-image boxes of weight 0 that no other
-    query may attend to. Every head therefore always sends queries, also from
-    images without boxes and without proposals.
+    The number of queries of a head is the largest number of positives in an
+    image, at least 9 and at most ``max_queries``. An image with more positives
+    keeps a random subset; one with fewer is filled with random negatives, and
+    when these run out with fillers, whole-image boxes of weight 0 that no
+    other query may attend to. Every head therefore always sends queries, also
+    from images without boxes and without proposals. The host waits for the
+    numbers of all heads once.
 
-    ``img_shapes``: Height and width of each image, in pixels.
+    ``scales``: ``(B, 4)`` float32, width, height, width and height of each
+    image in pixels.
 
     Source:
         CO-DETR, arXiv 2211.12860, section 3.3; compatible with the public
@@ -94,80 +110,68 @@ def make_co_queries(
             f'max_queries must be at least {MIN_CO_QUERIES}, got '
             f"{max_queries}; it is the query head's max_co_queries"
         )
-    chosen = [_split(labels, num_classes) for labels in positives.labels]
-    most = max(len(pos) for pos, _ in chosen)
-    count = max(MIN_CO_QUERIES, min(max_queries, most))
-    rows = [
-        _one_image(positives, i, *chosen[i], count, num_classes, shape)
-        for i, shape in enumerate(img_shapes)
-    ]
-    real = torch.stack([row['real'] for row in rows])
-    is_full = all(row['num_real'] == count for row in rows)
-    return CoQueries(
-        boxes=torch.stack([row['boxes'] for row in rows]),
-        labels=torch.stack([row['labels'] for row in rows]),
-        targets=torch.stack([row['targets'] for row in rows]),
-        label_weights=real.float(),
-        box_weights=torch.stack([row['box_weights'] for row in rows]),
-        fillers=None if is_full else ~real,
-        feats=None
-        if positives.feats is None
-        else torch.stack([row['feats'] for row in rows]),
-        num_positives=sum(row['num_pos'] for row in rows),
-    )
+    if not positives:
+        return []
+    numbers = []
+    for each in positives:
+        usable = each.labels >= 0
+        positive = usable & (each.labels < num_classes)
+        numbers += [positive.sum(1).max(), usable.sum(1).min()]
+    # The host waits here.
+    numbers = torch.stack(numbers).tolist()
+    queries = []
+    for each, most, fewest in zip(positives, numbers[::2], numbers[1::2]):
+        count = max(MIN_CO_QUERIES, min(max_queries, most))
+        queries.append(
+            _choose(each, scales, num_classes, count, fewest < count)
+        )
+    return queries
 
 
-def _split(labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    """Indices of the positives and of the negatives."""
-    positive = ((labels >= 0) & (labels < num_classes)).nonzero()[:, 0]
-    return positive, (labels == num_classes).nonzero()[:, 0]
-
-
-def _subset(index: Tensor, count: int) -> Tensor:
-    """A random subset of at most ``count`` entries."""
-    if len(index) <= count:
-        return index
-    return index[torch.randperm(len(index), device=index.device)[:count]]
-
-
-def _one_image(
+def _choose(
     positives: CoPositives,
-    i: int,
-    pos: Tensor,
-    neg: Tensor,
-    count: int,
+    scales: Tensor,
     num_classes: int,
-    shape: tuple[int, int],
-) -> dict:
-    """Queries of image ``i``, padded to ``count``."""
-    pos = _subset(pos, count)
-    index = torch.cat((pos, _subset(neg, count - len(pos))))
-    boxes, targets = to_float32((positives.boxes[i], positives.targets[i]))
-    height, width = shape
-    scale = boxes.new_tensor([width, height, width, height])
-    num_real, num_fill = len(index), count - len(index)
-    box_weights = boxes.new_zeros((count, 4))
-    box_weights[: len(pos)] = 1
-    real = torch.arange(count, device=boxes.device) < num_real
-    row = {
-        'boxes': bbox_xyxy_to_cxcywh(boxes[index] / scale),
-        'targets': bbox_xyxy_to_cxcywh(targets[index] / scale),
-        'labels': positives.labels[i][index],
-        'box_weights': box_weights,
-        'real': real,
-        'num_real': num_real,
-        'num_pos': len(pos),
-    }
-    if positives.feats is not None:
-        feats = positives.feats[i][index]
-        row['feats'] = torch.cat(
-            (feats, feats.new_zeros((num_fill, feats.shape[1])))
-        )
-    if num_fill:
-        whole = boxes.new_tensor([[0.5, 0.5, 1.0, 1.0]]).expand(num_fill, 4)
-        row['boxes'] = torch.cat((row['boxes'], whole))
-        row['targets'] = torch.cat((row['targets'], whole))
-        row['labels'] = torch.cat(
-            (row['labels'], row['labels'].new_full((num_fill,), num_classes))
-        )
-    return row
+    count: int,
+    has_fillers: bool,
+) -> CoQueries:
+    """Queries of one head: positives first, then negatives, then fillers."""
+    labels = positives.labels
+    batch, given = labels.shape
+    rank = torch.stack(
+        [torch.randperm(given, device=labels.device) for _ in range(batch)]
+    )
+    positive = (labels >= 0) & (labels < num_classes)
+    key = torch.where(positive, rank, rank + given)
+    key = torch.where(labels >= 0, key, 2 * given)
+    if given < count:
+        key = torch.nn.functional.pad(key, (0, count - given), value=2 * given)
+    key, index = key.topk(count, largest=False)
+    real = key < 2 * given
+    # A filler may point behind the boxes.
+    index = index.masked_fill(~real, 0) if given else None
+
+    def chosen(values: Tensor, filler: Tensor) -> Tensor:
+        """Rows of the queries; ``filler`` is what a filler has."""
+        if index is None:
+            return filler.expand(batch, count, *values.shape[2:])
+        shape = (batch, count, *values.shape[2:])
+        at = index.view(batch, count, *[1] * (values.dim() - 2))
+        mask = real.view_as(at)
+        return torch.where(mask, values.gather(1, at.expand(shape)), filler)
+
+    whole = torch.arange(4, device=labels.device).ge(2) * 0.5 + 0.5
+    boxes, targets = (
+        bbox_xyxy_to_cxcywh(to_float32(values) / scales[:, None])
+        for values in (positives.boxes, positives.targets)
+    )
+    feats = positives.feats
+    return CoQueries(
+        boxes=chosen(boxes, whole),
+        labels=chosen(labels, labels.new_full((), num_classes)),
+        target_boxes=chosen(targets, whole),
+        label_weights=real.float(),
+        box_weights=(key < given).float(),
+        fillers=~real if has_fillers else None,
+        feats=None if feats is None else chosen(feats, feats.new_zeros(())),
+    )

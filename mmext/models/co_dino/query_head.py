@@ -11,19 +11,37 @@ from functools import partial
 import torch
 from mmcv.ops import batched_nms
 from mmdet.models import DINOHead
-from mmdet.models.layers import CdnQueryGenerator
 from mmdet.models.layers.transformer import inverse_sigmoid
 from mmdet.registry import MODELS as MMDET_MODELS
 from mmdet.structures import DetDataSample
 from mmdet.structures.bbox import bbox_cxcywh_to_xyxy
+from mmengine.model import BaseModule
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
 from ...registry import MODELS
 from ...utils.precision import float32_region, to_float32
+from ...utils.traced_sizes import smaller
 from .decoder import REFERENCE_EPS
-from .losses import named_co_losses
+from .denoising import (
+    DenoisingGenerator,
+    DenoisingQueries,
+    group_attention_mask,
+)
+from .losses import (
+    LayerTargets,
+    box_losses,
+    class_losses,
+    join_targets,
+    loss_divisors,
+)
 from .mask_policy import level_padding_masks
+from .matching import (
+    GroundTruth,
+    match_queries,
+    matched_targets,
+    read_ground_truth,
+)
 from .positives import CoPositives, CoQueries, make_co_queries
 from .settings import build_with
 from .transformer import EncodedImage, Proposals
@@ -31,7 +49,6 @@ from .transformer import EncodedImage, Proposals
 __all__ = [
     'CoDINOHead',
     'filler_padding_mask',
-    'group_attention_mask',
     'image_detections',
     'select_detections',
 ]
@@ -40,20 +57,24 @@ __all__ = [
 def select_detections(
     cls_score: Tensor, boxes: Tensor, max_per_img: int, use_sigmoid: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The best (query, class) pairs of one image.
+    """The best (query, class) pairs of one image or of several.
 
-    ``cls_score``: ``(Q, K)`` logits, ``(Q, K + 1)`` without sigmoid;
-    ``boxes``: ``(Q, 4)``. Returns scores ``(N,)`` in descending order, labels
-    ``(N,)`` int64 and boxes ``(N, 4)``.
+    ``cls_score``: ``(..., Q, K)`` logits, ``(..., Q, K + 1)`` without
+    sigmoid; ``boxes``: ``(..., Q, 4)``. Returns scores ``(..., N)`` in
+    descending order, labels ``(..., N)`` int64 and boxes ``(..., N, 4)``.
     """
     if use_sigmoid:
-        flat = cls_score.sigmoid().flatten()
-        scores, index = flat.topk(min(max_per_img, flat.numel()))
         num_classes = cls_score.shape[-1]
-        return scores, index % num_classes, boxes[index // num_classes]
-    scores, labels = cls_score.softmax(-1)[..., :-1].max(-1)
-    scores, index = scores.topk(min(max_per_img, scores.numel()))
-    return scores, labels[index], boxes[index]
+        scores = cls_score.sigmoid().flatten(-2)
+    else:
+        scores, classes = cls_score.softmax(-1)[..., :-1].max(-1)
+    scores, index = scores.topk(smaller(max_per_img, scores.shape[-1]))
+    if use_sigmoid:
+        labels, index = index % num_classes, index // num_classes
+    else:
+        labels = classes.gather(-1, index)
+    of_box = index[..., None].expand(*index.shape, 4)
+    return scores, labels, boxes.gather(-2, of_box)
 
 
 def image_detections(
@@ -107,32 +128,6 @@ def image_detections(
     return results[:max_per_img]
 
 
-def group_attention_mask(
-    main_mask: Tensor | None,
-    main_size: int,
-    co_sizes: Sequence[int],
-    device: torch.device,
-) -> Tensor | None:
-    """Self-attention mask of ``[denoising + matching | co-head 1 | ...]``.
-
-    ``main_mask``: ``(main_size, main_size)`` bool mask of the first group, or
-    None if all its queries see each other. Returns ``(T, T)`` bool, True where
-    attention is forbidden: the groups are blocks on the diagonal. None if
-    there is nothing to forbid.
-    """
-    if not co_sizes:
-        return main_mask
-    total = main_size + sum(co_sizes)
-    mask = torch.ones((total, total), dtype=torch.bool, device=device)
-    start = 0
-    for size in (main_size, *co_sizes):
-        mask[start : start + size, start : start + size] = False
-        start += size
-    if main_mask is not None:
-        mask[:main_size, :main_size] = main_mask
-    return mask
-
-
 def filler_padding_mask(
     main_size: int,
     fillers: Sequence[Tensor | None],
@@ -170,8 +165,10 @@ class CoDINOHead(DINOHead):
         transformer: Config of the transformer, by default of type
             ``mmext.CoDINOTransformer``, without ``num_queries`` and
             ``num_co_heads``, which are set here.
-        dn_cfg: Arguments of ``mmdet``'s ``CdnQueryGenerator``:
-            ``label_noise_scale``, ``box_noise_scale``, ``group_cfg``.
+        dn_cfg: Arguments of
+            :class:`~mmext.models.co_dino.denoising.DenoisingGenerator`:
+            ``label_noise_scale``, ``box_noise_scale``, ``group_cfg``,
+            ``max_boxes``.
         positional_encoding: Config; its width must be ``C``.
         loss_cls: Config, in the public configurations
             ``mmdet.QualityFocalLoss``, whose targets are IoUs.
@@ -257,7 +254,7 @@ class CoDINOHead(DINOHead):
                 nn.Conv2d(embed_dims, embed_dims, 3, stride=2, padding=1),
                 nn.GroupNorm(32, embed_dims),
             )
-        self.dn_generator = CdnQueryGenerator(
+        self.dn_generator = DenoisingGenerator(
             num_classes=num_classes,
             embed_dims=embed_dims,
             num_matching_queries=num_queries,
@@ -265,20 +262,23 @@ class CoDINOHead(DINOHead):
         )
 
     def init_weights(self) -> None:
-        """Initialise branches and transformer."""
+        """Initialise branches and transformer, then what ``init_cfg`` says."""
         super().init_weights()
         self.transformer.init_weights()
+        if self.init_cfg:
+            # mmdet's method does not come as far as this.
+            BaseModule.init_weights(self)
         self._is_init = True
 
     def encode(
-        self, feats: Sequence[Tensor], batch_img_metas: Sequence[dict]
+        self, feats: Sequence[Tensor], batch_img_metas: Sequence[dict] | None
     ) -> EncodedImage:
         """Run the encoder.
 
         Args:
             feats: Maps ``(B, C, H, W)``, finest first.
             batch_img_metas: Per image ``img_shape`` and
-                ``batch_input_shape``.
+                ``batch_input_shape``; None if all images fill the canvas.
 
         Returns:
             The encoded batch.
@@ -296,7 +296,8 @@ class CoDINOHead(DINOHead):
             # PyTorch 2.13 has NaN gradients for a strided bfloat16
             # convolution of a 1 x 1 map on CPUs.
             with float32_region(maps[-1]):
-                maps.append(self.downsample(to_float32(maps[-1])))
+                dtype = self.downsample[0].weight.dtype
+                maps.append(self.downsample(maps[-1].to(dtype)))
         return maps
 
     def forward(
@@ -364,58 +365,51 @@ class CoDINOHead(DINOHead):
             the auxiliary heads. Classification is divided by the number of
             positives, boxes by its mean over the ranks, each at least 1.
         """
-        shapes = [s.metainfo['img_shape'][:2] for s in batch_data_samples]
-        co_queries = [
-            make_co_queries(
-                positives, shapes, self.num_classes, self.max_co_queries
-            )
-            for positives in co_positives
-        ]
+        truth = read_ground_truth(batch_data_samples, self.num_classes)
+        co_queries = make_co_queries(
+            co_positives, truth.scales, self.num_classes, self.max_co_queries
+        )
         proposals = self.propose(encoded)
-        dn_label, dn_box, dn_mask, dn_meta = self.dn_generator(
-            batch_data_samples
-        )
-        main_size = dn_label.shape[1] + proposals.boxes.shape[1]
+        denoising = self.dn_generator(truth)
         hidden, references = self._decode_groups(
-            encoded,
-            proposals,
-            dn_label,
-            dn_box.sigmoid(),
-            dn_mask[:main_size, :main_size],
-            co_queries,
+            encoded, proposals, denoising, co_queries
         )
-        losses = self._decoded_losses(
-            hidden,
-            references,
-            proposals,
-            batch_data_samples,
-            dn_meta,
-            co_queries,
-        )
-        if dn_meta['num_denoising_queries'] == 0:
-            # No box in the batch: keep the embedding in the graph, so that
-            # every rank reduces the same parameters.
-            losses['dn_loss_cls'] = losses['dn_loss_cls'].sum() + (
-                self.dn_generator.label_embedding.weight.sum() * 0
+        scores, boxes = self(hidden, references)
+        with float32_region(scores):
+            decoded, proposed = self._targets(
+                scores,
+                boxes,
+                proposals,
+                denoising,
+                co_queries,
+                truth,
+                batch_data_samples,
             )
-        return losses
+            losses = self._losses(scores, boxes, decoded, truth)
+            losses |= self._losses(
+                to_float32(proposals.scores)[None],
+                proposals.boxes[None],
+                proposed,
+                truth,
+            )
+            return losses | self._further_losses(
+                hidden, proposals, decoded, proposed
+            )
 
     def _decode_groups(
         self,
         encoded: EncodedImage,
         proposals: Proposals,
-        dn_label: Tensor,
-        dn_reference: Tensor,
-        dn_mask: Tensor,
+        denoising: DenoisingQueries,
         co_queries: Sequence[CoQueries],
     ) -> tuple[Tensor, list[Tensor]]:
         """Decode denoising, matching and auxiliary queries together."""
         batch, count = proposals.references.shape[:2]
-        main_size = dn_label.shape[1] + count
+        num_denoising = denoising.references.shape[1]
         sizes = [queries.boxes.shape[1] for queries in co_queries]
         device = proposals.references.device
         contents = [
-            dn_label,
+            denoising.contents,
             self.transformer.content_queries(batch, count),
             *(
                 self.transformer.co_queries(queries.boxes, queries.feats, i)
@@ -423,7 +417,7 @@ class CoDINOHead(DINOHead):
             ),
         ]
         references = [
-            dn_reference,
+            denoising.references,
             proposals.references,
             *(queries.boxes for queries in co_queries),
         ]
@@ -432,9 +426,11 @@ class CoDINOHead(DINOHead):
             torch.cat(contents, 1),
             torch.cat(references, 1),
             self.reg_branches,
-            attn_mask=group_attention_mask(dn_mask, main_size, sizes, device),
+            attn_mask=group_attention_mask(
+                num_denoising, denoising.num_groups, count, sizes, device
+            ),
             key_padding_mask=filler_padding_mask(
-                main_size,
+                num_denoising + count,
                 [queries.fillers for queries in co_queries],
                 sizes,
                 batch,
@@ -442,36 +438,74 @@ class CoDINOHead(DINOHead):
             ),
         )
 
-    def _decoded_losses(
+    def _targets(
+        self,
+        scores: Tensor,
+        boxes: Tensor,
+        proposals: Proposals,
+        denoising: DenoisingQueries,
+        co_queries: Sequence[CoQueries],
+        truth: GroundTruth,
+        batch_data_samples: Sequence[DetDataSample],
+    ) -> tuple[LayerTargets, LayerTargets]:
+        """Targets of all decoder layers, and of the proposals."""
+        start = denoising.references.shape[1]
+        stop = start + proposals.boxes.shape[1]
+        matched = match_queries(
+            self.assigner,
+            torch.cat(
+                (
+                    scores[:, :, start:stop].detach(),
+                    to_float32(proposals.scores.detach())[None],
+                )
+            ),
+            torch.cat((boxes[:, :, start:stop], proposals.boxes[None])),
+            batch_data_samples,
+            truth.scales,
+        )
+        matching, proposed = (
+            matched_targets(name, index, truth, self.num_classes)
+            for name, index in (('{}', matched[:-1]), ('enc_{}', matched[-1:]))
+        )
+        groups = [
+            denoising.targets,
+            matching,
+            *(
+                queries.targets(f'{{}}_aux{i}')
+                for i, queries in enumerate(co_queries)
+            ),
+        ]
+        decoded_by, proposed_by = loss_divisors(
+            [groups, [proposed]],
+            self.bg_cls_weight,
+            average_classes=self.sync_cls_avg_factor,
+        )
+        return (
+            join_targets(groups, boxes, decoded_by),
+            join_targets([proposed], proposals.boxes[None], proposed_by),
+        )
+
+    def _losses(
+        self,
+        scores: Tensor,
+        boxes: Tensor,
+        targets: LayerTargets,
+        truth: GroundTruth,
+    ) -> dict[str, Tensor]:
+        """The three losses of every group in every layer."""
+        return class_losses(self.loss_cls, scores, targets) | box_losses(
+            self.loss_bbox, self.loss_iou, boxes, targets, truth.scales
+        )
+
+    def _further_losses(
         self,
         hidden: Tensor,
-        references: Sequence[Tensor],
         proposals: Proposals,
-        batch_data_samples: Sequence[DetDataSample],
-        dn_meta: dict,
-        co_queries: Sequence[CoQueries],
-    ) -> dict:
-        """Losses of all groups of queries, and of the proposals."""
-        scores, boxes = self(hidden, references)
-        metas = [sample.metainfo for sample in batch_data_samples]
-        main_size = dn_meta['num_denoising_queries'] + proposals.boxes.shape[1]
-        with float32_region(scores):
-            losses = self.loss_by_feat(
-                scores[:, :, :main_size],
-                boxes[:, :, :main_size],
-                to_float32(proposals.scores),
-                proposals.boxes,
-                [sample.gt_instances for sample in batch_data_samples],
-                metas,
-                dn_meta,
-            )
-            return losses | named_co_losses(
-                self,
-                scores[:, :, main_size:],
-                boxes[:, :, main_size:],
-                co_queries,
-                [meta['img_shape'][:2] for meta in metas],
-            )
+        decoded: LayerTargets,
+        proposed: LayerTargets,
+    ) -> dict[str, Tensor]:
+        """What a subclass adds, on the same targets."""
+        return {}
 
     def decode_matching(
         self, encoded: EncodedImage
@@ -484,6 +518,29 @@ class CoDINOHead(DINOHead):
             self.transformer.content_queries(batch, count),
             proposals.references,
             self.reg_branches,
+        )
+
+    def detect(self, encoded: EncodedImage) -> tuple[Tensor, Tensor]:
+        """Logits ``(B, Q, K)`` and boxes ``(B, Q, 4)`` of the last layer.
+
+        Both float32; boxes are cx cy w h in [0, 1].
+        """
+        hidden, references = self.decode_matching(encoded)
+        last = len(hidden) - 1
+        return self.predict_layer(last, hidden[last], references[last])
+
+    def select(
+        self, cls_score: Tensor, boxes: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores, labels and boxes of the best (query, class) pairs.
+
+        As :func:`select_detections`, ``max_per_img`` of ``test_cfg`` at most.
+        """
+        return select_detections(
+            cls_score,
+            boxes,
+            self.test_cfg.get('max_per_img', self.num_queries),
+            self.loss_cls.use_sigmoid,
         )
 
     def predict(
@@ -504,11 +561,7 @@ class CoDINOHead(DINOHead):
             Per image ``bboxes`` ``(N, 4)`` xyxy in pixels, ``scores`` ``(N,)``
             descending, ``labels`` ``(N,)``; N at most ``max_per_img``.
         """
-        hidden, references = self.decode_matching(encoded)
-        last = len(hidden) - 1
-        scores, boxes = self.predict_layer(
-            last, hidden[last], references[last]
-        )
+        scores, boxes = self.detect(encoded)
         with float32_region(scores):
             return [
                 image_detections(

@@ -15,7 +15,8 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from ...registry import MODELS
-from ...utils.precision import to_float32
+from ...utils.precision import float32_region, to_float32
+from ...utils.traced_sizes import shapes_tensor, smaller
 from .decoder import CoDINODecoder
 from .encoder import CoDINOEncoder, encoder_reference_points
 
@@ -266,14 +267,14 @@ class CoDINOTransformer(BaseModule):
             )
         shapes = [(feat.shape[-2], feat.shape[-1]) for feat in feats]
         device = feats[0].device
-        spatial_shapes = torch.tensor(shapes, device=device)
-        areas = torch.tensor([0] + [h * w for h, w in shapes[:-1]])
+        spatial_shapes = shapes_tensor(shapes, device)
         valid_ratios = torch.stack([_valid_ratio(mask) for mask in masks], 1)
         padding_mask = torch.cat([mask.flatten(1) for mask in masks], 1)
-        level_start_index = areas.cumsum(0).to(device)
+        areas = spatial_shapes.prod(1)
+        level_start_index = areas.cumsum(0) - areas
         pos = torch.cat(
             [
-                pos.flatten(2).transpose(1, 2) + embed
+                pos.flatten(2).transpose(1, 2).to(embed.dtype) + embed
                 for pos, embed in zip(pos_embeds, self.level_embeds)
             ],
             1,
@@ -285,6 +286,7 @@ class CoDINOTransformer(BaseModule):
             reference_points=encoder_reference_points(shapes, valid_ratios),
             spatial_shapes=spatial_shapes,
             level_start_index=level_start_index,
+            level_sizes=shapes,
         )
         return EncodedImage(
             memory=memory,
@@ -321,9 +323,12 @@ class CoDINOTransformer(BaseModule):
                 encoded.memory.masked_fill(~usable[..., None], 0.0)
             )
         )
-        scores = cls_branch(tokens)
+        with float32_region(tokens):
+            # In half precision, many tokens would have the same score.
+            autocast = tokens.dtype != self.enc_output.weight.dtype
+            scores = cls_branch(to_float32(tokens) if autocast else tokens)
         boxes = to_float32(reg_branch(tokens)) + logits
-        count = min(self.num_queries, scores.shape[1])
+        count = smaller(self.num_queries, scores.shape[1])
         index = scores.max(-1).values.topk(count, dim=1).indices[..., None]
         scores = scores.gather(1, index.expand(-1, -1, scores.shape[-1]))
         boxes = boxes.gather(1, index.expand(-1, -1, 4)).sigmoid()
@@ -381,6 +386,7 @@ class CoDINOTransformer(BaseModule):
             reg_branches=reg_branches,
             attn_mask=attn_mask,
             key_padding_mask=key_padding_mask,
+            level_sizes=encoded.shapes,
         )
 
 

@@ -16,6 +16,7 @@ from mmengine.runner.checkpoint import CheckpointLoader
 from torch import nn
 
 from ...config import DELETE
+from ...engine import is_pretrained
 from ...findings import Finding, Severity
 from ...utils.archive import DamagedFileError, check_archive
 from ...utils.safe_load import foreign_names, is_trusted, load_torch
@@ -74,7 +75,8 @@ def missing_file(subject: Subject) -> Iterator[Finding]:
     """Paths that are no files."""
     for path, value in _files(subject):
         file = Path(value).expanduser()
-        if file.is_file():
+        shared = path == ('load_from',) and is_pretrained(file)
+        if file.is_file() or shared:
             continue
         what = 'is a folder' if file.is_dir() else 'does not exist'
         yield found(f'the file of weights {value} {what}', path=path)

@@ -16,6 +16,7 @@ from ...config import (
     split_key,
 )
 from ...findings import Finding, Severity
+from ...ops import check_ops_backend
 from .registry import KEY, found
 from .subject import Subject, as_mapping, sure_name
 
@@ -45,6 +46,8 @@ READ_KEYS = {
     'dynamic_intervals': "MMDetection's configs",
     'device': "mmext's tools",
     'ops_backend': "mmext's runner",
+    'freeze': "mmext's runner",
+    'match_classes': "mmext's runner",
     'data_root': "mmext's tools",
     'base_data_root': "mmext's tools",
     'check_misplaced_keys': "mmext's tools",
@@ -293,3 +296,17 @@ def unread_in_section(subject: Subject) -> Iterator[Finding]:
                 remedy=f'rename it to {sure}' if sure else '',
                 options=subject.renamed(path, sure) if sure else {},
             )
+
+
+@KEY.rule(
+    'KEY006',
+    title='ops_backend names no back end of operators',
+    severity=Severity.ERROR,
+    remedy='correct the name, or remove the key',
+)
+def unknown_ops_backend(subject: Subject) -> Iterator[Finding]:
+    """What mmext's runner refuses when it starts, in its words."""
+    try:
+        check_ops_backend(subject.top.get('ops_backend') or 'auto')
+    except ValueError as error:
+        yield found(str(error), path=('ops_backend',))

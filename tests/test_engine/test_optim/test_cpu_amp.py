@@ -82,3 +82,28 @@ def test_runner_uses_it_for_any_config(tmp_path):
     first = [trace[0]['loss'] for trace in (amp, plain)]
     assert first[0] == pytest.approx(first[1], rel=0.05)
     assert first[0] != first[1]
+
+
+@pytest.mark.parametrize('size', [(1, 1), (1, 4), (2, 1), (5, 6)])
+@pytest.mark.parametrize('kernel', [1, 3, 5])
+def test_gradients_of_weights_that_meet_only_padding(size, kernel):
+    """PyTorch leaves them as the memory was, here NaN."""
+    torch.manual_seed(0)
+    model = nn.Conv2d(16, 32, kernel, stride=2, padding=kernel // 2)
+    optim = CpuAmpOptimWrapper(optimizer=torch.optim.SGD(model.parameters()))
+    data = torch.randn(2, 16, *size)
+    model(data).square().sum().backward()
+    expected = model.weight.grad.clone()
+    for _ in range(20):
+        model.weight.grad = None
+        spoilt = torch.full((4 * model.weight.numel(),), torch.nan)
+        del spoilt
+        with optim.optim_context(model):
+            model(data).float().square().sum().backward()
+        torch.testing.assert_close(
+            model.weight.grad, expected, rtol=0.05, atol=0.2
+        )
+    assert len(model._forward_hooks) == 1
+    model.weight.requires_grad_(False)
+    with optim.optim_context(model):
+        model(input=data).float().sum().backward()

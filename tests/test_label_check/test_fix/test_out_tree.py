@@ -1,7 +1,5 @@
 """Where repaired files go, and where they must not."""
 
-import os
-
 import pytest
 
 from mmext.label_check import Expectations
@@ -10,7 +8,6 @@ from mmext.label_check.fix.out_tree import (
     NOT_TRAINABLE,
     check_out,
     common_folder,
-    new_tree,
     relative_to,
     write_lists,
 )
@@ -56,37 +53,6 @@ def test_check_out(tmp_path):
         check_out(tmp_path / 'file', [])
     with pytest.raises(ValueError, match='apart from the data'):
         check_out(tmp_path / 'above', [str(tmp_path / 'above' / 'masks')])
-
-
-def test_new_tree(tmp_path):
-    out = tmp_path / 'a' / 'b' / 'out'
-    with new_tree(out) as tree:
-        (tree / 'x').write_text('1')
-        assert not out.exists()
-    assert (out / 'x').read_text() == '1'
-    assert os.listdir(out.parent) == ['out']
-    # Others may read it, as any new folder.
-    (tmp_path / 'usual').mkdir()
-    assert out.stat().st_mode == (tmp_path / 'usual').stat().st_mode
-
-
-def test_new_tree_takes_the_place_of_an_empty_folder(tmp_path):
-    out = tmp_path / 'out'
-    out.mkdir()
-    with new_tree(out) as tree:
-        (tree / 'x').write_text('1')
-    assert (out / 'x').read_text() == '1'
-
-
-def test_error_leaves_nothing(tmp_path):
-    def write():
-        with new_tree(tmp_path / 'out') as tree:
-            (tree / 'x').write_text('1')
-            raise KeyError('stop')
-
-    with pytest.raises(KeyError, match='stop'):
-        write()
-    assert os.listdir(tmp_path) == []
 
 
 SAMPLES = [

@@ -9,7 +9,7 @@ import pytest
 from helpers.image_bytes import photo
 from PIL import Image, features
 
-from mmext.label_check.gallery import painting as _painting
+from mmext.findings.page import data_uri
 from mmext.label_check.gallery.painting import (
     BEHIND,
     FINE,
@@ -17,7 +17,6 @@ from mmext.label_check.gallery.painting import (
     OUTSIDE,
     WRONG,
     class_colours,
-    data_uri,
     dimmed,
     fitted_size,
     half_size,
@@ -175,9 +174,7 @@ def test_photos_are_small_without_webp_too(monkeypatch):
     Image.fromarray(picture).save(plain, 'PNG')
     kinds = set()
     for webp in (features.check('webp'), False):
-        monkeypatch.setattr(
-            _painting.features, 'check', lambda _, found=webp: found
-        )
+        monkeypatch.setattr(features, 'check', lambda _, found=webp: found)
         uri = data_uri(picture)
         head, pixels = decoded(uri)
         kinds.add(head)

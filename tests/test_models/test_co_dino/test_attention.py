@@ -60,6 +60,19 @@ def mmcv_twin(attention: DeformableAttention) -> MultiScaleDeformableAttention:
     return oracle
 
 
+@pytest.mark.slow
+def test_level_sizes_make_no_graph_break(monkeypatch):
+    """For any size of the maps, with PyTorch's back end."""
+    monkeypatch.setenv('MMEXT_OPS', 'pytorch')
+    attention = make_attention().eval()
+    compiled = torch.compile(
+        attention, backend='eager', dynamic=True, fullgraph=True
+    )
+    for shapes in (SHAPES, [(h + 3, w + 2) for h, w in SHAPES]):
+        inputs = {**make_inputs(4, shapes=shapes), 'level_sizes': shapes}
+        torch.testing.assert_close(compiled(**inputs), attention(**inputs))
+
+
 @pytest.mark.parametrize('padded', [False, True])
 @pytest.mark.parametrize('box_dims', [2, 4])
 def test_matches_mmcv(box_dims: int, padded: bool):
@@ -192,9 +205,9 @@ def sampled_at(module, name: str, call, monkeypatch) -> Tensor:
     seen = []
     original = getattr(module, name)
 
-    def recorded(value, shapes, starts, locations, weights):
+    def recorded(value, shapes, starts, locations, *others):
         seen.append(locations)
-        return original(value, shapes, starts, locations, weights)
+        return original(value, shapes, starts, locations, *others)
 
     with monkeypatch.context() as patch:
         patch.setattr(module, name, recorded)

@@ -27,6 +27,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits as entropy
 from torch.nn.functional import cosine_similarity, normalize
 
 from mmext.engine.optim.cpu_amp import CpuAmpOptimWrapper
+from mmext.models.co_dino import query_head
 from mmext.models.co_dino.class_embed_head import (
     COSINE_EPS,
     LOG_TEMPERATURE_INIT,
@@ -247,11 +248,10 @@ def matched_targets(matches, samples):
         truth = sample.gt_instances
         height, width = sample.img_shape
         size = torch.tensor([width, height, width, height])
-        number = match.gt_inds
         labels.append(
-            torch.where(number > 0, truth.labels[number - 1], NUM_CLASSES)
+            torch.where(match >= 0, truth.labels[match], NUM_CLASSES)
         )
-        targets.append((truth.bboxes / size)[number - 1])
+        targets.append((truth.bboxes / size)[match])
     return torch.cat(labels), torch.cat(targets)
 
 
@@ -262,25 +262,27 @@ def test_auxiliary_loss_from_the_matches(monkeypatch):
     data = model.data_preprocessor(make_batch(), True)
     samples = data['data_samples']
     matches = []
-    assign = head.assigner.assign
+    match = query_head.match_queries
 
-    def remembered(*args, **kwargs):
-        matches.append(assign(*args, **kwargs))
+    def remembered(*args):
+        matches.append(match(*args))
         return matches[-1]
 
     seen = {}
-    decoded = type(head)._decoded_losses
+    decode = type(head)._decode_groups
 
-    def watched(self, hidden, references, proposals, *args):
-        seen.update(hidden=hidden, references=references, prop=proposals)
-        seen['num_dn'] = args[1]['num_denoising_queries']
-        return decoded(self, hidden, references, proposals, *args)
+    def watched(self, encoded, proposals, denoising, co_queries):
+        found = decode(self, encoded, proposals, denoising, co_queries)
+        seen.update(hidden=found[0], references=found[1], prop=proposals)
+        seen['num_dn'] = denoising.references.shape[1]
+        return found
 
-    monkeypatch.setattr(head.assigner, 'assign', remembered)
-    monkeypatch.setattr(type(head), '_decoded_losses', watched)
+    monkeypatch.setattr(query_head, 'match_queries', remembered)
+    monkeypatch.setattr(type(head), '_decode_groups', watched)
     losses = model.loss(data['inputs'], samples)
     # Two layers and the proposals of two images: matched once.
-    assert len(matches) == 6
+    (matched,) = matches
+    assert matched.shape[:2] == (3, 2)
     num_dn = seen['num_dn']
     queries = slice(num_dn, num_dn + seen['prop'].boxes.shape[1])
     names = ['d0.loss_class_embed', 'loss_class_embed', 'enc_loss_class_embed']
@@ -292,7 +294,7 @@ def test_auxiliary_loss_from_the_matches(monkeypatch):
                 box = box[:, queries]
             else:
                 hidden, box = seen['prop'].tokens, seen['prop'].boxes
-            labels, targets = matched_targets(matches[2 * i :], samples)
+            labels, targets = matched_targets(matched[i], samples)
             expected = 0.5 * quality_loss(
                 head.class_logits(hidden).flatten(0, 1),
                 labels,

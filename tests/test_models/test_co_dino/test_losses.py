@@ -1,32 +1,47 @@
-"""Losses of auxiliary queries against mmdet's for given assignments."""
+"""Losses of decoder queries against formulas, and against mmdet's head."""
 
 import pytest
 import torch
+from helpers.tiny_co_dino import build_tiny, make_samples
+from mmdet.models import DINOHead
 from mmdet.models.losses import FocalLoss, GIoULoss, L1Loss, QualityFocalLoss
 from mmdet.structures.bbox import bbox_cxcywh_to_xyxy, bbox_overlaps
 from torch import nn
 
 from mmext.models.co_dino.losses import (
-    QueryLogits,
-    co_head_losses,
-    positives_per_rank,
-    recorded_calls,
-    replayed_losses,
+    box_losses,
+    class_losses,
+    join_targets,
+    loss_divisors,
 )
-from mmext.models.co_dino.positives import CoPositives, make_co_queries
+from mmext.models.co_dino.matching import read_ground_truth
+from mmext.models.co_dino.positives import (
+    UNUSED_LABEL,
+    CoPositives,
+    make_co_queries,
+)
+from mmext.models.co_dino.transformer import Proposals
 
+QFL = QualityFocalLoss(use_sigmoid=True, beta=2.0)
 K = 4
 SHAPES = [(60, 80), (40, 50)]
 
 
-class _Head(nn.Module):
-    def __init__(self, loss_cls: nn.Module) -> None:
-        super().__init__()
-        self.loss_cls = loss_cls
-        self.loss_bbox = L1Loss(loss_weight=5.0)
-        self.loss_iou = GIoULoss(loss_weight=2.0)
-        self.num_classes = K
-        self.sync_cls_avg_factor = False
+SCALES = torch.tensor([[w, h, w, h] for h, w in SHAPES]).float()
+
+
+def _losses(loss_cls: nn.Module, scores, boxes, queries) -> dict:
+    """All losses of one group of queries."""
+    groups = [queries.targets('{}')]
+    (divisors,) = loss_divisors([groups], 0.0, average_classes=False)
+    targets = join_targets(groups, boxes, divisors)
+    return class_losses(loss_cls, scores, targets) | box_losses(
+        L1Loss(loss_weight=5.0),
+        GIoULoss(loss_weight=2.0),
+        boxes,
+        targets,
+        SCALES,
+    )
 
 
 def _boxes(count: int, generator: torch.Generator) -> torch.Tensor:
@@ -38,16 +53,14 @@ def _boxes(count: int, generator: torch.Generator) -> torch.Tensor:
 
 def _queries(labels: tuple[list[int], list[int]]):
     generator = torch.Generator().manual_seed(0)
-    return make_co_queries(
-        CoPositives(
-            boxes=[_boxes(len(part), generator) for part in labels],
-            labels=[torch.tensor(part, dtype=torch.long) for part in labels],
-            targets=[_boxes(len(part), generator) for part in labels],
-        ),
-        SHAPES,
-        K,
-        20,
+    pad = torch.nn.utils.rnn.pad_sequence
+    boxes, targets = (
+        pad([_boxes(len(part), generator) for part in labels], True)
+        for _ in range(2)
     )
+    given = [torch.tensor(part, dtype=torch.long) for part in labels]
+    positives = CoPositives(boxes, pad(given, True, UNUSED_LABEL), targets)
+    return make_co_queries([positives], SCALES, K, 20)[0]
 
 
 def _predictions(queries, layers: int = 2):
@@ -64,14 +77,17 @@ LABELS = ([0, 3, 1, K, K, K, K, K, K, K, K], [2] + [K] * 12)
 def test_matches_losses_written_out_per_box() -> None:
     queries = _queries(LABELS)
     scores, boxes = _predictions(queries)
-    head = _Head(QualityFocalLoss(use_sigmoid=True, beta=2.0))
-    layers = co_head_losses(head, scores, boxes, queries, SHAPES)
-    for depth, losses in enumerate(layers):
+    found = _losses(QFL, scores, boxes, queries)
+    for depth, prefix in enumerate(('d0.', '')):
+        losses = {
+            name: found[prefix + name]
+            for name in ('loss_cls', 'loss_bbox', 'loss_iou')
+        }
         cls = l1 = iou = 0.0
         for i, (height, width) in enumerate(SHAPES):
             size = torch.tensor([width, height, width, height]).float()
             for j, label in enumerate(queries.labels[i]):
-                target, box = queries.targets[i, j], boxes[depth, i, j]
+                target, box = queries.target_boxes[i, j], boxes[depth, i, j]
                 quality = torch.zeros(K)
                 xyxy = bbox_cxcywh_to_xyxy(torch.stack((box, target)))
                 if label < K:
@@ -88,7 +104,7 @@ def test_matches_losses_written_out_per_box() -> None:
                     p, quality, reduction='none'
                 )
                 cls = cls + (bce * (p - quality).abs() ** 2).sum()
-        assert queries.num_positives == 4
+        assert float(queries.box_weights.sum()) == 4
         expected = {'loss_cls': cls, 'loss_bbox': l1, 'loss_iou': iou}
         for name, value in expected.items():
             torch.testing.assert_close(losses[name], value / 4, msg=name)
@@ -110,7 +126,7 @@ def test_other_classification_losses_get_plain_labels() -> None:
     queries = _queries(LABELS)
     scores, boxes = _predictions(queries, layers=1)
     loss = FocalLoss(use_sigmoid=True)
-    (losses,) = co_head_losses(_Head(loss), scores, boxes, queries, SHAPES)
+    losses = _losses(loss, scores, boxes, queries)
     expected = loss(
         scores.flatten(0, 2), queries.labels.flatten(), avg_factor=4.0
     )
@@ -121,8 +137,7 @@ def test_fillers_weigh_nothing() -> None:
     queries = _queries(([0], []))
     assert queries.fillers is not None
     scores, boxes = _predictions(queries, layers=1)
-    head = _Head(QualityFocalLoss(use_sigmoid=True, beta=2.0))
-    (losses,) = co_head_losses(head, scores, boxes, queries, SHAPES)
+    losses = _losses(QFL, scores, boxes, queries)
     sum(losses.values()).backward()
     assert scores.grad[0][queries.fillers].abs().sum() == 0
     assert boxes.grad[0][queries.fillers].abs().sum() == 0
@@ -132,8 +147,7 @@ def test_fillers_weigh_nothing() -> None:
 def test_no_positive_gives_connected_zeros() -> None:
     queries = _queries(([], []))
     scores, boxes = _predictions(queries, layers=1)
-    head = _Head(QualityFocalLoss(use_sigmoid=True, beta=2.0))
-    (losses,) = co_head_losses(head, scores, boxes, queries, SHAPES)
+    losses = _losses(QFL, scores, boxes, queries)
     total = sum(losses.values())
     assert float(total) == 0
     total.backward()
@@ -141,126 +155,69 @@ def test_no_positive_gives_connected_zeros() -> None:
     assert float(scores.grad.abs().sum()) == 0
 
 
-@pytest.mark.parametrize(('count', 'mean'), [(0, 1.0), (1, 1.0), (7, 7.0)])
-def test_positives_per_rank_is_at_least_one(count: int, mean: float) -> None:
-    assert positives_per_rank(count, torch.zeros(1)) == mean
+HEAD_LOSSES = {
+    'quality': {'type': 'mmdet.QualityFocalLoss', 'loss_weight': 1.5},
+    'beta': {'type': 'mmdet.QualityFocalLoss', 'beta': 1.5},
+    'focal': {'type': 'mmdet.FocalLoss', 'loss_weight': 2.0},
+    'softmax': {
+        'type': 'mmdet.CrossEntropyLoss',
+        'use_sigmoid': False,
+    },
+}
 
 
-CLASS_EMBED_LOSSES_K = 3
-
-
-def make_logits(generator, num_dn=2, num_co=(4,)):
-    """Two layers, two images, five matching queries."""
-
-    def draw(*shape):
-        value = torch.randn(*shape, CLASS_EMBED_LOSSES_K, generator=generator)
-        return value.requires_grad_()
-
-    return QueryLogits(
-        draw(2, 2, 5),
-        draw(2, 5),
-        draw(2, 2, num_dn),
-        [draw(2, 2, count) for count in num_co],
+@pytest.mark.parametrize('num_boxes', [(3, 2), (0, 4), (0, 0)])
+@pytest.mark.parametrize('name', HEAD_LOSSES)
+def test_values_and_gradients_of_mmdets_head(name, num_boxes) -> None:
+    """Matching, proposals and denoising of all layers, as of DINOHead."""
+    head = build_tiny(
+        query_head={'loss_cls': {'_delete_': True, **HEAD_LOSSES[name]}}
+    ).query_head
+    if name == 'softmax':
+        # Background counts with a tenth, as mmdet sets it for its DETRHead.
+        head.bg_cls_weight = 0.1
+    samples = make_samples(num_boxes, ((60, 80), (40, 50)))
+    truth = read_ground_truth(samples, head.num_classes)
+    denoising = head.dn_generator(truth)
+    generator = torch.Generator().manual_seed(2)
+    count = denoising.references.shape[1]
+    layers, width = 2, head.cls_out_channels
+    scores = torch.randn(layers, 2, count + 8, width, generator=generator)
+    boxes = torch.rand(layers, 2, count + 8, 4, generator=generator)
+    proposals = Proposals(
+        torch.randn(2, 8, width, generator=generator).requires_grad_(),
+        torch.rand(2, 8, 4, generator=generator).requires_grad_(),
+        torch.zeros(2, 8, 4),
+        torch.zeros(2, 8, 32),
     )
-
-
-def call_all(loss, logits, generator):
-    """Call a loss on logits of zeros, as a head does; returns the targets."""
-    parts = [*logits.matching, logits.proposals]
-    parts += [part for part in logits.denoising if part.numel()]
-    for layers in logits.co_heads:
-        parts += [*layers]
-    targets = []
-    for i, part in enumerate(parts):
-        count = part[..., 0].numel()
-        labels = torch.randint(
-            CLASS_EMBED_LOSSES_K + 1, (count,), generator=generator
-        )
-        scores = torch.rand(count, generator=generator) * (
-            labels < CLASS_EMBED_LOSSES_K
-        )
-        weights = torch.rand(count, generator=generator)
-        targets.append(((labels, scores), weights, i + 1.5))
-        loss(
-            torch.zeros(count, CLASS_EMBED_LOSSES_K),
-            *targets[-1][:2],
-            avg_factor=i + 1.5,
-        )
-    return parts, targets
-
-
-def test_same_targets_weights_and_factors(generator):
-    loss = QualityFocalLoss(use_sigmoid=True, loss_weight=2.0)
-    logits = make_logits(generator)
-    with recorded_calls(loss) as calls:
-        parts, targets = call_all(loss, logits, generator)
-    losses = replayed_losses(loss, calls, logits, 0.25)
-    assert list(losses) == [
-        'd0.loss_class_embed',
-        'loss_class_embed',
-        'enc_loss_class_embed',
-        'd0.dn_loss_class_embed',
-        'dn_loss_class_embed',
-        'd0.loss_class_embed_aux0',
-        'loss_class_embed_aux0',
+    inputs = (
+        scores.requires_grad_(),
+        boxes.requires_grad_(),
+        proposals.scores,
+        proposals.boxes,
+    )
+    decoded, proposed = head._targets(
+        scores, boxes, proposals, denoising, [], truth, samples
+    )
+    losses = head._losses(scores, boxes, decoded, truth) | head._losses(
+        proposals.scores[None], proposals.boxes[None], proposed, truth
+    )
+    expected = DINOHead.loss_by_feat(
+        head,
+        *inputs,
+        [sample.gt_instances for sample in samples],
+        [sample.metainfo for sample in samples],
+        {
+            'num_denoising_queries': count,
+            'num_denoising_groups': denoising.num_groups,
+        },
+    )
+    assert losses.keys() == expected.keys()
+    for key, value in expected.items():
+        torch.testing.assert_close(losses[key], value.squeeze(), msg=key)
+    grads = [
+        torch.autograd.grad(sum(v.sum() for v in found.values()), inputs)
+        for found in (losses, expected)
     ]
-    for value, part, (target, weight, factor) in zip(
-        losses.values(), parts, targets
-    ):
-        labels, scores = target
-        probability = part.reshape(-1, CLASS_EMBED_LOSSES_K).sigmoid()
-        wanted = torch.zeros_like(probability)
-        found = labels < CLASS_EMBED_LOSSES_K
-        wanted[found, labels[found]] = scores[found]
-        entropy = -(
-            wanted * probability.log() + (1 - wanted) * (1 - probability).log()
-        )
-        each = entropy * (wanted - probability).abs().square()
-        expected = (each.sum(1) * weight).sum() / factor * 2.0 * 0.25
-        torch.testing.assert_close(value, expected)
-
-
-def test_nothing_is_recorded_afterwards(generator):
-    loss = FocalLoss(use_sigmoid=True)
-    labels = torch.tensor([0, CLASS_EMBED_LOSSES_K])
-    with recorded_calls(loss) as calls:
-        loss(torch.zeros(2, CLASS_EMBED_LOSSES_K), labels)
-    loss(torch.zeros(2, CLASS_EMBED_LOSSES_K), labels)
-    assert len(calls) == 1
-
-    def fail():
-        with recorded_calls(loss):
-            raise KeyError('x')
-
-    with pytest.raises(KeyError, match='x'):
-        fail()
-    assert not loss._forward_hooks
-
-
-def test_limit_no_denoising_and_no_co_heads(generator):
-    loss = QualityFocalLoss(use_sigmoid=True)
-    logits = make_logits(generator, num_dn=0, num_co=())
-    with recorded_calls(loss) as calls:
-        call_all(loss, logits, generator)
-    losses = replayed_losses(loss, calls, logits, 1.0)
-    assert len(calls) == 3
-    assert float(losses['dn_loss_class_embed'].detach()) == 0
-    sum(losses.values()).backward()
-    assert logits.denoising.grad is not None
-
-
-@pytest.mark.parametrize(
-    ('change', 'match'),
-    [
-        (lambda calls: calls[:-1], 'for loss_class_embed_aux0, got no call'),
-        (lambda calls: calls[::-1], 'for d0.loss_class_embed, got 8'),
-        (lambda calls: calls + calls[:1], 'called 7 times, got 8'),
-    ],
-)
-def test_rejects_calls_of_another_host(generator, change, match):
-    loss = QualityFocalLoss(use_sigmoid=True)
-    logits = make_logits(generator)
-    with recorded_calls(loss) as calls:
-        call_all(loss, logits, generator)
-    with pytest.raises(RuntimeError, match=match):
-        replayed_losses(loss, change(list(calls)), logits, 1.0)
+    for ours, theirs in zip(*grads):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)

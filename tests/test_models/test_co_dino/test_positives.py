@@ -8,6 +8,7 @@ from torch import Tensor
 
 from mmext.models.co_dino.positives import (
     MIN_CO_QUERIES,
+    UNUSED_LABEL,
     CoPositives,
     CoQueries,
     make_co_queries,
@@ -36,13 +37,35 @@ def image(
 
 
 def positives_of(*images: tuple) -> CoPositives:
-    return CoPositives(*(list(column) for column in zip(*images)))
+    pad = torch.nn.utils.rnn.pad_sequence
+    boxes, labels, targets, *feats = zip(*images)
+    return CoPositives(
+        pad(boxes, True),
+        pad(labels, True, UNUSED_LABEL),
+        pad(targets, True),
+        pad(feats[0], True) if feats else None,
+    )
+
+
+def one_head(*args) -> CoQueries:
+    """Queries of the only head."""
+    positives, *rest = args
+    (queries,) = make_co_queries([positives], *rest)
+    return queries
 
 
 def make(*images: tuple, max_queries: int = 20) -> CoQueries:
-    return make_co_queries(
-        positives_of(*images), [SHAPE] * len(images), CLASSES, max_queries
+    return one_head(
+        positives_of(*images),
+        scales(*[SHAPE] * len(images)),
+        CLASSES,
+        max_queries,
     )
+
+
+def scales(*shapes: tuple[int, int]) -> Tensor:
+    """Width, height, width and height of each image."""
+    return torch.tensor([[w, h, w, h] for h, w in shapes]).float()
 
 
 def normalised(box: Tensor, shape: tuple[int, int] = SHAPE) -> list[float]:
@@ -70,11 +93,11 @@ def row_of(given: tuple, box: Tensor, shape: tuple[int, int] = SHAPE) -> int:
 def test_number_of_queries(num_pos: int, count: int):
     """The largest number of positives, at least 9, at most the limit."""
     queries = make(image(num_pos, 30), image(num_pos // 2, 30))
-    assert queries.boxes.shape == queries.targets.shape == (2, count, 4)
+    assert queries.boxes.shape == queries.target_boxes.shape == (2, count, 4)
     assert queries.labels.shape == queries.label_weights.shape == (2, count)
-    assert queries.box_weights.shape == (2, count, 4)
+    assert queries.box_weights.shape == (2, count)
     assert queries.feats.shape == (2, count, 3)
-    assert queries.num_positives == min(num_pos, count) + num_pos // 2
+    assert queries.box_weights.sum() == min(num_pos, count) + num_pos // 2
     assert queries.fillers is None
 
 
@@ -94,17 +117,17 @@ def test_every_query_is_a_sample(num_pos: int, num_neg: int):
             box, torch.tensor(normalised(given[0][row]))
         )
         torch.testing.assert_close(
-            queries.targets[0, i], torch.tensor(normalised(targets[row]))
+            queries.target_boxes[0, i], torch.tensor(normalised(targets[row]))
         )
         assert queries.labels[0, i] == labels[row]
         assert torch.equal(queries.feats[0, i], feats[row])
         is_positive = float(labels[row] < CLASSES)
-        assert queries.box_weights[0, i].tolist() == [is_positive] * 4
+        assert queries.box_weights[0, i] == is_positive
         assert queries.label_weights[0, i] == 1
     assert len(set(used)) == len(used), 'a sample was chosen twice'
     assert -1 not in queries.labels
     kept = min(num_pos, queries.boxes.shape[1])
-    assert queries.num_positives == kept
+    assert queries.box_weights.sum() == kept
     assert (queries.labels < CLASSES).sum() == kept
 
 
@@ -112,7 +135,7 @@ def test_dtypes():
     queries = make(image(2, 3))
     assert queries.labels.dtype == torch.int64
     assert queries.fillers.dtype == torch.bool
-    for name in ('boxes', 'targets', 'label_weights', 'box_weights'):
+    for name in ('boxes', 'target_boxes', 'label_weights', 'box_weights'):
         assert getattr(queries, name).dtype == torch.float32
 
 
@@ -145,18 +168,18 @@ def test_fillers_weigh_nothing(num_pos: int, num_neg: int):
     assert torch.equal(queries.label_weights, (~queries.fillers).float())
     for i in range(real, 12):
         assert queries.boxes[0, i].tolist() == FILLER
-        assert queries.targets[0, i].tolist() == FILLER
+        assert queries.target_boxes[0, i].tolist() == FILLER
         assert queries.labels[0, i] == CLASSES
         assert not queries.box_weights[0, i].any()
         assert not queries.feats[0, i].any()
-    assert queries.box_weights.sum() == 4 * (num_pos + 12)
+    assert queries.box_weights.sum() == num_pos + 12
 
 
 def test_a_batch_of_empty_images_is_all_fillers():
     queries = make(image(0, 0), image(0, 0, num_ignored=5))
     assert queries.boxes.shape == (2, MIN_CO_QUERIES, 4)
     assert queries.fillers.all()
-    assert queries.num_positives == 0
+    assert not queries.box_weights.any()
     assert not queries.label_weights.any()
     assert queries.boxes.isfinite().all()
 
@@ -164,9 +187,9 @@ def test_a_batch_of_empty_images_is_all_fillers():
 def test_each_image_is_normalised_by_its_own_shape():
     shapes = [(60, 80), (30, 120)]
     images = [image(9, 0), image(9, 0)]
-    queries = make_co_queries(positives_of(*images), shapes, CLASSES, 20)
+    queries = one_head(positives_of(*images), scales(*shapes), CLASSES, 20)
     for i, shape in enumerate(shapes):
-        for box, target in zip(queries.boxes[i], queries.targets[i]):
+        for box, target in zip(queries.boxes[i], queries.target_boxes[i]):
             row = row_of(images[i], box, shape)
             torch.testing.assert_close(
                 box, torch.tensor(normalised(images[i][0][row], shape))
@@ -177,9 +200,8 @@ def test_each_image_is_normalised_by_its_own_shape():
 
 
 def test_without_features():
-    boxes, labels, targets, _ = image(3, 3)
-    positives = CoPositives([boxes], [labels], [targets])
-    assert make_co_queries(positives, [SHAPE], CLASSES, 20).feats is None
+    positives = positives_of(image(3, 3)[:3])
+    assert one_head(positives, scales(SHAPE), CLASSES, 20).feats is None
 
 
 def test_a_label_of_a_negative_may_have_any_target():
@@ -188,7 +210,7 @@ def test_a_label_of_a_negative_may_have_any_target():
     wild = targets.clone()
     wild[labels == CLASSES] = -1e4
     queries = make((boxes, labels, wild, feats))
-    weighted = queries.targets * queries.box_weights
+    weighted = queries.target_boxes * queries.box_weights[..., None]
     assert weighted.abs().max() < 2
 
 
@@ -197,7 +219,7 @@ def test_half_boxes_are_normalised_in_float32(dtype: torch.dtype):
     boxes, labels, targets, feats = image(9, 0)
     halved = (boxes.to(dtype), labels, targets.to(dtype), feats.to(dtype))
     queries = make(halved)
-    assert queries.boxes.dtype == queries.targets.dtype == torch.float32
+    assert queries.boxes.dtype == queries.target_boxes.dtype == torch.float32
     assert queries.feats.dtype == dtype
     for i, box in enumerate(queries.boxes[0]):
         row = row_of((boxes,), box)
@@ -217,12 +239,20 @@ def test_same_on_every_device(device: torch.device):
 def test_does_not_change_inputs():
     positives = positives_of(image(30, 9), image(0, 2))
     before = copy.deepcopy(positives)
-    queries = make_co_queries(positives, [SHAPE] * 2, CLASSES, 20)
+    queries = one_head(positives, scales(SHAPE, SHAPE), CLASSES, 20)
     queries.boxes.zero_()
     queries.feats.zero_()
     for name, old in vars(before).items():
-        for ours, theirs in zip(getattr(positives, name), old):
-            assert torch.equal(ours, theirs), name
+        assert torch.equal(getattr(positives, name), old), name
+
+
+def test_heads_have_numbers_of_their_own():
+    many, few = positives_of(image(15, 9)), positives_of(image(2, 3))
+    queries = make_co_queries([many, few], scales(SHAPE), CLASSES, 20)
+    assert [each.boxes.shape[1] for each in queries] == [15, 9]
+    assert queries[0].fillers is None
+    assert int(queries[1].fillers.sum()) == 4
+    assert make_co_queries([], scales(SHAPE), CLASSES, 20) == []
 
 
 def test_rejects_too_few_queries():

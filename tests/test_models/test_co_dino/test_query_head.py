@@ -12,6 +12,7 @@ from helpers.tiny_co_dino import (
     tiny_model_cfg,
     total_loss,
 )
+from mmdet.models.layers import CdnQueryGenerator
 from mmdet.registry import MODELS
 from reference.co_dino_parts import (
     CHANNELS,
@@ -24,11 +25,12 @@ from reference.co_dino_parts import (
 from torch import Tensor, nn
 
 from mmext.models.co_dino import query_head as module
-from mmext.models.co_dino.losses import co_head_losses
+from mmext.models.co_dino.denoising import group_attention_mask
+from mmext.models.co_dino.losses import join_targets, loss_divisors
+from mmext.models.co_dino.matching import read_ground_truth
 from mmext.models.co_dino.positives import make_co_queries
 from mmext.models.co_dino.query_head import (
     filler_padding_mask,
-    group_attention_mask,
     image_detections,
     select_detections,
 )
@@ -64,12 +66,12 @@ def test_one_pass_equals_one_pass_per_group(scene, monkeypatch) -> None:
     original = module.make_co_queries
 
     def remember(*args):
-        made.append(original(*args))
-        return made[-1]
+        made.extend(original(*args))
+        return made
 
     monkeypatch.setattr(module, 'make_co_queries', remember)
     fused = _loss(scene, scene['positives'])
-    shapes = [sample.img_shape for sample in scene['samples']]
+    truth = read_ground_truth(scene['samples'], NUM_CLASSES)
     for i, queries in enumerate(made):
         hidden, references = head.transformer.decode(
             encoded,
@@ -77,18 +79,16 @@ def test_one_pass_equals_one_pass_per_group(scene, monkeypatch) -> None:
             queries.boxes,
             head.reg_branches,
         )
-        layers = co_head_losses(
-            head, *head(hidden, references), queries, shapes
-        )
-        for depth, layer in enumerate(layers):
-            prefix = '' if depth == len(layers) - 1 else f'd{depth}.'
-            for name, value in layer.items():
-                torch.testing.assert_close(
-                    fused[f'{prefix}{name}_aux{i}'],
-                    value,
-                    rtol=1e-5,
-                    atol=1e-5,
-                )
+        scores, boxes = head(hidden, references)
+        groups = [queries.targets(f'{{}}_aux{i}')]
+        (divisors,) = loss_divisors([groups], 0.0, average_classes=True)
+        targets = join_targets(groups, boxes, divisors)
+        alone = head._losses(scores, boxes, targets, truth)
+        assert len(alone) == 6
+        for name, value in alone.items():
+            torch.testing.assert_close(
+                fused[name], value, rtol=1e-5, atol=1e-5, msg=name
+            )
     assert len(made) == 2
 
 
@@ -147,6 +147,11 @@ def test_forward_adds_the_offset_in_logit_space(scene) -> None:
         expected = (offset + math.log(0.3 / 0.7)).sigmoid()
         torch.testing.assert_close(boxes[1], expected)
         torch.testing.assert_close(scores[0], head.cls_branches[0](hidden[0]))
+        # At the border of the image the logit ends at that of 1e-3.
+        references = [torch.tensor([0.0, 1.0, 0.0, 1.0]).expand(1, 3, 4)] * 3
+        _, boxes = head(hidden, references)
+        limit = torch.tensor([-1.0, 1.0, -1.0, 1.0]) * math.log(1e3)
+        torch.testing.assert_close(boxes[1], (offset + limit).sigmoid())
 
 
 def test_co_feats_are_the_memory_and_a_coarser_level(scene) -> None:
@@ -325,35 +330,35 @@ def random_mask(size: int) -> Tensor:
     return (torch.rand(size, size) < 0.4).fill_diagonal_(False)
 
 
-@pytest.mark.parametrize('with_main_mask', [False, True])
-@pytest.mark.parametrize('co_sizes', [[1], [3, 2], [2, 1, 4]])
-def test_mask_is_block_diagonal(co_sizes: list[int], with_main_mask: bool):
-    main_mask = random_mask(5) if with_main_mask else None
-    mask = group_attention_mask(main_mask, 5, co_sizes, CPU)
-    group = [0] * 5
+@pytest.mark.parametrize('num_groups', [0, 1, 3])
+@pytest.mark.parametrize('co_sizes', [[], [1], [3, 2], [2, 1, 4]])
+def test_mask_is_block_diagonal(co_sizes: list[int], num_groups: int):
+    """Of denoising and matching queries it is the one that mmdet makes."""
+    num_boxes, num_matching = 2, 5
+    count = 2 * num_boxes * num_groups
+    mask = group_attention_mask(
+        count, max(num_groups, 1), num_matching, co_sizes, CPU
+    )
+    main = count + num_matching
+    if num_groups:
+        generator = CdnQueryGenerator(3, 4, num_matching, group_cfg={})
+        expected = generator.generate_dn_mask(num_boxes, num_groups, 'cpu')
+    else:
+        expected = torch.zeros(main, main, dtype=torch.bool)
+    if mask is None:
+        assert not expected.any()
+        assert not co_sizes
+        return
+    assert mask.dtype == torch.bool
+    assert torch.equal(mask[:main, :main], expected)
+    group = [0] * main
     for i, size in enumerate(co_sizes, 1):
         group += [i] * size
     assert mask.shape == (len(group), len(group))
-    assert mask.dtype == torch.bool
     for i, own in enumerate(group):
         for j, other in enumerate(group):
-            if own == other == 0 and with_main_mask:
-                assert mask[i, j] == main_mask[i, j]
-            else:
+            if own or other:
                 assert bool(mask[i, j]) == (own != other)
-
-
-def test_limit_one_group_keeps_its_mask():
-    mask = random_mask(5)
-    assert group_attention_mask(mask, 5, [], CPU) is mask
-    assert group_attention_mask(None, 5, [], CPU) is None
-
-
-def test_group_mask_does_not_change_inputs():
-    mask = random_mask(5)
-    before = mask.clone()
-    group_attention_mask(mask, 5, [3], CPU).logical_not_()
-    assert torch.equal(mask, before)
 
 
 def test_filler_mask():
@@ -383,7 +388,7 @@ def test_masks_on_every_device(device: torch.device):
     fillers = torch.tensor([[True, False]], device=device)
     mask = filler_padding_mask(1, [fillers, None], [2, 3], 1, device)
     assert mask.device.type == device.type
-    mask = group_attention_mask(None, 1, [2, 3], device)
+    mask = group_attention_mask(0, 1, 1, [2, 3], device)
     assert mask.device.type == device.type
 
 
@@ -418,10 +423,12 @@ class Setting(nn.Module):
         self, fillers: list[Tensor | None], queries: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         main, *co = self.sizes
+        mask = group_attention_mask(0, 1, main, co, CPU)
+        mask[:main, :main] = self.main_mask
         return self.decode(
             slice(None),
             queries,
-            attn_mask=group_attention_mask(self.main_mask, main, co, CPU),
+            attn_mask=mask,
             key_padding_mask=filler_padding_mask(main, fillers, co, 2, CPU),
         )
 

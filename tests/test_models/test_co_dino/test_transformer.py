@@ -157,7 +157,8 @@ def test_level_starts_are_those_that_a_gpu_reads(monkeypatch):
     expected = encode(transformer, batch).memory
 
     def sample(*inputs: torch.Tensor) -> torch.Tensor:
-        return MultiScaleDeformableAttnFunction.apply(*inputs, 64)
+        # Less the sizes in Python's integers, which come last.
+        return MultiScaleDeformableAttnFunction.apply(*inputs[:5], 64)
 
     monkeypatch.setattr(attention, 'multi_scale_deform_attn', sample)
     torch.testing.assert_close(encode(transformer, batch).memory, expected)
@@ -226,6 +227,7 @@ def test_decode_hands_all_to_the_decoder():
         'valid_ratios': encoded.valid_ratios,
         'spatial_shapes': encoded.spatial_shapes,
         'level_start_index': encoded.level_start_index,
+        'level_sizes': encoded.shapes,
         'reg_branches': [],
         **masks,
     }

@@ -33,6 +33,13 @@ def test_a_file_of_weights(weights):
     assert lint({'load_from': str(weights)}, 'CKPT') == []
 
 
+def test_a_folder_that_was_shared(tmp_path):
+    (tmp_path / 'config.json').write_text('{}')
+    assert lint({'load_from': str(tmp_path)}, 'CKPT') == []
+    (found,) = lint(pretrained(str(tmp_path)), 'CKPT')
+    assert 'is a folder' in found.message
+
+
 def test_the_old_format(tmp_path):
     file = tmp_path / 'old.pth'
     torch.save({'w': 1}, file, _use_new_zipfile_serialization=False)

@@ -8,6 +8,7 @@ from mmengine.config import Config
 from mmengine.runner import FlexibleRunner, Runner
 
 from mmext.config import DELETE
+from mmext.ops import choose_ops_backend
 from mmext.preflight.rules.keys import (
     _KEYS_OF_SECTIONS,
     READ_KEYS,
@@ -130,3 +131,17 @@ def test_are_the_keys_that_mmengine_reads():
     source = inspect.getsource(Runner.scale_lr)
     for key in _KEYS_OF_SECTIONS['auto_scale_lr']:
         assert f"'{key}'" in source
+
+
+@pytest.mark.parametrize('name', [None, 'auto', 'numba', 'deformops'])
+def test_back_end_of_operators(name):
+    assert lint(Config({'ops_backend': name}), 'KEY006') == []
+
+
+@pytest.mark.parametrize('name', ['Numba', 1, ['numba']])
+def test_no_back_end_of_operators(name):
+    (found,) = lint(Config({'ops_backend': name}), 'KEY006')
+    with pytest.raises(ValueError, match='ops_backend must be') as error:
+        choose_ops_backend(name)
+    assert found.message == str(error.value)
+    assert (found.key, found.severity.name) == ('ops_backend', 'ERROR')

@@ -1,0 +1,342 @@
+"""Models as functions of pictures alone, which another program can run.
+
+Shape letters: B images, H height, W width, Q queries, K classes, N
+detections.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from mmdet.structures import DetDataSample
+from mmdet.structures.bbox import bbox_cxcywh_to_xyxy
+from mmseg.models import EncoderDecoder
+from mmseg.structures import SegDataSample
+from torch import Tensor, nn
+
+from ..models import CoDETR
+
+__all__ = [
+    'BOX_TOLERANCE',
+    'SCORE_TOLERANCE',
+    'ExportError',
+    'ExportableDetector',
+    'ExportableModel',
+    'ExportableSegmentor',
+    'make_exportable',
+]
+
+BOX_TOLERANCE = 1e-2
+"""Pixels that a coordinate may differ by."""
+
+SCORE_TOLERANCE = 1e-4
+"""How much a probability may differ."""
+
+Arrays = Mapping[str, Tensor]
+
+
+class ExportError(RuntimeError):
+    """A file that does not compute what the model does."""
+
+
+class ExportableModel(nn.Module, ABC):
+    """A model in eval mode, called with pictures and nothing else.
+
+    Args:
+        model: The model; not changed.
+        select: Choose the result (detections, classes of pixels) inside;
+            else all scores are given.
+
+    Attributes:
+        outputs: Names of what the call returns.
+        variable: Axes of them, besides the first, whose size depends on the
+            pictures, and what they are.
+        left_out: What the model's own prediction does and this does not.
+    """
+
+    outputs: tuple[str, ...]
+    variable: dict[int, str]
+    task: str
+
+    def __init__(self, model: nn.Module, select: bool) -> None:
+        super().__init__()
+        self.model = model
+        self.select = select
+        self.left_out: list[str] = []
+
+    def normalize(self, images: Tensor) -> Tensor:
+        """What the data preprocessor makes of RGB pictures in [0, 255]."""
+        preprocessor = self.model.data_preprocessor
+        if not preprocessor._channel_conversion:
+            # The loader's order, which is blue green red.
+            images = images.flip(1)
+        if preprocessor._enable_normalize:
+            images = (images - preprocessor.mean) / preprocessor.std
+        return images
+
+    @property
+    def size_divisor(self) -> int:
+        """Heights and widths are multiples of it."""
+        return int(self.model.data_preprocessor.pad_size_divisor)
+
+    def batch(self, images: Tensor, sample_type: type) -> dict:
+        """A batch as a data loader gives it, of RGB pictures."""
+        size = tuple(images.shape[-2:])
+        metainfo = {
+            'img_shape': size,
+            'ori_shape': size,
+            'scale_factor': (1.0, 1.0),
+        }
+        return {
+            'inputs': list(images.flip(1).to(torch.uint8)),
+            'data_samples': [sample_type(metainfo=metainfo) for _ in images],
+        }
+
+    @abstractmethod
+    def predict(self, images: Tensor) -> Arrays:
+        """What the model itself predicts, under the names of the outputs.
+
+        ``images``: ``(B, 3, H, W)`` float32, RGB, whole numbers.
+        """
+
+    @abstractmethod
+    def differences(self, found: Arrays, expected: Arrays) -> dict[str, float]:
+        """Largest differences of ``'boxes'`` in pixels, and ``'scores'``.
+
+        A class that should be another one counts as infinity.
+        """
+
+    def is_tied(self, images: Tensor) -> bool:
+        """Whether rounding may change what the model finds in pictures."""
+        return False
+
+
+class ExportableDetector(ExportableModel):
+    """CO-DINO as ``images`` -> ``boxes``, ``scores``, ``labels``.
+
+    ``images``: ``(B, 3, H, W)`` float32, RGB, in [0, 255]; all fill their
+    batch. ``boxes``: ``(B, N, 4)`` xyxy in pixels, inside the image;
+    ``scores``: ``(B, N)`` descending; ``labels``: ``(B, N)`` int64. Without
+    ``select``: boxes ``(B, Q, 4)`` and scores ``(B, Q, K)``. Without NMS and
+    without a threshold of scores in any case.
+
+    Raises:
+        ValueError: If another head than the query head detects.
+    """
+
+    task = 'detection'
+
+    def __init__(self, model: CoDETR, select: bool = True) -> None:
+        super().__init__(model, select)
+        if model.eval_module != 'detr':
+            raise ValueError(
+                "eval_module must be 'detr' for an export, got "
+                f'{model.eval_module!r}; give --cfg-options '
+                'model.eval_module=detr'
+            )
+        self.outputs = ('boxes', 'scores') + (('labels',) if select else ())
+        self.variable = {1: 'detections' if select else 'queries'}
+        test_cfg = model.query_head.test_cfg
+        self.max_per_img = test_cfg.get(
+            'max_per_img', model.query_head.num_queries
+        )
+        for key in ('nms', 'score_thr'):
+            if test_cfg.get(key):
+                self.left_out.append(f'{key} {test_cfg[key]}')
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Detect; see the class."""
+        head = self.model.query_head
+        logits, boxes = head.detect(self.model.encode(self.normalize(images)))
+        if not self.select:
+            return self._in_pixels(boxes, images), self._probabilities(logits)
+        scores, labels, boxes = head.select(logits, boxes)
+        return self._in_pixels(boxes, images), scores, labels
+
+    def _probabilities(self, logits: Tensor) -> Tensor:
+        """``(..., K)``, without the background."""
+        if self.model.query_head.loss_cls.use_sigmoid:
+            return logits.sigmoid()
+        return logits.softmax(-1)[..., :-1]
+
+    def _in_pixels(self, boxes: Tensor, images: Tensor) -> Tensor:
+        """Normalised cx cy w h as xyxy; a traced size stays variable."""
+        height, width = images.shape[-2:]
+        sides = bbox_cxcywh_to_xyxy(boxes).clamp(0, 1).unbind(-1)
+        sizes = width, height, width, height
+        return torch.stack([a * b for a, b in zip(sides, sizes)], -1)
+
+    @contextmanager
+    def _plain_selection(self) -> Iterator[None]:
+        """Without NMS and threshold, inside."""
+        head = self.model.query_head
+        before = head.test_cfg
+        head.test_cfg = {**before, 'nms': None, 'score_thr': 0}
+        try:
+            yield
+        finally:
+            head.test_cfg = before
+
+    def predict(self, images: Tensor) -> Arrays:
+        """See the base class."""
+        batch = self.batch(images, DetDataSample)
+        if self.select:
+            with self._plain_selection():
+                samples = self.model.test_step(batch)
+            found = [sample.pred_instances for sample in samples]
+            return {
+                'boxes': torch.stack([each.bboxes for each in found]),
+                'scores': torch.stack([each.scores for each in found]),
+                'labels': torch.stack([each.labels for each in found]),
+            }
+        batch = self.model.data_preprocessor(batch, False)
+        logits, boxes = self.model(**batch, mode='tensor')
+        return {
+            'boxes': self._in_pixels(boxes[-1], images),
+            'scores': self._probabilities(logits[-1]),
+        }
+
+    def differences(self, found: Arrays, expected: Arrays) -> dict[str, float]:
+        """See the base class; detections are paired by label and score."""
+        scores = (found['scores'] - expected['scores']).abs().max()
+        if not self.select:
+            boxes = (found['boxes'] - expected['boxes']).abs().max()
+            return {'boxes': float(boxes), 'scores': float(scores)}
+        # Equally good ones may be in any order, and the last ones give way
+        # to others that are as good; all are there if none had to.
+        ends = expected['scores'][:, -1:] + 2 * SCORE_TOLERANCE
+        is_cut = expected['scores'].shape[1] == self.max_per_img
+        worst = 0.0
+        for i in range(len(ends)):
+            one, other = (
+                {name: value[i] for name, value in arrays.items()}
+                for arrays in (found, expected)
+            )
+            apart = _distances(one, other)
+            for nearest, given in (
+                (apart.amin(1), one['scores']),
+                (apart.amin(0), other['scores']),
+            ):
+                sure = (given > ends[i]) | (not is_cut)
+                worst = max(worst, *nearest[sure].tolist(), 0.0)
+        return {'boxes': worst, 'scores': float(scores)}
+
+    def is_tied(self, images: Tensor) -> bool:
+        """Whether two of the proposals have nearly the same score.
+
+        Rounding then decides which of them goes first and gets the learned
+        query of that place.
+        """
+        batch = self.batch(images, DetDataSample)
+        data = self.model.data_preprocessor(batch, False)
+        proposals = self.model.query_head.propose(
+            self.model.encode(data['inputs'])
+        )
+        best = proposals.scores.amax(-1)
+        return bool((best.diff(dim=1).abs() < 1e-5).any())
+
+
+def _distances(one: Arrays, other: Arrays) -> Tensor:
+    """Largest difference of coordinates ``(N, M)``, inf if never a pair."""
+    apart = (one['boxes'][:, None] - other['boxes']).abs().amax(-1)
+    scores = (one['scores'][:, None] - other['scores']).abs()
+    strangers = one['labels'][:, None] != other['labels']
+    return apart.masked_fill(
+        strangers | (scores > SCORE_TOLERANCE), float('inf')
+    )
+
+
+class ExportableSegmentor(ExportableModel):
+    """A segmentor of mmseg as ``images`` -> ``labels``, ``scores``.
+
+    ``images``: ``(B, 3, H, W)`` float32, RGB, in [0, 255]. ``labels``: ``(B,
+    H, W)`` int64; ``scores``: ``(B, H, W)``, their probability. Without
+    ``select``: scores ``(B, K, H, W)``, the probabilities of all classes.
+
+    Raises:
+        ValueError: If pictures are to be predicted in parts, or there is one
+            channel only.
+    """
+
+    task = 'segmentation'
+
+    def __init__(self, model: EncoderDecoder, select: bool = True) -> None:
+        super().__init__(model, select)
+        mode = model.test_cfg.get('mode', 'whole')
+        if mode != 'whole':
+            raise ValueError(
+                f"test_cfg.mode must be 'whole' for an export, got {mode!r}; "
+                'give --cfg-options model.test_cfg.mode=whole'
+            )
+        if model.out_channels == 1:
+            raise ValueError(
+                'decode_head.out_channels must be at least 2 for an export, '
+                'got 1; train with a channel for each class'
+            )
+        self.outputs = ('labels', 'scores') if select else ('scores',)
+        axes = (1, 2) if select else (2, 3)
+        self.variable = dict(zip(axes, ('height', 'width')))
+
+    @property
+    def size_divisor(self) -> int:
+        """Heights and widths are multiples of it."""
+        # PIDNet adds maps of H // 8 rows to maps of an eighth of the rows.
+        pidnet = type(self.model.backbone).__name__ == 'PIDNet'
+        return max(super().size_divisor, 8 if pidnet else 1)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Classify the pixels; see the class."""
+        logits = self.model(self.normalize(images), mode='tensor')
+        logits = F.interpolate(
+            logits,
+            images.shape[-2:],
+            mode='bilinear',
+            align_corners=self.model.align_corners,
+        )
+        scores = logits.softmax(1)
+        if not self.select:
+            return (scores,)
+        scores, labels = scores.max(1)
+        return labels, scores
+
+    def predict(self, images: Tensor) -> Arrays:
+        """See the base class; always the scores of all classes."""
+        samples = self.model.test_step(self.batch(images, SegDataSample))
+        logits = [sample.seg_logits.data for sample in samples]
+        return {'scores': torch.stack(logits).softmax(1)}
+
+    def differences(self, found: Arrays, expected: Arrays) -> dict[str, float]:
+        """See the base class; of equally good classes any will do."""
+        of_class = expected['scores']
+        if not self.select:
+            scores = (found['scores'] - of_class).abs()
+            return {'scores': float(scores.max())}
+        best = of_class.amax(1)
+        labels = found['labels'][:, None]
+        scores = (found['scores'] - best).abs().max()
+        missed = best - of_class.gather(1, labels)[:, 0]
+        return {'scores': float(torch.maximum(scores, missed.max()))}
+
+
+def make_exportable(model: nn.Module, select: bool = True) -> ExportableModel:
+    """The model as a function of pictures alone.
+
+    Args:
+        model: From :func:`~mmext.apis.load_detector`, in eval mode.
+        select: See :class:`ExportableModel`.
+
+    Raises:
+        ValueError: If it is neither a CO-DINO nor a segmentor of mmseg, or a
+            setting of it has no place in an export.
+    """
+    if isinstance(model, CoDETR):
+        return ExportableDetector(model, select)
+    if isinstance(model, EncoderDecoder):
+        return ExportableSegmentor(model, select)
+    raise ValueError(
+        'the model must be a CO-DINO (mmext.CoDETR) or a segmentor of mmseg '
+        f'(EncoderDecoder), got {type(model).__name__}; other models cannot '
+        'be exported'
+    )

@@ -1,0 +1,242 @@
+"""One-stage auxiliary head that hands its positives to a query head.
+
+Shape letters: B images, C channels, K classes, N anchors of all levels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from mmdet.models.dense_heads import ATSSHead
+from mmdet.models.utils import multi_apply, unpack_gt_instances
+from mmdet.structures import DetDataSample
+from mmdet.utils import reduce_mean
+from torch import Tensor
+
+from ...registry import MODELS
+from ...utils.precision import float32_region, to_float32
+from .anchors import (
+    NEGATIVE,
+    anchor_grid,
+    assign_atss,
+    assigns_plainly,
+    decode_boxes,
+)
+from .losses import each_iou_loss
+from .positives import UNUSED_LABEL, CoPositives
+
+__all__ = [
+    'CoATSSHead',
+]
+
+
+@dataclass(frozen=True)
+class _Targets:
+    """What the anchors of a batch should predict.
+
+    Attributes:
+        anchors: ``(B, N, 4)`` float32, xyxy in pixels.
+        labels: ``(B, N)`` int64, ``K`` for a negative.
+        label_weights: ``(B, N)`` float32, 0 for an anchor outside.
+        boxes: ``(B, N, 4)`` float32, xyxy in pixels, 0 for a negative.
+        counts: Anchors per level.
+    """
+
+    anchors: Tensor
+    labels: Tensor
+    label_weights: Tensor
+    boxes: Tensor
+    counts: list[int]
+
+
+@MODELS.register_module()
+class CoATSSHead(ATSSHead):
+    """One-stage auxiliary head of CO-DETR.
+
+    Arguments, parameters and losses are those of ``mmdet.ATSSHead``. The
+    convolutions follow autocast; predictions leave them in float32, so that
+    boxes are decoded, compared and averaged in float32.
+
+    Source:
+        ATSS, arXiv 1912.02424; CO-DETR, arXiv 2211.12860. Same state dict as
+        the public port's ``CoATSSHead``.
+    """
+
+    def forward(self, x: Sequence[Tensor]) -> tuple[list[Tensor], ...]:
+        """Class, box and centerness maps per level, in float32."""
+        return to_float32(super().forward(x))
+
+    def loss_and_positives(
+        self,
+        x: Sequence[Tensor],
+        batch_data_samples: Sequence[DetDataSample],
+        *,
+        with_feats: bool = False,
+    ) -> tuple[dict, CoPositives]:
+        """Losses, and the anchors with their assigned boxes.
+
+        Args:
+            x: Maps ``(B, C, H, W)``, one per anchor level.
+            batch_data_samples: Samples with ``gt_instances``.
+            with_feats: Also give the features at the anchors.
+
+        Returns:
+            Two items: ``loss_cls``, ``loss_bbox`` and ``loss_centerness``,
+            each a list with one scalar per level, divided by the mean number
+            of positives over the ranks (boxes: by the mean sum of the
+            centerness targets), at least 1; and the positives, in which
+            anchors outside the image have the label -1.
+        """
+        maps = self(x)
+        with float32_region(x[0]):
+            targets = self._assign(maps[0], batch_data_samples)
+            losses = self._losses(*maps, targets)
+        return losses, self._positives(x, targets, with_feats)
+
+    def _assign(
+        self,
+        scores: Sequence[Tensor],
+        batch_data_samples: Sequence[DetDataSample],
+    ) -> _Targets:
+        """Targets of the anchors of all levels."""
+        sizes = [tuple(score.shape[-2:]) for score in scores]
+        device = scores[0].device
+        if not assigns_plainly(self, self.assigner, self.sampler):
+            return self._assign_as_mmdet(sizes, device, batch_data_samples)
+        grid = anchor_grid(
+            self,
+            sizes,
+            [sample.metainfo for sample in batch_data_samples],
+            device,
+        )
+        rows = []
+        for i, sample in enumerate(batch_data_samples):
+            gts = sample.gt_instances
+            boxes = to_float32(gts.bboxes)
+            index = assign_atss(self.assigner, grid, grid.image_mask(i), boxes)
+            # A row of its own for anchors without a box.
+            boxes = torch.cat((boxes, boxes.new_zeros((1, 4))))
+            labels = torch.cat(
+                (gts.labels, gts.labels.new_full((1,), self.num_classes))
+            )
+            weights = (index >= NEGATIVE).float()
+            if self.train_cfg['pos_weight'] > 0:
+                weights = torch.where(
+                    index >= 0, float(self.train_cfg['pos_weight']), weights
+                )
+            index = torch.where(index >= 0, index, len(gts.labels))
+            rows.append((labels[index], weights, boxes[index]))
+        labels, weights, boxes = (torch.stack(part) for part in zip(*rows))
+        anchors = grid.anchors.expand(len(rows), -1, -1)
+        return _Targets(anchors, labels, weights, boxes, grid.counts)
+
+    def _assign_as_mmdet(
+        self,
+        sizes: Sequence[tuple[int, int]],
+        device: torch.device,
+        batch_data_samples: Sequence[DetDataSample],
+    ) -> _Targets:
+        """The same by the host's own assigner and sampler."""
+        gts, ignored, metas = unpack_gt_instances(batch_data_samples)
+        anchors, flags = self.get_anchors(sizes, metas, device=device)
+        counts = [len(level) for level in anchors[0]]
+        (anchors, labels, label_weights, boxes, *_) = multi_apply(
+            self._get_targets_single,
+            [torch.cat(levels) for levels in anchors],
+            [torch.cat(levels) for levels in flags],
+            [counts] * len(gts),
+            gts,
+            metas,
+            [None] * len(gts) if ignored is None else ignored,
+        )
+        anchors, labels, label_weights, boxes = (
+            torch.stack(part)
+            for part in (anchors, labels, label_weights, boxes)
+        )
+        if not self.reg_decoded_bbox:
+            positive = (labels < self.num_classes)[..., None]
+            boxes = decode_boxes(self.bbox_coder, anchors, boxes)
+            boxes = torch.where(positive, boxes, 0.0)
+        return _Targets(anchors, labels, label_weights, boxes, counts)
+
+    def _losses(
+        self,
+        scores: Sequence[Tensor],
+        deltas: Sequence[Tensor],
+        centernesses: Sequence[Tensor],
+        targets: _Targets,
+    ) -> dict:
+        """Losses per level."""
+        positive = targets.labels < self.num_classes
+        # mmdet counts at least one positive in each image.
+        number = positive.sum(1).clamp(min=1).sum().float()
+        wanted = self._centerness(targets.anchors, targets.boxes, positive)
+        number, total = reduce_mean(torch.stack((number, wanted.sum())))
+        classes = self.loss_cls(
+            _flat(scores, self.cls_out_channels).flatten(0, 1),
+            targets.labels.flatten(),
+            targets.label_weights.flatten(),
+            reduction_override='none',
+        )
+        boxes = decode_boxes(
+            self.bbox_coder, targets.anchors, _flat(deltas, 4)
+        )
+        overlap = each_iou_loss(
+            self.loss_bbox, boxes.flatten(0, 1), targets.boxes.flatten(0, 1)
+        )
+        centre = self.loss_centerness(
+            _flat(centernesses, 1).flatten(),
+            wanted.flatten(),
+            reduction_override='none',
+        )
+        overlap = overlap.view_as(wanted) * wanted
+        terms = {
+            'loss_cls': classes.view(*wanted.shape, -1).sum(-1) / number,
+            'loss_bbox': overlap / total.clamp(min=1),
+            'loss_centerness': centre.view_as(wanted) * positive / number,
+        }
+        return {
+            name: [level.sum() for level in each.split(targets.counts, 1)]
+            for name, each in terms.items()
+        }
+
+    @staticmethod
+    def _centerness(
+        anchors: Tensor, boxes: Tensor, positive: Tensor
+    ) -> Tensor:
+        """How central the positives are in their boxes, 0 for the others."""
+        centre = (anchors[..., :2] + anchors[..., 2:]) / 2
+        near, far = centre - boxes[..., :2], boxes[..., 2:] - centre
+        ratio = torch.minimum(near, far) / torch.maximum(near, far)
+        return torch.where(positive, ratio.prod(-1), 0.0).sqrt()
+
+    def _positives(
+        self, x: Sequence[Tensor], targets: _Targets, with_feats: bool
+    ) -> CoPositives:
+        """The assignment as input of the query head."""
+        feats = None
+        if with_feats:
+            tokens = torch.cat([level.flatten(2) for level in x], 2)
+            # Each token carries num_base_priors anchors, next to each other.
+            feats = tokens.transpose(1, 2).repeat_interleave(
+                self.num_base_priors, dim=1
+            )
+        return CoPositives(
+            boxes=targets.anchors,
+            labels=targets.labels.masked_fill(
+                targets.label_weights == 0, UNUSED_LABEL
+            ),
+            targets=targets.boxes,
+            feats=feats,
+        )
+
+
+def _flat(maps: Sequence[Tensor], width: int) -> Tensor:
+    """Maps ``(B, A * width, H, W)`` of all levels as ``(B, N, width)``."""
+    return torch.cat(
+        [
+            level.permute(0, 2, 3, 1).reshape(len(level), -1, width)
+            for level in maps
+        ],
+        1,
+    )

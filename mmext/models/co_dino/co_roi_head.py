@@ -1,0 +1,361 @@
+"""Two-stage auxiliary head that hands its positives to a query head.
+
+Shape letters: B images, C channels, R proposals of one image, S samples of
+one image, N RoIs of the batch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from mmdet.models.losses import CrossEntropyLoss, accuracy
+from mmdet.models.roi_heads import StandardRoIHead
+from mmdet.models.roi_heads.roi_extractors import SingleRoIExtractor
+from mmdet.models.task_modules.samplers import SamplingResult
+from mmdet.models.utils import unpack_gt_instances
+from mmdet.structures import DetDataSample
+from mmengine.structures import InstanceData
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from ...registry import MODELS
+from ...utils.precision import float32_region, to_float32
+from .anchors import (
+    assign_max_iou,
+    assigns_plainly,
+    decode_boxes,
+    draw_samples,
+    encode_boxes,
+)
+from .losses import each_iou_loss
+from .positives import UNUSED_LABEL, CoPositives
+from .region_proposals import RegionProposals
+
+__all__ = [
+    'CoStandardRoIHead',
+]
+
+
+@MODELS.register_module()
+class CoStandardRoIHead(StandardRoIHead):
+    """Faster R-CNN head of CO-DETR.
+
+    Arguments, parameters and losses are those of ``mmdet.StandardRoIHead``.
+    RoIs are pooled in float32 (mmdet would round their corners to half
+    precision), and a batch without any RoI still uses every parameter.
+
+    With ``mask_head``, and ``mask_roi_extractor`` unless it shares the boxes'
+    one, it learns masks, too, for which samples need ``gt_instances.masks``;
+    :meth:`predict_mask` gives those of any boxes.
+
+    Raises:
+        ValueError: If there is a ``mask_head`` and ``test_cfg`` has no
+            ``mask_thr_binary``, or ``train_cfg`` is given without
+            ``mask_size``.
+
+    Source:
+        CO-DETR, arXiv 2211.12860. Same state dict as the public port's
+        ``CoStandardRoIHead``.
+    """
+
+    def init_mask_head(
+        self, mask_roi_extractor: dict | None, mask_head: dict
+    ) -> None:
+        """Build the mask head, once its settings are known to be there."""
+        needed = [('test_cfg', 'mask_thr_binary', 0.5)]
+        if self.train_cfg:
+            needed.append(('train_cfg', 'mask_size', 28))
+        for name, key, value in needed:
+            if (getattr(self, name) or {}).get(key) is None:
+                raise ValueError(
+                    f'{name} of a roi_head with mask_head must have {key}, '
+                    f'got {dict(getattr(self, name) or {})}; set '
+                    f'model.{name}.roi_head.{key}, such as {value}'
+                )
+        super().init_mask_head(mask_roi_extractor, mask_head)
+
+    def loss_and_positives(
+        self,
+        x: Sequence[Tensor],
+        proposals: RegionProposals,
+        batch_data_samples: Sequence[DetDataSample],
+        *,
+        with_feats: bool = False,
+    ) -> tuple[dict, CoPositives]:
+        """Losses, and the sampled RoIs with their assigned boxes.
+
+        With the parts that CO-DETR has, the host waits for the device once,
+        to learn how many RoIs each map has; with a mask head or with other
+        assigners, samplers and losses it is mmdet's code that samples.
+
+        Args:
+            x: Maps ``(B, C, H, W)``, finest first.
+            proposals: RoIs of each image. Not edited.
+            batch_data_samples: Samples with ``gt_instances``.
+            with_feats: Also give the pooled features of the RoIs, averaged
+                over the bins.
+
+        Returns:
+            Two items: ``loss_cls``, ``loss_bbox`` and ``acc`` (percent), and
+            ``loss_mask`` if there is a mask head, divided as in mmdet; and
+            the positives.
+
+        Raises:
+            ValueError: If there is a mask head and a sample has no masks.
+        """
+        if self._is_plain():
+            return self._loss_and_positives(
+                x, proposals, batch_data_samples, with_feats
+            )
+        gts, ignored, _ = unpack_gt_instances(batch_data_samples)
+        for i, each in enumerate(gts):
+            if self.with_mask and 'masks' not in each:
+                raise ValueError(
+                    'gt_instances must carry masks for a roi_head with '
+                    f'mask_head, got {sorted(each.keys())} in sample {i}; set '
+                    'with_mask=True of LoadAnnotations'
+                )
+        sampled = self._sample(x, proposals.instances(), gts, ignored)
+        results = self.bbox_loss(x, sampled)
+        losses = dict(results['loss_bbox'])
+        if 'loss_cls' not in losses:
+            # mmdet leaves the term out when no RoI was sampled; the sum over
+            # nothing keeps the classifier in the graph.
+            losses['loss_cls'] = results['cls_score'].sum()
+            losses['acc'] = losses['loss_cls'].new_zeros(1)
+        feats = None
+        if with_feats:
+            feats = list(
+                results['bbox_feats']
+                .mean((-2, -1))
+                .split([len(result.priors) for result in sampled])
+            )
+        # Copied before mmdet clips them to the masks, in place on a CPU.
+        positives = self._positives(sampled, feats)
+        if self.with_mask:
+            masks = self.mask_loss(x, sampled, results['bbox_feats'], gts)
+            losses.update(masks['loss_mask'])
+        return losses, positives
+
+    def _is_plain(self) -> bool:
+        """Whether :meth:`_loss_and_positives` does what mmdet would do."""
+        head = self.bbox_head
+        return (
+            not self.with_mask
+            and type(self.bbox_roi_extractor) is SingleRoIExtractor
+            and type(head.loss_cls) is CrossEntropyLoss
+            and not head.loss_cls.use_sigmoid
+            and assigns_plainly(self, self.bbox_assigner, self.bbox_sampler)
+        )
+
+    def _loss_and_positives(
+        self,
+        x: Sequence[Tensor],
+        proposals: RegionProposals,
+        batch_data_samples: Sequence[DetDataSample],
+        with_feats: bool,
+    ) -> tuple[dict, CoPositives]:
+        """Losses and positives from samples in tensors of fixed size."""
+        rois = self._draw(proposals, batch_data_samples)
+        extractor = self.bbox_roi_extractor
+        batch = torch.arange(len(rois.boxes), device=rois.boxes.device)
+        flat = torch.cat(
+            (
+                batch[:, None, None].expand(*rois.labels.shape, 1),
+                rois.boxes,
+            ),
+            -1,
+        ).flatten(0, 1)
+        level = extractor.map_roi_levels(flat, extractor.num_inputs)
+        unused = extractor.num_inputs
+        level = torch.where(rois.labels.flatten() >= 0, level, unused)
+        order = level.argsort(stable=True)
+        # The host waits here, and knows then how many RoIs each map has.
+        counts = (
+            (level[:, None] == torch.arange(unused, device=level.device))
+            .sum(0)
+            .tolist()
+        )
+        order = order[: sum(counts)]
+        labels, targets = (
+            each.flatten(0, 1)[order] for each in (rois.labels, rois.targets)
+        )
+        results = self._bbox_forward(x, flat[order], counts)
+        losses = self._losses(results, flat[order], labels, targets)
+        feats = None
+        if with_feats:
+            pooled = results['bbox_feats'].mean((-2, -1))
+            feats = pooled.new_zeros((len(flat), pooled.shape[1]))
+            feats = feats.index_copy(0, order, pooled)
+            feats = feats.view(*rois.labels.shape, -1)
+        return losses, replace(rois, feats=feats)
+
+    def _draw(
+        self,
+        proposals: RegionProposals,
+        batch_data_samples: Sequence[DetDataSample],
+    ) -> CoPositives:
+        """Assign and sample; a label of -1 where nothing was drawn."""
+        rows = []
+        for i, sample in enumerate(batch_data_samples):
+            gts = sample.gt_instances
+            gt_boxes = to_float32(gts.bboxes)
+            boxes, usable = proposals.boxes[i], proposals.real[i]
+            assigned = assign_max_iou(
+                self.bbox_assigner, boxes, usable, gt_boxes
+            )
+            if self.bbox_sampler.add_gt_as_proposals:
+                own = torch.arange(len(gt_boxes), device=boxes.device)
+                boxes = torch.cat((gt_boxes, boxes))
+                assigned = torch.cat((own, assigned))
+            drawn = draw_samples(assigned, self.bbox_sampler)
+            # A row of its own for an image without boxes or proposals.
+            nothing = gt_boxes.new_zeros((1, 4))
+            labels = torch.cat((gts.labels, gts.labels.new_zeros(1)))
+            index = torch.cat((assigned, assigned.new_zeros(1)))[drawn.index]
+            index = torch.where(drawn.positive, index, 0)
+            label = torch.where(
+                drawn.positive, labels[index], self.bbox_head.num_classes
+            )
+            target = torch.cat((gt_boxes, nothing))[index]
+            rows.append(
+                (
+                    torch.cat((boxes, nothing))[drawn.index],
+                    torch.where(drawn.drawn, label, UNUSED_LABEL),
+                    torch.where(drawn.positive[:, None], target, 0.0),
+                )
+            )
+        return CoPositives(*(torch.stack(part) for part in zip(*rows)))
+
+    def _losses(
+        self, results: dict, rois: Tensor, labels: Tensor, targets: Tensor
+    ) -> dict:
+        """Losses of ``bbox_head`` for RoIs all of which were drawn."""
+        head = self.bbox_head
+        scores, deltas = results['cls_score'], results['bbox_pred']
+        count = max(len(labels), 1)
+        positive = labels < head.num_classes
+        weights = torch.ones_like(targets[:, 0])
+        if self.train_cfg.pos_weight > 0:
+            weights = torch.where(
+                positive, float(self.train_cfg.pos_weight), weights
+            )
+        if not head.reg_class_agnostic:
+            index = labels.clamp(max=head.num_classes - 1)[:, None, None]
+            deltas = deltas.unflatten(1, (head.num_classes, 4))
+            deltas = deltas.gather(1, index.expand(-1, 1, 4))[:, 0]
+        boxes = rois[:, 1:]
+        if head.reg_decoded_bbox:
+            found, wanted = (
+                decode_boxes(head.bbox_coder, boxes, deltas),
+                targets,
+            )
+        else:
+            wanted = encode_boxes(head.bbox_coder, boxes, targets)
+            wanted = torch.where(positive[:, None], wanted, 0.0)
+            found = deltas
+        each = each_iou_loss(head.loss_bbox, found, wanted)
+        return {
+            'loss_cls': head.loss_cls(
+                scores, labels, weights, avg_factor=float(count)
+            ),
+            'loss_bbox': (each * positive).sum() / count,
+            'acc': accuracy(scores, labels)
+            if len(labels)
+            else scores.new_zeros(1),
+        }
+
+    def _sample(
+        self,
+        x: Sequence[Tensor],
+        rpn_results_list: Sequence[InstanceData],
+        gts: Sequence[InstanceData],
+        ignored: Sequence[InstanceData | None],
+    ) -> list[SamplingResult]:
+        """Assign and sample the proposals of each image."""
+        sampled = []
+        for i, proposals in enumerate(rpn_results_list):
+            priors = InstanceData(priors=proposals.bboxes)
+            assigned = self.bbox_assigner.assign(priors, gts[i], ignored[i])
+            sampled.append(
+                self.bbox_sampler.sample(
+                    assigned,
+                    priors,
+                    gts[i],
+                    feats=[level[i][None] for level in x],
+                )
+            )
+        return sampled
+
+    def _bbox_forward(
+        self,
+        x: Sequence[Tensor],
+        rois: Tensor,
+        counts: Sequence[int] | None = None,
+    ) -> dict:
+        """Pool in float32, classify under autocast, predict in float32.
+
+        ``counts``: RoIs per map, if they are sorted by it.
+        """
+        extractor = self.bbox_roi_extractor
+        levels = [to_float32(level) for level in x[: extractor.num_inputs]]
+        with float32_region(x[0]):
+            if counts is None:
+                feats = extractor(levels, rois)
+            else:
+                parts = zip(extractor.roi_layers, levels, rois.split(counts))
+                feats = torch.cat([pool(*part) for pool, *part in parts])
+        if self.with_shared_head:
+            feats = self.shared_head(feats)
+        scores, deltas = to_float32(self.bbox_head(feats))
+        return {'cls_score': scores, 'bbox_pred': deltas, 'bbox_feats': feats}
+
+    def _mask_forward(
+        self,
+        x: Sequence[Tensor],
+        rois: Tensor | None = None,
+        pos_inds: Tensor | None = None,
+        bbox_feats: Tensor | None = None,
+    ) -> dict:
+        """As ``_bbox_forward``; ``pos_inds`` of features pooled for boxes."""
+        if rois is None:
+            feats = bbox_feats[pos_inds.bool()]
+        else:
+            extractor = self.mask_roi_extractor
+            levels = [to_float32(map_) for map_ in x[: extractor.num_inputs]]
+            with float32_region(x[0]):
+                feats = extractor(levels, rois)
+            if self.with_shared_head:
+                feats = self.shared_head(feats)
+        # Of a model in half precision, too.
+        dtype = next(self.mask_head.parameters()).dtype
+        preds = to_float32(self.mask_head(feats.to(dtype)))
+        return {'mask_preds': preds, 'mask_feats': feats}
+
+    def _positives(
+        self, sampled: Sequence[SamplingResult], feats: list[Tensor] | None
+    ) -> CoPositives:
+        """The sampled RoIs as input of the query head."""
+        boxes, labels, targets = [], [], []
+        for result in sampled:
+            positive, negative = result.pos_priors, result.neg_priors
+            boxes.append(torch.cat((positive, negative)))
+            labels.append(
+                torch.cat(
+                    (
+                        result.pos_gt_labels,
+                        result.pos_gt_labels.new_full(
+                            (len(negative),), self.bbox_head.num_classes
+                        ),
+                    )
+                )
+            )
+            targets.append(
+                torch.cat((result.pos_gt_bboxes, torch.zeros_like(negative)))
+            )
+        return CoPositives(
+            pad_sequence(boxes, True),
+            pad_sequence(labels, True, UNUSED_LABEL),
+            pad_sequence(targets, True),
+            None if feats is None else pad_sequence(feats, True),
+        )

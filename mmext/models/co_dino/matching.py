@@ -1,0 +1,196 @@
+"""Ground truth of a batch, and which query is matched with which box.
+
+Shape letters: D decoder layers, B images, Q queries, K classes, M boxes of
+the image that has most.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from mmdet.models.task_modules import HungarianAssigner
+from mmdet.structures import DetDataSample
+from mmdet.structures.bbox import bbox_cxcywh_to_xyxy, bbox_xyxy_to_cxcywh
+from mmengine.structures import InstanceData
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from ...utils.precision import to_device
+from .losses import GroupTargets
+
+__all__ = [
+    'GroundTruth',
+    'image_scales',
+    'match_queries',
+    'matched_targets',
+    'read_ground_truth',
+]
+
+
+@dataclass(frozen=True)
+class GroundTruth:
+    """Boxes of a batch, padded to the image that has most.
+
+    Attributes:
+        boxes: ``(B, M, 4)`` float32, cx cy w h in [0, 1], 0 where padded.
+        labels: ``(B, M)`` int64, ``num_classes`` where padded.
+        counts: Boxes per image.
+        scales: ``(B, 4)`` float32, width, height, width and height of each
+            image in pixels.
+    """
+
+    boxes: Tensor
+    labels: Tensor
+    counts: list[int]
+    scales: Tensor
+
+
+def image_scales(
+    batch_data_samples: Sequence[DetDataSample], device: torch.device
+) -> Tensor:
+    """Width, height, width and height of each image, ``(B, 4)`` float32."""
+    shapes = [sample.img_shape[:2] for sample in batch_data_samples]
+    return to_device(
+        np.array([[w, h, w, h] for h, w in shapes], np.float32), device
+    )
+
+
+def read_ground_truth(
+    batch_data_samples: Sequence[DetDataSample], num_classes: int
+) -> GroundTruth:
+    """Collect the boxes of a batch.
+
+    Args:
+        batch_data_samples: Samples with ``img_shape`` and ``gt_instances``,
+            boxes xyxy in pixels.
+        num_classes: ``K``.
+    """
+    instances = [sample.gt_instances for sample in batch_data_samples]
+    scales = image_scales(batch_data_samples, instances[0].bboxes.device)
+    counts = [len(each.bboxes) for each in instances]
+    boxes = scales.new_zeros((len(counts), max(counts), 4))
+    labels = instances[0].labels.new_full(boxes.shape[:2], num_classes)
+    for i, (each, count) in enumerate(zip(instances, counts)):
+        boxes[i, :count] = bbox_xyxy_to_cxcywh(each.bboxes / scales[i])
+        labels[i, :count] = each.labels
+    return GroundTruth(boxes, labels, counts, scales)
+
+
+def match_queries(
+    assigner: object,
+    scores: Tensor,
+    boxes: Tensor,
+    batch_data_samples: Sequence[DetDataSample],
+    scales: Tensor,
+) -> Tensor:
+    """Match the queries of every layer and image.
+
+    The costs of all layers and images travel to the host together, where
+    SciPy solves one assignment for each.
+
+    Args:
+        assigner: ``train_cfg.assigner``. Of a
+            ``mmdet.HungarianAssigner`` the costs are computed for all layers
+            at once; any other assigns one layer of one image at a time.
+        scores: ``(D, B, Q, K)`` float32 logits.
+        boxes: ``(D, B, Q, 4)`` float32, cx cy w h, normalised.
+        batch_data_samples: Samples with ``gt_instances``.
+        scales: ``(B, 4)``, see :class:`GroundTruth`.
+
+    Returns:
+        ``(D, B, Q)`` int64, the index of the matched box in its image, -1 for
+        a query without.
+
+    Raises:
+        ValueError: If a cost is NaN, as SciPy says.
+    """
+    depth, batch, count = scores.shape[:3]
+    pixels = bbox_cxcywh_to_xyxy(boxes.detach()) * scales[:, None]
+    scores = scores.detach()
+    if type(assigner) is not HungarianAssigner:
+        return _match_one_by_one(assigner, scores, pixels, batch_data_samples)
+    costs, sizes = [], []
+    for i, sample in enumerate(batch_data_samples):
+        found = InstanceData(
+            scores=scores[:, i].flatten(0, 1),
+            bboxes=pixels[:, i].flatten(0, 1),
+        )
+        sizes.append(len(sample.gt_instances))
+        if sizes[-1]:
+            costs.append(
+                sum(
+                    cost(found, sample.gt_instances, sample.metainfo)
+                    for cost in assigner.match_costs
+                ).flatten()
+            )
+    matched = np.full((depth, batch, count), -1, np.int64)
+    if costs:
+        # The one place of a step where the host waits for the decoder.
+        host = torch.cat(costs).cpu().numpy()
+        start = 0
+        for i, size in enumerate(sizes):
+            stop = start + depth * count * size
+            layers = host[start:stop].reshape(depth, count, size)
+            start = stop
+            for layer in range(depth if size else 0):
+                rows, columns = linear_sum_assignment(layers[layer])
+                matched[layer, i, rows] = columns
+    return to_device(matched, scores.device)
+
+
+def _match_one_by_one(
+    assigner: object,
+    scores: Tensor,
+    pixels: Tensor,
+    batch_data_samples: Sequence[DetDataSample],
+) -> Tensor:
+    """Match as any assigner of mmdet does."""
+    return torch.stack(
+        [
+            torch.stack(
+                [
+                    assigner.assign(
+                        pred_instances=InstanceData(
+                            scores=layer_scores[i], bboxes=layer_pixels[i]
+                        ),
+                        gt_instances=sample.gt_instances,
+                        img_meta=sample.metainfo,
+                    ).gt_inds
+                    - 1
+                    for i, sample in enumerate(batch_data_samples)
+                ]
+            )
+            for layer_scores, layer_pixels in zip(scores, pixels)
+        ]
+    )
+
+
+def matched_targets(
+    name: str, matched: Tensor, truth: GroundTruth, num_classes: int
+) -> GroupTargets:
+    """Targets of matched queries.
+
+    Args:
+        name: Pattern of the losses' names.
+        matched: ``(D, B, Q)`` int64, from :func:`match_queries`.
+        truth: The boxes that they were matched with.
+        num_classes: ``K``.
+    """
+    batch = matched.shape[1]
+    positive = matched >= 0
+    # One row more, for the queries without a box.
+    labels = torch.cat(
+        (truth.labels, truth.labels.new_full((batch, 1), num_classes)), 1
+    )
+    boxes = torch.cat((truth.boxes, truth.boxes.new_zeros((batch, 1, 4))), 1)
+    index = torch.where(positive, matched, truth.labels.shape[1])
+    image = torch.arange(batch, device=index.device)[:, None]
+    return GroupTargets(
+        name=name,
+        labels=labels[image, index],
+        label_weights=torch.ones_like(positive, dtype=torch.float32),
+        boxes=boxes[image, index],
+        box_weights=positive.float(),
+        negatives=(~positive).float(),
+    )

@@ -1,0 +1,103 @@
+"""Models as functions of pictures alone, before any exporter sees them."""
+
+import pytest
+import torch
+from helpers.tiny_co_dino import build_tiny
+from torch import nn
+
+from mmext.apis.exported_models import make_exportable
+
+PICTURES = torch.randint(
+    0, 256, (2, 3, 72, 88), generator=torch.Generator().manual_seed(0)
+).float()
+
+
+@pytest.fixture(scope='module')
+def detector() -> nn.Module:
+    return build_tiny().eval()
+
+
+@pytest.mark.parametrize('select', [True, False])
+def test_detector_is_the_model(detector: nn.Module, select: bool) -> None:
+    model = make_exportable(detector, select).eval()
+    with torch.no_grad():
+        found = dict(zip(model.outputs, model(PICTURES)))
+        expected = model.predict(PICTURES)
+    assert found.keys() == expected.keys()
+    assert ('labels' in found) == select
+    apart = model.differences(found, expected)
+    assert apart.keys() == {'boxes', 'scores'}
+    assert max(apart.values()) < 1e-3
+    # NMS is the model's again.
+    assert detector.query_head.test_cfg['nms']
+    assert model.left_out == ["nms {'type': 'soft_nms', 'iou_threshold': 0.8}"]
+
+
+def detections(count: int = 4) -> dict[str, torch.Tensor]:
+    """Of one picture, scores 0.9, 0.8, ..."""
+    return {
+        'boxes': torch.arange(4.0 * count).view(1, count, 4) * 10,
+        'scores': 0.9 - torch.arange(count)[None] / 10,
+        'labels': torch.arange(count)[None] % 2,
+    }
+
+
+def test_differences_of_detections(detector: nn.Module) -> None:
+    model = make_exportable(detector)
+    assert model.differences(detections(), detections()) == {
+        'boxes': 0,
+        'scores': 0,
+    }
+    moved = detections()
+    moved['boxes'][0, 1, 2] += 3
+    assert model.differences(moved, detections())['boxes'] == 3
+    renamed = detections()
+    renamed['labels'][0, 2] = 5
+    assert model.differences(renamed, detections())['boxes'] == float('inf')
+    surer = detections()
+    surer['scores'][0, 0] += 0.05
+    assert model.differences(surer, detections())['scores'] == pytest.approx(
+        0.05
+    )
+
+
+def test_order_of_equal_detections_does_not_matter(
+    detector: nn.Module,
+) -> None:
+    model = make_exportable(detector)
+    one = detections()
+    one['scores'][0, 1] = one['scores'][0, 0]
+    order = [1, 0, 2, 3]
+    other = {name: value[:, order] for name, value in one.items()}
+    assert model.differences(one, other) == {'boxes': 0, 'scores': 0}
+
+
+def test_another_last_one_is_as_good_only_where_some_were_cut(
+    detector: nn.Module,
+) -> None:
+    model = make_exportable(detector)
+    other = detections()
+    other['boxes'][0, -1] += 50
+    assert model.differences(other, detections())['boxes'] == 50
+    model.max_per_img = 4
+    assert model.differences(other, detections())['boxes'] == 0
+
+
+def test_equal_proposals_are_a_tie(detector: nn.Module) -> None:
+    model = make_exportable(detector)
+    with torch.no_grad():
+        assert not model.is_tied(PICTURES)
+        weight = detector.query_head.cls_branches[-1].weight
+        before = weight.clone()
+        weight.zero_()
+        tied = model.is_tied(PICTURES)
+        weight.copy_(before)
+    assert tied
+
+
+def test_what_cannot_be_exported() -> None:
+    with pytest.raises(ValueError, match=r'must be a CO-DINO .* got Linear'):
+        make_exportable(nn.Linear(1, 1))
+    model = build_tiny(eval_module='one-stage')
+    with pytest.raises(ValueError, match="eval_module must be 'detr'"):
+        make_exportable(model)

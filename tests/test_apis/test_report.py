@@ -1,0 +1,259 @@
+"""Reports of tests, through the tool, on predictions that are known."""
+
+import json
+
+import numpy as np
+import pytest
+from helpers import recited
+from helpers.toy_ranks import load_tool, start_ranks
+
+from mmext.apis import ReportMetric
+
+CLASSES = ('cat', 'dog')
+CAT, DOG = range(2)
+TRUTH = {
+    'all.png': [
+        (CAT, 5, 5, 35, 35),
+        (CAT, 60, 5, 90, 35),
+        (DOG, 5, 50, 35, 80),
+        (DOG, 60, 50, 90, 80),
+    ],
+    'fine.png': [(DOG, 10, 10, 40, 40)],
+    'none.png': [],
+}
+TOLD = {
+    'all.png': [
+        (CAT, 5, 5, 35, 34, 0.92),
+        # The same object once more, by a box that is better.
+        (CAT, 5, 5, 35, 35, 0.82),
+        (CAT, 5, 50, 35, 79, 0.72),
+        (DOG, 95, 5, 115, 25, 0.62),
+        (DOG, 60, 50, 90, 80, 0.52),
+        (DOG, 95, 60, 115, 80, 0.12),
+    ],
+    'fine.png': [(DOG, 10, 10, 40, 40, 0.97)],
+}
+
+
+@pytest.fixture(scope='module')
+def place(tmp_path_factory):
+    """Data, config and checkpoint, and the report of the tool."""
+    folder = tmp_path_factory.mktemp('recited')
+    config = recited.write_detection(folder, TRUTH, TOLD, CLASSES)
+    checkpoint = recited.write_checkpoint(folder)
+    work_dir = ('--work-dir', str(folder / 'w'))
+    args = [str(config), str(checkpoint), *work_dir]
+    assert load_tool('test').main([*args, '--report', str(folder / 'r')]) == 0
+    return folder
+
+
+@pytest.fixture
+def report(place):
+    """What the tool wrote."""
+    return json.loads((place / 'r/report.json').read_text())
+
+
+def test_one_error_of_each_kind_is_counted_and_listed(report):
+    assert report['counts'] == {
+        'right': 3,
+        'missed': 1,
+        'doubled': 1,
+        'confused': 1,
+        'invented': 1,
+    }
+    (worst,) = report['pictures']
+    assert worst.pop('image').endswith('all.png')
+    errors = worst.pop('errors')
+    assert worst == {**report['counts'], 'right': 2}
+    plain = {'score': None, 'truth_box': None, 'truth_class': None}
+    cat, dog = [5, 5, 35, 35], [5, 50, 35, 80]
+    assert errors == [
+        {**plain, 'kind': 'missed', 'box': [60, 5, 90, 35], 'class': 'cat'},
+        {'kind': 'doubled', 'box': cat, 'class': 'cat'}
+        | {
+            'score': pytest.approx(0.82),
+            'truth_box': cat,
+            'truth_class': 'cat',
+        },
+        {'kind': 'confused', 'box': [5, 50, 35, 79], 'class': 'cat'}
+        | {
+            'score': pytest.approx(0.72),
+            'truth_box': dog,
+            'truth_class': 'dog',
+        },
+        {**plain, 'kind': 'invented', 'box': [95, 5, 115, 25], 'class': 'dog'}
+        | {'score': pytest.approx(0.62)},
+    ]
+
+
+def test_the_matrix_and_the_counts_of_classes_agree(report):
+    matrix = report['confusion']
+    assert matrix['classes'] == ['cat', 'dog', 'background']
+    assert matrix['counts'] == [[1, 0, 1], [1, 2, 0], [1, 1, 0]]
+    names = ('objects', 'right', 'missed', 'doubled', 'confused', 'invented')
+    assert [
+        [each[name] for name in names] for each in report['per_class']
+    ] == [[2, 1, 1, 1, 0, 0], [3, 2, 0, 0, 1, 1]]
+
+
+def test_figures_are_those_of_mmdet(report):
+    figures, metrics = report['figures'], report['metrics']
+    for name in ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l'):
+        theirs = metrics[f'coco/bbox_{name}']
+        ours = figures[name]
+        assert (-1 if ours is None else ours) == pytest.approx(
+            theirs, abs=5e-4
+        )
+    for each in report['per_class']:
+        theirs = metrics[f'coco/{each["class"]}_precision']
+        assert each['AP'] == pytest.approx(theirs, abs=5e-4)
+    assert 0 < figures['mAP_75'] < 1
+    cat, dog = report['per_class']
+    # Half of the cats by the first box; dogs by the first and the fourth.
+    assert cat['precision'] == [1.0] * 51 + [0.0] * 50
+    assert dog['precision'] == pytest.approx(
+        [1.0] * 34 + [2 / 3] * 33 + [0] * 34
+    )
+    assert (cat['F1'], cat['F1_score']) == pytest.approx(
+        (2 / 3, 0.92), abs=0.01
+    )
+
+
+def test_calibration_takes_all_scores(report):
+    bins = report['calibration']['bins']
+    assert [each['count'] for each in bins] == [0, 1, 0, 0, 0, 1, 1, 1, 1, 2]
+    shares = {each['low']: each['right'] for each in bins if each['count']}
+    assert list(shares.values()) == [0, 1, 0, 0, 0, 1]
+    wrong = 0.12 + 0.48 + 0.62 + 0.72 + 0.82 + 0.08 + 0.03
+    assert report['calibration']['error'] == pytest.approx(wrong / 7, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_two_processes_and_a_metric_that_is_not_of_coco(tmp_path, report):
+    """Each picture once, and areas of boxes in the place of outlines."""
+    voc = "dict(type='VOCMetric', eval_mode='area')"
+    config = recited.write_detection(tmp_path, TRUTH, TOLD, CLASSES, voc)
+    ranks = start_ranks(
+        [
+            *(config, recited.write_checkpoint(tmp_path)),
+            *('--work-dir', tmp_path / 'w', '--report', tmp_path / 'r'),
+            *('--cfg-options', 'test_dataloader.batch_size=1'),
+        ],
+        2,
+        tmp_path / 'log',
+        tool='test',
+    )
+    assert ranks.wait() == [0, 0], ranks.output()
+    found = json.loads((tmp_path / 'r/report.json').read_text())
+    assert found['metrics'].keys() == {'pascal_voc/mAP', 'pascal_voc/AP50'}
+    assert found['images'] == 3
+    for name in ('counts', 'confusion', 'calibration', 'per_class'):
+        assert found[name] == report[name]
+
+
+@pytest.mark.slow
+def test_masks_have_figures_of_their_own(tmp_path, report):
+    """Those of halves: no mask has an IoU of more than a half."""
+    truth = {'all.png': TRUTH['all.png'], 'one.png': [(DOG, 10, 10, 40, 50)]}
+    told = {'all.png': TOLD['all.png'], 'one.png': [(DOG, 10, 10, 40, 52, 1)]}
+    config = recited.write_detection(
+        tmp_path, truth, told, CLASSES, masks=True
+    )
+    args = [str(config), str(recited.write_checkpoint(tmp_path))]
+    args += ['--work-dir', str(tmp_path / 'w'), '--report', str(tmp_path)]
+    assert load_tool('test').main(args) == 0
+    found = json.loads((tmp_path / 'report.json').read_text())
+    figures, metrics = found['figures'], found['metrics']
+    for name in ('mAP', 'mAP_50', 'mAP_75', 'mAP_s'):
+        ours = figures[f'mask_{name}']
+        assert ours == pytest.approx(metrics[f'coco/segm_{name}'], abs=5e-4)
+    assert 0 < figures['mask_mAP'] < figures['mAP']
+    assert figures['mask_mAP_75'] == 0
+    # Half of the second box is half of the cat, half of the first one less.
+    cat, dog = (each['mask_AP_50'] for each in found['per_class'])
+    assert cat == pytest.approx(51 / 101 / 2)
+    assert dog > 0
+    assert 'mask AP50' in (tmp_path / 'report.html').read_text()
+    assert 'mask_AP' not in report['per_class'][0]
+
+
+@pytest.fixture(scope='module')
+def of_maps(tmp_path_factory):
+    """The report of a segmentor: two pictures, the first all right."""
+    folder = tmp_path_factory.mktemp('maps')
+    right = np.zeros((20, 30), np.uint8)
+    right[:10] = 1
+    truth, told = right.copy(), right.copy()
+    truth[0] = 255
+    told[5:10] = 2
+    told[15:, :3] = 1
+    maps = {'fine': (right, right), 'wrong': (truth, told)}
+    config = recited.write_segmentation(
+        folder, maps, ('road', 'car', PLANTED, 'never')
+    )
+    args = [str(config), str(recited.write_checkpoint(folder))]
+    args += ['--work-dir', str(folder / 'w'), '--report', str(folder / 'r')]
+    assert load_tool('test').main(args) == 0
+    return folder / 'r'
+
+
+PLANTED = '<script>planted = 1</script>'
+
+
+def test_figures_of_a_segmentor(of_maps):
+    report = json.loads((of_maps / 'report.json').read_text())
+    # Truth in rows; the ignored line is nowhere.
+    matrix = [[585, 15, 0, 0], [0, 420, 150, 0], [0] * 4, [0] * 4]
+    assert report['confusion']['counts'] == matrix
+    road, car, planted, never = report['per_class']
+    assert road['IoU'] == pytest.approx(585 / 600)
+    assert car['IoU'] == pytest.approx(420 / 585)
+    assert car['Recall'] == pytest.approx(420 / 570)
+    assert (planted['IoU'], planted['Recall']) == (0, None)
+    assert never['IoU'] is None
+    figures, theirs = report['figures'], report['metrics']
+    for name in ('mIoU', 'aAcc', 'mAcc'):
+        assert 100 * figures[name] == pytest.approx(theirs[name], abs=0.01)
+    (worst,) = report['pictures']
+    assert worst['image'].endswith('wrong.png')
+    assert worst['wrong'] == pytest.approx(165 / 570)
+
+
+def test_page_of_a_segmentor(of_maps):
+    page = (of_maps / 'report.html').read_text()
+    assert PLANTED not in page
+    assert 'car called &lt;script&gt;planted = 1&lt;/script&gt;: 26.3%' in page
+    assert page.count('<figure class="row card"') == 1
+    assert 'data:image/' in page
+    assert 'Calibration' not in page
+
+
+def test_wrong_input_is_one_line(place, capsys):
+    main = load_tool('test').main
+    args = [str(place / 'recited.py'), str(place / 'recited.pth')]
+    for wrong, message in (
+        (['--report', str(place / 'truth.json')], '--report'),
+        (['--score-thr', '2'], 'must be in [0, 1], got 2.0'),
+    ):
+        with pytest.raises(SystemExit) as info:
+            main([*args, '--work-dir', str(place / 'w'), *wrong])
+        assert info.value.code == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count('\n') == 1
+
+
+@pytest.mark.parametrize(
+    ('sample', 'message'),
+    [
+        ({'img_path': 'a.png', 'pred_depth': 1}, 'got a sample with'),
+        ({'pred_instances': {}}, 'add it to meta_keys'),
+        (
+            {'img_path': 'a.png', 'pred_instances': {'bboxes': 1}},
+            'leave --report out',
+        ),
+    ],
+)
+def test_refuses_what_it_cannot_judge(sample, message):
+    with pytest.raises(ValueError, match=message):
+        ReportMetric().process({}, [sample])

@@ -1,0 +1,204 @@
+"""Figures of boxes: by hand, and against pycocotools."""
+
+import numpy as np
+import pytest
+import torch
+from mmdet.evaluation import CocoMetric
+from mmengine.fileio import dump
+
+from mmext.evaluation import (
+    Found,
+    Truth,
+    average_precision,
+    box_figures,
+    calibration,
+    judge_boxes,
+)
+
+
+def truth_of(*rows, ignored=()):
+    """Rows are ``(label, x1, y1, x2, y2)``."""
+    table = np.array(rows, np.float32).reshape(-1, 5)
+    flags = np.isin(np.arange(len(rows)), ignored)
+    return Truth(table[:, 1:], table[:, 0].astype(int), flags)
+
+
+def found_of(*rows):
+    """Rows are ``(label, x1, y1, x2, y2, score)``."""
+    table = np.array(rows, np.float32).reshape(-1, 6)
+    return Found(table[:, 1:5], table[:, 0].astype(int), table[:, 5])
+
+
+def kinds(truth, found, **options):
+    judged = judge_boxes(truth, found, **options)
+    errors = [(error.kind, error.label) for error in judged.errors]
+    return int(judged.right.sum()), errors
+
+
+BOX, LOW, FAR = (0, 0, 20, 20), (0, 0, 20, 9), (50, 50, 70, 70)
+
+
+@pytest.mark.parametrize(
+    ('truth', 'found', 'wanted'),
+    [
+        ([], [], (0, [])),
+        ([(1, *BOX)], [], (0, [('missed', 1)])),
+        ([], [(1, *BOX, 0.5)], (0, [('invented', 1)])),
+        ([(1, *BOX)], [(1, *BOX, 0.5)], (1, [])),
+        ([(1, *BOX)], [(0, *BOX, 0.5)], (0, [('confused', 0)])),
+        # Less than half: the object is missed, and the box on nothing.
+        ([(1, *BOX)], [(1, *LOW, 0.5)], (0, [('missed', 1), ('invented', 1)])),
+        # The own class wins, though its score is lower.
+        (
+            [(1, *BOX)],
+            [(0, *BOX, 0.9), (1, *BOX, 0.1)],
+            (1, [('doubled', 0)]),
+        ),
+        # Two objects in one place need two boxes.
+        (
+            [(1, *BOX), (1, *BOX)],
+            [(1, *BOX, 0.9), (1, *BOX, 0.8)],
+            (2, []),
+        ),
+        # As many as possible are right: the first box leaves the object that
+        # it meets best to the second, which meets no other.
+        (
+            [(1, 0, 0, 20, 20), (1, 0, 6, 20, 26)],
+            [(1, 0, 2, 20, 22, 0.9), (1, 0, 0, 20, 15, 0.3)],
+            (2, []),
+        ),
+    ],
+)
+def test_each_box_is_of_one_kind(truth, found, wanted):
+    assert kinds(truth_of(*truth), found_of(*found)) == wanted
+
+
+def test_ignored_objects_do_not_count():
+    crowd = truth_of((1, *BOX), (1, *FAR), ignored=[0])
+    inside = found_of((1, 2, 2, 6, 6, 0.9), (0, 40, 0, 60, 20, 0.8))
+    assert kinds(crowd, inside) == (0, [('missed', 1), ('invented', 0)])
+    judged = judge_boxes(crowd, inside)
+    assert judged.found.scores.tolist() == pytest.approx([0.8])
+    assert judged.pairs == ((1, None), (None, 0))
+
+
+def test_the_best_score_wins():
+    judged = judge_boxes(
+        truth_of((1, *BOX)), found_of((1, *BOX, 0.5), (1, 0, 0, 20, 19, 0.6))
+    )
+    assert judged.right.tolist() == [False, True]
+    (error,) = judged.errors
+    assert (error.kind, error.truth_box) == ('doubled', BOX)
+
+
+@pytest.mark.parametrize('score', [float('nan'), 1.5])
+def test_refuses_what_is_no_score(score):
+    with pytest.raises(ValueError, match=r'scores in \[0, 1\], got'):
+        judge_boxes(truth_of(), found_of((1, *BOX, score)))
+
+
+NAMES = ('one', 'two', 'three', 'never')
+
+
+def random_data(rng):
+    """Truth with crowds as a COCO file has it, and samples of a test."""
+    content = {'images': [], 'annotations': [], 'categories': []}
+    for label, name in enumerate(NAMES):
+        content['categories'].append({'id': 5 * label + 1, 'name': name})
+    samples = []
+    for image_id in range(12):
+        size = {'height': 160, 'width': 160}
+        content['images'].append({'id': image_id, **size})
+        corners = rng.uniform(0, 60, (25, 2))
+        sides = rng.uniform(4, 200, (25, 2))
+        labels = rng.integers(0, 3, 25)
+        for n in range(rng.integers(0, 6)):
+            content['annotations'].append(
+                {
+                    'id': len(content['annotations']) + 1,
+                    'image_id': image_id,
+                    'category_id': 5 * int(labels[n]) + 1,
+                    'bbox': [*corners[n].tolist(), *sides[n].tolist()],
+                    'area': float(sides[n].prod()) / 2,
+                    'iscrowd': int(rng.random() < 0.1),
+                }
+            )
+        boxes = np.hstack((corners, corners + sides))
+        found = {
+            'bboxes': torch.from_numpy(boxes + rng.normal(0, 3, (25, 4))),
+            'scores': torch.from_numpy(rng.random(25).round(1)),
+            'labels': torch.from_numpy(labels),
+        }
+        sample = {'img_id': image_id, 'ori_shape': (160, 160)}
+        samples.append({**sample, 'pred_instances': found})
+    return content, samples
+
+
+@pytest.mark.parametrize('faster', [True, False])
+def test_average_precision_is_that_of_mmdet(tmp_path, monkeypatch, faster):
+    """With areas of outlines, crowds, and a class that never occurs."""
+    if faster:
+        pytest.importorskip('faster_coco_eval')
+    else:
+        monkeypatch.setattr(box_figures, 'find_spec', lambda name: None)
+    content, samples = random_data(np.random.default_rng(0))
+    dump(content, tmp_path / 'a.json')
+    metric = CocoMetric(str(tmp_path / 'a.json'), classwise=True)
+    metric.dataset_meta = {'classes': NAMES}
+    metric.process({}, samples)
+    theirs = metric.evaluate(len(samples))
+    rows = []
+    for sample in samples:
+        found = sample['pred_instances']
+        corners = found['bboxes'].numpy()
+        sides = np.hstack((corners[:, :2], corners[:, 2:] - corners[:, :2]))
+        for box, score, label in zip(sides, found['scores'], found['labels']):
+            rows.append(
+                {
+                    'image_id': sample['img_id'],
+                    'category_id': metric.cat_ids[label],
+                    'bbox': box.tolist(),
+                    'score': float(score),
+                }
+            )
+    totals, by_class = average_precision(content, rows, metric.cat_ids)
+    for name, ours in totals.items():
+        assert ours == pytest.approx(theirs[f'coco/bbox_{name}'], abs=5e-4)
+    for name, ours in zip(NAMES[:3], by_class):
+        expected = theirs[f'coco/{name}_precision']
+        assert ours['AP'] == pytest.approx(expected, abs=5e-4)
+        assert 0 < ours['AP_75'] < ours['AP_50'] < 1
+        assert np.mean(ours['precision']) == pytest.approx(ours['AP_50'])
+    assert set(by_class[3].values()) == {None}
+
+
+def test_nothing_is_found():
+    truth = {
+        'images': [{'id': 3, 'height': 9, 'width': 9}],
+        'categories': [{'id': 1, 'name': 'one'}],
+        'annotations': [
+            {'id': 1, 'image_id': 3, 'category_id': 1, 'bbox': [0, 0, 9, 9]}
+            | {'area': 81, 'iscrowd': 0}
+        ],
+    }
+    totals, (figures,) = average_precision(truth, [], [1])
+    assert totals['mAP'] == figures['AP'] == 0
+    assert figures['F1'] is None
+    assert average_precision({**truth, 'annotations': []}, [], [1])[
+        0
+    ] == dict.fromkeys(totals)
+
+
+def test_calibration_by_hand():
+    truth = truth_of((1, *BOX), (1, *FAR))
+    found = found_of((1, *BOX, 1.0), (1, *FAR, 0.55), (0, 0, 40, 9, 49, 0.52))
+    judged = judge_boxes(truth, found)
+    result = calibration(judged.found.scores, judged.right, num_bins=4)
+    assert [each['count'] for each in result['bins']] == [0, 0, 2, 1]
+    half = result['bins'][2]
+    assert (half['low'], half['high']) == (0.5, 0.75)
+    assert half['score'] == pytest.approx(0.535)
+    assert half['right'] == 0.5
+    assert result['error'] == pytest.approx((2 * 0.035 + 0) / 3)
+    none = np.zeros(0)
+    assert calibration(none, none)['error'] is None

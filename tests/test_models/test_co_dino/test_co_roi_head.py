@@ -1,0 +1,212 @@
+"""mmext.CoStandardRoIHead against mmdet's StandardRoIHead."""
+
+import copy
+from unittest import mock
+
+import pytest
+import torch
+from helpers.tiny_co_dino import NUM_CLASSES, make_samples, tiny_model_cfg
+from mmdet.models.losses import L1Loss
+from mmdet.models.roi_heads import StandardRoIHead
+from mmdet.models.task_modules import RandomSampler
+from mmdet.structures.bbox import bbox_overlaps
+from mmengine.config import ConfigDict
+from mmengine.registry import init_default_scope
+
+from mmext.models import CoStandardRoIHead
+from mmext.models.co_dino.positives import UNUSED_LABEL
+from mmext.models.co_dino.region_proposals import RegionProposals
+
+CANVAS = (96, 128)
+STRIDES = (4, 8, 16, 32, 64)
+
+
+def _heads() -> tuple[CoStandardRoIHead, StandardRoIHead]:
+    """Ours and mmdet's, with the same weights and no random sampling."""
+    init_default_scope('mmdet')
+    model = tiny_model_cfg()
+    cfg = {k: v for k, v in model['roi_head'].items() if k[0] != '_'}
+    cfg.pop('type')
+    cfg['bbox_head']['num_classes'] = NUM_CLASSES
+    settings = {
+        name: ConfigDict(model[name]['roi_head'])
+        for name in ('train_cfg', 'test_cfg')
+    }
+    settings['train_cfg'].sampler.update(num=10_000, pos_fraction=1.0)
+    ours = CoStandardRoIHead(**copy.deepcopy(cfg), **settings)
+    theirs = StandardRoIHead(**copy.deepcopy(cfg), **settings)
+    theirs.load_state_dict(ours.state_dict(), strict=True)
+    return ours.train(), theirs.train()
+
+
+def _as_lists(ours: CoStandardRoIHead) -> None:
+    """Let mmdet's code sample: of a sampler of its own it does not know."""
+    ours.bbox_sampler.__class__ = type('Own', (RandomSampler,), {})
+
+
+def _inputs(num_boxes=(3, 2), num_proposals: int = 30):
+    generator = torch.Generator().manual_seed(0)
+    feats = [
+        torch.randn(
+            2,
+            32,
+            -(-CANVAS[0] // stride),
+            -(-CANVAS[1] // stride),
+            generator=generator,
+            requires_grad=True,
+        )
+        for stride in STRIDES
+    ]
+    samples = make_samples(num_boxes, (CANVAS, CANVAS))
+    proposals = []
+    for sample in samples:
+        start = torch.rand(num_proposals, 2, generator=generator) * 60
+        extent = torch.rand(num_proposals, 2, generator=generator) * 50 + 5
+        boxes = torch.cat((start, start + extent), 1)
+        near = sample.gt_instances.bboxes[:num_proposals] + 1.0
+        proposals.append(torch.cat((boxes, near)))
+    pad = torch.nn.utils.rnn.pad_sequence
+    real = [torch.ones(len(boxes), dtype=torch.bool) for boxes in proposals]
+    padded = RegionProposals(pad(proposals, True), pad(real, True))
+    return feats, samples, padded
+
+
+@pytest.mark.parametrize('as_lists', [False, True])
+@pytest.mark.parametrize('num_boxes', [(3, 2), (3, 0), (0, 0)])
+def test_losses_and_gradients_match_mmdet(num_boxes, as_lists) -> None:
+    ours, theirs = _heads()
+    if as_lists:
+        _as_lists(ours)
+    feats, samples, proposals = _inputs(num_boxes)
+    losses, _ = ours.loss_and_positives(feats, proposals, samples)
+    expected = theirs.loss(feats, proposals.instances(), samples)
+    assert losses.keys() == expected.keys()
+    grads = []
+    for found in (losses, expected):
+        total = found['loss_cls'] + found['loss_bbox']
+        grads.append(torch.autograd.grad(total, feats))
+    for name, value in expected.items():
+        torch.testing.assert_close(losses[name], value)
+    for mine, other in zip(*grads):
+        torch.testing.assert_close(mine, other)
+
+
+@pytest.mark.parametrize('agnostic', [False, True])
+def test_deltas_and_fewer_samples_match_mmdet(agnostic) -> None:
+    """Half of 40 proposals, positives first, and deltas instead of boxes."""
+    init_default_scope('mmdet')
+    pair = _heads()
+    for head in pair:
+        head.bbox_sampler.num, head.bbox_sampler.pos_fraction = 16, 0.25
+        head.train_cfg.pos_weight = 3.0
+        head.bbox_head.reg_decoded_bbox = False
+        head.bbox_head.loss_bbox = L1Loss(loss_weight=2.0)
+        if agnostic:
+            head.bbox_head.reg_class_agnostic = True
+            torch.manual_seed(0)
+            head.bbox_head.fc_reg = torch.nn.Linear(32, 4)
+    ours, theirs = pair
+    feats, samples, proposals = _inputs((3, 1))
+    with mock.patch('torch.randperm', torch.arange):
+        losses, positives = ours.loss_and_positives(feats, proposals, samples)
+        expected = theirs.loss(feats, proposals.instances(), samples)
+    for name, value in expected.items():
+        torch.testing.assert_close(losses[name], value, msg=name)
+    assert (positives.labels >= 0).sum(1).tolist() == [16, 16]
+    assert ((positives.labels >= 0) & (positives.labels < NUM_CLASSES)).sum(
+        1
+    ).tolist() == [4, 2]
+
+
+def test_proposals_are_not_edited() -> None:
+    ours, _ = _heads()
+    feats, samples, proposals = _inputs()
+    before = copy.deepcopy(proposals)
+    ours.loss_and_positives(feats, proposals, samples)
+    assert torch.equal(proposals.boxes, before.boxes)
+    assert torch.equal(proposals.real, before.real)
+
+
+@pytest.mark.parametrize('as_lists', [False, True])
+def test_positives_carry_their_ground_truth(as_lists) -> None:
+    ours, _ = _heads()
+    if as_lists:
+        _as_lists(ours)
+    feats, samples, proposals = _inputs()
+    _, positives = ours.loss_and_positives(
+        feats, proposals, samples, with_feats=True
+    )
+    for i, sample in enumerate(samples):
+        gt = sample.gt_instances
+        labels = positives.labels[i]
+        chosen = (labels >= 0) & (labels < NUM_CLASSES)
+        # Proposals next to a box, and the boxes themselves.
+        assert chosen.sum() >= 2 * len(gt)
+        iou = bbox_overlaps(
+            positives.boxes[i][chosen],
+            positives.targets[i][chosen],
+            is_aligned=True,
+        )
+        assert (iou >= 0.5).all()
+        for label, target in zip(labels[chosen], positives.targets[i][chosen]):
+            assert label in gt.labels[(gt.bboxes == target).all(1)]
+    assert positives.feats.shape == (*positives.labels.shape, 32)
+    assert not positives.feats[positives.labels < 0].any()
+    assert positives.feats[positives.labels >= 0].any(-1).all()
+
+
+@pytest.mark.parametrize('as_lists', [False, True])
+def test_no_proposal_keeps_every_parameter_in_the_graph(as_lists) -> None:
+    ours, _ = _heads()
+    if as_lists:
+        _as_lists(ours)
+    ours.bbox_sampler.add_gt_as_proposals = False
+    feats, samples, _ = _inputs((0, 0))
+    nothing = RegionProposals(
+        torch.zeros(2, 0, 4), torch.zeros(2, 0, dtype=torch.bool)
+    )
+    losses, positives = ours.loss_and_positives(feats, nothing, samples)
+    total = losses['loss_cls'] + losses['loss_bbox']
+    assert float(total) == 0
+    total.backward()
+    for name, parameter in ours.named_parameters():
+        assert parameter.grad is not None, name
+        assert float(parameter.grad.abs().sum()) == 0
+    assert (positives.labels == UNUSED_LABEL).all()
+
+
+def test_pools_in_float32_under_autocast() -> None:
+    ours, _ = _heads()
+    feats, _, proposals = _inputs()
+    boxes = proposals.boxes[0]
+    rois = torch.cat((torch.zeros(len(boxes), 1), boxes), 1)
+    plain = ours._bbox_forward(feats, rois)
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        cast = ours._bbox_forward(feats, rois)
+    torch.testing.assert_close(cast['bbox_feats'], plain['bbox_feats'])
+    assert cast['cls_score'].dtype == torch.float32
+    torch.testing.assert_close(
+        cast['cls_score'], plain['cls_score'], rtol=0.1, atol=0.05
+    )
+
+
+def test_half_maps_are_pooled_in_float32() -> None:
+    """mmdet would round the corners of RoIs to the type of the maps."""
+    ours, _ = _heads()
+    feats, samples, proposals = _inputs()
+    halves = [feat.bfloat16() for feat in feats]
+    found = []
+    for maps, enabled in (
+        ([h.float() for h in halves], False),
+        (halves, True),
+    ):
+        with (
+            mock.patch('torch.randperm', torch.arange),
+            torch.autocast('cpu', dtype=torch.bfloat16, enabled=enabled),
+        ):
+            _, positives = ours.loss_and_positives(
+                maps, proposals, samples, with_feats=True
+            )
+        found.append(positives.feats)
+    assert found[1].dtype == torch.float32
+    torch.testing.assert_close(*found)

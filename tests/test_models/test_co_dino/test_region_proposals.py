@@ -1,0 +1,143 @@
+"""Proposals and losses of the RPN against mmdet's RPNHead."""
+
+import copy
+from unittest import mock
+
+import pytest
+import torch
+from helpers.tiny_co_dino import make_samples, tiny_model_cfg
+from mmdet.models.dense_heads import RPNHead
+from mmengine.config import ConfigDict
+from mmengine.registry import init_default_scope
+
+from mmext.models.co_dino.region_proposals import propose_and_learn
+
+CANVAS = (96, 128)
+STRIDES = (4, 8, 16, 32, 64, 128)
+CFG = ConfigDict(
+    nms_pre=200,
+    max_per_img=60,
+    nms={'type': 'nms', 'iou_threshold': 0.7},
+    min_bbox_size=0,
+)
+
+
+class _Own(RPNHead):
+    """A type of its own, whose methods are called."""
+
+
+def make_head(kind: type = RPNHead) -> RPNHead:
+    init_default_scope('mmdet')
+    model = tiny_model_cfg()
+    cfg = {
+        k: v
+        for k, v in model['rpn_head'].items()
+        if k not in ('type', '_scope_')
+    }
+    for name in ('train_cfg', 'test_cfg'):
+        cfg[name] = ConfigDict(copy.deepcopy(model[name]['rpn_head']))
+    torch.manual_seed(0)
+    return kind(**copy.deepcopy(cfg)).train()
+
+
+def inputs(num_boxes, sizes) -> tuple:
+    generator = torch.Generator().manual_seed(0)
+    feats = [
+        torch.randn(
+            len(sizes),
+            32,
+            -(-CANVAS[0] // stride),
+            -(-CANVAS[1] // stride),
+            generator=generator,
+            requires_grad=True,
+        )
+        for stride in STRIDES
+    ]
+    samples = make_samples(num_boxes, sizes)
+    for sample in samples:
+        sample.set_metainfo(
+            {'pad_shape': sample.img_shape, 'batch_input_shape': CANVAS}
+        )
+    return feats, samples
+
+
+def results(head, feats, samples, cfg=CFG) -> tuple:
+    with mock.patch('torch.randperm', torch.arange):
+        return propose_and_learn(head, feats, samples, cfg)
+
+
+@pytest.mark.parametrize('pos_weight', [-1, 2.0])
+@pytest.mark.parametrize(
+    ('num_boxes', 'sizes'),
+    [
+        ((3, 2), (CANVAS, (80, 96))),
+        ((0, 4), ((64, 60), CANVAS)),
+        ((0, 0), (CANVAS, CANVAS)),
+        ((40,), (CANVAS,)),
+    ],
+)
+def test_losses_and_gradients_are_mmdets(num_boxes, sizes, pos_weight) -> None:
+    ours, theirs = make_head(), make_head(_Own)
+    feats, samples = inputs(num_boxes, sizes)
+    found = []
+    for head in (ours, theirs):
+        head.train_cfg.pos_weight = pos_weight
+        _, losses = results(head, feats, samples)
+        grads = torch.autograd.grad(
+            sum(sum(levels) for levels in losses.values()),
+            [*feats, *head.parameters()],
+        )
+        found.append((losses, grads))
+    (losses, grads), (expected, others) = found
+    assert losses.keys() == expected.keys()
+    for name, levels in expected.items():
+        torch.testing.assert_close(
+            torch.stack(losses[name]), torch.stack(levels), msg=name
+        )
+    for mine, other in zip(grads, others):
+        torch.testing.assert_close(mine, other)
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        {},
+        {'nms_pre': -1},
+        {'max_per_img': 5},
+        {'min_bbox_size': 12},
+        {'min_bbox_size': 1000},
+        {'min_bbox_size': -1},
+        {'nms': {'type': 'soft_nms', 'iou_threshold': 0.5}},
+    ],
+    ids=str,
+)
+def test_proposals_are_mmdets(change) -> None:
+    ours, theirs = make_head(), make_head(_Own)
+    with torch.no_grad():
+        for head in (ours, theirs):
+            head.rpn_reg.weight.mul_(20)
+            # Not more, since equal scores have no order.
+            head.rpn_cls.weight.mul_(3)
+    feats, samples = inputs((3, 2), (CANVAS, (80, 96)))
+    cfg = ConfigDict({**CFG, **change})
+    before = copy.deepcopy(cfg)
+    found, _ = results(ours, feats, samples, cfg)
+    expected, _ = results(theirs, feats, samples, cfg)
+    assert cfg == before
+    assert not found.boxes.requires_grad
+    for mine, other in zip(found.instances(), expected.instances()):
+        torch.testing.assert_close(mine.bboxes, other.bboxes)
+    assert not found.boxes[~found.real].any()
+    assert (found.real.sum(1) > 0).all() == (change != {'min_bbox_size': 1000})
+
+
+def test_many_boxes_are_suppressed_together() -> None:
+    """Beyond the number from which mmcv goes from group to group."""
+    head = make_head()
+    feats, samples = inputs((3, 2), (CANVAS, (80, 96)))
+    cfg = ConfigDict({**CFG, 'nms_pre': -1, 'max_per_img': 1000})
+    apart, _ = results(head, feats, samples, cfg)
+    cfg.nms.split_thr = 10
+    together, _ = results(head, feats, samples, cfg)
+    assert torch.equal(apart.real, together.real)
+    torch.testing.assert_close(apart.boxes, together.boxes)
