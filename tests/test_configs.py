@@ -8,12 +8,14 @@ from pathlib import Path
 import mmdet.registry
 import mmengine.registry
 import mmseg.registry
+import numpy as np
 import pytest
 import torch
 import yaml
 from helpers.reduce_config import reduce_model, state_spec
 from mmdet.registry import MODELS as MMDET_MODELS
 from mmdet.structures import DetDataSample
+from mmdet.structures.mask import BitmapMasks
 from mmengine import Config
 from mmengine.dataset import Compose
 from mmengine.registry import RUNNERS, Registry, init_default_scope
@@ -288,7 +290,9 @@ def make_batch(num_classes: int) -> dict:
             }
         )
         sample.gt_instances = InstanceData(
-            bboxes=boxes[:count], labels=labels[:count]
+            bboxes=boxes[:count],
+            labels=labels[:count],
+            masks=BitmapMasks(np.ones((count, *SIZE), np.uint8), *SIZE),
         )
         samples.append(sample)
     inputs = [torch.randint(0, 255, (3, *SIZE), dtype=torch.uint8)] * 2
@@ -334,6 +338,9 @@ def test_detects(name):
         found = result.pred_instances
         assert 0 < len(found) <= limit
         assert found.labels.max() < model.num_classes
+        assert ('masks' in found) == model.with_mask
+        if model.with_mask:
+            assert found.masks.shape == (len(found), *SIZE)
 
 
 @every_co_dino

@@ -39,6 +39,11 @@ def reduce_model(model: dict) -> dict:
         head['bbox_head'].update(
             in_channels=CHANNELS, fc_out_channels=CHANNELS
         )
+        if 'mask_head' in head:
+            head['mask_roi_extractor']['out_channels'] = CHANNELS
+            head['mask_head'].update(
+                in_channels=CHANNELS, conv_out_channels=CHANNELS, num_convs=1
+            )
     for head in _as_list(model['bbox_head']):
         head.update(in_channels=CHANNELS, feat_channels=CHANNELS)
     model['train_cfg']['rpn_proposal'].update(nms_pre=60, max_per_img=40)

@@ -7,6 +7,8 @@ import pytest
 from helpers import recited
 from helpers.toy_ranks import load_tool, start_ranks
 
+from mmext.apis import ReportMetric
+
 CLASSES = ('cat', 'dog')
 CAT, DOG = range(2)
 TRUTH = {
@@ -239,3 +241,19 @@ def test_wrong_input_is_one_line(place, capsys):
         error = capsys.readouterr().err
         assert message in error
         assert error.count('\n') == 1
+
+
+@pytest.mark.parametrize(
+    ('sample', 'message'),
+    [
+        ({'img_path': 'a.png', 'pred_depth': 1}, 'got a sample with'),
+        ({'pred_instances': {}}, 'add it to meta_keys'),
+        (
+            {'img_path': 'a.png', 'pred_instances': {'bboxes': 1}},
+            'leave --report out',
+        ),
+    ],
+)
+def test_refuses_what_it_cannot_judge(sample, message):
+    with pytest.raises(ValueError, match=message):
+        ReportMetric().process({}, [sample])

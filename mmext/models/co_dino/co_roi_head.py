@@ -44,10 +44,35 @@ class CoStandardRoIHead(StandardRoIHead):
     RoIs are pooled in float32 (mmdet would round their corners to half
     precision), and a batch without any RoI still uses every parameter.
 
+    With ``mask_head``, and ``mask_roi_extractor`` unless it shares the boxes'
+    one, it learns masks, too, for which samples need ``gt_instances.masks``;
+    :meth:`predict_mask` gives those of any boxes.
+
+    Raises:
+        ValueError: If there is a ``mask_head`` and ``test_cfg`` has no
+            ``mask_thr_binary``, or ``train_cfg`` is given without
+            ``mask_size``.
+
     Source:
         CO-DETR, arXiv 2211.12860. Same state dict as the public port's
         ``CoStandardRoIHead``.
     """
+
+    def init_mask_head(
+        self, mask_roi_extractor: dict | None, mask_head: dict
+    ) -> None:
+        """Build the mask head, once its settings are known to be there."""
+        needed = [('test_cfg', 'mask_thr_binary', 0.5)]
+        if self.train_cfg:
+            needed.append(('train_cfg', 'mask_size', 28))
+        for name, key, value in needed:
+            if (getattr(self, name) or {}).get(key) is None:
+                raise ValueError(
+                    f'{name} of a roi_head with mask_head must have {key}, '
+                    f'got {dict(getattr(self, name) or {})}; set '
+                    f'model.{name}.roi_head.{key}, such as {value}'
+                )
+        super().init_mask_head(mask_roi_extractor, mask_head)
 
     def loss_and_positives(
         self,
@@ -72,14 +97,24 @@ class CoStandardRoIHead(StandardRoIHead):
 
         Returns:
             Two items: ``loss_cls``, ``loss_bbox`` and ``acc`` (percent), and
-            the mask losses if there is a mask head, divided as in mmdet; and
+            ``loss_mask`` if there is a mask head, divided as in mmdet; and
             the positives.
+
+        Raises:
+            ValueError: If there is a mask head and a sample has no masks.
         """
         if self._is_plain():
             return self._loss_and_positives(
                 x, proposals, batch_data_samples, with_feats
             )
         gts, ignored, _ = unpack_gt_instances(batch_data_samples)
+        for i, each in enumerate(gts):
+            if self.with_mask and 'masks' not in each:
+                raise ValueError(
+                    'gt_instances must carry masks for a roi_head with '
+                    f'mask_head, got {sorted(each.keys())} in sample {i}; set '
+                    'with_mask=True of LoadAnnotations'
+                )
         sampled = self._sample(x, proposals.instances(), gts, ignored)
         results = self.bbox_loss(x, sampled)
         losses = dict(results['loss_bbox'])
@@ -88,12 +123,6 @@ class CoStandardRoIHead(StandardRoIHead):
             # nothing keeps the classifier in the graph.
             losses['loss_cls'] = results['cls_score'].sum()
             losses['acc'] = losses['loss_cls'].new_zeros(1)
-        if self.with_mask:
-            losses.update(
-                self.mask_loss(x, sampled, results['bbox_feats'], gts)[
-                    'loss_mask'
-                ]
-            )
         feats = None
         if with_feats:
             feats = list(
@@ -101,7 +130,12 @@ class CoStandardRoIHead(StandardRoIHead):
                 .mean((-2, -1))
                 .split([len(result.priors) for result in sampled])
             )
-        return losses, self._positives(sampled, feats)
+        # Copied before mmdet clips them to the masks, in place on a CPU.
+        positives = self._positives(sampled, feats)
+        if self.with_mask:
+            masks = self.mask_loss(x, sampled, results['bbox_feats'], gts)
+            losses.update(masks['loss_mask'])
+        return losses, positives
 
     def _is_plain(self) -> bool:
         """Whether :meth:`_loss_and_positives` does what mmdet would do."""
@@ -275,6 +309,28 @@ class CoStandardRoIHead(StandardRoIHead):
             feats = self.shared_head(feats)
         scores, deltas = to_float32(self.bbox_head(feats))
         return {'cls_score': scores, 'bbox_pred': deltas, 'bbox_feats': feats}
+
+    def _mask_forward(
+        self,
+        x: Sequence[Tensor],
+        rois: Tensor | None = None,
+        pos_inds: Tensor | None = None,
+        bbox_feats: Tensor | None = None,
+    ) -> dict:
+        """As ``_bbox_forward``; ``pos_inds`` of features pooled for boxes."""
+        if rois is None:
+            feats = bbox_feats[pos_inds.bool()]
+        else:
+            extractor = self.mask_roi_extractor
+            levels = [to_float32(map_) for map_ in x[: extractor.num_inputs]]
+            with float32_region(x[0]):
+                feats = extractor(levels, rois)
+            if self.with_shared_head:
+                feats = self.shared_head(feats)
+        # Of a model in half precision, too.
+        dtype = next(self.mask_head.parameters()).dtype
+        preds = to_float32(self.mask_head(feats.to(dtype)))
+        return {'mask_preds': preds, 'mask_feats': feats}
 
     def _positives(
         self, sampled: Sequence[SamplingResult], feats: list[Tensor] | None

@@ -12,7 +12,8 @@ from mmdet.structures import DetDataSample
 from mmengine.logging import print_log
 from mmengine.model import ModuleList
 from mmengine.structures import InstanceData
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from ...registry import MODELS
 from ...utils.precision import float32_region, to_float32
@@ -20,6 +21,7 @@ from ..checkpointing.checkpoint import (
     checkpoint_modules,
     checkpointable_blocks,
 )
+from ..losses import LabelRangeMonitor
 from .mask_policy import (
     apply_mask_policy,
     check_mask_policy,
@@ -76,6 +78,10 @@ class CoDETR(BaseDetector):
         eval_module: Which head detects in evaluation: ``'detr'``,
             ``'one-stage'`` or ``'two-stage'``.
         eval_index: Which of several auxiliary heads.
+        eval_masks: Give each detected box a mask, of whichever head it is.
+            They come from the mask head of ``roi_head``; of the first that
+            has one, but with ``'two-stage'`` of that of ``eval_index`` if it
+            has one. Without effect on a model without mask heads.
         data_preprocessor: Config, as in mmdet.
         init_cfg: As in mmengine.
 
@@ -109,6 +115,7 @@ class CoDETR(BaseDetector):
         mask_policy: str = 'valid',
         eval_module: str = 'detr',
         eval_index: int = 0,
+        eval_masks: bool = True,
         data_preprocessor: dict | None = None,
         init_cfg: dict | None = None,
     ) -> None:
@@ -159,8 +166,10 @@ class CoDETR(BaseDetector):
                 (self.test_cfg.get('query_head') or {}).get('class_embeddings')
             ),
         )
+        self.label_range = LabelRangeMonitor(name='gt_instances')
         self.eval_module = eval_module
         self.eval_index = eval_index
+        self.eval_masks = eval_masks
 
     def _build_backbone(self, backbone: dict, neck: dict | None) -> None:
         """Build backbone and neck; checkpoint blocks the way we do."""
@@ -278,13 +287,38 @@ class CoDETR(BaseDetector):
             The query head's losses; ``loss_rpn_cls`` and ``loss_rpn_bbox``;
             and the auxiliary heads', with the index of the head as suffix,
             two-stage heads first.
+
+        Raises:
+            LabelRangeError: If a label is no class: on a CPU at once,
+                elsewhere by :class:`mmext.LabelRangeHook` or in a later step.
         """
-        samples = apply_mask_policy(batch_data_samples, self.mask_policy)
+        samples = apply_mask_policy(
+            self._with_labels_in_range(batch_data_samples), self.mask_policy
+        )
         encoded = self.encode(batch_inputs, samples)
         losses, positives = self._co_head_losses(
             self.query_head.co_feats(encoded), samples
         )
         return {**self.query_head.loss(encoded, samples, positives), **losses}
+
+    def _with_labels_in_range(
+        self, samples: Sequence[DetDataSample]
+    ) -> Sequence[DetDataSample]:
+        """Samples with labels that no kernel of a GPU trips over."""
+        labels = [sample.gt_instances.labels for sample in samples]
+        padded = pad_sequence(labels, True)
+        valid = self.label_range.check(padded, self.num_classes, None)
+        if padded.device.type == 'cpu':
+            return samples
+        safe = []
+        for sample, row, old in zip(samples, padded * valid, labels):
+            instances = InstanceData(**dict(sample.gt_instances.items()))
+            instances.labels = row[: len(old)]
+            copied = type(sample)(metainfo=sample.metainfo)
+            copied.set_data(dict(sample.items()))
+            copied.gt_instances = instances
+            safe.append(copied)
+        return safe
 
     def _co_head_losses(
         self, feats: Sequence[Tensor], samples: Sequence[DetDataSample]
@@ -338,19 +372,46 @@ class CoDETR(BaseDetector):
 
         Returns:
             The samples with ``pred_instances``: ``bboxes`` ``(N, 4)`` xyxy,
-            ``scores`` ``(N,)``, ``labels`` ``(N,)``.
+            ``scores`` ``(N,)``, ``labels`` ``(N,)``, and ``masks`` ``(N, H,
+            W)`` bool if there is a mask head and ``eval_masks`` is on. H and
+            W are those of the original image, without ``rescale`` those of
+            the resized one.
         """
+        if (
+            self.eval_module != 'detr'
+            and getattr(self.query_head, 'test_class_embeddings', None)
+            is not None
+        ):
+            raise ValueError(
+                "eval_module must be 'detr' where set_class_embeddings() "
+                f'chose other classes, got {self.eval_module!r}, whose head '
+                'does not know them; call set_class_embeddings(None)'
+            )
         samples = apply_mask_policy(batch_data_samples, self.mask_policy)
         encoded = self.encode(batch_inputs, samples)
+        masks = self._mask_branch()
+        # Masks are pooled in the resized image; they rescale the boxes.
+        scale = rescale and masks is None
         if self.eval_module == 'detr':
-            results = self.query_head.predict(encoded, samples, rescale)
+            results = self.query_head.predict(encoded, samples, scale)
         elif self.eval_module == 'one-stage':
             results = self.bbox_head[self.eval_index].predict(
-                self.query_head.co_feats(encoded), samples, rescale=rescale
+                self.query_head.co_feats(encoded), samples, rescale=scale
             )
         else:
-            results = self._predict_two_stage(encoded, samples, rescale)
+            results = self._predict_two_stage(encoded, samples, scale)
+        if masks is not None:
+            feats = self.query_head.co_feats(encoded)
+            metas = [sample.metainfo for sample in samples]
+            results = masks.predict_mask(feats, metas, results, rescale)
         return self.add_pred_to_datasample(batch_data_samples, results)
+
+    def _mask_branch(self) -> nn.Module | None:
+        """The auxiliary head that gives the detected boxes their masks."""
+        heads = list(self.roi_head) if self.eval_masks else []
+        if heads and self.eval_module == 'two-stage':
+            heads.insert(0, heads[self.eval_index])
+        return next((head for head in heads if head.with_mask), None)
 
     def _predict_two_stage(
         self,
@@ -358,7 +419,7 @@ class CoDETR(BaseDetector):
         samples: Sequence[DetDataSample],
         rescale: bool,
     ) -> list[InstanceData]:
-        """Proposals, then the R-CNN head."""
+        """Proposals, then the boxes of the R-CNN head."""
         feats = self.query_head.co_feats(encoded)
         metas = [sample.metainfo for sample in samples]
         outs = to_float32(self.rpn_head(feats))
@@ -366,8 +427,9 @@ class CoDETR(BaseDetector):
             proposals = self.rpn_head.predict_by_feat(
                 *outs, batch_img_metas=metas, rescale=False
             )
-        return self.roi_head[self.eval_index].predict(
-            feats, proposals, samples, rescale=rescale
+        head = self.roi_head[self.eval_index]
+        return head.predict_bbox(
+            feats, metas, proposals, head.test_cfg, rescale=rescale
         )
 
     def _forward(
