@@ -280,6 +280,19 @@ def test_predicts_in_other_types(dtype: torch.dtype, atol: float) -> None:
         assert instances.bboxes.isfinite().all()
 
 
+@pytest.mark.parametrize('dtype', [torch.float16, torch.float64])
+@pytest.mark.parametrize('eval_module', ['one-stage', 'two-stage'])
+def test_co_heads_predict_in_other_types(
+    eval_module: str, dtype: torch.dtype
+) -> None:
+    model = build_tiny(eval_module=eval_module).eval().to(dtype)
+    with torch.no_grad():
+        found = model.test_step(make_batch())
+    for sample in found:
+        assert len(sample.pred_instances) > 0
+        assert sample.pred_instances.bboxes.isfinite().all()
+
+
 def test_without_samples_all_images_fill_the_canvas() -> None:
     model = build_tiny().eval()
     batch = model.data_preprocessor(make_batch((1, 1), ((64, 80),) * 2), False)
