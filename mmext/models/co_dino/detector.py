@@ -345,9 +345,8 @@ class CoDETR(BaseDetector):
         Returns:
             The samples with ``pred_instances``: ``bboxes`` ``(N, 4)`` xyxy,
             ``scores`` ``(N,)``, ``labels`` ``(N,)``, and ``masks`` ``(N, H,
-            W)`` bool if there is a mask head and ``eval_masks`` is on. H and
-            W are those of the original image, without ``rescale`` those of
-            the resized one.
+            W)`` bool if there is a mask head and ``eval_masks`` is on, with
+            ``rescale`` as large as the original image.
         """
         samples = apply_mask_policy(batch_data_samples, self.mask_policy)
         encoded = self.encode(batch_inputs, samples)
