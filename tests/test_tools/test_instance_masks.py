@@ -30,7 +30,7 @@ def _quick(monkeypatch):
 @pytest.fixture
 def place(tmp_path) -> Path:
     """Data, config, and a checkpoint of a small model with random weights."""
-    spec = ShapesSpec(image_size=(64, 48), empty_fraction=0.0)
+    spec = ShapesSpec(image_size=(160, 96), empty_fraction=0.0)
     write_shapes_dataset(tmp_path / 'data', spec, num_train=2, num_val=3)
     cfg = Config.fromfile(mmext.config_path(CONFIG))
     cfg.model = reduce_model(cfg.to_dict()['model'])
@@ -73,7 +73,7 @@ def test_trains_tests_and_draws(place):
     for row in content['images']:
         assert len(row['masks']) == len(row['boxes']) > 0
         masks = coco_mask.decode(row['masks'])
-        assert masks.shape == (48, 64, len(row['boxes']))
+        assert masks.shape == (96, 160, len(row['boxes']))
         # Each lies in its box, but for the pixel that the edge cuts.
         for mask, (x1, y1, x2, y2) in zip(
             masks.transpose(2, 0, 1), row['boxes']
