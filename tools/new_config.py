@@ -7,11 +7,13 @@ labels and the config are checked then, and the commands that come next are
 printed.
 
 Exit code: 0 without an error of the labels or the config; 1 with one, and the
-config is written all the same; 2 if no config could be written.
+config is written all the same; 2 if none could be written or checked.
 """
 
 import argparse
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
@@ -81,18 +83,27 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _check(config: str) -> int:
+def _check(
+    config: str, splits: Sequence[str], environ: Mapping[str, str]
+) -> int:
     """Check labels and config; the worse exit code."""
     from mmext.label_check.run import run_check
     from mmext.label_check.settings import CheckSettings
     from mmext.preflight.run import PreflightSettings, run_preflight
 
     store = Path('work_dirs/label_check.sqlite')
-    labels = run_check(CheckSettings(config=config, store=store))
+    labels = run_check(
+        CheckSettings(config=config, split=tuple(splits), store=store)
+    )
     return max(
         labels,
         run_preflight(
-            PreflightSettings(config=config, labels=False, store=store)
+            PreflightSettings(
+                config=config,
+                labels=False,
+                store=store,
+                environ=dict(environ),
+            )
         ),
     )
 
@@ -110,15 +121,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = vars(parser.parse_args(argv))
     no_check = args.pop('no_check')
     args['num_gpus'] = args.pop('gpus')
+    # As the training will see it, with the GPUs that are hidden here, and not
+    # the number of processes that the base is named after.
+    environ = dict(os.environ)
+    if args['num_gpus'] == 1:
+        environ |= {'RANK': '0', 'LOCAL_RANK': '0', 'WORLD_SIZE': '1'}
     hide_gpus('cpu')
     defer_imports('matplotlib.pyplot', 'scipy.stats')
     from mmext.apis import new_config
 
-    made = report_errors(parser, lambda: new_config(**args))
+    made = report_errors(parser, partial(new_config, **args))
     print(made.summary())
     code = 0
     if not no_check:
-        code = report_errors(parser, _check, str(made.path))
+        check = partial(_check, str(made.path), [*made.data.splits], environ)
+        code = report_errors(parser, check)
     print(f'\nNext:\n{made.commands()}')
     return code
 

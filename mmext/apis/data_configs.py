@@ -4,6 +4,7 @@
 to the base, in at most 40 lines: classes, data, schedule and learning rate.
 """
 
+import json
 import math
 import os
 import re
@@ -15,7 +16,6 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import msgspec
 from mmengine.config import Config
 from PIL import Image
 
@@ -176,14 +176,14 @@ def new_config(
     found = find_data(data, semantic=semantic, classes=classes)
     make_val_split(found, val_fraction, seed)
     draft = ConfigDraft(tree)
-    lists = _write_lists(found, out, overwrite)
+    lists = _make_lists(found, out, overwrite)
     batch = batch_size or tree['train_dataloader'].get('batch_size', 1)
     _set_data(draft, found, batch)
     _set_model(draft, len(found.classes))
     if semantic:
         _set_masks(draft, found, batch, ignore_index)
     number = len(found.splits['train'].names)
-    made = NewConfig(out, found, lists)
+    made = NewConfig(out, found, list(lists))
     _set_schedule(draft, made, math.ceil(number / (batch * num_gpus)), epochs)
     _set_rate(draft, base, batch * num_gpus)
     if load_from:
@@ -195,7 +195,7 @@ def new_config(
     if not whole:
         folder = out.parent.resolve()
         base = Path(os.path.relpath(Path(base).resolve(), folder)).as_posix()
-    _write(out, draft, base, head)
+    _write(out, draft, base, head, lists)
     return made
 
 
@@ -207,8 +207,10 @@ def _load(text: str) -> dict[str, Any]:
         return read_config(file, own_imports=False).to_dict()
 
 
-def _write(out: Path, draft: ConfigDraft, base: str, head: str) -> None:
-    """Write the file, and see that it can be read."""
+def _write(
+    out: Path, draft: ConfigDraft, base: str, head: str, lists: Mapping
+) -> None:
+    """Write the file and its lists, if it can be read."""
     text = draft.text(base, head)
     if text.count('\n') > _MAX_LINES:
         raise ValueError(
@@ -219,13 +221,18 @@ def _write(out: Path, draft: ConfigDraft, base: str, head: str) -> None:
     with atomic_path(out) as temporary:
         temporary.write_text(text, encoding='utf-8')
         Config.fromfile(temporary, import_custom_modules=False)
+        for path, content in lists.items():
+            with atomic_path(path) as own:
+                own.write_bytes(content)
 
 
-def _write_lists(data: DataFolder, out: Path, overwrite: bool) -> list[Path]:
-    """Write the lists of splits that had to be made; they get paths."""
+def _make_lists(
+    data: DataFolder, out: Path, overwrite: bool
+) -> dict[Path, bytes]:
+    """Lists of splits that had to be made, by path; nothing is written."""
     folder = out.with_name(f'{out.stem}_data')
     suffix = '.json' if data.form == 'coco' else '.txt'
-    made = []
+    lists = {}
     for split, part in data.splits.items():
         if part.whole:
             continue
@@ -238,38 +245,32 @@ def _write_lists(data: DataFolder, out: Path, overwrite: bool) -> list[Path]:
             content = _coco_part(data.root / part.dataset['ann_file'], part)
         else:
             content = ''.join(f'{name}\n' for name in part.names).encode()
-        made.append((path, part, content))
-    for path, part, content in made:
-        with atomic_path(path) as temporary:
-            temporary.write_bytes(content)
-        part.dataset = {
-            **part.dataset,
-            'ann_file': _from_root(path, data.root),
-        }
-    return [path for path, _, _ in made]
+        lists[path] = content
+        place = _from_root(path, data.root)
+        part.dataset = {**part.dataset, 'ann_file': place}
+    return lists
 
 
 def _from_root(path: Path, root: Path) -> str:
     """How a data set that joins paths to its root is told of a list."""
     near = os.path.relpath(path, root)
     # Not where a link leads away from the folders of the text.
-    if not root.is_absolute() and (root / near).exists():
+    if not root.is_absolute() and (root / near).resolve() == path.resolve():
         return Path(near).as_posix()
     return str(path.resolve())
 
 
 def _coco_part(file: Path, part: DataSplit) -> bytes:
     """An annotation file with some of its images."""
-    content = msgspec.json.decode(file.read_bytes())
+    content = json.loads(file.read_bytes())
     names = set(part.names)
     images = [each for each in content['images'] if each['file_name'] in names]
     ids = {each['id'] for each in images}
     notes = [
-        each for each in content['annotations'] if each['image_id'] in ids
+        each for each in content['annotations'] if each.get('image_id') in ids
     ]
-    return msgspec.json.encode(
-        {**content, 'images': images, 'annotations': notes}
-    )
+    content = {**content, 'images': images, 'annotations': notes}
+    return json.dumps(content).encode()
 
 
 def _leaf(base: Mapping[str, Any], split: str) -> tuple[Steps, Mapping]:
@@ -419,11 +420,17 @@ def _set_masks(
 ) -> None:
     """Sizes, losses and ignored values that go with classes and pictures."""
     base, number = draft.base, len(data.classes)
+    heads = read_heads(base['model'])
     old_area = area = 0
     for path, node in walk_dicts(_built(base)):
         kind = str(node.get('type'))
-        if 'class_weight' in node and node['class_weight'] is not None:
-            draft.set(path, class_weight=None)
+        weights = node.get('class_weight')
+        if isinstance(weights, list | tuple):
+            # Those of heads of masks have one more, for no object.
+            kinds = heads and max(head.num_classes for head in heads)
+            last = weights[-1] if len(weights) == kinds + 1 else None
+            new = None if last is None else [1.0] * number + [last]
+            draft.set(path, class_weight=new)
         if kind.endswith('ValidateLabels') and 'num_classes' in node:
             draft.set(path, num_classes=number)
     width, height = _picture_size(data)

@@ -5,6 +5,7 @@ Roboflow, Pascal VOC's, YOLO's, or pictures with masks. Nothing in it is
 changed; where a split has to be made, it becomes a list beside the config.
 """
 
+import json
 import os
 import random
 import re
@@ -214,10 +215,9 @@ class _Category(msgspec.Struct):
 
 
 class _Note(msgspec.Struct):
-    image_id: Any
-    category_id: int
-    bbox: Any
+    category_id: Any = None
     segmentation: Any = None
+    segments_info: Any = None
 
 
 class _Coco(msgspec.Struct):
@@ -227,11 +227,23 @@ class _Coco(msgspec.Struct):
 
 
 def _read_coco(path: Path) -> _Coco | None:
-    """An annotation file of boxes; None for another JSON file."""
+    """An annotation file of boxes; None for another JSON file.
+
+    What is wrong with its boxes is for the label check to say.
+    """
+    content = path.read_bytes()
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Coco)
-    except msgspec.DecodeError:
+        file = msgspec.json.decode(content, type=_Coco)
+    except msgspec.ValidationError:
         return None
+    except msgspec.DecodeError:
+        # NaN and Infinity are no JSON, and Python's writer writes them.
+        try:
+            file = msgspec.convert(json.loads(content), _Coco)
+        except ValueError:
+            return None
+    panoptic = any(note.segments_info for note in file.annotations)
+    return None if panoptic else file
 
 
 def _find_coco(

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -148,7 +149,12 @@ def export_model(
 
 
 def _require_packages(kind: str) -> None:
-    if kind != 'onnx':
+    if kind == 'pt2':
+        if not hasattr(torch.compiler, 'is_exporting'):
+            raise ImportError(
+                'an export to .pt2 needs PyTorch 2.7 or later, got '
+                f'{torch.__version__}; update it, or export to ONNX'
+            )
         return
     try:
         import onnx  # noqa: F401
@@ -238,16 +244,17 @@ def _write_onnx(
     for name in model.outputs:
         dynamic[name] = {0: 'batch', **model.variable}
     # The exporter on top of torch.export takes 40 times as long for CO-DINO:
-    # it reasons about every size.
+    # it reasons about every size. Old ones of PyTorch have no other.
+    has_both = 'dynamo' in signature(torch.onnx.export).parameters
     torch.onnx.export(
         model,
         (_example(),),
         str(path),
-        dynamo=False,
         input_names=['images'],
         output_names=list(model.outputs),
         dynamic_axes=dynamic,
         opset_version=_OPSET,
+        **({'dynamo': False} if has_both else {}),
     )
     written = onnx.load(path)
     onnx.helper.set_model_props(written, dict(metadata))

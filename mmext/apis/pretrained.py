@@ -17,7 +17,7 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 from torch import nn
 
-from ..config import walk_dicts
+from ..config import config_to_json, read_config, walk_dicts
 from ..engine import is_pretrained, read_checkpoint, write_pretrained
 from .detector import load_detector
 
@@ -77,9 +77,10 @@ def save_pretrained(
         folder: Where to; a new folder, or an empty one.
         config: A config, its file, or None for the one in the checkpoint.
         evaluation: Metrics by name, or a JSON file with them, such as
-            ``tools/test.py`` writes into the work dir; values that are no
-            numbers are left out. None for those of the validation right
-            after the checkpoint was written, if its work dir has them.
+            ``tools/test.py`` writes into the work dir, or the
+            ``report.json`` of its ``--report``; values that are no numbers
+            are left out. None for those of the validation right after the
+            checkpoint was written, if its work dir has them.
         name: Title of the card, by default the name of the folder.
         license: Licence of the weights, in the hub's words (``'mit'``); by
             default the card names none.
@@ -100,26 +101,29 @@ def save_pretrained(
     Note:
         The config goes with its paths; a warning lists absolute ones.
     """
-    meta = read_checkpoint(checkpoint, mmap=True, trust=trust_checkpoint).get(
-        'meta'
-    )
-    model = load_detector(
+    loaded = read_checkpoint(checkpoint, mmap=True, trust=trust_checkpoint)
+    meta = loaded.get('meta') or {}
+    cfg = read_config(
         config,
-        checkpoint,
-        device='cpu',
+        meta=meta,
         cfg_options=cfg_options,
         trust_checkpoint=trust_checkpoint,
     )
-    _refuse_files(model.cfg)
-    _warn_of_paths(model.cfg)
+    # What cannot be shared is said before the model is built.
+    config_to_json(cfg)
+    _refuse_files(cfg)
+    _warn_of_paths(cfg)
+    model = load_detector(
+        cfg, checkpoint, device='cpu', trust_checkpoint=trust_checkpoint
+    )
     if evaluation is None:
-        evaluation = _find_evaluation(Path(checkpoint), meta or {}, model.cfg)
+        evaluation = _find_evaluation(Path(checkpoint), meta, cfg)
     elif not isinstance(evaluation, Mapping):
         evaluation = _read_metrics(Path(evaluation))
     folder = Path(folder)
     write_pretrained(
         folder,
-        config=model.cfg,
+        config=cfg,
         dataset_meta=model.dataset_meta,
         state_dict=model.state_dict(),
         card=_card(
@@ -172,6 +176,8 @@ def _read_metrics(file: Path) -> Mapping[str, Any]:
         raise ValueError(
             f'evaluation must be a JSON file, got {file}: {error}'
         ) from error
+    if isinstance(content, dict) and isinstance(content.get('metrics'), dict):
+        content = content['metrics']
     if not isinstance(content, dict) or not _numbers(content):
         raise ValueError(
             f'evaluation must hold metrics by name, got {file} with '

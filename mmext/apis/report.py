@@ -49,7 +49,7 @@ class ReportMetric(BaseMetric):
     """
 
     def __init__(self, ignore_index: int = 255):
-        super().__init__()
+        super().__init__(prefix='report')
         self._ignored = ignore_index
         self.gathered: list[dict[str, Any]] = []
         self._worst: list[tuple[float, int]] = []
@@ -59,11 +59,17 @@ class ReportMetric(BaseMetric):
 
         Raises:
             ValueError: If there are neither boxes with scores nor a map of
-                classes.
+                classes, or no ``img_path``.
         """
         if not self.results:
             self._worst = []
         for sample in data_samples:
+            if 'img_path' not in sample:
+                raise ValueError(
+                    'a report needs img_path in the data samples, got '
+                    f'{sorted(sample)}; add it to meta_keys of the last '
+                    'transform of the test pipeline'
+                )
             found = sample.get('pred_instances') or {}
             if 'bboxes' in found and 'scores' in found:
                 self.results.append(_kept_boxes(sample))
@@ -117,7 +123,7 @@ def _kept_boxes(sample: Mapping[str, Any]) -> dict[str, Any]:
         masks = encode_mask_results(masks.cpu().numpy())
     return {
         'img_path': sample['img_path'],
-        'img_id': sample['img_id'],
+        'img_id': sample.get('img_id'),
         'size': tuple(sample['ori_shape'][:2]),
         'found': Found(
             boxes.float().cpu().numpy(),

@@ -312,12 +312,12 @@ def _curves(report: Mapping[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def _tiles(
-    report: Mapping[str, Any], names: Sequence[str]
-) -> list[dict[str, Any]]:
+def _tiles(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The numbers at the top."""
     figures = [
-        ('info', _text(report['figures'][name]) or '-', name) for name in names
+        ('info', _text(value), name)
+        for name, value in report['figures'].items()
+        if _text(value)
     ]
     counts = [
         (_WORDS[kind], report['counts'][kind], kind)
@@ -328,6 +328,15 @@ def _tiles(
         {'word': word, 'kinds': value, 'label': label, 'findings': ''}
         for word, value, label in (*figures, *counts)
     ]
+
+
+def _verdict(report: Mapping[str, Any]) -> str:
+    """The main figure and the errors on one line."""
+    name, value = next(iter(report['figures'].items()))
+    words = [f'{name} {_text(value) or "unknown"}']
+    if 'counts' in report:
+        words += [f'{report["counts"][kind]} {kind}' for kind in ERROR_KINDS]
+    return ', '.join(words)
 
 
 def report_page(
@@ -354,25 +363,18 @@ def report_page(
     detector = report['task'] == 'detection'
     if detector:
         cards = [_box_card(*each, classes) for each in shown]
-        names, columns = ('mAP', 'mAP_50'), _BOX_COLUMNS
+        columns = _BOX_COLUMNS
     else:
         colors = class_palette(len(classes), palette)
         cards = [_map_card(*each, classes, colors) for each in shown]
-        names, columns = ('mIoU', 'mAcc', 'aAcc'), _MAP_COLUMNS
-    tiles = _tiles(report, names)
+        columns = _MAP_COLUMNS
     content = {
-        'verdict': ', '.join(
-            f'{tile["kinds"]} {tile["label"]}'
-            if tile['label'] in ERROR_KINDS
-            else f'{tile["label"]} {tile["kinds"]}'
-            for tile in tiles
-        ),
-        'tiles': tiles,
+        'verdict': _verdict(report),
+        'tiles': _tiles(report),
         'detector': detector,
         'report': report,
-        'figures': {
-            name: _text(value)
-            for name, value in (report['figures'] | report['metrics']).items()
+        'metrics': {
+            name: _text(value) for name, value in report['metrics'].items()
         },
         'table': _table(report['per_class'], columns),
         'curves': _curves(report) if detector else [],

@@ -27,6 +27,10 @@ def _kind(step: Mapping) -> str:
     return str(step['type']).rpartition('.')[2]
 
 
+def _is_resize(step: Mapping) -> bool:
+    return 'Resize' in _kind(step) and _kind(step) != 'ResizeToMultiple'
+
+
 def _is_detector(pipeline: Sequence[Mapping]) -> bool:
     last = _kind(pipeline[-1])
     if last == 'TestTimeAug':
@@ -83,16 +87,20 @@ def _augmented(steps: Sequence[Mapping]) -> list[dict]:
     ]
     choices: list[list[dict]] = [
         [_scaled(step, scale) for scale in scales]
-        if _kind(step) == 'Resize'
+        if _is_resize(step)
         else [step]
         for step in steps
     ]
-    resizes = [n for n, step in enumerate(steps, 1) if _kind(step) == 'Resize']
+    resizes = [n for n, step in enumerate(steps, 1) if _is_resize(step)]
     if not resizes:
         kept = {'type': f'{prefix}Resize', 'keep_ratio': True}
         choices.insert(0, [{**kept, 'scale_factor': s} for s in scales])
     # Before it is padded: what is flipped back is the picture alone.
-    choices.insert(max(resizes, default=1), flips)
+    place = max(resizes, default=1)
+    choices.insert(place, flips)
+    if not _is_detector(steps):
+        # Networks of several strides do not take all sizes.
+        choices.insert(place, [{'type': 'mmseg.ResizeToMultiple'}])
     return [{'type': 'TestTimeAug', 'transforms': choices}]
 
 

@@ -25,7 +25,16 @@ class Variable:
 
 
 def _source(value: Any) -> str:
-    return source_of(value, (), lambda variable: variable.name)
+    return source_of(value, (), _name)
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, Variable):
+        raise TypeError(
+            'values of a config must be dicts, lists, tuples, strings, '
+            f'numbers, True, False, None or variables, got {value!r}'
+        )
+    return value.name
 
 
 def _packed(start: str, items: Sequence[str], end: str) -> list[str]:

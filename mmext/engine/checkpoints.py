@@ -464,6 +464,8 @@ class LoadReport:
 
     def __str__(self) -> str:
         text = f'{self.num_loaded} of {self.num_model} entries of the model'
+        if self.rows and self.rows.copied:
+            text += f', {len(self.rows.copied)} of them by class'
         for names, what in (
             (self.mismatched, 'have another shape'),
             (self.missing, 'of the model are not in the checkpoint'),

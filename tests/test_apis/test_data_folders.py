@@ -95,6 +95,20 @@ def test_category_0_of_roboflow(tmp_path):
         assert bool(data.notes) == (not has_boxes)
 
 
+def test_nan_and_panoptic_segments(tmp_path):
+    """A box that is wrong is for the label check; segments are no boxes."""
+    root = coco(tmp_path / 'data')
+    path = root / 'train.json'
+    content = json.loads(path.read_text())
+    content['annotations'][0]['bbox'][0] = float('nan')
+    del content['annotations'][1]['category_id']
+    path.write_text(json.dumps(content))
+    assert find_data(root, semantic=False).classes == CLASSES
+    panoptic = clean('panoptic', tmp_path / 'panoptic').root
+    with pytest.raises(ValueError, match='DATA must have one of the forms'):
+        find_data(panoptic, semantic=False)
+
+
 def test_annotation_files_of_other_labels(tmp_path):
     """As COCO's own folder has them; JSON files of other things, too."""
     root = coco(tmp_path / 'data')

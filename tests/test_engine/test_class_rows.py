@@ -105,6 +105,7 @@ def test_every_layout():
     assert not report.is_exact
     assert not report.missing
     assert not report.unexpected
+    assert str(report).startswith('12 of 13 entries of the model, 10 of them')
     table = report.table()
     # Without those that go on below.
     lines = [line for line in table.splitlines()[2:] if line[1] != ' ']
@@ -250,7 +251,7 @@ class ToyClassifier(toy.ToyModel):
         self.cls = nn.Linear(2, num_classes)
 
 
-@pytest.mark.parametrize('match_classes', [None, True, False])
+@pytest.mark.parametrize('match_classes', [None, False])
 def test_load_from(tmp_path, monkeypatch, match_classes):
     """The names are those of the training data and of the checkpoint."""
     toy.quicken(monkeypatch)

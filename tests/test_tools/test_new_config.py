@@ -4,6 +4,7 @@ import gc
 import hashlib
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -100,7 +101,15 @@ def voc(tmp_path_factory) -> Path:
     return root
 
 
-@pytest.mark.parametrize('form', FORMS)
+@pytest.mark.parametrize(
+    'form',
+    [
+        form
+        if form in ('voc', 'yolo')
+        else pytest.param(form, marks=pytest.mark.slow)
+        for form in FORMS
+    ],
+)
 def test_the_same_boxes_of_each_form(form, voc, tmp_path, capsys):
     data = in_form(voc, form, tmp_path / form, CLASSES)
     before = files_below(data)
@@ -192,6 +201,7 @@ def test_bccd_is_the_same_in_each_form(shared_path, tmp_path):
     assert metrics['yolo'] == pytest.approx(metrics['voc'], abs=1.5e-3)
 
 
+@pytest.mark.slow
 def test_a_split_is_made_by_a_seed(voc, tmp_path):
     """As lists beside the config; the same seed gives the same."""
     data = {}
@@ -220,6 +230,26 @@ def test_a_split_is_made_by_a_seed(voc, tmp_path):
         assert form != 'yolo' or chosen[0] == chosen[1] != chosen[2]
         assert files_below(folder) == before
         assert len(list((tmp_path / f'{form}_data').iterdir())) == 2
+
+
+def test_paths_stay_relative(voc, tmp_path, monkeypatch):
+    """To the working folder, but where a link leads elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'data').mkdir()
+    data = CONVERTERS['yolo'](voc, tmp_path / 'data/yolo', CLASSES)
+    shutil.rmtree(data / 'valid')
+    (data / 'data.yaml').write_text('train: train/images\nnames: [a, b, c]')
+    cfg = made(Path('data/yolo'), Path('my.py'))
+    dataset = cfg.train_dataloader.dataset
+    assert dataset.data_root == 'data/yolo/'
+    assert dataset.ann_file == '../../my_data/train.txt'
+    assert len(dataset_of(cfg, 'val')) == 1
+    (tmp_path / 'link').symlink_to(data)
+    cfg = made(Path('link'), Path('my.py'), '--overwrite')
+    assert cfg.train_dataloader.dataset.ann_file == (
+        str(tmp_path / 'my_data/train.txt')
+    )
+    assert len(dataset_of(cfg, 'train')) == 5
 
 
 def masks(folder: Path) -> Path:
@@ -270,6 +300,8 @@ def test_checks_pass(form, voc, tmp_path, capsys, monkeypatch):
     printed = capsys.readouterr().out
     assert code == 0, printed
     assert '0 errors' in printed
+    # The base of boxes is for 16 pictures a step, this one for 8.
+    assert 'LOOP006' not in printed
     assert 'tools/test.py' in printed.split('Next:')[1]
 
 
@@ -332,6 +364,7 @@ def test_a_base_in_a_file_and_weights(voc, tmp_path):
     assert cfg.train_dataloader.batch_size == 4
 
 
+@pytest.mark.slow
 def test_masks_of_coco_are_evaluated_from_the_file(tmp_path):
     """Its areas are those of masks."""
     data = clean('coco', tmp_path / 'data')
@@ -339,3 +372,70 @@ def test_masks_of_coco_are_evaluated_from_the_file(tmp_path):
     assert cfg.val_evaluator.ann_file == f'{data.root}/val.json'
     notes = json.loads((data.root / 'train.json').read_text())['annotations']
     assert all(note['segmentation'] for note in notes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('base', 'places'),
+    [
+        (
+            'mmdet::cascade_rcnn/cascade-rcnn_r50_fpn_1x_coco.py',
+            ['roi_head.bbox_head.0', 'roi_head.bbox_head.2'],
+        ),
+        ('mmdet::dino/dino-4scale_r50_8xb2-12e_coco.py', ['bbox_head']),
+        ('mmext::mae/mae_vit_mini_retinanet_shapes.py', ['bbox_head']),
+        (
+            'mmseg::fcn/fcn_r50-d8_4xb2-40k_cityscapes-512x1024.py',
+            ['decode_head', 'auxiliary_head'],
+        ),
+        (
+            'mmseg::mask2former/mask2former_r50_8xb2-90k_cityscapes-512x1024.py',
+            ['decode_head'],
+        ),
+    ],
+)
+def test_bases_of_hosts(base, places, voc, tmp_path):
+    """Heads in lists, one for pixels beside another, and weights of K + 1."""
+    if base.startswith('mmseg'):
+        data = masks(tmp_path / 'data')
+        more = ('--ignore-index', '3', '--classes', *CLASSES)
+    else:
+        data, more = voc, ()
+    cfg = made(data, tmp_path / 'my.py', *more, base=base)
+    for place in places:
+        node = cfg.model
+        for step in place.split('.'):
+            node = node[int(step)] if step.isdecimal() else node[step]
+        assert node.num_classes == 3
+    if 'mask2former' in base:
+        head = cfg.model.decode_head
+        assert head.loss_cls.class_weight == [1.0, 1.0, 1.0, 0.1]
+
+
+@pytest.mark.slow
+def test_a_base_that_needs_masks(voc, tmp_path, capsys):
+    base = 'mmext::co_dino/co_dino_5scale_r50_lsj_8xb2_1x_coco.py'
+    with pytest.raises(SystemExit):
+        run(voc, tmp_path / 'my.py', '--no-check', base=base)
+    assert '--base must not need masks' in capsys.readouterr().err
+    data = clean('coco', tmp_path / 'coco').root
+    cfg = made(data, tmp_path / 'my.py', base=base)
+    assert cfg.train_dataloader.dataset.dataset.ann_file == 'train.json'
+    assert cfg.val_evaluator.ann_file == f'{data}/val.json'
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize('form', FORMS)
+def test_bccd_from_folder_to_preflight(
+    form, shared_path, tmp_path, capsys, monkeypatch
+):
+    """Two boxes that are points are the one error, and it is of the labels."""
+    monkeypatch.chdir(tmp_path)
+    data = in_form(shared_path('data/bccd'), form, tmp_path / form, BCCD)
+    base = 'mmext::co_dino/co_dino_r18_bccd.py'
+    assert run(data, tmp_path / 'my.py', base=base) == 1
+    printed = ' '.join(capsys.readouterr().out.split())
+    assert re.findall(r'error (\w+\d+):', printed) == ['DET002']
+    assert 'my.py can be trained' in printed
+    assert re.findall(r'(\d+) errors?,', printed) == ['1', '0']

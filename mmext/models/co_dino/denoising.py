@@ -6,6 +6,7 @@ denoising queries, T queries of all groups, C channels, K classes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from mmdet.models.layers import CdnQueryGenerator
@@ -51,14 +52,35 @@ class DenoisingGenerator(CdnQueryGenerator):
     for the padded boxes of the batch, so that no shape depends on what was
     drawn.
 
+    Args:
+        *args: As of ``mmdet``'s ``CdnQueryGenerator``.
+        max_boxes: Of an image with more boxes, as many are drawn anew in each
+            step. Self-attention among the queries would take minutes.
+        **kwargs: As of ``mmdet``'s ``CdnQueryGenerator``.
+
+    Raises:
+        ValueError: If ``max_boxes`` is less than 1.
+
     Source:
         DINO, arXiv 2203.03605. Arguments, state dict and distribution of
         ``mmdet``'s ``CdnQueryGenerator``, which draws its random numbers in
         another order.
     """
 
+    def __init__(
+        self, *args: Any, max_boxes: int = 500, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        if max_boxes < 1:
+            raise ValueError(
+                f'max_boxes must be at least 1, got {max_boxes}; it is the '
+                "query head's dn_cfg.max_boxes"
+            )
+        self.max_boxes = max_boxes
+
     def __call__(self, truth: GroundTruth) -> DenoisingQueries:
         """Draw the queries for the boxes of a batch."""
+        truth = self._without_many(truth)
         batch, most = truth.labels.shape
         groups = self.get_num_groups(most)
         # Image, group, positive or negative, box.
@@ -85,6 +107,24 @@ class DenoisingGenerator(CdnQueryGenerator):
                 negatives=(real & ~positive).float().view(1, *flat),
             ),
             num_groups=groups,
+        )
+
+    def _without_many(self, truth: GroundTruth) -> GroundTruth:
+        """The ground truth, or of many boxes those that are drawn."""
+        batch, most = truth.labels.shape
+        if most <= self.max_boxes:
+            return truth
+        device = truth.labels.device
+        rank = torch.stack(
+            [torch.randperm(most, device=device) for _ in range(batch)]
+        )
+        rank = torch.where(truth.labels < self.num_classes, rank, most)
+        index = rank.topk(self.max_boxes, largest=False).indices
+        return GroundTruth(
+            boxes=truth.boxes.gather(1, index[..., None].expand(-1, -1, 4)),
+            labels=truth.labels.gather(1, index),
+            counts=[min(count, self.max_boxes) for count in truth.counts],
+            scales=truth.scales,
         )
 
     def _contents(self, labels: Tensor, real: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from mmengine.logging import print_log
 from mmengine.model import ModuleList
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from ...registry import MODELS
 from ...utils.precision import float32_region, to_float32
@@ -20,6 +21,7 @@ from ..checkpointing.checkpoint import (
     checkpoint_modules,
     checkpointable_blocks,
 )
+from ..losses import LabelRangeMonitor
 from .mask_policy import (
     apply_mask_policy,
     check_mask_policy,
@@ -167,6 +169,7 @@ class CoDETR(BaseDetector):
                 (self.test_cfg.get('query_head') or {}).get('class_embeddings')
             ),
         )
+        self.label_range = LabelRangeMonitor(name='gt_instances')
         self.eval_module = eval_module
         self.eval_index = eval_index
         self.eval_masks = eval_masks
@@ -288,13 +291,38 @@ class CoDETR(BaseDetector):
             The query head's losses; ``loss_rpn_cls`` and ``loss_rpn_bbox``;
             and the auxiliary heads', with the index of the head as suffix,
             two-stage heads first.
+
+        Raises:
+            LabelRangeError: If a label is no class: on a CPU at once,
+                elsewhere by :class:`mmext.LabelRangeHook` or in a later step.
         """
-        samples = apply_mask_policy(batch_data_samples, self.mask_policy)
+        samples = apply_mask_policy(
+            self._with_labels_in_range(batch_data_samples), self.mask_policy
+        )
         encoded = self.encode(batch_inputs, samples)
         losses, positives = self._co_head_losses(
             self.query_head.co_feats(encoded), samples
         )
         return {**self.query_head.loss(encoded, samples, positives), **losses}
+
+    def _with_labels_in_range(
+        self, samples: Sequence[DetDataSample]
+    ) -> Sequence[DetDataSample]:
+        """Samples with labels that no kernel of a GPU trips over."""
+        labels = [sample.gt_instances.labels for sample in samples]
+        padded = pad_sequence(labels, True)
+        valid = self.label_range.check(padded, self.num_classes, None)
+        if padded.device.type == 'cpu':
+            return samples
+        safe = []
+        for sample, row, old in zip(samples, padded * valid, labels):
+            instances = InstanceData(**dict(sample.gt_instances.items()))
+            instances.labels = row[: len(old)]
+            copied = type(sample)(metainfo=sample.metainfo)
+            copied.set_data(dict(sample.items()))
+            copied.gt_instances = instances
+            safe.append(copied)
+        return safe
 
     def _co_head_losses(
         self, feats: Sequence[Tensor], samples: Sequence[DetDataSample]
@@ -352,6 +380,16 @@ class CoDETR(BaseDetector):
             W)`` bool if there is a mask head and ``eval_masks`` is on, with
             ``rescale`` as large as the original image.
         """
+        if (
+            self.eval_module != 'detr'
+            and getattr(self.query_head, 'test_class_embeddings', None)
+            is not None
+        ):
+            raise ValueError(
+                "eval_module must be 'detr' where set_class_embeddings() "
+                f'chose other classes, got {self.eval_module!r}, whose head '
+                'does not know them; call set_class_embeddings(None)'
+            )
         samples = apply_mask_policy(batch_data_samples, self.mask_policy)
         encoded = self.encode(batch_inputs, samples)
         masks = self._mask_branch()

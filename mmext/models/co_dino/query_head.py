@@ -15,6 +15,7 @@ from mmdet.models.layers.transformer import inverse_sigmoid
 from mmdet.registry import MODELS as MMDET_MODELS
 from mmdet.structures import DetDataSample
 from mmdet.structures.bbox import bbox_cxcywh_to_xyxy
+from mmengine.model import BaseModule
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
@@ -164,8 +165,10 @@ class CoDINOHead(DINOHead):
         transformer: Config of the transformer, by default of type
             ``mmext.CoDINOTransformer``, without ``num_queries`` and
             ``num_co_heads``, which are set here.
-        dn_cfg: Arguments of ``mmdet``'s ``CdnQueryGenerator``:
-            ``label_noise_scale``, ``box_noise_scale``, ``group_cfg``.
+        dn_cfg: Arguments of
+            :class:`~mmext.models.co_dino.denoising.DenoisingGenerator`:
+            ``label_noise_scale``, ``box_noise_scale``, ``group_cfg``,
+            ``max_boxes``.
         positional_encoding: Config; its width must be ``C``.
         loss_cls: Config, in the public configurations
             ``mmdet.QualityFocalLoss``, whose targets are IoUs.
@@ -259,9 +262,12 @@ class CoDINOHead(DINOHead):
         )
 
     def init_weights(self) -> None:
-        """Initialise branches and transformer."""
+        """Initialise branches and transformer, then what ``init_cfg`` says."""
         super().init_weights()
         self.transformer.init_weights()
+        if self.init_cfg:
+            # mmdet's method does not come as far as this.
+            BaseModule.init_weights(self)
         self._is_init = True
 
     def encode(

@@ -15,7 +15,7 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from ...registry import MODELS
-from ...utils.precision import to_float32
+from ...utils.precision import float32_region, to_float32
 from ...utils.traced_sizes import shapes_tensor, smaller
 from .decoder import CoDINODecoder
 from .encoder import CoDINOEncoder, encoder_reference_points
@@ -323,7 +323,10 @@ class CoDINOTransformer(BaseModule):
                 encoded.memory.masked_fill(~usable[..., None], 0.0)
             )
         )
-        scores = cls_branch(tokens)
+        with float32_region(tokens):
+            # In half precision, many tokens would have the same score.
+            autocast = tokens.dtype != self.enc_output.weight.dtype
+            scores = cls_branch(to_float32(tokens) if autocast else tokens)
         boxes = to_float32(reg_branch(tokens)) + logits
         count = smaller(self.num_queries, scores.shape[1])
         index = scores.max(-1).values.topk(count, dim=1).indices[..., None]

@@ -187,6 +187,8 @@ class LabelReport:
             place = image.first
             if len(place) == 2:
                 place = f'y={place[0]}, x={place[1]}'
+            elif len(place) == 1:
+                (place,) = place
             at = f' at ({place})' if image.first else ''
             yield (
                 f'  {name}: {image.count:,} {unit}, first {image.value}{at}'

@@ -205,9 +205,9 @@ def sampled_at(module, name: str, call, monkeypatch) -> Tensor:
     seen = []
     original = getattr(module, name)
 
-    def recorded(value, shapes, starts, locations, weights):
+    def recorded(value, shapes, starts, locations, *others):
         seen.append(locations)
-        return original(value, shapes, starts, locations, weights)
+        return original(value, shapes, starts, locations, *others)
 
     with monkeypatch.context() as patch:
         patch.setattr(module, name, recorded)

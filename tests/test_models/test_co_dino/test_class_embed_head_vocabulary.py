@@ -61,6 +61,15 @@ def test_reordered_classes_are_reordered_labels(model):
         assert torch.equal(found.labels, before.labels)
 
 
+def test_an_auxiliary_head_does_not_predict_other_classes(model):
+    model.query_head.set_class_embeddings(torch.randn(2, DIMS), ['a', 'b'])
+    model.eval_module = 'two-stage'
+    with pytest.raises(ValueError, match="'detr' where set_class_embeddings"):
+        detect(model)
+    model.query_head.set_class_embeddings(None)
+    assert len(detect(model)) == 2
+
+
 @pytest.mark.parametrize('count', [1, 2, 9])
 def test_any_number_of_classes(model, count):
     rows = torch.randn(count, DIMS)

@@ -195,6 +195,28 @@ def test_pools_in_float32_under_autocast() -> None:
     )
 
 
+def test_half_maps_are_pooled_in_float32() -> None:
+    """mmdet would round the corners of RoIs to the type of the maps."""
+    ours, _ = _heads()
+    feats, samples, proposals = _inputs()
+    halves = [feat.bfloat16() for feat in feats]
+    found = []
+    for maps, enabled in (
+        ([h.float() for h in halves], False),
+        (halves, True),
+    ):
+        with (
+            mock.patch('torch.randperm', torch.arange),
+            torch.autocast('cpu', dtype=torch.bfloat16, enabled=enabled),
+        ):
+            _, positives = ours.loss_and_positives(
+                maps, proposals, samples, with_feats=True
+            )
+        found.append(positives.feats)
+    assert found[1].dtype == torch.float32
+    torch.testing.assert_close(*found)
+
+
 MASKS = '5scale_r50_instance'
 # Masks from features of their own, or from those of the boxes.
 OWN, SHARED = {}, {'mask_roi_extractor': None}

@@ -218,6 +218,18 @@ def test_self_attention_matches_mmcv(masked: bool):
         torch.testing.assert_close(gradients[0][name], gradient)
 
 
+def test_self_attention_drops_of_its_output():
+    """With the probability of the weights' dropout, which is off here."""
+    module = SelfAttention(32, 4, 0.5).train()
+    module.attn.dropout = 0.0
+    query = torch.randn(2, 50, 32)
+    added = module(query, torch.zeros_like(query), None, None) - query
+    dropped = (added == 0).float().mean()
+    assert 0.4 < float(dropped) < 0.6
+    added = module.eval()(query, torch.zeros_like(query), None, None) - query
+    assert (added != 0).float().mean() > 0.99
+
+
 def test_references_are_offsets_in_logit_space():
     """Each layer adds its offsets to the clipped logit of the last box."""
     module = make_decoder()

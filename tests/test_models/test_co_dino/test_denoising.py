@@ -27,10 +27,9 @@ def make(num_boxes, **settings) -> tuple:
         'group_cfg': GROUPS['dynamic'],
         **settings,
     }
-    ours, theirs = (
-        DenoisingGenerator(**settings),
-        CdnQueryGenerator(**settings),
-    )
+    ours = DenoisingGenerator(**settings)
+    settings.pop('max_boxes', None)
+    theirs = CdnQueryGenerator(**settings)
     theirs.load_state_dict(ours.state_dict(), strict=True)
     return ours, theirs, make_samples(num_boxes, SHAPES, num_classes=K)
 
@@ -117,3 +116,22 @@ def test_what_is_padded_learns_nothing() -> None:
     assert not found.contents[padded].any()
     assert (found.references[padded] == 0.5).all()
     assert (found.targets.labels[0][padded] == K).all()
+
+
+def test_of_many_boxes_some_are_drawn() -> None:
+    ours, _, samples = make((9, 2), max_boxes=4, label_noise_scale=1e-9)
+    truth = read_ground_truth(samples, K)
+    seen = set()
+    for _ in range(20):
+        found = ours(truth)
+        # Twelve queries are three groups of two times four boxes, at most.
+        assert found.num_groups == 3
+        assert found.references.shape[1] == 3 * 2 * 4
+        assert found.targets.box_weights.sum() == 3 * (4 + 2)
+        chosen = found.targets.boxes[0, 0][:4]
+        rows = (chosen[:, None] == truth.boxes[0]).all(-1).nonzero()[:, 1]
+        assert len(set(rows.tolist())) == 4
+        seen |= set(rows.tolist())
+    assert seen == set(range(9))
+    with pytest.raises(ValueError, match=r'at least 1, got 0; .*dn_cfg'):
+        make((1, 1), max_boxes=0)

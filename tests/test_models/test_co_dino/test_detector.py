@@ -3,6 +3,8 @@
 import copy
 import pickle
 from collections import Counter
+from functools import partial
+from operator import mul
 from unittest import mock
 
 import pytest
@@ -23,8 +25,10 @@ from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData
 
 from mmext.models import CoDETR
-from mmext.models.co_dino import region_proposals
+from mmext.models.co_dino import co_atss_head, region_proposals
+from mmext.models.co_dino import losses as co_losses
 from mmext.models.co_dino.region_proposals import given_proposals
+from mmext.models.losses import LabelRangeError
 from mmext.utils.precision import wide_type
 
 
@@ -265,8 +269,9 @@ def test_no_detected_box_has_no_mask() -> None:
     ]
 
 
-def test_rescale_gives_pixels_of_the_original_image() -> None:
-    model = build_tiny().eval()
+@pytest.mark.parametrize('eval_module', ['detr', 'one-stage', 'two-stage'])
+def test_rescale_gives_pixels_of_the_original_image(eval_module) -> None:
+    model = build_tiny(eval_module=eval_module).eval()
     batch = make_batch()
     for sample in batch['data_samples']:
         sample.set_metainfo({'scale_factor': (2.0, 4.0)})
@@ -549,8 +554,101 @@ def test_the_host_waits_in_four_places() -> None:
     counts = Counter(census.ops)
     assert counts.pop('tolist') == 2
     assert counts.pop('cpu') == 1
-    # mmdet's costs copy numbers to the device, next to the matching; the
-    # focal loss of a CPU checks its labels.
+    # mmdet's costs copy numbers to the device, next to the matching; labels
+    # are looked at once more on a CPU, and by its focal loss.
     assert counts.pop('lift_fresh') <= 2 * len(data['inputs'])
-    assert counts.pop('_local_scalar_dense') <= 2
+    assert counts.pop('_local_scalar_dense') <= 3
     assert not counts
+
+
+def test_a_label_of_no_class_is_named() -> None:
+    batch = make_batch()
+    batch['data_samples'][1].gt_instances.labels[1] = NUM_CLASSES
+    with pytest.raises(
+        LabelRangeError,
+        match=rf'(?s)gt_instances.*must be in \[0, {NUM_CLASSES - 1}\].*'
+        rf'image 1 of the batch.*first {NUM_CLASSES} at \(1\)',
+    ):
+        training_losses(build_tiny(), batch)
+
+
+def test_init_cfg_of_the_head_is_obeyed() -> None:
+    model = build_tiny(
+        query_head={
+            'init_cfg': {
+                'type': 'Constant',
+                'val': 0.25,
+                'override': {'name': 'reg_branches'},
+            }
+        }
+    )
+    for branch in model.query_head.reg_branches:
+        assert (branch[-1].weight == 0.25).all()
+    # All else as without.
+    plain = build_tiny()
+    for name, value in plain.query_head.named_parameters():
+        if not name.startswith('reg_branches'):
+            found = model.query_head.get_parameter(name)
+            torch.testing.assert_close(
+                found.std(), value.std(), rtol=0.5, atol=0.01, equal_nan=True
+            )
+
+
+def test_proposals_are_ranked_in_float32_under_autocast() -> None:
+    """Many of bfloat16's scores are equal, and their order is chance."""
+    model = build_tiny()
+    data = model.data_preprocessor(make_batch(), False)
+    with torch.no_grad(), torch.autocast('cpu', dtype=torch.bfloat16):
+        encoded = model.encode(data['inputs'], data['data_samples'])
+        proposals = model.query_head.propose(encoded)
+    assert proposals.scores.dtype == torch.float32
+    best = proposals.scores.max(-1).values
+    assert (best.diff(dim=1) <= 0).all()
+    rounded = best.bfloat16()
+    assert len(best.unique()) > len(rounded.unique())
+
+
+def test_proposals_of_training_have_their_own_settings() -> None:
+    model = build_tiny()
+    model.train_cfg.rpn_proposal.max_per_img = 7
+    assert model.rpn_head.test_cfg.max_per_img > 7
+    data = model.data_preprocessor(make_batch(), True)
+    samples = data['data_samples']
+    feats = model.query_head.co_feats(model.encode(data['inputs'], samples))
+    proposals, _ = model._propose(feats, samples)
+    assert proposals.boxes.shape == (2, 7, 4)
+
+
+@pytest.mark.parametrize('sync', [True, False])
+def test_losses_are_divided_by_means_over_the_ranks(sync, monkeypatch) -> None:
+    """As if other ranks had more boxes, three times as many on average."""
+    found = {}
+    for factor in (1, 3):
+        for module in (co_losses, co_atss_head):
+            monkeypatch.setattr(module, 'reduce_mean', partial(mul, factor))
+        torch.manual_seed(0)
+        model = build_tiny(query_head={'sync_cls_avg_factor': sync})
+        torch.manual_seed(1)
+        found[factor] = flat_losses(training_losses(model, make_batch()))
+    kept = set()
+    for name, value in found[1].items():
+        if float(value.detach()) == 0:
+            continue
+        ratio = float(found[3][name].detach()) / float(value.detach())
+        if ratio == pytest.approx(1, rel=1e-4):
+            kept.add(name)
+        else:
+            assert ratio == pytest.approx(1 / 3, rel=1e-4), name
+    # The heads of mmdet's kind divide by what the rank has.
+    own = {name for name in found[1] if 'rpn' in name}
+    own |= {'loss_cls0', 'loss_bbox0', 'acc0'}
+    if not sync:
+        own |= {
+            name
+            for name in found[1]
+            if name.endswith(('loss_cls', '_aux0', '_aux1'))
+            and 'loss_cls' in name
+        }
+    # A level without positives has 0 in both.
+    some = {name for name, value in found[1].items() if float(value.detach())}
+    assert kept == own & some

@@ -147,6 +147,11 @@ def test_forward_adds_the_offset_in_logit_space(scene) -> None:
         expected = (offset + math.log(0.3 / 0.7)).sigmoid()
         torch.testing.assert_close(boxes[1], expected)
         torch.testing.assert_close(scores[0], head.cls_branches[0](hidden[0]))
+        # At the border of the image the logit ends at that of 1e-3.
+        references = [torch.tensor([0.0, 1.0, 0.0, 1.0]).expand(1, 3, 4)] * 3
+        _, boxes = head(hidden, references)
+        limit = torch.tensor([-1.0, 1.0, -1.0, 1.0]) * math.log(1e3)
+        torch.testing.assert_close(boxes[1], (offset + limit).sigmoid())
 
 
 def test_co_feats_are_the_memory_and_a_coarser_level(scene) -> None:
