@@ -289,6 +289,13 @@ def test_rescale_gives_pixels_of_the_original_image(eval_module) -> None:
     factor = torch.tensor([2.0, 4.0, 2.0, 4.0])
     for scaled, plain in zip(small, large):
         torch.testing.assert_close(scaled * factor, plain)
+    # What the image was before does not matter to the model.
+    for sample in data['data_samples']:
+        sample.set_metainfo({'scale_factor': (1.0, 1.0)})
+    with torch.no_grad():
+        same = model.predict(data['inputs'], data['data_samples'])
+    for sample, plain in zip(same, large):
+        torch.testing.assert_close(sample.pred_instances.bboxes, plain)
 
 
 def test_fewer_candidates_than_max_per_img() -> None:
