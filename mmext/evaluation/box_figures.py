@@ -298,18 +298,28 @@ def average_precision(
         {**each, 'id': n, 'iscrowd': 0, 'area': _area(each)}
         for n, each in enumerate(found, 1)
     ]
+    # Ids of VOC's pictures are names, which the faster package does not take.
+    numbers = {image['id']: n for n, image in enumerate(truth['images'])}
+    images = [{**each, 'id': numbers[each['id']]} for each in truth['images']]
     masks = bool(found) and 'segmentation' in found[0]
-    shared = {'images': truth['images'], 'categories': truth['categories']}
+    shared = {'images': images, 'categories': truth['categories']}
     data = []
     with contextlib.redirect_stdout(io.StringIO()):
         for annotations in (truth.get('annotations') or [], rows):
             part = kind()
-            part.dataset = {**shared, 'annotations': annotations}
+            part.dataset = {
+                **shared,
+                'annotations': [
+                    {**each, 'image_id': numbers[each['image_id']]}
+                    for each in annotations
+                    if each['image_id'] in numbers
+                ],
+            }
             part.createIndex()
             data.append(part)
         run = evaluator(*data, 'segm' if masks else 'bbox')
         run.params.catIds = list(cat_ids)
-        run.params.imgIds = [image['id'] for image in truth['images']]
+        run.params.imgIds = list(numbers.values())
         run.params.maxDets = list(max_dets)
         run.evaluate()
         run.accumulate()

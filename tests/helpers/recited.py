@@ -35,7 +35,7 @@ test_dataloader = dict(
             {resize},
             dict(type='LoadAnnotations', with_bbox=True),
             dict(type='PackDetInputs', meta_keys=('img_id', 'img_path',
-                'ori_shape', 'img_shape', 'scale_factor')),
+                'ori_shape', 'img_shape', 'scale_factor', 'instances')),
         ]))
 test_cfg = dict()
 test_evaluator = {evaluator}

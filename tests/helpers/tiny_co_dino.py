@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from mmdet.registry import MODELS
 from mmdet.structures import DetDataSample
+from mmdet.structures.mask import BitmapMasks
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from mmengine.structures import InstanceData
@@ -15,13 +16,14 @@ from helpers.reduce_config import reduce_model
 NUM_CLASSES = 5
 
 
-def tiny_model_cfg(**overrides) -> dict:
-    """The R50 model's config, reduced to widths of 32.
+def tiny_model_cfg(base: str = '5scale_r50', **overrides) -> dict:
+    """A model's config, reduced to widths of 32.
 
     Args:
+        base: Which of ``configs/_base_/models/co_dino_*.py``.
         **overrides: Merged over it, nested dicts included.
     """
-    path = mmext.config_path('_base_/models/co_dino_5scale_r50.py')
+    path = mmext.config_path(f'_base_/models/co_dino_{base}.py')
     model = reduce_model(Config.fromfile(path).to_dict()['model'])
     model['num_classes'] = NUM_CLASSES
     model['query_head']['transformer']['encoder']['with_cp'] = False
@@ -39,13 +41,25 @@ def build_tiny(seed: int = 0, **overrides) -> torch.nn.Module:
     return model
 
 
+def _triangles(boxes: torch.Tensor, height: int, width: int) -> BitmapMasks:
+    """The pixels of each box below its diagonal."""
+    x1, y1, x2, y2 = boxes.T[:, :, None, None]
+    right = (torch.arange(width) - x1) / (x2 - x1)
+    down = (torch.arange(height)[:, None] - y1) / (y2 - y1)
+    inside = (right >= 0) & (right <= down) & (down <= 1)
+    return BitmapMasks(inside.byte().numpy(), height, width)
+
+
 def make_samples(
     num_boxes: Sequence[int],
     sizes: Sequence[tuple[int, int]],
     seed: int = 0,
     num_classes: int = NUM_CLASSES,
 ) -> list[DetDataSample]:
-    """Samples with random boxes; sizes are height and width in pixels."""
+    """Samples with random boxes, and a triangle in each as its mask.
+
+    ``sizes``: Heights and widths in pixels.
+    """
     generator = torch.Generator().manual_seed(seed)
     samples = []
     for count, (height, width) in zip(num_boxes, sizes):
@@ -62,6 +76,9 @@ def make_samples(
         sample.gt_instances = InstanceData(
             bboxes=torch.cat((start, start + extent), 1) * scale,
             labels=torch.randint(num_classes, (count,), generator=generator),
+        )
+        sample.gt_instances.masks = _triangles(
+            sample.gt_instances.bboxes, height, width
         )
         sample.ignored_instances = InstanceData(
             bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=torch.long)

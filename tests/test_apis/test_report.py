@@ -152,6 +152,25 @@ def test_two_processes_and_a_metric_that_is_not_of_coco(tmp_path, report):
 
 
 @pytest.mark.slow
+def test_a_metric_without_a_file(tmp_path, report):
+    """Its truth is that of the samples; ids of pictures may be names."""
+    metric = "dict(type='mmext.CocoMetric', classwise=True)"
+    config = recited.write_detection(tmp_path, TRUTH, TOLD, CLASSES, metric)
+    content = json.loads((tmp_path / 'truth.json').read_text())
+    for each in content['images']:
+        each['id'] = f'picture {each["id"]}'
+    for each in content['annotations']:
+        each['image_id'] = f'picture {each["image_id"]}'
+    (tmp_path / 'truth.json').write_text(json.dumps(content))
+    args = [str(config), str(recited.write_checkpoint(tmp_path))]
+    args += ['--work-dir', str(tmp_path / 'w'), '--report', str(tmp_path)]
+    assert load_tool('test').main(args) == 0
+    found = json.loads((tmp_path / 'report.json').read_text())
+    for name in ('counts', 'confusion', 'calibration', 'per_class', 'metrics'):
+        assert found[name] == report[name]
+
+
+@pytest.mark.slow
 def test_masks_have_figures_of_their_own(tmp_path, report):
     """Those of halves: no mask has an IoU of more than a half."""
     truth = {'all.png': TRUTH['all.png'], 'one.png': [(DOG, 10, 10, 40, 50)]}

@@ -134,6 +134,25 @@ def random_data(rng):
     return content, samples
 
 
+def as_rows(samples):
+    """Predictions as a COCO file has them."""
+    rows = []
+    for sample in samples:
+        found = sample['pred_instances']
+        corners = found['bboxes'].numpy()
+        sides = np.hstack((corners[:, :2], corners[:, 2:] - corners[:, :2]))
+        for box, score, label in zip(sides, found['scores'], found['labels']):
+            rows.append(
+                {
+                    'image_id': sample['img_id'],
+                    'category_id': 5 * int(label) + 1,
+                    'bbox': box.tolist(),
+                    'score': float(score),
+                }
+            )
+    return rows
+
+
 @pytest.mark.parametrize('faster', [True, False])
 def test_average_precision_is_that_of_mmdet(tmp_path, monkeypatch, faster):
     """With areas of outlines, crowds, and a class that never occurs."""
@@ -147,20 +166,7 @@ def test_average_precision_is_that_of_mmdet(tmp_path, monkeypatch, faster):
     metric.dataset_meta = {'classes': NAMES}
     metric.process({}, samples)
     theirs = metric.evaluate(len(samples))
-    rows = []
-    for sample in samples:
-        found = sample['pred_instances']
-        corners = found['bboxes'].numpy()
-        sides = np.hstack((corners[:, :2], corners[:, 2:] - corners[:, :2]))
-        for box, score, label in zip(sides, found['scores'], found['labels']):
-            rows.append(
-                {
-                    'image_id': sample['img_id'],
-                    'category_id': metric.cat_ids[label],
-                    'bbox': box.tolist(),
-                    'score': float(score),
-                }
-            )
+    rows = as_rows(samples)
     totals, by_class = average_precision(content, rows, metric.cat_ids)
     for name, ours in totals.items():
         assert ours == pytest.approx(theirs[f'coco/bbox_{name}'], abs=5e-4)
@@ -170,6 +176,27 @@ def test_average_precision_is_that_of_mmdet(tmp_path, monkeypatch, faster):
         assert 0 < ours['AP_75'] < ours['AP_50'] < 1
         assert np.mean(ours['precision']) == pytest.approx(ours['AP_50'])
     assert set(by_class[3].values()) == {None}
+
+
+def test_both_packages_give_the_same_figures(monkeypatch):
+    pytest.importorskip('faster_coco_eval')
+    content, samples = random_data(np.random.default_rng(1))
+    rows = as_rows(samples)
+    ids = [5 * label + 1 for label in range(len(NAMES))]
+    totals, by_class = average_precision(content, rows, ids)
+    # Ids of pictures may be names, as those of VOC files are.
+    content['images'] = [{**i, 'id': f'a{i["id"]}'} for i in content['images']]
+    for each in (*content['annotations'], *rows):
+        each['image_id'] = f'a{each["image_id"]}'
+    assert average_precision(content, rows, ids) == (totals, by_class)
+    monkeypatch.setattr(box_figures, 'find_spec', lambda name: None)
+    expected, expected_by_class = average_precision(content, rows, ids)
+    assert totals == pytest.approx(expected)
+    for ours, theirs in zip(by_class, expected_by_class):
+        assert ours.pop('precision') == pytest.approx(theirs.pop('precision'))
+        assert ours == pytest.approx(theirs)
+    assert by_class[0]['F1_score'] > 0
+    assert by_class[0]['AP_s'] > 0
 
 
 def test_nothing_is_found():

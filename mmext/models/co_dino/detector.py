@@ -38,6 +38,7 @@ from .settings import (
     TRAIN_CFG_KEYS,
     as_list,
     build_with,
+    check_backbone_host,
     check_eval_module,
     check_named_cfg,
     per_head,
@@ -56,8 +57,9 @@ class CoDETR(BaseDetector):
     """Query head, and auxiliary heads that only training needs.
 
     Args:
-        backbone: Config. ``with_cp`` may be a bool or the number of leading
-            blocks to checkpoint; it is never reentrant.
+        backbone: Config, of mmdet or, as ``mmpretrain.NAME``, of mmpretrain.
+            ``with_cp`` may be a bool or the number of leading blocks to
+            checkpoint; it is never reentrant.
         neck: Config, with one map per feature level of the transformer.
         query_head: Config of the head that detects, such as
             ``mmext.CoDINOHead``.
@@ -89,6 +91,7 @@ class CoDETR(BaseDetector):
         ValueError: If heads disagree on the number of classes, a setting is
             unknown, or ``eval_module`` names a head that is not there.
         TypeError: If ``train_cfg`` or ``test_cfg`` is positional.
+        ImportError: If the backbone is of mmpretrain, which is not installed.
 
     Source:
         CO-DETR, arXiv 2211.12860. Same state dict as the public port; the
@@ -173,6 +176,7 @@ class CoDETR(BaseDetector):
 
     def _build_backbone(self, backbone: dict, neck: dict | None) -> None:
         """Build backbone and neck; checkpoint blocks the way we do."""
+        check_backbone_host(backbone)
         backbone = dict(backbone)
         with_cp = backbone.pop('with_cp', False)
         self.backbone = MMDET_MODELS.build(backbone)
@@ -373,9 +377,8 @@ class CoDETR(BaseDetector):
         Returns:
             The samples with ``pred_instances``: ``bboxes`` ``(N, 4)`` xyxy,
             ``scores`` ``(N,)``, ``labels`` ``(N,)``, and ``masks`` ``(N, H,
-            W)`` bool if there is a mask head and ``eval_masks`` is on. H and
-            W are those of the original image, without ``rescale`` those of
-            the resized one.
+            W)`` bool if there is a mask head and ``eval_masks`` is on, with
+            ``rescale`` as large as the original image.
         """
         if (
             self.eval_module != 'detr'

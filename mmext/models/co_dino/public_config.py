@@ -222,10 +222,14 @@ def _roi_head(cfg: Any, place: str, own: tuple[Key, ...]) -> dict:
         *own,
         keep('bbox_roi_extractor', read=component),
         keep('bbox_head', read=component),
+        keep('mask_roi_extractor', None, read=_optional),
+        keep('mask_head', None, read=_optional),
         NO_INIT,
     )
-    # 80 is what mmdet's box heads take for a missing number.
-    head['bbox_head'].setdefault('num_classes', 80)
+    head = {key: value for key, value in head.items() if value is not None}
+    # 80 is what mmdet's heads take for a missing number.
+    for name in filter(head.get, ('bbox_head', 'mask_head')):
+        head[name].setdefault('num_classes', 80)
     return {'type': 'mmext.CoStandardRoIHead', **head}
 
 
@@ -320,7 +324,7 @@ def _head_list(heads: Any, _place: str) -> list:
     return [head for head in heads if head is not None]
 
 
-def _neck(cfg: Any, place: str) -> dict | None:
+def _optional(cfg: Any, place: str) -> dict | None:
     return None if cfg is None else component(cfg, place)
 
 
@@ -352,7 +356,7 @@ _MODEL = (
     keep('eval_index', 0),
     keep('data_preprocessor', None),
     keep('backbone', read=_backbone),
-    keep('neck', None, read=_neck),
+    keep('neck', None, read=_optional),
     only(
         'init_cfg',
         None,
@@ -365,7 +369,10 @@ _MODEL = (
     keep('train_cfg', None),
     keep('test_cfg', None),
 )
-_NO_MASKS = 'mmext has no instance segmentation for CO-DETR; remove it'
+_NO_MASKS = (
+    "mmext has mask heads of mmdet only, as roi_head's mask_head; remove it "
+    'for a model that detects boxes'
+)
 _REMEDIES = dict.fromkeys(
     ('mask_head', 'mask_iou_head', 'mask_roi_extractor'), _NO_MASKS
 )
@@ -417,6 +424,9 @@ for none |
     | ``transformerlayers.attn_cfgs``, ``ffn_cfgs`` and older keys | \
 ``num_heads, num_points, feedforward_channels, dropout``, which must be \
 expressible |
+    | ``roi_head[i].mask_head`` and ``mask_roi_extractor`` | the same |
+    | ``mask_head``, ``mask_iou_head``, ``mask_roi_extractor`` of the model | \
+refused: mmdet has no such head |
     | ``SwinTransformerV1`` | ``mmdet.SwinTransformer`` |
     | loss weights, whatever they were multiplied with | the same numbers |
 
@@ -519,7 +529,8 @@ def _take_num_classes(model: dict) -> int:
         'query_head.dn_cfg': model['query_head']['dn_cfg'],
     }
     for i, head in enumerate(model['roi_head']):
-        parts[f'roi_head[{i}].bbox_head'] = head['bbox_head']
+        for name in filter(head.get, ('bbox_head', 'mask_head')):
+            parts[f'roi_head[{i}].{name}'] = head[name]
     for i, head in enumerate(model['bbox_head']):
         parts[f'bbox_head[{i}]'] = head
     numbers = {

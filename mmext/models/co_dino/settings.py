@@ -3,6 +3,7 @@
 import copy
 import difflib
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from mmdet.registry import MODELS as MMDET_MODELS
@@ -17,6 +18,7 @@ __all__ = [
     'TRAIN_CFG_KEYS',
     'as_list',
     'build_with',
+    'check_backbone_host',
     'check_eval_module',
     'check_named_cfg',
     'per_head',
@@ -41,6 +43,23 @@ def build_with(cfg: Mapping, owner: str, **settings: Any) -> nn.Module:
                 f'{owner} sets, got {cfg[key]!r}; remove it'
             )
     return MMDET_MODELS.build({**cfg, **settings})
+
+
+def check_backbone_host(cfg: Mapping) -> None:
+    """Refuse a backbone of mmpretrain where that cannot be imported.
+
+    MMEngine would say that its registry has no such name.
+    """
+    kind = cfg.get('type')
+    if not isinstance(kind, str) or not kind.startswith('mmpretrain.'):
+        return
+    try:
+        import_module('mmpretrain.models')
+    except ImportError as error:
+        raise ImportError(
+            'backbone.type must be of a package that can be imported, got '
+            f"{kind!r} ({error}); run: pip install 'mmext[mmpretrain]'"
+        ) from error
 
 
 EVAL_MODULES = ('detr', 'one-stage', 'two-stage')

@@ -9,6 +9,7 @@ from helpers.tiny_co_dino import NUM_CLASSES, make_samples, tiny_model_cfg
 from mmdet.models.losses import L1Loss
 from mmdet.models.roi_heads import StandardRoIHead
 from mmdet.models.task_modules import RandomSampler
+from mmdet.registry import MODELS
 from mmdet.structures.bbox import bbox_overlaps
 from mmengine.config import ConfigDict
 from mmengine.registry import init_default_scope
@@ -21,13 +22,17 @@ CANVAS = (96, 128)
 STRIDES = (4, 8, 16, 32, 64)
 
 
-def _heads() -> tuple[CoStandardRoIHead, StandardRoIHead]:
+def _heads(
+    base: str = '5scale_r50', **parts
+) -> tuple[CoStandardRoIHead, StandardRoIHead]:
     """Ours and mmdet's, with the same weights and no random sampling."""
     init_default_scope('mmdet')
-    model = tiny_model_cfg()
+    model = tiny_model_cfg(base)
+    model['roi_head'].update(parts)
     cfg = {k: v for k, v in model['roi_head'].items() if k[0] != '_'}
     cfg.pop('type')
-    cfg['bbox_head']['num_classes'] = NUM_CLASSES
+    for name in {'bbox_head', 'mask_head'} & cfg.keys():
+        cfg[name]['num_classes'] = NUM_CLASSES
     settings = {
         name: ConfigDict(model[name]['roi_head'])
         for name in ('train_cfg', 'test_cfg')
@@ -210,3 +215,103 @@ def test_half_maps_are_pooled_in_float32() -> None:
         found.append(positives.feats)
     assert found[1].dtype == torch.float32
     torch.testing.assert_close(*found)
+
+
+MASKS = '5scale_r50_instance'
+# Masks from features of their own, or from those of the boxes.
+OWN, SHARED = {}, {'mask_roi_extractor': None}
+
+
+@pytest.mark.parametrize('parts', [OWN, SHARED], ids=['own', 'shared'])
+@pytest.mark.parametrize('num_boxes', [(3, 2), (3, 0), (0, 0)])
+def test_mask_losses_and_gradients_match_mmdet(num_boxes, parts) -> None:
+    ours, theirs = _heads(MASKS, **parts)
+    for head in (ours, theirs):
+        head.train_cfg.mask_size = 28 if parts is OWN else 14
+    feats, samples, proposals = _inputs(num_boxes)
+    losses, _ = ours.loss_and_positives(feats, proposals, samples)
+    expected = theirs.loss(feats, proposals.instances(), samples)
+    assert losses.keys() == expected.keys()
+    assert bool(losses['loss_mask'] > 0.1) == any(num_boxes)
+    grads = []
+    for head, found in ((ours, losses), (theirs, expected)):
+        total = found['loss_cls'] + found['loss_bbox'] + found['loss_mask']
+        weights = list(head.parameters())
+        # All are used, also without any object.
+        grads.append(torch.autograd.grad(total, [*feats, *weights]))
+    for name, value in expected.items():
+        torch.testing.assert_close(losses[name], value, rtol=0, atol=0)
+    for mine, other in zip(*grads):
+        torch.testing.assert_close(mine, other)
+
+
+@pytest.mark.parametrize('rescale', [False, True])
+@pytest.mark.parametrize('counts', [(4, 2), (0, 3), (0, 0)])
+def test_masks_of_given_boxes_match_mmdet(counts, rescale) -> None:
+    pair = _heads(MASKS)
+    feats, samples, _ = _inputs(counts)
+    metas = [
+        {'ori_shape': (48, 50), 'scale_factor': (128 / 50, 96 / 48)}
+        for _ in counts
+    ]
+    found = []
+    for head in pair:
+        boxes = [copy.deepcopy(sample.gt_instances) for sample in samples]
+        for each in boxes:
+            del each.masks
+        with torch.no_grad():
+            found.append(head.predict_mask(feats, metas, boxes, rescale))
+    size = (48, 50) if rescale else CANVAS
+    for count, mine, other in zip(counts, *found):
+        # mmdet gives a picture without boxes its original size.
+        assert len(mine.masks) == count
+        assert not count or mine.masks.shape[1:] == size
+        assert mine.masks.dtype == torch.bool
+        assert torch.equal(mine.masks, other.masks)
+        assert torch.equal(mine.bboxes, other.bboxes)
+        assert mine.masks.any() == (count > 0)
+
+
+def test_masks_keep_every_parameter_in_use_without_proposals() -> None:
+    ours, _ = _heads(MASKS)
+    ours.bbox_sampler.add_gt_as_proposals = False
+    feats, samples, _ = _inputs((0, 0))
+    nothing = RegionProposals(
+        torch.zeros(2, 0, 4), torch.zeros(2, 0, dtype=torch.bool)
+    )
+    losses, _ = ours.loss_and_positives(feats, nothing, samples)
+    sum(losses.values()).backward()
+    unused = [n for n, p in ours.named_parameters() if p.grad is None]
+    assert not unused
+
+
+def test_masks_are_pooled_in_float32_under_autocast() -> None:
+    ours, _ = _heads(MASKS)
+    feats, _, proposals = _inputs()
+    rois = torch.cat((torch.zeros(30, 1), proposals.boxes[0, :30]), 1)
+    plain = ours._mask_forward(feats, rois)
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        cast = ours._mask_forward(feats, rois)
+    torch.testing.assert_close(cast['mask_feats'], plain['mask_feats'])
+    assert cast['mask_preds'].dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ('settings', 'key'),
+    [('train_cfg', 'mask_size'), ('test_cfg', 'mask_thr_binary')],
+)
+def test_a_mask_head_needs_settings(settings, key) -> None:
+    model = tiny_model_cfg(MASKS)
+    del model[settings]['roi_head'][key]
+    with pytest.raises(
+        ValueError, match=f'set model.{settings}.roi_head.{key}'
+    ):
+        MODELS.build(model)
+
+
+def test_a_mask_head_needs_masks() -> None:
+    ours, _ = _heads(MASKS)
+    feats, samples, proposals = _inputs()
+    del samples[1].gt_instances.masks
+    with pytest.raises(ValueError, match=r'must carry masks .* in sample 1; '):
+        ours.loss_and_positives(feats, proposals, samples)

@@ -19,6 +19,7 @@ from helpers.tiny_co_dino import (
     total_loss,
     training_losses,
 )
+from mmdet.models.roi_heads import StandardRoIHead
 from mmdet.registry import MODELS
 from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData
@@ -46,6 +47,9 @@ def _without_gradient(model) -> list[str]:
     ]
 
 
+# Base configs of the model.
+BOXES, MASKS = '5scale_r50', '5scale_r50_instance'
+
 # Per case: boxes per image, image sizes, whether the RPN proposes.
 BATCHES = {
     'ordinary': ((3, 2), ((96, 128), (80, 96)), True),
@@ -60,10 +64,14 @@ BATCHES = {
 }
 
 
-@pytest.mark.parametrize('case', BATCHES)
-def test_every_parameter_learns_from_every_batch(case: str) -> None:
+@pytest.mark.parametrize(
+    ('case', 'base'),
+    [(case, BOXES) for case in BATCHES]
+    + [(case, MASKS) for case in ('all empty', 'no boxes, no proposals')],
+)
+def test_every_parameter_learns_from_every_batch(case, base) -> None:
     num_boxes, sizes, proposes = BATCHES[case]
-    model = build_tiny()
+    model = build_tiny(base=base)
     if not proposes:
         _no_proposals(model)
     losses = training_losses(model, make_batch(num_boxes, sizes))
@@ -210,6 +218,58 @@ def test_predicts_with_each_head(eval_module: str) -> None:
 
 
 @pytest.mark.parametrize('eval_module', ['detr', 'one-stage', 'two-stage'])
+def test_detected_boxes_have_masks(eval_module: str) -> None:
+    """Those of mmdet's head on them, in the original image."""
+    model = build_tiny(base=MASKS, eval_module=eval_module).eval()
+    size, scale = (48, 32), (4.0, 2.0)
+    batch = make_batch()
+    for sample in batch['data_samples']:
+        sample.set_metainfo({'ori_shape': size, 'scale_factor': scale})
+    data = model.data_preprocessor(batch, False)
+
+    def predict(eval_masks, **more) -> list:
+        model.eval_masks = eval_masks
+        samples = copy.deepcopy(data['data_samples'])
+        with torch.no_grad():
+            found = model.predict(data['inputs'], samples, **more)
+        return [sample.pred_instances for sample in found]
+
+    boxes, found = predict(False), predict(True)
+    for mine, plain in zip(found, boxes):
+        assert 'masks' not in plain
+        torch.testing.assert_close(mine.bboxes, plain.bboxes)
+        assert torch.equal(mine.scores, plain.scores)
+        assert torch.equal(mine.labels, plain.labels)
+    feats = model.query_head.co_feats(
+        model.encode(data['inputs'], data['data_samples'])
+    )
+    with torch.no_grad():
+        expected = StandardRoIHead.predict_mask(
+            model.roi_head[0],
+            feats,
+            [{'ori_shape': size, 'scale_factor': scale}] * 2,
+            predict(False, rescale=False),
+            rescale=True,
+        )
+    for mine, other in zip(found, expected):
+        assert mine.masks.shape == (len(mine), *size)
+        assert mine.masks.any()
+        assert torch.equal(mine.masks, other.masks)
+
+
+def test_no_detected_box_has_no_mask() -> None:
+    model = build_tiny(base=MASKS).eval()
+    model.query_head.test_cfg['score_thr'] = 1.0
+    data = model.data_preprocessor(make_batch(), False)
+    with torch.no_grad():
+        found = model.predict(data['inputs'], data['data_samples'])
+    assert [each.pred_instances.masks.shape for each in found] == [
+        (0, 96, 128),
+        (0, 80, 96),
+    ]
+
+
+@pytest.mark.parametrize('eval_module', ['detr', 'one-stage', 'two-stage'])
 def test_rescale_gives_pixels_of_the_original_image(eval_module) -> None:
     model = build_tiny(eval_module=eval_module).eval()
     batch = make_batch()
@@ -229,6 +289,13 @@ def test_rescale_gives_pixels_of_the_original_image(eval_module) -> None:
     factor = torch.tensor([2.0, 4.0, 2.0, 4.0])
     for scaled, plain in zip(small, large):
         torch.testing.assert_close(scaled * factor, plain)
+    # What the image was before does not matter to the model.
+    for sample in data['data_samples']:
+        sample.set_metainfo({'scale_factor': (1.0, 1.0)})
+    with torch.no_grad():
+        same = model.predict(data['inputs'], data['data_samples'])
+    for sample, plain in zip(same, large):
+        torch.testing.assert_close(sample.pred_instances.bboxes, plain)
 
 
 def test_fewer_candidates_than_max_per_img() -> None:
@@ -278,6 +345,19 @@ def test_predicts_in_other_types(dtype: torch.dtype, atol: float) -> None:
         assert instances.scores.dtype == wide_type(memory)
         assert instances.bboxes.dtype == wide_type(memory)
         assert instances.bboxes.isfinite().all()
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.float64])
+@pytest.mark.parametrize('eval_module', ['one-stage', 'two-stage'])
+def test_co_heads_predict_in_other_types(
+    eval_module: str, dtype: torch.dtype
+) -> None:
+    model = build_tiny(eval_module=eval_module).eval().to(dtype)
+    with torch.no_grad():
+        found = model.test_step(make_batch())
+    for sample in found:
+        assert len(sample.pred_instances) > 0
+        assert sample.pred_instances.bboxes.isfinite().all()
 
 
 def test_without_samples_all_images_fill_the_canvas() -> None:

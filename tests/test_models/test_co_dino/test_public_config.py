@@ -17,6 +17,7 @@ from reference.codetr_port_config import (
     train_cfg,
 )
 
+import mmext
 from mmext.models.co_dino import (
     convert_codetr_state_dict,
     translate_codetr_config,
@@ -460,6 +461,41 @@ def test_a_class_as_type_is_kept():
     assert model['neck'] == neck
 
 
+def test_mask_head_of_the_roi_head():
+    """As co_deformable_detr_mask_r50_1x_coco.py of the original has it."""
+    model = port_model()
+    extractor = copy.deepcopy(model['roi_head'][0]['bbox_roi_extractor'])
+    extractor['roi_layer']['output_size'] = 14
+    model['roi_head'][0] |= {
+        'mask_roi_extractor': extractor,
+        'mask_head': {
+            'type': 'FCNMaskHead',
+            'num_convs': 4,
+            'in_channels': 256,
+            'conv_out_channels': 256,
+            'num_classes': 80,
+            'loss_mask': {
+                'type': 'CrossEntropyLoss',
+                'use_mask': True,
+                'loss_weight': 12.0,
+            },
+        },
+    }
+    model['train_cfg'][1]['rcnn']['mask_size'] = 28
+    model['test_cfg'][1]['rcnn']['mask_thr_binary'] = 0.5
+    translated = translate_codetr_config(model)
+    ours = Config.fromfile(
+        mmext.config_path('_base_/models/co_dino_5scale_r50_instance.py')
+    ).to_dict()['model']
+    (head,) = translated['roi_head']
+    for key in ('mask_roi_extractor', 'mask_head'):
+        assert head[key] == ours['roi_head'][key]
+    assert translated['train_cfg']['roi_head'][0]['mask_size'] == 28
+    model['roi_head'][0]['mask_head']['num_classes'] = 7
+    with pytest.raises(ValueError, match='num_classes must be the same'):
+        translate_codetr_config(model)
+
+
 @pytest.mark.parametrize(
     ('path', 'value', 'message'),
     [
@@ -468,7 +504,7 @@ def test_a_class_as_type_is_kept():
         ('use_lsj', 1, r'model\.use_lsj must be True or False, got 1'),
         ('with_attn_mask', None, r'model\.with_attn_mask must be True or'),
         ('with_pos_coord', 'no', r"with_pos_coord must be .* got 'no'"),
-        ('mask_head', {}, r'got mask_head=\{\}; mmext has no instance seg'),
+        ('mask_head', {}, r'got mask_head=\{\}; mmext has mask heads of'),
         ('frobnicate', 1, 'model must have only .* got frobnicate=1; mmext'),
         ('pretrained', 'a.pth', "pretrained must be None, got 'a.pth'"),
         ('init_cfg', {'type': 'X'}, r'model\.init_cfg must be None.*load_'),
@@ -545,7 +581,7 @@ def test_a_class_as_type_is_kept():
             'StandardRoIHead',
             r"roi_head\[0\]\.type must be 'CoStandardRoIHead'",
         ),
-        ('roi_head.0.mask_head', {}, r'roi_head\[0\] must .* mask_head'),
+        ('roi_head.0.mask_head', {}, r'mask_head must have a key .type'),
         ('roi_head.0.init_cfg', {}, r'roi_head\[0\]\.init_cfg must be None'),
         ('roi_head.0.test_cfg', {'a': 1}, 'must equal the entry of model.tes'),
         (

@@ -1,6 +1,7 @@
 """Settings of the detector: derived, shared, by head; wrong ones refused."""
 
 import copy
+import sys
 
 import pytest
 import torch
@@ -49,6 +50,16 @@ def test_rejects_a_setting_given_twice(value):
         rf'which the detector sets, got {value}; remove it',
     ):
         build_with(cfg, 'detector', temperature=20, num_feats=6)
+
+
+def test_a_backbone_of_a_package_that_is_not_there(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'mmpretrain', None)
+    with pytest.raises(
+        ImportError,
+        match=r"backbone\.type must be .*, got 'mmpretrain\.ConvNeXt' "
+        r"\(.*mmpretrain.*\); run: pip install 'mmext\[mmpretrain\]'",
+    ):
+        build_tiny(backbone={'type': 'mmpretrain.ConvNeXt', '_delete_': True})
 
 
 def test_one_several_or_none():
