@@ -398,12 +398,15 @@ def test_a_segmentor_beside_the_annotation(tool, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_segmentor_in_tiles_of_any_size(tool, tmp_path):
-    """Sides of tiles, too, become multiples of what PIDNet takes."""
+@pytest.mark.parametrize(
+    'views', [['--tile', '50'], ['--tta'], ['--tta', '--tile', '50']]
+)
+def test_a_segmentor_with_views(tool, tmp_path, views):
+    """Without an annotation; sides become what PIDNet takes."""
     load_segmentation()
     write_pidnet(tmp_path / 'pidnet.pth')
     image = write_noise(tmp_path / 'images/a.png', (131, 75))
-    args = ['--checkpoint', str(tmp_path / 'pidnet.pth'), '--tile', '50']
+    args = ['--checkpoint', str(tmp_path / 'pidnet.pth'), *views]
     args += ['--out', str(tmp_path / 'out')]
     assert tool.main([str(image), *args]) == 0
     content = json.loads((tmp_path / 'out/predictions.json').read_text())
