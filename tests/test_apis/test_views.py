@@ -200,7 +200,7 @@ def test_refuses_masks(options):
     path = mmext.config_path('co_dino/co_dino_r18_shapes_instance.py')
     config = Config.fromfile(path)
     options = {'tta': False, 'tile': None, **options}
-    with pytest.raises(ValueError, match=r'--cfg-options model.eval_masks=Fal'):
+    with pytest.raises(ValueError, match=r'options model\.eval_masks=Fal'):
         wrap_test(config, **options)
     config.model.eval_masks = False
     wrap_test(config, **options)
