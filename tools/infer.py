@@ -1,10 +1,11 @@
-"""Detect objects in images, draw them, and write them down as JSON.
+"""Predict what is in images and videos: draw it, and write it down as JSON.
 
-Works with any mmdet detector; of a multi-task model, all tasks are drawn side
-by side, and a masked autoencoder reconstructs the images. The config may be
-left out when the checkpoint holds it, as those that a training wrote do. Small
-pictures are enlarged by a whole factor before they are drawn on; input images
-are never changed.
+Works with any mmdet detector and any mmseg segmentor, whose label maps are
+written, too; of a multi-task model, all tasks are drawn side by side, and a
+masked autoencoder reconstructs the images. The config may be left out when the
+checkpoint holds it, as those that a training wrote do. Small pictures are
+enlarged by a whole factor before they are drawn on; videos keep their size and
+frame rate. Input files are never changed.
 """
 
 import argparse
@@ -73,11 +74,11 @@ def make_parser() -> argparse.ArgumentParser:
         'images',
         nargs='*',
         metavar='IMAGE',
-        help='image files, directories of them, or quoted patterns',
+        help='image and video files, directories of them, or quoted patterns',
     )
     add('--config', help='config file (default: the one in the checkpoint)')
     add('--checkpoint', required=True, help='weights, *.pth')
-    add('--out', required=True, metavar='DIR', help='folder for the pictures')
+    add('--out', required=True, metavar='DIR', help='folder for what is drawn')
     add(
         '--json',
         metavar='FILE',
@@ -171,12 +172,15 @@ def print_report(report: 'InferReport') -> None:
     found = ''
     if report.num_objects is not None:
         found = f'{report.num_objects} objects in '
+    videos = f' and {len(report.videos)} videos' if report.videos else ''
     print(
-        f'{found}{len(report.pictures)} images; '
+        f'{found}{len(report.pictures)} images{videos}; '
         f'predictions in {report.json_path}'
     )
     if report.pictures:
         print(f'pictures: {report.pictures[0]} ...')
+    if report.videos:
+        print(f'videos: {report.videos[0]} ...')
     if report.sheet:
         print(f'all pictures on one sheet: {report.sheet}')
     for _, reason in report.failed:

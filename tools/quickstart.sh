@@ -3,8 +3,8 @@
 #
 #   bash tools/quickstart.sh
 #
-# Runs on the CPU, in two processes; on 2 cores it takes less than a quarter
-# of an hour, installation included. It can be run again at any time: the
+# Runs on the CPU, in two processes, which train for about four minutes on two
+# idle cores; installing takes a few more. It can be run again at any time: the
 # environment (.venv) is kept, the results (work_dirs/quickstart) are replaced.
 # Variables: PYTHON (interpreter for .venv), EPOCHS and IMAGES of the training.
 set -euo pipefail

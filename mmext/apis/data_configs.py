@@ -37,6 +37,8 @@ from .data_folders import DataFolder, DataSplit, find_data, make_val_split
 __all__ = ['NewConfig', 'new_config']
 
 _MAX_LINES = 40
+# Characters of the names of classes; more of them are in a file.
+_MAX_NAMES = 400
 # Steps of a training on few pictures, as far as it takes to learn them.
 _LEAST_STEPS, _MOST_EPOCHS = 3000, 100
 _LEAST_ITERS, _PASSES = 1000, 200
@@ -164,8 +166,7 @@ def new_config(
             "--base must be a config, or a name such as 'mmext::co_dino/"
             f"co_dino_5scale_r50_8xb2_1x_coco.py', got {base!r}"
         )
-    whole = '::' in base
-    tree = _load(f'_base_ = {base if whole else str(Path(base).resolve())!r}')
+    tree = _load_base(base)
     if 'model' not in tree or 'train_dataloader' not in tree:
         raise ValueError(
             f'--base must have a model and a train_dataloader, got {base}'
@@ -179,6 +180,11 @@ def new_config(
     lists = _make_lists(found, out, overwrite)
     batch = batch_size or tree['train_dataloader'].get('batch_size', 1)
     _set_data(draft, found, batch)
+    if len(', '.join(found.classes)) > _MAX_NAMES:
+        names = out.with_name(f'{out.stem}_data') / 'classes.txt'
+        _require_new(names, overwrite)
+        lists[names] = ''.join(f'{n}\n' for n in found.classes).encode()
+        draft.variables['classes'] = names.as_posix()
     _set_model(draft, len(found.classes))
     if semantic:
         _set_masks(draft, found, batch, ignore_index)
@@ -192,19 +198,26 @@ def new_config(
         f'{number:,} pictures of {found.root.resolve().name} for training, '
         f'written by tools/new_config.py.'
     )
-    if not whole:
+    if '::' not in base:
         folder = out.parent.resolve()
         base = Path(os.path.relpath(Path(base).resolve(), folder)).as_posix()
     _write(out, draft, base, head, lists)
     return made
 
 
-def _load(text: str) -> dict[str, Any]:
-    """What a config says, as dicts; relative bases do not do."""
+def _load_base(base: str) -> dict[str, Any]:
+    """What a base says, as dicts."""
+    name = base if '::' in base else str(Path(base).resolve())
     with TemporaryDirectory() as folder:
         file = Path(folder, 'config.py')
-        file.write_text(f'{text}\n', encoding='utf-8')
-        return read_config(file, own_imports=False).to_dict()
+        file.write_text(f'_base_ = {name!r}\n', encoding='utf-8')
+        try:
+            return read_config(file, own_imports=False).to_dict()
+        except (OSError, ImportError, ValueError) as error:
+            raise ValueError(
+                '--base must be a config that can be read, got '
+                f'{base}: {error}'
+            ) from error
 
 
 def _write(
@@ -237,10 +250,7 @@ def _make_lists(
         if part.whole:
             continue
         path = folder / f'{split}{suffix}'
-        if path.exists() and not overwrite:
-            raise FileExistsError(
-                f'{path} must be a new file; --overwrite replaces it'
-            )
+        _require_new(path, overwrite)
         if data.form == 'coco':
             content = _coco_part(data.root / part.dataset['ann_file'], part)
         else:
@@ -249,6 +259,13 @@ def _make_lists(
         place = _from_root(path, data.root)
         part.dataset = {**part.dataset, 'ann_file': place}
     return lists
+
+
+def _require_new(path: Path, overwrite: bool) -> None:
+    if path.exists() and not overwrite:
+        raise FileExistsError(
+            f'{path} must be a new file; --overwrite replaces it'
+        )
 
 
 def _from_root(path: Path, root: Path) -> str:

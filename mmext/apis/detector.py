@@ -1,4 +1,4 @@
-"""Build a detector from a config and a checkpoint, ready to predict."""
+"""Build a model from a config and a checkpoint, ready to predict."""
 
 import copy
 import logging
@@ -122,6 +122,14 @@ def _load_all(
         )
 
 
+def _take_any_size(model: nn.Module) -> None:
+    """Pad pictures for a backbone that fails on sides it cannot divide."""
+    preprocessor = getattr(model, 'data_preprocessor', None)
+    backbone = type(getattr(model, 'backbone', None)).__name__
+    if backbone == 'PIDNet' and not getattr(preprocessor, 'test_cfg', True):
+        preprocessor.test_cfg = {'size_divisor': 8}
+
+
 def load_detector(
     config: Config | str | Path | None,
     checkpoint: str | Path,
@@ -130,9 +138,11 @@ def load_detector(
     cfg_options: Mapping | None = None,
     trust_checkpoint: bool = False,
 ) -> nn.Module:
-    """Build a detector, load its weights and make it ready to predict.
+    """Build a model, load its weights and make it ready to predict.
 
-    An :class:`mmext.MAE` is taken, too, which has no classes.
+    Detectors and segmentors are taken, a :class:`mmext.MultiTaskModel`, and a
+    :class:`mmext.MAE`, which has no classes. A segmentor with the backbone
+    PIDNet, which takes sides that are multiples of 8 only, pads pictures.
 
     The model gets two attributes, as mmdet's own functions expect them:
     ``cfg``, the config, and ``dataset_meta`` with ``classes`` and
@@ -184,5 +194,6 @@ def load_detector(
     model = revert_sync_batchnorm(model)
     model.dataset_meta = _evaluated_metainfo(model, config, meta)
     _load_all(model, loaded, str(checkpoint))
+    _take_any_size(model)
     model.cfg = config
     return model.to(place).eval()

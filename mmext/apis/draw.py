@@ -17,6 +17,7 @@ from PIL import Image, ImageDraw, ImageFont
 from ..utils.files import atomic_path
 
 __all__ = [
+    'PICTURE_SIDE',
     'Color',
     'class_palette',
     'draw_instances',
@@ -148,12 +149,15 @@ def draw_labels(
     return np.array(picture)
 
 
-def title_bar(text: str, width: int, size: int) -> np.ndarray:
-    """A strip of paper with a line of text, ``size`` pixels high."""
+def title_bar(
+    text: str, width: int, size: int, color: Color | None = None
+) -> np.ndarray:
+    """A strip of paper or of a colour with a text ``size`` pixels high."""
     height = text_size(text, size)[1] + 6
-    picture = Image.new('RGB', (width, height), _PAPER)
+    picture = Image.new('RGB', (width, height), color or _PAPER)
+    ink = ink_on(color) if color else _INK
     ImageDraw.Draw(picture).text(
-        (2, 3), _shorten(text, size, width - 4), font=_font(size), fill=_INK
+        (2, 3), _shorten(text, size, width - 4), font=_font(size), fill=ink
     )
     return np.array(picture)
 

@@ -300,12 +300,12 @@ def _load_onnx(path: Path, model: ExportableModel) -> Run:
 def _write_program(
     model: ExportableModel, path: Path, metadata: Mapping[str, str]
 ) -> None:
-    # A map of one row is as good as any other.
-    with fx_config.patch(backed_size_oblivious=True):
+    divisor = model.size_divisor
+    # The coarsest maps of PIDNet have one row in the example, and may have
+    # more; those of CO-DINO have several, and a batch may have one picture.
+    with fx_config.patch(backed_size_oblivious=divisor > 1):
         program = torch.export.export(
-            model,
-            (_example(),),
-            dynamic_shapes=(_dynamic(model.size_divisor),),
+            model, (_example(),), dynamic_shapes=(_dynamic(divisor),)
         )
     extra = {'metadata.json': json.dumps(dict(metadata))}
     torch.export.save(program, path, extra_files=extra)

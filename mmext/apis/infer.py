@@ -1,10 +1,11 @@
-"""Run a detector on image files."""
+"""Run a detector or a segmentor on image files and on frames of videos."""
 
 import glob
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import groupby, islice
 from pathlib import Path
 
 import cv2
@@ -20,9 +21,13 @@ from .detector import inference_pipeline
 
 __all__ = [
     'IMAGE_SUFFIXES',
+    'VIDEO_SUFFIXES',
     'Detections',
+    'Segmentation',
     'UnreadableImageError',
+    'infer_frames',
     'infer_images',
+    'is_video',
     'list_images',
     'output_paths',
     'prepare_image',
@@ -56,6 +61,27 @@ class Detections:
     scores: np.ndarray
     labels: np.ndarray
     masks: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """The class of each pixel of one image.
+
+    Args:
+        path: The image file.
+        image: ``(H, W, 3)``, uint8, red green blue, as the pipeline loaded
+            it.
+        label_map: ``(H, W)``, uint8, or uint16 for more than 256 classes:
+            indices of the class names.
+    """
+
+    path: Path
+    image: np.ndarray
+    label_map: np.ndarray
+
+
+Prediction = Detections | Segmentation
+_Input = tuple[Path, dict, np.ndarray]
 
 
 def _scope_of(model: nn.Module) -> AbstractContextManager:
@@ -116,6 +142,29 @@ def prepare_image(
     return results, shown
 
 
+def _broken(path: Path) -> ValueError:
+    return ValueError(
+        f'model must predict finite numbers, got NaN or inf for {path}; the '
+        'weights are broken, use an earlier checkpoint'
+    )
+
+
+def _to_segmentation(
+    path: Path, image: np.ndarray, sample: object
+) -> Segmentation:
+    """Indices of one data sample, as small integers."""
+    logits = getattr(sample, 'seg_logits', None)
+    # The sum, which needs no memory: the map of a large picture is large.
+    if logits is not None and not logits.data.float().sum().isfinite():
+        raise _broken(path)
+    labels = sample.pred_sem_seg.data.squeeze(0)
+    dtype = torch.uint8 if int(labels.max()) < 256 else torch.int32
+    label_map = labels.to(dtype).cpu().numpy()
+    if dtype is torch.int32:
+        label_map = label_map.astype(np.uint16)
+    return Segmentation(path, image, label_map)
+
+
 def _to_detections(
     path: Path, image: np.ndarray, sample: object, score_thr: float
 ) -> Detections:
@@ -123,7 +172,7 @@ def _to_detections(
     instances = getattr(sample, 'pred_instances', None)
     if instances is None or 'scores' not in instances:
         raise ValueError(
-            'model must predict instances with scores, got '
+            'model must predict instances with scores, or pred_sem_seg, got '
             f'{type(sample).__name__} without pred_instances.scores'
         )
     instances = instances.detach().cpu()
@@ -131,10 +180,7 @@ def _to_detections(
     boxes = instances.bboxes
     boxes = getattr(boxes, 'tensor', boxes).float()
     if not (scores.isfinite().all() and boxes.isfinite().all()):
-        raise ValueError(
-            f'model must predict finite numbers, got NaN or inf for {path}; '
-            'the weights are broken, use an earlier checkpoint'
-        )
+        raise _broken(path)
     order = scores.argsort(descending=True, stable=True)
     order = order[scores[order] >= score_thr]
     masks = instances.get('masks')
@@ -151,18 +197,40 @@ def _to_detections(
 
 
 def _run(
-    model: nn.Module,
-    batch: Sequence[tuple[Path, dict, np.ndarray]],
-    score_thr: float,
-) -> Iterator[Detections]:
-    if not batch:
+    model: nn.Module, batch: Sequence[_Input], score_thr: float
+) -> Iterator[Prediction]:
+    if len(batch) > 1 and hasattr(
+        getattr(model, 'module', model), 'decode_head'
+    ):
+        # Segmentors take images of one size only.
+        for _, same in groupby(batch, lambda each: _sizes(each[1]['inputs'])):
+            yield from _run_batch(model, list(same), score_thr)
         return
+    yield from _run_batch(model, batch, score_thr)
+
+
+def _sizes(inputs: torch.Tensor | Sequence[torch.Tensor]) -> list[torch.Size]:
+    views = [inputs] if isinstance(inputs, torch.Tensor) else inputs
+    return [view.shape for view in views]
+
+
+def _run_batch(
+    model: nn.Module, batch: Sequence[_Input], score_thr: float
+) -> Iterator[Prediction]:
     with torch.no_grad(), _scope_of(model):
         samples = model.test_step(
             pseudo_collate([results for _, results, _ in batch])
         )
-    for (path, _, image), sample in zip(batch, samples):
-        yield _to_detections(path, image, sample, score_thr)
+        # At once: scores of each pixel are large, and go then.
+        found = [
+            _to_segmentation(path, image, sample)
+            if hasattr(sample, 'pred_sem_seg')
+            and not hasattr(sample, 'pred_instances')
+            else _to_detections(path, image, sample, score_thr)
+            for (path, _, image), sample in zip(batch, samples)
+        ]
+        del samples
+    yield from found
 
 
 def infer_images(
@@ -172,8 +240,8 @@ def infer_images(
     score_thr: float = 0.3,
     batch_size: int = 1,
     on_unreadable: Callable[[Path, UnreadableImageError], None] | None = None,
-) -> Iterator[Detections]:
-    """Detect objects in image files, one after the other.
+) -> Iterator[Prediction]:
+    """Detect objects in image files, or segment them, one after the other.
 
     The images are prepared by the test pipeline of the model's config, less
     what loads annotations. Results come in the order of ``images``, while
@@ -183,23 +251,67 @@ def infer_images(
     Args:
         model: From :func:`~mmext.apis.load_detector`.
         images: Image files.
-        score_thr: Objects of a lower score are left out, in [0, 1].
+        score_thr: Objects of a lower score are left out, in [0, 1]; of no
+            effect on a segmentor.
         batch_size: How many images go through the model at once. Those of
-            different sizes are padded.
+            different sizes are padded for detectors, and predicted one after
+            the other by segmentors.
         on_unreadable: Called with the path and the error for a file that is
             no image or only a part of one, which is then left out. Without
             it the error is raised.
 
     Yields:
-        What was found in each image.
+        What was found in each image: :class:`Detections`, or of a segmentor
+        :class:`Segmentation`.
 
     Raises:
         UnreadableImageError: If a file is no whole image, without
             ``on_unreadable``.
         ValueError: If ``score_thr`` or
             ``batch_size`` is out of range, the model is in training mode, or
-            it predicts numbers that are not finite or no instances at all.
+            it predicts numbers that are not finite, or neither instances nor
+            classes of pixels.
     """
+    _check(model, score_thr, batch_size)
+    return _infer(
+        model, _read_files(model, images, on_unreadable), score_thr, batch_size
+    )
+
+
+def infer_frames(
+    model: nn.Module,
+    frames: Iterable[np.ndarray],
+    *,
+    path: str | Path,
+    score_thr: float = 0.3,
+    batch_size: int = 1,
+) -> Iterator[Prediction]:
+    """As :func:`infer_images`, of images that are already loaded.
+
+    The first transform of the test pipeline, which must load an image file,
+    is left out.
+
+    Args:
+        model: From :func:`~mmext.apis.load_detector`.
+        frames: Each ``(H, W, 3)``, uint8, blue green red.
+        path: Where they are from, for results and errors.
+        score_thr: Objects of a lower score are left out, in [0, 1].
+        batch_size: How many frames go through the model at once.
+
+    Yields:
+        What was found in each frame; all have the same ``path``.
+
+    Raises:
+        ValueError: For the reasons of :func:`infer_images`, and for a
+            pipeline that does not begin with ``LoadImageFromFile``.
+    """
+    _check(model, score_thr, batch_size)
+    return _infer(
+        model, _read_frames(model, frames, Path(path)), score_thr, batch_size
+    )
+
+
+def _check(model: nn.Module, score_thr: float, batch_size: int) -> None:
     if not 0 <= score_thr <= 1:
         raise ValueError(f'score_thr must be in [0, 1], got {score_thr}')
     if batch_size < 1:
@@ -209,21 +321,19 @@ def infer_images(
             'model must be in eval mode, got one in training mode; call '
             'model.eval() first'
         )
-    return _infer(model, images, score_thr, batch_size, on_unreadable)
 
 
-def _infer(
+def _build(model: nn.Module, pipeline: Sequence[dict]) -> list[Callable]:
+    with _scope_of(model):
+        return [TRANSFORMS.build(step) for step in pipeline]
+
+
+def _read_files(
     model: nn.Module,
     images: Sequence[str | Path],
-    score_thr: float,
-    batch_size: int,
     on_unreadable: Callable[[Path, UnreadableImageError], None] | None,
-) -> Iterator[Detections]:
-    with _scope_of(model):
-        transforms = [
-            TRANSFORMS.build(step) for step in inference_pipeline(model.cfg)
-        ]
-    batch = []
+) -> Iterator[_Input]:
+    transforms = _build(model, inference_pipeline(model.cfg))
     for index, path in enumerate(map(Path, images)):
         try:
             results, image = prepare_image(path, index, transforms)
@@ -232,11 +342,36 @@ def _infer(
                 raise
             on_unreadable(path, error)
             continue
-        batch.append((path, results, image))
-        if len(batch) == batch_size:
-            yield from _run(model, batch, score_thr)
-            batch = []
-    yield from _run(model, batch, score_thr)
+        yield path, results, image
+
+
+def _read_frames(
+    model: nn.Module, frames: Iterable[np.ndarray], path: Path
+) -> Iterator[_Input]:
+    load, *rest = inference_pipeline(model.cfg)
+    if not str(load['type']).endswith('LoadImageFromFile'):
+        raise ValueError(
+            'of frames the test pipeline must begin with LoadImageFromFile, '
+            f'got {load["type"]}'
+        )
+    load.pop('_scope_', None)
+    load['type'] = 'mmdet.LoadImageFromNDArray'
+    transforms = _build(model, [load, *rest])
+    for index, frame in enumerate(frames):
+        results = {'img': frame, 'img_id': index}
+        for transform in transforms:
+            results = transform(results)
+        yield path, results, _as_rgb(frame)
+
+
+def _infer(
+    model: nn.Module,
+    inputs: Iterator[_Input],
+    score_thr: float,
+    batch_size: int,
+) -> Iterator[Prediction]:
+    while batch := list(islice(inputs, batch_size)):
+        yield from _run(model, batch, score_thr)
 
 
 IMAGE_SUFFIXES = (
@@ -250,14 +385,30 @@ IMAGE_SUFFIXES = (
     '.tiff',
     '.webp',
 )
-_KEPT_SUFFIXES = ('.png', '.jpg', '.jpeg')
+VIDEO_SUFFIXES = (
+    '.avi',
+    '.m4v',
+    '.mkv',
+    '.mov',
+    '.mp4',
+    '.mpeg',
+    '.mpg',
+    '.webm',
+    '.wmv',
+)
+_KEPT_SUFFIXES = ('.png', '.jpg', '.jpeg', '.mp4')
+
+
+def is_video(path: str | Path) -> bool:
+    """Whether a file is one of frames, by its suffix."""
+    return Path(path).suffix.lower() in VIDEO_SUFFIXES
 
 
 def _image_files(paths: Sequence[Path]) -> list[Path]:
     return sorted(
         path
         for path in paths
-        if path.suffix.lower() in IMAGE_SUFFIXES
+        if path.suffix.lower() in (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES)
         and path.is_file()
         and not path.name.startswith('.')
     )
@@ -266,10 +417,9 @@ def _image_files(paths: Sequence[Path]) -> list[Path]:
 def list_images(sources: Sequence[str | Path]) -> list[Path]:
     """Turn files, directories and patterns into a list of files.
 
-    A directory stands for the image files right in it, a pattern such as
-    ``'a/**/*.jpg'`` for the image files it matches; both go by the suffix
-    and leave hidden files out. A file is taken as it is. The same file is
-    listed once.
+    A directory stands for the images and videos right in it, a pattern such
+    as ``'a/**/*.jpg'`` for those it matches; both go by the suffix and leave
+    hidden files out. A file is taken as it is. The same file is listed once.
 
     Args:
         sources: What the user named. Order is kept, the content of a
@@ -311,7 +461,8 @@ def list_images(sources: Sequence[str | Path]) -> list[Path]:
         raise FileNotFoundError(
             'images must be existing files, directories with images or '
             f'patterns that match some, got {", ".join(missing)}; known '
-            f'suffixes in directories are {" ".join(IMAGE_SUFFIXES)}'
+            'suffixes in directories are '
+            f'{" ".join((*IMAGE_SUFFIXES, *VIDEO_SUFFIXES))}'
         )
     return list(files_by_path.values())
 
@@ -320,8 +471,9 @@ def output_paths(images: Sequence[Path], out_dir: str | Path) -> list[Path]:
     """Choose a picture file in ``out_dir`` for each image, no two the same.
 
     It has the image's name, with ``.png`` appended unless the name ends in
-    ``.png``, ``.jpg`` or ``.jpeg``. When two images have the same name, all
-    keep their folders below the deepest folder they share.
+    ``.png``, ``.jpg`` or ``.jpeg``; that of a video ends in ``.mp4``. When two
+    images have the same name, all keep their folders below the deepest folder
+    they share.
     """
     full = [Path(os.path.abspath(image)) for image in images]
     names = [Path(image.name) for image in full]
@@ -331,9 +483,8 @@ def output_paths(images: Sequence[Path], out_dir: str | Path) -> list[Path]:
     paths = []
     for name in names:
         keep = name.suffix.lower() in _KEPT_SUFFIXES
-        paths.append(
-            Path(out_dir, name if keep else name.with_name(f'{name.name}.png'))
-        )
+        suffix = '' if keep else '.mp4' if is_video(name) else '.png'
+        paths.append(Path(out_dir, name.with_name(name.name + suffix)))
     inputs = {image.resolve() for image in full}
     for path in paths:
         if path.resolve() in inputs:

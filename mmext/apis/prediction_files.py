@@ -1,4 +1,4 @@
-"""Write what a detector found: pictures and a JSON file."""
+"""Write what a model found: pictures, videos, label maps and a JSON file."""
 
 import json
 import math
@@ -33,8 +33,24 @@ from .draw import (
     tile_sheet,
     write_picture,
 )
-from .infer import Detections, infer_images, output_paths
+from .infer import (
+    Detections,
+    Prediction,
+    Segmentation,
+    UnreadableImageError,
+    infer_frames,
+    infer_images,
+    is_video,
+    output_paths,
+)
+from .label_maps import (
+    draw_segmentation,
+    draw_segmented_frame,
+    segmentation_to_dict,
+    write_label_map,
+)
 from .reconstruct import reconstruct_images
+from .videos import Video, write_video
 
 __all__ = [
     'GroundTruth',
@@ -47,6 +63,7 @@ __all__ = [
     'infer_to_folder',
     'open_validation_set',
     'read_ground_truth',
+    'refuse_videos',
     'track',
     'write_predictions',
 ]
@@ -119,12 +136,16 @@ def write_predictions(
     classes: Sequence[str],
     score_thr: float,
     failed: Iterable[dict] = (),
+    videos: Sequence[dict] = (),
 ) -> None:
     """Write predictions as JSON, whole or not at all.
 
     The file holds one object: ``classes``, ``score_thr``, ``images`` (see
     :func:`detections_to_dict`) and ``failed``, a list of ``image`` and
-    ``reason``.
+    ``reason``. Of a segmentor each of ``images`` has ``shares`` of the pixels,
+    in the order of the classes, and ``label_map``, the file. If there are
+    ``videos``, each has ``video``, ``picture`` (the drawn one), ``width``,
+    ``height``, ``fps`` and ``frames``: what was found in each.
     """
     content = {
         'classes': list(classes),
@@ -132,6 +153,8 @@ def write_predictions(
         'images': list(images),
         'failed': list(failed),
     }
+    if videos:
+        content['videos'] = list(videos)
     with atomic_path(path) as temporary:
         temporary.write_text(
             json.dumps(content, ensure_ascii=False, allow_nan=False) + '\n',
@@ -148,12 +171,15 @@ class GroundTruth:
         boxes: ``(N, 4)``, float32, x1 y1 x2 y2 in pixels of the image.
         labels: ``(N,)``, int64, indices of ``classes``.
         classes: The class names of the data set.
+        label_map: ``(H, W)``, uint8 or uint16, of a data set that labels
+            pixels.
     """
 
     path: Path
     boxes: np.ndarray
     labels: np.ndarray
     classes: tuple[str, ...]
+    label_map: np.ndarray | None = None
 
 
 def open_validation_set(config: Config, count: int) -> tuple[Any, list[int]]:
@@ -205,7 +231,9 @@ def read_ground_truth(config: Config, count: int) -> list[GroundTruth]:
     for index in chosen:
         info = dataset.get_data_info(index)
         kept = [
-            item for item in info['instances'] if not item.get('ignore_flag')
+            item
+            for item in info.get('instances', ())
+            if not item.get('ignore_flag')
         ]
         boxes = np.array([item['bbox'] for item in kept], dtype=np.float32)
         labels = np.array([item['bbox_label'] for item in kept], dtype=int)
@@ -215,9 +243,20 @@ def read_ground_truth(config: Config, count: int) -> list[GroundTruth]:
                 boxes=boxes.reshape(-1, 4),
                 labels=labels,
                 classes=classes,
+                label_map=_read_map(dataset, index, info),
             )
         )
     return truths
+
+
+def _read_map(dataset: Any, index: int, info: dict) -> np.ndarray | None:
+    """The labels of pixels, as the pipeline of the data set loads them."""
+    if 'instances' in info or not info.get('seg_map_path'):
+        return None
+    sample = dataset[index]['data_samples']
+    if 'gt_sem_seg' not in sample:
+        return None
+    return sample.gt_sem_seg.data.squeeze(0).numpy().astype(np.uint16)
 
 
 def draw_comparison(
@@ -275,6 +314,8 @@ def track(items: Iterable[T], total: int, text: str) -> Iterator[T]:
 
 
 _TILE_SIDE = 320
+# Keys that all frames of a video share.
+_OF_IMAGE = ('image', 'picture', 'width', 'height')
 
 
 @dataclass(frozen=True)
@@ -288,6 +329,7 @@ class InferReport:
         json_path: The predictions.
         sheet: The contact sheet, if one was asked for.
         failed: Path and reason for each image that could not be read.
+        videos: The drawn videos.
     """
 
     pictures: tuple[Path, ...]
@@ -295,6 +337,7 @@ class InferReport:
     json_path: Path
     sheet: Path | None
     failed: tuple[tuple[Path, str], ...]
+    videos: tuple[Path, ...] = ()
 
 
 class Outputs(NamedTuple):
@@ -328,9 +371,38 @@ def choose_outputs(
     return outputs
 
 
+def refuse_videos(model: nn.Module, images: Sequence[Path]) -> None:
+    """Raise ValueError if one of the files is a video."""
+    for path in filter(is_video, images):
+        raise ValueError(
+            f'a {type(model).__name__} predicts images only, got the video '
+            f'{path}; videos are for detectors and segmentors'
+        )
+
+
+def _map_paths(outputs: Outputs, out_dir: str | Path) -> dict[Path, Path]:
+    """Files for the label maps, all different and none of the images."""
+    paths = {}
+    for image, picture in outputs.pictures.items():
+        name = picture.relative_to(out_dir)
+        if name.suffix.lower() != '.png':
+            name = name.with_name(f'{name.name}.png')
+        paths[image] = Path(out_dir, 'label_maps', name)
+    taken = {image.resolve() for image in paths}
+    for image, path in paths.items():
+        if path.resolve() in taken:
+            raise ValueError(
+                f'the label map of {image} would be written over {path}, '
+                'which is an image or the label map of one; name the images '
+                'in two calls, or choose another folder'
+            )
+        taken.add(path.resolve())
+    return paths
+
+
 def _draw(
     model: nn.Module,
-    detections: Detections,
+    found: Prediction,
     truth: GroundTruth | None,
     *,
     tile: bool = False,
@@ -341,14 +413,59 @@ def _draw(
         'palette': model.dataset_meta.get('palette'),
         'side': _TILE_SIDE if tile else None,
     }
+    if isinstance(found, Segmentation):
+        label_map = None if truth is None else truth.label_map
+        return draw_segmentation(found, names, truth=label_map, **look)
     if truth is not None:
-        return draw_comparison(detections, truth, names, **look)
-    picture = draw_detections(detections, names, **look)
+        return draw_comparison(found, truth, names, **look)
+    picture = draw_detections(found, names, **look)
     if not tile:
         return picture
-    return side_by_side(
-        [picture], [f'{detections.path.name}: {len(detections.boxes)}']
-    )
+    return side_by_side([picture], [f'{found.path.name}: {len(found.boxes)}'])
+
+
+def _draw_frame(model: nn.Module, found: Prediction) -> np.ndarray:
+    """A frame of a video, in its size."""
+    names = model.dataset_meta['classes']
+    palette = model.dataset_meta.get('palette')
+    if isinstance(found, Segmentation):
+        return draw_segmented_frame(found, names, palette=palette)
+    side = max(found.image.shape[:2])
+    return draw_detections(found, names, palette=palette, side=side)
+
+
+def _row(
+    found: Prediction, names: Sequence[str], picture: Path | None
+) -> dict:
+    """What was found in an image, as plain lists."""
+    picture = picture and str(picture)
+    if isinstance(found, Detections):
+        return detections_to_dict(found, names, picture=picture)
+    height, width = found.image.shape[:2]
+    return {
+        'image': str(found.path),
+        'picture': picture,
+        'width': width,
+        'height': height,
+        **segmentation_to_dict(found, names),
+    }
+
+
+def _infer_video(
+    model: nn.Module, path: Path, target: Path, options: dict
+) -> dict:
+    """Predict and draw all frames of a video; its row."""
+    video = Video(path)
+    frames = []
+    results = infer_frames(model, video, path=path, **options)
+    with write_video(target, video.fps) as write:
+        for found in track(results, video.num_frames, path.name):
+            write(_draw_frame(model, found))
+            row = _row(found, model.dataset_meta['classes'], None)
+            frames.append({k: row[k] for k in row if k not in _OF_IMAGE})
+    size = {key: row[key] for key in ('width', 'height')}
+    places = {'video': str(path), 'picture': str(target)}
+    return {**places, **size, 'fps': video.fps, 'frames': frames}
 
 
 def _num_columns(tiles: Sequence[np.ndarray]) -> int:
@@ -406,18 +523,23 @@ def infer_to_folder(
     truths: Sequence[GroundTruth] = (),
     sheet: bool = False,
 ) -> InferReport:
-    """Detect objects, draw them and write them down.
+    """Detect objects or segment images, draw that and write it down.
 
     Every file appears whole or not at all and takes the place of an older
     one. An image that cannot be read is reported at the end, the others are
     finished.
+
+    A video becomes one of the same size and frame rate, without sound. Of a
+    segmentor, the label map of each image, a ``.png`` of indices of the
+    classes, goes into the folder ``label_maps`` in ``out_dir``; frames of
+    videos have none.
 
     Of an :class:`mmext.MAE` the pictures show the image, masked, and
     reconstructed, and the file has the ``loss`` of each.
 
     Args:
         model: From :func:`~mmext.apis.load_detector`.
-        images: Existing files, no two the same.
+        images: Existing files, images and videos, no two the same.
         out_dir: The folder the pictures go to, named as
             :func:`~mmext.apis.infer.output_paths` says. Made if missing.
         json_path: Where the predictions go (see
@@ -444,40 +566,61 @@ def infer_to_folder(
                 'sheet and truths must not be given for a masked '
                 'autoencoder, which has no annotations; name the images'
             )
+        refuse_videos(model, images)
         return _reconstruct(model, images, outputs, batch_size)
     names = model.dataset_meta['classes']
     truth_of = {truth.path: truth for truth in truths}
     failed: list[tuple[Path, str]] = []
     rows: list[dict] = []
     tiles: list[np.ndarray] = []
+    maps: dict[Path, Path] = {}
+    options = {'score_thr': score_thr, 'batch_size': batch_size}
+    stills = [path for path in images if not is_video(path)]
     results = infer_images(
         model,
-        images,
-        score_thr=score_thr,
-        batch_size=batch_size,
+        stills,
         on_unreadable=lambda path, error: failed.append((path, str(error))),
+        **options,
     )
-    for detections in track(results, len(images), 'images'):
-        truth = truth_of.get(detections.path)
-        target = outputs.pictures[detections.path]
-        write_picture(target, _draw(model, detections, truth))
-        rows.append(detections_to_dict(detections, names, picture=str(target)))
+    for found in track(results, len(stills), 'images'):
+        truth = truth_of.get(found.path)
+        target = outputs.pictures[found.path]
+        row = _row(found, names, target)
+        if isinstance(found, Segmentation):
+            maps = maps or _map_paths(outputs, out_dir)
+            row['label_map'] = str(maps[found.path])
+            write_label_map(maps[found.path], found.label_map)
+        write_picture(target, _draw(model, found, truth))
+        rows.append(row)
         if sheet:
-            tiles.append(_draw(model, detections, truth, tile=True))
+            tiles.append(_draw(model, found, truth, tile=True))
     if tiles:
         whole = tile_sheet(tiles, columns=_num_columns(tiles))
         write_picture(outputs.sheet, whole)
+    videos: list[dict] = []
+    for path in filter(is_video, images):
+        try:
+            target = outputs.pictures[path]
+            videos.append(_infer_video(model, path, target, options))
+        except UnreadableImageError as error:
+            failed.append((path, str(error)))
     write_predictions(
         outputs.json,
         rows,
         classes=names,
         score_thr=score_thr,
         failed=[{'image': str(p), 'reason': why} for p, why in failed],
+        videos=videos,
     )
+    all_rows = [*rows, *(row for video in videos for row in video['frames'])]
+    segmented = any('shares' in row for row in all_rows)
     return InferReport(
         pictures=tuple(Path(row['picture']) for row in rows),
-        num_objects=sum(len(row['labels']) for row in rows),
+        num_objects=None
+        if segmented
+        else sum(len(row['labels']) for row in all_rows),
         json_path=outputs.json,
         sheet=outputs.sheet if tiles else None,
         failed=tuple(failed),
+        videos=tuple(Path(row['picture']) for row in videos),
     )

@@ -33,6 +33,7 @@ from .prediction_files import (
     InferReport,
     choose_outputs,
     open_validation_set,
+    refuse_videos,
     track,
 )
 
@@ -134,6 +135,7 @@ def infer_tasks_to_folder(
     """
     failed: list[tuple[Path, str]] = []
     paths = [job.path for job in samples] or list(images)
+    refuse_videos(model, paths)
     outputs = choose_outputs(paths, out_dir, json_path, sheet)
     jobs = iter(samples) if samples else _read_files(model.cfg, images, failed)
     results = _predict(model, jobs, batch_size)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mmengine.config import Config
+from mmengine.config.utils import ConfigParsingError
 from mmengine.logging import print_log
 from mmengine.registry import DATASETS
 from mmengine.utils import import_modules_from_strings, is_abs
@@ -82,6 +83,19 @@ def _load(file: str | Path, own_imports: bool = True) -> Config:
         ) from error
 
 
+def _load_shipped(name: str) -> Config:
+    """The config of a package, as ``_base_`` of one would find it."""
+    package, path = name.split('::', 1)
+    try:
+        return Config.fromstring(f'_base_ = {name!r}\n', '.py')
+    # A package, its folder of configs, or the file may be missing.
+    except (ImportError, OSError, ValueError, ConfigParsingError) as error:
+        raise FileNotFoundError(
+            f'config must be a file, or one that a package ships, got {name} '
+            f'({error}); is {path} in the configs of {package}?'
+        ) from error
+
+
 def _import_others(custom: Mapping[str, Any]) -> None:
     """Import what ``custom_imports`` names, but for packages of ours."""
     names = custom.get('imports')
@@ -121,7 +135,9 @@ def read_config(
     """Read a config from a file, or the one a checkpoint was trained with.
 
     Args:
-        config: A config, its file, or None for the one in ``meta``.
+        config: A config, its file, the name of one that an installed package
+            ships, such as ``'mmext::pidnet/pidnet_small_shapes.py'``, or None
+            for the one in ``meta``.
         meta: The ``meta`` of a checkpoint; MMEngine stores the config there
             as text under ``cfg``.
         cfg_options: Settings to put over it, by keys such as
@@ -148,6 +164,8 @@ def read_config(
     """
     if isinstance(config, Config):
         result = config
+    elif '::' in str(config) and not Path(config).exists():
+        result = _load_shipped(str(config))
     elif config is not None:
         if not Path(config).is_file():
             raise FileNotFoundError(

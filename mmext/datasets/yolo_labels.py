@@ -38,6 +38,8 @@ _TOLERANCE = 0.01
 _NUM_OF_BOX = 5  # columns
 _MIN_OF_OUTLINE = 7
 _NAN_BOX = (math.nan,) * 4
+# Numbers beyond it are not kept: facts of the label check hold 64 bits.
+_MAX_LABEL = (1 << 31) - 1
 _SPLITS = {'train': ('train',), 'val': ('val', 'valid'), 'test': ('test',)}
 
 
@@ -146,7 +148,7 @@ def _numbers(columns: Sequence[str]) -> tuple[int, list[float]]:
                 f'a column must be a number, got {column!r}'
             ) from None
     label, *values = numbers
-    if label < 0 or not label.is_integer():
+    if not 0 <= label <= _MAX_LABEL or not label.is_integer():
         raise ValueError(
             f'the class must be a whole number from 0 on, got {columns[0]!r}'
         )

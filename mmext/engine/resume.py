@@ -12,6 +12,7 @@ from typing import Any
 from mmengine.dist import broadcast_object_list, get_dist_info, is_main_process
 from mmengine.fileio import FileClient, LocalBackend, get_file_backend
 from mmengine.hooks import EMAHook
+from mmengine.model import BaseTTAModel
 from mmengine.runner import BaseLoop, Runner
 from torch import Tensor, nn
 
@@ -144,7 +145,8 @@ class CheckpointingRunner(Runner):
         with careful_readers(self.trust_checkpoint):
             model = super().build_model(model)
         # Before it is wrapped, so that DDP does not wait for frozen ones.
-        self._frozen = freeze_modules(model, self.cfg.get('freeze') or [])
+        inner = model.module if isinstance(model, BaseTTAModel) else model
+        self._frozen = freeze_modules(inner, self.cfg.get('freeze') or [])
         return model
 
     def train(self) -> nn.Module:

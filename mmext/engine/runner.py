@@ -335,13 +335,14 @@ class PortableRunner(CheckpointingRunner):
         if self.device.type == 'cpu' and isinstance(optim_wrapper, Mapping):
             cfg = cpu_amp_cfg(optim_wrapper)
             if cfg is not None:
-                line = 'Mixed precision on the CPU: bfloat16, loss not scaled'
+                self.logger.info(
+                    'Mixed precision on the CPU: bfloat16, loss not scaled'
+                )
                 if not has_bfloat16(self.device):
-                    line += (
-                        '; this CPU does not compute in bfloat16: a step may '
-                        'take longer than without'
+                    self.logger.warning(
+                        'This CPU has no instructions for bfloat16: steps '
+                        'take longer than without mixed precision'
                     )
-                self.logger.info(line)
                 optim_wrapper = cfg
         return super().build_optim_wrapper(optim_wrapper)
 

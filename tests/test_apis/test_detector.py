@@ -3,15 +3,22 @@
 import copy
 import logging
 
+import cv2
+import numpy as np
 import pytest
 import torch
+from helpers import random_checkpoints as small
+from helpers.toy_ranks import load_segmentation
 from mmengine.config import Config
+from mmengine.hub import get_config
+from mmengine.infer import BaseInferencer
 
 from mmext.apis.detector import (
     inference_pipeline,
     load_detector,
     read_metainfo,
 )
+from mmext.apis.infer import infer_images
 from mmext.config import read_config
 
 CLASSES = ('red', 'blue')
@@ -196,3 +203,80 @@ def test_rejects_a_device_that_is_not_there(config, finder, tmp_path, device):
     path = finder.write_checkpoint(tmp_path)
     with pytest.raises(ValueError, match='device must'):
         load_detector(config, path, device=device)
+
+
+@pytest.fixture
+def picture(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 255, (50, 66, 3))
+    path = tmp_path / 'a.png'
+    assert cv2.imwrite(str(path), noise.astype(np.uint8))
+    return str(path)
+
+
+def instances(model, picture):
+    """What our function finds, to compare with a host's."""
+    (found,) = infer_images(model, [picture], score_thr=0)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings('ignore')
+def test_functions_of_mmdet_take_our_checkpoints(tmp_path, picture):
+    """By config and checkpoint, and by the checkpoint alone."""
+    from mmdet.apis import DetInferencer, inference_detector, init_detector
+
+    path = str(tmp_path / 'a.pth')
+    config = small.write_co_dino(tmp_path / 'a.pth')
+    expected = instances(load_detector(None, path, device='cpu'), picture)
+    model = init_detector(config.copy(), path, device='cpu')
+    assert model.dataset_meta['classes'] == small.CLASSES[:6]
+    found = inference_detector(model, picture).pred_instances
+    for given in ((config, path), (None, path)):
+        caller = DetInferencer(*given, device='cpu', show_progress=False)
+        assert caller.model.dataset_meta['classes'] == small.CLASSES[:6]
+        result = caller(picture, out_dir=str(tmp_path / 'theirs'))
+        assert (tmp_path / 'theirs/vis/a.png').is_file()
+        (theirs,) = result['predictions']
+        for scores in (theirs['scores'], found.scores):
+            np.testing.assert_allclose(
+                sorted(scores, reverse=True), expected.scores, rtol=1e-6
+            )
+
+
+@pytest.mark.filterwarnings('ignore')
+def test_functions_of_mmseg_take_our_checkpoints(tmp_path, picture):
+    """The inferencer takes out what loads annotations by its plain name."""
+    load_segmentation()
+    from mmseg.apis import MMSegInferencer, inference_model, init_model
+
+    path = str(tmp_path / 'a.pth')
+    config = small.write_pidnet(tmp_path / 'a.pth')
+    expected = instances(load_detector(None, path, device='cpu'), picture)
+    model = init_model(config.copy(), path, device='cpu')
+    assert model.dataset_meta['palette'] == small.PALETTE
+    found = inference_model(model, picture).pred_sem_seg.data[0].numpy()
+    np.testing.assert_array_equal(found, expected.label_map)
+    for given in ((config, path), (None, path)):
+        caller = MMSegInferencer(*given, device='cpu', show_progress=False)
+        result = caller(picture, return_vis=True, with_labels=False)
+        np.testing.assert_array_equal(result['predictions'], found)
+        colors = np.array(small.PALETTE)[found] * 0.8
+        drawn = result['visualization'] - colors
+        assert -1 <= drawn.min() <= drawn.max() <= 0.2 * 255 + 1
+
+
+@pytest.mark.filterwarnings('ignore')
+def test_hosts_find_our_configs_by_name():
+    """As MMEngine's hub has them; an inferencer takes what that gives."""
+    load_segmentation()
+    from mmseg.apis import MMSegInferencer
+
+    name = 'pidnet/pidnet_small_shapes.py'
+    config = get_config(f'mmext::{name}')
+    assert config.model == read_config(f'mmext::{name}').model
+    MMSegInferencer(config, device='cpu', show_progress=False)
+    listed = BaseInferencer.list_models('mmext')
+    assert {'pidnet_small_shapes', 'co_dino_r18_shapes'} < set(listed)
+    for wrong in ('mmext::pidnet/none.py', 'none::a.py'):
+        with pytest.raises(FileNotFoundError, match='that a package ships'):
+            read_config(wrong)

@@ -19,6 +19,7 @@ from mmext.apis.runs import (
     run_training,
 )
 from mmext.engine import GracefulExit, PortableRunner
+from mmext.utils import precision
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +67,10 @@ def test_resume_rejects_absent_file(make):
 
 
 @pytest.mark.parametrize('kind', [None, 'OptimWrapper', 'AmpOptimWrapper'])
-def test_amp(make, tmp_path, kind):
+def test_amp(make, tmp_path, kind, monkeypatch):
+    info = tmp_path / 'cpuinfo'
+    info.write_text('flags : avx512_bf16' if kind else 'flags : avx512f')
+    monkeypatch.setattr(precision, '_CPU_INFO', info)
     wrapper = dict(optimizer=dict(type='SGD', lr=0.05))
     if kind:
         wrapper['type'] = kind
@@ -79,6 +83,8 @@ def test_amp(make, tmp_path, kind):
     run_training(cfg)
     (log,) = (tmp_path / 'w').rglob('*.log')
     assert 'Mixed precision on the CPU: bfloat16' in log.read_text()
+    slow = 'no instructions for bfloat16' in log.read_text()
+    assert slow == (kind is None)
 
 
 @pytest.mark.parametrize('major', [7, 8])

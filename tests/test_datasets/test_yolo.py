@@ -38,6 +38,7 @@ def test_lines_of_boxes_and_outlines():
         ('-1 0.5 0.5 0.2 0.2', 'form', "whole number from 0 on, got '-1'"),
         ('1.5 0.5 0.5 0.2 0.2', 'form', "whole number from 0 on, got '1.5'"),
         ('nan 0.5 0.5 0.2 0.2', 'form', "whole number from 0 on, got 'nan'"),
+        ('1e30 0.5 0.5 0.2 0.2', 'form', "number from 0 on, got '1e30'"),
         ('0 12 0.5 0.2 0.2', 'range', 'in [0, 1], got 12'),
         ('0 0.5 0.5 -0.2 0.2', 'range', 'in [0, 1], got -0.2'),
     ],

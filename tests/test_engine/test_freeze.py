@@ -4,6 +4,8 @@ import pytest
 import torch
 from helpers import toy_training as toy
 from helpers.toy_ranks import start_ranks
+from mmengine.model import BaseTTAModel
+from mmengine.registry import MODELS
 from torch import nn
 
 from mmext.engine import freeze_modules
@@ -92,6 +94,20 @@ def test_a_wrong_name_ends_the_tool(tmp_path):
     assert "freeze must name modules of the model, got 'norms'" in (
         ranks.output()
     )
+
+
+@MODELS.register_module(force=True)
+class ToyViews(BaseTTAModel):
+    """Several views of a sample in a test."""
+
+    def merge_preds(self, data_samples_list):
+        return data_samples_list[0]
+
+
+def test_views_of_a_test_know_the_names_of_the_model(tmp_path):
+    model = dict(type='ToyViews', module=MODEL)
+    runner = toy.build(tmp_path, model=model, freeze=['norm'])
+    assert not runner.model.module.norm.weight.requires_grad
 
 
 def test_the_preflight_knows(tmp_path):

@@ -187,6 +187,15 @@ def test_program_with_all_scores(tool, segmentor, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
+def test_detector_as_program(tool, detector, tmp_path, capsys):
+    file = tmp_path / 'model.pt2'
+    assert tool.main([str(detector), '--pt2', str(file)]) == 0
+    assert 'checked at 6 shapes' in capsys.readouterr().out
+    assert file.is_file()
+
+
+@pytest.mark.slow
 def test_a_wrong_file_is_not_written(
     tool, segmentor, onnxruntime, tmp_path, monkeypatch, capsys
 ):

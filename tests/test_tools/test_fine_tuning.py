@@ -5,6 +5,8 @@ The six-class model is given as a checkpoint and as the folder that
 """
 
 import json
+import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -192,6 +194,40 @@ def test_a_folder_is_no_training_to_go_on_with(six, shared, capsys):
     assert info.value.code == 2
     error = capsys.readouterr().err
     assert 'which has weights only; use --cfg-options load_from=' in error
+
+
+class Hostile:
+    """Makes a folder when it is read."""
+
+    def __init__(self, trap):
+        self.trap = str(trap)
+
+    def __reduce__(self):
+        return os.mkdir, (self.trap,)
+
+
+@pytest.mark.parametrize('tool', ['infer', 'test', 'train'])
+def test_a_hostile_folder_runs_nothing(six, shared, tmp_path, tool):
+    folder, trap = tmp_path / 'hostile', tmp_path / 'trap'
+    shutil.copytree(shared, folder)
+    torch.save({'a': Hostile(trap)}, folder / 'model.safetensors')
+    argv = {
+        'infer': [
+            six.folder / 'data/img_dir/val',
+            *('--checkpoint', folder, '--out', tmp_path / 'o'),
+        ],
+        'test': [six.config, folder, '--work-dir', tmp_path / 'w'],
+        'train': [
+            six.config,
+            *('--work-dir', tmp_path / 'w'),
+            *('--cfg-options', f'load_from={folder}'),
+        ],
+    }[tool]
+    argv = [*argv, '--device', 'cpu', '--trust-checkpoint']
+    ranks = start_ranks(argv, 1, tmp_path / 'out', tool=tool)
+    assert ranks.wait()[0] > 0
+    assert 'a pickle by another name; nothing of it was' in ranks.output()
+    assert not trap.exists()
 
 
 def test_share_says_what_is_wrong_in_one_line(six, tmp_path, capsys):

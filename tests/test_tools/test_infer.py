@@ -3,9 +3,15 @@
 import importlib
 import json
 import os
+import resource
 
+import cv2
+import numpy as np
 import pytest
-from helpers.toy_ranks import load_tool
+from helpers import recited
+from helpers.random_checkpoints import CLASSES, PALETTE, write_pidnet
+from helpers.toy_ranks import load_segmentation, load_tool
+from PIL import Image
 
 
 @pytest.fixture
@@ -215,3 +221,147 @@ def test_an_image_that_is_no_file(tool, place, capsys):
     )
     assert tool.main(args) == 1
     assert 'is a FIFO, not a regular file' in capsys.readouterr().err
+
+
+def write_noise(path, size, seed=0):
+    """A picture of width and height."""
+    noise = np.random.default_rng(seed).integers(0, 255, (*size[::-1], 3))
+    path.parent.mkdir(exist_ok=True)
+    assert cv2.imwrite(str(path), noise.astype(np.uint8))
+    return path
+
+
+def test_a_segmentor_writes_label_maps_and_shares(tool, tmp_path):
+    """Those of mmseg's own function; a broken file stops nothing."""
+    from mmseg.apis import inference_model, init_model
+
+    load_segmentation()
+    config = write_pidnet(tmp_path / 'pidnet.pth')
+    images = tmp_path / 'images'
+    sizes = {'a.png': (96, 64), 'c.jpg': (50, 33)}
+    for seed, (name, size) in enumerate(sizes.items()):
+        write_noise(images / name, size, seed)
+    (images / 'b.png').write_bytes(b'no image')
+    checkpoint = str(tmp_path / 'pidnet.pth')
+    args = ['--checkpoint', checkpoint, '--out', str(tmp_path / 'out')]
+    assert tool.main([str(images), *args, '--batch-size', '2']) == 1
+    content = json.loads((tmp_path / 'out/predictions.json').read_text())
+    (failed,) = content['failed']
+    assert 'b.png' in failed['image']
+    assert content['classes'] == list(CLASSES)
+    assert len(content['images']) == len(sizes)
+    model = init_model(config, checkpoint, device='cpu')
+    for row, (name, size) in zip(content['images'], sizes.items()):
+        assert (row['width'], row['height']) == size
+        found = np.array(Image.open(row['label_map']))
+        assert found.dtype == np.uint8
+        expected = inference_model(model, str(images / name)).pred_sem_seg
+        np.testing.assert_array_equal(found, expected.data[0].numpy())
+        counts = np.bincount(found.ravel(), minlength=7)
+        np.testing.assert_allclose(
+            row['shares'], counts / found.size, atol=1e-6
+        )
+    picture = np.array(Image.open(content['images'][0]['picture']))
+    image = np.array(Image.open(images / 'a.png')).repeat(6, 0).repeat(6, 1)
+    found = np.array(Image.open(content['images'][0]['label_map']))
+    tinted = picture[-64 * 6 :, : 96 * 6].astype(float)
+    flat = np.ones((6, 6))
+    wanted = np.array(PALETTE)[np.kron(found, flat).astype(int)]
+    # The image below the colours is smoothed, so on average.
+    assert abs((tinted - 0.45 * image - 0.55 * wanted).mean()) < 1
+    assert np.abs(tinted - 0.45 * 127 - 0.55 * wanted).max() < 0.45 * 129
+
+
+def write_video(path, size, count=10, fps=12.5):
+    """Grey frames with a white patch that moves."""
+    code = cv2.VideoWriter_fourcc(
+        *('mp4v' if path.suffix == '.mp4' else 'MJPG')
+    )
+    writer = cv2.VideoWriter(str(path), code, fps, size)
+    assert writer.isOpened()
+    for index in range(count):
+        frame = np.full((*size[::-1], 3), 60, np.uint8)
+        frame[20:50, 5 + 8 * index : 45 + 8 * index] = 255
+        writer.write(frame)
+    writer.release()
+    return path
+
+
+def read_video(path):
+    """Frames and frame rate."""
+    capture = cv2.VideoCapture(str(path))
+    frames = []
+    while (frame := capture.read()[1]) is not None:
+        frames.append(frame)
+    return frames, capture.get(cv2.CAP_PROP_FPS)
+
+
+def recited_arguments(folder, config):
+    args = ['--config', config, '--out', folder / 'out']
+    args += ['--checkpoint', recited.write_checkpoint(folder, 3)]
+    return [str(arg) for arg in args]
+
+
+def test_a_video_keeps_frames_size_and_rate(tool, tmp_path, capsys):
+    """Each frame has its box; broken ones are named, others finished."""
+    config = recited.write_patches(tmp_path, (160, 90), [], (160, 90))
+    folder = tmp_path / 'clips'
+    folder.mkdir()
+    video = write_video(folder / 'a.avi', (160, 90))
+    (folder / 'b.mp4').write_bytes(b'no video')
+    write_video(folder / 'c.mp4', (160, 90), 2)
+    os.truncate(folder / 'c.mp4', 900)
+    (folder / 'd.png').write_bytes(
+        (tmp_path / 'images/patches.png').read_bytes()
+    )
+    args = recited_arguments(tmp_path, config)
+    assert tool.main([str(folder), *args, '--batch-size', '3']) == 1
+    printed = capsys.readouterr()
+    assert '10 objects in 1 images and 1 videos' in printed.out
+    for name in ('b.mp4', 'c.mp4'):
+        assert f'OpenCV can read, got {folder / name}' in printed.err
+    out = tmp_path / 'out'
+    names = ['a.avi.mp4', 'd.png', 'predictions.json']
+    assert sorted(os.listdir(out)) == names
+    frames, rate = read_video(out / 'a.avi.mp4')
+    assert (len(frames), frames[0].shape, rate) == (10, (90, 160, 3), 12.5)
+    (row,) = json.loads((out / 'predictions.json').read_text())['videos']
+    assert (row['width'], row['height'], row['fps']) == (160, 90, 12.5)
+    assert row['video'] == str(video)
+    for index, frame in enumerate(row['frames']):
+        (box,) = frame['boxes']
+        x = 5 + 8 * index
+        assert box == pytest.approx([x, 20, x + 40, 50], abs=2)
+
+
+def test_a_segmented_video(tool, tmp_path):
+    """The frames of an odd size, in the colours of the classes."""
+    maps = np.zeros((2, 8, 8), np.uint8)
+    config = recited.write_segmentation(tmp_path, {'a': maps}, ('a', 'b', 'c'))
+    video = tmp_path / 'a.mp4'
+    write_video(video, (96, 64), 3)
+    args = recited_arguments(tmp_path, config)
+    assert tool.main([str(video), *args]) == 0
+    content = json.loads((tmp_path / 'out/predictions.json').read_text())
+    assert content['images'] == []
+    (row,) = content['videos']
+    assert [len(frame['shares']) for frame in row['frames']] == [3] * 3
+    frames, _ = read_video(tmp_path / 'out/a.mp4')
+    assert (len(frames), frames[0].shape) == (3, (64, 96, 3))
+
+
+def test_a_video_that_cannot_be_written_leaves_nothing(tool, tmp_path, capsys):
+    config = recited.write_patches(tmp_path, (160, 90), [], (160, 90))
+    video = write_video(tmp_path / 'a.mp4', (160, 90))
+    args = [str(video), *recited_arguments(tmp_path, config)]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # As a disk that is full.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(SystemExit) as caught:
+            tool.main(args)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.code == 2
+    assert 'is the disk full?' in capsys.readouterr().err
+    assert os.listdir(tmp_path / 'out') == []

@@ -348,6 +348,20 @@ def test_wrong_input_is_one_line(voc, tmp_path, capsys):
     with pytest.raises(SystemExit):
         run(voc, new, '--no-check', base='none.py')
     assert '--base must be a config' in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run(voc, new, '--no-check', base='mmext::co_dino/none.py')
+    assert 'got mmext::co_dino/none.py: ' in capsys.readouterr().err
+
+
+def test_names_of_many_classes_are_in_a_file(voc, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = [*CLASSES, *(f'another class {number}' for number in range(200))]
+    cfg = made(voc, Path('my.py'), '--classes', *names)
+    assert cfg.model.num_classes == len(names)
+    dataset = dataset_of(cfg, 'train')
+    assert list(dataset.metainfo['classes']) == names
+    assert dataset.metainfo['classes'][1] == CLASSES[1]
+    assert len(dataset.get_data_info(0)['instances']) == 3
 
 
 def test_a_base_in_a_file_and_weights(voc, tmp_path):

@@ -5,7 +5,7 @@ base_data_root = data_root  # see mmext.datasets.apply_data_root
 
 train_pipeline = [
     dict(type='LoadImageFromFile', _scope_='mmseg'),
-    dict(type='mmseg.LoadAnnotations', _scope_='mmseg'),
+    dict(type='LoadAnnotations', _scope_='mmseg'),
     dict(
         type='RandomResize',
         _scope_='mmseg',
@@ -33,7 +33,7 @@ test_pipeline = [
         keep_ratio=True,
     ),
     # After Resize: predictions are compared at the original size.
-    dict(type='mmseg.LoadAnnotations', _scope_='mmseg'),
+    dict(type='LoadAnnotations', _scope_='mmseg'),
     dict(type='mmseg.PackSegInputs', _scope_='mmseg'),
 ]
 

@@ -3,7 +3,7 @@ _base_ = './camvid_semantic.py'
 
 train_pipeline = [
     dict(type='LoadImageFromFile', _scope_='mmseg'),
-    dict(type='mmseg.LoadAnnotations', _scope_='mmseg'),
+    dict(type='LoadAnnotations', _scope_='mmseg'),
     dict(type='mmseg.Resize', _scope_='mmseg', scale=(256, 192)),
     dict(type='mmseg.RandomFlip', _scope_='mmseg', prob=0.5),
     dict(type='mmseg.PhotoMetricDistortion', _scope_='mmseg'),
@@ -13,7 +13,7 @@ test_pipeline = [
     dict(type='LoadImageFromFile', _scope_='mmseg'),
     dict(type='mmseg.Resize', _scope_='mmseg', scale=(256, 192)),
     # After Resize: the predictions are resized to the labels' size.
-    dict(type='mmseg.LoadAnnotations', _scope_='mmseg'),
+    dict(type='LoadAnnotations', _scope_='mmseg'),
     dict(type='mmseg.PackSegInputs', _scope_='mmseg'),
 ]
 train_dataloader = dict(

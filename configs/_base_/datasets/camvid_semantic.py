@@ -37,7 +37,7 @@ metainfo = dict(
 
 train_pipeline = [
     dict(type='LoadImageFromFile', _scope_='mmseg'),
-    dict(type='mmseg.LoadAnnotations', _scope_='mmseg'),
+    dict(type='LoadAnnotations', _scope_='mmseg'),
     dict(
         type='RandomResize',
         _scope_='mmseg',
@@ -66,7 +66,7 @@ train_pipeline = [
 ]
 test_pipeline = [
     dict(type='LoadImageFromFile', _scope_='mmseg'),
-    dict(type='mmseg.LoadAnnotations', _scope_='mmseg'),
+    dict(type='LoadAnnotations', _scope_='mmseg'),
     dict(type='mmseg.PackSegInputs', _scope_='mmseg'),
 ]
 

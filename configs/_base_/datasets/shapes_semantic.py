@@ -7,7 +7,7 @@ base_data_root = data_root  # see mmext.datasets.apply_data_root
 
 train_pipeline = [
     dict(type='LoadImageFromFile', _scope_='mmseg'),
-    dict(type='mmseg.LoadAnnotations', _scope_='mmseg'),
+    dict(type='LoadAnnotations', _scope_='mmseg'),
     # Names the file of labels that are no class, in the process that loads
     # it: no step is begun with them.
     dict(type='mmext.ValidateLabels', _scope_='mmseg', num_classes=7),
@@ -24,7 +24,7 @@ train_pipeline = [
 ]
 test_pipeline = [
     dict(type='LoadImageFromFile', _scope_='mmseg'),
-    dict(type='mmseg.LoadAnnotations', _scope_='mmseg'),
+    dict(type='LoadAnnotations', _scope_='mmseg'),
     dict(type='mmseg.PackSegInputs', _scope_='mmseg'),
 ]
 

@@ -14,6 +14,8 @@ model = dict(
         pad_val=0,
         seg_pad_val=255,
         size_divisor=8,
+        # Pictures of any size, which the backbone does not take.
+        test_cfg=dict(size_divisor=8),
     ),
     backbone=dict(
         type='mmseg.PIDNet',

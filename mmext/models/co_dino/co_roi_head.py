@@ -305,6 +305,8 @@ class CoStandardRoIHead(StandardRoIHead):
             else:
                 parts = zip(extractor.roi_layers, levels, rois.split(counts))
                 feats = torch.cat([pool(*part) for pool, *part in parts])
+        # The type of the weights, which .half() changes and autocast does not.
+        feats = feats.to(next(self.bbox_head.parameters()).dtype)
         if self.with_shared_head:
             feats = self.shared_head(feats)
         scores, deltas = to_float32(self.bbox_head(feats))

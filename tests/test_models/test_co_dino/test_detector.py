@@ -289,6 +289,13 @@ def test_rescale_gives_pixels_of_the_original_image(eval_module) -> None:
     factor = torch.tensor([2.0, 4.0, 2.0, 4.0])
     for scaled, plain in zip(small, large):
         torch.testing.assert_close(scaled * factor, plain)
+    # What the image was before does not matter to the model.
+    for sample in data['data_samples']:
+        sample.set_metainfo({'scale_factor': (1.0, 1.0)})
+    with torch.no_grad():
+        same = model.predict(data['inputs'], data['data_samples'])
+    for sample, plain in zip(same, large):
+        torch.testing.assert_close(sample.pred_instances.bboxes, plain)
 
 
 def test_fewer_candidates_than_max_per_img() -> None:
@@ -340,6 +347,19 @@ def test_predicts_in_other_types(dtype: torch.dtype, atol: float) -> None:
         assert instances.bboxes.dtype == wide_type(memory)
         assert instances.bboxes.isfinite().all()
         assert instances.masks.any()
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.float64])
+@pytest.mark.parametrize('eval_module', ['one-stage', 'two-stage'])
+def test_co_heads_predict_in_other_types(
+    eval_module: str, dtype: torch.dtype
+) -> None:
+    model = build_tiny(eval_module=eval_module).eval().to(dtype)
+    with torch.no_grad():
+        found = model.test_step(make_batch())
+    for sample in found:
+        assert len(sample.pred_instances) > 0
+        assert sample.pred_instances.bboxes.isfinite().all()
 
 
 def test_without_samples_all_images_fill_the_canvas() -> None:
