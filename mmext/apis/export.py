@@ -12,6 +12,7 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import Mock, patch
 
 import torch
 import torch.nn.functional as F
@@ -228,7 +229,9 @@ def _quiet() -> Iterator[None]:
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        # Where it fails, the exporter prints the whole graph.
+        log = patch.object(torch._C, '_jit_onnx_log', Mock(), create=True)
+        with warnings.catch_warnings(), log:
             warnings.simplefilter('ignore')
             yield
     finally:
@@ -246,16 +249,23 @@ def _write_onnx(
     # The exporter on top of torch.export takes 40 times as long for CO-DINO:
     # it reasons about every size. Old ones of PyTorch have no other.
     has_both = 'dynamo' in signature(torch.onnx.export).parameters
-    torch.onnx.export(
-        model,
-        (_example(),),
-        str(path),
-        input_names=['images'],
-        output_names=list(model.outputs),
-        dynamic_axes=dynamic,
-        opset_version=_OPSET,
-        **({'dynamo': False} if has_both else {}),
-    )
+    try:
+        torch.onnx.export(
+            model,
+            (_example(),),
+            str(path),
+            input_names=['images'],
+            output_names=list(model.outputs),
+            dynamic_axes=dynamic,
+            opset_version=_OPSET,
+            **({'dynamo': False} if has_both else {}),
+        )
+    except torch.onnx.OnnxExporterError as error:
+        what = str(error).split('. ')[0].split('  [')[0]
+        raise ExportError(
+            'the model must have operators that ONNX has for every size, got '
+            f'"{what}" from PyTorch; no file was written, --pt2 may do'
+        ) from error
     written = onnx.load(path)
     onnx.helper.set_model_props(written, dict(metadata))
     onnx.checker.check_model(written)

@@ -1,10 +1,15 @@
 """Models as functions of pictures alone, before any exporter sees them."""
 
+import json
+
 import pytest
 import torch
 from helpers.tiny_co_dino import build_tiny
+from mmengine.config import Config, ConfigDict
+from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 
+from mmext.apis import ExportError, export_model
 from mmext.apis.exported_models import make_exportable
 
 PICTURES = torch.randint(
@@ -93,6 +98,57 @@ def test_equal_proposals_are_a_tie(detector: nn.Module) -> None:
         tied = model.is_tied(PICTURES)
         weight.copy_(before)
     assert tied
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('head', ['FCNHead', 'PSPHead'])
+def test_operators_that_onnx_lacks(head: str, tmp_path, capfd) -> None:
+    """Poolings to sizes of which the map need not be a multiple."""
+    pytest.importorskip('onnxruntime')
+    with DefaultScope.overwrite_default_scope('mmseg'):
+        model = MODELS.build(segmentor_cfg(head))
+    model.dataset_meta = {'classes': ('a', 'b', 'c', 'd')}
+    steps = [{'type': 'mmseg.Resize', 'scale': (64, 64)}]
+    data = {'test_dataloader': {'dataset': {'pipeline': steps}}}
+    model.cfg = Config(data)
+    file = tmp_path / 'model.onnx'
+    sizes = [(64, 80)]
+    if head == 'FCNHead':
+        report = export_model(model, file, sizes=sizes)
+        assert json.loads(report.metadata['resize'])[0]['scale'] == [64, 64]
+        assert [shape for shape, _ in report.checks] == [
+            (1, 3, 64, 80),
+            (3, 3, 64, 80),
+        ]
+        return
+    with pytest.raises(ExportError, match=r'got ".*adaptive_avg_pool2d'):
+        export_model(model, file, sizes=sizes)
+    assert not list(tmp_path.iterdir())
+    assert '%' not in capfd.readouterr().out
+
+
+def segmentor_cfg(head: str) -> dict:
+    """A thin segmentor with a head of this package."""
+    return {
+        'type': 'mmseg.EncoderDecoder',
+        'data_preprocessor': {'type': 'mmseg.SegDataPreProcessor'},
+        'backbone': {
+            'type': 'mmseg.ResNetV1c',
+            'depth': 18,
+            'base_channels': 8,
+            'stem_channels': 8,
+        },
+        'decode_head': {
+            'type': f'mmext.{head}',
+            'in_channels': 64,
+            'in_index': 3,
+            'channels': 8,
+            'num_classes': 4,
+            'align_corners': False,
+            'loss_decode': {'type': 'mmext.CheckedCrossEntropyLoss'},
+        },
+        'test_cfg': ConfigDict(mode='whole'),
+    }
 
 
 def test_what_cannot_be_exported() -> None:

@@ -188,6 +188,7 @@ def test_program_with_all_scores(tool, segmentor, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
+@pytest.mark.timeout(1800)
 def test_detector_as_program(tool, detector, tmp_path, capsys):
     file = tmp_path / 'model.pt2'
     assert tool.main([str(detector), '--pt2', str(file)]) == 0
