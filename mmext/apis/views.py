@@ -182,7 +182,7 @@ def _refuse_masks(model: Mapping) -> None:
     """Neither model that puts views together takes masks."""
     heads = model.get('roi_head') or []
     heads = [heads] if isinstance(heads, Mapping) else heads
-    masks = any('mask_head' in each for each in (model, *heads))
+    masks = any(each.get('mask_head') for each in (model, *heads))
     if masks and model.get('eval_masks', True):
         raise ValueError(
             '--tta and --tile put boxes together, not masks, got a model with '
@@ -204,7 +204,7 @@ def _prepare(
             f'--tile, got {sorted(config)}'
         )
     detector = _is_detector(parts[0]['pipeline'])
-    if detector and not config.get('tta_model'):
+    if detector and (tile is not None or not config.get('tta_model')):
         _refuse_masks(config.get('model') or {})
     for part in parts:
         part['pipeline'] = _views(config, part['pipeline'], tta, tile)
