@@ -242,8 +242,9 @@ def _draw_masks(
             color
         )
         canvas[inside] = tint.round().astype(np.uint8)
+        # Of holes, too.
         outline, _ = cv2.findContours(
-            area, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE
+            area, cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE
         )
         cv2.drawContours(canvas, outline, -1, color, 1)
 

@@ -119,8 +119,8 @@ class ExportableDetector(ExportableModel):
     ``images``: ``(B, 3, H, W)`` float32, RGB, in [0, 255]; all fill their
     batch. ``boxes``: ``(B, N, 4)`` xyxy in pixels, inside the image;
     ``scores``: ``(B, N)`` descending; ``labels``: ``(B, N)`` int64. Without
-    ``select``: boxes ``(B, Q, 4)`` and scores ``(B, Q, K)``. Without NMS and
-    without a threshold of scores in any case.
+    ``select``: boxes ``(B, Q, 4)`` and scores ``(B, Q, K)``. Without NMS,
+    without masks, and without a threshold of scores in any case.
 
     Raises:
         ValueError: If another head than the query head detects.
@@ -145,6 +145,10 @@ class ExportableDetector(ExportableModel):
         for key in ('nms', 'score_thr'):
             if test_cfg.get(key):
                 self.left_out.append(f'{key} {test_cfg[key]}')
+        if model.with_mask and model.eval_masks:
+            self.left_out.append(
+                'masks of the boxes, which only the model gives'
+            )
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """Detect; see the class."""

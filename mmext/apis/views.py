@@ -180,6 +180,19 @@ def _pipelines(config: Config) -> Iterator[Mapping]:
             yield part
 
 
+def _refuse_masks(model: Mapping) -> None:
+    """Neither model that puts views together takes masks."""
+    heads = model.get('roi_head') or []
+    heads = [heads] if isinstance(heads, Mapping) else heads
+    masks = any(each.get('mask_head') for each in (model, *heads))
+    if masks and model.get('eval_masks', True):
+        raise ValueError(
+            '--tta and --tile put boxes together, not masks, got a model with '
+            'a mask_head; leave them out, or have an mmext.CoDETR give boxes '
+            'only: --cfg-options model.eval_masks=False'
+        )
+
+
 def _prepare(
     config: Config, tta: bool, tile: int | None
 ) -> tuple[dict | None, bool]:
@@ -193,6 +206,8 @@ def _prepare(
             f'--tile, got {sorted(config)}'
         )
     detector = _is_detector(parts[0]['pipeline'])
+    if detector and (tile is not None or not config.get('tta_model')):
+        _refuse_masks(config.get('model') or {})
     for part in parts:
         part['pipeline'] = _views(config, part['pipeline'], tta, tile)
     return _wrapper(config, detector, tta, tile), detector

@@ -15,6 +15,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
 __all__ = [
     'EXT_NAME',
@@ -25,6 +26,8 @@ __all__ = [
 ]
 
 EXT_NAME = 'mmcv._ext'
+# Where mmdet crops the masks of objects.
+_MASKS = 'mmdet.structures.mask.structures'
 
 
 class ExtLoader(Loader):
@@ -59,6 +62,9 @@ class ExtFinder(MetaPathFinder):
 def install_ext_finder() -> None:
     """Append the finder to ``sys.meta_path``, once per process.
 
+    mmdet's masks that were imported earlier, and have a ``roi_align`` that
+    only raises, get the one that can be imported from now on.
+
     Examples:
         >>> import sys
         >>> from mmext.ops.finder import ExtFinder, install_ext_finder
@@ -68,6 +74,17 @@ def install_ext_finder() -> None:
     """
     if not any(isinstance(finder, ExtFinder) for finder in sys.meta_path):
         sys.meta_path.append(ExtFinder())
+    masks = sys.modules.get(_MASKS)
+    align = getattr(masks, 'roi_align', None)
+    if getattr(align, '__module__', None) == _MASKS:
+        masks.roi_align = _roi_align
+
+
+def _roi_align(*args: Any, **kwargs: Any) -> Any:
+    """mmcv's, loaded when it is called."""
+    from mmcv.ops import roi_align
+
+    return roi_align(*args, **kwargs)
 
 
 def active_backend() -> str:

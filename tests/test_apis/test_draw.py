@@ -107,6 +107,19 @@ def test_best_is_on_top():
         assert (picture[250, 100] == color).all()
 
 
+def test_holes_of_masks_have_an_outline():
+    mask = np.zeros((1, 64, 48), bool)
+    mask[0, 10:50, 8:40] = True
+    mask[0, 20:40, 16:32] = False
+    picture = draw([(2, 2, 46, 62)], [0], masks=mask)
+    scale = len(picture) // 64
+    # Around the hole the colour is full, not mixed with the image.
+    rim = picture[30 * scale, 16 * scale - 1]
+    inside = picture[30 * scale, 12 * scale]
+    hole = picture[30 * scale, 24 * scale]
+    assert len({tuple(each.tolist()) for each in (rim, inside, hole)}) == 3
+
+
 def test_masks_tint_their_area_only():
     mask = np.zeros((1, 64, 48), bool)
     mask[0, 20:30, 10:20] = True

@@ -38,6 +38,14 @@ def test_detector_is_the_model(detector: nn.Module, select: bool) -> None:
     assert model.left_out == ["nms {'type': 'soft_nms', 'iou_threshold': 0.8}"]
 
 
+def test_masks_are_left_out() -> None:
+    model = build_tiny(base='5scale_r50_instance').eval()
+    (last,) = make_exportable(model, True).left_out[1:]
+    assert last == 'masks of the boxes, which only the model gives'
+    model.eval_masks = False
+    assert len(make_exportable(model, True).left_out) == 1
+
+
 def detections(count: int = 4) -> dict[str, torch.Tensor]:
     """Of one picture, scores 0.9, 0.8, ..."""
     return {

@@ -195,6 +195,18 @@ def test_refuses(pipeline, options, message):
         wrap_test(config, **options)
 
 
+@pytest.mark.parametrize('options', [{'tta': True}, {'tile': 64}])
+def test_refuses_masks(options):
+    path = mmext.config_path('co_dino/co_dino_r18_shapes_instance.py')
+    config = Config.fromfile(path)
+    options = {'tta': False, 'tile': None, **options}
+    with pytest.raises(ValueError, match=r'options model\.eval_masks=Fal'):
+        wrap_test(config, **options)
+    config.model.eval_masks = False
+    wrap_test(config, **options)
+    assert config.model.module.type == 'mmext.CoDETR'
+
+
 def test_wrong_tiles_are_one_line(patches, tmp_path, capsys):
     args = [str(patches), str(recited.write_checkpoint(tmp_path))]
     with pytest.raises(SystemExit) as info:

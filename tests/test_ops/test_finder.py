@@ -124,6 +124,25 @@ def test_hosts_register_all_their_modules():
     assert found[3] == mmcv.ops.get_compiler_version()
 
 
+@pytest.mark.slow
+def test_masks_that_were_imported_earlier_can_be_cropped():
+    """As isort has it: mmdet before mmext."""
+    code = (
+        'import numpy as np\n'
+        'try:\n'
+        '    from mmdet.structures.mask import BitmapMasks\n'
+        'except ImportError:  # of an mmdet that needs the operators\n'
+        '    import mmext\n'
+        '    from mmdet.structures.mask import BitmapMasks\n'
+        'import mmext\n'
+        'masks = BitmapMasks(np.eye(4, dtype=np.uint8)[None], 4, 4)\n'
+        'boxes = np.array([[0, 0, 2, 2]], np.float32)\n'
+        'cropped = masks.crop_and_resize(boxes, (2, 2), np.array([0]))\n'
+        'print(cropped.masks.astype(int).tolist())'
+    )
+    assert python(code) == '[[[1, 0], [0, 1]]]'
+
+
 def test_finder_answers_for_one_name_only():
     ext_finder = ExtFinder()
     spec = ext_finder.find_spec('mmcv._ext', None)

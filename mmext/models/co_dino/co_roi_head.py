@@ -334,6 +334,37 @@ class CoStandardRoIHead(StandardRoIHead):
         preds = to_float32(self.mask_head(feats.to(dtype)))
         return {'mask_preds': preds, 'mask_feats': feats}
 
+    def predict_mask(
+        self,
+        x: Sequence[Tensor],
+        batch_img_metas: Sequence[dict],
+        results_list: list[InstanceData],
+        rescale: bool = False,
+    ) -> list[InstanceData]:
+        """Add the masks of detected boxes.
+
+        Args:
+            x: Maps ``(B, C, H, W)``, finest first.
+            batch_img_metas: Per image ``ori_shape`` and ``scale_factor``.
+            results_list: Per image ``bboxes`` ``(N, 4)`` xyxy in pixels of
+                the image that the maps are of, and ``labels`` ``(N,)``.
+                Edited.
+            rescale: Give boxes and masks in pixels of the original image.
+
+        Returns:
+            The same results with ``masks`` ``(N, H, W)`` bool. Boxes in
+            float64 are rounded to float32, in which mmdet places masks.
+        """
+        dtypes = [each.bboxes.dtype for each in results_list]
+        for each in results_list:
+            each.bboxes = each.bboxes.float()
+        results = super().predict_mask(
+            x, batch_img_metas, results_list, rescale
+        )
+        for each, dtype in zip(results, dtypes):
+            each.bboxes = each.bboxes.to(dtype)
+        return results
+
     def _positives(
         self, sampled: Sequence[SamplingResult], feats: list[Tensor] | None
     ) -> CoPositives:

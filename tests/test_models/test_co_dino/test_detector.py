@@ -329,7 +329,8 @@ def test_runs_on_the_meta_device() -> None:
     [(torch.float64, 1e-5), (torch.float16, 0.02), (torch.bfloat16, 0.1)],
 )
 def test_predicts_in_other_types(dtype: torch.dtype, atol: float) -> None:
-    model = build_tiny(test_cfg={'query_head': {'nms': None}}).eval()
+    changes = {'query_head': {'nms': None}}
+    model = build_tiny(base=MASKS, test_cfg=changes).eval()
     batch = model.data_preprocessor(make_batch(), False)
     inputs, samples = batch['inputs'], batch['data_samples']
     with torch.no_grad():
@@ -345,6 +346,7 @@ def test_predicts_in_other_types(dtype: torch.dtype, atol: float) -> None:
         assert instances.scores.dtype == wide_type(memory)
         assert instances.bboxes.dtype == wide_type(memory)
         assert instances.bboxes.isfinite().all()
+        assert instances.masks.any()
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.float64])
@@ -510,7 +512,7 @@ def test_autocast_gradients_of_one_pixel_maps_are_finite() -> None:
 
 def test_autocast_predicts_float32_boxes() -> None:
     for eval_module in ('detr', 'one-stage', 'two-stage'):
-        model = build_tiny(eval_module=eval_module).eval()
+        model = build_tiny(base=MASKS, eval_module=eval_module).eval()
         data = model.data_preprocessor(make_batch(), False)
         with torch.no_grad(), torch.autocast('cpu', dtype=torch.bfloat16):
             samples = model.predict(data['inputs'], data['data_samples'])

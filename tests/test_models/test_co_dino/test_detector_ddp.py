@@ -39,11 +39,12 @@ def _checksum(model: torch.nn.Module) -> list[float]:
     return [float(flat.sum()), float((flat * ramp).sum())]
 
 
-def _train(out: Path, with_cp: bool) -> None:
+def _train(out: Path, with_cp: bool, base: str) -> None:
     """Train and write losses and checksums of every step."""
     rank = dist.get_rank()
     model = build_tiny(
         seed=rank,  # DDP itself must make the replicas equal.
+        base=base,
         backbone={'with_cp': with_cp},
         query_head={
             'transformer': {
@@ -73,9 +74,11 @@ def _train(out: Path, with_cp: bool) -> None:
     Path(f'{out}.{rank}.json').write_text(json.dumps(history))
 
 
-def _run(out: Path, with_cp: bool) -> list[list[dict]]:
-    out = out / str(with_cp)
-    ranks = run_on_ranks(partial(_train, out, with_cp), 2, out)
+def _run(
+    out: Path, with_cp: bool, base: str = '5scale_r50'
+) -> list[list[dict]]:
+    out = out / f'{base}_{with_cp}'
+    ranks = run_on_ranks(partial(_train, out, with_cp, base), 2, out)
     assert ranks.wait(end_others=True) == [0, 0], ranks.output()
     return [
         json.loads(Path(f'{out}.{rank}.json').read_text()) for rank in range(2)
@@ -88,9 +91,12 @@ def histories(tmp_path_factory: pytest.TempPathFactory) -> dict:
     return {with_cp: _run(out, with_cp) for with_cp in (False, True)}
 
 
-@pytest.mark.parametrize('with_cp', [False, True])
-def test_replicas_stay_identical(histories: dict, with_cp: bool) -> None:
-    first, second = histories[with_cp]
+@pytest.mark.parametrize('kind', [False, True, 'masks'])
+def test_replicas_stay_identical(histories, kind, tmp_path) -> None:
+    if kind == 'masks':
+        first, second = _run(tmp_path, False, '5scale_r50_instance')
+    else:
+        first, second = histories[kind]
     assert len(first) == NUM_STEPS
     for step, (a, b) in enumerate(zip(first, second)):
         assert a['checksum'] == b['checksum'], f'step {step}'
