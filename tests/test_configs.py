@@ -128,6 +128,10 @@ def test_says_where_types_come_from(name):
             assert kind in hosts[scope], f'{place}: {scope} has no {kind}'
             continue
         owners = [host for host in hosts if kind in hosts[host]]
+        if each.get('_scope_') in owners:
+            # mmseg's inferencers look for this bare name.
+            assert kind == 'LoadAnnotations', place
+            continue
         assert not owners, f'{place}: {kind} needs a prefix, of {owners}'
         assert kind in root, f'{place}: nobody has {kind}'
 

@@ -279,7 +279,11 @@ def host_config(theirs: str) -> Config:
 def test_model_is_that_of_mmseg(name, theirs):
     """All that is said about the model, also where weights come from."""
     expected = bare(host_config(theirs).to_dict()['model'])
-    assert bare(load(name).to_dict()['model']) == expected
+    found = bare(load(name).to_dict()['model'])
+    # Pictures of any size: mmseg's PIDNet fails where none is added.
+    padded = found['data_preprocessor'].pop('test_cfg', None)
+    assert (padded is not None) == ('pidnet' in name)
+    assert found == expected
 
 
 @as_in_mmseg

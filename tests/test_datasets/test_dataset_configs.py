@@ -22,9 +22,11 @@ CONFIGS = (
     'bccd_detection_320',
     'coco_detection',
     'coco_detection_2048',
+    'coco_instance',
     'coco_instance_lsj',
     'coco_instance_lsj_1280',
     'shapes_detection',
+    'shapes_instance',
 )
 HOSTS = ('LoadImageFromFile', 'RandomChoice', 'RandomChoiceResize')
 HOSTS += ('RandomResize', 'DefaultSampler')

@@ -196,6 +196,7 @@ def test_what_a_rule_needs_changes_nothing(data):
         'mask': facts.mask,
         'image': facts.image,
         'annotation': facts.annotation,
+        'yolo': facts.yolo,
         'boxes': facts.sample.boxes,
         '': True,
     }
