@@ -15,17 +15,15 @@ if TYPE_CHECKING:
     from .detector import load_detector
     from .export import ExportReport, export_model
     from .exported_models import ExportError
+    from .ground_truth import read_ground_truth
     from .infer import (
         Detections,
+        Segmentation,
         UnreadableImageError,
         infer_images,
         list_images,
     )
-    from .prediction_files import (
-        InferReport,
-        infer_to_folder,
-        read_ground_truth,
-    )
+    from .prediction_files import InferReport, infer_to_folder
     from .pretrained import from_pretrained, save_pretrained
     from .report import ReportMetric, write_report
     from .runs import prepare_test, prepare_training, run_test, run_training
@@ -40,6 +38,7 @@ __all__ = [
     'InferReport',
     'NewConfig',
     'ReportMetric',
+    'Segmentation',
     'TextEncoder',
     'UnreadableImageError',
     'add_views',
@@ -75,6 +74,7 @@ __getattr__ = lazy_names(
         'export_model': '.export',
         'ExportError': '.exported_models',
         'Detections': '.infer',
+        'Segmentation': '.infer',
         'UnreadableImageError': '.infer',
         'infer_images': '.infer',
         'list_images': '.infer',
@@ -82,7 +82,7 @@ __getattr__ = lazy_names(
         'new_config': '.data_configs',
         'InferReport': '.prediction_files',
         'infer_to_folder': '.prediction_files',
-        'read_ground_truth': '.prediction_files',
+        'read_ground_truth': '.ground_truth',
         'ReportMetric': '.report',
         'write_report': '.report',
         'from_pretrained': '.pretrained',

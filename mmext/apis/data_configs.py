@@ -450,6 +450,10 @@ def _set_masks(
             draft.set(path, class_weight=new)
         if kind.endswith('ValidateLabels') and 'num_classes' in node:
             draft.set(path, num_classes=number)
+    if base.get('test_pipeline'):
+        # What MMSegmentation's functions read.
+        place = join_key((*_leaf(base, 'test')[0], 'pipeline'))
+        draft.do(f'_base_.test_pipeline = _base_.{place}')
     width, height = _picture_size(data)
     for split in data.splits:
         steps, leaf = _leaf(base, split)

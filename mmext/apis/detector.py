@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +49,25 @@ def inference_pipeline(config: Config) -> list[dict]:
             'config must have test_dataloader.dataset.pipeline, got '
             f'{sorted(config)}; inference prepares images as the test does'
         )
-    return [
-        copy.deepcopy(dict(step))
-        for step in pipeline
-        if not str(step['type']).endswith('LoadAnnotations')
-    ]
+    return _without_annotations(pipeline)
+
+
+def _without_annotations(steps: Sequence[Mapping]) -> list[dict]:
+    """Copies of the transforms that need no annotation, nested ones too."""
+    kept = []
+    for step in steps:
+        if str(step['type']).endswith('LoadAnnotations'):
+            continue
+        step = copy.deepcopy(dict(step))
+        inner = step.get('transforms')
+        if inner and isinstance(inner[0], Sequence):
+            # Of TestTimeAug: choices for each of its steps.
+            choices = map(_without_annotations, inner)
+            step['transforms'] = [each for each in choices if each]
+        elif inner:
+            step['transforms'] = _without_annotations(inner)
+        kept.append(step)
+    return kept
 
 
 def _dataset_class(config: Config, dataset: Mapping) -> type | None:

@@ -90,10 +90,13 @@ def _legend(
     classes: Sequence[str],
     palette: Sequence[Color],
     shape: tuple[int, ...],
+    part: float = 1,
 ) -> np.ndarray:
-    """Names on their colours, by the share in the last map, largest first."""
-    height, width = shape[:2]
-    size = font_size(max(height, width))
+    """Names on their colours, largest share of the last map first.
+
+    As many as have room in that part of the height of a picture of ``shape``.
+    """
+    size = font_size(max(shape))
     counts = [
         np.bincount(each.ravel(), minlength=len(classes))[: len(classes)]
         for each in label_maps
@@ -103,7 +106,8 @@ def _legend(
     for k in there[np.argsort(-counts[-1][there], kind='stable')].tolist():
         share = counts[-1][k] / max(label_maps[-1].size, 1)
         lines.append((f'{classes[k]} {share:.1%}', palette[k]))
-    room = max(height // text_size('', size)[1], 2)
+    high = title_bar('', 1, size).shape[0]
+    room = max(int(shape[0] * part / high), 2)
     if len(lines) > room:
         left = len(lines) - room + 1
         lines[room - 1 :] = [(f'and {left} more', _IGNORED)]
@@ -154,7 +158,7 @@ def draw_segmented_frame(
     colors = class_palette(len(classes), palette)
     frame, label_map = segmentation.image, segmentation.label_map
     frame = _tinted(frame, label_map, colors, max(frame.shape))
-    legend = _legend([label_map], classes, colors, frame.shape)
+    legend = _legend([label_map], classes, colors, frame.shape, part=0.5)
     legend = legend[: frame.shape[0], : frame.shape[1]]
     frame[: legend.shape[0], : legend.shape[1]] = legend
     return frame

@@ -28,11 +28,11 @@ from .draw import (
     tile_sheet,
     write_picture,
 )
+from .ground_truth import open_validation_set
 from .infer import UnreadableImageError, prepare_image
 from .prediction_files import (
     InferReport,
     choose_outputs,
-    open_validation_set,
     refuse_videos,
     track,
 )

@@ -163,8 +163,10 @@ def _wrapper(
     }
 
 
-def _slide(test_cfg: Any, tile: int) -> None:
+def _slide(test_cfg: Any, tile: int, padding: Mapping | None) -> None:
     """Have a segmentor slide over the picture, as MMSegmentation does."""
+    # Sides that the model can divide, where it says so.
+    tile += -tile % ((padding or {}).get('size_divisor') or 1)
     stride = max(1, round(tile * (1 - OVERLAP)))
     test_cfg.update(
         mode='slide', crop_size=(tile, tile), stride=(stride, stride)
@@ -219,7 +221,8 @@ def wrap_test(config: Config, *, tta: bool, tile: int | None) -> None:
     by ``mmdet.DetTTAModel`` or ``mmseg.SegTTAModel``. ``tile``: of a detector
     the whole picture and tiles of that many pixels
     (:class:`mmext.TileViews`), one picture at a time; a segmentor slides over
-    its input (``test_cfg.mode='slide'``).
+    its input (``test_cfg.mode='slide'``), by the next larger tile that its
+    preprocessor's ``test_cfg.size_divisor`` divides.
 
     Args:
         config: Is changed.
@@ -234,7 +237,8 @@ def wrap_test(config: Config, *, tta: bool, tile: int | None) -> None:
     if tile is not None and detector:
         config.test_dataloader['batch_size'] = 1
     elif tile is not None:
-        _slide(config.model.setdefault('test_cfg', {}), tile)
+        padding = (config.model.get('data_preprocessor') or {}).get('test_cfg')
+        _slide(config.model.setdefault('test_cfg', {}), tile, padding)
     if wrapper is not None:
         config.model = {**wrapper, 'module': config.model}
 
@@ -255,7 +259,8 @@ def add_views(
     config = copy.deepcopy(model.cfg)
     wrapper, detector = _prepare(config, tta, tile)
     if tile is not None and not detector:
-        _slide(model.test_cfg, tile)
+        padding = getattr(model.data_preprocessor, 'test_cfg', None)
+        _slide(model.test_cfg, tile, padding)
     whole = model
     if wrapper is not None:
         with DefaultScope.overwrite_default_scope(

@@ -94,7 +94,10 @@ def to_device(values: np.ndarray, device: torch.device) -> Tensor:
     """Copy an array to a device, without waiting where that is a GPU."""
     cuda = device.type == 'cuda'
     dtype = getattr(torch, values.dtype.name)
-    tensor = torch.empty(values.shape, dtype=dtype, pin_memory=cuda)
+    # On the CPU also where another device is the default for new tensors.
+    tensor = torch.empty(
+        values.shape, dtype=dtype, device='cpu', pin_memory=cuda
+    )
     tensor.numpy()[...] = values
     return tensor.to(device, non_blocking=cuda)
 

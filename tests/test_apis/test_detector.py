@@ -267,14 +267,10 @@ def test_functions_of_mmseg_take_our_checkpoints(tmp_path, picture):
 
 @pytest.mark.filterwarnings('ignore')
 def test_hosts_find_our_configs_by_name():
-    """As MMEngine's hub has them; an inferencer takes what that gives."""
-    load_segmentation()
-    from mmseg.apis import MMSegInferencer
-
+    """As MMEngine's hub has them; docs/your_data.md shows the rest."""
     name = 'pidnet/pidnet_small_shapes.py'
     config = get_config(f'mmext::{name}')
     assert config.model == read_config(f'mmext::{name}').model
-    MMSegInferencer(config, device='cpu', show_progress=False)
     listed = BaseInferencer.list_models('mmext')
     assert {'pidnet_small_shapes', 'co_dino_r18_shapes'} < set(listed)
     for wrong in ('mmext::pidnet/none.py', 'none::a.py'):

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -15,7 +16,9 @@ from mmext import config_path
 from mmext.apis.detector import load_detector
 from mmext.apis.infer import (
     UnreadableImageError,
+    infer_frames,
     infer_images,
+    is_video,
     list_images,
     output_paths,
 )
@@ -281,7 +284,10 @@ def test_matches_mmdet_on_a_shipped_config(tmp_path, kind):
 
 @pytest.fixture
 def folder(tmp_path):
-    for name in ('b.png', 'a.JPG', 'notes.txt', '.hidden.png', 'sub/c.jpg'):
+    for name in (
+        *('b.png', 'a.JPG', 'notes.txt', '.hidden.png', 'sub/c.jpg'),
+        *('clip.MP4', 'sub/d.webm'),
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     return tmp_path
@@ -292,21 +298,25 @@ def names(paths):
 
 
 def test_directory_gives_its_own_images_sorted(folder):
-    assert names(list_images([folder])) == ['a.JPG', 'b.png']
+    found = list_images([folder])
+    assert names(found) == ['a.JPG', 'b.png', 'clip.MP4']
+    assert [is_video(path) for path in found] == [False, False, True]
 
 
 def test_pattern_gives_images_sorted(folder):
     assert names(list_images([f'{folder}/**/*.*'])) == [
         'a.JPG',
         'b.png',
+        'clip.MP4',
         'c.jpg',
+        'd.webm',
     ]
 
 
 def test_files_keep_their_order_and_come_once(folder):
     (folder / 'link.png').symlink_to(folder / 'b.png')
     found = list_images([folder / 'sub/c.jpg', folder / 'b.png', folder])
-    assert names(found) == ['c.jpg', 'b.png', 'a.JPG']
+    assert names(found) == ['c.jpg', 'b.png', 'a.JPG', 'clip.MP4']
 
 
 def test_a_name_with_pattern_characters_is_a_file(tmp_path):
@@ -339,11 +349,14 @@ def test_rejects_nothing():
 
 
 def test_same_names_keep_their_folders():
-    images = [Path('a/s/x.png'), Path('a/t/x.png'), Path('a/t/y.tif')]
+    names = ['s/x.png', 't/x.png', 't/y.tif', 't/z.mp4', 't/z.avi']
+    images = [Path('a', name) for name in names]
     assert output_paths(images, 'out') == [
         Path('out/s/x.png'),
         Path('out/t/x.png'),
         Path('out/t/y.tif.png'),
+        Path('out/t/z.mp4'),
+        Path('out/t/z.avi.mp4'),
     ]
 
 
@@ -362,3 +375,19 @@ def test_rejects_writing_over_an_image(folder, how):
         out = os.path.relpath(folder)
     with pytest.raises(ValueError, match='out must not be a folder of the'):
         output_paths([folder / 'b.png'], out)
+
+
+def test_frames_are_as_files(finder, model, image):
+    """Read by the pipeline, or given as arrays."""
+    frame = cv2.imread(str(image))
+    (wanted,) = infer_images(model, [image])
+    one, two = infer_frames(model, [frame, frame], path='a.mp4', batch_size=2)
+    for found in (one, two):
+        assert found.path == Path('a.mp4')
+        for name in ('image', 'boxes', 'scores', 'labels'):
+            np.testing.assert_array_equal(
+                getattr(found, name), getattr(wanted, name)
+            )
+    model.cfg.test_dataloader.dataset.pipeline[0].type = 'LoadOther'
+    with pytest.raises(ValueError, match='must begin with LoadImageFromFile'):
+        list(infer_frames(model, [frame], path='a.mp4'))

@@ -10,14 +10,13 @@ from mmengine.config import Config
 from PIL import Image
 from pycocotools import mask as coco_mask
 
+from mmext.apis.ground_truth import GroundTruth, read_ground_truth
 from mmext.apis.infer import Detections
 from mmext.apis.prediction_files import (
-    GroundTruth,
     detections_to_dict,
     draw_comparison,
     draw_detections,
     infer_to_folder,
-    read_ground_truth,
     track,
     write_predictions,
 )

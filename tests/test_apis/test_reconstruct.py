@@ -82,3 +82,8 @@ def test_tool(images, tmp_path, capsys):
     rows = json.loads((out / 'predictions.json').read_text())['images']
     assert all(row['loss'] > 0 for row in rows)
     assert cv2.imread(rows[0]['picture']).shape == (32, 104, 3)
+    video = tmp_path / 'a.mp4'
+    video.touch()
+    with pytest.raises(SystemExit):
+        load_tool('infer').main([*map(str, [video, *args])])
+    assert 'a MAE predicts images only, got the' in capsys.readouterr().err

@@ -13,6 +13,8 @@ from helpers.random_checkpoints import CLASSES, PALETTE, write_pidnet
 from helpers.toy_ranks import load_segmentation, load_tool
 from PIL import Image
 
+from mmext.apis.draw import class_palette
+
 
 @pytest.fixture
 def finder(monkeypatch, checkout):
@@ -335,7 +337,7 @@ def test_a_video_keeps_frames_size_and_rate(tool, tmp_path, capsys):
 
 
 def test_a_segmented_video(tool, tmp_path):
-    """The frames of an odd size, in the colours of the classes."""
+    """Shares of each frame; the picture keeps its size."""
     maps = np.zeros((2, 8, 8), np.uint8)
     config = recited.write_segmentation(tmp_path, {'a': maps}, ('a', 'b', 'c'))
     video = tmp_path / 'a.mp4'
@@ -365,3 +367,49 @@ def test_a_video_that_cannot_be_written_leaves_nothing(tool, tmp_path, capsys):
     assert caught.value.code == 2
     assert 'is the disk full?' in capsys.readouterr().err
     assert os.listdir(tmp_path / 'out') == []
+
+
+def test_a_segmentor_beside_the_annotation(tool, tmp_path):
+    """Truth on the left, the prediction on the right, what is void in grey."""
+    told = np.repeat([[0, 1], [2, 1]], 48, 0).repeat(64, 1).astype(np.uint8)
+    right = told.copy()
+    right[:48, 64:], right[48:, :64] = 2, 255
+    pair = {'a': (right, told)}
+    config = recited.write_segmentation(tmp_path, pair, ('a', 'b', 'c'))
+    with config.open('a') as file:
+        file.write('val_dataloader = test_dataloader\n')
+    args = recited_arguments(tmp_path, str(config))
+    assert tool.main(['--from-val', '1', '--with-gt', *args]) == 0
+    out = tmp_path / 'out'
+    assert (out / 'contact_sheet.png').is_file()
+    (row,) = json.loads((out / 'predictions.json').read_text())['images']
+    assert row['shares'] == [0.25, 0.5, 0.25]
+    np.testing.assert_array_equal(Image.open(row['label_map']), told)
+    picture = np.array(Image.open(row['picture'])).astype(float)
+    # Five times enlarged, below a title; 6 pixels apart.
+    palette = np.array([*class_palette(3), (120, 120, 120)])
+    image = recited.COLOURS[told]
+    for labels, left in ((np.minimum(right, 3), 0), (told, 128 * 5 + 6)):
+        panel = picture[-96 * 5 :, left : left + 128 * 5][2::5, 2::5]
+        wanted = 0.45 * image + 0.55 * palette[labels]
+        inner = np.r_[2:46, 50:94], np.r_[2:62, 66:126]
+        difference = (panel - wanted)[np.ix_(*inner)]
+        assert np.abs(difference).max() <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'views', [['--tile', '50'], ['--tta'], ['--tta', '--tile', '50']]
+)
+def test_a_segmentor_with_views(tool, tmp_path, views):
+    """Without an annotation; sides become what PIDNet takes."""
+    load_segmentation()
+    write_pidnet(tmp_path / 'pidnet.pth')
+    image = write_noise(tmp_path / 'images/a.png', (131, 75))
+    args = ['--checkpoint', str(tmp_path / 'pidnet.pth'), *views]
+    args += ['--out', str(tmp_path / 'out')]
+    assert tool.main([str(image), *args]) == 0
+    content = json.loads((tmp_path / 'out/predictions.json').read_text())
+    (row,) = content['images']
+    assert np.array(Image.open(row['label_map'])).shape == (75, 131)
+    assert sum(row['shares']) == pytest.approx(1)

@@ -280,6 +280,9 @@ def test_folders_of_masks(tmp_path):
         assert place.ignore_index == 3
     assert len(dataset_of(cfg, 'train')) == 8
     assert len(dataset_of(cfg, 'val')) == 2
+    # Of the size of the pictures, for functions of mmseg, too.
+    assert cfg.test_pipeline == cfg.test_dataloader.dataset.pipeline
+    assert cfg.test_pipeline[1].scale == (32, 24)
     sample = dataset_of(cfg, 'train', steps=True)[0]
     # Smaller pictures are padded with the batch.
     assert max(sample['inputs'].shape[1:]) <= 32

@@ -1,5 +1,6 @@
 """Types of the arithmetic, and what the decorator switches off."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -8,6 +9,7 @@ from mmext.utils.precision import (
     exact,
     float32_region,
     has_bfloat16,
+    to_device,
     to_float32,
     wide_type,
     widen,
@@ -123,3 +125,14 @@ def test_cpus_that_compute_in_bfloat16(flags, has, tmp_path, monkeypatch):
     monkeypatch.setattr(precision, '_CPU_INFO', info)
     assert has_bfloat16(torch.device('cpu')) == has
     assert not has_bfloat16(torch.device('meta'))
+
+
+@pytest.mark.parametrize('dtype', ['int64', 'float32'])
+def test_arrays_are_copied_whatever_device_is_the_default(dtype):
+    values = np.arange(6).reshape(2, 3).astype(dtype)
+    with torch.device('meta'):
+        found = to_device(values, torch.device('cpu'))
+    assert found.tolist() == values.tolist()
+    assert str(found.dtype) == f'torch.{dtype}'
+    found.zero_()
+    assert values.max() == 5

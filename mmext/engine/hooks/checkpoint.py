@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from mmengine.dist import is_main_process
 from mmengine.fileio import LocalBackend, get_file_backend
@@ -190,7 +191,12 @@ class AtomicCheckpointHook(CheckpointHook):
         if not self.save_best:
             return
         with self._late_removals() as late:
-            super()._save_best_checkpoint(runner, metrics)
+            # As plain numbers: readers that run no code know few of numpy's.
+            plain = {
+                name: value.item() if isinstance(value, np.generic) else value
+                for name, value in metrics.items()
+            }
+            super()._save_best_checkpoint(runner, plain)
         if is_main_process():
             for path in late.paths:
                 # A validation that is done again writes the same name.
