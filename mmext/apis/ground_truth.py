@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from mmdet.datasets.transforms import LoadAnnotations
 from mmengine.config import Config
 from mmengine.registry import DATASETS, DefaultScope
 
@@ -25,6 +26,8 @@ class GroundTruth:
         classes: The class names of the data set.
         label_map: ``(H, W)``, uint8 or uint16, of a data set that labels
             pixels.
+        segmentations: Polygons or run lengths of each box, as the data set
+            has them; None for a box without.
     """
 
     path: Path
@@ -32,6 +35,28 @@ class GroundTruth:
     labels: np.ndarray
     classes: tuple[str, ...]
     label_map: np.ndarray | None = None
+    segmentations: tuple = ()
+
+    def masks(self, height: int, width: int) -> np.ndarray | None:
+        """``(N, H, W)`` bool in an image of that size; None without any."""
+        if not self.segmentations or None in self.segmentations:
+            return None
+        load = LoadAnnotations(
+            with_bbox=False, with_label=False, with_mask=True
+        )
+        loaded = load(
+            {
+                # Either is read, as mmdet's version has it.
+                'ori_shape': (height, width),
+                'height': height,
+                'width': width,
+                'instances': [
+                    {'mask': each, 'ignore_flag': 0}
+                    for each in self.segmentations
+                ],
+            }
+        )
+        return loaded['gt_masks'].masks.astype(bool)
 
 
 def open_validation_set(config: Config, count: int) -> tuple[Any, list[int]]:
@@ -96,6 +121,7 @@ def read_ground_truth(config: Config, count: int) -> list[GroundTruth]:
                 labels=labels,
                 classes=classes,
                 label_map=_read_map(dataset, index, info),
+                segmentations=tuple(item.get('mask') for item in kept),
             )
         )
     return truths

@@ -171,10 +171,14 @@ def draw_comparison(
             f'{truth.path} and {detections.path}'
         )
     size = {} if side is None else {'side': side, 'shrink': True}
+    masks = None
+    if detections.masks is not None:
+        masks = truth.masks(*detections.image.shape[:2])
     left = draw_instances(
         detections.image,
         truth.boxes,
         truth.labels,
+        masks=masks,
         classes=truth.classes,
         palette=class_palette(len(truth.classes), palette),
         **size,

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -213,6 +214,42 @@ def test_comparison_has_truth_left_and_prediction_right():
     assert not (left == blue).all(axis=2).any()
     assert is_blue[:160].any()
     assert not (right == red).all(axis=2).any()
+
+
+@pytest.mark.parametrize(
+    'segmentation',
+    [
+        [[25, 25, 35, 25, 35, 30, 25, 30]],
+        {'size': [40, 40], 'counts': [40 * 25 + 25, *[5, 35] * 9, 5, 210]},
+    ],
+)
+def test_comparison_has_masks_on_both_sides(segmentation):
+    found, truth = pair()
+    masks = np.zeros((1, 40, 40), bool)
+    masks[0, 5:10, 25:35] = True
+    found = replace(found, masks=masks)
+    truth = replace(truth, segmentations=(segmentation,))
+    assert truth.masks(40, 40).sum() == 50
+    assert truth.masks(40, 40)[0, 25:30, 25:35].all()
+    assert replace(truth, segmentations=(None,)).masks(40, 40) is None
+    red, blue = [255, 0, 0], [0, 0, 255]
+    picture = draw_comparison(
+        found, truth, ('red', 'blue'), palette=[red, blue], side=400
+    )[-400:]
+    # The upper half of each box is tinted, the lower one is not.
+    grey = [128, 128, 128]
+    left, right = picture[:, :400], picture[:, -400:]
+    assert left[320, 300].tolist() == right[120, 300].tolist() == grey
+    assert left[285, 300, 0] > 170 > 100 > left[285, 300, 2]
+    assert right[85, 300, 2] > 170 > 100 > right[85, 300, 0]
+    plain = draw_comparison(
+        replace(found, masks=None),
+        truth,
+        ('red', 'blue'),
+        palette=[red, blue],
+        side=400,
+    )[-400:]
+    assert plain[285, 300].tolist() == grey
 
 
 def test_rejects_another_image():
