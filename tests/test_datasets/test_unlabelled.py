@@ -32,6 +32,7 @@ def names(dataset):
     ]
 
 
+@pytest.mark.slow
 def test_folder_and_folders_below(shapes):
     dataset = build(
         data_root=str(shapes), data_prefix=dict(img_path='img_dir')

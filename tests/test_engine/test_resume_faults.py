@@ -280,6 +280,7 @@ def test_killed_in_the_middle_of_a_write(run, world_size):
     assert 'removing what an interrupted write left' in run.output
 
 
+@pytest.mark.slow
 @worlds(2)
 def test_disk_full(run, world_size):
     run.write(dict(type='FullDiskHook', at=8, size=3000, once=run.once()))

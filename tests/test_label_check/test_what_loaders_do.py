@@ -84,6 +84,7 @@ def test_small_boxes_are_ignored(tmp_path):
     assert group.severity is Severity.WARNING
 
 
+@pytest.mark.slow
 def test_a_crowd_alone_keeps_its_image(tmp_path):
     """The loader looks at annotations, not at boxes that it keeps."""
     data = spoilt('CFG012', 'coco', tmp_path)
@@ -110,6 +111,7 @@ def test_an_empty_data_set_cannot_be_built(kind, tmp_path):
         built(data)
 
 
+@pytest.mark.slow
 def test_evaluation_data_are_not_filtered(tmp_path):
     data = clean('coco', tmp_path / 'data')
     dataset = data.config['val_dataloader']['dataset']
@@ -118,6 +120,7 @@ def test_evaluation_data_are_not_filtered(tmp_path):
     assert data.check()[1].groups == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('kind', ['semantic', 'reduced'])
 def test_two_ways_to_reduce_fail_at_the_first_sample(kind, tmp_path):
     data = spoilt('CFG009', kind, tmp_path)
@@ -186,6 +189,7 @@ def test_a_metric_that_ignores_another_value():
         assert np.isclose(float(inside[0] / union[0]), iou)
 
 
+@pytest.mark.slow
 def test_names_are_compared_letter_by_letter(tmp_path):
     data = spoilt('DET006', 'voc', tmp_path)
     info = built(data).get_data_info(3)

@@ -214,6 +214,7 @@ def plain(check, tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_model_of_no_host_gets_its_own_samples(plain):
     code, report = plain('plain_one', '1 2 3 4')
     assert code == 0

@@ -185,6 +185,7 @@ def test_a_model_that_cannot_be_built(child):
     assert 'NoSuchNet' in text
 
 
+@pytest.mark.slow
 def test_progress_is_reported(clean):
     """What is being done is reported; a config that is no file will do."""
     done = []
@@ -203,6 +204,7 @@ def test_two_processes(clean):
     assert 'real processes agree' in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'weights', [None, pytest.param('x.pth', marks=pytest.mark.slow)]
 )

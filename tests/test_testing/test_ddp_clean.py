@@ -14,6 +14,7 @@ def path() -> str:
     return mmext.config_path('pidnet/pidnet_small_shapes.py')
 
 
+@pytest.mark.slow
 def test_clean(path):
     report = assert_ddp_clean(path, **SMALL)
     assert report.task == 'semantic'

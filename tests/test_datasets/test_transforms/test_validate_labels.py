@@ -122,7 +122,11 @@ def journal(dataset) -> list:
     return the_check(dataset).journal.drain()
 
 
-@pytest.mark.parametrize('num_workers', [0, 2])
+# Processes of a data loader take seconds to start.
+WORKERS = [0, pytest.param(2, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize('num_workers', WORKERS)
 def test_clean_semantic_data(clean, num_workers):
     after = [dict(type='mmseg.GenerateEdge'), dict(type='mmseg.PackSegInputs')]
     dataset = seg_data(clean, dict(num_classes=7), after)
@@ -163,7 +167,7 @@ def test_number_of_classes_is_found_in_workers(bad_map):
         loaded(dataset, 0)
 
 
-@pytest.mark.parametrize('num_workers', [0, 2])
+@pytest.mark.parametrize('num_workers', WORKERS)
 def test_sample_error_keeps_the_message(bad_map, num_workers):
     dataset = seg_data(bad_map, dict(num_classes=7))
     name_failing_samples(dataset)
@@ -174,9 +178,7 @@ def test_sample_error_keeps_the_message(bad_map, num_workers):
     assert 'values: 9 (3)' in text
 
 
-@pytest.mark.parametrize(
-    'num_workers', [0, pytest.param(2, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize('num_workers', WORKERS)
 def test_ignore_pixels(bad_map, clean, num_workers):
     check = dict(num_classes=7, action='ignore_pixels')
     dataset = seg_data(bad_map, check, [dict(type='mmseg.PackSegInputs')])
@@ -198,7 +200,7 @@ def test_ignore_pixels(bad_map, clean, num_workers):
     assert 'values: 9 (3)' in entry.text
 
 
-@pytest.mark.parametrize('num_workers', [0, 2])
+@pytest.mark.parametrize('num_workers', WORKERS)
 def test_skip_sample(bad_map, num_workers):
     check = dict(num_classes=7, action='skip_sample')
     dataset = seg_data(bad_map, check, [dict(type='mmseg.PackSegInputs')])
@@ -216,7 +218,7 @@ def test_skip_sample(bad_map, num_workers):
     assert all(each.file.endswith(f'{BAD}.png') for each in entries)
 
 
-@pytest.mark.parametrize('num_workers', [0, 2])
+@pytest.mark.parametrize('num_workers', WORKERS)
 def test_skipping_in_test_mode_is_an_error(bad_map, num_workers):
     check = dict(num_classes=7, action='skip_sample')
     dataset = seg_data(bad_map, check, test_mode=True)
@@ -252,7 +254,7 @@ def test_warn_leaves_the_sample_and_tells_five_times(bad_map):
     assert [each.action for each in journal(dataset)] == ['warned'] * 9
 
 
-@pytest.mark.parametrize('num_workers', [0, 2])
+@pytest.mark.parametrize('num_workers', WORKERS)
 @pytest.mark.parametrize('poly2mask', [True, False])
 def test_clean_instances(clean, num_workers, poly2mask):
     """The masks are RLE: as polygons, the loader flags them as ignored."""

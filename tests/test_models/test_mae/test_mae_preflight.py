@@ -21,6 +21,7 @@ def test_the_flag_is_needless():
     assert 'every parameter gets a gradient' in found.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'with_cp', [pytest.param(3, marks=pytest.mark.slow), True]
 )
