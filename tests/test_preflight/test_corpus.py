@@ -24,18 +24,12 @@ pytestmark = pytest.mark.xdist_group('processes')
 DEFAULT = ()
 SLOW = (
     'adam_with_momentum',
-    'string_for_a_tuple',
     'evaluator_of_train',
-    'mosaic_inside',
-    'flag_in_train_cfg',
-    'unused_norm',
     'auxiliary_forgotten',
     'slide_without_stride',
-    'iterations_in_epochs',
     'levels_of_the_neck',
     'nothing_packed',
     'no_boxes_loaded',
-    'one_channel_without_sigmoid',
 )
 # Not found yet, or with a remedy that is not the user's.
 OPEN = (

@@ -113,6 +113,7 @@ def test_starts_its_processes(tool, monkeypatch):
     assert command[place + 3 :] == [*TINY, '--processes', '4']
 
 
+@pytest.mark.exhaustive
 def test_as_a_script():
     argv = [*TINY, '--models', 'small']
     environ = {**os.environ, 'OMP_NUM_THREADS': '1', 'COLUMNS': '100'}

@@ -134,7 +134,14 @@ def test_slurm_command(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(('num_kills', 'num_forked'), [(1, 1), (1, 0), (2, 0)])
+@pytest.mark.parametrize(
+    ('num_kills', 'num_forked'),
+    [
+        pytest.param(1, 1, marks=pytest.mark.exhaustive),
+        pytest.param(1, 0, marks=pytest.mark.exhaustive),
+        (2, 0),
+    ],
+)
 def test_kill_9_and_resume(tmp_path, num_kills, num_forked):
     """Two processes, one of which is killed at a random step.
 
@@ -168,7 +175,13 @@ def slow_config(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('signum', [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    'signum',
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_signal_to_the_launcher_and_resume(tmp_path, signum):
     path = slow_config(tmp_path)
     args = ['dist_train.sh', path, 2, '--work-dir', tmp_path / 'w', '--resume']

@@ -175,6 +175,7 @@ def test_segmentor_as_onnx(tool, segmentor, onnxruntime, tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_program_with_all_scores(tool, segmentor, tmp_path):
     file = tmp_path / 'model.pt2'
     assert tool.main([str(segmentor), '--pt2', str(file), '--all-scores']) == 0

@@ -75,6 +75,7 @@ def test_kill_9_and_resume(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_kill_9_and_resume_as_processes(tmp_path):
     kill_and_resume(tmp_path, 1, lambda args: command(*args).returncode)
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.engine.launch import resolve_device
-from mmext.models.co_dino.query_head import group_attention_mask
+from mmext.models.co_dino.denoising import group_attention_mask
 from mmext.models.co_dino.transformer import CoDINOTransformer, EncodedImage
 from mmext.utils.cli import run_tool
 
@@ -127,9 +127,10 @@ def decoder_contest(
     sizes = [main] + [args.co_queries] * CO_HEADS
     content = torch.randn(1, sum(sizes), args.embed_dims, device=device)
     boxes = torch.rand(1, sum(sizes), 4, device=device)
-    main_mask = torch.zeros((main, main), dtype=torch.bool, device=device)
-    main_mask[DENOISING:, :DENOISING] = True
-    mask = group_attention_mask(main_mask, main, sizes[1:], device)
+    main_mask, mask = (
+        group_attention_mask(DENOISING, 1, args.queries, others, device)
+        for others in ([], sizes[1:])
+    )
 
     def decode(
         content: Tensor, boxes: Tensor, mask: Tensor | None

@@ -30,8 +30,8 @@ class CpuAmpOptimWrapper(OptimWrapper):
         the model are given a hook that makes it 0, which it is.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._guarded: WeakSet[nn.Module] = WeakSet()
 
     @contextmanager

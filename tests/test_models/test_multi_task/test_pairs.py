@@ -51,6 +51,7 @@ def run_job(job, rank: int) -> Report:
     return Report((losses, sums))
 
 
+@pytest.mark.exhaustive
 def test_two_steps(tmp_path):
     jobs = list(itertools.product(ARCHITECTURES, BALANCERS))
     results = run_jobs(run_job, jobs, tmp_path)
