@@ -93,7 +93,7 @@ def test_missing_frames_are_told(tmp_path, monkeypatch):
     video.num_frames = 7
     said = []
     monkeypatch.setattr(
-        videos, 'print_log', lambda text, *_: said.append(text)
+        videos, 'print_log', lambda text, *_, **__: said.append(text)
     )
     assert len(list(video)) == 4
     (line,) = said
