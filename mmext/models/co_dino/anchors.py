@@ -23,6 +23,7 @@ from mmdet.models.task_modules import (
 from torch import Tensor, nn
 
 from ...utils.precision import to_device
+from .losses import overlaps
 
 __all__ = [
     'IGNORED',
@@ -157,17 +158,6 @@ def anchor_grid(
     )
 
 
-def _overlaps(first: Tensor, second: Tensor) -> Tensor:
-    """IoU ``(M, N)`` of ``(M, 4)`` and ``(N, 4)`` boxes, xyxy."""
-    x1, y1, x2, y2 = first[:, None].unbind(-1)
-    u1, v1, u2, v2 = second.unbind(-1)
-    width = (torch.minimum(x2, u2) - torch.maximum(x1, u1)).clamp(min=0)
-    height = (torch.minimum(y2, v2) - torch.maximum(y1, v1)).clamp(min=0)
-    shared = width * height
-    union = (x2 - x1) * (y2 - y1) + (u2 - u1) * (v2 - v1) - shared
-    return shared / union.clamp(min=1e-6)
-
-
 def assign_max_iou(
     assigner: MaxIoUAssigner,
     boxes: Tensor,
@@ -193,18 +183,18 @@ def assign_max_iou(
     if not len(gt_boxes) or not len(boxes):
         assigned = boxes.new_full((len(boxes),), NEGATIVE, dtype=torch.int64)
         return _without(assigned, usable)
-    overlaps = _overlaps(gt_boxes, boxes)
+    iou, _ = overlaps(gt_boxes[:, None], boxes)
     if usable is not None:
-        overlaps = overlaps.masked_fill(~usable, -1.0)
-    best, index = overlaps.max(0)
+        iou = iou.masked_fill(~usable, -1.0)
+    best, index = iou.max(0)
     low, high = 0.0, assigner.neg_iou_thr
     if isinstance(high, tuple | list):
         low, high = high
     assigned = torch.where((best >= low) & (best < high), NEGATIVE, IGNORED)
     assigned = torch.where(best >= assigner.pos_iou_thr, index, assigned)
     if assigner.match_low_quality:
-        most = overlaps.max(1, keepdim=True).values
-        hit = (overlaps == most) & (most >= assigner.min_pos_iou)
+        most = iou.max(1, keepdim=True).values
+        hit = (iou == most) & (most >= assigner.min_pos_iou)
         number = torch.arange(len(gt_boxes), device=boxes.device)[:, None]
         # Where several want the same box, mmdet's loop leaves the last.
         last = torch.where(hit, number, -1).max(0).values
@@ -258,19 +248,19 @@ def assign_atss(
     found = torch.ones_like(index, dtype=torch.bool)
     if inside is not None:
         found = inside[index]
-    overlaps = _overlaps(gt_boxes, anchors).gather(1, index)
+    iou = overlaps(gt_boxes[:, None], anchors)[0].gather(1, index)
     number = found.sum(1, keepdim=True)
-    mean = (overlaps * found).sum(1, keepdim=True) / number
-    spread = ((overlaps - mean).square() * found).sum(1, keepdim=True)
+    mean = (iou * found).sum(1, keepdim=True) / number
+    spread = ((iou - mean).square() * found).sum(1, keepdim=True)
     limit = mean + (spread / (number - 1)).sqrt()
     corner = centre[index]
     inner = torch.cat(
         (corner - gt_boxes[:, None, :2], gt_boxes[:, None, 2:] - corner), -1
     ).amin(-1)
-    positive = (overlaps >= limit) & (inner > 0.01) & found
+    positive = (iou >= limit) & (inner > 0.01) & found
     # Of several boxes an anchor takes the one that it overlaps most.
     scores = torch.full_like(distance, -1.0).scatter(
-        1, index, torch.where(positive, overlaps, -1.0)
+        1, index, torch.where(positive, iou, -1.0)
     )
     best, box = scores.max(0)
     return _without(torch.where(best >= 0, box, negative), inside)

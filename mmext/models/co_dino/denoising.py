@@ -123,7 +123,6 @@ class DenoisingGenerator(CdnQueryGenerator):
         return GroundTruth(
             boxes=truth.boxes.gather(1, index[..., None].expand(-1, -1, 4)),
             labels=truth.labels.gather(1, index),
-            counts=[min(count, self.max_boxes) for count in truth.counts],
             scales=truth.scales,
         )
 

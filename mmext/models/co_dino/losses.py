@@ -17,12 +17,12 @@ from torch.nn import functional as F
 __all__ = [
     'GroupTargets',
     'LayerTargets',
-    'aligned_overlaps',
     'box_losses',
     'class_losses',
     'each_iou_loss',
     'join_targets',
     'loss_divisors',
+    'overlaps',
 ]
 
 
@@ -154,8 +154,8 @@ def join_targets(
         )
 
     wanted, box_weights = joined('boxes'), joined('box_weights')
-    overlaps, _ = aligned_overlaps(
-        bbox_cxcywh_to_xyxy(boxes.detach()), bbox_cxcywh_to_xyxy(wanted), 1e-6
+    qualities, _ = overlaps(
+        bbox_cxcywh_to_xyxy(boxes.detach()), bbox_cxcywh_to_xyxy(wanted)
     )
     return LayerTargets(
         names=[group.name for group in groups],
@@ -164,7 +164,7 @@ def join_targets(
         label_weights=joined('label_weights'),
         boxes=wanted,
         box_weights=box_weights,
-        qualities=torch.where(box_weights > 0, overlaps, 0.0),
+        qualities=torch.where(box_weights > 0, qualities, 0.0),
         divisors=divisors,
     )
 
@@ -225,13 +225,14 @@ def _quality_focal(
     return (entropy * (wanted - logits.sigmoid()).abs().pow(beta)).sum(1)
 
 
-def aligned_overlaps(
-    boxes: Tensor, others: Tensor, eps: float
+def overlaps(
+    boxes: Tensor, others: Tensor, eps: float = 1e-6
 ) -> tuple[Tensor, Tensor]:
-    """IoU and generalised IoU ``(*,)`` of boxes ``(*, 4)`` xyxy in pairs.
+    """IoU and union ``(*,)`` of boxes ``(*, 4)`` xyxy in pairs.
 
-    ``eps``: Least area that is divided by. Values and gradients of
-    ``mmdet``'s ``bbox_overlaps``, which copies ``eps`` to the device.
+    Shapes may broadcast. ``eps``: Least area that is divided by. Values and
+    gradients of ``mmdet``'s ``bbox_overlaps``, which copies ``eps`` to the
+    device.
     """
     x1, y1, x2, y2 = boxes.unbind(-1)
     u1, v1, u2, v2 = others.unbind(-1)
@@ -240,18 +241,18 @@ def aligned_overlaps(
     shared = width * height
     union = (x2 - x1) * (y2 - y1) + (u2 - u1) * (v2 - v1) - shared
     union = union.clamp(min=eps)
-    width = (torch.maximum(x2, u2) - torch.minimum(x1, u1)).clamp(min=0)
-    height = (torch.maximum(y2, v2) - torch.minimum(y1, v1)).clamp(min=0)
-    hull = (width * height).clamp(min=eps)
-    overlap = shared / union
-    return overlap, overlap - (hull - union) / hull
+    return shared / union, union
 
 
 def each_iou_loss(loss: nn.Module, boxes: Tensor, targets: Tensor) -> Tensor:
     """Loss ``(N,)`` of each of ``(N, 4)`` boxes xyxy, without a reduction."""
     if type(loss) is GIoULoss:
-        _, overlap = aligned_overlaps(boxes, targets, loss.eps)
-        return loss.loss_weight * (1 - overlap)
+        overlap, union = overlaps(boxes, targets, loss.eps)
+        low = torch.minimum(boxes[:, :2], targets[:, :2])
+        extent = torch.maximum(boxes[:, 2:], targets[:, 2:]) - low
+        width, height = extent.clamp(min=0).unbind(-1)
+        hull = (width * height).clamp(min=loss.eps)
+        return loss.loss_weight * (1 - overlap + (hull - union) / hull)
     each = loss(boxes, targets, reduction_override='none')
     return each.flatten(1).sum(1) if each.dim() > 1 else each
 

@@ -35,14 +35,12 @@ class GroundTruth:
     Attributes:
         boxes: ``(B, M, 4)`` float32, cx cy w h in [0, 1], 0 where padded.
         labels: ``(B, M)`` int64, ``num_classes`` where padded.
-        counts: Boxes per image.
         scales: ``(B, 4)`` float32, width, height, width and height of each
             image in pixels.
     """
 
     boxes: Tensor
     labels: Tensor
-    counts: list[int]
     scales: Tensor
 
 
@@ -74,7 +72,7 @@ def read_ground_truth(
     for i, (each, count) in enumerate(zip(instances, counts)):
         boxes[i, :count] = bbox_xyxy_to_cxcywh(each.bboxes / scales[i])
         labels[i, :count] = each.labels
-    return GroundTruth(boxes, labels, counts, scales)
+    return GroundTruth(boxes, labels, scales)
 
 
 def match_queries(
