@@ -115,9 +115,8 @@ def export(args: argparse.Namespace) -> 'ExportReport':
 
 def print_report(report: 'ExportReport') -> None:
     """Say what there is now, and how exact it is."""
-    units = {'boxes': ' px', 'scores': ''}
     worst = ', '.join(
-        f'{name} differ by {value:.1e}{units[name]} at most'
+        f'{name} differ by {value:.1e}{" px" * (name == "boxes")} at most'
         for name, value in report.worst().items()
     )
     print(f'{report.path}: {", ".join(report.outputs)}')

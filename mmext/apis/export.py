@@ -24,6 +24,7 @@ from ..version import __version__
 from .detector import inference_pipeline
 from .exported_models import (
     BOX_TOLERANCE,
+    MASK_TOLERANCE,
     SCORE_TOLERANCE,
     ExportableModel,
     ExportError,
@@ -43,7 +44,11 @@ CHECKED_BATCHES = (1, 3)
 _TRACED = (2, 192, 256)
 _OPSET = 17
 _OWN_DOMAINS = ('::', 'ai.onnx::')
-_LIMITS = {'boxes': BOX_TOLERANCE, 'scores': SCORE_TOLERANCE}
+_LIMITS = {
+    'boxes': BOX_TOLERANCE,
+    'scores': SCORE_TOLERANCE,
+    'masks': MASK_TOLERANCE,
+}
 # Pictures that are tried until one is no matter of rounding.
 _TRIES = 10
 _INPUT = (
@@ -63,7 +68,7 @@ class ExportReport:
         path: The file.
         outputs: Names of what it computes.
         checks: Per check the shape of the input, and the largest differences
-            from the model: ``boxes`` in pixels, ``scores``.
+            from the model: ``boxes`` in pixels, ``scores``, ``masks``.
         left_out: What the prediction of the model does and the file does not.
         seconds: Median times of the file and of the model, if measured.
         metadata: What the file says about itself.
@@ -126,7 +131,8 @@ def export_model(
     if kind not in _KINDS:
         raise ValueError(f"kind must be 'onnx' or 'pt2', got {kind!r}")
     _require_packages(kind)
-    wrapped = make_exportable(model.eval(), select).eval()
+    # PyTorch's programs have no operator for RoIAlign.
+    wrapped = make_exportable(model.eval(), select, kind == 'onnx').eval()
     write, load = _KINDS[kind]
     metadata = _describe(wrapped)
     divisor = wrapped.size_divisor
@@ -183,6 +189,8 @@ def _describe(model: ExportableModel) -> dict[str, str]:
         'outputs': list(model.outputs),
         'left_out': model.left_out,
     }
+    if 'masks' in model.outputs:
+        facts['mask_threshold'] = model.head.test_cfg['mask_thr_binary']
     if preprocessor._enable_normalize:
         for name in ('mean', 'std'):
             values = getattr(preprocessor, name).flatten().numpy()
@@ -362,9 +370,12 @@ def _check(
         images[bad] = _pictures(batch, size, seed)[bad]
     raise ExportError(
         'the file must compute what the model does, got differences of '
-        + ', '.join(f'{apart[name]:.2g} in {name}' for name in apart)
-        + f' (at most {BOX_TOLERANCE} pixels and {SCORE_TOLERANCE}) for '
-        f'{batch} pictures of {size[0]} x {size[1]}; no file was written'
+        + ', '.join(
+            f'{apart[name]:.2g} in {name} (at most {_LIMITS[name]})'
+            for name in apart
+        )
+        + f' for {batch} pictures of {size[0]} x {size[1]}; no file was '
+        'written'
     )
 
 

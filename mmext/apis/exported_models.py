@@ -7,11 +7,15 @@ detections.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from mmcv.ops import RoIAlign, roi_align
+from mmdet.models.roi_heads.mask_heads import FCNMaskHead
+from mmdet.models.roi_heads.roi_extractors import SingleRoIExtractor
 from mmdet.structures import DetDataSample
-from mmdet.structures.bbox import bbox_cxcywh_to_xyxy
+from mmdet.structures.bbox import bbox2roi, bbox_cxcywh_to_xyxy
 from mmseg.models import EncoderDecoder
 from mmseg.structures import SegDataSample
 from torch import Tensor, nn
@@ -20,9 +24,11 @@ from ..models import CoDETR
 
 __all__ = [
     'BOX_TOLERANCE',
+    'MASK_TOLERANCE',
     'SCORE_TOLERANCE',
     'ExportError',
     'ExportableDetector',
+    'ExportableMaskDetector',
     'ExportableModel',
     'ExportableSegmentor',
     'make_exportable',
@@ -33,6 +39,9 @@ BOX_TOLERANCE = 1e-2
 
 SCORE_TOLERANCE = 1e-4
 """How much a probability may differ."""
+
+MASK_TOLERANCE = 1e-3
+"""How much the probability of a pixel may differ, in boxes that differ."""
 
 Arrays = Mapping[str, Tensor]
 
@@ -103,7 +112,7 @@ class ExportableModel(nn.Module, ABC):
 
     @abstractmethod
     def differences(self, found: Arrays, expected: Arrays) -> dict[str, float]:
-        """Largest differences of ``'boxes'`` in pixels, and ``'scores'``.
+        """Largest differences of ``'boxes'`` in pixels, ``'scores'``, masks.
 
         A class that should be another one counts as infinity.
         """
@@ -145,15 +154,14 @@ class ExportableDetector(ExportableModel):
         for key in ('nms', 'score_thr'):
             if test_cfg.get(key):
                 self.left_out.append(f'{key} {test_cfg[key]}')
-        if model.with_mask and model.eval_masks:
-            self.left_out.append(
-                'masks of the boxes, which only the model gives'
-            )
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """Detect; see the class."""
+        return self._detect(self.model.encode(self.normalize(images)), images)
+
+    def _detect(self, encoded: Any, images: Tensor) -> tuple[Tensor, ...]:
         head = self.model.query_head
-        logits, boxes = head.detect(self.model.encode(self.normalize(images)))
+        logits, boxes = head.detect(encoded)
         if not self.select:
             return self._in_pixels(boxes, images), self._probabilities(logits)
         scores, labels, boxes = head.select(logits, boxes)
@@ -174,14 +182,15 @@ class ExportableDetector(ExportableModel):
 
     @contextmanager
     def _plain_selection(self) -> Iterator[None]:
-        """Without NMS and threshold, inside."""
+        """Without NMS, threshold and masks, inside."""
         head = self.model.query_head
-        before = head.test_cfg
+        before, masks = head.test_cfg, self.model.eval_masks
         head.test_cfg = {**before, 'nms': None, 'score_thr': 0}
+        self.model.eval_masks = False
         try:
             yield
         finally:
-            head.test_cfg = before
+            head.test_cfg, self.model.eval_masks = before, masks
 
     def predict(self, images: Tensor) -> Arrays:
         """See the base class."""
@@ -212,20 +221,27 @@ class ExportableDetector(ExportableModel):
         # to others that are as good; all are there if none had to.
         ends = expected['scores'][:, -1:] + 2 * SCORE_TOLERANCE
         is_cut = expected['scores'].shape[1] == self.max_per_img
-        worst = 0.0
+        worst = {'boxes': 0.0, 'scores': float(scores)}
+        if 'masks' in found:
+            worst['masks'] = 0.0
         for i in range(len(ends)):
             one, other = (
                 {name: value[i] for name, value in arrays.items()}
                 for arrays in (found, expected)
             )
             apart = _distances(one, other)
-            for nearest, given in (
-                (apart.amin(1), one['scores']),
-                (apart.amin(0), other['scores']),
-            ):
+            for side, given in ((1, one['scores']), (0, other['scores'])):
                 sure = (given > ends[i]) | (not is_cut)
-                worst = max(worst, *nearest[sure].tolist(), 0.0)
-        return {'boxes': worst, 'scores': float(scores)}
+                nearest = apart.amin(side)[sure].tolist()
+                worst['boxes'] = max(worst['boxes'], *nearest, 0.0)
+            if 'masks' in found:
+                sure = (one['scores'] > ends[i]) | (not is_cut)
+                pairs = other['masks'][apart.argmin(1)]
+                between = (one['masks'] - pairs).abs()[sure]
+                worst['masks'] = max(
+                    worst['masks'], *between.flatten(1).amax(1).tolist()
+                )
+        return worst
 
     def is_tied(self, images: Tensor) -> bool:
         """Whether two of the proposals have nearly the same score.
@@ -250,6 +266,165 @@ def _distances(one: Arrays, other: Arrays) -> Tensor:
     return apart.masked_fill(
         strangers | (scores > SCORE_TOLERANCE), float('inf')
     )
+
+
+class ExportableMaskDetector(ExportableDetector):
+    """CO-DINO with a mask head: ``masks`` beside boxes, scores and labels.
+
+    ``masks``: ``(B, N, S, S)`` float32, the probability that a pixel of the
+    box belongs to the object; the box is divided into S rows and columns.
+    Needs an exporter that knows ONNX's ``RoiAlign``.
+
+    Raises:
+        ValueError: If the mask head or what pools for it has no counterpart
+            in ONNX.
+    """
+
+    def __init__(self, model: CoDETR) -> None:
+        super().__init__(model, select=True)
+        self.head = model.mask_branch()
+        _check_mask_head(self.head)
+        self.outputs += ('masks',)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Detect; see the class."""
+        encoded = self.model.encode(self.normalize(images))
+        boxes, scores, labels = self._detect(encoded, images)
+        feats = self.model.query_head.co_feats(encoded)
+        rois = _as_rois(boxes)
+        extractor = self.head.mask_roi_extractor
+        feats = feats[: extractor.num_inputs]
+        level = extractor.map_roi_levels(rois, len(feats))[:, None, None, None]
+        pooled = 0.0
+        # A graph chooses no regions: each is pooled from each map, and the
+        # one of its size is taken.
+        for i, (maps, layer) in enumerate(zip(feats, extractor.roi_layers)):
+            each = _RoIAlign.apply(
+                maps,
+                rois,
+                *layer.output_size,
+                layer.spatial_scale,
+                layer.sampling_ratio,
+            )
+            pooled = pooled + torch.where(level == i, each, 0.0)
+        if self.head.with_shared_head:
+            pooled = self.head.shared_head(pooled)
+        masks = self._of_labels(self.head.mask_head(pooled), labels)
+        return boxes, scores, labels, masks
+
+    def _of_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Probabilities ``(B, N, S, S)`` of logits ``(B * N, K, S, S)``."""
+        logits = logits.unflatten(0, labels.shape)
+        if self.head.mask_head.class_agnostic:
+            return logits[:, :, 0].sigmoid()
+        index = labels[..., None, None, None]
+        index = index.expand(-1, -1, 1, *logits.shape[-2:])
+        return logits.gather(2, index)[:, :, 0].sigmoid()
+
+    def predict(self, images: Tensor) -> Arrays:
+        """See the base class; pooled by mmdet, of the boxes of the model."""
+        found = super().predict(images)
+        inputs = self.model.data_preprocessor(
+            self.batch(images, DetDataSample), False
+        )['inputs']
+        encoded = self.model.encode(inputs)
+        logits = self.head._mask_forward(
+            self.model.query_head.co_feats(encoded),
+            bbox2roi(list(found['boxes'])),
+        )['mask_preds']
+        masks = self._of_labels(logits, found['labels'])
+        return {**found, 'masks': masks}
+
+
+def _check_mask_head(head: nn.Module) -> None:
+    """Raise ValueError if a graph of ONNX cannot do what the head does."""
+    wanted = {
+        'mask_head': (head.mask_head, FCNMaskHead),
+        'mask_roi_extractor': (head.mask_roi_extractor, SingleRoIExtractor),
+    }
+    for name, (part, kind) in wanted.items():
+        if type(part) is not kind:
+            raise ValueError(
+                f'roi_head.{name} must be {kind.__name__} for an export with '
+                f'masks, got {type(part).__name__}; give --cfg-options '
+                'model.eval_masks=False to export the boxes alone'
+            )
+    for layer in head.mask_roi_extractor.roi_layers:
+        if (
+            not isinstance(layer, RoIAlign)
+            or layer.pool_mode != 'avg'
+            or not layer.aligned
+        ):
+            raise ValueError(
+                'roi_layer of mask_roi_extractor must be RoIAlign with '
+                "pool_mode 'avg' and aligned=True for an export with masks, "
+                f'got {layer}; give --cfg-options model.eval_masks=False to '
+                'export the boxes alone'
+            )
+
+
+def _as_rois(boxes: Tensor) -> Tensor:
+    """``(B * N, 5)``, image and xyxy, of boxes ``(B, N, 4)``."""
+    image = torch.arange(
+        boxes.shape[0], device=boxes.device, dtype=boxes.dtype
+    )
+    image = image[:, None, None].expand(-1, boxes.shape[1], 1)
+    return torch.cat((image, boxes), -1).flatten(0, 1)
+
+
+class _RoIAlign(torch.autograd.Function):
+    """mmcv's operator, and the name that ONNX has for it.
+
+    mmcv's own translation shifts the regions, which ONNX does itself since
+    opset 16.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        maps: Tensor,
+        rois: Tensor,
+        height: int,
+        width: int,
+        scale: float,
+        ratio: int,
+    ) -> Tensor:
+        return roi_align(
+            maps, rois, (height, width), scale, ratio, 'avg', True
+        )
+
+    @staticmethod
+    def symbolic(
+        g: Any,
+        maps: Any,
+        rois: Any,
+        height: int,
+        width: int,
+        scale: float,
+        ratio: int,
+    ) -> Any:
+        def columns(*index: int) -> Any:
+            return g.op(
+                'Gather',
+                rois,
+                g.op('Constant', value_t=torch.tensor(index)),
+                axis_i=1,
+            )
+
+        flat = g.op('Constant', value_t=torch.tensor([-1]))
+        image = g.op('Reshape', columns(0), flat)
+        return g.op(
+            'RoiAlign',
+            maps,
+            columns(1, 2, 3, 4),
+            g.op('Cast', image, to_i=torch.onnx.TensorProtoDataType.INT64),
+            coordinate_transformation_mode_s='half_pixel',
+            mode_s='avg',
+            output_height_i=height,
+            output_width_i=width,
+            sampling_ratio_i=max(ratio, 0),
+            spatial_scale_f=scale,
+        )
 
 
 class ExportableSegmentor(ExportableModel):
@@ -324,19 +499,31 @@ class ExportableSegmentor(ExportableModel):
         return {'scores': float(torch.maximum(scores, missed.max()))}
 
 
-def make_exportable(model: nn.Module, select: bool = True) -> ExportableModel:
+def make_exportable(
+    model: nn.Module, select: bool = True, masks: bool = True
+) -> ExportableModel:
     """The model as a function of pictures alone.
 
     Args:
         model: From :func:`~mmext.apis.load_detector`, in eval mode.
         select: See :class:`ExportableModel`.
+        masks: Give the masks of detected boxes if the model does; needs
+            ``select``, else they are left out.
 
     Raises:
         ValueError: If it is neither a CO-DINO nor a segmentor of mmseg, or a
             setting of it has no place in an export.
     """
     if isinstance(model, CoDETR):
-        return ExportableDetector(model, select)
+        if model.mask_branch() is None:
+            return ExportableDetector(model, select)
+        if select and masks:
+            return ExportableMaskDetector(model)
+        detector = ExportableDetector(model, select)
+        detector.left_out.append(
+            'masks of the boxes, which --onnx without --all-scores has'
+        )
+        return detector
     if isinstance(model, EncoderDecoder):
         return ExportableSegmentor(model, select)
     raise ValueError(

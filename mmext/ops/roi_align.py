@@ -219,7 +219,8 @@ def _taps_of_regions(
     """What the kernels take beside maps and bins, and their rows."""
     from . import _roi_align_kernels as kernels
 
-    images, channels, *size = shape
+    # Tensors while PyTorch traces.
+    images, channels, *size = map(int, shape)
     image = rois[:, 0].long().numpy()
     samples = int(grid.count.max()) if len(rois) else 0
     axes = []

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from helpers.tiny_co_dino import build_tiny
+from mmdet.structures import DetDataSample
 from mmengine.config import Config, ConfigDict
 from mmengine.registry import MODELS, DefaultScope
 from torch import nn
@@ -38,12 +39,71 @@ def test_detector_is_the_model(detector: nn.Module, select: bool) -> None:
     assert model.left_out == ["nms {'type': 'soft_nms', 'iou_threshold': 0.8}"]
 
 
-def test_masks_are_left_out() -> None:
-    model = build_tiny(base='5scale_r50_instance').eval()
-    (last,) = make_exportable(model, True).left_out[1:]
-    assert last == 'masks of the boxes, which only the model gives'
-    model.eval_masks = False
-    assert len(make_exportable(model, True).left_out) == 1
+@pytest.fixture(scope='module')
+def masks() -> nn.Module:
+    return build_tiny(base='5scale_r50_instance').eval()
+
+
+def test_masks_are_those_of_the_model(masks: nn.Module) -> None:
+    """Of mmdet's extractor, which pools each region from one map."""
+    model = make_exportable(masks).eval()
+    with torch.no_grad():
+        found = dict(zip(model.outputs, model(PICTURES)))
+        expected = model.predict(PICTURES)
+        whole = masks.test_step(model.batch(PICTURES, DetDataSample))
+    assert model.outputs == ('boxes', 'scores', 'labels', 'masks')
+    assert found['masks'].shape == (*found['labels'].shape, 28, 28)
+    apart = model.differences(found, expected)
+    assert apart.keys() == {'boxes', 'scores', 'masks'}
+    assert max(apart.values()) < 1e-3
+    assert all('masks' in sample.pred_instances for sample in whole)
+    found['masks'][0, 0] += 0.25
+    assert model.differences(found, expected)['masks'] == pytest.approx(
+        0.25, abs=1e-3
+    )
+
+
+def test_where_masks_are_left_out(masks: nn.Module) -> None:
+    for options in ({'select': False}, {'masks': False}):
+        model = make_exportable(masks, **options)
+        assert 'masks' not in model.outputs
+        assert model.left_out[1:] == [
+            'masks of the boxes, which --onnx without --all-scores has'
+        ]
+
+
+@pytest.mark.parametrize(
+    ('name', 'value', 'message'),
+    [
+        ('mask_head', nn.Conv2d(1, 1, 1), 'must be FCNMaskHead'),
+        ('mask_roi_extractor', nn.Identity(), 'must be SingleRoIExtractor'),
+    ],
+)
+def test_masks_that_onnx_cannot_give(
+    masks: nn.Module, name: str, value: nn.Module, message: str
+) -> None:
+    (head,) = masks.roi_head
+    before = getattr(head, name)
+    setattr(head, name, value)
+    try:
+        with pytest.raises(ValueError, match=message) as caught:
+            make_exportable(masks)
+        assert 'model.eval_masks=False' in str(caught.value)
+        masks.eval_masks = False
+        assert 'masks' not in make_exportable(masks).outputs
+    finally:
+        setattr(head, name, before)
+        masks.eval_masks = True
+
+
+def test_pooling_that_onnx_cannot_do(masks: nn.Module) -> None:
+    layer = masks.roi_head[0].mask_roi_extractor.roi_layers[0]
+    layer.aligned = False
+    try:
+        with pytest.raises(ValueError, match='aligned=True'):
+            make_exportable(masks)
+    finally:
+        layer.aligned = True
 
 
 def detections(count: int = 4) -> dict[str, torch.Tensor]:

@@ -60,6 +60,14 @@ def detector(tmp_path_factory, checkout):
 
 
 @pytest.fixture(scope='module')
+def masks(tmp_path_factory, checkout):
+    return make_checkpoint(
+        tmp_path_factory.mktemp('masks'),
+        checkout / 'configs/co_dino/co_dino_r18_shapes_instance.py',
+    )
+
+
+@pytest.fixture(scope='module')
 def segmentor(tmp_path_factory, checkout):
     return make_checkpoint(
         tmp_path_factory.mktemp('segmentor'),
@@ -69,8 +77,7 @@ def segmentor(tmp_path_factory, checkout):
 
 @pytest.fixture(scope='module')
 def onnxruntime():
-    for name in ('onnx', 'onnxscript'):
-        pytest.importorskip(name)
+    pytest.importorskip('onnx')
     return pytest.importorskip('onnxruntime')
 
 
@@ -134,11 +141,17 @@ def test_detector_as_onnx(
     check_script(checkout, file, tmp_path, image, expected)
 
 
-def check_script(checkout, file, folder, image, expected):
-    """What docs/export.md shows runs, without mmext and PyTorch."""
+def block_of(checkout: Path, word: str) -> str:
+    """The one block of Python in docs/export.md that has a word."""
     page = (checkout / 'docs' / 'export.md').read_text()
     blocks = re.findall(r'```python\n(.*?)```', page, re.DOTALL)
-    (code,) = [block for block in blocks if 'onnxruntime' in block]
+    (code,) = [block for block in blocks if word in block]
+    return code
+
+
+def check_script(checkout, file, folder, image, expected):
+    """What docs/export.md shows runs, without mmext and PyTorch."""
+    code = block_of(checkout, 'onnxruntime')
     assert len([line for line in code.splitlines() if line]) <= 20
     # Random weights give low scores.
     lowest = float(expected.scores[2])
@@ -159,6 +172,41 @@ def check_script(checkout, file, folder, image, expected):
     assert len(lines) >= 3
     numbers = [float(word) for word in lines[0].split()[-4:]]
     assert numbers == pytest.approx(expected.bboxes[0].tolist(), abs=0.06)
+
+
+@pytest.mark.slow
+def test_masks_as_onnx(tool, masks, onnxruntime, tmp_path, capsys, checkout):
+    """The block of the page makes of them what the model predicts."""
+    file = tmp_path / 'model.onnx'
+    assert tool.main([str(masks), '--onnx', str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert 'masks differ by' in printed
+    assert 'masks of the boxes' not in printed
+    session = onnxruntime.InferenceSession(file)
+    facts = facts_of(session)
+    image = picture((137, 211))
+    expected = detect(masks, image)
+    pixels = image.transpose(2, 0, 1)[None].astype(np.float32)
+    boxes, scores, _, found = session.run(None, {'images': pixels})
+    assert found.shape == (1, 100, 28, 28)
+    np.testing.assert_allclose(scores[0], expected.scores, atol=1e-4)
+    counts = np.zeros(2)
+    for index in range(10):
+        given = {
+            'np': np,
+            'Image': Image,
+            'facts': {key: json.dumps(facts[key]) for key in facts},
+            'json': json,
+            'image': Image.fromarray(image),
+            'box': boxes[0, index],
+            'mask': found[0, index],
+        }
+        exec(block_of(checkout, 'mask_threshold'), given)
+        ours, theirs = given['whole'], expected.masks[index].numpy()
+        assert ours.shape == theirs.shape == image.shape[:2]
+        counts += (ours & theirs).sum(), (ours | theirs).sum()
+    both, either = counts
+    assert both >= 0.95 * either > 100
 
 
 @pytest.mark.slow

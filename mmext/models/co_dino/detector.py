@@ -392,7 +392,7 @@ class CoDETR(BaseDetector):
             )
         samples = apply_mask_policy(batch_data_samples, self.mask_policy)
         encoded = self.encode(batch_inputs, samples)
-        masks = self._mask_branch()
+        masks = self.mask_branch()
         # Masks are pooled in the resized image; they rescale the boxes.
         scale = rescale and masks is None
         if self.eval_module == 'detr':
@@ -409,8 +409,8 @@ class CoDETR(BaseDetector):
             results = masks.predict_mask(feats, metas, results, rescale)
         return self.add_pred_to_datasample(batch_data_samples, results)
 
-    def _mask_branch(self) -> nn.Module | None:
-        """The auxiliary head that gives the detected boxes their masks."""
+    def mask_branch(self) -> nn.Module | None:
+        """The head of ``roi_head`` that masks detected boxes, if any does."""
         heads = list(self.roi_head) if self.eval_masks else []
         if heads and self.eval_module == 'two-stage':
             heads.insert(0, heads[self.eval_index])
