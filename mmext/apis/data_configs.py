@@ -88,12 +88,13 @@ class NewConfig:
         return '\n'.join(lines)
 
     def commands(self) -> str:
-        """How to train, test and infer."""
+        """How to train, judge and infer."""
         last = f'epoch_{self.epochs}' if self.epochs else f'iter_{self.iters}'
         run = f'work_dirs/{self.path.stem}'
         return (
             f'python tools/train.py {self.path}\n'
-            f'python tools/test.py {self.path} {run}/{last}.pth\n'
+            f'python tools/test.py {self.path} {run}/{last}.pth '
+            f'--report {run}/report\n'
             f'python tools/infer.py PICTURES --checkpoint {run}/{last}.pth '
             f'--out {run}/pictures'
         )

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import SourceFileLoader
-from importlib.util import spec_from_file_location
+from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -72,7 +72,11 @@ def make_parser() -> argparse.ArgumentParser:
     add('--width', type=positive, default=512, metavar='PIXELS')
     add('--batch-size', type=positive, default=1)
     add('--boxes', type=positive, default=10, help='of each image')
-    add('--checkpoints', action='store_true', help='as the configs say')
+    add(
+        '--checkpoints',
+        action='store_true',
+        help="as the configs say; the port's need the package fairscale",
+    )
     add('--sides', nargs='+', choices=SIDES, default=SIDES)
     add('--measures', nargs='+', choices=MEASURES, default=tuple(MEASURES))
     add('--repeats', type=positive, default=3, help='timed runs of each side')
@@ -352,6 +356,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = make_parser()
     args = parser.parse_args(argv)
     args.threads = torch.get_num_threads()
+    if args.checkpoints and args.reference and not find_spec('fairscale'):
+        parser.error(
+            '--checkpoints needs the package fairscale beside --reference, '
+            'without which the port keeps everything; install it with pip '
+            'install --no-deps --no-build-isolation fairscale'
+        )
     try:
         results = measure(args)
     except (OSError, ValueError) as error:
