@@ -87,6 +87,32 @@ def make_samples(
     return samples
 
 
+def make_maps(
+    num_boxes: Sequence[int],
+    sizes: Sequence[tuple[int, int]],
+    strides: Sequence[int] = (4, 8, 16, 32, 64, 128),
+) -> tuple[list[torch.Tensor], list[DetDataSample]]:
+    """Random maps, 32 channels, of a canvas of 96 x 128, and their samples."""
+    canvas = 96, 128
+    generator = torch.Generator().manual_seed(0)
+    maps = [
+        torch.randn(
+            len(sizes),
+            32,
+            *(-(-side // stride) for side in canvas),
+            generator=generator,
+            requires_grad=True,
+        )
+        for stride in strides
+    ]
+    samples = make_samples(num_boxes, sizes)
+    for sample in samples:
+        sample.set_metainfo(
+            {'pad_shape': sample.img_shape, 'batch_input_shape': canvas}
+        )
+    return maps, samples
+
+
 def make_batch(
     num_boxes: Sequence[int] = (3, 2),
     sizes: Sequence[tuple[int, int]] = ((96, 128), (80, 96)),

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from helpers.tiny_co_dino import NUM_CLASSES, make_samples, tiny_model_cfg
+from helpers.tiny_co_dino import NUM_CLASSES, make_maps, tiny_model_cfg
 from mmdet.models.dense_heads import ATSSHead
 from mmdet.models.task_modules import ATSSAssigner
 from mmdet.models.utils import unpack_gt_instances
@@ -32,25 +32,8 @@ def _heads() -> tuple[CoATSSHead, ATSSHead]:
     return ours.train(), theirs.train()
 
 
-def _inputs(num_boxes=(3, 0), sizes=((96, 128), (80, 96))):
-    generator = torch.Generator().manual_seed(0)
-    feats = [
-        torch.randn(
-            len(sizes),
-            32,
-            -(-CANVAS[0] // stride),
-            -(-CANVAS[1] // stride),
-            generator=generator,
-            requires_grad=True,
-        )
-        for stride in STRIDES
-    ]
-    samples = make_samples(num_boxes, sizes)
-    for sample in samples:
-        sample.set_metainfo(
-            {'pad_shape': sample.img_shape, 'batch_input_shape': CANVAS}
-        )
-    return feats, samples
+def _inputs(num_boxes=(3, 0)):
+    return make_maps(num_boxes, ((96, 128), (80, 96)))
 
 
 @pytest.mark.parametrize('pos_weight', [-1, 2.5])

@@ -5,7 +5,7 @@ from unittest import mock
 
 import pytest
 import torch
-from helpers.tiny_co_dino import NUM_CLASSES, make_samples, tiny_model_cfg
+from helpers.tiny_co_dino import NUM_CLASSES, make_maps, tiny_model_cfg
 from mmdet.models.losses import L1Loss
 from mmdet.models.roi_heads import StandardRoIHead
 from mmdet.models.task_modules import RandomSampler
@@ -50,19 +50,8 @@ def _as_lists(ours: CoStandardRoIHead) -> None:
 
 
 def _inputs(num_boxes=(3, 2), num_proposals: int = 30):
-    generator = torch.Generator().manual_seed(0)
-    feats = [
-        torch.randn(
-            2,
-            32,
-            -(-CANVAS[0] // stride),
-            -(-CANVAS[1] // stride),
-            generator=generator,
-            requires_grad=True,
-        )
-        for stride in STRIDES
-    ]
-    samples = make_samples(num_boxes, (CANVAS, CANVAS))
+    feats, samples = make_maps(num_boxes, (CANVAS, CANVAS), STRIDES)
+    generator = torch.Generator().manual_seed(4)
     proposals = []
     for sample in samples:
         start = torch.rand(num_proposals, 2, generator=generator) * 60

@@ -5,7 +5,7 @@ from unittest import mock
 
 import pytest
 import torch
-from helpers.tiny_co_dino import make_samples, tiny_model_cfg
+from helpers.tiny_co_dino import make_maps, tiny_model_cfg
 from mmdet.models.dense_heads import RPNHead
 from mmengine.config import ConfigDict
 from mmengine.registry import init_default_scope
@@ -40,27 +40,6 @@ def make_head(kind: type = RPNHead) -> RPNHead:
     return kind(**copy.deepcopy(cfg)).train()
 
 
-def inputs(num_boxes, sizes) -> tuple:
-    generator = torch.Generator().manual_seed(0)
-    feats = [
-        torch.randn(
-            len(sizes),
-            32,
-            -(-CANVAS[0] // stride),
-            -(-CANVAS[1] // stride),
-            generator=generator,
-            requires_grad=True,
-        )
-        for stride in STRIDES
-    ]
-    samples = make_samples(num_boxes, sizes)
-    for sample in samples:
-        sample.set_metainfo(
-            {'pad_shape': sample.img_shape, 'batch_input_shape': CANVAS}
-        )
-    return feats, samples
-
-
 def results(head, feats, samples, cfg=CFG) -> tuple:
     with mock.patch('torch.randperm', torch.arange):
         return propose_and_learn(head, feats, samples, cfg)
@@ -78,7 +57,7 @@ def results(head, feats, samples, cfg=CFG) -> tuple:
 )
 def test_losses_and_gradients_are_mmdets(num_boxes, sizes, pos_weight) -> None:
     ours, theirs = make_head(), make_head(_Own)
-    feats, samples = inputs(num_boxes, sizes)
+    feats, samples = make_maps(num_boxes, sizes)
     found = []
     for head in (ours, theirs):
         head.train_cfg.pos_weight = pos_weight
@@ -118,7 +97,7 @@ def test_proposals_are_mmdets(change) -> None:
             head.rpn_reg.weight.mul_(20)
             # Not more, since equal scores have no order.
             head.rpn_cls.weight.mul_(3)
-    feats, samples = inputs((3, 2), (CANVAS, (80, 96)))
+    feats, samples = make_maps((3, 2), (CANVAS, (80, 96)))
     cfg = ConfigDict({**CFG, **change})
     before = copy.deepcopy(cfg)
     found, _ = results(ours, feats, samples, cfg)
@@ -134,7 +113,7 @@ def test_proposals_are_mmdets(change) -> None:
 def test_many_boxes_are_suppressed_together() -> None:
     """Beyond the number from which mmcv goes from group to group."""
     head = make_head()
-    feats, samples = inputs((3, 2), (CANVAS, (80, 96)))
+    feats, samples = make_maps((3, 2), (CANVAS, (80, 96)))
     cfg = ConfigDict({**CFG, 'nms_pre': -1, 'max_per_img': 1000})
     apart, _ = results(head, feats, samples, cfg)
     cfg.nms.split_thr = 10
