@@ -138,7 +138,8 @@ def export_model(
     divisor = wrapped.size_divisor
     sizes = [tuple(-(-n // divisor) * divisor for n in size) for size in sizes]
     with torch.no_grad(), _quiet(), atomic_path(path) as temporary:
-        write(wrapped, temporary, metadata)
+        with wrapped.traceable():
+            write(wrapped, temporary, metadata)
         run = load(temporary, wrapped)
         checks = tuple(
             ((batch, 3, *size), _check(run, wrapped, batch, size))
@@ -298,18 +299,43 @@ def _nodes(graph: Any) -> Iterator[Any]:
                 yield from _nodes(inner)
 
 
+@contextmanager
+def _ends_export(*kinds: type[Exception]) -> Iterator[None]:
+    """A file that does not run is a wrong one."""
+    try:
+        yield
+    except kinds as error:
+        reason = str(error).strip().partition('\n')[0]
+        raise ExportError(
+            'the file must run at every size and number of pictures, got '
+            f'"{reason}"; no file was written. A part of the model, such as '
+            'its backbone, may keep the size that it was traced with'
+        ) from error
+
+
 def _load_onnx(path: Path, model: ExportableModel) -> Run:
     import onnxruntime
+    from onnxruntime.capi import onnxruntime_pybind11_state as errors
+
+    failures = (
+        errors.Fail,
+        errors.InvalidArgument,
+        errors.InvalidGraph,
+        errors.NotImplemented,
+        errors.RuntimeException,
+    )
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(
-        str(path), options, providers=['CPUExecutionProvider']
-    )
+    options.log_severity_level = 4  # what ends a run is raised
+    with _ends_export(*failures):
+        session = onnxruntime.InferenceSession(
+            str(path), options, providers=['CPUExecutionProvider']
+        )
 
     def run(images: Tensor) -> dict[str, Tensor]:
-        arrays = session.run(model.outputs, {'images': images.numpy()})
+        with _ends_export(*failures):
+            arrays = session.run(model.outputs, {'images': images.numpy()})
         return dict(zip(model.outputs, map(torch.from_numpy, arrays)))
 
     return run
@@ -333,7 +359,9 @@ def _load_program(path: Path, model: ExportableModel) -> Run:
     module = torch.export.load(path).module()
 
     def run(images: Tensor) -> dict[str, Tensor]:
-        return dict(zip(model.outputs, module(images)))
+        # What an exported program says of a size that it is not for.
+        with _ends_export(AssertionError, RuntimeError):
+            return dict(zip(model.outputs, module(images)))
 
     return run
 

@@ -4,10 +4,12 @@ Shape letters: B images, H height, W width, Q queries, K classes, N
 detections.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -42,6 +44,10 @@ SCORE_TOLERANCE = 1e-4
 
 MASK_TOLERANCE = 1e-3
 """How much the probability of a pixel may differ, in boxes that differ."""
+
+# Of sides in pixels: PIDNet adds maps of H // 8 rows to maps of an eighth of
+# the rows, and Swin pads sides that it cannot halve by numbers of Python.
+_BACKBONE_DIVISORS = {'PIDNet': 8, 'SwinTransformer': 32}
 
 Arrays = Mapping[str, Tensor]
 
@@ -88,7 +94,25 @@ class ExportableModel(nn.Module, ABC):
     @property
     def size_divisor(self) -> int:
         """Heights and widths are multiples of it."""
-        return int(self.model.data_preprocessor.pad_size_divisor)
+        backbone = self.model.backbone
+        return math.lcm(
+            self.model.data_preprocessor.pad_size_divisor,
+            _BACKBONE_DIVISORS.get(type(backbone).__name__, 1),
+        )
+
+    @contextmanager
+    def traceable(self) -> Iterator[None]:
+        """Inside, a graph keeps the number and the size of pictures open."""
+        kinds = {
+            type(part)
+            for part in self.model.modules()
+            if type(part).__name__ == 'ShiftWindowMSA'
+        }
+        with ExitStack() as stack:
+            for kind in kinds:
+                patched = patch.object(kind, 'forward', _attend_in_windows)
+                stack.enter_context(patched)
+            yield
 
     def batch(self, images: Tensor, sample_type: type) -> dict:
         """A batch as a data loader gives it, of RGB pictures."""
@@ -120,6 +144,41 @@ class ExportableModel(nn.Module, ABC):
     def is_tied(self, images: Tensor) -> bool:
         """Whether rounding may change what the model finds in pictures."""
         return False
+
+
+def _attend_in_windows(
+    attention: nn.Module, query: Tensor, hw_shape: tuple[int, int]
+) -> Tensor:
+    """``forward`` of Swin's ``ShiftWindowMSA``, for any number and size."""
+    side, shift = attention.window_size, attention.shift_size
+    (batch, _, channels), (height, width) = query.shape, hw_shape
+    # Rests are filled and cut off even where there are none.
+    rows, columns = (n + (side - n % side) % side for n in hw_shape)
+    maps = query.view(batch, height, width, channels)
+    maps = F.pad(maps, (0, 0, 0, columns - width, 0, rows - height))
+    mask = None
+    if shift:
+        maps = maps.roll((-shift, -shift), (1, 2))
+        # Pixels that come from another border are strangers.
+        of_row, of_column = (
+            (place >= number - side).int() + (place >= number - shift).int()
+            for number in (rows, columns)
+            for place in [torch.arange(number, device=query.device)]
+        )
+        parts = 3 * of_row[:, None] + of_column
+        parts = attention.window_partition(parts[None, ..., None])
+        parts = parts.view(-1, side**2)
+        strangers = parts[:, None] != parts[..., None]
+        mask = strangers.to(query.dtype) * -100.0
+    windows = attention.window_partition(maps).view(-1, side**2, channels)
+    grid = attention.w_msa(windows, mask=mask).view(
+        -1, rows // side, columns // side, side, side, channels
+    )
+    maps = grid.permute(0, 1, 3, 2, 4, 5).reshape(-1, rows, columns, channels)
+    if shift:
+        maps = maps.roll((shift, shift), (1, 2))
+    maps = maps[:, :height, :width].reshape(batch, -1, channels)
+    return attention.drop(maps)
 
 
 class ExportableDetector(ExportableModel):
@@ -457,13 +516,6 @@ class ExportableSegmentor(ExportableModel):
         self.outputs = ('labels', 'scores') if select else ('scores',)
         axes = (1, 2) if select else (2, 3)
         self.variable = dict(zip(axes, ('height', 'width')))
-
-    @property
-    def size_divisor(self) -> int:
-        """Heights and widths are multiples of it."""
-        # PIDNet adds maps of H // 8 rows to maps of an eighth of the rows.
-        pidnet = type(self.model.backbone).__name__ == 'PIDNet'
-        return max(super().size_divisor, 8 if pidnet else 1)
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """Classify the pixels; see the class."""

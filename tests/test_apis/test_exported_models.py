@@ -39,6 +39,11 @@ def test_detector_is_the_model(detector: nn.Module, select: bool) -> None:
     assert model.left_out == ["nms {'type': 'soft_nms', 'iou_threshold': 0.8}"]
 
 
+@pytest.fixture
+def swin() -> nn.Module:
+    return build_tiny(base='5scale_swin_t').eval()
+
+
 @pytest.fixture(scope='module')
 def masks() -> nn.Module:
     return build_tiny(base='5scale_r50_instance').eval()
@@ -61,6 +66,38 @@ def test_masks_are_those_of_the_model(masks: nn.Module) -> None:
     assert model.differences(found, expected)['masks'] == pytest.approx(
         0.25, abs=1e-3
     )
+
+
+@pytest.mark.parametrize('size', [(64, 64), (64, 96), (160, 96)])
+@pytest.mark.parametrize('window', [2, 3, 4])
+def test_windows_of_any_number_and_size(
+    swin: nn.Module, window: int, size: tuple[int, int]
+) -> None:
+    """Swin's own code writes those of a trace into the graph."""
+    model = make_exportable(swin)
+    assert model.size_divisor == 32
+    backbone = swin.backbone
+    windows = [each for each in backbone.modules() if hasattr(each, 'w_msa')]
+    for each in windows:
+        each.window_size = window
+        each.shift_size = bool(each.shift_size) * (window // 2)
+        each.w_msa.window_size = (window, window)
+        table = torch.randn((2 * window - 1) ** 2, each.w_msa.num_heads)
+        each.w_msa.relative_position_bias_table = nn.Parameter(table)
+        index = each.w_msa.double_step_seq(2 * window - 1, window, 1, window)
+        each.w_msa.relative_position_index = (index + index.T).flip(1)
+    pictures = torch.randn(3, 3, *size)
+    with torch.no_grad():
+        expected = backbone(pictures)
+        with model.traceable():
+            graph = torch.jit.trace(
+                backbone, torch.randn(1, 3, 96, 128), check_trace=False
+            )
+        found = graph(pictures)
+        after = backbone(pictures)
+    for ours, theirs, again in zip(found, expected, after):
+        torch.testing.assert_close(ours, theirs)
+        assert torch.equal(again, theirs)
 
 
 def test_where_masks_are_left_out(masks: nn.Module) -> None:

@@ -95,7 +95,7 @@ def test_filters_sorts_and_enlarges_by_keyboard(page):
     assert skip.get_attribute('textContent') == 'To the classes'
 
 
-@pytest.mark.parametrize('width', [320, 1600])
+@pytest.mark.parametrize('width', [320, 768, 1200, 1600])
 def test_fits_the_window(page, width):
     resize(page, width, 800)
     wide = 'return document.documentElement.scrollWidth'

@@ -4,11 +4,13 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from helpers.reduce_config import reduce_model
 from helpers.toy_ranks import load_tool
 from mmdet.structures import DetDataSample
 from mmengine.config import Config
@@ -17,7 +19,9 @@ from PIL import Image
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from mmext import config_path
 from mmext.apis import export, load_detector
+from mmext.apis.exported_models import ExportableModel
 
 
 @pytest.fixture(scope='module')
@@ -207,6 +211,31 @@ def test_masks_as_onnx(tool, masks, onnxruntime, tmp_path, capsys, checkout):
         counts += (ours & theirs).sum(), (ours | theirs).sum()
     both, either = counts
     assert both >= 0.95 * either > 100
+
+
+@pytest.mark.slow
+def test_swin_as_onnx(tool, onnxruntime, tmp_path, capfd, monkeypatch):
+    """Heights and widths are rounded up to what Swin halves without rests."""
+    config = tmp_path / 'swin.py'
+    path = config_path('co_dino/co_dino_5scale_swin_t_8xb2_1x_coco.py')
+    cfg = Config.fromfile(path)
+    cfg.model = reduce_model(cfg.model.to_dict())
+    cfg.dump(config)
+    checkpoint = make_checkpoint(tmp_path, config)
+    file = tmp_path / 'model.onnx'
+    args = [str(checkpoint), '--onnx', str(file)]
+    args += ['--check-sizes', '60x90', '128x96']
+    assert tool.main(args) == 0
+    assert 'checked at 4 shapes' in capfd.readouterr().out
+    assert facts_of(onnxruntime.InferenceSession(file))['size_divisor'] == 32
+    # As it would be with Swin's own code.
+    monkeypatch.setattr(ExportableModel, 'traceable', nullcontext)
+    file.unlink()
+    assert tool.main(args) == 1
+    err = capfd.readouterr().err
+    assert 'must run at every size and number of pictures' in err
+    assert 'Traceback' not in err
+    assert not file.exists()
 
 
 @pytest.mark.slow
