@@ -62,6 +62,11 @@ class CoATSSHead(ATSSHead):
         the public port's ``CoATSSHead``.
     """
 
+    @property
+    def num_anchors(self) -> int:
+        """Anchors of a pixel; mmdet warns of its own use of this name."""
+        return self.num_base_priors
+
     def forward(self, x: Sequence[Tensor]) -> tuple[list[Tensor], ...]:
         """Class, box and centerness maps per level, in float32."""
         return to_float32(super().forward(x))

@@ -1,6 +1,7 @@
 """mmext.CoATSSHead against mmdet's ATSSHead."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -13,9 +14,6 @@ from mmengine.registry import init_default_scope
 
 from mmext.models import CoATSSHead
 
-CANVAS = (96, 128)
-STRIDES = (4, 8, 16, 32, 64, 128)
-
 
 def _heads() -> tuple[CoATSSHead, ATSSHead]:
     """Ours and mmdet's, with the same weights."""
@@ -26,7 +24,10 @@ def _heads() -> tuple[CoATSSHead, ATSSHead]:
     cfg['num_classes'] = NUM_CLASSES
     for name in ('train_cfg', 'test_cfg'):
         cfg[name] = ConfigDict(model[name]['bbox_head'])
-    ours = CoATSSHead(**copy.deepcopy(cfg))
+    with warnings.catch_warnings():
+        # Of its own call, which is deprecated, mmdet's head warns.
+        warnings.simplefilter('error', UserWarning)
+        ours = CoATSSHead(**copy.deepcopy(cfg))
     theirs = ATSSHead(**copy.deepcopy(cfg))
     theirs.load_state_dict(ours.state_dict(), strict=True)
     return ours.train(), theirs.train()

@@ -13,7 +13,6 @@ from mmengine.registry import init_default_scope
 from mmext.models.co_dino.region_proposals import propose_and_learn
 
 CANVAS = (96, 128)
-STRIDES = (4, 8, 16, 32, 64, 128)
 CFG = ConfigDict(
     nms_pre=200,
     max_per_img=60,
