@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
-from mmcv.ops import RoIAlign, roi_align
+from mmcv.ops import RoIAlign
 from mmdet.models.roi_heads.mask_heads import FCNMaskHead
 from mmdet.models.roi_heads.roi_extractors import SingleRoIExtractor
 from mmdet.structures import DetDataSample
@@ -23,6 +23,7 @@ from mmseg.structures import SegDataSample
 from torch import Tensor, nn
 
 from ..models import CoDETR
+from .traced_parts import attend_in_windows, pool_boxes
 
 __all__ = [
     'BOX_TOLERANCE',
@@ -110,7 +111,7 @@ class ExportableModel(nn.Module, ABC):
         }
         with ExitStack() as stack:
             for kind in kinds:
-                patched = patch.object(kind, 'forward', _attend_in_windows)
+                patched = patch.object(kind, 'forward', attend_in_windows)
                 stack.enter_context(patched)
             yield
 
@@ -144,41 +145,6 @@ class ExportableModel(nn.Module, ABC):
     def is_tied(self, images: Tensor) -> bool:
         """Whether rounding may change what the model finds in pictures."""
         return False
-
-
-def _attend_in_windows(
-    attention: nn.Module, query: Tensor, hw_shape: tuple[int, int]
-) -> Tensor:
-    """``forward`` of Swin's ``ShiftWindowMSA``, for any number and size."""
-    side, shift = attention.window_size, attention.shift_size
-    (batch, _, channels), (height, width) = query.shape, hw_shape
-    # Rests are filled and cut off even where there are none.
-    rows, columns = (n + (side - n % side) % side for n in hw_shape)
-    maps = query.view(batch, height, width, channels)
-    maps = F.pad(maps, (0, 0, 0, columns - width, 0, rows - height))
-    mask = None
-    if shift:
-        maps = maps.roll((-shift, -shift), (1, 2))
-        # Pixels that come from another border are strangers.
-        of_row, of_column = (
-            (place >= number - side).int() + (place >= number - shift).int()
-            for number in (rows, columns)
-            for place in [torch.arange(number, device=query.device)]
-        )
-        parts = 3 * of_row[:, None] + of_column
-        parts = attention.window_partition(parts[None, ..., None])
-        parts = parts.view(-1, side**2)
-        strangers = parts[:, None] != parts[..., None]
-        mask = strangers.to(query.dtype) * -100.0
-    windows = attention.window_partition(maps).view(-1, side**2, channels)
-    grid = attention.w_msa(windows, mask=mask).view(
-        -1, rows // side, columns // side, side, side, channels
-    )
-    maps = grid.permute(0, 1, 3, 2, 4, 5).reshape(-1, rows, columns, channels)
-    if shift:
-        maps = maps.roll((shift, shift), (1, 2))
-    maps = maps[:, :height, :width].reshape(batch, -1, channels)
-    return attention.drop(maps)
 
 
 class ExportableDetector(ExportableModel):
@@ -350,22 +316,7 @@ class ExportableMaskDetector(ExportableDetector):
         encoded = self.model.encode(self.normalize(images))
         boxes, scores, labels = self._detect(encoded, images)
         feats = self.model.query_head.co_feats(encoded)
-        rois = _as_rois(boxes)
-        extractor = self.head.mask_roi_extractor
-        feats = feats[: extractor.num_inputs]
-        level = extractor.map_roi_levels(rois, len(feats))[:, None, None, None]
-        pooled = 0.0
-        # A graph chooses no regions: each is pooled from each map, and the
-        # one of its size is taken.
-        for i, (maps, layer) in enumerate(zip(feats, extractor.roi_layers)):
-            each = _RoIAlign.apply(
-                maps,
-                rois,
-                *layer.output_size,
-                layer.spatial_scale,
-                layer.sampling_ratio,
-            )
-            pooled = pooled + torch.where(level == i, each, 0.0)
+        pooled = pool_boxes(self.head.mask_roi_extractor, feats, boxes)
         if self.head.with_shared_head:
             pooled = self.head.shared_head(pooled)
         masks = self._of_labels(self.head.mask_head(pooled), labels)
@@ -420,70 +371,6 @@ def _check_mask_head(head: nn.Module) -> None:
                 f'got {layer}; give --cfg-options model.eval_masks=False to '
                 'export the boxes alone'
             )
-
-
-def _as_rois(boxes: Tensor) -> Tensor:
-    """``(B * N, 5)``, image and xyxy, of boxes ``(B, N, 4)``."""
-    image = torch.arange(
-        boxes.shape[0], device=boxes.device, dtype=boxes.dtype
-    )
-    image = image[:, None, None].expand(-1, boxes.shape[1], 1)
-    return torch.cat((image, boxes), -1).flatten(0, 1)
-
-
-class _RoIAlign(torch.autograd.Function):
-    """mmcv's operator, and the name that ONNX has for it.
-
-    mmcv's own translation shifts the regions, which ONNX does itself since
-    opset 16.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        maps: Tensor,
-        rois: Tensor,
-        height: int,
-        width: int,
-        scale: float,
-        ratio: int,
-    ) -> Tensor:
-        return roi_align(
-            maps, rois, (height, width), scale, ratio, 'avg', True
-        )
-
-    @staticmethod
-    def symbolic(
-        g: Any,
-        maps: Any,
-        rois: Any,
-        height: int,
-        width: int,
-        scale: float,
-        ratio: int,
-    ) -> Any:
-        def columns(*index: int) -> Any:
-            return g.op(
-                'Gather',
-                rois,
-                g.op('Constant', value_t=torch.tensor(index)),
-                axis_i=1,
-            )
-
-        flat = g.op('Constant', value_t=torch.tensor([-1]))
-        image = g.op('Reshape', columns(0), flat)
-        return g.op(
-            'RoiAlign',
-            maps,
-            columns(1, 2, 3, 4),
-            g.op('Cast', image, to_i=torch.onnx.TensorProtoDataType.INT64),
-            coordinate_transformation_mode_s='half_pixel',
-            mode_s='avg',
-            output_height_i=height,
-            output_width_i=width,
-            sampling_ratio_i=max(ratio, 0),
-            spatial_scale_f=scale,
-        )
 
 
 class ExportableSegmentor(ExportableModel):
