@@ -307,9 +307,13 @@ class ExportableMaskDetector(ExportableDetector):
 
     def __init__(self, model: CoDETR) -> None:
         super().__init__(model, select=True)
-        self.head = model.mask_branch()
         _check_mask_head(self.head)
         self.outputs += ('masks',)
+
+    @property
+    def head(self) -> nn.Module:
+        """The head of ``roi_head`` that has the masks."""
+        return self.model.mask_branch()
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """Detect; see the class."""
