@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import re
 import sys
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,14 @@ def test_paths_are_there(page: Path):
     links = re.findall(r'\]\((?!https?:)([^)#]+)', text)
     missing += [link for link in links if not (page.parent / link).exists()]
     assert not missing
+
+
+def test_readme_names_every_extra():
+    setup = ConfigParser()
+    setup.read(ROOT / 'setup.cfg')
+    text = (ROOT / 'README.md').read_text()
+    extras = set(setup['options.extras_require'])
+    assert extras == {name for name in extras if f'`{name}`' in text}
 
 
 @pytest.mark.parametrize('code', SHELL)
