@@ -184,7 +184,10 @@ def nothing_random() -> Iterator[None]:
 
     with (
         mock.patch('torch.randperm', order),
-        mock.patch('torch.rand_like', lambda x, **_: torch.full_like(x, 0.5)),
+        mock.patch(
+            'torch.rand_like',
+            lambda x, **more: torch.full_like(x, 0.5, **more),
+        ),
         mock.patch(
             'torch.randint_like', lambda x, *_, **__: torch.zeros_like(x)
         ),

@@ -128,7 +128,7 @@ class DenoisingGenerator(CdnQueryGenerator):
 
     def _contents(self, labels: Tensor, real: Tensor) -> Tensor:
         """Embeddings of labels, some of which are drawn anew."""
-        chosen = torch.rand(labels.shape, device=labels.device)
+        chosen = torch.rand_like(labels, dtype=torch.float32)
         drawn = torch.randint_like(labels, self.num_classes)
         noisy = torch.where(chosen < self.label_noise_scale / 2, drawn, labels)
         embedded = self.label_embedding(noisy.masked_fill(~real, 0))
