@@ -6,7 +6,7 @@ detections.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -18,6 +18,7 @@ from mmdet.models.roi_heads.mask_heads import FCNMaskHead
 from mmdet.models.roi_heads.roi_extractors import SingleRoIExtractor
 from mmdet.structures import DetDataSample
 from mmdet.structures.bbox import bbox2roi, bbox_cxcywh_to_xyxy
+from mmengine.structures import InstanceData
 from mmseg.models import EncoderDecoder
 from mmseg.structures import SegDataSample
 from torch import Tensor, nn
@@ -223,12 +224,7 @@ class ExportableDetector(ExportableModel):
         if self.select:
             with self._plain_selection():
                 samples = self.model.test_step(batch)
-            found = [sample.pred_instances for sample in samples]
-            return {
-                'boxes': torch.stack([each.bboxes for each in found]),
-                'scores': torch.stack([each.scores for each in found]),
-                'labels': torch.stack([each.labels for each in found]),
-            }
+            return _stacked([sample.pred_instances for sample in samples])
         batch = self.model.data_preprocessor(batch, False)
         logits, boxes = self.model(**batch, mode='tensor')
         return {
@@ -281,6 +277,15 @@ class ExportableDetector(ExportableModel):
         )
         best = proposals.scores.amax(-1)
         return bool((best.diff(dim=1).abs() < 1e-5).any())
+
+
+def _stacked(found: Sequence[InstanceData]) -> dict[str, Tensor]:
+    """Detections of pictures that have as many."""
+    return {
+        'boxes': torch.stack([each.bboxes for each in found]),
+        'scores': torch.stack([each.scores for each in found]),
+        'labels': torch.stack([each.labels for each in found]),
+    }
 
 
 def _distances(one: Arrays, other: Arrays) -> Tensor:
@@ -337,14 +342,16 @@ class ExportableMaskDetector(ExportableDetector):
 
     def predict(self, images: Tensor) -> Arrays:
         """See the base class; pooled by mmdet, of the boxes of the model."""
-        found = super().predict(images)
-        inputs = self.model.data_preprocessor(
+        data = self.model.data_preprocessor(
             self.batch(images, DetDataSample), False
-        )['inputs']
-        encoded = self.model.encode(inputs)
+        )
+        inputs, samples = data['inputs'], data['data_samples']
+        head = self.model.query_head
+        with self._plain_selection():
+            encoded = self.model.encode(inputs, samples)
+            found = _stacked(head.predict(encoded, samples, False))
         logits = self.head._mask_forward(
-            self.model.query_head.co_feats(encoded),
-            bbox2roi(list(found['boxes'])),
+            head.co_feats(encoded), bbox2roi(list(found['boxes']))
         )['mask_preds']
         masks = self._of_labels(logits, found['labels'])
         return {**found, 'masks': masks}
