@@ -243,25 +243,24 @@ class ExportableDetector(ExportableModel):
         ends = expected['scores'][:, -1:] + 2 * SCORE_TOLERANCE
         is_cut = expected['scores'].shape[1] == self.max_per_img
         worst = {'boxes': 0.0, 'scores': float(scores)}
-        if 'masks' in found:
-            worst['masks'] = 0.0
         for i in range(len(ends)):
             one, other = (
                 {name: value[i] for name, value in arrays.items()}
                 for arrays in (found, expected)
             )
             apart = _distances(one, other)
-            for side, given in ((1, one['scores']), (0, other['scores'])):
-                sure = (given > ends[i]) | (not is_cut)
-                nearest = apart.amin(side)[sure].tolist()
-                worst['boxes'] = max(worst['boxes'], *nearest, 0.0)
-            if 'masks' in found:
-                sure = (one['scores'] > ends[i]) | (not is_cut)
+            each = [
+                ('boxes', apart.amin(1), one),
+                ('boxes', apart.amin(0), other),
+            ]
+            if 'masks' in one:
                 pairs = other['masks'][apart.argmin(1)]
-                between = (one['masks'] - pairs).abs()[sure]
-                worst['masks'] = max(
-                    worst['masks'], *between.flatten(1).amax(1).tolist()
-                )
+                between = (one['masks'] - pairs).abs().flatten(1).amax(1)
+                each.append(('masks', between, one))
+            for name, nearest, given in each:
+                sure = (given['scores'] > ends[i]) | (not is_cut)
+                before = worst.get(name, 0.0)
+                worst[name] = max(before, *nearest[sure].tolist(), 0.0)
         return worst
 
     def is_tied(self, images: Tensor) -> bool:

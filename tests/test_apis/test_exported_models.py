@@ -191,6 +191,15 @@ def test_another_last_one_is_as_good_only_where_some_were_cut(
     assert model.differences(other, detections())['boxes'] == 50
     model.max_per_img = 4
     assert model.differences(other, detections())['boxes'] == 0
+    # Where all are as good as the last one, none is sure.
+    for each in (one := detections(), other):
+        each['scores'].fill_(0.5)
+        each['masks'] = torch.zeros(1, 4, 28, 28)
+    assert model.differences(other, one) == {
+        'boxes': 0,
+        'scores': 0,
+        'masks': 0,
+    }
 
 
 def test_equal_proposals_are_a_tie(detector: nn.Module) -> None:

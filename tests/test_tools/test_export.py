@@ -194,6 +194,7 @@ def test_masks_as_onnx(tool, masks, onnxruntime, tmp_path, capsys, checkout):
     boxes, scores, _, found = session.run(None, {'images': pixels})
     assert found.shape == (1, 100, 28, 28)
     np.testing.assert_allclose(scores[0], expected.scores, atol=1e-4)
+    code = block_of(checkout, 'mask_threshold')
     counts = np.zeros(2)
     for index in range(10):
         given = {
@@ -205,7 +206,7 @@ def test_masks_as_onnx(tool, masks, onnxruntime, tmp_path, capsys, checkout):
             'box': boxes[0, index],
             'mask': found[0, index],
         }
-        exec(block_of(checkout, 'mask_threshold'), given)
+        exec(code, given)
         ours, theirs = given['whole'], expected.masks[index].numpy()
         assert ours.shape == theirs.shape == image.shape[:2]
         counts += (ours & theirs).sum(), (ours | theirs).sum()
