@@ -365,6 +365,9 @@ param_scheduler = [dict(type='LinearLR', end=12)]  # here
 param_scheduler = [dict(type='StepLR', step_size=3),
                    dict(type='PolyLR', begin=6, end=12)]  # here
 
+== SCHED008 error key=param_scheduler[0].end
+param_scheduler = [dict(type='LinearLR', start_factor=0.01, end=1)]  # here
+
 == CFG001 error key=val_evaluator.ignore_index base=edges
 val_evaluator = dict(ignore_index=255)  # here
 

@@ -30,6 +30,8 @@ _COUNTS = (
 _LONG = 0.75
 # Schedules that go down to the end of their span, by a formula with it.
 _SPANNING = ('Poly', 'CosineAnnealing', 'OneCycle')
+# Schedules that begin with a factor -> its argument.
+_FACTORS = {'Linear': 'start_factor', 'Constant': 'factor'}
 _DECAYS = (*_SPANNING, 'MultiStep', 'Step', 'Exponential', 'CosineRestart')
 
 
@@ -358,6 +360,39 @@ def overlapping(subject: Subject) -> Iterator[Finding]:
                     f'{schedule.unit}) both change the {schedule.quantity}',
                     path=schedule.path,
                 )
+
+
+@SCHED.rule(
+    'SCHED008',
+    title='a warm-up of one step never ends',
+    severity=Severity.ERROR,
+    remedy='let it last for two or more',
+    fix='set convert_to_iter_based=True, where it lasts for one epoch',
+)
+def endless_warm_up(subject: Subject) -> Iterator[Finding]:
+    """A factor is taken back at the last step, and the first is the last."""
+    for schedule in _schedules(subject):
+        name = _FACTORS.get(schedule.family, '')
+        factor = schedule.cfg.get(name, 1.0 / 3)
+        if (
+            not name
+            or schedule.cfg.get('convert_to_iter_based')
+            or factor == 1
+            or (schedule.begin, schedule.end) != (0, 1)
+        ):
+            continue
+        yield found(
+            f'{schedule.kind} lasts for one {schedule.unit[:-1]}: MMEngine '
+            f'multiplies the {schedule.quantity} by {name}={factor}, and '
+            'leaves it there to the end',
+            path=(*schedule.path, 'end'),
+            remedy='set convert_to_iter_based=True: it ends with the epoch'
+            if schedule.by_epoch
+            else '',
+            options=_option(schedule, 'convert_to_iter_based', True)
+            if schedule.by_epoch
+            else {},
+        )
 
 
 def _end(schedule: _Schedule) -> str:

@@ -1,6 +1,7 @@
 """Schedules against the length of the training."""
 
 import pytest
+import torch
 from helpers.lint_findings import changed, lint
 
 ITERS = {'type': 'IterBasedTrainLoop', 'max_iters': 100, 'val_interval': 10}
@@ -66,6 +67,12 @@ def test_epochs_in_a_training_by_iterations():
         (dict(type='LinearLR'), ['SCHED006']),
         (dict(type='LinearLR', end=3), []),
         (dict(type='LinearLR', start_factor=1, end_factor=0, end=12), []),
+        (dict(type='LinearLR', end=1), ['SCHED008']),
+        (dict(type='LinearLR', end=1, convert_to_iter_based=True), []),
+        (dict(type='LinearLR', by_epoch=False, end=1), ['SCHED008']),
+        (dict(type='LinearLR', by_epoch=False, end=2), []),
+        (dict(type='ConstantLR', end=1), ['SCHED008']),
+        (dict(type='ConstantLR', factor=1, end=1), []),
     ],
 )
 def test_one_schedule(settings, expected):
@@ -97,7 +104,6 @@ def test_overlapping_decays():
 
 def test_effect_is_what_the_schedule_does():
     """A milestone after the end of its schedule does nothing."""
-    import torch
     from mmengine.optim import MultiStepLR
 
     def lr_after(end):
@@ -110,3 +116,29 @@ def test_effect_is_what_the_schedule_does():
 
     assert lr_after(12) == 1.0
     assert lr_after(24) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize('kind', ['LinearLR', 'ConstantLR'])
+def test_a_factor_of_one_step_stays(kind):
+    from mmengine.registry import PARAM_SCHEDULERS
+
+    def lr_after(end):
+        optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        settings = {'type': kind, 'optimizer': optimizer, 'end': end}
+        each = PARAM_SCHEDULERS.build(settings)
+        for _ in range(9):
+            optimizer.step()
+            each.step()
+        return optimizer.param_groups[0]['lr']
+
+    assert lr_after(1) == pytest.approx(1 / 3)
+    assert lr_after(2) == pytest.approx(1)
+
+
+def test_one_epoch_becomes_its_iterations():
+    (found,) = lint(schedule(type='LinearLR', end=1), 'SCHED008')
+    assert 'multiplies the lr by start_factor=0.33333' in found.message
+    fix = {'param_scheduler[0].convert_to_iter_based': True}
+    assert found.options == fix
+    iterations = schedule(type='LinearLR', by_epoch=False, end=1)
+    assert lint(iterations, 'SCHED008')[0].options == {}
