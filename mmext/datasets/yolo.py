@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from mmdet.datasets import BaseDetDataset
 from PIL import Image
 
@@ -92,19 +93,15 @@ class YOLODataset(BaseDetDataset):
                 if line not in {each.line for each in wrong}:
                     problems.append(f'{labels}:{line}: a side is not finite')
             else:
-                x1, y1, x2, y2 = box
-                small = (x2 - x1) * width < MIN_SIZE
-                small = small or (y2 - y1) * height < MIN_SIZE
+                # float32 is what is trained with. Whole pixels become whole
+                # again, where their fractions were written in full.
+                pixels = np.multiply(box, (width, height, width, height))
+                x1, y1, x2, y2 = sides = np.float32(pixels).tolist()
                 instances.append(
                     {
-                        'bbox': [
-                            x1 * width,
-                            y1 * height,
-                            x2 * width,
-                            y2 * height,
-                        ],
+                        'bbox': sides,
                         'bbox_label': label,
-                        'ignore_flag': int(small),
+                        'ignore_flag': int(min(x2 - x1, y2 - y1) < MIN_SIZE),
                     }
                 )
         return {

@@ -101,9 +101,9 @@ def to_yolo(root: Path, out: Path, classes: Sequence[str]) -> Path:
             _link(root, stem, out / folder / 'images')
             objects, (width, height) = voc_objects(root, stem)
             lines = [
-                f'{classes.index(name)} {(x1 + x2) / 2 / width:.7f} '
-                f'{(y1 + y2) / 2 / height:.7f} {(x2 - x1) / width:.7f} '
-                f'{(y2 - y1) / height:.7f}\n'
+                f'{classes.index(name)} {(x1 + x2) / 2 / width} '
+                f'{(y1 + y2) / 2 / height} {(x2 - x1) / width} '
+                f'{(y2 - y1) / height}\n'
                 for name, (x1, y1, x2, y2) in objects
             ]
             path = out / folder / 'labels' / f'{stem}.txt'

@@ -340,8 +340,10 @@ def measure(args: argparse.Namespace) -> dict[str, dict[str, float]]:
                 name = what.lower()
                 results[what] = {side.side: side.ask(name) for side in sides}
                 continue
-            for side in sides:  # the first run makes caches
-                side.ask('seconds', 'step' if what == 'optimizer' else what)
+            for side in sides:  # the first run makes caches and states
+                if what == 'optimizer':
+                    side.ask('seconds', 'step')
+                side.ask('seconds', what)
             times: dict[str, list[float]] = {side.side: [] for side in sides}
             for _ in range(args.repeats):
                 for side in sides:
