@@ -21,7 +21,7 @@ from mmext.preflight.rules.registry import RULES, lint_config
 def test_rules_are_those_of_the_config_and_of_the_dry_run():
     scopes = Counter(rule.scope for rule in RULES.values())
     assert set(scopes) == {'config', 'part', 'step', 'ranks'}
-    assert scopes['config'] == 76
+    assert scopes['config'] == 77
     titles = {rule.title for rule in RULES.values()}
     assert len(titles) == len(RULES)
     for rule in RULES.values():
