@@ -569,8 +569,9 @@ def _scaled(each: Mapping, factor: float, total: int, unit: str) -> dict:
     names = ('begin', 'end', 'T_max', 'step_size', 'total_iters')
     old = {key: each[key] for key in names if each.get(key)}
     if by_epoch != (unit == 'max_epochs'):
-        # A warm-up in iterations takes a tenth of the training at most.
-        short = {key: min(v, max(total // 10, 1)) for key, v in old.items()}
+        # A warm-up in iterations takes a tenth of the training at most, and
+        # two: one of a single step never ends.
+        short = {key: min(v, max(total // 10, 2)) for key, v in old.items()}
         return {k: v for k, v in short.items() if v != old[k] and not by_epoch}
     new = {key: max(round(v * factor), 1) for key, v in old.items()}
     if each.get('milestones'):
@@ -578,6 +579,14 @@ def _scaled(each: Mapping, factor: float, total: int, unit: str) -> dict:
             {max(round(m * factor), 1) for m in each['milestones']}
         )
         old['milestones'] = each['milestones']
+    factors = ('LinearLR', 'ConstantLR')
+    if new.get('end') == 1 and each['type'].endswith(factors):
+        if by_epoch:
+            # Its iterations are steps, too.
+            key = 'convert_to_iter_based'
+            old[key], new[key] = each.get(key, False), True
+        else:
+            new['end'] = 2
     return {key: value for key, value in new.items() if value != old[key]}
 
 

@@ -14,6 +14,7 @@ import torch
 from helpers.box_formats import CONVERTERS, voc_objects
 from helpers.label_data import write_pairs
 from helpers.label_sets import CLASSES, clean
+from helpers.lint_findings import lint
 from helpers.toy_ranks import load_tool
 from mmengine.config import Config
 from mmengine.dataset import pseudo_collate
@@ -228,6 +229,26 @@ def test_a_split_is_made_by_a_seed(voc, tmp_path):
         assert form != 'yolo' or chosen[0] == chosen[1] != chosen[2]
         assert files_below(folder) == before
         assert len(list((tmp_path / f'{form}_data').iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ('warm_up', 'expected'),
+    [
+        (dict(by_epoch=False, end=500), dict(end=2)),
+        (dict(by_epoch=True, end=3), dict(end=1, convert_to_iter_based=True)),
+    ],
+)
+def test_a_warm_up_ends(warm_up, expected, voc, tmp_path):
+    """One of a single step would not; the preflight says that (SCHED008)."""
+    base = tmp_path / 'base.py'
+    base.write_text(
+        "_base_ = 'mmext::co_dino/co_dino_r18_shapes.py'\n"
+        f"param_scheduler = [dict(type='LinearLR', begin=0, **{warm_up})]\n"
+    )
+    cfg = made(voc, tmp_path / 'my.py', '--base', base, '--epochs', 1)
+    found = cfg.param_scheduler[0]
+    assert {key: found[key] for key in expected} == expected
+    assert lint(cfg, 'SCHED008') == []
 
 
 def test_paths_stay_relative(voc, tmp_path, monkeypatch):
