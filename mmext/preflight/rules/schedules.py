@@ -381,17 +381,17 @@ def endless_warm_up(subject: Subject) -> Iterator[Finding]:
             or (schedule.begin, schedule.end) != (0, 1)
         ):
             continue
+        remedy, options = '', {}
+        if schedule.by_epoch:
+            remedy = 'set convert_to_iter_based=True: it ends with the epoch'
+            options = _option(schedule, 'convert_to_iter_based', True)
         yield found(
             f'{schedule.kind} lasts for one {schedule.unit[:-1]}: MMEngine '
             f'multiplies the {schedule.quantity} by {name}={factor}, and '
             'leaves it there to the end',
             path=(*schedule.path, 'end'),
-            remedy='set convert_to_iter_based=True: it ends with the epoch'
-            if schedule.by_epoch
-            else '',
-            options=_option(schedule, 'convert_to_iter_based', True)
-            if schedule.by_epoch
-            else {},
+            remedy=remedy,
+            options=options,
         )
 
 

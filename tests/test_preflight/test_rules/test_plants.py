@@ -176,10 +176,11 @@ def test_as_a_process(rule, more, code, tmp_path):
     [plant for plant in PLANTS if plant.rule in MENDED],
     ids=lambda plant: plant.rule,
 )
-def test_fix(plant, tmp_path, environ):
+def test_fix(plant, tmp_path, environ, capsys):
     """The fixed config loads, trains, and has nothing of that rule."""
     if plant.environ:
         environ.setenv(*plant.environ.split('='))
     argv = [*arguments(plant, tmp_path), '--fix', str(tmp_path / 'new.py')]
     assert load_tool('preflight').main(argv) == 0
+    assert 'no config was written' not in capsys.readouterr().out
     assert lint(Config.fromfile(tmp_path / 'new.py'), plant.rule) == []
