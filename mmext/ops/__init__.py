@@ -7,6 +7,7 @@ an operator is asked for.
 """
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from .choice import (
@@ -19,21 +20,31 @@ from .finder import active_backend, install_ext_finder
 
 __all__ = [
     'active_backend',
+    'apply_linear',
     'check_ops_backend',
     'choose_ops_backend',
     'compile_kernels',
     'install_ext_finder',
+    'is_plain',
+    'linear_product',
     'log_backend',
     'multi_scale_deform_attn',
 ]
 
-# Loaded when it is asked for.
+# Loaded when they are asked for, each from its module.
+_MODULES = {
+    'apply_linear': 'linear',
+    'is_plain': 'linear',
+    'linear_product': 'linear',
+    'multi_scale_deform_attn': 'ms_deform_attn',
+}
+apply_linear: Callable[..., Any]
+is_plain: Callable[..., Any]
 multi_scale_deform_attn: Callable[..., Any]
+linear_product: Callable[..., Any]
 
 
 def __getattr__(name: str) -> Any:
-    if name != 'multi_scale_deform_attn':
+    if name not in _MODULES:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    from .ms_deform_attn import multi_scale_deform_attn
-
-    return multi_scale_deform_attn
+    return getattr(import_module(f'.{_MODULES[name]}', __name__), name)

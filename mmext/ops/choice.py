@@ -6,10 +6,12 @@ Nothing here imports torch or mmcv before a function is called.
 
 import logging
 import os
+import platform
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .finder import active_backend
@@ -56,10 +58,14 @@ ORDER: dict[str, dict[str, tuple[str, ...]]] = {
     'deform_conv': _PRODUCTS,
     'roi_pool': _FOR_GPUS,
     'focal_loss': _FOR_GPUS,
+    'linear': {'cpu': ('onednn', 'pytorch'), 'cuda': ('pytorch',)},
 }
-BACKENDS = ('auto', 'numba', 'deformops', 'compiled', 'pytorch')
+# What mmcv does not call, so that its compiled module decides nothing.
+_OURS = ('ms_deform_attn', 'linear')
+BACKENDS = ('auto', 'numba', 'onednn', 'deformops', 'compiled', 'pytorch')
 _LABELS = {
     'numba': 'numba',
+    'onednn': 'oneDNN',
     'deformops': 'deformops',
     'compiled': 'compiled mmcv',
     'pytorch': 'PyTorch',
@@ -67,6 +73,7 @@ _LABELS = {
 }
 _REMEDIES = {
     'numba': 'install it with pip install "mmext[numba]"',
+    'onednn': 'install a PyTorch that was built with it',
     'deformops': 'install it with pip install "mmext[deformops]"',
     'compiled': 'build mmcv with its operators',
 }
@@ -135,6 +142,8 @@ def _missing(name: str) -> str | None:
     if name == 'compiled':
         compiled = active_backend() == 'compiled'
         return None if compiled else 'this mmcv has no compiled operators'
+    if name == 'onednn':
+        return _without_onednn()
     error = _import_error(name)
     if error is None and name == 'deformops':
         import torch
@@ -144,6 +153,33 @@ def _missing(name: str) -> str | None:
         if torch.cuda.get_device_capability() < (7, 0):
             return 'its kernels need a GPU of compute capability 7.0'
     return error
+
+
+def _without_onednn() -> str | None:
+    """Why its products cannot be used; None if they can."""
+    import torch
+
+    if not torch.backends.mkldnn.is_available():
+        return 'this PyTorch was built without it'
+    if not torch.backends.mkldnn.enabled:
+        return 'torch.backends.mkldnn.enabled is False'
+    if not hasattr(torch.ops.mkldnn, '_linear_pointwise'):
+        return 'this PyTorch has no operator for its products'
+    return None
+
+
+@cache
+def _onednn_is_faster() -> bool:
+    """Whether it is, for large products, on this processor."""
+    import torch
+
+    if torch.backends.cpu.get_cpu_capability() != 'AVX512':
+        return False
+    try:
+        processor = Path('/proc/cpuinfo').read_text()
+    except OSError:
+        processor = platform.processor()
+    return 'AuthenticAMD' in processor
 
 
 def backend_of(operator: str, device: str) -> str:
@@ -163,11 +199,16 @@ def backend_of(operator: str, device: str) -> str:
     """
     asked = _asked()
     order = ORDER[operator].get(device, ('pytorch',))
-    if operator != 'ms_deform_attn' and _missing('compiled') is None:
+    if operator not in _OURS and _missing('compiled') is None:
         # mmcv calls its own module, and nothing else is asked.
         return 'compiled' if 'compiled' in order else 'none'
     if asked not in order:
-        return next(name for name in order if _missing(name) is None)
+        return next(
+            name
+            for name in order
+            if _missing(name) is None
+            and (name != 'onednn' or _onednn_is_faster())
+        )
     reason = _missing(asked)
     if reason is not None:
         raise ImportError(

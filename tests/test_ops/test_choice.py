@@ -25,11 +25,12 @@ DOCS = Path(__file__).parents[2] / 'docs' / 'operators.md'
 @pytest.fixture(autouse=True)
 def there(monkeypatch) -> set[str]:
     """Nothing chosen, and which back ends there are: a set to change."""
-    there = {'pytorch', 'numba', 'deformops', 'compiled'}
+    there = {'pytorch', 'numba', 'onednn', 'deformops', 'compiled'}
     monkeypatch.delenv('MMEXT_OPS', raising=False)
     monkeypatch.setattr(choice, '_chosen', 'auto')
     monkeypatch.setattr(choice, '_logged', set())
     monkeypatch.setattr(choice, '_ready', set())
+    monkeypatch.setattr(choice, '_onednn_is_faster', lambda: False)
     monkeypatch.setattr(
         choice, '_missing', lambda name: None if name in there else 'not here'
     )
@@ -46,6 +47,53 @@ def test_the_first_that_is_there(there):
     assert backend_of('ms_deform_attn', 'mps') == 'pytorch'
     there.remove('numba')
     assert backend_of('ms_deform_attn', 'cpu') == 'pytorch'
+
+
+def test_onednn_where_it_is_the_faster_or_chosen(there, monkeypatch):
+    assert backend_of('linear', 'cpu') == 'pytorch'
+    monkeypatch.setattr(choice, '_onednn_is_faster', lambda: True)
+    assert backend_of('linear', 'cpu') == 'onednn'
+    assert backend_of('linear', 'cuda') == 'pytorch'
+    choose_ops_backend('pytorch')
+    assert backend_of('linear', 'cpu') == 'pytorch'
+    monkeypatch.setattr(choice, '_onednn_is_faster', lambda: False)
+    choose_ops_backend('onednn')
+    assert backend_of('linear', 'cpu') == 'onednn'
+    there.remove('onednn')
+    with pytest.raises(ImportError, match='onednn was chosen for linear'):
+        backend_of('linear', 'cpu')
+
+
+@pytest.mark.parametrize(
+    ('processor', 'capability', 'faster'),
+    [
+        ('vendor_id\t: AuthenticAMD', 'AVX512', True),
+        ('vendor_id\t: AuthenticAMD', 'AVX2', False),
+        ('vendor_id\t: GenuineIntel', 'AVX512', False),
+        (None, 'AVX512', True),
+    ],
+)
+def test_onednn_is_the_faster_on_some(
+    processor, capability, faster, monkeypatch
+):
+    monkeypatch.undo()
+    monkeypatch.setattr(
+        torch.backends.cpu, 'get_cpu_capability', lambda: capability
+    )
+
+    def read_text(path):
+        if processor is None:
+            raise FileNotFoundError(path)
+        return processor
+
+    monkeypatch.setattr(choice.Path, 'read_text', read_text)
+    # As Windows says it.
+    monkeypatch.setattr(
+        choice.platform,
+        'processor',
+        lambda: 'AMD64 Family 25 Model 97 Stepping 2, AuthenticAMD',
+    )
+    assert choice._onednn_is_faster.__wrapped__() is faster
 
 
 @pytest.mark.parametrize('name', ['auto', 'numba', 'pytorch'])
@@ -110,7 +158,9 @@ def test_log_says_what_each_operator_has_once(there, caplog):
     calls = [(log_backend, device) for device in ('cpu', 'cpu', 'cuda')]
     cpu, cuda = messages(caplog, *calls)
     assert cpu.startswith('Operators on cpu: ms_deform_attn, nms, soft_nms,')
-    assert cpu.endswith(': numba; deform_conv, roi_pool, focal_loss: PyTorch')
+    assert cpu.endswith(
+        ': numba; deform_conv, roi_pool, focal_loss, linear: PyTorch'
+    )
     assert cuda == f'Operators on cuda: {", ".join(ORDER)}: PyTorch'
 
 
@@ -125,7 +175,7 @@ def test_log_says_what_would_be_faster(there, caplog):
 def test_log_says_what_was_chosen(there, caplog):
     choose_ops_backend('pytorch')
     (line,) = messages(caplog, (log_backend, 'cpu'))
-    assert 'ms_deform_attn: PyTorch; nms,' in line
+    assert 'ms_deform_attn, linear: PyTorch; nms,' in line
     assert 'compiled mmcv; roi_pool, focal_loss: none' in line
     assert line.endswith('(pytorch was chosen)')
 

@@ -37,6 +37,7 @@ from torch import Tensor
 
 from mmext.ops import active_backend, choose_ops_backend
 from mmext.ops.backend import fill_module
+from mmext.ops.linear import linear
 
 OPS = (
     'nms',
@@ -48,6 +49,7 @@ OPS = (
     'modulated_deform_conv2d',
     'sigmoid_focal',
     'softmax_focal',
+    'linear',
 )
 
 # Compiled mmcv has these for GPUs only.
@@ -256,6 +258,23 @@ def loss_cases() -> Iterator[Case]:
         )
 
 
+def linear_cases() -> Iterator[Case]:
+    """Linear layers of an encoder, of a part of its tokens, of a decoder."""
+    for rows, features, wide in (
+        (21824, 256, 256),
+        (2048, 256, 2048),
+        (2048, 2048, 256),
+        (900, 256, 256),
+    ):
+        yield Case(
+            'linear',
+            f'{rows} x {features} to {wide}',
+            linear,
+            torch.nn.functional.linear,
+            [leaf(rows, features), leaf(wide, features), leaf(wide)],
+        )
+
+
 def all_cases() -> Iterator[Case]:
     """Every line of the table."""
     for cases in (
@@ -264,6 +283,7 @@ def all_cases() -> Iterator[Case]:
         attention_cases,
         conv_cases,
         loss_cases,
+        linear_cases,
     ):
         yield from cases()
 
@@ -273,7 +293,8 @@ def step(function: Callable[..., Tensor], inputs: list[Tensor]) -> None:
     leaves = [x for x in inputs if x.requires_grad]
     out = function(*inputs)
     if leaves:
-        torch.autograd.grad(out.sum(), leaves, allow_unused=True)
+        ones = torch.ones_like(out)
+        torch.autograd.grad(out, leaves, ones, allow_unused=True)
     if inputs[0].is_cuda:
         torch.cuda.synchronize()
 

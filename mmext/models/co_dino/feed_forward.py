@@ -6,11 +6,12 @@ Shape letters: N tokens, C channels, H hidden channels.
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from mmcv.cnn.bricks.transformer import FFN
 from mmcv.cnn.bricks.wrappers import Linear
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+
+from ...ops import is_plain, linear_product
 
 __all__ = ['FeedForward']
 
@@ -65,19 +66,11 @@ class FeedForward(FFN):
             and not (self.training and self.dropout)
             and not torch.compiler.is_compiling()
             and not torch.jit.is_tracing()
-            and all(map(_is_plain, (*layers, *self.layers[0][1:])))
+            and all(
+                is_plain(layer, (Linear, nn.ReLU, nn.Dropout))
+                for layer in (*layers, *self.layers[0][1:])
+            )
         )
-
-
-def _is_plain(layer: nn.Module) -> bool:
-    """Whether calling a layer would do nothing but its arithmetic."""
-    hooks = (
-        layer._forward_hooks,
-        layer._forward_pre_hooks,
-        layer._backward_hooks,
-        layer._backward_pre_hooks,
-    )
-    return type(layer) in (Linear, nn.ReLU, nn.Dropout) and not any(hooks)
 
 
 class _InParts(torch.autograd.Function):
@@ -104,8 +97,8 @@ class _InParts(torch.autograd.Function):
         out = torch.empty_like(tokens)
         with torch.autocast('cpu', enabled=False):
             for part, into in zip(tokens.split(PART), out.split(PART)):
-                hidden = F.linear(part, weight, bias).relu_()
-                torch.addmm(out_bias, hidden, out_weight.t(), out=into)
+                hidden = linear_product(part, weight, bias).relu_()
+                linear_product(hidden, out_weight, out_bias, into)
         return out
 
     @staticmethod
@@ -118,15 +111,15 @@ class _InParts(torch.autograd.Function):
         parts = (each.split(PART) for each in (tokens, grad, grad_tokens))
         with torch.autocast('cpu', enabled=False):
             for part, given, into in zip(*parts):
-                hidden = F.linear(part, weight, bias).relu_()
+                hidden = linear_product(part, weight, bias).relu_()
                 grad_out_weight += given.t() @ hidden
-                inner = given @ out_weight
+                inner = linear_product(given, out_weight.t())
                 torch.ops.aten.threshold_backward.grad_input(
                     inner, hidden, 0, grad_input=inner
                 )
                 grad_weight += inner.t() @ part
                 grad_bias += inner.sum(0)
-                torch.mm(inner, weight, out=into)
+                linear_product(inner, weight.t(), out=into)
         grad_out_bias = grad.sum(0).to(bias.dtype)
         return (
             grad_tokens,

@@ -7,6 +7,7 @@ with random negatives; it was recorded, and is compared here, with
 ``torch.arange`` in the place of ``torch.randperm``.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -21,6 +22,15 @@ from mmengine.structures import InstanceData
 from mmext.models.co_dino import translate_codetr_config
 
 ORACLES = Path(__file__).parents[2] / 'oracles'
+
+
+@pytest.fixture(scope='module', params=['onednn', 'pytorch'], autouse=True)
+def products(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Both kinds of matrix products."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('MMEXT_OPS', request.param)
+        patch.setattr('mmext.ops.linear.LEAST', 1)
+        yield
 
 
 @pytest.fixture(scope='module', params=['codetr_tiny', 'codetr_tiny_empty'])
@@ -54,7 +64,7 @@ def _batch(record: dict) -> dict:
 
 
 @pytest.fixture(scope='module')
-def model(record: dict) -> torch.nn.Module:
+def model(record: dict, products: None) -> torch.nn.Module:
     """The model after a training step, with gradients."""
     model = _model(record).train()
     data = model.data_preprocessor(_batch(record), True)
