@@ -111,6 +111,7 @@ def prepare(args: argparse.Namespace) -> tuple:
         read_ground_truth,
         read_task_samples,
     )
+    from mmext.engine import keep_freed_memory, resolve_device
     from mmext.models import MultiTaskModel
 
     images = list_images(args.images) if args.from_val is None else []
@@ -121,6 +122,8 @@ def prepare(args: argparse.Namespace) -> tuple:
         cfg_options=args.cfg_options,
         trust_checkpoint=args.trust_checkpoint,
     )
+    if resolve_device(args.device).type == 'cpu':
+        keep_freed_memory()
     model = add_views(model, tta=args.tta, tile=args.tile)
     truths = []
     if isinstance(model, MultiTaskModel):

@@ -2,6 +2,7 @@
 
 from .checkpoints import check_complete, load_weights, read_checkpoint
 from .class_rows import checkpoint_metainfo
+from .freed_memory import keep_freed_memory
 from .freeze import freeze_modules
 from .hooks import (
     ActivationCheckpointHook,
@@ -62,6 +63,7 @@ __all__ = [
     'get_rng_state',
     'init_process_group',
     'is_pretrained',
+    'keep_freed_memory',
     'load_weights',
     'pin_device',
     'read_checkpoint',

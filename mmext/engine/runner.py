@@ -51,6 +51,7 @@ from ..ops import choose_ops_backend, compile_kernels, log_backend
 from ..registry import RUNNERS
 from ..utils.files import atomic_path
 from ..utils.precision import has_bfloat16
+from .freed_memory import keep_freed_memory
 from .freeze import FreezeHook
 from .hooks.activation_checkpoint import ActivationCheckpointHook
 from .hooks.checkpoint import AtomicCheckpointHook
@@ -243,6 +244,8 @@ class PortableRunner(CheckpointingRunner):
                 f', {self.world_size} process(es) over '
                 f'{choose_backend(self.device, backend)}'
             )
+        if self.device.type == 'cpu' and keep_freed_memory():
+            text += ', freed memory is kept'
         self.logger.info(text)
         choose_ops_backend(self.cfg.get('ops_backend') or 'auto')
         log_backend(self.logger, self.device.type)

@@ -40,6 +40,19 @@ def test_log_names_device_and_operators(tmp_path, monkeypatch):
         toy.build(tmp_path, ops_backend='fast')
 
 
+def test_freed_memory_is_kept_unless_the_user_chose(tmp_path, monkeypatch):
+    kept = []
+    monkeypatch.setattr(
+        'mmext.engine.runner.keep_freed_memory',
+        lambda: kept.append(1) or len(kept) == 1,
+    )
+    for name, said in (('first', True), ('second', False)):
+        toy.build(tmp_path / name)
+        (log,) = (tmp_path / name).rglob('*.log')
+        assert ('Device: cpu, freed memory is kept' in log.read_text()) is said
+    assert len(kept) == 2
+
+
 def test_kernels_are_ready_before_the_first_step(tmp_path, monkeypatch):
     order = []
     monkeypatch.setattr(

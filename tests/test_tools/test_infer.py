@@ -68,11 +68,16 @@ def rejected(tool, args, capsys):
     return capsys.readouterr().err
 
 
-def test_writes_pictures_and_numbers(tool, place, capsys):
+def test_writes_pictures_and_numbers(tool, place, capsys, monkeypatch):
+    kept = []
+    monkeypatch.setattr(
+        'mmext.engine.keep_freed_memory', lambda: kept.append('memory')
+    )
     more = ['--config', str(place / 'finder.py'), '--device', 'cpu']
     assert tool.main([*arguments(place, place / 'images'), *more]) == 0
     printed = capsys.readouterr()
     assert '2 objects in 2 images' in printed.out
+    assert kept == ['memory']
     assert '2/2' in printed.err
     assert sorted(os.listdir(place / 'out')) == [
         '0.png',

@@ -5,7 +5,8 @@ MMDetection 3.3; where it says ``.cuda()``, that is left out on a CPU. Both
 sides have the same weights, image and boxes, the operators that mmcv has
 here, and must give the same loss: for that comparison, nothing is random.
 Each side runs in a process of its own, and they take turns. ``ours bf16`` is
-our side under autocast to bfloat16; the port is always float32.
+our side under autocast to bfloat16; the port is always float32. On a CPU our
+sides keep freed memory, as mmext's runner does.
 
 ``saved`` are the bytes that autograd keeps for the backward pass, ``RSS``
 the most that the process ever had.
@@ -37,7 +38,7 @@ from rich.table import Table
 from torch import Tensor
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
-from mmext.engine.launch import resolve_device
+from mmext.engine import keep_freed_memory, resolve_device
 from mmext.utils.cli import run_tool
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -200,6 +201,8 @@ class Side:
 
     def __init__(self, side: str, args: argparse.Namespace) -> None:
         self.device = resolve_device(args.device)
+        if side != 'port' and self.device.type == 'cpu':
+            keep_freed_memory()
         self.model, self.optim = make_side(side, args)
         self.batch = make_batch(args)
         self.clock = time.process_time if args.cpu_time else time.perf_counter
