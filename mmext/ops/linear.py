@@ -114,6 +114,8 @@ def _has_onednn(rows: Tensor, weight: Tensor) -> bool:
     """Whether the product of the two is oneDNN's."""
     if rows.device.type != 'cpu' or rows.numel() * len(weight) < LEAST:
         return False
+    if rows.dtype != weight.dtype:
+        return False
     if rows.dtype == torch.bfloat16:
         if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             return False

@@ -130,6 +130,11 @@ def test_small_products_stay_those_of_pytorch(called, monkeypatch):
     assert len(called) == 1
 
 
+def test_types_that_differ_are_an_error():
+    with pytest.raises(RuntimeError, match='same dtype'):
+        linear(torch.ones(4, 8), torch.ones(2, 8).bfloat16())
+
+
 def test_bfloat16():
     rows, weight = (
         torch.randn(50, 32).bfloat16(),
