@@ -17,6 +17,7 @@ from .decode_heads import (
     SegformerHead,
     UPerHead,
 )
+from .frozen_batch_norm import FrozenBatchNorm
 from .losses import (
     CheckedBoundaryLoss,
     CheckedCrossEntropyLoss,
@@ -84,6 +85,7 @@ __all__ = [
     'EqualWeights',
     'FCNHead',
     'FixedWeights',
+    'FrozenBatchNorm',
     'GeometricMean',
     'HardSharing',
     'LossBalancer',

@@ -40,8 +40,8 @@ _MODULES = {
 }
 apply_linear: Callable[..., Any]
 is_plain: Callable[..., Any]
-multi_scale_deform_attn: Callable[..., Any]
 linear_product: Callable[..., Any]
+multi_scale_deform_attn: Callable[..., Any]
 
 
 def __getattr__(name: str) -> Any:

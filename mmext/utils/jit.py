@@ -22,16 +22,20 @@ __all__ = ['FAST', 'kernel', 'run_rows']
 FAST = frozenset({'arcp', 'contract', 'nsz', 'reassoc'})
 
 
-def kernel(*, fastmath: frozenset[str] | bool = False) -> Callable:
+def kernel(
+    *, fastmath: frozenset[str] | bool = False, inline: bool = False
+) -> Callable:
     """Decorator that has a function compiled at its first call.
 
     ``fastmath``: What the compiler may do to sums and products, see numba;
-    by default nothing.
+    by default nothing. ``inline``: Copy it into the kernels that call it;
+    handing arrays to a small function takes longer than what it does.
     """
     options = {
         'nogil': True,
         'error_model': 'numpy',
         'fastmath': set(fastmath) if fastmath else False,
+        'inline': 'always' if inline else 'never',
     }
 
     def compiled(function: Callable) -> Callable:

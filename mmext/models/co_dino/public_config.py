@@ -63,7 +63,7 @@ _SWIN = (
 def _backbone(cfg: Any, place: str) -> dict:
     """A backbone of mmdet gets its prefix; the original's Swin is mapped."""
     if not isinstance(cfg, Mapping) or cfg.get('type') != 'SwinTransformerV1':
-        return component(cfg, place)
+        return _with_frozen_norms(component(cfg, place))
     swin = {'type': 'mmdet.SwinTransformer', **read(cfg, place, *_SWIN)}
     # mmdet multiplies without rounding and needs a whole number.
     if swin['mlp_ratio'] != int(swin['mlp_ratio']):
@@ -78,6 +78,14 @@ def _backbone(cfg: Any, place: str) -> dict:
         swin['convert_weights'] = True
         swin['init_cfg'] = {'type': 'Pretrained', 'checkpoint': pretrained}
     return swin
+
+
+def _with_frozen_norms(backbone: dict) -> dict:
+    """A backbone with our class for norms of which nothing is trained."""
+    frozen = {'type': 'BN', 'requires_grad': False}
+    if backbone.get('norm_eval') and backbone.get('norm_cfg') == frozen:
+        backbone['norm_cfg'] = frozen | {'type': 'mmext.FrozenBatchNorm'}
+    return backbone
 
 
 def _noise_scales(cfg: Any, place: str) -> dict | None:
@@ -428,6 +436,8 @@ expressible |
     | ``mask_head``, ``mask_iou_head``, ``mask_roi_extractor`` of the model | \
 refused: mmdet has no such head |
     | ``SwinTransformerV1`` | ``mmdet.SwinTransformer`` |
+    | ``BN`` of a backbone that trains nothing of it | \
+:class:`mmext.models.FrozenBatchNorm` |
     | loss weights, whatever they were multiplied with | the same numbers |
 
     Args:

@@ -156,6 +156,21 @@ def test_equals_our_config(lsj, swin, file):
         assert same(value, ours['backbone'][key]), key
 
 
+@pytest.mark.parametrize(
+    'trained',
+    [
+        {'norm_eval': False},
+        {'norm_cfg': {'type': 'BN', 'requires_grad': True}},
+        {'norm_cfg': {'type': 'SyncBN', 'requires_grad': False}},
+    ],
+)
+def test_norms_that_are_trained_stay(trained):
+    model = port_model()
+    model['backbone'].update(trained)
+    norm = translate_codetr_config(model)['backbone']['norm_cfg']
+    assert norm == model['backbone']['norm_cfg']
+
+
 @pytest.mark.parametrize('swin', [False, True])
 def test_both_projects_give_one_model(swin):
     port = translate_codetr_config(port_model(swin=swin))
