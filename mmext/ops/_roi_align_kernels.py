@@ -92,7 +92,7 @@ def mark(image, y, y_length, x, x_length, used):
             used[image[region], row, left : right + 1] = True
 
 
-@kernel(fastmath=FAST)
+@kernel(fastmath=FAST, inline=True)
 def _add(total, factor, row):
     for channel in range(len(total)):
         total[channel] += factor * row[channel]
