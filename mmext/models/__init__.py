@@ -17,13 +17,13 @@ from .decode_heads import (
     SegformerHead,
     UPerHead,
 )
-from .frozen_batch_norm import FrozenBatchNorm
 from .losses import (
     CheckedBoundaryLoss,
     CheckedCrossEntropyLoss,
     CheckedOhemCrossEntropy,
 )
 from .mae import MAE, MAEDecoder, MAEHead, MAEViT
+from .memory_efficient_batch_norm import MemoryEfficientBatchNorm
 from .multi_task import (
     CGC,
     DWA,
@@ -85,7 +85,6 @@ __all__ = [
     'EqualWeights',
     'FCNHead',
     'FixedWeights',
-    'FrozenBatchNorm',
     'GeometricMean',
     'HardSharing',
     'LossBalancer',
@@ -94,6 +93,7 @@ __all__ = [
     'MAEViT',
     'MLPExpert',
     'MMoE',
+    'MemoryEfficientBatchNorm',
     'MultiTaskDataPreprocessor',
     'MultiTaskModel',
     'PIDHead',

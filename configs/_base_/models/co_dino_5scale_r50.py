@@ -29,8 +29,10 @@ model = dict(
         num_stages=4,
         out_indices=(0, 1, 2, 3),
         frozen_stages=1,
-        # BN in evaluation mode, without its activations.
-        norm_cfg=dict(type='mmext.FrozenBatchNorm', requires_grad=False),
+        # BN that keeps no activations while it is frozen.
+        norm_cfg=dict(
+            type='mmext.MemoryEfficientBatchNorm', requires_grad=False
+        ),
         norm_eval=True,
         style='pytorch',
         # True, or a number of leading blocks, checkpoints activations. They

@@ -81,10 +81,11 @@ def _backbone(cfg: Any, place: str) -> dict:
 
 
 def _with_frozen_norms(backbone: dict) -> dict:
-    """A backbone with our class for norms of which nothing is trained."""
-    frozen = {'type': 'BN', 'requires_grad': False}
-    if backbone.get('norm_eval') and backbone.get('norm_cfg') == frozen:
-        backbone['norm_cfg'] = frozen | {'type': 'mmext.FrozenBatchNorm'}
+    """A backbone whose untrained norms keep no activations."""
+    norm = {'type': 'BN', 'requires_grad': False}
+    if backbone.get('norm_cfg') == norm:
+        norm['type'] = 'mmext.MemoryEfficientBatchNorm'
+        backbone['norm_cfg'] = norm
     return backbone
 
 
@@ -436,8 +437,8 @@ expressible |
     | ``mask_head``, ``mask_iou_head``, ``mask_roi_extractor`` of the model | \
 refused: mmdet has no such head |
     | ``SwinTransformerV1`` | ``mmdet.SwinTransformer`` |
-    | ``BN`` of a backbone that trains nothing of it | \
-:class:`mmext.models.FrozenBatchNorm` |
+    | ``BN`` of a backbone, ``requires_grad=False`` | \
+:class:`mmext.models.MemoryEfficientBatchNorm` |
     | loss weights, whatever they were multiplied with | the same numbers |
 
     Args:

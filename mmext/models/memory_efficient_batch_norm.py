@@ -1,4 +1,4 @@
-"""Batch normalisation that is not trained, and keeps no activations."""
+"""Batch normalisation that keeps no activations while it is frozen."""
 
 from typing import Any
 
@@ -8,59 +8,47 @@ from torch import Tensor, nn
 
 from ..registry import MODELS
 
-__all__ = ['FrozenBatchNorm']
+__all__ = ['MemoryEfficientBatchNorm']
 
 
 @MODELS.register_module()
-class FrozenBatchNorm(nn.BatchNorm2d):
-    """``BatchNorm2d`` in evaluation mode, which stays in it.
+class MemoryEfficientBatchNorm(nn.BatchNorm2d):
+    """``BatchNorm2d`` that keeps nothing of which it needs no gradient.
 
-    PyTorch's keeps its input for the backward pass even if neither its
-    statistics nor its weight and bias are trained. This one keeps nothing
+    PyTorch's keeps its input for the backward pass even in evaluation mode
+    and with a weight and a bias that are not trained. This one keeps nothing
     then, so that of a convolution, a norm and a ReLU one map is kept instead
-    of two. For backbones: ``norm_cfg=dict(type='mmext.FrozenBatchNorm',
-    requires_grad=False)``.
-
-    Weight and bias may require gradients (``requires_grad=True``, the default
-    of ``norm_cfg``). Then the input is kept, as their gradients need it.
+    of two. In every other case it is PyTorch's. For backbones with frozen
+    norms, ``norm_eval=True`` and ``norm_cfg=dict(
+    type='mmext.MemoryEfficientBatchNorm', requires_grad=False)``.
 
     Args:
         num_features: ``C``.
         eps: Added to the variance.
-        momentum: Without effect, as the statistics are never updated; taken
-            for configs that give it.
+        momentum: Of the running statistics, None for their mean.
+        affine: With weight and bias.
+        track_running_stats: With running statistics.
 
     Shape:
         ``(N, C, H, W)`` to the same; of any floating type.
 
     Source:
-        The arithmetic, the state dict and the optimizer's parameters are
-        those of ``torch.nn.BatchNorm2d`` in evaluation mode.
+        Arguments, arithmetic and state dict are those of
+        ``torch.nn.BatchNorm2d``.
 
     Example:
         >>> import torch
-        >>> norm = FrozenBatchNorm(2).requires_grad_(False)
-        >>> norm.train().training
-        False
+        >>> norm = MemoryEfficientBatchNorm(2).eval().requires_grad_(False)
         >>> norm(torch.ones(1, 2, 1, 1, requires_grad=True)).shape
         torch.Size([1, 2, 1, 1])
     """
 
-    def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1
-    ) -> None:
-        super().__init__(num_features, eps=eps, momentum=momentum)
-        self.eval()
-
-    def train(self, mode: bool = True) -> 'FrozenBatchNorm':
-        """Stay in evaluation mode, whatever is asked for."""
-        return super().train(False)
-
     def forward(self, input: Tensor) -> Tensor:
-        """Normalise by the statistics that were loaded."""
+        """Normalise maps ``(N, C, H, W)``."""
         if (
-            self.weight.requires_grad
-            or self.bias.requires_grad
+            self.training
+            or self.running_mean is None
+            or any(each.requires_grad for each in self.parameters())
             or not (input.requires_grad and torch.is_grad_enabled())
             or torch.compiler.is_compiling()
             or torch.jit.is_tracing()
@@ -86,8 +74,8 @@ class _Normalise(torch.autograd.Function):
         input: Tensor,
         mean: Tensor,
         var: Tensor,
-        weight: Tensor,
-        bias: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
         eps: float,
     ) -> Tensor:
         ctx.save_for_backward(var, weight)
@@ -97,6 +85,6 @@ class _Normalise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         var, weight = ctx.saved_tensors
-        zero = torch.zeros_like(var)
-        out = _Normalise.apply(grad, zero, var, weight, zero, ctx.eps)
+        mean = torch.zeros_like(var)
+        out = _Normalise.apply(grad, mean, var, weight, None, ctx.eps)
         return out, None, None, None, None, None
