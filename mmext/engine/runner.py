@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import torch
 from mmengine.config import Config
 from mmengine.dist import is_distributed, master_only
 from mmengine.hooks import CheckpointHook, Hook
@@ -229,6 +230,7 @@ class PortableRunner(CheckpointingRunner):
         pin_device(self.device)
         dist_cfg = env_cfg.get('dist_cfg') or {}
         self.dist_timeout_s = dist_cfg.get('timeout', DEFAULT_TIMEOUT_S)
+        self.local_world_size = (env and env.local_world_size) or 1
         if env is not None and not is_distributed():
             init_process_group(env, self.device, dist_cfg)
         elif env is not None and current_watch() is None:
@@ -247,8 +249,22 @@ class PortableRunner(CheckpointingRunner):
         if self.device.type == 'cpu' and keep_freed_memory():
             text += ', freed memory is kept'
         self.logger.info(text)
+        if self.device.type == 'cpu':
+            self._warn_of_threads()
         choose_ops_backend(self.cfg.get('ops_backend') or 'auto')
         log_backend(self.logger, self.device.type)
+
+    def _warn_of_threads(self) -> None:
+        """Threads that are more than the processors wait for each other."""
+        cores = os.cpu_count() or 1
+        each, processes = torch.get_num_threads(), self.local_world_size
+        if each > 1 and each * processes > cores:
+            self.logger.warning(
+                f'{processes} process(es) of this machine with {each} threads '
+                f'each share {cores} processors, which can make a step ten '
+                'times as long; set OMP_NUM_THREADS='
+                f'{max(cores // processes, 1)}'
+            )
 
     def build_log_processor(self, log_processor: Any) -> LogProcessor:
         """Build what formats the log."""

@@ -53,6 +53,20 @@ def test_freed_memory_is_kept_unless_the_user_chose(tmp_path, monkeypatch):
     assert len(kept) == 2
 
 
+@pytest.mark.parametrize(
+    ('threads', 'said'),
+    [(1, ''), (8, ''), (9, '1 process(es) of this machine with 9 threads')],
+)
+def test_more_threads_than_processors(tmp_path, monkeypatch, threads, said):
+    monkeypatch.setattr(os, 'cpu_count', lambda: 8)
+    monkeypatch.setattr(torch, 'get_num_threads', lambda: threads)
+    toy.build(tmp_path)
+    (log,) = tmp_path.rglob('*.log')
+    text = log.read_text()
+    assert said in text
+    assert ('set OMP_NUM_THREADS=8' in text) is bool(said)
+
+
 def test_kernels_are_ready_before_the_first_step(tmp_path, monkeypatch):
     order = []
     monkeypatch.setattr(
@@ -222,10 +236,14 @@ def build_wrapped():
 @pytest.mark.xdist_group('processes')
 def test_wrapping_on_a_cpu(tmp_path, monkeypatch):
     monkeypatch.setenv('FOLDER', str(tmp_path / 'run'))
+    monkeypatch.setattr(os, 'cpu_count', lambda: 2)
+    monkeypatch.setattr(torch, 'get_num_threads', lambda: 2)
     ranks = run_on_ranks(build_wrapped, 2, tmp_path / 'out')
     assert ranks.wait() == [0, 0], ranks.output() + ranks.output(1)
     assert 'SyncBN works on GPUs only' in ranks.output()
     assert '2 process(es) over gloo' in ranks.output()
+    assert '2 process(es) of this machine with 2 threads' in ranks.output()
+    assert 'set OMP_NUM_THREADS=1' in ranks.output()
 
 
 @pytest.mark.xdist_group('processes')

@@ -3,28 +3,8 @@
 # The one thing to set is data_root.
 _base_ = './shapes_detection.py'
 
-train_pipeline = [
-    dict(type='LoadImageFromFile', _scope_='mmdet'),
-    dict(
-        type='mmdet.LoadAnnotations',
-        _scope_='mmdet',
-        with_bbox=True,
-        with_mask=True,
-    ),
-    # Keeps the size; it is here for the scale_factor that heads read.
-    dict(
-        type='mmdet.Resize', _scope_='mmdet', scale_factor=1.0, keep_ratio=True
-    ),
-    # A shape upside down is the same shape.
-    dict(
-        type='mmdet.RandomFlip',
-        _scope_='mmdet',
-        prob=[0.3, 0.3],
-        direction=['horizontal', 'vertical'],
-    ),
-    dict(type='mmdet.PackDetInputs', _scope_='mmdet'),
-]
-
+train_pipeline = _base_.train_pipeline
+train_pipeline[1].update(with_mask=True)  # LoadAnnotations
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 
 # Masks are compared with those of the annotation file.
