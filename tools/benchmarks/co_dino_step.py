@@ -15,6 +15,7 @@ the most that the process ever had.
 import argparse
 import multiprocessing
 import resource
+import signal
 import sys
 import tempfile
 import time
@@ -160,8 +161,9 @@ def make_side(side: str, args: argparse.Namespace) -> tuple:
 def make_batch(args: argparse.Namespace) -> dict:
     """Images of noise with boxes."""
     size = min(args.height, args.width)
+    num_classes = Config.fromfile(args.config).model.num_classes
     batches = [
-        random_batch(size, args.boxes, 80, seed)
+        random_batch(size, args.boxes, num_classes, seed)
         for seed in range(args.batch_size)
     ]
     shape = args.height, args.width
@@ -292,13 +294,16 @@ class Process:
 
     def ask(self, name: str, *values: object) -> float:
         """Call a method of the side."""
-        self.pipe.send((name, values))
         try:
+            self.pipe.send((name, values))
             return self.pipe.recv()
-        except EOFError:
-            raise ValueError(
-                f'{self.side} must run, got an error, see above'
-            ) from None
+        except (EOFError, OSError):
+            self.process.join()
+            why = 'got an error, see above'
+            if self.process.exitcode == -signal.SIGKILL:
+                why = 'but was killed, probably for want of memory: measure '
+                why += 'fewer --sides at a time'
+            raise ValueError(f'{self.side} must run, {why}') from None
 
     def close(self) -> None:
         """End the process."""
@@ -320,7 +325,7 @@ def check_losses(sides: Sequence[Process]) -> None:
     losses = {side.side: side.ask('constant_loss') for side in sides}
     print(*(f'loss of {key}: {value:.5f}' for key, value in losses.items()))
     exact = [value for key, value in losses.items() if 'bf16' not in key]
-    if max(exact) - min(exact) > TOLERANCE * max(exact):
+    if exact and max(exact) - min(exact) > TOLERANCE * max(exact):
         raise ValueError(f'both sides must compute the same, got {losses}')
 
 
