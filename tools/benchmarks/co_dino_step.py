@@ -158,10 +158,9 @@ def make_side(side: str, args: argparse.Namespace) -> tuple:
     return model, build_optim_wrapper(model, cfg.optim_wrapper)
 
 
-def make_batch(args: argparse.Namespace) -> dict:
+def make_batch(args: argparse.Namespace, num_classes: int) -> dict:
     """Images of noise with boxes."""
     size = min(args.height, args.width)
-    num_classes = Config.fromfile(args.config).model.num_classes
     batches = [
         random_batch(size, args.boxes, num_classes, seed)
         for seed in range(args.batch_size)
@@ -206,7 +205,7 @@ class Side:
         if side != 'port' and self.device.type == 'cpu':
             keep_freed_memory()
         self.model, self.optim = make_side(side, args)
-        self.batch = make_batch(args)
+        self.batch = make_batch(args, self.model.query_head.num_classes)
         self.clock = time.process_time if args.cpu_time else time.perf_counter
         self.autocast = torch.autocast(
             self.device.type, torch.bfloat16, enabled=side == 'ours bf16'
@@ -299,11 +298,10 @@ class Process:
             return self.pipe.recv()
         except (EOFError, OSError):
             self.process.join()
-            why = 'got an error, see above'
+            how = 'got an error, see above'
             if self.process.exitcode == -signal.SIGKILL:
-                why = 'but was killed, probably for want of memory: measure '
-                why += 'fewer --sides at a time'
-            raise ValueError(f'{self.side} must run, {why}') from None
+                how = 'but was killed, as for lack of memory; try fewer sides'
+            raise ValueError(f'{self.side} must run, {how}') from None
 
     def close(self) -> None:
         """End the process."""
