@@ -8,6 +8,7 @@ os.environ.setdefault('OMP_NUM_THREADS', '1')
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -26,6 +27,17 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 collect_ignore = ['downstream_project', 'helpers', 'reference']
 
 torch.set_num_threads(1)
+
+
+def pytest_configure() -> None:
+    """Link what ``mmext::`` reads, as an editable install does."""
+    mim = CHECKOUT / 'mmext' / '.mim'
+    mim.mkdir(exist_ok=True)
+    for name in ('configs', 'tools', 'model-index.yml'):
+        if not (mim / name).exists():
+            # Another worker may be first.
+            with suppress(FileExistsError):
+                (mim / name).symlink_to(Path('..', '..', name))
 
 
 @pytest.hookimpl(optionalhook=True)

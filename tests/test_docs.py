@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import re
+import subprocess
 import sys
 from configparser import ConfigParser
 from pathlib import Path
@@ -74,6 +75,21 @@ def test_paths_are_there(page: Path):
     links = re.findall(r'\]\((?!https?:)([^)#]+)', text)
     missing += [link for link in links if not (page.parent / link).exists()]
     assert not missing
+
+
+def test_label_check_says_how_many_rules_there_are():
+    """A process of its own, in which nothing else has declared rules."""
+    page = (ROOT / 'docs' / 'label_check.md').read_text()
+    (number,) = re.findall(r'(\d+) rules applied', page)
+    code = 'from mmext.label_check.rules import RULES; print(len(RULES))'
+    shown = subprocess.run(
+        [sys.executable, '-c', code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stdout.strip() == number
 
 
 def test_readme_names_every_extra():

@@ -1,17 +1,18 @@
 """Findings in a terminal, as compilers print them: what, where, and the cure.
 
-Lines are wrapped at blanks and never cut, paths are relative to the working
+Lines are neither wrapped nor cut, so that a path, a key or a command can be
+copied; a terminal folds them itself. Paths are relative to the working
 directory, and what a terminal would obey, or cannot show, is escaped.
 """
 
 import os
 import re
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import chain, repeat
+from collections.abc import Iterable
 from pathlib import Path
 
-from rich.cells import cell_len, chop_cells
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -53,15 +54,21 @@ _DIFF_COLOURS = {'+': 'green', '-': 'red', '@': 'cyan'}
 _CONTROLS = re.compile(
     '[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]'
 )
-# Narrower than this, words would have a letter on each line.
-_LEAST_WIDTH = 20
+# Columns of what is no terminal: tables are as wide as their texts.
+_NO_LIMIT = 100_000
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """Where a tool prints: no colours if piped, or with ``NO_COLOR`` set."""
+    """Where a tool prints.
+
+    Without colours if piped or with ``NO_COLOR`` set, and as wide as needed
+    if piped.
+    """
     plain = bool(os.environ.get('NO_COLOR'))
+    stream = sys.stderr if stderr else sys.stdout
     return Console(
         stderr=stderr,
+        width=None if stream.isatty() else _NO_LIMIT,
         color_system=None if plain else 'auto',
         highlight=False,
     )
@@ -81,24 +88,11 @@ def _readable(text: str, encoding: str) -> str:
     return text.encode(encoding, 'backslashreplace').decode(encoding)
 
 
-def _wrapped(console: Console, text: str, width: int) -> Iterator[str]:
-    for line in text.expandtabs(4).split('\n'):
-        pieces = Text(line).wrap(
-            console, max(width, _LEAST_WIDTH), overflow='fold'
-        )
-        yield from (piece.plain.rstrip() for piece in pieces)
-
-
 def _print_line(console: Console, *parts: tuple[str, str]) -> None:
     """Print one line as it is; parts are text and style."""
     line = Text.assemble(*parts)
     line.rstrip()
     console.print(line, soft_wrap=True, highlight=False)
-
-
-def _pieces(console: Console, text: str, less: int) -> list[str]:
-    """Text cut into what fits on lines; every blank counts."""
-    return chop_cells(text, max(console.width - less, _LEAST_WIDTH))
 
 
 def print_text(
@@ -107,7 +101,7 @@ def print_text(
     label: str = '',
     style: str = '',
 ) -> None:
-    """Print text that may hold anything, wrapped.
+    """Print text that may hold anything.
 
     Args:
         console: Where to.
@@ -117,7 +111,7 @@ def print_text(
     """
     text = _readable(text, console.encoding)
     before, own = (label, style), '' if label else style
-    for line in _wrapped(console, text, console.width - len(label)):
+    for line in text.expandtabs(4).split('\n'):
         _print_line(console, before, (line, own))
         before = ' ' * len(label), ''
 
@@ -139,12 +133,9 @@ def print_heading(
     rest = f' {rule} {place}: ' if place else f' {rule}: '
     noun = _NOUNS[severity]
     text = _readable(rest.lstrip() + message, console.encoding)
-    lines = list(_wrapped(console, f'{noun} {text}', console.width))
     _print_line(
-        console, (noun, _COLOURS[severity]), (lines[0][len(noun) :], 'bold')
+        console, (noun, _COLOURS[severity]), (f' {text.expandtabs(4)}', 'bold')
     )
-    for line in lines[1:]:
-        _print_line(console, (line, 'bold'))
 
 
 def print_verdict(
@@ -163,16 +154,11 @@ def print_source(console: Console, location: Location) -> None:
     code = _readable(line.expandtabs(4).rstrip(), console.encoding)
     start, end = _span(code, location.key)
     named = code[start:end]
-    for before, piece in zip(
-        chain([gutter], repeat(blank)), _pieces(console, code, len(gutter))
-    ):
-        _print_line(console, (before, 'blue'), (piece, ''))
-        marked = piece[max(start, 0) : max(end, 0)]
-        if marked:
-            text = ' ' * cell_len(piece[: max(start, 0)])
-            text += '^' * cell_len(marked)
-            _print_line(console, (blank, 'blue'), (text, 'bold red'))
-        start, end = start - len(piece), end - len(piece)
+    if code:
+        _print_line(console, (gutter, 'blue'), (code, ''))
+    if named:
+        text = ' ' * cell_len(code[:start]) + '^' * cell_len(named)
+        _print_line(console, (blank, 'blue'), (text, 'bold red'))
     if location.key not in ('', named):
         print_text(console, location.key, '    key: ')
 
@@ -206,8 +192,7 @@ def print_diff(console: Console, diff: str) -> None:
     for line in diff.splitlines():
         style = _DIFF_COLOURS.get(line[:1], '')
         text = _readable(line, console.encoding)
-        for piece in _pieces(console, text, 4):
-            _print_line(console, ('    ', ''), (piece, style))
+        _print_line(console, ('    ', ''), (text, style))
 
 
 def counts_of(severities: Iterable[Severity]) -> str:

@@ -17,7 +17,7 @@ from .expectations import Expectations
 from .groups import group_findings
 from .loaded import loaded_values
 from .report import Report, make_split_report
-from .rules.registry import READ, RULES
+from .rules.registry import READ001, RULES
 from .scan import sample_facts, scan, work_items
 from .sources.coco import coco_class_counts
 from .sources.split_source import SplitSource
@@ -30,14 +30,6 @@ __all__ = ['check_labels']
 _MAP_SHAPE = (1, 1, 1)
 # What rules of the scope 'sample' may need, in the order of facts below.
 _NEEDS = ('mask', 'image', 'annotation', 'yolo', 'boxes')
-
-READ001 = READ.declare(
-    'READ001',
-    title='a part of the check ended with an exception',
-    severity=Severity.ERROR,
-    remedy='look at the code that is named: a training may fail there, too; '
-    'what else is reported holds',
-)
 
 
 class _Crashes:

@@ -207,7 +207,7 @@ def _of_masks(settings: CheckSettings) -> SplitSource:
 
 def list_rules(console: Console | None = None) -> None:
     """Print all rules, by default to standard output."""
-    terminal.print_rules(RULES.values(), console or Console())
+    terminal.print_rules(RULES.values(), console or terminal.make_console())
 
 
 def _weights(report: Report, kind: str) -> str:

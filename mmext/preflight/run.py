@@ -134,7 +134,7 @@ def list_rules(form: str = 'table', console: Console | None = None) -> None:
         return
     tools = ('preflight', 'label_check')
     rules = (rule for tool in tools for rule in rules_of(tool).values())
-    terminal.print_rules(rules, console or Console())
+    terminal.print_rules(rules, console or terminal.make_console())
 
 
 def check_settings(settings: PreflightSettings) -> None:

@@ -17,7 +17,7 @@ scope      facts                                       expected
 from collections.abc import Iterable
 
 from ... import findings
-from ...findings import Family, Rule, rules_of
+from ...findings import Family, Rule, Severity, rules_of
 
 __all__ = [
     'CFG',
@@ -31,6 +31,7 @@ __all__ = [
     'PAIR',
     'PAN',
     'READ',
+    'READ001',
     'RULES',
     'SEG',
     'SEG_VALUES',
@@ -113,6 +114,13 @@ READ = _family(
     scope='part',
     subject='split',
     per_value=True,
+)
+READ001 = READ.declare(
+    'READ001',
+    title='a part of the check ended with an exception',
+    severity=Severity.ERROR,
+    remedy='look at the code that is named: a training may fail there, too; '
+    'what else is reported holds',
 )
 SEG = _family(
     'SEG', 'Label maps', scope='sample', needs='mask', subject='mask'
