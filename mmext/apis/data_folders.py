@@ -355,9 +355,9 @@ def _find_voc(
         own = _voc_folders(root, tree, folders[0])
         for split in _SPLITS:
             if split in lists:
-                lines = (root / lists[split]).read_text().split('\n')
+                lines = (root / lists[split]).read_text('utf-8').split('\n')
                 data.splits[split] = DataSplit(
-                    [line.split()[0] for line in lines if line.strip()],
+                    [line for line in lines if line.strip()],
                     {**own, 'ann_file': lists[split]},
                 )
     else:

@@ -82,7 +82,7 @@ class SearchResult:
     """A checkpoint to resume from, what was passed over, and leftovers.
 
     ``unused`` says why what ``last_checkpoint`` names, and is there, is not
-    taken, and what to do.
+    taken, and what to do, or which checkpoints are damaged if all are.
     """
 
     checkpoint: str | None
@@ -331,19 +331,28 @@ def find_newest_checkpoint(
             f'one, such as a copy; here that is {pointed}'
         )
     faults: dict[str, str] = {}
+    untrusted: set[str] = set()
     summaries = []
     for path in _candidates(folders, pointed):
         try:
             summary = summarize_checkpoint(path)
         except ValueError as error:
             faults[path.name] = str(error)
-            if path == pointed and isinstance(error, UntrustedTypeError):
-                unused = str(error)
+            if isinstance(error, UntrustedTypeError):
+                untrusted.add(path.name)
+                if path == pointed:
+                    unused = str(error)
             continue
         if summary.resumable:
             summaries.append(summary)
     newest = _newest_of(summaries, pointed, faults, notes)
     rest = f'; going on from {newest.path.name}' if newest else ''
+    if newest is None and not unused and faults.keys() - untrusted:
+        unused = f'All checkpoints in {work_dir} are damaged: ' + '; '.join(
+            f'{name}: {reason}'
+            for name, reason in faults.items()
+            if name not in untrusted
+        )
     notes += [
         f'passed over {name}: {reason}{rest}'
         for name, reason in faults.items()

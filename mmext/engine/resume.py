@@ -482,6 +482,9 @@ class CheckpointingRunner(Runner):
         one, and with ``resume='auto'``, it goes on from the newest complete
         checkpoint of the work dir; if there is none, the training starts
         from the beginning, from the weights of ``load_from`` if that is set.
+
+        Raises:
+            ValueError: If there are checkpoints and none can be used.
         """
         if self._has_loaded:
             return
@@ -530,7 +533,8 @@ class CheckpointingRunner(Runner):
         if checkpoint is None and unused:
             raise ValueError(
                 f'{unused}. There is no other checkpoint to resume from; to '
-                f'start anew, remove {self.work_dir}/last_checkpoint'
+                f'start anew, remove {self.work_dir}/last_checkpoint and any '
+                'damaged file beside it'
             )
         return checkpoint
 

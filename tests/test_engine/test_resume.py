@@ -287,6 +287,18 @@ def test_damaged_newest_is_passed_over(tmp_path):
     assert re.search('Resuming from .*epoch_1.pth', logs)
 
 
+def test_only_damaged_checkpoints_are_an_error(tmp_path):
+    """Starting anew would rotate them away."""
+    toy.train(tmp_path, train_cfg=dict(by_epoch=True, max_epochs=2))
+    files = sorted(tmp_path.glob('epoch_*.pth'))
+    assert files
+    for path in files:
+        path.write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(ValueError, match='All checkpoints in .* are damaged'):
+        toy.train(tmp_path, resume=True)
+    assert all(path.stat().st_size == 2000 for path in files)
+
+
 @pytest.mark.parametrize(
     ('change', 'message'),
     [

@@ -475,3 +475,16 @@ def test_bccd_from_folder_to_preflight(
     assert re.findall(r'error (\w+\d+):', printed) == ['DET002']
     assert 'my.py can be trained' in printed
     assert re.findall(r'(\d+) errors?,', printed) == ['1', '0']
+
+
+def test_a_blank_in_the_name_of_a_voc_picture(voc, tmp_path):
+    data = tmp_path / 'voc'
+    shutil.copytree(voc, data)
+    names = data / 'ImageSets' / 'Main' / 'train.txt'
+    first, *rest = names.read_text().split('\n')
+    for folder, suffix in (('Annotations', 'xml'), ('JPEGImages', 'jpg')):
+        path = data / folder / f'{first}.{suffix}'
+        path.rename(path.with_name(f'my {path.name}'))
+    names.write_text('\n'.join([f'my {first}', *rest]))
+    cfg = made(data, tmp_path / 'my.py')
+    assert dataset_of(cfg, 'train')

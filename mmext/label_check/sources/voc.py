@@ -1,6 +1,8 @@
 """Splits whose samples have an annotation file each, in Pascal VOC's form."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from io import StringIO
 from pathlib import Path
 
 import msgspec
@@ -79,6 +81,7 @@ def splits_of_voc(
     Raises:
         NotADirectoryError: If a folder does not exist.
         FileNotFoundError: If there is no XML file in it.
+        ValueError: If a list is not text in UTF-8.
     """
     root = Path(folder)
     annotations = root / _ANNOTATIONS
@@ -130,10 +133,17 @@ def _names_below(folder: Path, suffixes: tuple[str, ...]) -> dict[str, str]:
 
 
 def _read_list(path: Path) -> list[str]:
-    """First word of each line: lists of classes add 1, 0 or -1."""
+    """Whole lines, as XMLDataset takes them."""
     require_regular_file(path)
-    lines = path.read_text().splitlines()
-    return [line.split()[0] for line in lines if line.strip()]
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f'{path} must be text in UTF-8, as the loader reads it, got byte '
+            f'{error.object[error.start]:#04x} at {error.start}; save it as '
+            'UTF-8'
+        ) from error
+    return [line.rstrip('\r\n') for line in StringIO(text)]
 
 
 def _list_file(root: Path, split: str) -> str:
@@ -160,7 +170,10 @@ def _orphans(
     """Files that no list names, be it of a split that was not asked for."""
     named = {name for listed in lists.values() for name in listed}
     for path in sorted((root / _LISTS).glob('*.txt')):
-        named.update(_read_list(path))
+        # Lists of classes add 1, 0 or -1.
+        named.update(
+            re.sub(r'\s+(-1|0|1)\s*$', '', line) for line in _read_list(path)
+        )
     left = [
         ('annotation', path)
         for n, path in annotations.items()

@@ -182,6 +182,14 @@ class CoDETR(BaseDetector):
         self.backbone = MMDET_MODELS.build(backbone)
         self.neck = None if neck is None else MMDET_MODELS.build(neck)
         blocks = checkpointable_blocks(self.backbone)
+        if with_cp and not blocks:
+            raise ValueError(
+                f'backbone.with_cp must be left out, got {with_cp!r}: '
+                f'{type(self.backbone).__name__} has no blocks with a with_cp '
+                'of their own; name what is to be checkpointed in '
+                "custom_hooks=[dict(type='mmext.ActivationCheckpointHook', "
+                'modules=[...])]'
+            )
         count = checkpoint_modules(blocks, with_cp, 'backbone')
         self._num_checkpointed = {'backbone': (count, len(blocks))}
 

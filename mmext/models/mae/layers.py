@@ -115,6 +115,9 @@ class Block(nn.Module):
         ValueError: If the heads do not divide the channels.
     """
 
+    # Marks what can be checkpointed, as in the blocks of the hosts.
+    with_cp = False
+
     def __init__(
         self,
         embed_dims: int,

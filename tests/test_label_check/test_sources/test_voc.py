@@ -1,6 +1,7 @@
 """Folders of XML files."""
 
 import pytest
+from helpers.toy_ranks import load_tool
 
 from mmext.label_check.check import check_labels
 from mmext.label_check.expectations import Expectations
@@ -29,7 +30,7 @@ def write(folder, lists=None):
 
 
 def test_lists(tmp_path):
-    root = write(tmp_path, {'train': ['a'], 'val': ['b  1'], 'test': ['x']})
+    root = write(tmp_path, {'train': ['a'], 'val': ['b'], 'test': ['x']})
     train, val = splits_of_voc(root, ('train', 'val'))
     assert (train.expected.split, val.expected.split) == ('train', 'val')
     (sample,) = val.samples()
@@ -109,3 +110,25 @@ def test_bccd(shared_path, tmp_path):
         '(181, 329, 181, 329)',
         '(504, 337, 504, 337)',
     ]
+
+
+def test_lines_of_lists_are_whole_names_as_for_the_loader(tmp_path):
+    """'b 1' is a class's list; XMLDataset looks for the file 'b 1.xml'."""
+    root = write(tmp_path, {'train': ['my a', 'b 1'], 'cat_train': ['c -1']})
+    for part, old in (('Annotations', 'a.xml'), ('JPEGImages', 'a.jpeg')):
+        (root / part / old).rename(root / part / f'my {old}')
+    (source,) = splits_of_voc(root, ['train'])
+    mine, other = source.samples()
+    assert mine.annotation == str(root / 'Annotations/my a.xml')
+    assert other.annotation == str(root / 'Annotations/b 1.xml')
+    assert [orphan.path for orphan in source.orphans()] == []
+
+
+def test_a_list_that_is_not_utf8_is_named(tmp_path, capsys):
+    root = write(tmp_path, {'train': ['a']})
+    path = root / 'ImageSets' / 'Main' / 'train.txt'
+    path.write_bytes('ä\n'.encode('latin-1'))
+    with pytest.raises(SystemExit) as stopped:
+        raise SystemExit(load_tool('validate_labels').main(['--voc', str(root)]))
+    assert stopped.value.code == 2
+    assert f'{path} must be text in UTF-8' in capsys.readouterr().err

@@ -27,6 +27,7 @@ from mmengine.structures import InstanceData
 from mmext.models import CoDETR
 from mmext.models.co_dino import co_atss_head, region_proposals
 from mmext.models.co_dino import losses as co_losses
+from mmext.models.checkpointing.checkpoint import is_checkpointed
 from mmext.models.co_dino.region_proposals import given_proposals
 from mmext.models.losses import LabelRangeError
 from mmext.utils.precision import wide_type
@@ -177,6 +178,24 @@ def test_checkpointed_layers_are_counted_and_logged(
         'encoder': (0, 1),
         'decoder': (1, 2),
     }
+
+
+def test_with_cp_of_a_backbone_of_ours_and_of_one_without_blocks() -> None:
+    cfg = tiny_model_cfg()
+    sizes = {'num_heads': 2, 'feedforward_channels': 32}
+    cfg['backbone'] = {
+        'type': 'mmext.MAEViT',
+        'arch': {'embed_dims': 16, 'num_layers': 2, **sizes},
+        'img_size': 64,
+        'out_type': 'featmap',
+        'with_cp': True,
+    }
+    model = MODELS.build(cfg)
+    assert model.checkpointed_layers()['backbone'] == (2, 2)
+    assert all(map(is_checkpointed, model.backbone.layers))
+    cfg['backbone'] = {'type': 'mmdet.CSPDarknet', 'with_cp': True}
+    with pytest.raises(ValueError, match='got True: CSPDarknet has no blocks'):
+        MODELS.build(cfg)
 
 
 def test_copies_compute_with_their_own_weights() -> None:
