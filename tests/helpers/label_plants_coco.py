@@ -193,6 +193,21 @@ def no_iscrowd_to_evaluate_on(data: DataSet) -> Planted:
     return Planted(path, 'annotations[3]')
 
 
+@plant('COCO015', 'coco')
+def annotation_id_zero_to_evaluate_on(data: DataSet) -> Planted:
+    """pycocotools takes it for no match; a training does not mind."""
+    path = data.annotation(split='val')
+    metric = {'type': 'CocoMetric', 'ann_file': str(path)}
+    data.config['val_evaluator'] = metric
+
+    def change(content: dict) -> None:
+        content['annotations'][3]['id'] = 0
+
+    for each in (path, data.annotation()):
+        edit_json(each, change)
+    return Planted(path, 'annotations[3]')
+
+
 @plant('COCO014', 'coco_bare')
 def no_iscrowd(data: DataSet) -> Planted:
     expected = {'place': 'annotations[5]'}

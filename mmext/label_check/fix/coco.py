@@ -58,32 +58,38 @@ def _new_ids(ids: np.ndarray) -> itertools.count | None:
 
 
 def number_annotations(draft: CocoDraft) -> None:
-    """Give each annotation an id of its own: the first keeps its id."""
-    if 'COCO002' not in draft.rules:
-        return
+    """Give each annotation an id of its own that is not 0, if it is evaluated.
+
+    Of several with the same id, the first keeps it.
+    """
     ids = draft.file.annotations.id
     rows = np.flatnonzero(draft.alive)
-    _, first = np.unique(ids[rows], return_index=True)
-    again = np.setdiff1d(rows, rows[first], assume_unique=True)
-    if not len(again):
-        return
-    if 'annotations' in draft.broken:
-        # Theirs may be among those that would be new.
-        draft.leave('COCO002', 'ids of some annotations cannot be read')
+    wrong = {}
+    if 'COCO015' in draft.rules and draft.expected.coco_metric:
+        reason = 'pycocotools takes 0 for "no match"'
+        for row in rows[ids[rows] == 0].tolist():
+            wrong[row] = 'COCO015', reason
+    if 'COCO002' in draft.rules:
+        _, first = np.unique(ids[rows], return_index=True)
+        reason = 'no other annotation has it'
+        for row in np.setdiff1d(rows, rows[first], assume_unique=True):
+            wrong[int(row)] = 'COCO002', reason
+    if not wrong:
         return
     new_ids = _new_ids(ids)
-    if new_ids is None:
-        draft.leave('COCO002', 'there is no larger id')
+    why = ''
+    if 'annotations' in draft.broken:
+        # Theirs may be among those that would be new.
+        why = 'ids of some annotations cannot be read'
+    elif new_ids is None:
+        why = 'there is no larger id'
+    if why:
+        for rule in sorted({rule for rule, _ in wrong.values()}):
+            draft.leave(rule, why)
         return
-    for row, new in zip(again.tolist(), new_ids):
-        draft.note(
-            'COCO002',
-            row,
-            int(ids[row]),
-            new,
-            field='id',
-            reason='no other annotation has it',
-        )
+    for row, new in zip(sorted(wrong), new_ids):
+        rule, reason = wrong[row]
+        draft.note(rule, row, int(ids[row]), new, field='id', reason=reason)
         draft.replace(row, draft.get(row) | {'id': new})
 
 

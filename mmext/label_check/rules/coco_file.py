@@ -410,3 +410,27 @@ def no_iscrowd(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
         severity=Severity.ERROR if metric else Severity.WARNING,
         **_records(facts, 'annotations', notes.index, rows),
     )
+
+
+@COCO.rule(
+    'COCO015',
+    title='annotation with the id 0',
+    severity=Severity.WARNING,
+    remedy='number annotations from 1: pycocotools takes 0 for "no match", '
+    'so that the object counts as missed however it is predicted',
+    unit='annotation',
+    fix='give the annotation a new id',
+    fixed_in=('coco',),
+)
+def id_zero(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """The annotation that a match of pycocotools cannot name."""
+    metric = expected.coco_metric
+    notes = facts.file.annotations
+    rows = np.flatnonzero(notes.id == 0)
+    if not metric or not len(rows):
+        return
+    yield found(
+        f'the annotation has the id 0, and {metric} counts its object as '
+        'missed',
+        **_records(facts, 'annotations', notes.index, rows),
+    )
