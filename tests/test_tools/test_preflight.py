@@ -2,7 +2,9 @@
 
 import json
 import os
+from pathlib import Path
 
+import mmseg
 import pytest
 from helpers.toy_ranks import load_tool
 
@@ -39,6 +41,19 @@ def test_standard_output_has_the_report_only(main, capfd):
     printed = capfd.readouterr()
     assert json.loads(printed.out)['batches']
     assert '0 errors' in printed.err
+
+
+@pytest.mark.slow
+def test_mask2former_of_mmseg_with_fewer_classes_than_things(main, capsys):
+    """Its head inherits num_things_classes=80 and does not use it."""
+    config = (
+        Path(mmseg.__file__).parent
+        / '.mim/configs/mask2former'
+        / 'mask2former_r50_8xb2-90k_cityscapes-512x1024.py'
+    )
+    argv = [str(config), '--batches', 'normal', '--image-size', '64', '64']
+    assert main([*argv, '--no-labels']) == 0
+    assert '0 errors' in capsys.readouterr().out
 
 
 def test_unwritable_outputs_are_one_error(main, tmp_path, capsys):

@@ -397,7 +397,10 @@ def class_counts(model: nn.Module) -> tuple[int, int]:
             for name in _NAMES:
                 count = getattr(part, name, None)
                 if isinstance(count, int) and count > 0 and not things:
-                    things = getattr(part, 'num_things_classes', count)
+                    # mmseg's heads inherit 80 things, and do not use them.
+                    things = min(
+                        getattr(part, 'num_things_classes', count), count
+                    )
         for head in (*_STUFF, 'roi_head.semantic_head'):
             part = _part(model, f'{inner}.{head}'.strip('.'))
             for name in ('num_stuff_classes', 'num_classes'):
