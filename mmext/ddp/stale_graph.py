@@ -29,6 +29,13 @@ _MAX_PLACES = 3
 # Of a module's own attributes; parameters are leaves, modules come by name.
 _MODULE_OWN = frozenset(('_parameters', '_modules'))
 _MAX_DEPTH = 5
+# Functions of autograd that pass values on as they are.
+_VIEWS = tuple(
+    f'{name}Backward'
+    for name in ('Select', 'Slice', 'Unbind', 'Split', 'Narrow', 'View')
+    + ('UnsafeView', 'ReshapeAlias', 'AsStrided', 'Alias', 'Clone')
+    + ('Unsqueeze', 'Squeeze', 'Expand', 'Permute', 'Transpose', 'T')
+)
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 
 
@@ -112,10 +119,9 @@ def name_stale_graphs(model: nn.Module, batch: Any) -> Iterator[None]:
         if _FREED not in text and _CHANGED not in text:
             raise
         names = {id(p): name for name, p in model.named_parameters()}
-        places = [
-            *_stale_places(_held(model, batch), begin, names),
-            *_stale_places(_losses_of(error), begin, names),
-        ]
+        # The loss leads to a graph that is held, too, and says less of it.
+        places = _stale_places(_held(model, batch), begin, names)
+        places = places or _stale_places(_losses_of(error), begin, names)
         if not places:
             raise
         raise StaleGraphError(_text(places)) from error
@@ -195,7 +201,9 @@ def _stale_places(
         ]
         if not stale or place in found:
             continue
-        last = max(stale, key=lambda node: node._sequence_nr())
+        # What takes a part or a view does not say what was computed.
+        made = [n for n in stale if not n.name().startswith(_VIEWS)] or stale
+        last = max(made, key=lambda node: node._sequence_nr())
         used = sorted(names[leaf] for leaf in _leaves(stale) if leaf in names)
         text = f'made by {last.name()}'
         if used:

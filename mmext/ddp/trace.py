@@ -567,13 +567,19 @@ def _explain_unused(
         for index, cut in flow.cut_before([loss]).items()
         if cut.cause == 'checkpoint'
     }
-    return {
-        name: UnusedParameter(UnusedReason.IN_FORWARD)
-        if name in inner
-        else _explain(index, id(parameters[name]), flow, cuts, by_key, lost)
-        for index, name in enumerate(parameters)
-        if name not in ready
-    }
+    unused = {}
+    for index, (name, parameter) in enumerate(parameters.items()):
+        if name in ready:
+            continue
+        if name in inner:
+            unused[name] = UnusedParameter(UnusedReason.IN_FORWARD)
+        elif not parameter.requires_grad:
+            unused[name] = UnusedParameter(UnusedReason.FROZEN)
+        else:
+            unused[name] = _explain(
+                index, id(parameter), flow, cuts, by_key, lost
+            )
+    return unused
 
 
 def _explain(

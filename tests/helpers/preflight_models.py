@@ -115,6 +115,9 @@ class Planted(BaseModel):
                 self.extra(x)
         elif how == 'detached':
             return {'loss_e': (x - self.extra(x).detach()).square().mean()}
+        elif how == 'frozen within':
+            self.extra.requires_grad_(False)
+            return {'loss_e': self.extra(x).square().mean()}
         elif how == 'logged':
             return {'norm': self.extra(x).norm()}
         elif how == 'weight 0':

@@ -44,7 +44,9 @@ class EmbeddingModel(toy.ToyModel):
             features = self.table(kinds)
         else:
             if self.features is None:
-                self.features = self.table(torch.arange(3)).exp()
+                features = self.table(torch.arange(3))
+                is_view = self.once == 'view'
+                self.features = features[:3] if is_view else features.exp()
             features = self.features[kinds]
         return super().forward(features, mode=mode, **kwargs)
 
@@ -57,6 +59,15 @@ def test_a_model_that_embeds_once(tmp_path):
     assert 'made by ExpBackward0 from the parameters table.weight' in text
     assert 'retain_graph=True would only hide the error' in text
     assert 'a second time' in str(caught.value.__cause__)
+
+
+def test_an_embedding_that_is_held_is_named_once_and_behind_a_view(tmp_path):
+    with pytest.raises(StaleGraphError) as caught:
+        toy.train(tmp_path, model=dict(type='EmbeddingModel', once='view'))
+    text = str(caught.value)
+    assert "the attribute 'features' of the model holds it" in text
+    assert 'made by EmbeddingBackward0 from the parameters table' in text
+    assert 'neither the model nor the batch' not in text
 
 
 def test_a_model_that_embeds_each_batch_learns_the_embedding(tmp_path):

@@ -32,6 +32,13 @@ def test_unused(mistake, said):
     assert found.options == {'find_unused_parameters': True}
 
 
+def test_frozen_in_a_forward():
+    found = find('extra frozen within')['DDP001']
+    assert 'frozen (requires_grad=False) after the model' in found.message
+    assert found.names == EXTRA
+    assert found.remedy.startswith('freeze it earlier')
+
+
 @pytest.mark.parametrize('flags', [(True,), (False, True)])
 def test_unused_and_allowed(flags):
     found = find('extra', *flags)
