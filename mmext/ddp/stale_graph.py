@@ -32,9 +32,7 @@ _MAX_DEPTH = 5
 # Functions of autograd that pass values on as they are.
 _VIEWS = tuple(
     f'{name}Backward'
-    for name in ('Select', 'Slice', 'Unbind', 'Split', 'Narrow', 'View')
-    + ('UnsafeView', 'ReshapeAlias', 'AsStrided', 'Alias', 'Clone')
-    + ('Unsqueeze', 'Squeeze', 'Expand', 'Permute', 'Transpose', 'T')
+    for name in ['Select', 'Slice', 'Unbind', 'Split', 'Narrow', 'View', 'UnsafeView', 'ReshapeAlias', 'AsStrided', 'Alias', 'Clone', 'Unsqueeze', 'Squeeze', 'Expand', 'Permute', 'Transpose', 'T']
 )
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ..findings import Finding, Rule, Severity
+from ..findings import Finding, Rule
 from ..utils.contain import Contained, code_place
 from ..utils.files import IrregularFileError
 from ..utils.label_hints import likely_cause

@@ -294,7 +294,7 @@ def test_only_damaged_checkpoints_are_an_error(tmp_path):
     assert files
     for path in files:
         path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(ValueError, match='All checkpoints in .* are damaged'):
+    with pytest.raises(ValueError, match=r'All checkpoints in .* are damaged'):
         toy.train(tmp_path, resume=True)
     assert all(path.stat().st_size == 2000 for path in files)
 

@@ -129,6 +129,8 @@ def test_a_list_that_is_not_utf8_is_named(tmp_path, capsys):
     path = root / 'ImageSets' / 'Main' / 'train.txt'
     path.write_bytes('ä\n'.encode('latin-1'))
     with pytest.raises(SystemExit) as stopped:
-        raise SystemExit(load_tool('validate_labels').main(['--voc', str(root)]))
+        raise SystemExit(
+            load_tool('validate_labels').main(['--voc', str(root)])
+        )
     assert stopped.value.code == 2
     assert f'{path} must be text in UTF-8' in capsys.readouterr().err

@@ -25,9 +25,9 @@ from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData
 
 from mmext.models import CoDETR
+from mmext.models.checkpointing.checkpoint import is_checkpointed
 from mmext.models.co_dino import co_atss_head, region_proposals
 from mmext.models.co_dino import losses as co_losses
-from mmext.models.checkpointing.checkpoint import is_checkpointed
 from mmext.models.co_dino.region_proposals import given_proposals
 from mmext.models.losses import LabelRangeError
 from mmext.utils.precision import wide_type
