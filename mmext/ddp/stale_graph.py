@@ -32,7 +32,11 @@ _MAX_DEPTH = 5
 # Functions of autograd that pass values on as they are.
 _VIEWS = tuple(
     f'{name}Backward'
-    for name in ['Select', 'Slice', 'Unbind', 'Split', 'Narrow', 'View', 'UnsafeView', 'ReshapeAlias', 'AsStrided', 'Alias', 'Clone', 'Unsqueeze', 'Squeeze', 'Expand', 'Permute', 'Transpose', 'T']
+    for name in (
+        *('Select', 'Slice', 'Unbind', 'Split', 'Narrow', 'View', 'T'),
+        *('UnsafeView', 'ReshapeAlias', 'AsStrided', 'Alias', 'Clone'),
+        *('Unsqueeze', 'Squeeze', 'Expand', 'Permute', 'Transpose'),
+    )
 )
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 

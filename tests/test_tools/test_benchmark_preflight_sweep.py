@@ -58,6 +58,18 @@ def test_smallest_of_each_folder(tool, tmp_path):
     assert [path.name for path in found] == ['a.py', 'b_r50.py']
 
 
+def test_smallest_of_each_data_set_and_head(tool, config, tmp_path):
+    folder = tmp_path / 'family'
+    folder.mkdir()
+    for name, classes in (('r18', 3), ('r50', 3), ('r18_other', 4)):
+        head = {'bbox_head': {'type': 'FCOSHead'}} if classes == 4 else {}
+        config(name, model=head).rename(folder / f'{name}.py')
+    (folder / 'broken.py').write_text('import no_such_package')
+    found = tool.smallest_configs(tmp_path, by_head=True)
+    names = sorted(path.name for path in found)
+    assert names == ['broken.py', 'r18.py', 'r18_other.py']
+
+
 def test_folder_of_a_host(tool):
     assert (tool.config_folder('mmdet') / 'retinanet').is_dir()
     with pytest.raises(ValueError, match="got 'no_such_host'"):

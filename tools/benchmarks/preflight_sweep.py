@@ -17,7 +17,7 @@ import resource
 import signal
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -25,6 +25,8 @@ from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import IO, Any
+
+from mmengine.config import Config
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import report_errors, run_tool
@@ -63,16 +65,51 @@ def model_size(path: Path) -> int:
     return max(sizes, default=50)
 
 
-def smallest_configs(root: Path) -> list[Path]:
-    """The config of the smallest model in each folder."""
+def smallest_configs(root: Path, by_head: bool = False) -> list[Path]:
+    """The config of the smallest model in each folder.
+
+    Args:
+        root: Folder of the folders.
+        by_head: One for each data set and set of heads in a folder, and not
+            only one for each folder.
+    """
     chosen = []
     for folder in sorted(path for path in root.iterdir() if path.is_dir()):
-        files = list(folder.glob('*.py')) or list(folder.rglob('*.py'))
-        if files and not folder.name.startswith('_'):
-            chosen.append(
-                min(files, key=lambda f: (model_size(f), len(f.name), f.name))
-            )
+        if folder.name.startswith('_'):
+            continue
+        groups = defaultdict(list)
+        for file in list(folder.glob('*.py')) or list(folder.rglob('*.py')):
+            groups[_kind_of(file) if by_head else ()].append(file)
+        chosen += [
+            min(files, key=lambda f: (model_size(f), len(f.name), f.name))
+            for files in groups.values()
+        ]
     return chosen
+
+
+def _kind_of(file: Path) -> tuple:
+    """Model, data sets and heads of a config, by name."""
+    try:
+        config = Config.fromfile(str(file))
+    except Exception as error:
+        # A package that is missing, or a base: the row of one will say it.
+        return (type(error).__name__,)
+    model, names = config.get('model', {}), set()
+
+    def walk(node: Any, of_data: bool, key: str = '') -> None:
+        if isinstance(node, dict):
+            keys = ('ann_file', 'data_root', 'data_prefix')
+            if any(k in node for k in keys) if of_data else 'head' in key:
+                names.add(str(node.get('type')))
+            for key, value in node.items():
+                walk(value, of_data, key)
+        elif isinstance(node, list | tuple):
+            for value in node:
+                walk(value, of_data, key)
+
+    walk(model, of_data=False)
+    walk(config.get('train_dataloader', {}), of_data=True)
+    return str(model.get('type')), *sorted(names)
 
 
 def config_folder(host: str) -> Path:
@@ -264,6 +301,12 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help='packages of whose folders the smallest config each is tried',
     )
+    parser.add_argument(
+        '--by-head',
+        action='store_true',
+        help='of --hosts, the smallest config of each family, data set and '
+        'set of heads',
+    )
     parser.add_argument('--configs', nargs='*', type=Path, default=[])
     parser.add_argument('--kinds', nargs='+', default=['normal', 'empty'])
     parser.add_argument('--batch-size', type=int, default=0)
@@ -289,7 +332,7 @@ def main(args: Sequence[str] | None = None) -> int:
     options = parser.parse_args(args)
     paths = list(options.configs)
     for host in options.hosts:
-        paths += smallest_configs(config_folder(host))
+        paths += smallest_configs(config_folder(host), options.by_head)
     if not paths:
         parser.error('give --hosts or --configs, so that there is a config')
     files = {'--json': options.json, '--table': options.table}
