@@ -91,8 +91,8 @@ def _kind_of(file: Path) -> tuple:
     """Model, data sets and heads of a config, by name."""
     try:
         config = Config.fromfile(str(file))
-    except Exception as error:
-        # A package that is missing, or a base: the row of one will say it.
+    except (ImportError, OSError) as error:
+        # A package or a base is missing: the row of one config says so.
         return (type(error).__name__,)
     model, names = config.get('model', {}), set()
 
