@@ -44,36 +44,53 @@ def _refuse(bad: np.ndarray, what: str, path: str, values: np.ndarray) -> None:
 
 @TRANSFORMS.register_module()
 class LoadMultiTaskAnnotations(BaseTransform):
-    """Load picture and labels from the npy files of NYUv2's layout.
+    """Load picture and labels: npy files of NYUv2's layout, or PNG and JPEG.
 
     Of ``img_path``, ``seg_map_path``, ``depth_path`` and ``normal_path`` it
     loads those that the sample has; see :mod:`mmext.datasets.nyuv2_layout`
-    for the files. The picture, RGB in [0, 1], becomes BGR in [0, 255]
+    for the npy files. The picture, RGB in [0, 1], becomes BGR in [0, 255]
     (float32, not rounded), so that a data preprocessor takes the same
     ``mean``, ``std`` and ``bgr_to_rgb=True`` as for JPEG files. Class -1
-    becomes 255, which losses and metrics ignore.
+    becomes 255, which losses and metrics ignore. In a picture file of
+    classes a pixel is its class; normals are read from npy files only.
 
     Args:
         backend_args: Of MMEngine's file backend.
+        depth_unit: Metres of the value 1 in a picture file of depth, which
+            most often has 16 bits: 0.001 for millimetres, 1/5000 for TUM
+            RGB-D, 1/256 for KITTI and Cityscapes' depth. The value 0 is
+            invalid.
 
     Raises:
         ValueError: If an array has another form; if a class is no whole
             number in [-1, 255]; if a depth is negative or not finite, or a
-            picture or normal not finite. File and first pixel are named.
+            picture or normal not finite; if depth is a picture file and
+            ``depth_unit`` is not given. File and first pixel are named.
     """
 
-    def __init__(self, backend_args: dict | None = None):
+    def __init__(
+        self,
+        backend_args: dict | None = None,
+        depth_unit: float | None = None,
+    ):
+        if depth_unit is not None and not 0 < depth_unit < np.inf:
+            raise ValueError(
+                f'depth_unit must be metres above 0, got {depth_unit}'
+            )
         self.backend_args = backend_args
+        self.depth_unit = depth_unit
 
     def transform(self, results: dict) -> dict:
         """Add ``img``, ``gt_seg_map``, ``gt_depth``, ``gt_normal``."""
         if 'img_path' in results:
-            img = self._load(results['img_path'], 3) * np.float32(255)
-            results['img'] = np.ascontiguousarray(img[..., ::-1])
+            img, is_npy = self._load(results['img_path'], 3)
+            if is_npy:
+                img = np.ascontiguousarray(img[..., ::-1] * np.float32(255))
+            results['img'] = img
             results['img_shape'] = results['ori_shape'] = img.shape[:2]
         if 'seg_map_path' in results:
             path = results['seg_map_path']
-            label = self._load(path, 1)
+            label, _ = self._load(path, 1)
             bad = (label != np.rint(label)) | (label < -1) | (label > _IGNORED)
             what = f'classes must be whole numbers in [-1, {_IGNORED}]'
             _refuse(bad, what, path, label)
@@ -82,22 +99,43 @@ class LoadMultiTaskAnnotations(BaseTransform):
             results.setdefault('seg_fields', []).append('gt_seg_map')
         if 'depth_path' in results:
             path = results['depth_path']
-            depth = self._load(path, 1)
+            depth, is_npy = self._load(path, 1)
+            if not is_npy:
+                if self.depth_unit is None:
+                    raise ValueError(
+                        'depth_unit must be given (metres of the value 1, '
+                        f'such as 0.001) for depth in a picture file: {path}'
+                    )
+                depth *= np.float32(self.depth_unit)
             _refuse(depth < 0, 'depth must be at least 0', path, depth)
             results['gt_depth'] = depth
         if 'normal_path' in results:
-            results['gt_normal'] = self._load(results['normal_path'], 3)
+            path = results['normal_path']
+            results['gt_normal'], is_npy = self._load(path, 3)
+            if not is_npy:
+                raise ValueError(f'normals must be in an npy file, got {path}')
         return results
 
-    def _load(self, path: str, channels: int) -> np.ndarray:
-        """A new float32 array, ``(H, W)`` or ``(H, W, 3)``, all finite."""
+    def _load(self, path: str, channels: int) -> tuple[np.ndarray, bool]:
+        """A new float32 array, ``(H, W)`` or ``(H, W, 3)``; if it was npy."""
         content = get(path, backend_args=self.backend_args)
+        # PNG and JPEG; whatever else there is, NumPy names what is wrong.
+        is_npy = not content.startswith((b'\x89PNG', b'\xff\xd8'))
         try:
-            array = np.load(io.BytesIO(content), allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise ValueError(
-                f'{path} must be an npy file of numbers: {error}'
-            ) from error
+            if is_npy:
+                array = np.load(io.BytesIO(content), allow_pickle=False)
+            elif channels == 3:
+                array = mmcv.imfrombytes(content)
+            else:
+                # Pillow gives the numbers of a palette, and not its colours.
+                array = mmcv.imfrombytes(
+                    content, 'unchanged', backend='pillow'
+                )
+        except (ValueError, EOFError, OSError) as error:
+            kind = 'an npy file of numbers' if is_npy else 'a whole picture'
+            raise ValueError(f'{path} must be {kind}: {error}') from error
+        if array is None:
+            raise ValueError(f'{path} must be a whole picture')
         if channels == 1 and array.ndim == 3 and array.shape[-1] == 1:
             array = array[..., 0]
         shape = ('H', 'W') if channels == 1 else ('H', 'W', 3)
@@ -110,10 +148,13 @@ class LoadMultiTaskAnnotations(BaseTransform):
         bad = ~np.isfinite(array)
         bad = bad.any(-1) if bad.ndim == 3 else bad
         _refuse(bad, 'values must be finite', path, array)
-        return array
+        return array, is_npy
 
     def __repr__(self) -> str:
-        return f'{type(self).__name__}(backend_args={self.backend_args})'
+        return (
+            f'{type(self).__name__}(backend_args={self.backend_args}, '
+            f'depth_unit={self.depth_unit})'
+        )
 
 
 def _resized_normals(
@@ -240,11 +281,14 @@ class PackMultiTaskInputs(BaseTransform):
     Gives ``inputs``, the picture as ``(3, H, W)`` of its dtype, and
     ``data_samples``, a ``BaseDataElement`` with ``gt_sem_seg``
     ``(1, H, W)`` int64, ``gt_depth`` ``(1, H, W)`` float32 and ``gt_normal``
-    ``(3, H, W)`` float32, each a ``PixelData``, of those that the sample has.
+    ``(3, H, W)`` float32, each a ``PixelData``, and ``fields`` as tensors
+    (int64 or float32), of those that the sample has.
 
     Args:
         meta_keys: Keys that are kept as meta information; those that the
             sample lacks are left out.
+        fields: Keys of what is one number or vector for each sample, such as
+            the target of :class:`mmext.ClassificationTaskHead`.
     """
 
     def __init__(
@@ -259,8 +303,10 @@ class PackMultiTaskInputs(BaseTransform):
             'flip',
             'flip_direction',
         ),
+        fields: Sequence[str] = ('gt_label',),
     ):
         self.meta_keys = tuple(meta_keys)
+        self.fields = tuple(fields)
 
     def transform(self, results: dict) -> dict:
         """A new dict of ``inputs`` and ``data_samples``."""
@@ -275,11 +321,20 @@ class PackMultiTaskInputs(BaseTransform):
             if key in results:
                 pixels = _channels_first(results[key]).to(dtype)
                 sample.set_data({field: PixelData(data=pixels)})
+        for key in self.fields:
+            if key in results:
+                value = torch.as_tensor(np.asarray(results[key]))
+                is_float = value.is_floating_point()
+                value = value.to(torch.float32 if is_float else torch.int64)
+                sample.set_data({key: value})
         img = _channels_first(results['img'])
         return {'inputs': img, 'data_samples': sample}
 
     def __repr__(self) -> str:
-        return f'{type(self).__name__}(meta_keys={self.meta_keys})'
+        return (
+            f'{type(self).__name__}(meta_keys={self.meta_keys}, '
+            f'fields={self.fields})'
+        )
 
 
 def _channels_first(array: np.ndarray) -> torch.Tensor:

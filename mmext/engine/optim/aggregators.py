@@ -1,5 +1,6 @@
 """Aggregators of TorchJD: built from configs, saved and restored."""
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,7 +29,8 @@ def build_aggregator(cfg: Any, like: Tensor) -> nn.Module:
 
     Raises:
         ImportError: If TorchJD, or what it needs for this one, is missing.
-        ValueError: If there is nothing of that name.
+        ValueError: If there is nothing of that name; if an argument is
+            missing or unknown; if it needs two batches in each step.
     """
     if isinstance(cfg, nn.Module):
         return cfg
@@ -57,6 +59,15 @@ def build_aggregator(cfg: Any, like: Tensor) -> nn.Module:
             args[key] = _part(aggregation, value)
         elif isinstance(value, list | tuple):
             args[key] = torch.tensor(value, dtype=dtype, device=like.device)
+    signature = inspect.signature(kinds[name])
+    try:
+        signature.bind(**args)
+    except TypeError as error:
+        raise ValueError(
+            f'aggregator must give the arguments of {name}{signature}, as in '
+            "aggregator=dict(type='CAGrad', c=0.5) or dict(type='NashMTL', "
+            f'n_tasks=K) for K tasks: {error}, got {cfg!r}'
+        ) from error
     try:
         part = kinds[name](**args)
     except ImportError as error:
@@ -66,8 +77,15 @@ def build_aggregator(cfg: Any, like: Tensor) -> nn.Module:
     inner = part
     while hasattr(inner, 'weighting'):
         inner = inner.weighting
-    # Of the Gramian all others take what they need; in TorchJD itself MoDo
-    # and SDMGrad are meant for the product of two batches' matrices.
+    if isinstance(
+        inner, aggregation.MoDoWeighting | aggregation.SDMGradWeighting
+    ):
+        raise ValueError(
+            f'{type(inner).__name__} needs the gradients of independent '
+            'batches in each step, and the optimizer wrapper has those of '
+            "one; aggregator='MGDA' is the method without that correction"
+        )
+    # Of the Gramian all others take what they need.
     if isinstance(inner, aggregation.ExcessMTLWeighting):
         return aggregation.WeightedAggregator(part)
     return aggregation.GramianWeightedAggregator(part)

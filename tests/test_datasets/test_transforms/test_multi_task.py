@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from mmengine.registry import TRANSFORMS
+from PIL import Image
 
 from mmext.datasets import ScenesSpec, draw_scene
 from mmext.datasets.transforms import (
@@ -70,6 +71,47 @@ def test_loading_takes_other_dtypes_and_only_what_is_there(tmp_path):
     assert (found['gt_seg_map'] == 255).sum() == (SCENE.label == -1).sum()
     assert found['gt_depth'].dtype == np.float32
     assert 'img' not in found
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> dict[str, str]:
+    """The scene as picture files, depth in millimetres."""
+    rgb = np.rint(SCENE.image * 255).astype(np.uint8)
+    label = np.where(SCENE.label == -1, 255, SCENE.label)
+    label = Image.fromarray(label.astype(np.uint8), mode='P')
+    label.putpalette(np.arange(768)[::-1].astype(np.uint8).tobytes())
+    depth = np.rint(SCENE.depth[..., 0] * 1000).astype(np.uint16)
+    Image.fromarray(rgb).save(tmp_path / 'image.png')
+    label.save(tmp_path / 'label.png')
+    Image.fromarray(depth).save(tmp_path / 'depth.png')
+    names = {k: n for n, k in KEYS.items() if n != 'normal'}
+    return {key: str(tmp_path / f'{n}.png') for key, n in names.items()}
+
+
+def test_picture_files_give_what_npy_files_give(pictures, sample):
+    found = LoadMultiTaskAnnotations(depth_unit=0.001)(pictures)
+    assert np.abs(found['img'] - sample['img']).max() <= 0.5
+    np.testing.assert_array_equal(found['gt_seg_map'], sample['gt_seg_map'])
+    assert np.abs(found['gt_depth'] - sample['gt_depth']).max() <= 5.1e-4
+    assert found['gt_depth'].dtype == found['img'].dtype == np.float32
+    found['gt_label'] = 3
+    element = PackMultiTaskInputs()(found)['data_samples']
+    assert element.gt_label.dtype == torch.int64
+    assert element.gt_label == 3
+
+
+def test_picture_files_that_do_not_say_enough(pictures):
+    with pytest.raises(ValueError, match='depth_unit must be given'):
+        LoadMultiTaskAnnotations()(pictures)
+    with pytest.raises(ValueError, match='depth_unit must be metres above 0'):
+        LoadMultiTaskAnnotations(depth_unit=0)
+    with pytest.raises(ValueError, match='normals must be in an npy file'):
+        LoadMultiTaskAnnotations()({'normal_path': pictures['img_path']})
+    Path(pictures['depth_path']).write_bytes(b'\x89PNG\r\n\x1a\n')
+    with pytest.raises(
+        ValueError, match=r'depth\.png must be a whole picture'
+    ):
+        LoadMultiTaskAnnotations(depth_unit=1)(pictures)
 
 
 def changed(array: np.ndarray, value: float) -> np.ndarray:

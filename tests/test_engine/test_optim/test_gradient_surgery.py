@@ -51,6 +51,8 @@ def test_all_of_torchjd_are_known():
         'WeightedAggregator',
         'Weighting',
     }
+    # They are refused.
+    abstract |= {'MoDoWeighting', 'SDMGradWeighting'}
     unknown = set(aggregation.__all__) - abstract - set(AGGREGATORS)
     # Without their solvers.
     solved = 'CAGrad', 'DualProj', 'FairGrad', 'NashMTL', 'UPGrad'
@@ -440,6 +442,30 @@ def test_resumed_within_a_window(tmp_path, name, counts, kind):
     assert toy.differences(*files) == []
 
 
+@pytest.mark.parametrize(
+    ('aggregator', 'message'),
+    [
+        ('MoDoWeighting', 'needs the gradients of independent batches'),
+        (
+            dict(
+                type='CRMOGMWeighting', weighting=dict(type='SDMGradWeighting')
+            ),
+            'SDMGradWeighting needs the gradients of independent batches',
+        ),
+        ('CAGrad', "missing a required argument: 'c', got 'CAGrad'"),
+        ('NashMTL', "missing a required argument: 'n_tasks'"),
+        (dict(type='MGDA', c=0.5), "unexpected keyword argument 'c'"),
+    ],
+)
+def test_aggregators_that_cannot_work_are_refused(
+    tmp_path, aggregator, message
+):
+    wrapper = surgery_cfg(1) | dict(aggregator=aggregator)
+    cfg = train_config(tmp_path, optim_wrapper=wrapper)
+    with pytest.raises(ValueError, match=message):
+        RUNNERS.build(cfg).train()
+
+
 @SLOW
 def test_an_open_window_goes_on_without_surgery(tmp_path):
     cfg = train_config(
@@ -472,7 +498,7 @@ def test_an_open_window_goes_on_without_surgery(tmp_path):
 
 @SLOW
 @pytest.mark.parametrize(
-    ('name', 'goes_on'), [('Sum', True), ('MoDoWeighting', False)]
+    ('name', 'goes_on'), [('Sum', True), ('ExcessMTL', False)]
 )
 def test_an_open_window_goes_on_in_merged_groups(tmp_path, name, goes_on):
     """But no state of numbers in the order of the parameters."""
