@@ -1,7 +1,7 @@
 """Convert the weights of a masked autoencoder for other models.
 
-Reads checkpoints of mmext, mmpretrain, facebookresearch/mae and timm, and
-writes what mmext, mmpretrain, mmseg, timm or mmdet's ViTDet project load.
+Reads checkpoints of mmext, mmpretrain, facebookresearch/mae, timm and lightly,
+and writes what mmext, mmpretrain, mmseg, timm or mmdet's ViTDet project load.
 """
 
 import argparse

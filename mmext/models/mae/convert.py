@@ -43,6 +43,7 @@ LAYOUTS = {
 }
 _WITH_DECODER = ('mmext', 'mmpretrain', 'original')
 _BACKBONE, _NECK = 'backbone.', 'neck.'
+_LIGHTLY = 'backbone.vit.'
 # Below a layer, ours and mmpretrain's first, then timm's.
 _IN_LAYER = (
     ('ln1.', 'norm1.'),
@@ -101,8 +102,9 @@ def import_mae_state_dict(state_dict: Mapping[str, Tensor]) -> Converted:
     """Give the weights of an MAE, or of its encoder, our names.
 
     Known by their names are the layouts ``mmext``, ``mmpretrain``,
-    ``original`` and ``timm``, with ``module.`` in front or without, and the
-    backbone alone of the first two. Values stay as they are: position
+    ``original`` and ``timm``, with ``module.`` in front or without, the
+    backbone alone of the first two, and lightly's models of ``backbone`` and
+    ``decoder`` (``MaskedVisionTransformerTIMM``, ``MAEDecoderTIMM``). Values stay as they are: position
     embeddings are fitted when a model loads them.
 
     Args:
@@ -132,10 +134,12 @@ def import_mae_state_dict(state_dict: Mapping[str, Tensor]) -> Converted:
         rename = _from_backbone
     elif any(name.startswith('blocks.') for name in names.values()):
         rename = _from_original
+    elif any(name.startswith(_LIGHTLY) for name in names.values()):
+        rename = _from_lightly
     else:
         raise ValueError(
             'state_dict must have the names of an MAE of mmpretrain or of '
-            'facebookresearch/mae, or of a ViT of timm, got '
+            'facebookresearch/mae, of lightly, or of a ViT of timm, got '
             f'{sorted(names.values())[:4]}; give a checkpoint of one of them'
         )
     converted: dict[str, Tensor] = {}
@@ -169,6 +173,15 @@ def _from_original(name: str) -> str | None:
     if name.startswith('decoder_') or name == 'mask_token':
         return _NECK + _swap(name, _IN_DECODER, reverse=True)
     return _from_backbone(_swap(name, _IN_ENCODER, reverse=True))
+
+
+def _from_lightly(name: str) -> str | None:
+    """The names of ``original`` below two parts."""
+    if name.startswith(_LIGHTLY):
+        return _from_original(name.removeprefix(_LIGHTLY))
+    part, _, rest = name.partition('.')
+    is_known = rest.startswith('decoder_') or rest == 'mask_token'
+    return _from_original(rest) if part == 'decoder' and is_known else None
 
 
 def export_mae_state_dict(
@@ -295,8 +308,8 @@ def convert_mae_file(
     """Write the weights of an MAE checkpoint in another layout.
 
     Args:
-        source: Checkpoint of mmext, mmpretrain, facebookresearch/mae or
-            timm; a bare state dict is one too.
+        source: Checkpoint of mmext, mmpretrain, facebookresearch/mae,
+            lightly or timm; a bare state dict is one too.
         target: The file to write. It holds weights only.
         layout: See :func:`export_mae_state_dict`.
         image_size: The same.
