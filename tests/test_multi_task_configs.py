@@ -3,11 +3,16 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from helpers.toy_ranks import load_tool
 from mmengine import Config
+from mmengine.registry import MODELS, TRANSFORMS
+from PIL import Image
 
 from mmext.datasets import ScenesSpec, write_scenes_dataset
+from mmext.datasets.transforms import LoadMultiTaskAnnotations
 from mmext.testing import assert_ddp_clean
 
 FOLDER = Path(__file__).resolve().parents[1] / 'configs'
@@ -85,6 +90,44 @@ def test_is_clean(name, scenes):
     assert row.works
 
 
+@TRANSFORMS.register_module(force=True)
+class LoadMyLabels(LoadMultiTaskAnnotations):
+    """A loader of a user, which finds labels beside the picture."""
+
+    def transform(self, results):
+        depth = results['img_path'].replace('image', 'depth')
+        return super().transform({**results, 'depth_path': depth})
+
+
+@pytest.mark.slow
+def test_pictures_without_labels(scenes, tmp_path, clean_globals, capfd):
+    """By infer.py, of a training whose loader needs labels."""
+    cfg = reduced('hps_ew_r18_scenes', scenes)
+    for loader in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
+        cfg[loader].dataset.pipeline[0].type = 'LoadMyLabels'
+    path = tmp_path / 'config.py'
+    cfg.dump(path)
+    model = MODELS.build(cfg.model)
+    torch.save({'state_dict': model.state_dict()}, tmp_path / 'weights.pth')
+    for number, file in enumerate(sorted(scenes.glob('val/image/*.npy'))[:2]):
+        picture = (np.load(file) * 255).astype(np.uint8)
+        Image.fromarray(picture).save(tmp_path / f'image{number}.png')
+    out = tmp_path / 'out'
+    args = [
+        '--config',
+        str(path),
+        '--checkpoint',
+        str(tmp_path / 'weights.pth'),
+    ]
+    infer = load_tool('infer').main
+    assert infer([str(tmp_path / 'image?.png'), *args, '--out', str(out)]) == 0
+    assert (
+        len(json.loads((out / 'predictions.json').read_text())['images']) == 2
+    )
+    captured = capfd.readouterr()
+    assert 'LoadMyLabels is left out' in captured.out + captured.err
+
+
 @pytest.mark.slow
 def test_pictures(scenes, tmp_path, clean_globals):
     """By infer.py: the image beside all tasks, and the truth below them."""
@@ -102,13 +145,9 @@ def test_pictures(scenes, tmp_path, clean_globals):
     listed = json.loads((out / 'predictions.json').read_text())
     assert listed['tasks'] == ['depth', 'normal', 'semantic']
     (row,) = listed['images']
-    from PIL import Image
-
     with Image.open(row['picture']) as picture:
         width, height = picture.size
     assert width > 4 * SIZE[1]
-    import numpy as np
-
     arrays = np.load(row['arrays'])
     assert arrays['semantic'].shape == SIZE
     assert arrays['depth'].shape == SIZE

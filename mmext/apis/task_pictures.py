@@ -1,7 +1,8 @@
 """Run a multi-task model on images, and draw all tasks side by side."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import matplotlib
 import numpy as np
 import torch
 from mmengine.dataset import pseudo_collate
+from mmengine.logging import print_log
 from mmengine.registry import TRANSFORMS, DefaultScope
 from torch import nn
 
@@ -39,7 +41,6 @@ from .prediction_files import (
 
 __all__ = ['infer_tasks_to_folder', 'read_task_samples']
 
-_LOADER = 'LoadMultiTaskAnnotations'
 _IGNORED = (120, 120, 120)
 
 
@@ -75,26 +76,43 @@ def _read_files(
     config: Any, images: Sequence[Path], failed: list[tuple[Path, str]]
 ) -> Iterator[_Job]:
     """Images that are named; without truth."""
-    steps = inference_pipeline(config)
-    npy = [step for step in steps if str(step['type']).endswith(_LOADER)]
-    plain = [
-        {'type': 'LoadImageFromFile', 'to_float32': True}
-        if step in npy
-        else step
-        for step in steps
-    ]
     with DefaultScope.overwrite_default_scope(config.default_scope):
-        read = {
-            is_npy: [TRANSFORMS.build(step) for step in pipeline]
-            for is_npy, pipeline in ((True, steps), (False, plain))
-        }
+        load = TRANSFORMS.build(
+            {'type': 'LoadImageFromFile', 'to_float32': True}
+        )
+        steps = [
+            _without_labels(TRANSFORMS.build(step), load)
+            for step in inference_pipeline(config)
+        ]
     for index, path in enumerate(images):
         try:
-            packed, _ = prepare_image(path, index, read[path.suffix == '.npy'])
+            packed, _ = prepare_image(path, index, steps)
         except UnreadableImageError as error:
             failed.append((path, str(error)))
             continue
         yield _Job(path, packed)
+
+
+def _without_labels(step: Callable, load: Callable) -> Callable:
+    """A step that is left out, and told of, where it looks for labels."""
+    told = False
+
+    def run(results: dict) -> dict | None:
+        nonlocal told
+        try:
+            return step(dict(results))
+        except (KeyError, FileNotFoundError) as error:
+            if not told:
+                told = True
+                print_log(
+                    f'{type(step).__name__} is left out for pictures without '
+                    f'labels, as it ends in {type(error).__name__}: {error}',
+                    'current',
+                    logging.WARNING,
+                )
+        return results if 'img' in results else load(results)
+
+    return run
 
 
 def infer_tasks_to_folder(
@@ -117,7 +135,10 @@ def infer_tasks_to_folder(
 
     Args:
         model: From :func:`~mmext.apis.load_detector`.
-        images: Image files: ``.npy`` as in NYUv2's layout, or pictures.
+        images: Image files: ``.npy`` as in NYUv2's layout, or pictures. A
+            step of the test pipeline that ends in a KeyError or
+            FileNotFoundError for a picture without labels is left out, with
+            a warning; one that also loads the picture is replaced.
         out_dir: Folder for the pictures.
         json_path: Where the list goes; by default into ``out_dir``.
         batch_size: How many images go through the model at once.

@@ -104,8 +104,8 @@ def import_mae_state_dict(state_dict: Mapping[str, Tensor]) -> Converted:
     Known by their names are the layouts ``mmext``, ``mmpretrain``,
     ``original`` and ``timm``, with ``module.`` in front or without, the
     backbone alone of the first two, and lightly's models of ``backbone`` and
-    ``decoder`` (``MaskedVisionTransformerTIMM``, ``MAEDecoderTIMM``). Values stay as they are: position
-    embeddings are fitted when a model loads them.
+    ``decoder`` (``MaskedVisionTransformerTIMM``, ``MAEDecoderTIMM``). Values
+    stay as they are: position embeddings are fitted when a model loads them.
 
     Args:
         state_dict: Public names -> tensors. Not edited.
