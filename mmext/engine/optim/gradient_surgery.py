@@ -39,7 +39,13 @@ class _GradientSurgery:
     See :class:`GradientSurgeryOptimWrapper`.
     """
 
-    def __init__(self, aggregator: Any, seed: int = 0, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        aggregator: Any,
+        seed: int = 0,
+        weigh_heads: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self._parameters = [
             parameter
@@ -48,6 +54,13 @@ class _GradientSurgery:
         ]
         self.aggregator = build_aggregator(aggregator, self._parameters[0])
         self._built = get_state(self.aggregator)
+        if weigh_heads and not hasattr(self.aggregator, 'weighting'):
+            raise ValueError(
+                'weigh_heads needs an aggregator that gives each task a '
+                f'weight, such as NashMTL or FairGrad, got {self.aggregator}; '
+                'leave weigh_heads out'
+            )
+        self.weigh_heads = weigh_heads
         self.seed, self._num_updates = seed, 0
         self._ddp: DistributedDataParallel | None = None
         self._known: set[int] = set()
@@ -234,7 +247,7 @@ class _GradientSurgery:
     def _combine(self) -> None:
         gradients = self._block = self._reduced(self._gradients)
         self._gradients = None
-        matrix, factor = gradients.matrix, 1.0
+        matrix, factor, weights = gradients.matrix, 1.0, None
         if not gradients.shared:
             combined = matrix.sum(0)
         elif not gradients.flat.sum().isfinite():
@@ -246,7 +259,11 @@ class _GradientSurgery:
                 factor = scaler.get_scale()
                 matrix.div_(factor)
             with self._seeded():
-                combined = self.aggregator(matrix)
+                if self.weigh_heads:
+                    weights = self.aggregator.weighting(matrix)
+                    combined = weights @ matrix
+                else:
+                    combined = self.aggregator(matrix)
             if combined._base is not None:
                 # Not a part of the block, which is used again.
                 combined = combined.clone()
@@ -259,7 +276,7 @@ class _GradientSurgery:
                     'every aggregator takes'
                 )
         self._num_updates += 1
-        gradients.set_gradients(combined, factor)
+        gradients.set_gradients(combined, factor, weights)
 
     def _reduced(self, gradients: TaskGradients) -> TaskGradients:
         """The mean over ranks, in rows for what is shared on any of them."""
@@ -380,6 +397,10 @@ class GradientSurgeryOptimWrapper(_GradientSurgery, OptimWrapper):
         aggregator: See :func:`~mmext.engine.optim.aggregators.\
 build_aggregator`: ``'PCGrad'``, ``dict(type='CAGrad', c=0.5)``.
         seed: Of the random numbers of the aggregator.
+        weigh_heads: Whether the weight that the aggregator gives a task is
+            also that of the gradient of what only this task reaches, as in
+            the code of the papers of Nash-MTL and FairGrad. By default it
+            is 1, as in TorchJD.
         **kwargs: ``optimizer``, ``accumulative_counts`` and ``clip_grad`` of
             MMEngine's ``OptimWrapper``; what is clipped is the result.
 
@@ -387,7 +408,8 @@ build_aggregator`: ``'PCGrad'``, ``dict(type='CAGrad', c=0.5)``.
         ImportError: If TorchJD, or what it needs for this aggregator, is
             missing.
         TypeError: In a step, if the model does not give a loss for each task.
-        ValueError: If there is no such aggregator; in a step, if the wrapper
+        ValueError: If there is no such aggregator, or it has no weights for
+            ``weigh_heads``; in a step, if the wrapper
             of the model has ``static_graph``.
         FloatingPointError: In a step, if the aggregator makes something that
             is not finite from gradients that are.

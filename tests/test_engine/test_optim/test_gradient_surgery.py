@@ -235,6 +235,23 @@ def test_what_is_shared():
     torch.testing.assert_close(mine, rows[0])
 
 
+def test_weights_of_the_aggregator_for_the_heads():
+    model = toy_model()
+    weights = torch.tensor([0.5, 1.0, 2.0])
+    aggregator = dict(type='Constant', weights=weights.tolist())
+    true = copy.deepcopy(model)
+    losses = true(torch.stack(batch()['inputs']), mode='loss')
+    terms = [value for name, value in losses.items() if 'loss' in name]
+    torch.stack(terms).mul(weights).sum().backward()
+    found = gradients_of(
+        model, surgery(model, aggregator, weigh_heads=True), batch()
+    )
+    for name, parameter in true.named_parameters():
+        torch.testing.assert_close(found[name], parameter.grad)
+    with pytest.raises(ValueError, match='weigh_heads needs an aggregator'):
+        surgery(model, 'GradDrop', weigh_heads=True)
+
+
 @pytest.mark.parametrize('name', EACH)
 def test_all_of_mtan_gets_gradients(name):
     config = tiny_multi_task.make_config(dict(type='mmext.MTAN'))
