@@ -1,16 +1,34 @@
 """Aggregators of TorchJD: built from configs, saved and restored."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ['build_aggregator', 'get_state', 'set_state']
+__all__ = ['build_aggregator', 'get_state', 'of_tasks', 'set_state']
 
 _INSTALL = 'pip install "mmext[multi_task]"'
+
+
+def of_tasks(cfg: Any, tasks: Sequence[int], count: int) -> Any:
+    """The config of an aggregator for some of ``count`` tasks.
+
+    Lists with an entry for each task, and ``n_tasks``, become those of the
+    tasks. A name, and an aggregator that is built, stay what they are.
+    """
+    if not isinstance(cfg, Mapping):
+        return cfg
+    some = {}
+    for key, value in cfg.items():
+        if key == 'n_tasks':
+            value = len(tasks)
+        elif isinstance(value, list | tuple) and len(value) == count:
+            value = [value[task] for task in tasks]
+        some[key] = of_tasks(value, tasks, count)
+    return some
 
 
 def build_aggregator(cfg: Any, like: Tensor) -> nn.Module:

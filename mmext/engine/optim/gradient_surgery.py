@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ...ddp import graph_leaves, unwrap_model
 from ...registry import OPTIM_WRAPPERS
-from .aggregators import build_aggregator, get_state, set_state
+from .aggregators import build_aggregator, get_state, of_tasks, set_state
 from .cpu_amp import CPU_VERSIONS, CpuAmpOptimWrapper
 from .task_gradients import TaskGradients, layout_of
 
@@ -52,8 +52,11 @@ class _GradientSurgery:
             for group in self.optimizer.param_groups
             for parameter in group['params']
         ]
+        self._aggregator_cfg = aggregator
         self.aggregator = build_aggregator(aggregator, self._parameters[0])
         self._built = get_state(self.aggregator)
+        # Of the tasks with a truth, where not all have one.
+        self._partial: dict[tuple[int, ...], nn.Module] = {}
         if weigh_heads and not hasattr(self.aggregator, 'weighting'):
             raise ValueError(
                 'weigh_heads needs an aggregator that gives each task a '
@@ -259,11 +262,7 @@ class _GradientSurgery:
                 factor = scaler.get_scale()
                 matrix.div_(factor)
             with self._seeded():
-                if self.weigh_heads:
-                    weights = self.aggregator.weighting(matrix)
-                    combined = weights @ matrix
-                else:
-                    combined = self.aggregator(matrix)
+                combined, weights = self._aggregate(matrix)
             if combined._base is not None:
                 # Not a part of the block, which is used again.
                 combined = combined.clone()
@@ -271,12 +270,50 @@ class _GradientSurgery:
                 norms = matrix.norm(dim=1).tolist()
                 raise FloatingPointError(
                     f'{self.aggregator} gives a direction that is not '
-                    f'finite, of gradients with the norms {norms}; a task '
-                    'without valid truth in a batch has one of 0, which not '
-                    'every aggregator takes'
+                    f'finite, of gradients with the norms {norms}'
                 )
         self._num_updates += 1
         gradients.set_gradients(combined, factor, weights)
+
+    def _aggregate(self, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        """The combination, and the weights ``(K,)`` of what is of one task.
+
+        A task without a valid label has a row of 0, which changes what many
+        aggregators make of the others: it is left out.
+        """
+        count, weights = len(matrix), matrix.new_ones(len(matrix))
+        tasks = matrix.any(1).nonzero().flatten().tolist()
+        aggregator = self._aggregator_of(tasks, count)
+        if aggregator is None:
+            return matrix.sum(0), weights
+        rows = matrix if len(tasks) == count else matrix[tasks]
+        try:
+            if not self.weigh_heads:
+                return aggregator(rows), weights
+            weights[tasks] = aggregator.weighting(rows)
+        except ValueError as error:
+            raise ValueError(
+                f'{aggregator} cannot combine these gradients: {error}. '
+                f'{len(tasks)} of {count} tasks have valid labels in the '
+                'window, or reach what is shared; use larger batches, or '
+                'another aggregator'
+            ) from error
+        return weights[tasks] @ rows, weights
+
+    def _aggregator_of(
+        self, tasks: Sequence[int], count: int
+    ) -> nn.Module | None:
+        """For some of ``count`` tasks; None where one alone is to be kept."""
+        if len(tasks) == count:
+            return self.aggregator
+        is_fixed = 'Constant' in str(self._aggregator_cfg)
+        if not tasks or (len(tasks) == 1 and not is_fixed):
+            return None
+        key = (*tasks, count)
+        if key not in self._partial:
+            cfg = of_tasks(self._aggregator_cfg, tasks, count)
+            self._partial[key] = build_aggregator(cfg, self._parameters[0])
+        return self._partial[key]
 
     def _reduced(self, gradients: TaskGradients) -> TaskGradients:
         """The mean over ranks, in rows for what is shared on any of them."""
@@ -336,6 +373,10 @@ class _GradientSurgery:
         state['gradient_surgery'] = {
             'num_updates': self._num_updates,
             'aggregator': get_state(self.aggregator, self._built),
+            'partial': {
+                key: get_state(aggregator)
+                for key, aggregator in self._partial.items()
+            },
         }
         return state
 
@@ -359,6 +400,10 @@ class _GradientSurgery:
                 'current',
                 level=logging.WARNING,
             )
+            return
+        for (*tasks, count), state in own.get('partial', {}).items():
+            aggregator = self._aggregator_of(tasks, count)
+            set_state(aggregator, state, device)
 
 
 @OPTIM_WRAPPERS.register_module()
@@ -382,6 +427,10 @@ class GradientSurgeryOptimWrapper(_GradientSurgery, OptimWrapper):
       and without effect, ``static_graph`` is refused.
     * **Accumulation**: the matrix is added up over the window, and the
       aggregator called once.
+    * **Partial labels**: a task whose gradient of all that is shared is 0,
+      as without a valid label in the window, is left out. The others have an
+      aggregator of their own then, built from the same config, with its own
+      state; one task alone is not changed.
     * **Gradients that are not finite** do not get to the aggregator: the
       step is one with their plain sum, which a loss scaler skips.
     * **Resume**: random numbers follow from ``seed`` and the number of the

@@ -26,6 +26,7 @@ from ...registry import MODELS
 __all__ = [
     'EPS',
     'IMTLL',
+    'NO_SHARE',
     'BalancedLosses',
     'EqualWeights',
     'FixedWeights',
@@ -36,9 +37,10 @@ __all__ = [
     'around_mean',
 ]
 
-# Added to a loss before a logarithm or a division: a batch without any valid
-# truth has a loss of zero.
+# Added to a loss before a logarithm or a division.
 EPS = 1e-8
+# In place of a logit that has no share in a softmax.
+NO_SHARE = -1e30
 
 
 class BalancedLosses(NamedTuple):
@@ -93,16 +95,23 @@ class LossBalancer(BaseModule):
                 f'{list(tasks)}'
             )
         self.hooked = False
+        self.present: Tensor | None = None
+        """``(K,)`` bool, which tasks had a valid label in the last forward."""
         self.last_losses: Tensor | None = None
         """``(K,)`` raw losses of the last forward; with :attr:`uses_mean`, in
         a training step, their mean over ranks."""
 
-    def forward(self, losses: Tensor) -> BalancedLosses:
+    def forward(
+        self, losses: Tensor, present: Tensor | None = None
+    ) -> BalancedLosses:
         """Weight the losses of one batch.
 
         Args:
             losses: ``(K,)``, raw and not scaled, with graph, of this rank;
                 computed with in float32 at least.
+            present: ``(K,)`` bool: the tasks with a valid label on any rank,
+                by default all. The others get a term and a weight of 0, and
+                nothing is learnt from their losses.
         """
         if losses.shape != (len(self.tasks),):
             raise ValueError(
@@ -117,11 +126,14 @@ class LossBalancer(BaseModule):
             if self.uses_mean:
                 all_reduce(mean, 'mean')
         self.last_losses = mean
+        if present is None:
+            present = torch.ones_like(mean, dtype=torch.bool)
+        self.present = present
         terms, weights = self.balance(losses, mean)
-        return BalancedLosses(terms, weights.detach())
+        return BalancedLosses(terms * present, weights.detach() * present)
 
     def balance(self, losses: Tensor, mean: Tensor) -> BalancedLosses:
-        """Terms and weights.
+        """Terms and weights; what is not :attr:`present` is set to 0 later.
 
         Args:
             losses: ``(K,)`` of this rank, with graph.
@@ -205,14 +217,20 @@ class LossBalancer(BaseModule):
 
 
 def around_mean(
-    losses: Tensor, mean: Tensor, weights: Tensor, value: Tensor
+    losses: Tensor,
+    mean: Tensor,
+    weights: Tensor,
+    value: Tensor,
+    present: Tensor,
 ) -> BalancedLosses:
     """Terms of an objective with this value and gradient at ``mean``.
 
-    What their sum lacks to the value is a constant, shared equally. All
-    vectors are ``(K,)``, ``value`` is a scalar; only ``losses`` has a graph.
+    What their sum lacks to the value is a constant, shared equally by the
+    tasks that are present. All vectors are ``(K,)``, ``value`` is a scalar;
+    only ``losses`` has a graph.
     """
-    rest = (value - (weights * mean).sum()) / len(mean)
+    rest = value - (weights * mean * present).sum()
+    rest = rest / present.sum().clamp(min=1)
     return BalancedLosses(weights * losses + rest, weights)
 
 
@@ -358,7 +376,8 @@ class RandomWeights(LossBalancer):
         generator = torch.Generator()
         generator.manual_seed(int(sequence.generate_state(1)[0]))
         drawn = torch.randn(len(self.tasks), generator=generator)
-        weights = drawn.softmax(0).to(losses)
+        drawn = drawn.to(losses).where(self.present, NO_SHARE)
+        weights = drawn.softmax(0)
         if self.training and torch.is_grad_enabled():
             self.num_steps += 1
         return BalancedLosses(weights * losses, weights)
@@ -369,9 +388,9 @@ class GeometricMean(LossBalancer):
     """The geometric mean of the losses (GLS).
 
     Chennupati et al., "MultiNet++", CVPR workshops 2019. The weight of a loss
-    is the mean, divided by K times the loss. 1e-8 is added to each loss, so
-    that one of zero leaves all finite; it takes nearly all of the others'
-    weight for that step.
+    is the mean, divided by K times the loss; K counts the tasks with a valid
+    label. 1e-8 is added to each loss, so that one of zero leaves all finite;
+    it takes nearly all of the others' weight for that step.
 
     Args:
         tasks: Names of the K tasks.
@@ -389,6 +408,8 @@ class GeometricMean(LossBalancer):
                 'GeometricMean needs losses that are not negative, got '
                 f'{dict(zip(self.tasks, mean.tolist()))}'
             )
-        mean = mean + EPS
-        value = mean.log().mean().exp()
-        return around_mean(losses, mean, value / (len(mean) * mean), value)
+        mean, present = mean + EPS, self.present
+        count = present.sum().clamp(min=1)
+        value = ((mean.log() * present).sum() / count).exp()
+        weights = value / (count * mean)
+        return around_mean(losses, mean, weights, value, present)

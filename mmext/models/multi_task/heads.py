@@ -1,9 +1,12 @@
 """Heads of a multi-task model: one output, one loss, one prediction each."""
 
+import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from mmengine.logging import print_log
 from mmengine.model import BaseModule
 from mmengine.structures import PixelData
 from torch import Tensor, nn
@@ -28,7 +31,8 @@ class TaskHead(BaseModule):
     """Base of the heads.
 
     A head of your own has ``forward``, ``loss`` and ``predict`` as
-    here, and nothing else is asked of it.
+    here, and nothing else is asked of it. With :meth:`count_valid` it also
+    takes part in what the model does about partial labels.
 
     Args:
         target: Field of the samples that holds the truth. Predictions go to
@@ -49,6 +53,7 @@ class TaskHead(BaseModule):
         self.target = target
         self.prediction = 'pred_' + target.removeprefix('gt_')
         self.loss_weight = loss_weight
+        self._told = False
 
     def forward(self, features: tuple[Tensor, ...]) -> Tensor:
         """Output ``(N, D)`` or ``(N, D, h, w)`` of the features of a task."""
@@ -59,8 +64,10 @@ class TaskHead(BaseModule):
     ) -> Tensor:
         """Scalar loss in float32; 0 with a gradient where nothing is valid.
 
+        Samples without the field ``target`` do not count.
+
         Raises:
-            KeyError: If a sample lacks the field ``target``.
+            TypeError: If the field of a sample holds no tensor.
         """
         raise NotImplementedError
 
@@ -70,21 +77,54 @@ class TaskHead(BaseModule):
         """Write the predictions into the samples."""
         raise NotImplementedError
 
-    def _targets(self, data_samples: Sequence[Any]) -> Tensor:
-        """The truth of all samples, stacked."""
-        targets = []
-        for index, sample in enumerate(data_samples):
-            value = sample.get(self.target)
-            value = getattr(value, 'data', value)
-            if not isinstance(value, Tensor):
-                raise KeyError(
-                    f'sample {index} of the batch has no {self.target}, which '
-                    f'{type(self).__name__} learns from; it has '
-                    f'{sorted(sample.keys())}; check the pipeline, or the '
-                    'target of the head'
-                )
-            targets.append(value)
-        return torch.stack(targets)
+    def count_valid(self, data_samples: Sequence[Any]) -> Tensor:
+        """Number of valid labels of all samples, an int64 scalar.
+
+        Raises:
+            TypeError: If the field of a sample holds no tensor.
+        """
+        truths = [v for v in map(self._truth, data_samples) if v is not None]
+        if truths:
+            return sum(self._valid(truth).sum() for truth in truths)
+        if not self._told and self.training:
+            self._told = True
+            fields = {name for one in data_samples for name, _ in one.items()}
+            print_log(
+                f'no sample of a batch has {self.target}, so '
+                f'{type(self).__name__} learns nothing from it; the samples '
+                f'have {sorted(fields)}. '
+                'If all batches are so, check the pipeline, or the target of '
+                'the head (said once)',
+                'current',
+                logging.WARNING,
+            )
+        return torch.tensor(0)
+
+    def _valid(self, truth: Tensor) -> Tensor:
+        """Which labels of one sample, or of several, count."""
+        raise NotImplementedError
+
+    def _truth(self, sample: Any) -> Tensor | None:
+        value = sample.get(self.target)
+        value = getattr(value, 'data', value)
+        if value is not None and not isinstance(value, Tensor):
+            raise TypeError(
+                f'{self.target} of a sample must be a tensor, or PixelData of '
+                f'one, for {type(self).__name__}, got {type(value).__name__}; '
+                'check the pipeline, or the target of the head'
+            )
+        return value
+
+    def _targets(
+        self, data_samples: Sequence[Any], missing: float
+    ) -> Tensor | None:
+        """The truth of all samples, stacked; None if no sample has any."""
+        truths = [self._truth(sample) for sample in data_samples]
+        known = next((v for v in truths if v is not None), None)
+        if known is None:
+            return None
+        empty = torch.full_like(known, missing)
+        return torch.stack([empty if v is None else v for v in truths])
 
 
 class _DenseTaskHead(TaskHead):
@@ -202,13 +242,19 @@ class SegmentationTaskHead(_DenseTaskHead):
     ) -> Tensor:
         """Cross-entropy, a scalar in float32."""
         logits = self(features)
-        label = self._targets(data_samples).squeeze(1)
+        label = self._targets(data_samples, self.ignore_index)
+        if label is None:
+            return logits.float().sum() * 0
+        label = label.squeeze(1)
         resized = ResizedLogits(
             logits, label.shape[1:], self.decode_head.align_corners
         )
         return self.loss_weight * self.criterion(
             resized, label, ignore_index=self.ignore_index
         )
+
+    def _valid(self, truth: Tensor) -> Tensor:
+        return truth != self.ignore_index
 
     def _decide(self, output: Tensor) -> Tensor:
         return output.argmax(0, keepdim=True)
@@ -218,8 +264,7 @@ class SegmentationTaskHead(_DenseTaskHead):
 class DepthTaskHead(_DenseTaskHead):
     """Depth, by the mean absolute error over the valid pixels.
 
-    A pixel is valid where its true depth is over 0. The mean is over the
-    pixels of the batch of a process, as in the MTAN and LibMTL recipes.
+    A pixel is valid where its true depth is over 0.
 
     Args:
         decode_head: Config of a decode head of MMSegmentation, without
@@ -242,10 +287,14 @@ class DepthTaskHead(_DenseTaskHead):
         self, features: tuple[Tensor, ...], data_samples: Sequence[Any]
     ) -> Tensor:
         """Mean absolute error, a scalar in float32."""
-        depth = self._targets(data_samples)
-        error = (self._resize(self(features), depth.shape[-2:]) - depth).abs()
-        valid = depth > 0
-        return self.loss_weight * _mean(error, valid)
+        output, depth = self(features), self._targets(data_samples, 0)
+        if depth is None:
+            return output.float().sum() * 0
+        error = (self._resize(output, depth.shape[-2:]) - depth).abs()
+        return self.loss_weight * _mean(error, self._valid(depth))
+
+    def _valid(self, truth: Tensor) -> Tensor:
+        return truth > 0
 
 
 @MODELS.register_module()
@@ -276,11 +325,15 @@ class SurfaceNormalTaskHead(_DenseTaskHead):
         self, features: tuple[Tensor, ...], data_samples: Sequence[Any]
     ) -> Tensor:
         """Mean of one minus the cosine, a scalar in float32."""
-        normal = self._targets(data_samples)
-        output = self._resize(self(features), normal.shape[-2:])
+        output, normal = self(features), self._targets(data_samples, 0)
+        if normal is None:
+            return output.float().sum() * 0
+        output = self._resize(output, normal.shape[-2:])
         cosine = (F.normalize(output, dim=1) * normal).sum(1, keepdim=True)
-        valid = normal.square().sum(1, keepdim=True) > 0
-        return self.loss_weight * _mean(1 - cosine, valid)
+        return self.loss_weight * _mean(1 - cosine, self._valid(normal))
+
+    def _valid(self, truth: Tensor) -> Tensor:
+        return truth.any(-3, keepdim=True)
 
     def _decide(self, output: Tensor) -> Tensor:
         return F.normalize(output, dim=0)
@@ -349,10 +402,16 @@ class ClassificationTaskHead(_VectorTaskHead):
         self, features: tuple[Tensor, ...], data_samples: Sequence[Any]
     ) -> Tensor:
         """Cross-entropy, a scalar in float32."""
-        label = self._targets(data_samples).reshape(-1)
+        scores = self(features)
+        label = self._targets(data_samples, self.ignore_index)
+        if label is None:
+            return scores.float().sum() * 0
         return self.loss_weight * self.criterion(
-            self(features), label, ignore_index=self.ignore_index
+            scores, label.reshape(-1), ignore_index=self.ignore_index
         )
+
+    def _valid(self, truth: Tensor) -> Tensor:
+        return truth != self.ignore_index
 
     def predict(
         self, features: tuple[Tensor, ...], data_samples: Sequence[Any]
@@ -416,12 +475,18 @@ class RegressionTaskHead(_VectorTaskHead):
     ) -> Tensor:
         """Mean error over the values that count, a scalar in float32."""
         output = self(features).float()
-        values = self._targets(data_samples).reshape(output.shape)
-        valid = ~values.isnan()
+        values = self._targets(data_samples, math.nan)
+        if values is None:
+            return output.sum() * 0
+        values = values.reshape(output.shape)
+        valid = self._valid(values)
         # Not NaN * 0, which is NaN.
         values = torch.where(valid, values, output.detach())
         error = self.error(output, values.float(), reduction='none')
         return self.loss_weight * _mean(error, valid)
+
+    def _valid(self, truth: Tensor) -> Tensor:
+        return ~truth.isnan()
 
     def predict(
         self, features: tuple[Tensor, ...], data_samples: Sequence[Any]

@@ -8,7 +8,13 @@ import torch
 from torch import Tensor
 
 from ...registry import MODELS
-from .balancers import EPS, BalancedLosses, LossBalancer, around_mean
+from .balancers import (
+    EPS,
+    NO_SHARE,
+    BalancedLosses,
+    LossBalancer,
+    around_mean,
+)
 
 __all__ = ['DWA', 'FAMO', 'STCH']
 
@@ -16,7 +22,7 @@ __all__ = ['DWA', 'FAMO', 'STCH']
 class _EpochMeans(LossBalancer):
     """Averages the raw losses over ranks and over epochs, or intervals.
 
-    A loss that is not finite does not count.
+    A loss that is not finite, or without a valid label, does not count.
     """
 
     needs_hook = uses_mean = uses_epochs = True
@@ -40,9 +46,9 @@ class _EpochMeans(LossBalancer):
         """Add the losses of a step."""
         if self.last_losses is None:
             return
-        finite = self.last_losses.isfinite()
-        self.sums += self.last_losses.where(finite, 0)
-        self.counts += finite
+        known = self.last_losses.isfinite() & self.present
+        self.sums += self.last_losses.where(known, 0)
+        self.counts += known
 
     def end_epoch(self) -> None:
         """Use the means, NaN for a task without any finite loss."""
@@ -69,9 +75,11 @@ class DWA(_EpochMeans):
     on all ranks, and a checkpoint within an epoch, which rank 0 writes, has
     all of it.
 
-    Losses that are not finite are left out of the mean; a task without any
-    finite loss in an epoch keeps its last mean. Where the mean of the epoch
-    before the last is not greater than 1e-8, or not known, ``r`` is 1.
+    Losses that are not finite, or of batches without a valid label, are left
+    out of the mean. A task without any other in an epoch keeps its last mean
+    and its weight; those of the others add up to their number. Where the mean
+    of the epoch before the last is not greater than 1e-8, or not known, ``r``
+    is 1.
 
     Args:
         tasks: Names of the K tasks.
@@ -114,9 +122,10 @@ class DWA(_EpochMeans):
         ratio = self.previous / self.older
         known = (self.older > EPS) & ratio.isfinite()
         ratio = ratio.where(known, 1)
-        self.weights.copy_(
-            len(self.tasks) * (ratio / self.temperature).softmax(0)
-        )
+        share = ratio / self.temperature
+        share = share.where(means.isfinite(), NO_SHARE).softmax(0)
+        weights = means.isfinite().sum() * share
+        self.weights.copy_(weights.where(means.isfinite(), self.weights))
 
 
 @MODELS.register_module()
@@ -160,15 +169,15 @@ class STCH(_EpochMeans):
 
     def balance(self, losses: Tensor, mean: Tensor) -> BalancedLosses:
         """The derivative of the smooth maximum is the weight."""
-        mean = mean + EPS
+        mean, present = mean + EPS, self.present
         if self.num_epochs < self.warmup:
-            return around_mean(losses, mean, 1 / mean, mean.log().sum())
+            value = (mean.log() * present).sum()
+            return around_mean(losses, mean, 1 / mean, value, present)
         scaled = (mean / self.nadir).log() / self.mu
-        count = len(mean)
+        scaled, count = scaled.where(present, NO_SHARE), present.sum()
         value = self.mu * count * scaled.logsumexp(0)
-        return around_mean(
-            losses, mean, count * scaled.softmax(0) / mean, value
-        )
+        weights = count * scaled.softmax(0) / mean
+        return around_mean(losses, mean, weights, value, present)
 
     def _use(self, means: Tensor) -> None:
         if self.num_epochs != self.warmup - 1:
@@ -196,7 +205,7 @@ class FAMO(LossBalancer):
     precision, ``w`` stays.
 
     1e-8 is added to each loss. A loss that is not finite counts as one that
-    did not change.
+    did not change; of a task without a valid label ``w`` stays.
 
     Args:
         tasks: Names of the K tasks.
@@ -232,21 +241,29 @@ class FAMO(LossBalancer):
     def balance(self, losses: Tensor, mean: Tensor) -> BalancedLosses:
         """The derivative, with ``c`` as a constant, is the weight."""
         mean = mean + EPS
-        share = self.logits.softmax(0)
+        share = self._share()
         scale = 1 / (share / mean).sum()
         value = scale * (share * mean.log()).sum()
-        return around_mean(losses, mean, scale * share / mean, value)
+        weights = scale * share / mean
+        return around_mean(losses, mean, weights, value, self.present)
+
+    def _share(self) -> Tensor:
+        return self.logits.where(self.present, NO_SHARE).softmax(0)
 
     def update(self, before: Tensor, after: Tensor) -> None:
-        """A step of Adam on the logits."""
+        """A step of Adam on the logits of the tasks that are present."""
         progress = ((before + EPS) / (after + EPS)).log()
         progress = progress.where(progress.isfinite(), 0).to(self.logits)
-        share = self.logits.softmax(0)
+        share = self._share()
         grad = share * (progress - (share * progress).sum())
         grad = grad + self.weight_decay * self.logits
         self.num_updates += 1
+        state = self.first_moment, self.second_moment, self.logits
+        kept = [vector.clone() for vector in state]
         self.first_moment.lerp_(grad, 0.1)
         self.second_moment.lerp_(grad.square(), 0.001)
         mean = self.first_moment / (1 - 0.9**self.num_updates)
         variance = self.second_moment / (1 - 0.999**self.num_updates)
         self.logits -= self.lr * mean / (variance.sqrt() + 1e-8)
+        for vector, before in zip(state, kept):
+            vector.copy_(vector.where(self.present, before))

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from mmengine.dist import all_reduce, get_world_size, is_distributed
 from mmengine.model import BaseModel
 from torch import Tensor, nn
 
@@ -37,6 +38,12 @@ class MultiTaskModel(BaseModel):
     (:class:`mmext.EqualWeights`, :class:`mmext.DWA` and others). Everything
     that has parameters runs within ``forward``, so that the model needs
     neither ``find_unused_parameters`` nor ``static_graph`` under DDP.
+
+    **Partial labels**: a sample may lack the field of a task, and a batch
+    any valid label of it. In a training step a loss is the mean over the
+    valid labels of all ranks; a task without one on any rank is left out of
+    the balancer, what it remembers, and the aggregator, and its head gets
+    gradients of 0.
 
     Args:
         backbone: Config of the backbone, of any host.
@@ -137,12 +144,23 @@ class MultiTaskModel(BaseModel):
         data_samples: Sequence[Any],
     ) -> dict[str, Tensor]:
         """Losses for the objective, and values for the log."""
+        own, of_all = self._count_valid(data_samples)
         losses = [
             head.loss(features[task], data_samples).float()
             for task, head in self.heads.items()
         ]
         raw = torch.stack([loss.detach() for loss in losses])
-        terms, weights = self.balancer(raw)
+        if own is not of_all:
+            # The mean over ranks is then that over the valid labels of all.
+            factors = own * get_world_size() / of_all.clamp(min=1)
+            losses = [
+                loss * factor
+                for loss, factor in zip(losses, factors, strict=True)
+            ]
+        terms, weights = self.balancer(
+            torch.stack([loss.detach() for loss in losses]), of_all > 0
+        )
+        is_labelled = own.tolist()
         result = {}
         for index, task in enumerate(self.tasks):
             # The backward of a stack would pass zeros on to all other tasks.
@@ -150,11 +168,35 @@ class MultiTaskModel(BaseModel):
             result[f'{task}.loss'] = terms[index] + weights[index] * (
                 loss - loss.detach()
             )
-            result[f'{task}.raw'] = raw[index]
+            if is_labelled[index]:
+                result[f'{task}.raw'] = raw[index]
             result[f'weight/{task}'] = weights[index]
         for name, value in extra.items():
             result[f'extra.loss_{name}'] = value
         return result
+
+    def _count_valid(
+        self, data_samples: Sequence[Any]
+    ) -> tuple[Tensor, Tensor]:
+        """Valid labels ``(K,)`` of each task, of this rank and of all."""
+        counts = {
+            task: head.count_valid(data_samples)
+            for task, head in self.heads.items()
+            if hasattr(head, 'count_valid')
+        }
+        device = next(self.parameters()).device
+        # A head that does not count has the same number on each rank.
+        own = torch.stack(
+            [
+                counts.get(task, torch.tensor(1)).to(device).float()
+                for task in self.tasks
+            ]
+        )
+        of_all = own
+        # Not for nothing: a rank that fails before this leaves others here.
+        if self.training and counts and is_distributed():
+            all_reduce(of_all := own.clone())
+        return own, of_all
 
     def parse_losses(
         self, losses: Mapping[str, Tensor]

@@ -290,7 +290,8 @@ def test_groups_of_parameters_and_frozen_ones():
     assert changed == {'architecture.pair'} | {
         f'architecture.own.{task}' for task in 'abc'
     }
-    assert recorder.matrices[0].shape == (3, 20)
+    # Of the third task only parameters of its own are trained.
+    assert recorder.matrices[0].shape == (2, 20)
 
 
 def test_a_task_without_graph():
@@ -301,8 +302,9 @@ def test_a_task_without_graph():
     with wrapper.optim_context(model):
         losses, _ = model.parse_losses(model(batch()['inputs'], mode='loss'))
     wrapper.update_params((losses[0], losses[1].detach(), losses[2]))
-    assert recorder.matrices[0][1].abs().max() == 0
-    assert recorder.matrices[0][2].abs().max() > 0
+    # It is left out.
+    assert len(recorder.matrices[0]) == 2
+    assert recorder.matrices[0].abs().max(1).values.all()
 
 
 def test_sparse_gradients():

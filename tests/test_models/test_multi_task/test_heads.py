@@ -120,10 +120,20 @@ def test_nothing_valid_is_a_zero_with_a_gradient(
     value = torch.zeros(channels, *SIZE)
     if kind == 'Segmentation':
         value = (value + 255).long()
-    loss = head.loss(features, [sample(**{field: value})] * 2)
-    assert loss == 0
-    (gradient,) = torch.autograd.grad(loss, features)
-    assert torch.equal(gradient, torch.zeros_like(gradient))
+    for samples in ([sample(**{field: value})] * 2, [sample()] * 2):
+        assert head.count_valid(samples) == 0
+        loss = head.loss(features, samples)
+        assert loss == 0
+        (gradient,) = torch.autograd.grad(loss, features)
+        assert torch.equal(gradient, torch.zeros_like(gradient))
+    # A sample without the field is one without a valid pixel.
+    some = sample(**{field: torch.ones_like(value)})
+    losses = [
+        head.loss(features, [some, other])
+        for other in (sample(), sample(**{field: value}))
+    ]
+    assert losses[0] == losses[1] > 0
+    assert head.count_valid([some, sample()]) == SIZE[0] * SIZE[1]
 
 
 def test_predictions_have_the_original_size(features):
@@ -190,8 +200,10 @@ def test_regression(generator, loss, function):
 
 def test_errors(features):
     head = build('Depth')
-    with pytest.raises(KeyError, match='sample 1 of the batch has no gt_dep'):
-        head.loss(features, [sample(gt_depth=torch.ones(1, *SIZE)), sample()])
+    wrong = sample()
+    wrong.set_field('far', 'gt_depth')
+    with pytest.raises(TypeError, match='gt_depth of a sample must be a tens'):
+        head.loss(features, [wrong, sample()])
     with pytest.raises(ValueError, match=r"begin with 'gt_', got 'depth'"):
         build('Depth', target='depth')
     with pytest.raises(ValueError, match='num_classes cannot be set'):
