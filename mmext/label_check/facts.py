@@ -79,6 +79,8 @@ class MaskFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         first: For each of ``values``, in the same order, the first pixel in
             reading order, ``y * width + x``.
         truncated: There are more values than listed.
+        lossy: Format of the bytes, as Pillow names it, if it does not keep
+            values; else empty.
         error: Why it could not be read; None if it could.
     """
 
@@ -88,6 +90,7 @@ class MaskFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     values: tuple[tuple[int, int], ...] = ()
     first: tuple[int, ...] = ()
     truncated: bool = False
+    lossy: str = ''
     error: ReadError | None = None
 
 

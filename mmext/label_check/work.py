@@ -159,7 +159,7 @@ def _npy_reader(kind: str, facts: type) -> Reader:
 
 
 READERS = {
-    'mask': Reader(facts=MaskFacts, read=_read_mask, version=3),
+    'mask': Reader(facts=MaskFacts, read=_read_mask, version=4),
     'image': Reader(facts=ImageFacts, read=_read_image, version=3),
     'voc': Reader(facts=VocFile, read=_read_voc, version=3),
     'yolo': Reader(facts=YoloFile, read=_read_yolo),

@@ -165,7 +165,23 @@ def lossy(data: DataSet) -> Planted:
             path = path.with_suffix('.jpg')
             Image.fromarray(pixels).save(path, quality=100)
             assert (np.array(Image.open(path)) == pixels).all()
-    return Planted(data.mask(0), value='jpg', count=_ALL, files=_ALL)
+    return Planted(data.mask(0), value='JPEG', count=_ALL, files=_ALL)
+
+
+@plant('SEG013', 'folders')
+def lossy_in_folders(data: DataSet) -> Planted:
+    for index in range(SIZES['train']):
+        pixels, path = data.pixels(index), data.mask(index)
+        path.unlink()
+        Image.fromarray(pixels).save(path.with_suffix('.jpg'), quality=100)
+    size = SIZES['train']
+    return Planted(data.mask(0), value='JPEG', count=size, files=size)
+
+
+@plant('SEG013', 'semantic', 'folders')
+def lossy_named_png(data: DataSet) -> Planted:
+    Image.fromarray(data.pixels(2)).save(data.mask(2), 'JPEG', quality=100)
+    return Planted(data.mask(2), value='JPEG')
 
 
 @plant('SEG014', 'semantic', 'folders')

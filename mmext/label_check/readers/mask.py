@@ -24,6 +24,9 @@ _PART = 1 / 8
 _EXACT = 1 << 24
 _BYTE = 1 << 8
 _PIECE = 1 << 18
+# WebP has a chunk VP8L where it keeps values; metadata may be before it.
+_LOSSY = ('JPEG', 'MPO', 'WEBP')
+_WEBP_HEAD = 1 << 12
 
 
 def count_values(
@@ -147,7 +150,14 @@ def read_mask_facts(
     if error:
         return MaskFacts(**size, error=error)
     values, first, truncated = count_values(numbers)
-    return MaskFacts(**size, values=values, first=first, truncated=truncated)
+    exact = head.kind not in _LOSSY or b'VP8L' in content[:_WEBP_HEAD]
+    return MaskFacts(
+        **size,
+        values=values,
+        first=first,
+        truncated=truncated,
+        lossy='' if exact else head.kind,
+    )
 
 
 def index_numbers(

@@ -10,8 +10,6 @@ from .registry import SEG
 
 __all__: list[str] = []
 
-_LOSSY = ('.jpg', '.jpeg', '.webp')
-
 
 def _mode(facts: SampleFacts) -> str:
     """Mode of a mask that can be read, else empty."""
@@ -108,13 +106,12 @@ def one_bit_with_cv2(
     'the masks anew as PNG, as a conversion keeps the damage',
 )
 def lossy(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
-    """Masks named as JPEG or WebP."""
-    name = facts.sample.mask.lower()
-    if _mode(facts) and name.endswith(_LOSSY):
+    """Masks whose bytes are JPEG or lossy WebP, whatever their name is."""
+    if _mode(facts) and facts.mask.lossy:
         yield found(
-            'the mask is in a format that does not keep values',
+            f'the mask is {facts.mask.lossy}, which does not keep values',
             file=facts.sample.mask,
-            value=name.rpartition('.')[2],
+            value=facts.mask.lossy,
         )
 
 

@@ -21,6 +21,8 @@ __all__ = [
 ]
 
 MASK_SUFFIXES = ('.png', '.tif', '.tiff', '.bmp', '.gif')
+# Of label maps where no other ones are; else they are pictures beside them.
+_LOSSY_SUFFIXES = ('.jpg', '.jpeg', '.webp')
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
 
 
@@ -134,8 +136,9 @@ def split_of_folders(
                 f'{name} must be an existing folder, got {str(folder)!r}'
             )
 
+    maps = _mask_suffixes(folders, mask_suffix)
     for option, kind, suffixes, end in (
-        ('mask_suffix', 'masks', MASK_SUFFIXES, mask_suffix),
+        ('mask_suffix', 'masks', maps, mask_suffix),
         ('image_suffix', 'images', IMAGE_SUFFIXES, image_suffix),
     ):
         if end and kind in folders:
@@ -146,7 +149,8 @@ def split_of_folders(
         ends = mask_suffix, image_suffix
         roots = str(folders['masks']), str(folders.get('images', ''))
         listed = TemporaryRows(3)
-        listed.extend(_rows(roots, ends, _voc_names(folders['masks'])))
+        own = maps, IMAGE_SUFFIXES
+        listed.extend(_rows(roots, own, ends, _voc_names(folders['masks'])))
         return listed
 
     def samples() -> Iterator[Sample]:
@@ -163,6 +167,16 @@ def split_of_folders(
                 yield Orphan(split=expected.split, path=path, kind=kind)
 
     return SplitSource(expected, samples, orphans=orphans)
+
+
+def _mask_suffixes(folders: dict[str, Path], end: str) -> tuple[str, ...]:
+    """Of label maps; JPEG and WebP among them if nothing else can be one."""
+    masks = folders['masks'].resolve()
+    images = folders.get('images', masks.parent).resolve()
+    within = masks in (images, *images.parents)
+    if any(_fits(path, end) for path in files_below(masks, MASK_SUFFIXES)):
+        return MASK_SUFFIXES
+    return MASK_SUFFIXES + (() if within and not end else _LOSSY_SUFFIXES)
 
 
 def _check_suffix(
@@ -200,6 +214,7 @@ def _voc_names(masks: Path) -> set[str] | None:
 
 def _rows(
     roots: tuple[str, str],
+    suffixes: tuple[tuple[str, ...], tuple[str, ...]],
     ends: tuple[str, str],
     wanted: set[str] | None,
     below: str = '',
@@ -208,7 +223,6 @@ def _rows(
     inner: set[str] = set()
     paths_of: dict[str, list[str]] = {}
     twins = []
-    suffixes = MASK_SUFFIXES, IMAGE_SUFFIXES
     for kind, place, root, own, end in zip(
         ('mask', 'image'), (1, 0), roots, suffixes, ends
     ):
@@ -231,7 +245,8 @@ def _rows(
         yield 'image' if alone else '', image, mask
     yield from twins
     for name in sorted(inner):
-        yield from _rows(roots, ends, wanted, os.path.join(below, name))
+        inside = os.path.join(below, name)
+        yield from _rows(roots, suffixes, ends, wanted, inside)
 
 
 def _at(place: int, path: str) -> tuple[str, str]:

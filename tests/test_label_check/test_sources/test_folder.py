@@ -162,3 +162,21 @@ def test_images_of_other_tasks_in_the_layout_of_voc(tmp_path):
     )
     assert names_of(source) == [('a.jpg', 'a.png'), ('b.jpg', '')]
     assert [each.path[-5:] for each in source.orphans()] == ['c.jpg']
+
+
+def test_jpeg_is_a_mask_where_nothing_else_is(tmp_path):
+    """Beside masks of another format, JPEG files are pictures."""
+    masks = touch(tmp_path / 'masks', 'a.jpg', 'b/1.JPG')
+    images = touch(tmp_path / 'images', 'a.png', 'b/1.png')
+    source = split_of_folders(masks, images, Expectations())
+    assert pairs(source) == [('a.png', 'a.jpg'), ('1.png', '1.JPG')]
+    mixed = touch(tmp_path / 'mixed', 'a.jpg', 'a.png')
+    assert pairs(split_of_folders(mixed, None, Expectations())) == [
+        ('', 'a.png')
+    ]
+    source = split_of_folders(tmp_path / 'images', images, Expectations())
+    assert [mask for _, mask in pairs(source)] == ['a.png', '1.png']
+    alone = touch(tmp_path / 'alone', 'a.jpg')
+    assert pairs(split_of_folders(alone, alone, Expectations())) == [
+        ('a.jpg', '')
+    ]
