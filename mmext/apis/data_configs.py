@@ -423,7 +423,7 @@ def _set_model(draft: ConfigDraft, number: int) -> None:
     if isinstance(model.get('num_classes'), int):
         draft.set(('model',), num_classes=number)
         return
-    heads = read_heads(model)
+    heads = read_heads(model, draft.base.get('default_scope', ''))
     if not heads:
         raise ValueError(
             '--base must have a model with num_classes, at its top or in '

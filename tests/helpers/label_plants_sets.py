@@ -120,6 +120,17 @@ def detector_of_more_classes(data: DataSet) -> Planted:
     return Planted(place=place, value='80', files=0)
 
 
+@plant('CFG003', 'coco', 'voc')
+def classes_by_default(data: DataSet) -> Planted:
+    """BBoxHead, from which the class inherits, has 80."""
+    data.config['model']['bbox_head'] = {
+        'type': 'Shared2FCBBoxHead',
+        'loss_cls': {'type': 'CrossEntropyLoss'},
+    }
+    place = 'model.bbox_head.num_classes'
+    return Planted(place=place, value='80', files=0)
+
+
 @plant('CFG004', 'semantic')
 def padding(data: DataSet) -> Planted:
     data.config['model']['data_preprocessor']['seg_pad_val'] = 0

@@ -7,12 +7,20 @@ import msgspec
 from mmengine.config import Config
 from mmengine.fileio import list_from_file
 
-from ...config import join_key, walk_dicts
+from ...config import (
+    SECTIONS,
+    ConfigNode,
+    find_component,
+    join_key,
+    takes,
+    walk_dicts,
+    walk_nodes,
+)
 from ...utils.contain import Contained
 from ..expectations import Expectations, HeadFacts
 from ..facts import Sample
 from .coco import seg_maps_of_coco, split_of_coco
-from .ignore_places import ignored_value, read_ignore_places
+from .ignore_places import default_of, ignored_value, read_ignore_places
 from .leaves import (
     NothingToCheckError,
     build_leaves,
@@ -76,7 +84,8 @@ def splits_of_config(
     sources: list[SplitSource] = []
     errors: list[Exception] = []
     plain = cfg.to_dict()
-    heads = read_heads(plain.get('model') or {})
+    scope = cfg.get('default_scope') or 'mmengine'
+    heads = read_heads(plain.get('model') or {}, scope)
     for split in splits:
         loader = plain.get(f'{split}_dataloader') or {}
         if 'dataset' not in loader:
@@ -320,20 +329,38 @@ def _losses(head: Mapping, path: tuple) -> Iterator[tuple[str, Mapping]]:
                 yield join_key(where), node
 
 
-def read_heads(model: Any) -> tuple[HeadFacts, ...]:
+def _class_count(node: ConfigNode, scope: str) -> Any:
+    """``num_classes`` of a head, or the default of its class."""
+    if 'num_classes' in node.cfg or not scope:
+        return node.cfg.get('num_classes')
+    kind = find_component(
+        node.cfg.get('type'), SECTIONS['model'], node.scope or scope
+    )
+    known = kind is not None and takes(kind, 'num_classes')
+    return default_of(kind, 'num_classes') if known else None
+
+
+def read_heads(model: Any, scope: str = '') -> tuple[HeadFacts, ...]:
     """The heads of a model's config: dicts with ``num_classes`` and a loss.
+
+    With the ``default_scope`` of the config, those too whose class has a
+    default for ``num_classes``, as 80 of MMDetection's RoI heads.
 
     Left out are those whose classes are not the ones of the data: of
     proposals, of edges, of identities, and of texts, whose length it is.
     """
     heads = []
-    for path, node in walk_dicts(model, ('model',)):
+    for section in walk_nodes(model, ('model',), scope):
+        path, node = section.path, section.cfg
         losses = list(_losses(node, path))
-        if not isinstance(node.get('num_classes'), int) or not losses:
+        if not losses or _OTHER_HEADS & set(path):
             continue
-        if _OTHER_HEADS & set(path) or 'boundary_threshold' in node:
+        if 'boundary_threshold' in node:
             continue
         if 'language_model' in model and 'loss_cls' in node:
+            continue
+        count = _class_count(section, scope)
+        if not isinstance(count, int):
             continue
         # Only MMSegmentation's heads have an ignored value by default.
         ignored = _DEFAULT_IGNORE
@@ -345,7 +372,7 @@ def read_heads(model: Any) -> tuple[HeadFacts, ...]:
         heads.append(
             HeadFacts(
                 place=join_key(path),
-                num_classes=node['num_classes'],
+                num_classes=count,
                 ignore_index=node.get('ignore_index', ignored),
                 class_weights=tuple(
                     (where, tuple(weight))

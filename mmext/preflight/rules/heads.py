@@ -13,6 +13,7 @@ from ...config import (
 )
 from ...engine.hooks import class_vocabulary, model_class_counts
 from ...findings import Finding, Severity
+from ...label_check.sources import default_of
 from .registry import HEAD, found
 from .subject import (
     SPLITS,
@@ -58,7 +59,8 @@ def _more_counts(subject: Subject) -> dict[str, int]:
     counts = {}
     for section in subject.below('model'):
         key = join_key(section.path).removeprefix('model.')
-        count = section.cfg.get('num_classes')
+        default = default_of(subject.component(section), 'num_classes')
+        count = section.cfg.get('num_classes', default)
         if (
             key.partition('[')[0] in _MORE
             and kind_of(section.cfg) not in _EDGE_HEADS

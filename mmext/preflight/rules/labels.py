@@ -42,7 +42,7 @@ _MISNAMED = {'HEAD003', 'HEAD005', 'HEAD006'}
 
 def _expectations(subject: Subject) -> list[Expectations]:
     """What each split is read as, without building it."""
-    heads = read_heads(subject.top.get('model') or {})
+    heads = read_heads(subject.top.get('model') or {}, subject.scope)
     semantic = any(
         'loss_decode' in where for head in heads for where, _ in head.losses
     )

@@ -53,6 +53,18 @@ def test_all_heads():
     ]
 
 
+def test_mask_head_of_the_default():
+    roi_head = {
+        'type': 'StandardRoIHead',
+        'bbox_head': {'num_classes': 3},
+        'mask_head': {'type': 'mmdet.FCNMaskHead'},
+    }
+    changes = {**BOTH, 'model.bbox_head': None, 'model.roi_head': roi_head}
+    (found,) = lint(changes, 'HEAD')
+    assert found.key == 'model.roi_head.mask_head.num_classes'
+    assert 'is 80' in found.message
+
+
 def test_auxiliary_heads():
     heads = [
         {'type': 'mmseg.FCNHead', 'num_classes': 19},
