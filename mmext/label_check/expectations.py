@@ -16,6 +16,8 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         ignore_index: As configured or by default; None for none.
         class_weights: For each loss, its place and its weights, one for
             each class; as the config has them, whatever their type.
+        weight_files: For each loss whose weights are in a file, its place
+            and the file's path.
         losses: Place and type of each loss.
         of_masks: It gives a class to each of some masks, as Mask2Former's,
             and its losses have a weight for masks of no class, too.
@@ -25,6 +27,7 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     num_classes: int = 0
     ignore_index: int | None = None
     class_weights: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    weight_files: tuple[tuple[str, str], ...] = ()
     losses: tuple[tuple[str, str], ...] = ()
     of_masks: bool = False
 

@@ -246,6 +246,15 @@ def weight_is_negative(data: DataSet) -> Planted:
     return Planted(place=place, value='-0.5', files=0)
 
 
+@plant('CFG011', 'semantic')
+def weights_of_no_file(data: DataSet) -> Planted:
+    path = str(data.root / 'weights.npy')
+    loss = data.config['model']['decode_head']['loss_decode']
+    loss['class_weight'] = path
+    place = 'model.decode_head.loss_decode'
+    return Planted(place=place, value=path, files=0)
+
+
 class _Nan(float):
     """NaN that a config can be written with."""
 

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -263,10 +264,19 @@ def _disagree(wanted: Expectations) -> bool:
     in_preflight=True,
 )
 def weight_values(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
-    """NaN, infinity, numbers below 0, words, or nothing but 0."""
+    """NaN, infinity, numbers below 0, words, nothing but 0, or no file."""
 
     def places() -> Iterator[Finding]:
         for head, wanted in _heads(expected):
+            for place, path in head.weight_files:
+                if '://' not in path and not Path(path).is_file():
+                    yield found(
+                        f'{place}.class_weight must be numbers or an '
+                        f'existing file, got {path!r}',
+                        remedy='correct the path, or write the file',
+                        key=place,
+                        value=path,
+                    )
             for place, weights in head.class_weights:
                 for index, weight in enumerate(weights):
                     problem = _why_no_weight(weight)

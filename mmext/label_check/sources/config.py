@@ -368,7 +368,7 @@ def read_heads(model: Any, scope: str = '') -> tuple[HeadFacts, ...]:
             ignored = next(
                 (loss.get('ignore_index') for _, loss in losses), None
             )
-        weights = ((where, loss.get('class_weight')) for where, loss in losses)
+        weights = [(where, loss.get('class_weight')) for where, loss in losses]
         heads.append(
             HeadFacts(
                 place=join_key(path),
@@ -379,6 +379,11 @@ def read_heads(model: Any, scope: str = '') -> tuple[HeadFacts, ...]:
                     for where, weight in weights
                     if isinstance(weight, Sequence)
                     and not isinstance(weight, str)
+                ),
+                weight_files=tuple(
+                    (where, weight)
+                    for where, weight in weights
+                    if isinstance(weight, str)
                 ),
                 losses=tuple(
                     (where, str(loss['type'])) for where, loss in losses
