@@ -150,7 +150,13 @@ class ConfigDraft:
             TypeError: If a value cannot be written as source.
         """
         lines = [
-            *textwrap.wrap(f'# {head}', _WIDTH, subsequent_indent='# '),
+            *textwrap.wrap(
+                f'# {head}',
+                _WIDTH,
+                subsequent_indent='# ',
+                break_long_words=False,
+                break_on_hyphens=False,
+            ),
             f'_base_ = {base!r}',
             '',
         ]

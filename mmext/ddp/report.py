@@ -132,8 +132,8 @@ def drift_of(reports: Sequence[ReplicaReport]) -> str:
     if len(names) > _MAX_NAMES:
         lines.append(f'    ... and {len(names) - _MAX_NAMES} more')
     doubts = dict.fromkeys(r.doubt.value for r in reports if r.doubt.value)
-    lines += [textwrap.fill(doubt, 79) for doubt in doubts]
-    return '\n'.join([*lines, '', textwrap.fill(_DRIFT_ADVICE, 79)])
+    lines += [_filled(doubt) for doubt in doubts]
+    return '\n'.join([*lines, '', _filled(_DRIFT_ADVICE)])
 
 
 class PeerError(RuntimeError):
@@ -402,10 +402,17 @@ def _group_lines(group: _Group, ranks: set[int]) -> list[str]:
     return lines
 
 
+def _filled(text: str) -> str:
+    """Text in lines of 79 columns that break between words only."""
+    return textwrap.fill(
+        text, 79, break_long_words=False, break_on_hyphens=False
+    )
+
+
 def _advice_lines(advice: Sequence[Advice]) -> list[str]:
     lines = []
     for number, item in enumerate(advice, 1):
-        text = textwrap.fill(f'Advice {number}. {item.text}', 79)
+        text = _filled(f'Advice {number}. {item.text}')
         lines += ['', text]
         if item.config:
             # Not indented, so that it can be pasted.

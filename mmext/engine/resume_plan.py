@@ -69,8 +69,8 @@ class ResumePlan:
         """The differences as a table."""
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column('setting', no_wrap=True)
-        table.add_column('checkpoint', overflow='fold', max_width=24)
-        table.add_column('config', overflow='fold', max_width=24)
+        table.add_column('checkpoint', no_wrap=True)
+        table.add_column('config', no_wrap=True)
         table.add_column('holds', no_wrap=True)
         table.add_column('', overflow='fold', max_width=60)
         for item in self.changes:

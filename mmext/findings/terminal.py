@@ -221,8 +221,9 @@ def in_words(texts: Iterable[str], most: int = 3) -> str:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table whose lines end with their last letter."""
-    for segments in console.render_lines(table, pad=False):
+    """Print a table whose cells are not folded, without blanks at the end."""
+    options = console.options.update(width=_NO_LIMIT)
+    for segments in console.render_lines(table, options, pad=False):
         line = Text.assemble(
             *((each.text, each.style or '') for each in segments)
         )
@@ -231,7 +232,7 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def print_rules(rules: Iterable[Rule], console: Console) -> None:
-    """Print a table of rules."""
+    """Print a table of rules, or what it holds below each other."""
     table = Table()
     for name in (
         'rule',
@@ -241,9 +242,19 @@ def print_rules(rules: Iterable[Rule], console: Console) -> None:
         'remedy',
         'fix',
     ):
-        table.add_column(name, overflow='fold')
+        table.add_column(name)
+    rules = list(rules)
     for rule in rules:
         severity = rule.severity.name.lower()
         texts = (rule.id, severity, rule.scope, rule.title, rule.remedy)
         table.add_row(*map(escape, (*texts, rule.fix)))
-    console.print(table)
+    options = console.options.update(width=_NO_LIMIT)
+    if console.measure(table, options=options).maximum <= console.width:
+        print_table(console, table)
+        return
+    for rule in rules:
+        print_heading(console, rule.severity, rule.id, rule.title)
+        print_text(console, rule.scope, '    looks at: ')
+        print_text(console, rule.remedy, '    remedy: ')
+        if rule.fix:
+            print_text(console, rule.fix, '    fix: ')

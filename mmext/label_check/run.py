@@ -279,10 +279,11 @@ def _read_shard(
             run=_backend(settings),
             progress=progress,
         )
-    console.print(
+    terminal.print_text(
+        console,
         f'shard {settings.shard}: {counts.read:,} files read, '
         f'{counts.cached:,} known already, {counts.errors:,} with an error; '
-        f'facts are in {store.path}'
+        f'facts are in {store.path}',
     )
     return 0
 
@@ -400,7 +401,7 @@ def _finish(
     )
     if settings.class_weights is not None:
         text = _weights(report, settings.class_weights)
-        console.print(f'\n{text}', highlight=False)
+        terminal.print_text(console, f'\n{text}')
 
     def pictures() -> Sequence:
         from .gallery.pictures import make_gallery
@@ -413,7 +414,7 @@ def _finish(
         from .fix.fix_labels import fix_labels
 
         summary = fix_labels(sources, store, settings.fix, rules=rules)
-        console.print(f'\n{summary.text()}', highlight=False)
+        terminal.print_text(console, f'\n{summary.text()}')
     worst = report.worst()
     limit = Severity[settings.fail_on.upper()]
     return int(worst is not None and worst >= limit)

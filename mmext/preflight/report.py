@@ -210,7 +210,7 @@ def _verdict_table(verdicts: Any) -> Table:
     table = Table(box=None)
     table.add_column('settings of DDP', no_wrap=True)
     for name in ('checkpoints', 'outcome', ''):
-        table.add_column(name, overflow='fold')
+        table.add_column(name)
     for row in verdicts.rows:
         marks = [
             word

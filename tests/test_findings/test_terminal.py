@@ -5,6 +5,7 @@ import os
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 from mmext.findings import Location, Severity, terminal
 
@@ -40,6 +41,16 @@ def test_paths_below_the_working_directory_are_relative(monkeypatch, tmp_path):
     assert printed(terminal.print_text, text, width=1000) == (
         f'a.py, /x{here}/b.py, {here}s/c.py\n'
     )
+
+
+def test_tables_break_no_path():
+    """In a terminal, too, which folds the lines itself."""
+    path = f'work_dirs/{"a-long-name/" * 9}mask 1.png'
+    table = Table('file', 'why')
+    table.add_row(path, 'it is empty')
+    shown = printed(terminal.print_table, table, width=30)
+    assert f' {path} ' in shown
+    assert len(shown.splitlines()) == 5
 
 
 def test_what_a_terminal_would_obey_is_escaped():

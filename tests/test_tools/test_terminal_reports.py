@@ -19,6 +19,8 @@ from PIL import Image
 
 import mmext
 import mmext.preflight.run as preflight_run
+from mmext.label_check.rules import RULES as LABELS
+from mmext.preflight.rules.registry import RULES as CONFIG
 
 pytestmark = pytest.mark.xdist_group('processes')
 
@@ -244,3 +246,18 @@ def test_of_a_data_set(name, tmp_path, capsys, monkeypatch):
     for part in shown:
         assert part in out, part
     assert re.search(r'^  train: \d+ samples, ', out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ('tool', 'rules'), [('preflight', CONFIG), ('validate_labels', LABELS)]
+)
+def test_rules_in_a_terminal(tool, rules, capsys, monkeypatch):
+    """A remedy, which may hold a command, is on one line."""
+    monkeypatch.setenv('COLUMNS', '80')
+    monkeypatch.setenv('NO_COLOR', '1')
+    monkeypatch.setattr(sys.stdout, 'isatty', lambda: True)
+    assert load_tool(tool).main(['--list-rules']) == 0
+    out = capsys.readouterr().out
+    for rule in rules.values():
+        assert f'{rule.id}: {rule.title}\n' in out
+        assert f'    remedy: {rule.remedy}\n' in out
