@@ -92,6 +92,7 @@ class Expectations(
         coco_metric: Place in the config of the metric that reads the same
             annotation file by pycocotools; empty for none, None if what the
             file is used for is not known.
+        loads_masks: The pipeline loads a mask of each object.
         loader_backend: What decodes label maps: ``'pillow'``, ``'cv2'``, ...;
             ``'npy'`` if they are arrays, whose -1 is loaded as 255.
         casts_to_bytes: The loader casts label maps to uint8, which wraps, as
@@ -115,6 +116,7 @@ class Expectations(
     heads: tuple[HeadFacts, ...] = ()
     filter_cfg: dict[str, int] = {}
     coco_metric: str | None = None
+    loads_masks: bool = False
     loader_backend: str = 'pillow'
     casts_to_bytes: bool = True
     with_images: bool = True

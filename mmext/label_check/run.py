@@ -413,7 +413,9 @@ def _finish(
         # Not at the top, here and below: few runs write repaired files.
         from .fix.fix_labels import fix_labels
 
-        summary = fix_labels(sources, store, settings.fix, rules=rules)
+        summary = fix_labels(
+            sources, store, settings.fix, rules=rules, asked=settings.select
+        )
         terminal.print_text(console, f'\n{summary.text()}')
     worst = report.worst()
     limit = Severity[settings.fail_on.upper()]

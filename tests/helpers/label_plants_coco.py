@@ -214,6 +214,25 @@ def no_iscrowd(data: DataSet) -> Planted:
     return change_note(data, 5, expected, iscrowd=None)
 
 
+@plant('COCO016', 'coco')
+def no_mask_of_those_that_are_loaded(data: DataSet) -> Planted:
+    """Of five without a segmentation, three are dropped by the loader."""
+    steps = data.config['train_dataloader']['dataset']['pipeline']
+    steps[0]['with_mask'] = True
+
+    def change(content: dict) -> None:
+        notes = content['annotations']
+        for index in (3, 4, 5, 6, 7):
+            notes[index]['segmentation'] = []
+        notes[3] |= {'iscrowd': 1}
+        notes[5] |= {'ignore': 1}
+        notes[6] |= {'area': 0}
+        notes[7] |= {'ignore': 1, 'iscrowd': 1}
+
+    place = 'annotations[3], annotations[4]'
+    return change_coco(data, change, place=place, count=2)
+
+
 @plant('COCO013', *COCO)
 def image_of_no_size(data: DataSet) -> Planted:
     def change(content: dict) -> None:

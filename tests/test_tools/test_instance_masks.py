@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.label_sets import clean
 from helpers.reduce_config import reduce_model
 from helpers.toy_ranks import load_tool, start_ranks
 from helpers.toy_training import quicken
 from mmengine.config import Config
-from mmengine.registry import MODELS, DefaultScope
+from mmengine.registry import DATASETS, MODELS, DefaultScope
 from PIL import Image
 from pycocotools import mask as coco_mask
 
@@ -82,6 +83,36 @@ def test_trains_tests_and_draws(place):
             assert ((x1 - 1 <= right) & (right <= x2 + 1)).all()
             assert ((y1 - 1 <= down) & (down <= y2 + 1)).all()
     assert Image.open(content['images'][0]['picture']).size[0] > 640
+
+
+def test_an_object_without_a_mask_is_an_error_of_all_checks(
+    tmp_path, monkeypatch, capsys
+):
+    """As Label Studio and others write objects that have a box alone."""
+    monkeypatch.chdir(tmp_path)
+    train = clean('coco', tmp_path / 'data').annotation()
+    content = json.loads(train.read_text())
+    content['annotations'][4]['segmentation'] = []
+    train.write_text(json.dumps(content))
+    new = ['data', '--base', f'mmext::{CONFIG}', '--out', 'my.py']
+    check = ['my.py', '--workers', '1']
+    named = ['--select', 'COCO016']
+    for tool, argv in (
+        ('new_config', new),
+        ('preflight', ['my.py', '--batches', 'normal']),
+        ('validate_labels', [*check, '--fix', 'all']),
+        ('validate_labels', [*check, '--fix', 'named', *named]),
+    ):
+        assert load_tool(tool).main(argv) == 1
+        assert 'error COCO016' in capsys.readouterr().out
+    dataset = Config.fromfile('my.py').train_dataloader.dataset
+    dataset.lazy_init = False
+    scope = DefaultScope.overwrite_default_scope('mmdet')
+    with scope, pytest.raises(KeyError, match='mask'):
+        DATASETS.build(dataset)[1]
+    assert Path('all/train.json').read_bytes() == train.read_bytes()
+    del content['annotations'][4]
+    assert json.loads(Path('named/train.json').read_text()) == content
 
 
 @pytest.mark.exhaustive

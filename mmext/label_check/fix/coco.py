@@ -21,12 +21,14 @@ from .coco_boxes import (
     remove_dangling,
     remove_repeated,
     remove_without_area,
+    remove_without_mask,
 )
 from .coco_draft import CocoDraft
 from .json_records import JsonRecords
 
 __all__ = [
     'COCO_RULES',
+    'LOSING_RULES',
     'NotedSize',
     'drop_repeated_images',
     'fix_coco',
@@ -326,6 +328,8 @@ def _write_size(draft: CocoDraft, row: int, size: NotedSize) -> None:
 
 
 COCO_RULES = fixable('coco')
+# Their repair loses objects; it is done if --select names the rule.
+LOSING_RULES = frozenset(('COCO016',))
 
 
 def fix_coco(
@@ -375,6 +379,7 @@ def _repair(draft: CocoDraft, images: Sequence[ImageFacts | None]) -> None:
     """All repairs; one of a second run would find nothing to do."""
     remove_dangling(draft)
     remove_without_area(draft)
+    remove_without_mask(draft)
     sizes, certain = fix_sizes(draft, images)
     drop_repeated_images(draft)
     clip_boxes(draft, sizes, certain & ~draft.shared_ids())

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...datasets import box_limits
 from ..readers.coco import POLYGONS
+from ..sources.coco import lacks_mask
 from .coco_draft import CocoDraft
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     'remove_dangling',
     'remove_repeated',
     'remove_without_area',
+    'remove_without_mask',
 ]
 
 _MIN_POINTS = 3
@@ -153,6 +155,14 @@ def remove_without_area(draft: CocoDraft) -> None:
         if rule in draft.rules:
             for row in np.flatnonzero(rows & there).tolist():
                 draft.remove(rule, row, reason)
+
+
+def remove_without_mask(draft: CocoDraft) -> None:
+    """Remove annotations that lack the mask that the pipeline loads."""
+    if 'COCO016' in draft.rules and draft.expected.loads_masks:
+        lacks = lacks_mask(draft.file, draft.expected) & draft.alive
+        for row in np.flatnonzero(lacks).tolist():
+            draft.remove('COCO016', row, 'it has no mask; --select asks so')
 
 
 def clip_boxes(

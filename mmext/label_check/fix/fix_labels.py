@@ -26,7 +26,7 @@ from .change_log import (
     NewPlace,
     in_groups,
 )
-from .coco import COCO_RULES, fix_coco
+from .coco import COCO_RULES, LOSING_RULES, fix_coco
 from .masks import MASK_RULES, fix_mask, needs_fix
 from .out_tree import (
     NOT_TRAINABLE,
@@ -224,6 +224,7 @@ class SplitFixer:
         files: NewFiles,
         rules: Sequence[Rule],
         unseen: Sequence[int] = (),
+        asked: Sequence[str] = (),
     ):
         self.excluded: list[Sample] = []
         self._source = source
@@ -231,6 +232,7 @@ class SplitFixer:
         self._files = files
         self._rules = rules
         self._unseen = unseen
+        self._asked = asked
         self._images: list[ImageFacts | None] = []
         self._paths: list[str] = []
         self._others: set[str] = set()
@@ -331,7 +333,9 @@ class SplitFixer:
         """Repair the annotation file, and check what it is now."""
         old = self._source.coco()
         content = self._read(old.path)
-        rules = self._chosen(COCO_RULES)
+        rules = self._chosen(
+            COCO_RULES | LOSING_RULES.intersection(self._asked)
+        )
         fixed = fix_coco(content, self._expected, self._images, rules=rules)
         file = read_coco(self._put(old.path, content, fixed))
         facts = CocoFacts(split=old.split, path=old.path, file=file)
@@ -379,6 +383,7 @@ def fix_labels(
     out: str | Path,
     *,
     rules: Sequence[Rule] | None = None,
+    asked: Sequence[str] = (),
 ) -> FixSummary:
     """Write all label files of some splits to a new folder, repaired.
 
@@ -396,6 +401,8 @@ def fix_labels(
         out: Not there, or an empty folder, apart from the data. It appears
             when all is written; an error leaves nothing behind.
         rules: Whose findings are repaired, if they can be; None for all.
+        asked: Ids of those among them that are repaired even where labels
+            are lost by it.
 
     Returns:
         What was done.
@@ -418,7 +425,7 @@ def fix_labels(
         with ChangeLog(tree / _LOG) as log:
             files = NewFiles(tree, folder, log)
             for source, own, missing in zip(sources, surveys, unseen):
-                fixer = SplitFixer(source, files, rules, missing)
+                fixer = SplitFixer(source, files, rules, missing, asked)
                 fixer.fix(store)
                 listed = write_lists(
                     tree, source, fixer.excluded, own.images or own.labels()

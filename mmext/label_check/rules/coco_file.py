@@ -12,6 +12,7 @@ from ...findings import Finding, Location, Severity, found
 from ..expectations import Expectations
 from ..facts import RecordError
 from ..readers.coco import CocoFacts
+from ..sources.coco import lacks_mask
 from .class_names import written_like
 from .registry import COCO
 
@@ -434,3 +435,27 @@ def id_zero(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
         'missed',
         **_records(facts, 'annotations', notes.index, rows),
     )
+
+
+@COCO.rule(
+    'COCO016',
+    title='annotation without the mask that the pipeline loads',
+    severity=Severity.ERROR,
+    remedy='write its outline as polygons or RLE, or load no masks '
+    '(with_mask=False) for a model without a mask head; '
+    '--fix leaves such annotations out if --select COCO016 is given',
+    unit='annotation',
+)
+def no_mask(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """Annotations that LoadAnnotations gets, and whose mask it asks for."""
+    if not expected.loads_masks:
+        return
+    rows = np.flatnonzero(lacks_mask(facts.file, expected))
+    if len(rows):
+        yield found(
+            'the annotation has no segmentation, and LoadAnnotations with '
+            "with_mask=True fails with KeyError: 'mask'",
+            **_records(
+                facts, 'annotations', facts.file.annotations.index, rows
+            ),
+        )

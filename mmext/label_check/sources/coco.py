@@ -20,6 +20,7 @@ from ...utils.local_backend import RegularFileBackend
 from ..expectations import Expectations, why_left_out
 from ..facts import BoxFacts, Orphan, Sample
 from ..readers.coco import (
+    NO_SEGMENTATION,
     CocoFacts,
     CocoFile,
     read_coco,
@@ -32,6 +33,7 @@ __all__ = [
     'coco_class_counts',
     'coco_samples',
     'coco_task',
+    'lacks_mask',
     'read_bytes',
     'seg_maps_of_coco',
     'split_of_coco',
@@ -254,6 +256,22 @@ def coco_task(file: CocoFile) -> str:
     """``'instance'`` if an object has a mask, else ``'detection'``."""
     with_mask = bool(np.any(file.annotations.segmentation_kind > 0))
     return 'instance' if with_mask else 'detection'
+
+
+def lacks_mask(file: CocoFile, expected: Expectations) -> np.ndarray:
+    """Annotations without a mask that a loader keeps, ``(M,)`` bool."""
+    notes, images = file.annotations, _image_rows(file)
+    lacks = notes.segmentation_kind == NO_SEGMENTATION
+    lacks &= ~notes.ignore & ~(notes.area <= 0) & (images >= 0)
+    lacks &= _labels(file, expected.classes) >= 0
+    if lacks.any():
+        left, top, wide, high = notes.bbox.T
+        width, height = file.images.width[images], file.images.height[images]
+        lacks &= (wide >= 1) & (np.minimum(left + wide, width) > left.clip(0))
+        lacks &= (high >= 1) & (np.minimum(top + high, height) > top.clip(0))
+        least = expected.filter_cfg.get('min_size', 0)
+        lacks &= np.minimum(width, height) >= least
+    return lacks
 
 
 def read_bytes(path: str, backend_args: dict | None) -> bytes:

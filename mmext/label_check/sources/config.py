@@ -222,6 +222,7 @@ def _expected(
         heads=heads,
         filter_cfg=_filter_cfg(dataset),
         coco_metric=_coco_metric(plain, split),
+        loads_masks=bool(loader.get('with_mask')),
         loader_backend=loader.get('imdecode_backend')
         or ('pillow' if task == reads_as else 'cv2'),
         casts_to_bytes=package != 'mmdet',
