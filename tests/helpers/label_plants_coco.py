@@ -51,6 +51,20 @@ def cut_off(data: DataSet) -> Planted:
     return Planted(path)
 
 
+@plant('COCO001', *COCO, 'panoptic_bare')
+def byte_order_mark(data: DataSet) -> Planted:
+    path = data.annotation()
+    path.write_bytes(b'\xef\xbb\xbf' + path.read_bytes())
+    return Planted(path)
+
+
+@plant('COCO001', *COCO)
+def utf_16(data: DataSet) -> Planted:
+    path = data.annotation()
+    path.write_text(path.read_text(), 'utf-16')
+    return Planted(path)
+
+
 @plant('COCO002', *COCO)
 def annotation_id_twice(data: DataSet) -> Planted:
     value = '1002, first in annotations[2]'

@@ -111,6 +111,23 @@ def test_an_empty_data_set_cannot_be_built(kind, tmp_path):
         built(data)
 
 
+@pytest.mark.parametrize('code', ['utf-8', 'utf-8-sig', 'utf-16', 'utf-16-le'])
+def test_annotations_in_another_code_cannot_be_read(code, tmp_path):
+    data = clean('coco', tmp_path / 'data')
+    path = data.annotation()
+    path.write_bytes(path.read_text().encode(code))
+    exit_code, report = data.check()
+    if code == 'utf-8':
+        assert (exit_code, len(built(data))) == (0, 6)
+        return
+    (group,) = [each for each in report.groups if each.rule == 'COCO001']
+    if code != 'utf-16-le':
+        assert 'as UTF-8 without a byte-order mark' in group.remedy
+    # UnicodeDecodeError is one, and JSONDecodeError, too.
+    with pytest.raises(ValueError, match=r'UTF-8 BOM|utf-8|Expecting'):
+        built(data)
+
+
 @pytest.mark.slow
 def test_evaluation_data_are_not_filtered(tmp_path):
     data = clean('coco', tmp_path / 'data')

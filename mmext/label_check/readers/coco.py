@@ -372,7 +372,8 @@ def _one_by_one(
     records: dict[str, list] = {key: [] for key in _KEYS}
     indices: dict[str, list[int]] = {key: [] for key in _KEYS}
     try:
-        root = json.loads(content)
+        # As loaders, which open it as text.
+        root = json.loads(content.decode())
     except (ValueError, RecursionError) as error:
         errors.append(RecordError('', f'malformed JSON: {error}'))
         return records, indices

@@ -51,7 +51,7 @@ def is_panoptic(file: BinaryIO) -> bool:
 def read_panoptic(content: bytes) -> PanopticFile:
     """Read an annotation file; nothing is raised for damaged files."""
     try:
-        root = json.loads(content)
+        root = json.loads(content.decode())
     except (ValueError, RecursionError):
         root = None
     if not isinstance(root, dict):

@@ -3,6 +3,7 @@
 Boxes are looked at by the rules of det_boxes.py.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ __all__ = [
 ]
 
 _MAX_EXAMPLES = 20
+# What Python says of a file that is not in UTF-8, or has a byte-order mark.
+_OTHER_CODE = re.compile("UTF-8 BOM|'utf-8' codec")
 _NO_ANNOTATIONS = RecordError('annotations', 'the key is missing')
 
 
@@ -70,7 +73,15 @@ def unreadable(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     for error in facts.file.errors:
         if error == _NO_ANNOTATIONS and kept_back:
             continue
-        yield found(error.message, file=facts.path, key=error.place)
+        coded = not error.place and _OTHER_CODE.search(error.message)
+        yield found(
+            error.message,
+            remedy='save the file as UTF-8 without a byte-order mark'
+            if coded
+            else '',
+            file=facts.path,
+            key=error.place,
+        )
 
 
 def _duplicates(facts: CocoFacts, kind: str, values: Sequence, what: str):
