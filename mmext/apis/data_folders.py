@@ -210,7 +210,7 @@ class _Image(msgspec.Struct):
 
 
 class _Category(msgspec.Struct):
-    id: int
+    id: Any
     name: str
 
 

@@ -40,8 +40,8 @@ def change_note(
 
 @plant('COCO001', *COCO)
 def text_for_a_number(data: DataSet) -> Planted:
-    expected = {'place': 'annotations[7].category_id'}
-    return change_note(data, 7, expected, category_id='car')
+    expected = {'place': 'annotations[7].bbox[2]'}
+    return change_note(data, 7, expected, bbox=[4, 5, 'wide', 9])
 
 
 @plant('COCO001', *COCO)
@@ -109,6 +109,12 @@ def image_id_of_none(data: DataSet) -> Planted:
 def category_id_of_none(data: DataSet) -> Planted:
     expected = {'place': 'annotations[5]', 'value': '0'}
     return change_note(data, 5, expected, category_id=0)
+
+
+@plant('COCO006', *COCO)
+def category_id_in_quotes(data: DataSet) -> Planted:
+    expected = {'place': 'annotations[5]', 'value': "'3'"}
+    return change_note(data, 5, expected, category_id='3')
 
 
 @plant('COCO007', 'coco')

@@ -128,6 +128,43 @@ def test_annotations_in_another_code_cannot_be_read(code, tmp_path):
         built(data)
 
 
+@pytest.mark.parametrize('kind', [str, float, 'x{}'.format, (0.5).__add__])
+def test_ids_that_are_no_whole_numbers(kind, tmp_path):
+    """The loader takes what equals, and repairs keep to it."""
+    data = clean('coco', tmp_path / 'data')
+
+    def change(content: dict) -> None:
+        for record in (*content['images'], *content['annotations']):
+            for key in {'id', 'image_id'}.intersection(record):
+                record[key] = kind(record[key])
+
+    for split in ('train', 'val'):
+        edit_json(data.annotation(split=split), change)
+    code, report = data.check()
+    assert (code, report.groups) == (0, ())
+    loaded = built(data)
+    infos = [loaded.get_data_info(index) for index in range(6)]
+    assert [info['img_id'] for info in infos] == [
+        kind(i) for i in range(100, 106)
+    ]
+    assert [len(info['instances']) for info in infos] == [3] * 6
+    edit_json(
+        data.annotation(),
+        lambda content: content['annotations'][4].update(id=kind(1003)),
+    )
+    code, report = data.check(fix=tmp_path / 'new')
+    shown = 1003 if kind is float else kind(1003)
+    (group,) = report.groups
+    assert (code, group.rule) == (1, 'COCO002')
+    assert group.examples[0].value == f'{shown}, first in annotations[3]'
+    with pytest.raises(AssertionError, match='not unique'):
+        built(data)
+    (tmp_path / 'new/train.json').replace(data.annotation())
+    assert len(built(data)) == 6
+    change_of = json.loads((tmp_path / 'new/fixes.jsonl').read_text())
+    assert json.loads(change_of['was']) == kind(1003)
+
+
 @pytest.mark.slow
 def test_evaluation_data_are_not_filtered(tmp_path):
     data = clean('coco', tmp_path / 'data')

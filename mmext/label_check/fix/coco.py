@@ -91,8 +91,9 @@ def number_annotations(draft: CocoDraft) -> None:
         return
     for row, new in zip(sorted(wrong), new_ids):
         rule, reason = wrong[row]
-        draft.note(rule, row, int(ids[row]), new, field='id', reason=reason)
-        draft.replace(row, draft.get(row) | {'id': new})
+        record = draft.get(row)
+        draft.note(rule, row, record['id'], new, field='id', reason=reason)
+        draft.replace(row, record | {'id': new})
 
 
 def drop_repeated_images(draft: CocoDraft) -> None:
@@ -149,7 +150,7 @@ def _fix_image_id(draft: CocoDraft, rows: list[int], used: set[int]) -> None:
         draft.note(
             'COCO003',
             row,
-            own,
+            record['id'],
             new,
             kind='images',
             field='id',

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..expectations import Expectations
 from ..readers.coco import CocoFile
+from ..sources.coco import image_rows
 from .change_log import Change, Left
 from .json_records import JsonRecords
 
@@ -47,7 +48,7 @@ class CocoDraft:
         self.rules = rules
         self.alive = np.ones(len(file.annotations.id), np.bool_)
         self.box = file.annotations.bbox.copy()
-        self.image_row = _rows_of(file.annotations.image_id, file.images.id)
+        self.image_row = image_rows(file)
         self.changes: list[Change] = []
         self.left: list[Left] = []
         self.gone: set[int] = set()
@@ -122,13 +123,3 @@ class CocoDraft:
     def leave(self, rule: str, reason: str, place: str = '') -> None:
         """Say what is not repaired."""
         self.left.append(Left(rule=rule, place=place, reason=reason))
-
-
-def _rows_of(wanted: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Row of each id, the first of several; -1 for those that are not."""
-    if not len(ids):
-        return np.full(len(wanted), -1)
-    order = np.argsort(ids, kind='stable')
-    at = np.searchsorted(ids[order], wanted).clip(max=len(ids) - 1)
-    rows = order[at]
-    return np.where(ids[rows] == wanted, rows, -1)

@@ -30,6 +30,7 @@ __all__ = [
     'RawCategory',
     'RawImage',
     'convert_record',
+    'number_ids',
     'read_coco',
 ]
 
@@ -226,12 +227,15 @@ class CocoFile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         categories: Those whose types are right.
         errors: Each record left out of the columns, and what is wrong with
             the file as a whole.
+        ids: Those that are no whole numbers, by the number below all others
+            that stands for one in the columns.
     """
 
     images: CocoImages
     annotations: CocoAnnotations
     categories: CocoCategories
     errors: tuple[RecordError, ...] = ()
+    ids: dict[int, str | float] = {}
 
 
 class CocoFacts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -263,6 +267,7 @@ def read_coco(content: bytes | BinaryIO) -> CocoFile:
     """
     file = io.BytesIO(content) if isinstance(content, bytes) else content
     errors: list[RecordError] = []
+    ids: dict[int, str | float] = {}
     try:
         tables = _in_batches(file)
     except (
@@ -272,12 +277,12 @@ def read_coco(content: bytes | BinaryIO) -> CocoFile:
         UnicodeDecodeError,
     ):
         file.seek(0)
-        records, indices = _one_by_one(file.read(), errors)
+        records, indices = _one_by_one(file.read(), errors, ids)
         tables = {
             key: _TABLES[key](records[key], np.array(indices[key], np.int64))
             for key in _KEYS
         }
-    return CocoFile(**tables, errors=tuple(errors))
+    return CocoFile(**tables, errors=tuple(errors), ids=ids)
 
 
 def _in_batches(file: BinaryIO) -> dict[str, Any]:
@@ -366,7 +371,9 @@ class _Stored(Sequence):
 
 
 def _one_by_one(
-    content: bytes, errors: list[RecordError]
+    content: bytes,
+    errors: list[RecordError],
+    ids: dict[int, str | float],
 ) -> tuple[dict[str, list], dict[str, list[int]]]:
     """The records whose types are right, and their positions."""
     records: dict[str, list] = {key: [] for key in _KEYS}
@@ -382,6 +389,7 @@ def _one_by_one(
         message = f'the top level must be an object, got {kind}'
         errors.append(RecordError('', message))
         return records, indices
+    ids.update(number_ids(root))
     for key in _KEYS:
         values = root.get(key)
         if not isinstance(values, list):
@@ -398,6 +406,31 @@ def _one_by_one(
                 records[key].append(record)
                 indices[key].append(index)
     return records, indices
+
+
+def number_ids(root: dict[str, Any]) -> dict[int, str | float]:
+    """Put whole numbers in the place of other ids, which are as equal.
+
+    Gives the ids by their numbers, but for those such as 1.0, which equals 1.
+    """
+    found = [
+        (record, name)
+        for key in _KEYS
+        for record in (isinstance(root.get(key), list) and root[key]) or ()
+        for name in ('id', 'image_id', 'category_id')
+        if isinstance(record, dict)
+        and isinstance(record.get(name), int | str | float)
+    ]
+    for record, name in found:
+        if isinstance(record[name], float) and record[name].is_integer():
+            record[name] = int(record[name])
+    least = min((r[n] for r, n in found if type(r[n]) is int), default=0)
+    numbers: dict[str | float, int] = {}
+    for record, name in found:
+        if isinstance(record[name], str | float):
+            number = min(least, 0) - 1 - len(numbers)
+            record[name] = numbers.setdefault(record[name], number)
+    return {number: value for value, number in numbers.items()}
 
 
 def _column(records: list, name: str, dtype: type) -> np.ndarray:

@@ -2,13 +2,13 @@
 
 import json
 import re
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 import numpy as np
 
 from ..facts import RecordError, SegmentFacts
-from .coco import CocoFile, read_coco
+from .coco import CocoFile, number_ids, read_coco
 
 __all__ = [
     'PanopticFile',
@@ -57,14 +57,14 @@ def read_panoptic(content: bytes) -> PanopticFile:
     if not isinstance(root, dict):
         # The other reader says what is wrong with it.
         return PanopticFile(coco=read_coco(content))
-    ids: dict[str, int] = {}
+    ids = number_ids(root)
     errors: list[RecordError] = []
     rows: list[dict] = []
     places: list[tuple[int, int]] = []
     segments: dict[int, tuple[SegmentFacts, ...]] = {}
     maps: dict[int, str] = {}
     for index, note in enumerate(_records(root, 'annotations')):
-        image = _number(note.get('image_id'), ids)
+        image = note.get('image_id')
         parts = _records(note, 'segments_info')
         if not isinstance(note.get('segments_info'), list):
             message = 'segments_info must be an array'
@@ -79,11 +79,9 @@ def read_panoptic(content: bytes) -> PanopticFile:
             )
             maps[image] = str(note.get('file_name') or '')
     root['annotations'] = rows
-    root['images'] = [
-        {**image, 'id': _number(image.get('id'), ids)}
-        for image in _records(root, 'images')
-    ]
     file = read_coco(json.dumps(root).encode())
+    ids.update(file.ids)
+    file = msgspec.structs.replace(file, ids=ids)
     return PanopticFile(
         coco=_replaced(file, places, errors),
         segments=segments,
@@ -102,11 +100,6 @@ def _records(owner: dict, key: str) -> list[dict]:
     if not isinstance(values, list):
         return []
     return [value if isinstance(value, dict) else {} for value in values]
-
-
-def _number(value: Any, ids: dict[str, int]) -> Any:
-    """Names of images, which Cityscapes has as ids, as numbers."""
-    return ids.setdefault(value, len(ids)) if type(value) is str else value
 
 
 def _segments(

@@ -88,12 +88,14 @@ def _duplicates(facts: CocoFacts, kind: str, values: Sequence, what: str):
     records = getattr(facts.file, kind)
     if not len(records.index):
         return
+    ids = facts.file.ids
     for row, first in _repeated(values):
         yield found(
             f'{what} is taken by another record',
             file=facts.path,
             key=f'{kind}[{records.index[row]}]',
-            value=f'{values[row]}, first in {kind}[{records.index[first]}]',
+            value=f'{ids.get(values[row], values[row])}, '
+            f'first in {kind}[{records.index[first]}]',
         )
 
 
@@ -157,7 +159,7 @@ def _dangling(
         rows = np.flatnonzero(missing & (ids == value))
         yield found(
             message,
-            value=str(value),
+            value=repr(facts.file.ids.get(value, value)),
             **_records(facts, 'annotations', index, rows),
         )
 

@@ -33,6 +33,7 @@ __all__ = [
     'coco_class_counts',
     'coco_samples',
     'coco_task',
+    'image_rows',
     'lacks_mask',
     'read_bytes',
     'seg_maps_of_coco',
@@ -45,7 +46,7 @@ __all__ = [
 _MAX_GAP = 16
 
 
-def _image_rows(file: CocoFile) -> np.ndarray:
+def image_rows(file: CocoFile) -> np.ndarray:
     """Row of the image of each annotation; -1 if there is none."""
     return _rows_of(file.images.id, file.annotations.image_id)
 
@@ -111,7 +112,7 @@ def suspicious_rows(file: CocoFile, classes: Sequence[str]) -> np.ndarray:
     Each annotation that one of the rules DET001 to DET010 and DET012 objects
     to is among them; others may be. All RLE are decoded for it.
     """
-    images = _image_rows(file)
+    images = image_rows(file)
     # One after the other, for the memory of what each needs for a moment.
     fine = _fits(file, images)
     fine &= _labels(file, classes) >= 0
@@ -197,7 +198,7 @@ def coco_samples(
     Only suspicious boxes are listed, or ``every_box``.
     """
     annotations = file.annotations
-    rows_of = _image_rows(file)
+    rows_of = image_rows(file)
     listed = rows_of >= 0
     counts = np.bincount(rows_of[listed], minlength=len(file.images.id))
     if every_box:
@@ -240,7 +241,7 @@ def coco_class_counts(
     Annotations of images that are not there, crowds and ignored ones do not
     count.
     """
-    rows = _image_rows(file)
+    rows = image_rows(file)
     labels = _labels(file, classes)
     annotations = file.annotations
     kept = (rows >= 0) & (labels >= 0)
@@ -260,7 +261,7 @@ def coco_task(file: CocoFile) -> str:
 
 def lacks_mask(file: CocoFile, expected: Expectations) -> np.ndarray:
     """Annotations without a mask that a loader keeps, ``(M,)`` bool."""
-    notes, images = file.annotations, _image_rows(file)
+    notes, images = file.annotations, image_rows(file)
     lacks = notes.segmentation_kind == NO_SEGMENTATION
     lacks &= ~notes.ignore & ~(notes.area <= 0) & (images >= 0)
     lacks &= _labels(file, expected.classes) >= 0

@@ -340,7 +340,7 @@ def test_rejects_facts_of_other_images():
 CONTENT = {
     'images': [
         {'id': 5, 'file_name': 'a'},
-        {'id': 'x', 'file_name': 'b'},
+        {'id': [], 'file_name': 'b'},
         {'id': 5, 'file_name': 'c'},
         {'id': 6, 'file_name': 'd'},
     ],

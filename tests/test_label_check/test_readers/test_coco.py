@@ -146,7 +146,7 @@ def test_numbers_that_are_no_json_are_kept(bad):
     [
         ('annotations', 17, {'bbox': [1, 2, 3]}, '.bbox', 'of length 4'),
         ('annotations', 17, {'bbox': 'no'}, '.bbox', "got `str`: 'no'"),
-        ('annotations', 3, {'id': 'a'}, '.id', 'Expected `int`, got `str`'),
+        ('annotations', 3, {'id': []}, '.id', 'Expected `int`, got `array`'),
         ('annotations', 0, {'iscrowd': 'no'}, '.iscrowd', 'got `str`'),
         ('images', 9, {'height': '480'}, '.height', "got `str`: '480'"),
         ('categories', 1, {'name': None}, '.name', 'got `null`: None'),
@@ -213,6 +213,18 @@ def test_empty_parts():
     file = read_coco(b'{"images": [], "annotations": [], "categories": []}')
     assert file.errors == ()
     assert file.annotations.bbox.shape == (0, 4)
+
+
+def test_ids_are_as_equal_as_in_python():
+    ids = 7, 7.0, '7', 7.5, '7', '', -3.0
+    data = {'images': [{'id': i, 'file_name': 'a'} for i in ids]}
+    data |= {'annotations': [], 'categories': []}
+    file = read_coco(encode(data))
+    assert file.errors == ()
+    found = file.images.id.tolist()
+    assert [found.index(each) for each in found] == [0, 0, 2, 3, 2, 5, 6]
+    assert [file.ids.get(each, each) for each in found] == list(ids)
+    assert max(file.ids) < -3
 
 
 def test_byte_order_mark():
