@@ -228,6 +228,18 @@ def annotation_id_zero_to_evaluate_on(data: DataSet) -> Planted:
     return Planted(path, 'annotations[3]')
 
 
+@plant('COCO015', 'coco')
+def word_for_an_id_to_evaluate_on(data: DataSet) -> Planted:
+    """pycocotools puts ids into an array of numbers."""
+    planted = annotation_id_zero_to_evaluate_on(data)
+    for split in ('train', 'val'):
+        edit_json(
+            data.annotation(split=split),
+            lambda content: content['annotations'][3].update(id='a'),
+        )
+    return planted
+
+
 @plant('COCO014', 'coco_bare')
 def no_iscrowd(data: DataSet) -> Planted:
     expected = {'place': 'annotations[5]'}

@@ -182,14 +182,17 @@ def test_two_ways_to_reduce_fail_at_the_first_sample(kind, tmp_path):
         built(data)[0]
 
 
-@pytest.mark.parametrize('lacks', ['iscrowd', 'area'])
+@pytest.mark.parametrize('lacks', ['iscrowd', 'area', 'id'])
 def test_pycocotools_needs_what_trainings_do_not(lacks, tmp_path):
     from mmdet.evaluation import CocoMetric
 
     data = clean('coco', tmp_path / 'data')
     path = data.annotation(split='val')
-    edit_json(path, lambda content: content['annotations'][0].pop(lacks))
-    if lacks == 'iscrowd':
+    if lacks == 'id':
+        edit_json(path, lambda it: it['annotations'][0].update(id='a'))
+    else:
+        edit_json(path, lambda content: content['annotations'][0].pop(lacks))
+    if lacks != 'area':
         assert len(built(data, 'val')) == 4
     metric = CocoMetric(ann_file=str(path))
     metric.dataset_meta = {'classes': ('road', 'car', 'sky')}
@@ -205,7 +208,8 @@ def test_pycocotools_needs_what_trainings_do_not(lacks, tmp_path):
         'pred_instances': prediction,
     }
     metric.process({}, [sample])
-    with pytest.raises(KeyError, match=lacks):
+    error = ValueError if lacks == 'id' else KeyError
+    with pytest.raises(error, match="float: 'a'" if lacks == 'id' else lacks):
         metric.evaluate(1)
 
 

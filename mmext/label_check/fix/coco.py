@@ -11,7 +11,7 @@ import numpy as np
 from ...datasets import box_limits
 from ..expectations import Expectations
 from ..facts import ImageFacts, has_size, is_turned
-from ..readers.coco import RLE, read_coco
+from ..readers.coco import RLE, match_ids, read_coco
 from ..rules.registry import fixable
 from .change_log import FixedFile, Left
 from .coco_boxes import (
@@ -68,8 +68,9 @@ def number_annotations(draft: CocoDraft) -> None:
     rows = np.flatnonzero(draft.alive)
     wrong = {}
     if 'COCO015' in draft.rules and draft.expected.coco_metric:
-        reason = 'pycocotools takes 0 for "no match"'
-        for row in rows[ids[rows] == 0].tolist():
+        reason = 'pycocotools needs a number that is not 0'
+        matched = match_ids(draft.file)[rows]
+        for row in rows[(matched == 0) | np.isnan(matched)].tolist():
             wrong[row] = 'COCO015', reason
     if 'COCO002' in draft.rules:
         _, first = np.unique(ids[rows], return_index=True)

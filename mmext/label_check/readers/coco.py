@@ -30,6 +30,7 @@ __all__ = [
     'RawCategory',
     'RawImage',
     'convert_record',
+    'match_ids',
     'number_ids',
     'read_coco',
 ]
@@ -431,6 +432,21 @@ def number_ids(root: dict[str, Any]) -> dict[int, str | float]:
             number = min(least, 0) - 1 - len(numbers)
             record[name] = numbers.setdefault(record[name], number)
     return {number: value for value, number in numbers.items()}
+
+
+def match_ids(file: CocoFile) -> np.ndarray:
+    """Ids of annotations in the arrays of pycocotools; NaN where it fails."""
+
+    def number(value: str | float) -> float:
+        try:
+            return float(value)
+        except ValueError:
+            return np.nan
+
+    ids = file.annotations.id
+    if not file.ids:
+        return ids
+    return np.array([number(file.ids.get(i, i)) for i in ids.tolist()])
 
 
 def _column(records: list, name: str, dtype: type) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from ...findings import Finding, Location, Severity, found
 from ..expectations import Expectations
 from ..facts import RecordError
-from ..readers.coco import CocoFacts
+from ..readers.coco import CocoFacts, match_ids
 from ..sources.coco import lacks_mask
 from .class_names import written_like
 from .registry import COCO
@@ -428,10 +428,11 @@ def no_iscrowd(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
 
 @COCO.rule(
     'COCO015',
-    title='annotation with the id 0',
+    title='annotation with the id 0, or with a word for an id',
     severity=Severity.WARNING,
     remedy='number annotations from 1: pycocotools takes 0 for "no match", '
-    'so that the object counts as missed however it is predicted',
+    'so that the object counts as missed however it is predicted, and fails '
+    'at a word',
     unit='annotation',
     fix='give the annotation a new id',
     fixed_in=('coco',),
@@ -439,15 +440,26 @@ def no_iscrowd(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
 def id_zero(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     """The annotation that a match of pycocotools cannot name."""
     metric = expected.coco_metric
-    notes = facts.file.annotations
-    rows = np.flatnonzero(notes.id == 0)
-    if not metric or not len(rows):
-        return
-    yield found(
-        f'the annotation has the id 0, and {metric} counts its object as '
-        'missed',
-        **_records(facts, 'annotations', notes.index, rows),
-    )
+    ids = match_ids(facts.file)
+    for rows, message, severity in (
+        (
+            ids == 0,
+            f'has the id 0, and {metric} counts its object as missed',
+            None,
+        ),
+        (
+            np.isnan(ids),
+            f'has a word for an id, and {metric} fails with ValueError',
+            Severity.ERROR,
+        ),
+    ):
+        if metric and rows.any():
+            index = facts.file.annotations.index
+            yield found(
+                f'the annotation {message}',
+                severity=severity,
+                **_records(facts, 'annotations', index, np.flatnonzero(rows)),
+            )
 
 
 @COCO.rule(
