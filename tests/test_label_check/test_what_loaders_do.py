@@ -128,6 +128,28 @@ def test_annotations_in_another_code_cannot_be_read(code, tmp_path):
         built(data)
 
 
+def test_objects_that_are_all_crowds(tmp_path):
+    data = clean('coco', tmp_path / 'data')
+    for split in ('train', 'val'):
+        edit_json(
+            data.annotation(split=split),
+            lambda content: [
+                note.update(iscrowd=1) for note in content['annotations']
+            ],
+        )
+    code, report = data.check()
+    (group,) = report.groups
+    assert (code, group.rule) == (1, 'CLS005')
+    assert {each.severity for each in group.examples} == {Severity.ERROR}
+    for number, each in zip((18, 12), group.examples, strict=True):
+        assert f'; {number} objects are marked as crowd' in each.message
+    assert 'crowds alone' in group.remedy
+    loaded = built(data)
+    for index in range(6):
+        for each in loaded.get_data_info(index)['instances']:
+            assert each['ignore_flag'] == 1
+
+
 @pytest.mark.parametrize('kind', [str, float, 'x{}'.format, (0.5).__add__])
 def test_ids_that_are_no_whole_numbers(kind, tmp_path):
     """The loader takes what equals, and repairs keep to it."""

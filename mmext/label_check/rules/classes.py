@@ -186,18 +186,30 @@ def no_labels(
     """No pixel or box of any class."""
     counts = _counts(totals, expected)
     if counts and not any(counts.values()):
+        severity, remedy, marked = Severity.ERROR, '', ''
+        if totals.num_ignored:
+            marked = (
+                f'; {totals.num_ignored:,} objects are marked as crowd, '
+                'difficult or ignored'
+            )
+            remedy = (
+                'mark crowds alone: losses and metrics leave out what has '
+                'iscrowd, difficult or ignore'
+            )
         # Public sets keep labels of such splits back: files without boxes,
         # or maps of void.
-        kept_back = expected.split.startswith('test') or (
+        elif expected.split.startswith('test') or (
             expected.split.startswith('val') and expected.task != 'semantic'
-        )
+        ):
+            severity = Severity.WARNING
+            remedy = (
+                'figures of such a split say nothing; if its labels are '
+                'kept back by those who made it, nothing is wrong'
+            )
         yield found(
             f'none of {totals.num_samples:,} samples has {_unit(expected)} '
-            f'of the {expected.num_classes} classes',
-            severity=Severity.WARNING if kept_back else Severity.ERROR,
-            remedy='figures of such a split say nothing; if its labels are '
-            'kept back by those who made it, nothing is wrong'
-            if kept_back
-            else '',
+            f'of the {expected.num_classes} classes{marked}',
+            severity=severity,
+            remedy=remedy,
             value='0',
         )
