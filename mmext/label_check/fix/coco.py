@@ -28,7 +28,6 @@ from .json_records import JsonRecords
 
 __all__ = [
     'COCO_RULES',
-    'LOSING_RULES',
     'NotedSize',
     'drop_repeated_images',
     'fix_coco',
@@ -330,8 +329,6 @@ def _write_size(draft: CocoDraft, row: int, size: NotedSize) -> None:
 
 
 COCO_RULES = fixable('coco')
-# Their repair loses objects; it is done if --select names the rule.
-LOSING_RULES = frozenset(('COCO016',))
 
 
 def fix_coco(

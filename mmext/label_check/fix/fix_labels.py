@@ -26,7 +26,7 @@ from .change_log import (
     NewPlace,
     in_groups,
 )
-from .coco import COCO_RULES, LOSING_RULES, fix_coco
+from .coco import COCO_RULES, fix_coco
 from .masks import MASK_RULES, fix_mask, needs_fix
 from .out_tree import (
     NOT_TRAINABLE,
@@ -333,8 +333,9 @@ class SplitFixer:
         """Repair the annotation file, and check what it is now."""
         old = self._source.coco()
         content = self._read(old.path)
+        # What loses objects has to be asked for.
         rules = self._chosen(
-            COCO_RULES | LOSING_RULES.intersection(self._asked)
+            COCO_RULES | {'COCO016'}.intersection(self._asked)
         )
         fixed = fix_coco(content, self._expected, self._images, rules=rules)
         file = read_coco(self._put(old.path, content, fixed))

@@ -10,6 +10,7 @@ import itertools
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import Annotated, Any, BinaryIO
 from urllib.parse import urlsplit
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 _MAX_SHOWN = 60
+# Stands for the first id that is no number; those of others follow below.
+_OTHER_IDS = -(1 << 62)
 
 Id = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
@@ -228,8 +231,8 @@ class CocoFile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         categories: Those whose types are right.
         errors: Each record left out of the columns, and what is wrong with
             the file as a whole.
-        ids: Those that are no whole numbers, by the number below all others
-            that stands for one in the columns.
+        ids: Those that are no whole numbers, by the number that stands for
+            one in the columns, from -(1 << 62) down.
     """
 
     images: CocoImages
@@ -390,7 +393,7 @@ def _one_by_one(
         message = f'the top level must be an object, got {kind}'
         errors.append(RecordError('', message))
         return records, indices
-    ids.update(number_ids(root))
+    number_ids(root, ids)
     for key in _KEYS:
         values = root.get(key)
         if not isinstance(values, list):
@@ -409,39 +412,32 @@ def _one_by_one(
     return records, indices
 
 
-def number_ids(root: dict[str, Any]) -> dict[int, str | float]:
+def number_ids(root: dict[str, Any], ids: dict[int, str | float]) -> None:
     """Put whole numbers in the place of other ids, which are as equal.
 
-    Gives the ids by their numbers, but for those such as 1.0, which equals 1.
+    Adds to ``ids`` what each stands for; 1.0 becomes 1, which equals it.
     """
-    found = [
-        (record, name)
-        for key in _KEYS
-        for record in (isinstance(root.get(key), list) and root[key]) or ()
-        for name in ('id', 'image_id', 'category_id')
-        if isinstance(record, dict)
-        and isinstance(record.get(name), int | str | float)
-    ]
-    for record, name in found:
-        if isinstance(record[name], float) and record[name].is_integer():
-            record[name] = int(record[name])
-    least = min((r[n] for r, n in found if type(r[n]) is int), default=0)
-    numbers: dict[str | float, int] = {}
-    for record, name in found:
-        if isinstance(record[name], str | float):
-            number = min(least, 0) - 1 - len(numbers)
-            record[name] = numbers.setdefault(record[name], number)
-    return {number: value for value, number in numbers.items()}
+    numbers = {value: number for number, value in ids.items()}
+    names = 'id', 'image_id', 'category_id'
+    for key, name in itertools.product(_KEYS, names):
+        records = root.get(key)
+        for record in records if isinstance(records, list) else ():
+            value = record.get(name) if isinstance(record, dict) else None
+            if isinstance(value, float) and value.is_integer():
+                record[name] = int(value)
+            elif isinstance(value, str | float):
+                number = _OTHER_IDS - len(numbers)
+                record[name] = numbers.setdefault(value, number)
+    ids.update((number, value) for value, number in numbers.items())
 
 
 def match_ids(file: CocoFile) -> np.ndarray:
     """Ids of annotations in the arrays of pycocotools; NaN where it fails."""
 
     def number(value: str | float) -> float:
-        try:
+        with suppress(ValueError):
             return float(value)
-        except ValueError:
-            return np.nan
+        return np.nan
 
     ids = file.annotations.id
     if not file.ids:

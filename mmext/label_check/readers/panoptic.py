@@ -57,7 +57,8 @@ def read_panoptic(content: bytes) -> PanopticFile:
     if not isinstance(root, dict):
         # The other reader says what is wrong with it.
         return PanopticFile(coco=read_coco(content))
-    ids = number_ids(root)
+    ids: dict[int, str | float] = {}
+    number_ids(root, ids)
     errors: list[RecordError] = []
     rows: list[dict] = []
     places: list[tuple[int, int]] = []
@@ -79,8 +80,8 @@ def read_panoptic(content: bytes) -> PanopticFile:
             )
             maps[image] = str(note.get('file_name') or '')
     root['annotations'] = rows
+    number_ids(root, ids)
     file = read_coco(json.dumps(root).encode())
-    ids.update(file.ids)
     file = msgspec.structs.replace(file, ids=ids)
     return PanopticFile(
         coco=_replaced(file, places, errors),

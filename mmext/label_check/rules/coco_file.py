@@ -3,7 +3,6 @@
 Boxes are looked at by the rules of det_boxes.py.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,25 +21,17 @@ __all__ = [
 ]
 
 _MAX_EXAMPLES = 20
-# What Python says of a file that is not in UTF-8, or has a byte-order mark.
-_OTHER_CODE = re.compile("UTF-8 BOM|'utf-8' codec")
 _NO_ANNOTATIONS = RecordError('annotations', 'the key is missing')
 
 
 def _repeated(values: Sequence) -> Iterator[tuple[int, int]]:
     """Row of each value that occurred before, and the row where it did."""
-    order = np.argsort(np.asarray(values), kind='stable')
-    ordered = np.asarray(values)[order]
-    again = np.flatnonzero(ordered[1:] == ordered[:-1]) + 1
-    starts = np.maximum.accumulate(
-        np.where(
-            np.concatenate(([True], ordered[1:] != ordered[:-1])),
-            np.arange(len(ordered)),
-            0,
-        )
+    _, first, group = np.unique(
+        np.asarray(values), return_index=True, return_inverse=True
     )
-    for row in again.tolist():
-        yield int(order[row]), int(order[starts[row]])
+    before = first[group.reshape(-1)]
+    for row in np.flatnonzero(before != np.arange(len(before))).tolist():
+        yield row, int(before[row])
 
 
 def _records(
@@ -61,8 +52,8 @@ def _records(
     'COCO001',
     title='record or file that cannot be read',
     severity=Severity.ERROR,
-    remedy='correct the record; loaders fail at it, or at the first image '
-    'that needs it',
+    remedy='correct the record, or save the file as UTF-8 without a '
+    'byte-order mark; loaders fail at it, or at the first image that needs it',
 )
 def unreadable(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     """What the reader could not make sense of."""
@@ -73,15 +64,7 @@ def unreadable(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     for error in facts.file.errors:
         if error == _NO_ANNOTATIONS and kept_back:
             continue
-        coded = not error.place and _OTHER_CODE.search(error.message)
-        yield found(
-            error.message,
-            remedy='save the file as UTF-8 without a byte-order mark'
-            if coded
-            else '',
-            file=facts.path,
-            key=error.place,
-        )
+        yield found(error.message, file=facts.path, key=error.place)
 
 
 def _duplicates(facts: CocoFacts, kind: str, values: Sequence, what: str):

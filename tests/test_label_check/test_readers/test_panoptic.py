@@ -57,6 +57,20 @@ def test_a_right_file():
     assert file.things == {'road': False, 'car': True}
 
 
+def test_names_for_ids_of_images_and_categories():
+    found = content()
+    found['categories'][0]['id'] = 'r'
+    found['annotations'][0]['segments_info'][1]['category_id'] = 'r'
+    found['annotations'][0]['segments_info'][0]['category_id'] = 26.0
+    file = read(found)
+    assert file.coco.errors == ()
+    (image,) = file.maps
+    road, car = file.coco.categories.id.tolist()
+    assert file.coco.annotations.category_id.tolist() == [car, road]
+    assert file.coco.images.id.tolist() == [image] == [*file.segments]
+    assert file.coco.ids == {image: 'a_0', road: 'r'}
+
+
 def test_which_files_are_panoptic():
     assert is_panoptic(io.BytesIO(json.dumps(content()).encode()))
     assert not is_panoptic(io.BytesIO(b'{"annotations": []}'))
