@@ -4,6 +4,10 @@ The convolution is a weighted sum of displaced pixels followed by one matrix
 product per group. Output pixels are worked on in chunks, so the sampled
 columns never exist as a whole.
 
+Maps of offsets or masks that are larger than the output, which DyHead gives to
+the modulated convolution, are read as compiled mmcv reads them: the first
+values of each image, one after the other, are a map of the output's size.
+
 The arguments of the operators bear mmcv's names: ``d`` is the stride, and the
 buffers (``columns``, ``ones``, ``im2col_step``) are for the compiled kernels
 and have no effect here.
@@ -20,6 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..utils.precision import exact, widen
@@ -286,6 +291,21 @@ def _backward(
     return table, grads
 
 
+def _first_values(x: Tensor, size: torch.Size) -> Tensor:
+    """Maps larger than ``size``, ``(P, Q)``, as the compiled kernel reads."""
+    if x.ndim != 4 or x.shape[2] < size[0] or x.shape[3] < size[1]:
+        return x
+    count = x.shape[1] * size.numel()
+    return x.flatten(1)[:, :count].unflatten(1, (-1, *size))
+
+
+def _to_first_values(grad: Tensor, like: Tensor) -> Tensor:
+    """Undo :func:`_first_values` for a gradient; 0 for what is not read."""
+    grad = grad.flatten(1)
+    missing = like.shape[1:].numel() - grad.shape[1]
+    return F.pad(grad, (0, missing)).view(like.shape)
+
+
 @exact
 def deform_conv_forward(
     input: Tensor,
@@ -451,8 +471,9 @@ def modulated_deform_conv_forward(
         weight: ``(O, C / group, kernel_h, kernel_w)``.
         bias: ``(O,)``, or empty.
         ones: Not used, like every other buffer.
-        offset: ``(N, G*K*2, P, Q)``, y and x in pixels.
-        mask: ``(N, G*K, P, Q)``, factor of each sample.
+        offset: ``(N, G*K*2, P, Q)``, y and x in pixels; of larger maps, the
+            first values of each image are read as ``(G*K*2, P, Q)``.
+        mask: ``(N, G*K, P, Q)``, factor of each sample; likewise.
         output: Filled; ``(N, O, P, Q)``.
         columns: Not used.
         kernel_h: Kernel size along y.
@@ -475,7 +496,8 @@ def modulated_deform_conv_forward(
         group,
         deformable_group,
     )
-    _forward(DeformColumns(input, offset, mask, geometry), weight, output)
+    maps = [_first_values(x, output.shape[2:]) for x in (offset, mask)]
+    _forward(DeformColumns(input, *maps, geometry), weight, output)
     if with_bias:
         output += bias[:, None, None]
 
@@ -520,12 +542,13 @@ def modulated_deform_conv_backward(
         group,
         deformable_group,
     )
-    sampled = DeformColumns(input, offset, mask, geometry)
+    maps = [_first_values(x, grad_output.shape[2:]) for x in (offset, mask)]
+    sampled = DeformColumns(input, *maps, geometry)
     total = torch.zeros_like(_matrix(weight, group))
     table, grads = _backward(sampled, weight, grad_output, total)
     grad_input.copy_(_to_maps(table, input))
-    grad_offset.copy_(_from_pixel(grads[0], offset))
-    grad_mask.copy_(_from_pixel(grads[1], mask))
+    for into, grad, like in zip((grad_offset, grad_mask), grads, maps):
+        into.copy_(_to_first_values(_from_pixel(grad, like), into))
     grad_weight.copy_(_from_matrix(total, weight))
     if with_bias:
         grad_bias.copy_(widen(grad_output).sum((0, 2, 3)))

@@ -213,6 +213,56 @@ def deform_conv(
     return torch.stack(out).view(len(maps), len(weight), *offset.shape[2:])
 
 
+def compiled_deform_conv(
+    maps: Tensor,
+    offset: Tensor,
+    mask: Tensor,
+    weight: Tensor,
+    *,
+    stride: int,
+    padding: int,
+    dilation: int,
+    groups: int,
+    deform_groups: int,
+) -> Tensor:
+    """``(N, O, P, Q)`` as compiled mmcv goes through memory.
+
+    Its loop is over the images, of which each begins where its tensors say;
+    inside an image, places are computed from the size of the output.
+    """
+    channels, *size = maps.shape[1:]
+    kernel = weight.shape[2:]
+    height, width = (
+        (n + 2 * padding - dilation * (k - 1) - 1) // stride + 1
+        for n, k in zip(size, kernel)
+    )
+    taps, plane = kernel[0] * kernel[1], height * width
+    images = []
+    for image, offsets, masks in zip(maps, offset, mask):
+        offsets, masks = offsets.reshape(-1), masks.reshape(-1)
+        columns = []
+        for c in range(channels):
+            group = c // (channels // deform_groups)
+            for k in range(taps):
+                for at in range(plane):
+                    start = group * 2 * taps * plane
+                    dy = offsets[start + 2 * k * plane + at]
+                    dx = offsets[start + (2 * k + 1) * plane + at]
+                    y = at // width * stride - padding
+                    x = at % width * stride - padding
+                    value = bilinear(
+                        image[c],
+                        y + k // kernel[1] * dilation + dy,
+                        x + k % kernel[1] * dilation + dx,
+                    )
+                    factor = masks[group * taps * plane + k * plane + at]
+                    columns.append(value * factor)
+        columns = torch.stack(columns).view(groups, -1, plane)
+        kernels = weight.view(groups, len(weight) // groups, -1)
+        images.append((kernels @ columns).view(-1, height, width))
+    return torch.stack(images)
+
+
 def sigmoid_focal(
     logits: Tensor,
     target: list[int],

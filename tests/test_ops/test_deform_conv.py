@@ -5,10 +5,12 @@ import torch
 import torch.nn.functional as F
 from mmcv.ops import (
     DeformConv2dPack,
+    ModulatedDeformConv2d,
     ModulatedDeformConv2dPack,
     deform_conv2d,
     modulated_deform_conv2d,
 )
+from mmdet.models.necks.dyhead import DyHeadBlock
 from reference import slow_ops
 from reference.op_checks import assert_same, values_and_grads
 
@@ -112,6 +114,72 @@ def test_matches_compiled(displaced, function, options, compiled_run):
         return values_and_grads(function(options), inputs)
 
     assert_same(run(), compiled_run(run), atol=1e-4)
+
+
+def larger(maps: torch.Tensor) -> torch.Tensor:
+    """Maps of a level above, as a part of a larger tensor, as in DyHead."""
+    images, channels, height, width = maps.shape
+    shape = images, channels + 3, 2 * height + 1, 2 * width
+    return torch.randn(shape, dtype=maps.dtype)[:, 3:]
+
+
+@pytest.mark.parametrize('options', OPTIONS)
+def test_larger_maps_are_read_as_compiled_kernels_read(options):
+    names = ('stride', 'padding', 'dilation', 'groups', 'deform_groups')
+    inputs = make_inputs(options, size=(3, 4))
+    inputs = {key: x.double() for key, x in inputs.items()}
+    inputs |= {key: larger(inputs[key]) for key in ('offset', 'mask')}
+    actual = values_and_grads(modulated(options), inputs)
+    expected = values_and_grads(
+        lambda input, offset, mask, weight, bias: (
+            slow_ops.compiled_deform_conv(
+                input, offset, mask, weight, **dict(zip(names, options))
+            )
+            + bias[:, None, None]
+        ),
+        inputs,
+    )
+    assert (expected['offset'] == 0).float().mean() > 0.5
+    assert_same(actual, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize('options', OPTIONS)
+def test_larger_maps_match_compiled(options, compiled_run):
+    inputs = make_inputs(options, size=(12, 17))
+    inputs |= {key: larger(inputs[key]) for key in ('offset', 'mask')}
+
+    def run():
+        return values_and_grads(modulated(options), inputs)
+
+    assert_same(run(), compiled_run(run), atol=1e-4)
+
+
+def test_dyhead_of_mmdet(monkeypatch):
+    """It gives the offsets of a level to the smaller one above, too."""
+    block = DyHeadBlock(16, 16, zero_init_offset=False)
+    for parameter in block.spatial_conv_offset.parameters():
+        torch.nn.init.normal_(parameter)
+    levels = [torch.randn(2, 16, size, size) for size in (4, 2, 1)]
+    with torch.no_grad():
+        actual = block(levels)
+        monkeypatch.setattr(
+            ModulatedDeformConv2d,
+            'forward',
+            lambda self, x, offset, mask: slow_ops.compiled_deform_conv(
+                x,
+                offset,
+                mask,
+                self.weight,
+                stride=self.stride[0],
+                padding=1,
+                dilation=1,
+                groups=1,
+                deform_groups=1,
+            ),
+        )
+        expected = block(levels)
+    for ours, theirs in zip(actual, expected):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize('options', OPTIONS)
