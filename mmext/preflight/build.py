@@ -244,7 +244,7 @@ def build_for_preflight(
         recipe=recipe,
         scope=scope,
         notes=(*dropped, *notes),
-        random_weights=bool(dropped),
+        random_weights=bool(dropped or cfg.get('load_from')),
     )
 
 

@@ -207,7 +207,7 @@ def preflight(
         findings = _apply_rules(cfg, settings, trial, current, progress)
         built, dry_run = trial.built, trial.dry_run
         verdicts = world = None
-        if dry_run is not None and any(dry_run.steps.values()):
+        if dry_run is not None and dry_run.is_telling:
             with contained(findings, 'predicting what the wrapper does'):
                 verdicts = verdict_table(dry_run, current)
         with contained(findings, 'running processes', severity=Severity.ERROR):
@@ -386,6 +386,12 @@ def _run_steps(
             later_steps=1,
         )
         _keep_what_is_sure(trial)
+        if trial.dry_run is not None and not trial.dry_run.is_telling:
+            trial.not_done.append(
+                'unused parameters and settings of DDP were not judged: no '
+                f'step with a batch of kind {next(iter(batches))!r} ran to '
+                'its end, and the others are special cases'
+            )
 
 
 def _keep_what_is_sure(trial: _Trial) -> None:
@@ -465,7 +471,9 @@ def _apply_rules(
         _check_labels(cfg, settings, trial, findings)
     if trial.dry_run is not None:
         with contained(findings, 'looking at the steps'):
-            of_dry_run = proof_findings(trial.dry_run, current)
+            of_dry_run = proof_findings(
+                trial.dry_run, current, trial.built.random_weights
+            )
             if trial.built.random_weights:
                 of_dry_run = map(_with_random_weights, of_dry_run)
             findings += of_dry_run

@@ -156,10 +156,10 @@ def test_larger_maps_match_compiled(options, compiled_run):
 
 def test_dyhead_of_mmdet(monkeypatch):
     """It gives the offsets of a level to the smaller one above, too."""
-    block = DyHeadBlock(16, 16, zero_init_offset=False)
+    block = DyHeadBlock(32, 32, zero_init_offset=False)
     for parameter in block.spatial_conv_offset.parameters():
         torch.nn.init.normal_(parameter)
-    levels = [torch.randn(2, 16, size, size) for size in (4, 2, 1)]
+    levels = [torch.randn(2, 32, size, size) for size in (4, 2, 1)]
     with torch.no_grad():
         actual = block(levels)
         monkeypatch.setattr(

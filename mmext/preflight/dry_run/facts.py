@@ -211,6 +211,15 @@ class DryRun:
     config: ConfigOptions | None = None
     lazy: tuple[str, ...] = ()
 
+    @property
+    def is_telling(self) -> bool:
+        """Whether the first kind, the most common one, went through a step.
+
+        Special batches alone, as those without an object, do not show what
+        a training does with its parameters.
+        """
+        return bool(next(iter(self.steps.values()), ()))
+
     def all_steps(self) -> Iterator[StepRecord]:
         """The steps of all kinds, one after the other.
 

@@ -31,6 +31,7 @@ from ..blame import (
     plain_name,
 )
 from ..parts import Failure
+from .names import INSTALL
 from .registry import BUILD
 from .subject import change
 
@@ -38,7 +39,6 @@ __all__ = ['build_findings']
 
 _LIKE = 0.7
 _MAX_ARGUMENTS = 12
-_INSTALL = 'install the package that it needs where the training runs'
 _MISSING = re.compile(r'missing \d+ required [\w-]+ arguments?: (.*)')
 _NO_TYPE = 'must contain the key "type"'
 _NOT_REGISTERED = re.compile(r'is not in the .*registry')
@@ -84,7 +84,7 @@ def build_findings(
         again = [
             index
             for index, other in enumerate(findings)
-            if finding.remedy == _INSTALL == other.remedy
+            if finding.remedy == INSTALL == other.remedy
             and _cause_of(other) == _cause_of(finding)
         ]
         if not same and again:
@@ -251,7 +251,7 @@ def _remedy(error: BaseException) -> str:
     if _NO_TYPE in text:
         return 'give the dict a type'
     if isinstance(error, ImportError) or _NO_PACKAGE.search(text):
-        return _INSTALL
+        return INSTALL
     if isinstance(error, KeyError) and _NOT_REGISTERED.search(text):
         return (
             'correct the name, or import what registers it by custom_imports'

@@ -18,7 +18,7 @@ from ..dry_run.facts import (
 )
 from ..dry_run.options import ConfigOptions
 from ..dry_run.verdicts import OutcomeTable
-from .names import count_of, in_words
+from .names import INSTALL, count_of, in_words
 from .registry import NORM, OPT, STEP, WORLD
 from .sync import sync_findings
 
@@ -31,6 +31,7 @@ __all__ = [
 
 
 _STALE = 'StaleGraphError'
+_NO_PACKAGE = ('ImportError', 'ModuleNotFoundError')
 _DETACH = 'keep it detached: value.detach()'
 _MAX_TEXT = 200
 _MAX_NORMS = 3
@@ -150,7 +151,9 @@ WORLD001 = WORLD.declare(
 )
 
 
-def step_findings(proof: DryRun) -> Iterator[Finding]:
+def step_findings(
+    proof: DryRun, random_weights: bool = False
+) -> Iterator[Finding]:
     """Findings that hold for one process as for many."""
     same: dict[tuple[str, str, str, str], list[Crash]] = {}
     for crash in proof.crashes:
@@ -160,9 +163,10 @@ def step_findings(proof: DryRun) -> Iterator[Finding]:
     for crashes in same.values():
         yield _crash(crashes, rare)
     yield from _kept(proof)
-    yield from _not_finite(proof)
+    yield from _not_finite(proof, random_weights)
     yield from _loss_keys(proof)
-    yield from _zero_losses(proof)
+    if proof.is_telling:
+        yield from _zero_losses(proof)
     yield from _norms(proof)
 
 
@@ -179,7 +183,7 @@ def _crash(crashes: list[Crash], rare: bool) -> Finding:
     text = textwrap.shorten(crash.message, _MAX_TEXT, placeholder=' ...')
     inside = f' in {" > ".join(crash.modules)}' if crash.modules else ''
     at = f' ({crash.place})' if crash.place else ''
-    remedy = ''
+    remedy = INSTALL if crash.error in _NO_PACKAGE else ''
     severity = Severity.ERROR
     if kinds == ('empty',):
         severity = Severity.WARNING if rare else Severity.ERROR
@@ -244,15 +248,16 @@ def _kept(proof: DryRun) -> Iterator[Finding]:
         )
 
 
-def _not_finite(proof: DryRun) -> Iterator[Finding]:
+def _not_finite(proof: DryRun, random_weights: bool) -> Iterator[Finding]:
     """The first step of each kind that has one, said once if it is the same.
 
     Steps after it are spoiled, as there is no optimizer step without a
-    finite gradient.
+    finite gradient. With random weights in the place of trained ones, so are
+    all after the first: the rate is made for the trained ones.
     """
     found: dict[str, tuple[Finding, list[StepRecord]]] = {}
     for steps in proof.steps.values():
-        for step in steps:
+        for step in steps[:1] if random_weights else steps:
             finding = _bad_values(step)
             if finding is not None:
                 same = found.setdefault(finding.message, (finding, []))
@@ -456,12 +461,16 @@ def _custom_keys(facts: OptimizerFacts) -> Iterator[Finding]:
 def proof_findings(
     proof: DryRun,
     current: SyncSettings,
+    random_weights: bool = False,
 ) -> list[Finding]:
-    """Findings of a dry run, the worst first."""
+    """Findings of a dry run, the worst first.
+
+    ``random_weights`` says whether they are in the place of trained ones.
+    """
     options = proof.config or ConfigOptions.of_settings(current)
     table = OutcomeTable(proof, current)
     found = [
-        *step_findings(proof),
+        *step_findings(proof, random_weights),
         *sync_findings(proof, current, table, options),
         *optimizer_findings(proof),
     ]

@@ -155,7 +155,7 @@ def sync_findings(
             'else could be tried',
             names=proof.lazy,
         )
-    if not proof.usages():
+    if not proof.is_telling:
         return
     say = _SyncFindings(proof, current, table, options)
     yield from say.untrained()

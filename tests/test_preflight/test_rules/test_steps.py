@@ -73,6 +73,21 @@ def test_not_finite():
     assert "step 1 of 'normal'" in found.message
 
 
+def test_not_finite_after_an_update():
+    """With random weights, what is not finite later says nothing."""
+    model = build('')
+    section = {'optimizer': {'type': 'SGD', 'lr': 1e30}}
+    wrapper = build_optim_wrapper(model, section)
+    proof = dry_run_model(model, batches(), optim_wrapper=wrapper)
+    (found,) = proof_findings(proof, SyncSettings())
+    assert found.rule == 'STEP003'
+    assert "step 2 of 'normal'" in found.message
+    assert proof_findings(proof, SyncSettings(), True) == []
+    proof = dry_run_model(build('nan'), batches())
+    (found,) = proof_findings(proof, SyncSettings(), True)
+    assert "step 1 of 'normal'" in found.message
+
+
 def test_loss_weight_0():
     found = find('extra weight 0')
     assert list(found) == ['STEP007']

@@ -3,6 +3,7 @@ from helpers.preflight_models import batches, build, find, sgd
 
 from mmext.ddp import SyncSettings
 from mmext.findings.finding import Severity
+from mmext.preflight.dry_run.facts import DryRun
 from mmext.preflight.dry_run.options import ConfigOptions
 from mmext.preflight.dry_run.run import dry_run_model
 from mmext.preflight.rules.steps import proof_findings
@@ -75,6 +76,15 @@ def test_what_the_data_set_leaves_out_is_less_bad():
         (found,) = proof_findings(proof, SyncSettings())
         assert found.severity is Severity.WARNING
         assert 'filter_empty_gt' in found.message + found.remedy
+
+
+def test_special_batches_alone_do_not_judge():
+    given = batches(('normal', 'empty'))
+    steps = dry_run_model(build('extra'), given).steps
+    (found,) = proof_findings(DryRun(steps), SyncSettings())
+    assert found.rule == 'DDP001'
+    alone = DryRun({**steps, 'normal': ()})
+    assert proof_findings(alone, SyncSettings()) == []
 
 
 def test_reentrant_with_the_search():
