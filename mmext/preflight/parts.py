@@ -50,7 +50,7 @@ from ..config import (
     walk_nodes,
 )
 from ..utils.contain import Contained, frames_of
-from .build import Built, build_optimizer
+from .build import Built
 from .sandbox import no_network, no_traces, quiet, seeded
 
 __all__ = [
@@ -121,7 +121,8 @@ def build_parts(
     Args:
         cfg: The config; it is not changed.
         built: The model that was built of it; None if it was not, so that
-            an optimizer of one parameter takes its place.
+            an optimizer of one parameter takes its place. Schedulers change
+            the groups of its optimizer.
         read_data: Read data that are here, and take one sample of each
             split through its pipeline. Where data are not read, or not here,
             made-up entries take their place.
@@ -442,10 +443,9 @@ class _Bench:
             self.runner._train_loop = EpochBasedTrainLoop(
                 self.runner, DataLoader(_LongDataset()), max_epochs=_MANY
             )
-        optimizer = None
-        if self.built is not None and self.built.optim_wrapper is not None:
-            # Schedulers change the groups of the optimizer.
-            optimizer = build_optimizer(self.built.model, self.built.cfg)
+        # That of the model: after a forward another may not be built, as
+        # modules may share parameters then.
+        optimizer = self.built and self.built.optim_wrapper
         if optimizer is None:
             group = torch.optim.SGD([nn.Parameter(torch.ones(1))], 0.1, 0.9)
             optimizer = OptimWrapper(group)

@@ -2,8 +2,10 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
+import mmdet
 import mmseg
 import pytest
 from helpers.toy_ranks import load_tool
@@ -54,6 +56,52 @@ def test_mask2former_of_mmseg_with_fewer_classes_than_things(main, capsys):
     argv = [str(config), '--batches', 'normal', '--image-size', '64', '64']
     assert main([*argv, '--no-labels']) == 0
     assert '0 errors' in capsys.readouterr().out
+
+
+def of_mmdet(name: str) -> str:
+    """A config that mmdet ships."""
+    return str(Path(mmdet.__file__).parent / '.mim/configs' / name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'name',
+    [
+        # Offsets of a level are given to a convolution of a smaller one.
+        pytest.param('dyhead/atss_r50_fpn_dyhead_1x_coco.py', id='dyhead'),
+        # The first forward hangs branches of the head into the decoder.
+        pytest.param('ddq/ddq-detr-4scale_r50_8xb2-12e_coco.py', id='ddq'),
+        # One update of random weights under frozen norms, and all is NaN.
+        pytest.param('hrnet/faster-rcnn_hrnetv2p-w18-1x_coco.py', id='hr'),
+    ],
+)
+def test_configs_of_mmdet_without_errors(name, main, tmp_path):
+    report = tmp_path / 'report.json'
+    argv = [of_mmdet(name), '--batches', 'normal', '--no-labels']
+    assert main([*argv, '--json', str(report)]) == 0
+    found = json.loads(report.read_bytes())['findings']
+    rules = [each['rule'] for each in found if each['severity']]
+    # torchvision may not be here, which has the weights.
+    assert [rule for rule in rules if rule != 'CKPT006'] == []
+
+
+@pytest.mark.slow
+def test_an_empty_batch_alone_does_not_judge_parameters(
+    main, tmp_path, monkeypatch
+):
+    """All other batches of CrowdDet need a package that is not there."""
+    monkeypatch.setitem(sys.modules, 'torchvision', None)
+    report = tmp_path / 'report.json'
+    config = of_mmdet('crowddet/crowddet-rcnn_r50_fpn_8xb2-30e_crowdhuman.py')
+    argv = [config, '--batches', 'normal,empty', '--no-labels']
+    argv += ['--image-size', '64', '64']
+    assert main([*argv, '--json', str(report)]) == 1
+    told = json.loads(report.read_bytes())
+    found = {each['rule']: each for each in told['findings']}
+    assert set(found) == {'CKPT006', 'OPT002', 'STEP001'}
+    assert 'install the package' in found['STEP001']['remedy']
+    assert any('were not judged' in text for text in told['not_done'])
+    assert told['verdicts'] is None
 
 
 def test_unwritable_outputs_are_one_error(main, tmp_path, capsys):
