@@ -386,7 +386,8 @@ def _run_steps(
             later_steps=1,
         )
         _keep_what_is_sure(trial)
-        if trial.dry_run is not None and not trial.dry_run.is_telling:
+        dry_run = trial.dry_run
+        if dry_run and any(dry_run.usages()) and not dry_run.is_telling:
             trial.not_done.append(
                 'unused parameters and settings of DDP were not judged: no '
                 f'step with a batch of kind {next(iter(batches))!r} ran to '
