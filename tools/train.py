@@ -65,7 +65,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         device=args.device,
         trust_checkpoint=args.trust_checkpoint,
     )
-    run_training(report_errors(parser, prepare))
+    cfg = report_errors(parser, prepare)
+    from mmext.engine import WorkDirInUseError
+
+    try:
+        run_training(cfg)
+    except WorkDirInUseError as error:
+        parser.error(str(error))
     return 0
 
 

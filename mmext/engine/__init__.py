@@ -35,6 +35,7 @@ from .pretrained import is_pretrained, write_pretrained
 from .rng_state import get_rng_state, set_rng_state
 from .runner import PortableRunner
 from .sample_errors import SampleError
+from .work_dir_lock import WorkDirInUseError
 
 __all__ = [
     'ActivationCheckpointHook',
@@ -55,6 +56,7 @@ __all__ = [
     'ResumableEpochBasedTrainLoop',
     'ResumableIterBasedTrainLoop',
     'SampleError',
+    'WorkDirInUseError',
     'check_complete',
     'checkpoint_metainfo',
     'close_process_group',

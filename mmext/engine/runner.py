@@ -6,13 +6,13 @@ import multiprocessing.util
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
 from mmengine.config import Config
-from mmengine.dist import is_distributed, master_only
+from mmengine.dist import is_distributed, is_main_process, master_only
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.model import (
     convert_sync_batchnorm,
@@ -73,6 +73,7 @@ from .loops import ResumableEpochBasedTrainLoop, ResumableIterBasedTrainLoop
 from .optim.cpu_amp import cpu_amp_cfg
 from .resume import CheckpointingRunner
 from .sample_errors import name_failing_samples
+from .work_dir_lock import work_dir_lock
 
 __all__ = [
     'PortableRunner',
@@ -432,9 +433,13 @@ class PortableRunner(CheckpointingRunner):
         Raises:
             PeerError: If another process failed, is gone, or did not come to
                 a collective within ``env_cfg.dist_cfg.timeout``.
+            WorkDirInUseError: If another training writes into the work dir.
         """
+        lock = nullcontext()
+        if is_main_process():
+            lock = work_dir_lock(self.work_dir)
         try:
-            with _all_ranks():
+            with _all_ranks(), lock:
                 return super().train()
         finally:
             for hook in self.hooks:

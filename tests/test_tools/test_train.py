@@ -2,8 +2,11 @@
 
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from helpers import toy_training as toy
@@ -53,6 +56,34 @@ def test_wrong_input_is_one_line(tmp_path, capsys):
         assert message in error
         assert 'Traceback' not in error
         assert error.count('\n') == 1
+
+
+def test_one_training_in_a_work_dir(tmp_path):
+    path = toy.write(
+        tmp_path / 'cfg.py',
+        toy.config(model=dict(type='ToyModel', seconds=20.0)),
+    )
+    args = [path, '--work-dir', tmp_path / 'w', '--device', 'cpu']
+    first = start_ranks(args, 1, tmp_path / 'out')
+    lock = tmp_path / 'w/training.lock'
+    end = time.monotonic() + 120
+    while not (lock.exists() and lock.read_text()):
+        assert time.monotonic() < end, first.output()
+        time.sleep(0.1)
+    pid = json.loads(lock.read_text())['pid']
+    second = command(*args)
+    assert second.returncode == 2
+    message = second.stderr.splitlines()[-1]
+    assert f'is in use by another training: process {pid} on ' in message
+    assert 'Give this one a --work-dir of its own' in message
+    os.kill(pid, signal.SIGKILL)
+    assert first.wait() != [0]
+    # Whose owner is gone is taken over, and goes with the training.
+    assert lock.exists()
+    toy.write(path, toy.config())
+    main = load_tool('train').main
+    assert main(list(map(str, args))) == 0
+    assert not lock.exists()
 
 
 @pytest.mark.slow
