@@ -18,8 +18,8 @@ class CocoMetric(HostCocoMetric):
     With the package ``faster-coco-eval`` (``pip install
     'mmext[faster_coco_eval]'``), figures are computed as MMDetection's
     ``FasterCocoMetric`` does, by compiled code; without it, with
-    ``use_mp_eval``, and for pictures whose ids are names, as those of VOC
-    files are, by pycocotools. Both give the same numbers.
+    ``use_mp_eval``, and where an id is no whole number, as names of VOC's
+    pictures are none, by pycocotools. Both give the same numbers.
 
     Takes all arguments of ``mmdet.CocoMetric``, and reads the same samples:
     without ``ann_file``, the ground truth is their ``instances``, where
@@ -29,12 +29,13 @@ class CocoMetric(HostCocoMetric):
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Figures by name, as ``mmdet.CocoMetric`` gives them."""
+        ids = [each['img_id'] for each, _ in results]
+        if self._coco_api is not None:
+            ids += [*self._coco_api.cats, *self._coco_api.anns]
         if (
             self.use_mp_eval
             or find_spec('faster_coco_eval') is None
-            or any(
-                not isinstance(each['img_id'], Integral) for each, _ in results
-            )
+            or not all(isinstance(each, Integral) for each in ids)
         ):
             return super().compute_metrics(results)
         return FasterCocoMetric.compute_metrics(self, results)

@@ -128,6 +128,40 @@ def test_annotations_in_another_code_cannot_be_read(code, tmp_path):
         built(data)
 
 
+@pytest.mark.parametrize('key', ['id', 'image_id', 'category_id'])
+def test_text_for_ids_is_evaluated(key, tmp_path):
+    from mmext.evaluation import CocoMetric
+
+    data = clean('coco', tmp_path / 'data')
+    path = data.annotation(split='val')
+
+    def change(content: dict) -> None:
+        owners = {'image_id': 'images', 'category_id': 'categories'}
+        for record in content.get(owners.get(key), ()):
+            record['id'] = str(record['id'])
+        for note in content['annotations']:
+            note[key] = str(note[key])
+
+    edit_json(path, change)
+    data.config['val_evaluator'] = {
+        'type': 'mmext.CocoMetric',
+        'ann_file': str(path),
+    }
+    assert data.check()[0] == 0
+    metric = CocoMetric(ann_file=str(path))
+    metric.dataset_meta = {'classes': ('road', 'car', 'sky')}
+    for info in map(built(data, 'val').get_data_info, range(4)):
+        objects = info['instances']
+        prediction = {
+            'bboxes': torch.tensor([each['bbox'] for each in objects]).float(),
+            'labels': torch.tensor([each['bbox_label'] for each in objects]),
+            'scores': torch.full((len(objects),), 0.9),
+        }
+        sample = {'img_id': info['img_id'], 'ori_shape': (36, 48)}
+        metric.process({}, [sample | {'pred_instances': prediction}])
+    assert metric.evaluate(4)['coco/bbox_mAP'] == 1
+
+
 def test_objects_that_are_all_crowds(tmp_path):
     data = clean('coco', tmp_path / 'data')
     for split in ('train', 'val'):
