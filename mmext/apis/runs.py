@@ -133,8 +133,7 @@ def _enable_amp(cfg: Config) -> None:
             'config instead'
         )
     wrapper['type'] = 'AmpOptimWrapper'
-    device = _device(cfg)
-    if device.type == 'cpu' or has_bfloat16(device):
+    if has_bfloat16(_device(cfg)):
         wrapper.setdefault('dtype', 'bfloat16')
     if wrapper.get('dtype') in ('bfloat16', torch.bfloat16):
         # It has the range of float32: nothing overflows, or vanishes.

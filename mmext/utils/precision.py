@@ -1,5 +1,6 @@
 """How values get their type and their device."""
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    'bfloat16_slowdown',
     'exact',
     'float32_region',
     'has_bfloat16',
@@ -120,3 +122,17 @@ def has_bfloat16(device: torch.device) -> bool:
     if device.type != 'cpu' or not _CPU_INFO.is_file():
         return False
     return not _CPU_FLAGS.isdisjoint(_CPU_INFO.read_text().split())
+
+
+def bfloat16_slowdown() -> float:
+    """Time of a matrix product on the CPU in bfloat16 over that in float32."""
+    seconds = []
+    for dtype in (torch.bfloat16, torch.float32):
+        matrix = torch.ones(256, 256, dtype=dtype)
+        runs = []
+        for _ in range(5):
+            start = time.perf_counter()
+            matrix @ matrix
+            runs.append(time.perf_counter() - start)
+        seconds.append(min(runs))
+    return seconds[0] / seconds[1]

@@ -66,25 +66,38 @@ def test_resume_rejects_absent_file(make):
         prepare_training(make(), resume='none.pth')
 
 
-@pytest.mark.parametrize('kind', [None, 'OptimWrapper', 'AmpOptimWrapper'])
-def test_amp(make, tmp_path, kind, monkeypatch):
+@pytest.mark.parametrize(
+    ('kind', 'flags', 'asked'),
+    [
+        ('OptimWrapper', 'avx512_bf16', None),
+        ('AmpOptimWrapper', 'avx512_bf16', None),
+        (None, 'avx2', None),
+        (None, 'avx2', 'bfloat16'),
+    ],
+)
+def test_amp(make, tmp_path, kind, flags, asked, monkeypatch):
     info = tmp_path / 'cpuinfo'
-    info.write_text('flags : avx512_bf16' if kind else 'flags : avx512f')
+    info.write_text(f'flags : {flags}')
     monkeypatch.setattr(precision, '_CPU_INFO', info)
     wrapper = dict(optimizer=dict(type='SGD', lr=0.05))
     if kind:
         wrapper['type'] = kind
     cfg = prepare_training(
-        make(optim_wrapper=wrapper), amp=True, work_dir=str(tmp_path / 'w')
+        make(optim_wrapper=wrapper),
+        amp=True,
+        work_dir=str(tmp_path / 'w'),
+        cfg_options={'optim_wrapper.dtype': asked} if asked else None,
     )
     assert cfg.optim_wrapper.type == 'AmpOptimWrapper'
-    assert cfg.optim_wrapper.dtype == 'bfloat16'
-    assert cfg.optim_wrapper.loss_scale == dict(enabled=False)
+    is_slow = kind is None
+    expected = None if is_slow and not asked else 'bfloat16'
+    assert cfg.optim_wrapper.get('dtype') == expected
     run_training(cfg)
     (log,) = (tmp_path / 'w').rglob('*.log')
-    assert 'Mixed precision on the CPU: bfloat16' in log.read_text()
-    slow = 'no instructions for bfloat16' in log.read_text()
-    assert slow == (kind is None)
+    log = log.read_text()
+    assert ('Mixed precision on the CPU: bfloat16' in log) == bool(expected)
+    assert ('a matrix product takes' in log) == is_slow
+    assert ('Training goes on in float32' in log) == (not expected)
 
 
 @pytest.mark.parametrize('major', [7, 8])

@@ -118,7 +118,7 @@ def test_masks(plants):
 
 
 _FIELDS = {
-    'COCO001': {'image_id': 'seven'},
+    'COCO001': {'bbox': 'seven'},
     'COCO002': {'id': 1000},
     'COCO005': {'image_id': 4},
     'COCO006': {'category_id': 4},

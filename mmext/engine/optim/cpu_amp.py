@@ -32,17 +32,19 @@ class CpuAmpOptimWrapper(OptimWrapper):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.enabled = True
+        """Whether the forward is in bfloat16, and not in float32."""
         self._guarded: WeakSet[nn.Module] = WeakSet()
 
     @contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
         """Forward pass of a training step, in bfloat16."""
-        if model not in self._guarded:
+        if self.enabled and model not in self._guarded:
             self._guarded.add(model)
             _guard_convolutions(model)
         with (
             super().optim_context(model),
-            torch.autocast('cpu', dtype=torch.bfloat16),
+            torch.autocast('cpu', dtype=torch.bfloat16, enabled=self.enabled),
         ):
             yield
 

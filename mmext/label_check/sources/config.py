@@ -351,6 +351,8 @@ def read_heads(model: Any, scope: str = '') -> tuple[HeadFacts, ...]:
     proposals, of edges, of identities, and of texts, whose length it is.
     """
     heads = []
+    if isinstance(model.get('num_classes'), int):
+        scope = ''  # It is passed on to the heads.
     for section in walk_nodes(model, ('model',), scope):
         path, node = section.path, section.cfg
         losses = list(_losses(node, path))

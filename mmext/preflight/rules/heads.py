@@ -57,9 +57,13 @@ def _counts(subject: Subject) -> dict[str, int]:
 def _more_counts(subject: Subject) -> dict[str, int]:
     """Those of auxiliary heads and of mask heads."""
     counts = {}
+    # One number for the whole model is passed on to its heads.
+    is_common = isinstance(subject.top['model'].get('num_classes'), int)
     for section in subject.below('model'):
         key = join_key(section.path).removeprefix('model.')
-        default = default_of(subject.component(section), 'num_classes')
+        default = None
+        if not is_common:
+            default = default_of(subject.component(section), 'num_classes')
         count = section.cfg.get('num_classes', default)
         if (
             key.partition('[')[0] in _MORE

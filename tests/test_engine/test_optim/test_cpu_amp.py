@@ -73,7 +73,8 @@ def test_loads_the_state_of_a_scaled_training():
 
 
 def test_runner_uses_it_for_any_config(tmp_path):
-    optim = dict(type='AmpOptimWrapper', loss_scale='dynamic', optimizer=SGD)
+    # Without dtype, a CPU without instructions for it goes on in float32.
+    optim = dict(type='AmpOptimWrapper', dtype='bfloat16', optimizer=SGD)
     runner = toy.build(tmp_path, optim_wrapper=optim)
     runner.train()
     assert type(runner.optim_wrapper) is CpuAmpOptimWrapper
