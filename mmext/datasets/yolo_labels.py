@@ -321,7 +321,16 @@ def _bare_data(root: Path, classes: tuple[str, ...]) -> YoloData:
 def _read_yaml(path: Path) -> Mapping:
     require_regular_file(path)
     try:
-        content = yaml.safe_load(path.read_text(encoding='utf-8'))
+        text = path.read_text(encoding='utf-8')
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                # Ten lists of nine of them each are a thousand million items.
+                raise ValueError(
+                    f'{path} must be YAML without aliases, got '
+                    f'*{event.anchor} in line {event.start_mark.line + 1}; '
+                    'write out what it stands for'
+                )
+        content = yaml.safe_load(text)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         text = ' '.join(str(error).split())
         raise ValueError(f'{path} must be YAML: {text}') from error
@@ -330,6 +339,14 @@ def _read_yaml(path: Path) -> Mapping:
 
 def _read_data_yaml(path: Path) -> YoloData:
     content = _read_yaml(path)
+    if 'kpt_shape' in content:
+        # Their lines have the form of outlines, or a wrong one.
+        raise ValueError(
+            f'{path} must be of boxes or outlines, got kpt_shape '
+            f'{content["kpt_shape"]!r}, as for key points, which are not '
+            'read; to train on the boxes, keep the first five columns of '
+            'each line in a copy, and leave out kpt_shape'
+        )
     root = Path(path.parent, str(content.get('path') or ''))
     if not root.is_dir():
         root = path.parent

@@ -17,6 +17,7 @@ from mmengine.hooks import CheckpointHook, Hook
 from mmengine.logging import MessageHub
 
 __all__ = [
+    'OUTDATED',
     'adopt_checkpoints',
     'checkpoint_dir',
     'is_below',
@@ -25,6 +26,8 @@ __all__ = [
 ]
 
 _LAST, _BEST, _KEPT = 'last_ckpt', 'best_ckpt', 'keep_ckpt_ids'
+# Steps of checkpoints that go when the one that says so is complete.
+OUTDATED = 'outdated_ckpt_ids'
 
 
 def _is_path_key(key: str) -> bool:
@@ -107,12 +110,13 @@ def adopt_checkpoints(
         )
     if not own:
         forgotten = [_name(info[key]) for key in keys if key != _LAST]
-        for key in (*keys, _KEPT):
+        for key in (*keys, _KEPT, OUTDATED):
             info.pop(key, None)
         return forgotten
     for key in keys:
         info[key] = _join(out_dir, _name(info[key]))
-    if _KEPT in info:
-        # Numbers, which become part of names of files to remove.
-        info[_KEPT] = [step for step in info[_KEPT] if isinstance(step, int)]
+    for key in (_KEPT, OUTDATED):
+        if key in info:
+            # Numbers, which become part of names of files to remove.
+            info[key] = [step for step in info[key] if isinstance(step, int)]
     return []

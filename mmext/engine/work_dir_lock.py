@@ -4,9 +4,10 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import IO
 
 try:
     import fcntl
@@ -60,18 +61,24 @@ def work_dir_lock(work_dir: str | Path) -> Iterator[None]:
 
 
 @contextmanager
-def _held(path: Path) -> Iterator:
+def _held(path: Path) -> Iterator[IO]:
     while True:
         with open(path, 'a+') as file:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise _in_use(path) from error
-            # Else its owner has removed it in between.
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                    yield file
-                    return
+            if _is_file_at(file, path):
+                yield file
+                return
+
+
+def _is_file_at(file: IO, path: Path) -> bool:
+    """Else its owner has removed it in between."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _in_use(path: Path) -> WorkDirInUseError:

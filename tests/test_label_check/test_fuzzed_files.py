@@ -254,9 +254,9 @@ def test_entities_are_not_expanded():
     names = [f'<!ENTITY a{n} "{f"&a{n - 1};" * 10}">' for n in range(1, 10)]
     bomb = f'<!DOCTYPE a [<!ENTITY a0 "x">{"".join(names)}]>'
     content = f'{bomb}<annotation>&a9;</annotation>'.encode()
-    assert '<!DOCTYPE a> is refused' in read_voc(content).error.text
+    assert '<!ENTITY a0> is refused' in read_voc(content).error.text
     outside = '<!DOCTYPE a SYSTEM "file:///etc/passwd"><annotation/>'
-    assert '<!DOCTYPE a> is refused' in read_voc(outside.encode()).error.text
+    assert read_voc(outside.encode()).boxes == ()
     deep = '<annotation>' + '<a>' * 100_000 + '</a>' * 100_000
     assert read_voc(f'{deep}</annotation>'.encode()).boxes == ()
 

@@ -26,6 +26,7 @@ from ...registry import HOOKS
 from ...utils.files import atomic_path
 from ..checkpoints import read_checkpoint
 from ..own_checkpoints import (
+    OUTDATED,
     checkpoint_dir,
     is_below,
     join_names,
@@ -110,6 +111,12 @@ class AtomicCheckpointHook(CheckpointHook):
         super().before_train(runner)
         if isinstance(self.file_backend, LocalBackend):
             self.out_dir = os.path.abspath(self.out_dir)
+        # Of a training that was killed before it could remove them.
+        if self.max_keep_ckpts > 0 and is_main_process():
+            for step in runner.message_hub.runtime_info.get(OUTDATED, ()):
+                path = self._path(self.filename_tmpl.format(step))
+                if self._is_there(path):
+                    self._remove(runner, path)
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Put names of checkpoints in place of their paths."""
@@ -145,6 +152,7 @@ class AtomicCheckpointHook(CheckpointHook):
             runner.message_hub.update_info(
                 'keep_ckpt_ids', list(self.keep_ckpt_ids)
             )
+            runner.message_hub.update_info(OUTDATED, outdated)
         return [self._path(self.filename_tmpl.format(old)) for old in outdated]
 
     def _path(self, name: str) -> str:

@@ -92,7 +92,8 @@ def number_annotations(draft: CocoDraft) -> None:
     for row, new in zip(sorted(wrong), new_ids):
         rule, reason = wrong[row]
         record = draft.get(row)
-        draft.note(rule, row, record['id'], new, field='id', reason=reason)
+        old = record.get('id')
+        draft.note(rule, row, old, new, field='id', reason=reason)
         draft.replace(row, record | {'id': new})
 
 

@@ -2,6 +2,7 @@
 
 import math
 from xml.etree import ElementTree
+from xml.parsers import expat
 
 from ..facts import BoxFacts, ErrorKind, ReadError, RecordError, VocFile
 
@@ -15,24 +16,40 @@ _MAX_LENGTH = (1 << 31) - 1
 
 
 class _NoDoctype(ElementTree.TreeBuilder):
-    """Refuses what may declare entities, before any is read."""
+    """Stops at what may declare entities, before any is read."""
 
     def doctype(self, name: str, pubid: str, system: str) -> None:
-        raise ValueError(
-            f'<!DOCTYPE {name}> is refused, as it may declare entities'
-        )
+        raise _DoctypeFound
+
+
+class _DoctypeFound(Exception):
+    pass
+
+
+def _parse(content: bytes) -> ElementTree.Element:
+    parser = ElementTree.XMLParser(target=_NoDoctype())
+    try:
+        return ElementTree.fromstring(content, parser)
+    except _DoctypeFound:
+        checked = expat.ParserCreate()
+        checked.EntityDeclHandler = _refuse_entity
+        checked.Parse(content, True)
+    return ElementTree.fromstring(content)
+
+
+def _refuse_entity(name: str, *_: object) -> None:
+    raise ValueError(f'<!ENTITY {name}> is refused: it may grow, or be a file')
 
 
 def read_voc(content: bytes) -> VocFile:
     """Read an annotation file; nothing is raised for damaged files.
 
-    A file with a DOCTYPE is refused: entities could grow without limit, or
-    name files.
+    A file that declares entities is refused: they could grow without limit,
+    or name files.
     """
     try:
-        parser = ElementTree.XMLParser(target=_NoDoctype())
-        root = ElementTree.fromstring(content, parser)
-    except ElementTree.ParseError as error:
+        root = _parse(content)
+    except (ElementTree.ParseError, expat.ExpatError) as error:
         return VocFile(error=_corrupt(f'malformed XML: {error}'))
     # Encodings that are not known, and the refusal above.
     except (LookupError, ValueError) as error:

@@ -4,6 +4,7 @@ import copy
 import inspect
 import os.path
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from mmengine.config import Config
@@ -12,6 +13,7 @@ from mmengine.registry import DATASETS, TRANSFORMS, DefaultScope
 
 from ...config import inner_datasets, walk_datasets, walk_dicts
 from ...registry import DATASETS as OWN_DATASETS
+from ...utils.contain import code_place
 from ..facts import BoxFacts, Orphan, Sample
 
 __all__ = [
@@ -80,7 +82,7 @@ def build_leaves(dataset: Mapping, cfg: Config) -> list[Any]:
             # MMEngine cannot serialize a data set without a sample.
             if _takes(kind, 'serialize_data'):
                 node['serialize_data'] = False
-        built = DATASETS.build(dataset)
+        built = _own_code(partial(DATASETS.build, dataset), dataset)
     leaves = [
         dataset
         for dataset in walk_datasets(built)
@@ -88,8 +90,22 @@ def build_leaves(dataset: Mapping, cfg: Config) -> list[Any]:
     ]
     for leaf in leaves:
         if hasattr(leaf, 'full_init') and not _reads_files(leaf):
-            leaf.full_init()
+            _own_code(leaf.full_init, dataset)
     return leaves
+
+
+def _own_code(run: Callable[[], Any], dataset: Mapping) -> Any:
+    """Run the code of a data set; what it raises names the data set."""
+    try:
+        return run()
+    except (OSError, ValueError):
+        raise
+    except Exception as error:
+        raise ValueError(
+            f'the data set {dataset.get("type")} raises '
+            f'{type(error).__name__}: {error} ({code_place(error)}); correct '
+            'its code, or its arguments in the config'
+        ) from error
 
 
 def _is_leaf(kind: Any) -> bool:

@@ -1,5 +1,6 @@
 import hashlib
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,21 @@ def test_old_one_stays_until_the_new_one_is_there(tmp_path, monkeypatch):
     monkeypatch.undo()
     toy.train(tmp_path, default_hooks=hooks(max_keep_ckpts=1), resume=True)
     assert files(tmp_path) == ['epoch_3.pth']
+
+
+def test_killed_before_the_old_one_is_removed(tmp_path, monkeypatch):
+    def killed(self, runner, path):
+        raise Killed
+
+    monkeypatch.setattr(AtomicCheckpointHook, '_remove', killed)
+    with pytest.raises(Killed):
+        toy.train(tmp_path, default_hooks=hooks(max_keep_ckpts=1))
+    assert files(tmp_path) == ['epoch_1.pth', 'epoch_2.pth']
+    monkeypatch.undo()
+    # What somebody else has put there is not removed.
+    shutil.copy(tmp_path / 'epoch_1.pth', tmp_path / 'mine.pth')
+    toy.train(tmp_path, default_hooks=hooks(max_keep_ckpts=1), resume=True)
+    assert files(tmp_path) == ['epoch_3.pth', 'mine.pth']
 
 
 def scores(*values):

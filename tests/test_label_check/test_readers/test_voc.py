@@ -152,8 +152,14 @@ def test_doctype_is_refused(encoding):
         '<annotation><filename>&l9;</filename></annotation>'
     )
     assert read_voc(text.encode(encoding)).error.text == (
-        'malformed XML: <!DOCTYPE bomb> is refused, as it may declare entities'
+        'malformed XML: <!ENTITY l0> is refused: it may grow, or be a file'
     )
+
+
+@pytest.mark.parametrize('doctype', ['annotation', 'a SYSTEM "a.dtd"'])
+def test_a_doctype_without_entities_is_read(doctype):
+    doctype = f'?><!DOCTYPE {doctype}>'.encode()
+    assert read_voc(PLAIN.replace(b'?>', doctype)) == read_voc(PLAIN)
 
 
 def test_external_entities_are_refused(tmp_path):
@@ -164,7 +170,7 @@ def test_external_entities_are_refused(tmp_path):
         '<annotation><filename>&x;</filename></annotation>'
     )
     file = read_voc(text.encode())
-    assert '<!DOCTYPE a> is refused' in file.error.text
+    assert '<!ENTITY x> is refused' in file.error.text
     assert file.image == ''
 
 

@@ -7,6 +7,8 @@ from helpers.toy_ranks import load_tool
 from mmext.label_check.facts import Orphan
 from mmext.label_check.sources.yolo import splits_of_yolo
 
+BASE = 'mmext::co_dino/co_dino_r18_shapes.py'
+
 
 @pytest.fixture
 def root(tmp_path):
@@ -76,3 +78,39 @@ def test_is_not_repaired(root, tmp_path, capsys):
         )
     assert error.value.code == 2
     assert 'does not repair label files of YOLO' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ('more', 'message'),
+    [
+        (
+            '\n'.join(
+                ['a0: &a0 [x, x]']
+                + [
+                    f'a{i}: &a{i} [' + ', '.join([f'*a{i - 1}'] * 9) + ']'
+                    for i in range(1, 11)
+                ]
+                + ['train: *a10']
+            ),
+            'data.yaml must be YAML without aliases, got *a0 in line',
+        ),
+        ('kpt_shape: [17, 3]', 'must be of boxes or outlines, got kpt_shape'),
+    ],
+)
+def test_data_that_are_not_read(root, capsys, more, message):
+    path = root / 'data.yaml'
+    path.write_text(f'{path.read_text()}\n{more}\n')
+    for tool, args in (
+        ('validate_labels', ['--yolo', str(root)]),
+        (
+            'new_config',
+            [str(root), '--base', BASE, '--out', str(root / 'my.py')],
+        ),
+    ):
+        with pytest.raises(SystemExit) as error:
+            raise SystemExit(load_tool(tool).main(args))
+        assert error.value.code in (1, 2)
+        printed = capsys.readouterr().err
+        assert message in printed
+        assert 'Traceback' not in printed
+        assert len(printed) < 2000
