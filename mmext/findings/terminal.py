@@ -14,7 +14,6 @@ from pathlib import Path
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -232,26 +231,7 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def print_rules(rules: Iterable[Rule], console: Console) -> None:
-    """Print a table of rules, or what it holds below each other."""
-    table = Table()
-    for name in (
-        'rule',
-        'severity',
-        'looks at',
-        'what is wrong',
-        'remedy',
-        'fix',
-    ):
-        table.add_column(name)
-    rules = list(rules)
-    for rule in rules:
-        severity = rule.severity.name.lower()
-        texts = (rule.id, severity, rule.scope, rule.title, rule.remedy)
-        table.add_row(*map(escape, (*texts, rule.fix)))
-    options = console.options.update(width=_NO_LIMIT)
-    if console.measure(table, options=options).maximum <= console.width:
-        print_table(console, table)
-        return
+    """Print rules, each as a finding of it begins."""
     for rule in rules:
         print_heading(console, rule.severity, rule.id, rule.title)
         print_text(console, rule.scope, '    looks at: ')
