@@ -11,6 +11,7 @@ from helpers.label_plants import Planted, plant
 from helpers.label_sets import SIZES, DataSet
 from mmext.label_check.facts import ErrorKind
 from mmext.label_check.readers.image import read_image_facts
+from mmext.utils.contain import code_place
 
 _ALL = sum(SIZES.values())
 
@@ -32,12 +33,15 @@ def _replace(data: DataSet, split: str, old: int, new: int) -> int:
 
 @plant('READ001', 'semantic', 'coco')
 def one_split_cannot_be_built(data: DataSet) -> Planted:
-    _dataset(data, 'val')['metainfo'] = 3
+    dataset = _dataset(data, 'val')
+    dataset['metainfo'] = 3
     with pytest.raises(TypeError) as caught:
         BaseDataset._load_metainfo(3)
     return Planted(
         place='val_dataloader.dataset',
-        value=f'TypeError: {caught.value}',
+        value=f'ValueError: the data set {dataset["type"]} raises TypeError: '
+        f'{caught.value} ({code_place(caught.value)}); correct its code, or '
+        'its arguments in the config',
         files=0,
     )
 
