@@ -55,8 +55,9 @@ class _GradientSurgery:
         self._aggregator_cfg = aggregator
         self.aggregator = build_aggregator(aggregator, self._parameters[0])
         self._built = get_state(self.aggregator)
-        # Of the tasks with a truth, where not all have one.
-        self._partial: dict[tuple[int, ...], nn.Module] = {}
+        # Of the tasks with a truth, where not all have one; with the state
+        # that each was built with.
+        self._partial: dict[tuple[int, ...], tuple[nn.Module, dict]] = {}
         if weigh_heads and not hasattr(self.aggregator, 'weighting'):
             raise ValueError(
                 'weigh_heads needs an aggregator that gives each task a '
@@ -312,8 +313,9 @@ class _GradientSurgery:
         key = (*tasks, count)
         if key not in self._partial:
             cfg = of_tasks(self._aggregator_cfg, tasks, count)
-            self._partial[key] = build_aggregator(cfg, self._parameters[0])
-        return self._partial[key]
+            built = build_aggregator(cfg, self._parameters[0])
+            self._partial[key] = built, get_state(built)
+        return self._partial[key][0]
 
     def _reduced(self, gradients: TaskGradients) -> TaskGradients:
         """The mean over ranks, in rows for what is shared on any of them."""
@@ -374,8 +376,8 @@ class _GradientSurgery:
             'num_updates': self._num_updates,
             'aggregator': get_state(self.aggregator, self._built),
             'partial': {
-                key: get_state(aggregator)
-                for key, aggregator in self._partial.items()
+                key: get_state(*partial)
+                for key, partial in self._partial.items()
             },
         }
         return state

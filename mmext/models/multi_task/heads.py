@@ -44,6 +44,9 @@ class TaskHead(BaseModule):
         ValueError: If ``target`` does not begin with ``gt_``.
     """
 
+    # A label that does not count, in the place of one that is missing.
+    _missing: float = 0
+
     def __init__(
         self, target: str, loss_weight: float = 1.0, init_cfg: Any = None
     ) -> None:
@@ -69,6 +72,13 @@ class TaskHead(BaseModule):
         Raises:
             TypeError: If the field of a sample holds no tensor.
         """
+        output, truth = self(features), self._targets(data_samples)
+        if truth is None:
+            return output.float().sum() * 0
+        return self.loss_weight * self._error(output, truth)
+
+    def _error(self, output: Tensor, truth: Tensor) -> Tensor:
+        """Mean over the labels that count, in float32."""
         raise NotImplementedError
 
     def predict(
@@ -102,7 +112,7 @@ class TaskHead(BaseModule):
 
     def _valid(self, truth: Tensor) -> Tensor:
         """Which labels of one sample, or of several, count."""
-        raise NotImplementedError
+        return torch.ones_like(truth, dtype=torch.bool)
 
     def _truth(self, sample: Any) -> Tensor | None:
         value = sample.get(self.target)
@@ -115,15 +125,13 @@ class TaskHead(BaseModule):
             )
         return value
 
-    def _targets(
-        self, data_samples: Sequence[Any], missing: float
-    ) -> Tensor | None:
+    def _targets(self, data_samples: Sequence[Any]) -> Tensor | None:
         """The truth of all samples, stacked; None if no sample has any."""
         truths = [self._truth(sample) for sample in data_samples]
         known = next((v for v in truths if v is not None), None)
         if known is None:
             return None
-        empty = torch.full_like(known, missing)
+        empty = torch.full_like(known, self._missing)
         return torch.stack([empty if v is None else v for v in truths])
 
 
@@ -233,25 +241,17 @@ class SegmentationTaskHead(_DenseTaskHead):
             decode_head, num_classes, target, loss_weight, init_cfg
         )
         self.num_classes = num_classes
-        self.ignore_index = ignore_index
+        self.ignore_index = self._missing = ignore_index
         default = {**_CHECKED, 'denominator': 'valid'}
         self.criterion = MODELS.build(dict(loss or default))
 
-    def loss(
-        self, features: tuple[Tensor, ...], data_samples: Sequence[Any]
-    ) -> Tensor:
-        """Cross-entropy, a scalar in float32."""
-        logits = self(features)
-        label = self._targets(data_samples, self.ignore_index)
-        if label is None:
-            return logits.float().sum() * 0
-        label = label.squeeze(1)
+    def _error(self, output: Tensor, truth: Tensor) -> Tensor:
+        """Cross-entropy."""
+        label = truth.squeeze(1)
         resized = ResizedLogits(
-            logits, label.shape[1:], self.decode_head.align_corners
+            output, label.shape[1:], self.decode_head.align_corners
         )
-        return self.loss_weight * self.criterion(
-            resized, label, ignore_index=self.ignore_index
-        )
+        return self.criterion(resized, label, ignore_index=self.ignore_index)
 
     def _valid(self, truth: Tensor) -> Tensor:
         return truth != self.ignore_index
@@ -283,15 +283,10 @@ class DepthTaskHead(_DenseTaskHead):
     ) -> None:
         super().__init__(decode_head, 1, target, loss_weight, init_cfg)
 
-    def loss(
-        self, features: tuple[Tensor, ...], data_samples: Sequence[Any]
-    ) -> Tensor:
-        """Mean absolute error, a scalar in float32."""
-        output, depth = self(features), self._targets(data_samples, 0)
-        if depth is None:
-            return output.float().sum() * 0
-        error = (self._resize(output, depth.shape[-2:]) - depth).abs()
-        return self.loss_weight * _mean(error, self._valid(depth))
+    def _error(self, output: Tensor, truth: Tensor) -> Tensor:
+        """Mean absolute error."""
+        error = (self._resize(output, truth.shape[-2:]) - truth).abs()
+        return _mean(error, self._valid(truth))
 
     def _valid(self, truth: Tensor) -> Tensor:
         return truth > 0
@@ -321,16 +316,11 @@ class SurfaceNormalTaskHead(_DenseTaskHead):
     ) -> None:
         super().__init__(decode_head, 3, target, loss_weight, init_cfg)
 
-    def loss(
-        self, features: tuple[Tensor, ...], data_samples: Sequence[Any]
-    ) -> Tensor:
-        """Mean of one minus the cosine, a scalar in float32."""
-        output, normal = self(features), self._targets(data_samples, 0)
-        if normal is None:
-            return output.float().sum() * 0
-        output = self._resize(output, normal.shape[-2:])
-        cosine = (F.normalize(output, dim=1) * normal).sum(1, keepdim=True)
-        return self.loss_weight * _mean(1 - cosine, self._valid(normal))
+    def _error(self, output: Tensor, truth: Tensor) -> Tensor:
+        """Mean of one minus the cosine."""
+        output = self._resize(output, truth.shape[-2:])
+        cosine = (F.normalize(output, dim=1) * truth).sum(1, keepdim=True)
+        return _mean(1 - cosine, self._valid(truth))
 
     def _valid(self, truth: Tensor) -> Tensor:
         return truth.any(-3, keepdim=True)
@@ -394,20 +384,14 @@ class ClassificationTaskHead(_VectorTaskHead):
             in_channels, num_classes, target, loss_weight, in_index, init_cfg
         )
         self.num_classes = num_classes
-        self.ignore_index = ignore_index
+        self.ignore_index = self._missing = ignore_index
         default = {**_CHECKED, 'denominator': 'valid'}
         self.criterion = MODELS.build(dict(loss or default))
 
-    def loss(
-        self, features: tuple[Tensor, ...], data_samples: Sequence[Any]
-    ) -> Tensor:
-        """Cross-entropy, a scalar in float32."""
-        scores = self(features)
-        label = self._targets(data_samples, self.ignore_index)
-        if label is None:
-            return scores.float().sum() * 0
-        return self.loss_weight * self.criterion(
-            scores, label.reshape(-1), ignore_index=self.ignore_index
+    def _error(self, output: Tensor, truth: Tensor) -> Tensor:
+        """Cross-entropy."""
+        return self.criterion(
+            output, truth.reshape(-1), ignore_index=self.ignore_index
         )
 
     def _valid(self, truth: Tensor) -> Tensor:
@@ -445,6 +429,7 @@ class RegressionTaskHead(_VectorTaskHead):
         ValueError: For another ``loss``.
     """
 
+    _missing = math.nan
     _LOSSES = {
         'l1': F.l1_loss,
         'mse': F.mse_loss,
@@ -470,20 +455,15 @@ class RegressionTaskHead(_VectorTaskHead):
             )
         self.error = self._LOSSES[loss]
 
-    def loss(
-        self, features: tuple[Tensor, ...], data_samples: Sequence[Any]
-    ) -> Tensor:
-        """Mean error over the values that count, a scalar in float32."""
-        output = self(features).float()
-        values = self._targets(data_samples, math.nan)
-        if values is None:
-            return output.sum() * 0
-        values = values.reshape(output.shape)
+    def _error(self, output: Tensor, truth: Tensor) -> Tensor:
+        """Mean error over the values that count."""
+        output = output.float()
+        values = truth.reshape(output.shape)
         valid = self._valid(values)
         # Not NaN * 0, which is NaN.
         values = torch.where(valid, values, output.detach())
         error = self.error(output, values.float(), reduction='none')
-        return self.loss_weight * _mean(error, valid)
+        return _mean(error, valid)
 
     def _valid(self, truth: Tensor) -> Tensor:
         return ~truth.isnan()

@@ -144,27 +144,18 @@ class MultiTaskModel(BaseModel):
         data_samples: Sequence[Any],
     ) -> dict[str, Tensor]:
         """Losses for the objective, and values for the log."""
-        own, of_all = self._count_valid(data_samples)
+        own, of_all, factors = self._count_valid(data_samples)
         losses = [
             head.loss(features[task], data_samples).float()
             for task, head in self.heads.items()
         ]
         raw = torch.stack([loss.detach() for loss in losses])
-        if own is not of_all:
-            # The mean over ranks is then that over the valid labels of all.
-            factors = own * get_world_size() / of_all.clamp(min=1)
-            losses = [
-                loss * factor
-                for loss, factor in zip(losses, factors, strict=True)
-            ]
-        terms, weights = self.balancer(
-            torch.stack([loss.detach() for loss in losses]), of_all > 0
-        )
+        terms, weights = self.balancer(raw * factors, of_all > 0)
         is_labelled = own.tolist()
         result = {}
         for index, task in enumerate(self.tasks):
             # The backward of a stack would pass zeros on to all other tasks.
-            loss = losses[index]
+            loss = losses[index] * factors[index]
             result[f'{task}.loss'] = terms[index] + weights[index] * (
                 loss - loss.detach()
             )
@@ -177,8 +168,12 @@ class MultiTaskModel(BaseModel):
 
     def _count_valid(
         self, data_samples: Sequence[Any]
-    ) -> tuple[Tensor, Tensor]:
-        """Valid labels ``(K,)`` of each task, of this rank and of all."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Valid labels ``(K,)`` of each task, of this rank and of all.
+
+        The mean over ranks of the losses, times the factors that come third,
+        is the mean over the valid labels of all ranks.
+        """
         counts = {
             task: head.count_valid(data_samples)
             for task, head in self.heads.items()
@@ -192,11 +187,12 @@ class MultiTaskModel(BaseModel):
                 for task in self.tasks
             ]
         )
-        of_all = own
-        # Not for nothing: a rank that fails before this leaves others here.
-        if self.training and counts and is_distributed():
-            all_reduce(of_all := own.clone())
-        return own, of_all
+        # Only where it is needed: where one rank fails before it, the others
+        # wait here until they time out.
+        if not (self.training and counts and is_distributed()):
+            return own, own, torch.ones_like(own)
+        all_reduce(of_all := own.clone())
+        return own, of_all, own * get_world_size() / of_all.clamp(min=1)
 
     def parse_losses(
         self, losses: Mapping[str, Tensor]

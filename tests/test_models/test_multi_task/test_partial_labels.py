@@ -4,6 +4,8 @@ The oracle of a batch without labels of a task is a model without the task;
 that of two processes is one process with both batches.
 """
 
+import copy
+
 import pytest
 import torch
 from helpers.toy_ranks import run_on_ranks
@@ -14,6 +16,7 @@ from torch import distributed as dist
 
 from mmext.ddp import DistributedDataParallel
 from mmext.engine.optim.aggregators import of_tasks
+from mmext.models.multi_task.heads import TaskHead
 
 STEPS, BATCH = 4, 8
 TASKS = 'abc'
@@ -172,3 +175,42 @@ def test_labels_on_one_of_two_ranks(tmp_path):
 def test_too_few_tasks_for_the_aggregator():
     with pytest.raises(ValueError, match='2 of 3 tasks have valid labels'):
         train(TASKS, ('EqualWeights', 'Krum'), without_c)
+
+
+def test_the_state_of_some_tasks_is_restored():
+    """Of an aggregator that remembers; its settings are the config's."""
+    model, wrapper = build(TASKS, 'EqualWeights', 'GradVac')
+    for inputs, samples in batches(without_c):
+        model.train_step(dict(inputs=inputs, data_samples=samples), wrapper)
+    state = wrapper.state_dict()
+    other = build(TASKS, 'EqualWeights', 'GradVac')[1]
+    other.load_state_dict(copy.deepcopy(state))
+    restored = other.state_dict()['gradient_surgery']
+    assert str(restored) == str(state['gradient_surgery'])
+    (modules,) = [each['modules'] for each in restored['partial'].values()]
+    changed = {name for values in modules.values() for name in values}
+    assert changed
+    assert not any('beta' in name or 'eps' in name for name in changed)
+
+
+def test_a_head_of_somebodys_own_with_the_base_class():
+    """It counts all labels, and need not say which are valid."""
+
+    class Own(TaskHead):
+        def __init__(self):
+            super().__init__('gt_a')
+            self.linear = torch.nn.Linear(4, 1)
+
+        def forward(self, features):
+            return self.linear(features[-1])
+
+        def loss(self, features, data_samples):
+            truth = torch.stack([sample.gt_a for sample in data_samples])
+            return (self(features)[:, 0] - truth).abs().mean()
+
+    model, wrapper = build('ab', 'EqualWeights', None)
+    model.heads['a'] = Own()
+    inputs, samples = next(batches(without_c))
+    logs = model.train_step(dict(inputs=inputs, data_samples=samples), wrapper)
+    assert logs['a.raw'] > 0
+    assert model.heads['a'].count_valid(samples) == BATCH
