@@ -21,6 +21,7 @@ import numpy as np
 from PIL import Image
 
 from ..datasets import PICTURE_SUFFIXES, find_yolo_data, yolo_pictures
+from ..label_check.sources import read_voc_list
 
 __all__ = ['FORMS', 'DataFolder', 'DataSplit', 'find_data', 'make_val_split']
 
@@ -355,9 +356,9 @@ def _find_voc(
         own = _voc_folders(root, tree, folders[0])
         for split in _SPLITS:
             if split in lists:
-                lines = (root / lists[split]).read_text('utf-8').split('\n')
+                names = read_voc_list(root / lists[split])
                 data.splits[split] = DataSplit(
-                    [line for line in lines if line.strip()],
+                    [name for name in names if name.strip()],
                     {**own, 'ann_file': lists[split]},
                 )
     else:

@@ -477,6 +477,17 @@ def test_bccd_from_folder_to_preflight(
     assert re.findall(r'(\d+) errors?,', printed) == ['1', '0']
 
 
+def test_a_list_of_voc_that_is_not_utf8_is_named(voc, tmp_path, capsys):
+    data = tmp_path / 'voc'
+    shutil.copytree(voc, data)
+    names = data / 'ImageSets' / 'Main' / 'train.txt'
+    names.write_bytes(names.read_bytes() + b'\xe4\n')
+    with pytest.raises(SystemExit) as stopped:
+        raise SystemExit(run(data, tmp_path / 'my.py'))
+    assert stopped.value.code == 2
+    assert f'{names} must be text in UTF-8' in capsys.readouterr().err
+
+
 def test_a_blank_in_the_name_of_a_voc_picture(voc, tmp_path):
     data = tmp_path / 'voc'
     shutil.copytree(voc, data)

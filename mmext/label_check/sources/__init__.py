@@ -4,6 +4,7 @@ from .config import compares_reduction, read_heads, splits_of_config
 from .folder import split_of_folders
 from .ignore_places import default_of, ignored_value, read_ignore_places
 from .leaves import NothingToCheckError
+from .voc import read_voc_list
 
 __all__ = [
     'NothingToCheckError',
@@ -12,6 +13,7 @@ __all__ = [
     'ignored_value',
     'read_heads',
     'read_ignore_places',
+    'read_voc_list',
     'split_of_folders',
     'splits_of_config',
 ]

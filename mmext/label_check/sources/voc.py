@@ -14,6 +14,7 @@ from .folder import IMAGE_SUFFIXES, files_below, stem_below
 from .split_source import SplitSource
 
 __all__ = [
+    'read_voc_list',
     'split_of_pairs',
     'splits_of_voc',
 ]
@@ -132,8 +133,13 @@ def _names_below(folder: Path, suffixes: tuple[str, ...]) -> dict[str, str]:
     }
 
 
-def _read_list(path: Path) -> list[str]:
-    """Whole lines, as XMLDataset takes them."""
+def read_voc_list(path: Path) -> list[str]:
+    """Whole lines of a list of names, as XMLDataset takes them.
+
+    Raises:
+        IrregularFileError: If it is a FIFO or a device.
+        ValueError: If it is not text in UTF-8; file and byte are named.
+    """
     require_regular_file(path)
     try:
         text = path.read_bytes().decode()
@@ -154,7 +160,7 @@ def _list_file(root: Path, split: str) -> str:
 def _lists(root: Path, splits: Sequence[str]) -> dict[str, list[str]]:
     paths = {split: root / _LISTS / f'{split}.txt' for split in splits}
     return {
-        split: _read_list(path)
+        split: read_voc_list(path)
         for split, path in paths.items()
         if path.is_file()
     }
@@ -172,7 +178,8 @@ def _orphans(
     for path in sorted((root / _LISTS).glob('*.txt')):
         # Lists of classes add 1, 0 or -1.
         named.update(
-            re.sub(r'\s+(-1|0|1)\s*$', '', line) for line in _read_list(path)
+            re.sub(r'\s+(-1|0|1)\s*$', '', line)
+            for line in read_voc_list(path)
         )
     left = [
         ('annotation', path)
