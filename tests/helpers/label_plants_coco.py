@@ -198,46 +198,32 @@ def no_box(data: DataSet) -> Planted:
     return change_note(data, 10, expected, bbox=None)
 
 
-@plant('COCO014', 'coco')
-def no_iscrowd_to_evaluate_on(data: DataSet) -> Planted:
-    """pycocotools fails at the first evaluation; trainings do not."""
+def change_evaluated(data: DataSet, change: Callable) -> Planted:
+    """Change the same annotation of a training and of its evaluation."""
     path = data.annotation(split='val')
     metric = {'type': 'CocoMetric', 'ann_file': str(path)}
     data.config['val_evaluator'] = metric
-
-    def change(content: dict) -> None:
-        del content['annotations'][3]['iscrowd']
-
     for each in (path, data.annotation()):
-        edit_json(each, change)
+        edit_json(each, lambda content: change(content['annotations'][3]))
     return Planted(path, 'annotations[3]')
+
+
+@plant('COCO014', 'coco')
+def no_iscrowd_to_evaluate_on(data: DataSet) -> Planted:
+    """pycocotools fails at the first evaluation; trainings do not."""
+    return change_evaluated(data, lambda note: note.pop('iscrowd'))
 
 
 @plant('COCO015', 'coco')
 def annotation_id_zero_to_evaluate_on(data: DataSet) -> Planted:
     """pycocotools takes it for no match; a training does not mind."""
-    path = data.annotation(split='val')
-    metric = {'type': 'CocoMetric', 'ann_file': str(path)}
-    data.config['val_evaluator'] = metric
-
-    def change(content: dict) -> None:
-        content['annotations'][3]['id'] = 0
-
-    for each in (path, data.annotation()):
-        edit_json(each, change)
-    return Planted(path, 'annotations[3]')
+    return change_evaluated(data, lambda note: note.update(id=0))
 
 
 @plant('COCO015', 'coco')
 def word_for_an_id_to_evaluate_on(data: DataSet) -> Planted:
     """pycocotools puts ids into an array of numbers."""
-    planted = annotation_id_zero_to_evaluate_on(data)
-    for split in ('train', 'val'):
-        edit_json(
-            data.annotation(split=split),
-            lambda content: content['annotations'][3].update(id='a'),
-        )
-    return planted
+    return change_evaluated(data, lambda note: note.update(id='a'))
 
 
 @plant('COCO014', 'coco_bare')

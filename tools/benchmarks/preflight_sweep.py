@@ -26,8 +26,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import IO, Any
 
-from mmengine.config import Config
-
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import report_errors, run_tool
 from mmext.utils.files import atomic_path, check_outputs, prepare_outputs
@@ -89,27 +87,27 @@ def smallest_configs(root: Path, by_head: bool = False) -> list[Path]:
 
 def _kind_of(file: Path) -> tuple:
     """Model, data sets and heads of a config, by name."""
+    from mmengine.config import Config
+
+    from mmext.config import walk_dicts
+
     try:
         config = Config.fromfile(str(file))
     except (ImportError, OSError) as error:
         # A package or a base is missing: the row of one config says so.
         return (type(error).__name__,)
-    model, names = config.get('model', {}), set()
-
-    def walk(node: Any, of_data: bool, key: str = '') -> None:
-        if isinstance(node, dict):
-            keys = ('ann_file', 'data_root', 'data_prefix')
-            if any(k in node for k in keys) if of_data else 'head' in key:
-                names.add(str(node.get('type')))
-            for key, value in node.items():
-                walk(value, of_data, key)
-        elif isinstance(node, list | tuple):
-            for value in node:
-                walk(value, of_data, key)
-
-    walk(model, of_data=False)
-    walk(config.get('train_dataloader', {}), of_data=True)
-    return str(model.get('type')), *sorted(names)
+    model = config.get('model', {})
+    heads = {
+        str(node.get('type'))
+        for path, node in walk_dicts(model)
+        if 'head' in next((k for k in path[::-1] if isinstance(k, str)), '')
+    }
+    data = {
+        str(node.get('type'))
+        for _, node in walk_dicts(config.get('train_dataloader', {}))
+        if not {'ann_file', 'data_root', 'data_prefix'}.isdisjoint(node)
+    }
+    return str(model.get('type')), *sorted(heads | data)
 
 
 def config_folder(host: str) -> Path:

@@ -58,7 +58,7 @@ def _more_counts(subject: Subject) -> dict[str, int]:
     """Those of auxiliary heads and of mask heads."""
     counts = {}
     # One number for the whole model is passed on to its heads.
-    is_common = isinstance(subject.top['model'].get('num_classes'), int)
+    is_common = isinstance(_model(subject).get('num_classes'), int)
     for section in subject.below('model'):
         key = join_key(section.path).removeprefix('model.')
         default = None

@@ -115,7 +115,7 @@ def test_a_data_set_that_raises_is_named(tmp_path, capsys):
     dataset = dict(type='FailingSet', ann_file=str(annotations), pipeline=[])
     config = tmp_path / 'config.py'
     config.write_text(
-        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n"
+        f'import sys\nsys.path.insert(0, {str(tmp_path)!r})\n'
         "custom_imports = dict(imports=['failing_set'])\n"
         "default_scope = 'mmdet'\n"
         f'train_dataloader = dict(dataset={dataset!r})\n'
