@@ -4,6 +4,7 @@ They are forked from the test, which has loaded everything already; what
 torchrun adds is tested with torchrun itself.
 """
 
+import faulthandler
 import importlib
 import importlib.util
 import os
@@ -94,6 +95,8 @@ def _child(function: Callable[[], None], environ: dict, out: Path) -> None:
         sys.stdout = os.fdopen(1, 'w', buffering=1)
         sys.stderr = os.fdopen(2, 'w', buffering=1)
         os.environ.update(environ)
+        # What `wait` asks of a process that hangs.
+        faulthandler.register(signal.SIGUSR2, file=2)
         # A new process has none of what the test's runners have left.
         for kind in managed_kinds():
             kind._instance_dict.clear()
@@ -156,6 +159,9 @@ class Ranks:
             if end_others and any(self.codes):
                 self.signal(signal.SIGKILL)
             if time.monotonic() > end:
+                # Each process writes where its threads are.
+                self.signal(signal.SIGUSR2)
+                time.sleep(1)
                 self.signal(signal.SIGKILL)
                 raise AssertionError(f'hangs: {self.output()[-3000:]}')
             time.sleep(0.005)
