@@ -231,19 +231,6 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         metavar='ADDRESS',
         help='of the cluster, such as tcp://10.0.0.1:8786',
     )
-    add(
-        '--shard',
-        metavar='i/n',
-        help='read the i-th of n parts of the files into --store, and end; '
-        'for array jobs, each with a store of its own',
-    )
-    add(
-        '--merge',
-        nargs='+',
-        default=[],
-        metavar='FILE',
-        help='stores of shards, to be put into --store before the check',
-    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -270,7 +257,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = vars(args)
     for name in ('list_rules', 'json_schema'):
         settings.pop(name)
-    settings['merge'] = [Path(each) for each in args.merge]
     for name in _PATHS:
         if settings[name] is not None:
             settings[name] = Path(settings[name])

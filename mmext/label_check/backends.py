@@ -12,86 +12,70 @@ from concurrent.futures import (
     Future,
     wait,
 )
+from functools import partial
 from importlib.util import find_spec
 from itertools import chain, islice
 
-from .facts import ErrorKind, ReadError
-from .work import Result, WorkItem, failed_result, read_batch
+from .work import Result, WorkItem, read_batch
 
 __all__ = ['run_dask', 'run_in_flight', 'run_joblib', 'run_serial']
 
 Batch = Sequence[WorkItem]
-Submit = Callable[[Batch], Future]
-_DIED = 'cannot be read: a worker died twice while it read this file alone: '
 
 
 def run_in_flight(
     batches: Iterable[Batch],
-    submit: Submit,
+    submit: Callable[[Batch], Future],
     *,
     limit: int,
-    lost: tuple[type[BaseException], ...] = (BrokenExecutor,),
+    lost: type[BaseException] = BrokenExecutor,
 ) -> Iterator[list[Result]]:
     """Submit batches, no more than ``limit`` at a time.
 
-    A batch that was at work when a worker died is run again, alone, so that
-    no other batch is at work beside it. If a worker dies of it then, its
-    halves are run the same way, down to the file that workers die of, which
-    gets facts with an error. ``submit`` must work again after a worker has
-    died; ``lost`` is what a future raises if its worker died.
+    Raises:
+        ChildProcessError: If a worker died, which a future says by raising
+            ``lost``. It is not known which of the batches at work it read,
+            so all of them are named.
     """
     if limit < 1:
         raise ValueError(f'limit must be at least 1, got {limit}')
-    lost = (*lost, CancelledError)
     batches = iter(batches)
+    batch: Batch = ()
     waiting: dict[Future, Batch] = {}
-    suspects: list[Batch] = []
     try:
         while True:
-            room = 0 if suspects else limit - len(waiting)
-            for batch in islice(batches, room):
-                try:
-                    waiting[submit(batch)] = batch
-                except lost:
-                    suspects.append(batch)
-                    break
-            if waiting:
-                done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in done:
-                    batch = waiting.pop(future)
-                    try:
-                        yield future.result()
-                    except lost:
-                        suspects.append(batch)
-            elif suspects:
-                yield from _alone(suspects.pop(), submit, lost)
-            else:
+            for batch in islice(batches, limit - len(waiting)):
+                waiting[submit(batch)] = batch
+            if not waiting:
                 return
+            done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+            # What is good is stored before an error ends the run.
+            for future in sorted(done, key=_has_failed):
+                results = future.result()
+                del waiting[future]
+                yield results
+    except (lost, CancelledError) as error:
+        at_work = list(waiting.values()) or [batch]
+        raise ChildProcessError(_died(at_work, error)) from error
     finally:
         for future in waiting:
             future.cancel()
 
 
-def _alone(
-    batch: Batch, submit: Submit, lost: tuple[type[BaseException], ...]
-) -> Iterator[list[Result]]:
-    """Run a batch while no other is at work."""
-    # A worker may also die of something else: one more chance for a file.
-    for chance in range(2 if len(batch) == 1 else 1):
-        try:
-            results = submit(batch).result()
-        except lost as error:
-            if chance:
-                text = _DIED + type(error).__name__
-                error = ReadError(ErrorKind.UNAVAILABLE, text)
-                yield [failed_result(batch[0], error)]
-        else:
-            yield results
-            return
-    if len(batch) > 1:
-        middle = len(batch) // 2
-        yield from _alone(batch[:middle], submit, lost)
-        yield from _alone(batch[middle:], submit, lost)
+def _has_failed(future: Future) -> bool:
+    return future.cancelled() or future.exception() is not None
+
+
+def _died(batches: Sequence[Batch], error: BaseException) -> str:
+    files = [item.path for batch in batches for item in batch]
+    return (
+        f'a worker process died ({type(error).__name__}) while it read one of '
+        f'{len(files)} files, from {files[0]!r} to {files[-1]!r}. If the '
+        'system stopped it for lack of memory, use fewer workers or more '
+        'memory; if a worker dies of these files again, one of them is the '
+        'cause: take it out of the data set. What has been read is stored: '
+        'the same command goes on from there'
+    )
 
 
 def run_joblib(
@@ -102,10 +86,10 @@ def run_joblib(
 ) -> Iterator[list[Result]]:
     """Read batches in processes that are started once.
 
-    ``joblib.Parallel`` itself gives up when a process dies, and puts no
-    bound on results that nobody has taken yet; so its pool, loky, is used
-    directly. Processes, as decoding in threads waits for the interpreter
-    lock wherever a decoder does not let go of it.
+    ``joblib.Parallel`` itself puts no bound on results that nobody has taken
+    yet; so its pool, loky, is used directly. Processes, as decoding in
+    threads waits for the interpreter lock wherever a decoder does not let go
+    of it.
     """
     if workers < 0 or in_flight < 0:
         raise ValueError(
@@ -120,23 +104,17 @@ def run_joblib(
     batches = iter(batches)
     first = list(islice(batches, workers or cpu_count()))
     workers = max(len(first), 1)
-
-    pool = None
-
-    def submit(batch: Sequence[WorkItem]) -> Future:
-        nonlocal pool
-        # A new pool if the last one broke, else the same.
-        pool = get_reusable_executor(max_workers=workers)
-        return pool.submit(read_batch, batch)
-
+    pool = get_reusable_executor(max_workers=workers)
     complete = False
     try:
         yield from run_in_flight(
-            chain(first, batches), submit, limit=in_flight or 2 * workers
+            chain(first, batches),
+            partial(pool.submit, read_batch),
+            limit=in_flight or 2 * workers,
         )
         complete = True
     finally:
-        if not complete and pool is not None:
+        if not complete:
             pool.shutdown(wait=True, kill_workers=True)
 
 
@@ -148,9 +126,9 @@ def run_dask(
 ) -> Iterator[list[Result]]:
     """Read batches on the workers of a Dask scheduler.
 
-    The workers need mmext, and the files under the same paths. The batches
-    of a worker that died are run again by the scheduler, or, once it gives
-    up on a batch, as in :func:`run_in_flight`.
+    The workers need mmext, and the files under the same paths. The scheduler
+    runs the batches of a worker that died again; once it gives up on a batch,
+    the run ends as in :func:`run_in_flight`.
     """
     if find_spec('distributed') is None:
         raise ImportError(
@@ -162,14 +140,14 @@ def run_dask(
 
     with Client(scheduler, set_as_default=False) as client:
         threads = sum(client.nthreads().values())
-        # Without `pure`, a batch that is run again is not taken for the
-        # same call as the one that failed.
+        # Without `pure`, a batch is not taken for the same one of another
+        # check.
         pool = client.get_executor(pure=False)
         yield from run_in_flight(
             batches,
-            lambda batch: pool.submit(read_batch, batch),
+            partial(pool.submit, read_batch),
             limit=in_flight or 3 * max(threads, 1),
-            lost=(KilledWorker,),
+            lost=KilledWorker,
         )
 
 

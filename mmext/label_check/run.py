@@ -30,7 +30,7 @@ from .readers.panoptic import is_panoptic
 from .report import Report, print_report, report_json, report_sarif
 from .rules import RULES
 from .rules.registry import select_rules
-from .scan import parse_shard, scan, shard_of, work_items
+from .scan import work_items
 from .settings import CheckSettings, check_settings
 from .sources.coco import split_of_coco
 from .sources.folder import split_of_folders
@@ -39,8 +39,7 @@ from .sources.panoptic import split_of_panoptic
 from .sources.split_source import SplitSource
 from .sources.voc import splits_of_voc
 from .sources.yolo import splits_of_yolo
-from .store import FactStore, merge_stores
-from .work import WorkItem
+from .store import FactStore
 
 __all__ = [
     'list_rules',
@@ -260,34 +259,6 @@ def _progress(
         yield lambda done: bar.update(task, completed=done)
 
 
-def _read_shard(
-    settings: CheckSettings,
-    sources: Sequence[SplitSource],
-    store: FactStore,
-    console: Console,
-) -> int:
-    """Read the files of one shard; check nothing."""
-    index, count = parse_shard(settings.shard)
-
-    def files() -> Iterator[WorkItem]:
-        return shard_of(work_items(sources), index, count)
-
-    with _progress(files) as progress:
-        counts = scan(
-            files(),
-            store,
-            run=_backend(settings),
-            progress=progress,
-        )
-    terminal.print_text(
-        console,
-        f'shard {settings.shard}: {counts.read:,} files read, '
-        f'{counts.cached:,} known already, {counts.errors:,} with an error; '
-        f'facts are in {store.path}',
-    )
-    return 0
-
-
 def _write_reports(
     settings: CheckSettings, report: Report, pictures: Callable[[], Sequence]
 ) -> None:
@@ -437,10 +408,7 @@ def run_check(settings: CheckSettings, console: Console | None = None) -> int:
         _options(settings, 'json', 'sarif', 'html', 'jsonl', 'csv'),
         regular=_options(settings, 'store'),
         new_folders=_options(settings, 'fix'),
-        inputs={
-            **_options(settings, 'config', 'coco'),
-            **{f'--merge {path}': path for path in settings.merge},
-        },
+        inputs=_options(settings, 'config', 'coco'),
     ):
         return _run(settings, console or terminal.make_console())
 
@@ -453,9 +421,5 @@ def _options(settings: CheckSettings, *names: str) -> dict[str, Any]:
 def _run(settings: CheckSettings, console: Console) -> int:
     sources = sources_of(settings)
     settings.store.parent.mkdir(parents=True, exist_ok=True)
-    if settings.merge:
-        merge_stores(settings.merge, settings.store)
     with FactStore(settings.store) as store:
-        if settings.shard is not None:
-            return _read_shard(settings, sources, store, console)
         return _finish(settings, sources, store, console)

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -34,10 +33,8 @@ from .work import (
 
 __all__ = [
     'ScanCounts',
-    'parse_shard',
     'sample_facts',
     'scan',
-    'shard_of',
     'stamps_of',
     'stored_facts',
     'with_boxes',
@@ -363,32 +360,3 @@ def _is_smaller(box: BoxFacts, least: int) -> bool:
         return False
     x1, y1, x2, y2 = map(int, box.box)
     return x2 - x1 < least or y2 - y1 < least
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    """Read ``'i/n'``, the ``i``-th of ``n`` shards, counted from 1."""
-    first, slash, second = text.partition('/')
-    good = slash and first.isdecimal() and second.isdecimal()
-    if not good or not 1 <= int(first) <= int(second):
-        raise ValueError(f"shard must be 'i/n' with 1 <= i <= n, got {text!r}")
-    return int(first), int(second)
-
-
-def shard_of(
-    items: Iterable[WorkItem], index: int, count: int
-) -> Iterator[WorkItem]:
-    """Files of one of ``count`` shards, ``index`` counted from 1.
-
-    A file is in the same shard wherever it stands among ``items``, by a
-    checksum of its path.
-    """
-    if not 1 <= index <= count:
-        raise ValueError(
-            f'index must be in [1, {count}], got {index} of {count} shards'
-        )
-    return (
-        item
-        for item in items
-        if zlib.crc32(item.path.encode('utf-8', 'surrogateescape')) % count
-        == index - 1
-    )

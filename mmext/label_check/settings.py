@@ -54,8 +54,6 @@ class CheckSettings(msgspec.Struct, kw_only=True):
         workers: Processes; 0 for one each CPU.
         backend: What reads files: ``'serial'``, ``'joblib'`` or ``'dask'``.
         scheduler: Address of the cluster, for the latter.
-        shard: ``'i/n'``: read that part of the files, and report nothing.
-        merge: Stores of shards to put into ``store`` first.
     """
 
     config: str | None = None
@@ -90,8 +88,6 @@ class CheckSettings(msgspec.Struct, kw_only=True):
     workers: int = 0
     backend: str = 'joblib'
     scheduler: str | None = None
-    shard: str | None = None
-    merge: Sequence[Path] = ()
 
 
 def check_settings(settings: CheckSettings) -> None:
@@ -120,20 +116,3 @@ def check_settings(settings: CheckSettings) -> None:
             '--scheduler must come with --backend dask, got '
             f'{settings.scheduler!r} with {settings.backend!r}'
         )
-    if settings.shard is not None:
-        _check_shard(settings)
-
-
-def _check_shard(settings: CheckSettings) -> None:
-    """A shard alone cannot be checked."""
-    for name in (
-        *('json', 'sarif', 'html', 'jsonl', 'csv', 'all'),
-        *('fix', 'class_weights', 'merge'),
-    ):
-        value = getattr(settings, name)
-        if value:
-            raise ValueError(
-                f'--shard {settings.shard} reads a part of the files and '
-                f'reports nothing; give --{name.replace("_", "-")} to the '
-                f'run that merges the stores, got {value}'
-            )

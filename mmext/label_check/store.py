@@ -6,11 +6,10 @@ dependency, and is made for large writes and scans over columns, while a
 check writes small batches and asks for single files.
 """
 
-import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice, product
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,7 @@ import msgspec
 
 from .work import Result
 
-__all__ = [
-    'SCHEMA_VERSION',
-    'FactStore',
-    'Stored',
-    'TemporaryRows',
-    'merge_stores',
-]
+__all__ = ['SCHEMA_VERSION', 'FactStore', 'Stored', 'TemporaryRows']
 
 # 'mmLC', big-endian: says in the header of the file that it is ours.
 APPLICATION_ID = 0x6D6D4C43
@@ -77,21 +70,18 @@ class FactStore:
     writes it; a second writer waits for up to half a minute.
 
     Args:
-        path: File; made if it is not there, unless ``read_only``. One of an
-            older version is brought up to date.
-        read_only: Raise for every write.
+        path: File; made if it is not there. One of an older version is
+            brought up to date.
 
     Raises:
         ValueError: If the file is not a store, or one of a newer version.
-        FileNotFoundError: If ``read_only`` and there is no file; or the
-            folder does not exist.
+        FileNotFoundError: If the folder does not exist.
 
     Note:
         Every write is one transaction: killing the process loses none that
         has returned. A loss of power may lose the last ones, and never
         leaves half of one. The file must be on a disk of this machine:
-        SQLite's write-ahead log does not work over a network. On a cluster,
-        each shard writes its own, for :func:`merge_stores`.
+        SQLite's write-ahead log does not work over a network.
 
     Examples:
         >>> from tempfile import TemporaryDirectory
@@ -107,11 +97,8 @@ class FactStore:
     # Queries to go until neighbours are tried again.
     _scattered = 0
 
-    def __init__(self, path: str | Path, *, read_only: bool = False):
+    def __init__(self, path: str | Path):
         self.path = Path(path)
-        self.read_only = read_only
-        if read_only and not self.path.is_file():
-            raise FileNotFoundError(f'there is no store at {self.path}')
         if not self.path.parent.is_dir():
             raise FileNotFoundError(
                 f'the folder of the store must exist, got {self.path.parent}'
@@ -124,10 +111,7 @@ class FactStore:
                 raise ValueError(self._refusal('file is not a database'))
         uri = self.path.absolute().as_uri()
         self._db = sqlite3.connect(
-            f'{uri}?mode={"ro" if read_only else "rwc"}',
-            uri=True,
-            timeout=30,
-            isolation_level=None,
+            f'{uri}?mode=rwc', uri=True, timeout=30, isolation_level=None
         )
         try:
             self._open()
@@ -193,12 +177,8 @@ class FactStore:
         return version
 
     def _open(self) -> None:
-        """Check the file; unless read only, make it one of this version."""
+        """Check the file, and make it one of this version."""
         version = self._version()
-        if self.read_only:
-            if not version:
-                raise ValueError(self._refusal('it is empty'))
-            return
         self._db.execute('PRAGMA journal_mode = WAL')
         self._db.execute('PRAGMA synchronous = NORMAL')
         if version == SCHEMA_VERSION:
@@ -220,34 +200,11 @@ class FactStore:
         """Packed facts of files of one kind, None for one not stored."""
         return [row and row[2] for row in self._select('facts', kind, paths)]
 
-    def rows(self) -> Iterator[Result]:
-        """All rows by path and kind; the store may be written meanwhile."""
-        last = (b'', '')
-        query = (
-            'SELECT * FROM facts WHERE (path, kind) > (?, ?) '
-            'ORDER BY path, kind LIMIT 500'
-        )
-        while rows := self._db.execute(query, last).fetchall():
-            last = rows[-1][:2]
-            for path, kind, reader, stamp, failed, facts in rows:
-                yield Result(
-                    path=_path(path),
-                    kind=kind,
-                    reader=reader,
-                    stamp=stamp,
-                    facts=facts,
-                    failed=bool(failed),
-                )
-
     def write(self, results: Sequence[Result]) -> None:
         """Write results in one transaction, over those of the same files.
 
         Results without facts are left out: what is stored still holds.
         """
-        if self.read_only:
-            raise PermissionError(
-                f'{self.path} was opened with read_only=True'
-            )
         rows = [
             (_key(r.path), r.kind, r.reader, r.stamp, r.failed, r.facts)
             for r in results
@@ -287,37 +244,6 @@ class FactStore:
             return rows
         self._scattered = _TRY_AGAIN
         return None
-
-
-def merge_stores(stores: Sequence[str | Path], out: str | Path) -> int:
-    """Put several stores, such as those of shards, into a new one.
-
-    Of a file that several know, the facts of the last store are taken.
-    ``out`` appears when it is complete: until then the work is in a file
-    beside it, whose name ends in ``.part``. Gives the number of rows.
-    """
-    out = Path(out)
-    if not stores:
-        raise ValueError('stores must name at least one file, got none')
-    if out.exists():
-        raise FileExistsError(
-            f'out must not exist, got {out}; delete it or give another path'
-        )
-    for path in stores:
-        FactStore(path, read_only=True).close()
-    part = out.with_name(f'{out.name}.part')
-    part.unlink(missing_ok=True)
-    # Logs without their data base would be taken for those of the new one.
-    for base, end in product((part, out), ('wal', 'shm')):
-        Path(f'{base}-{end}').unlink(missing_ok=True)
-    with FactStore(part) as merged:
-        for path in stores:
-            with FactStore(path, read_only=True) as store:
-                for rows in _chunks(store.rows(), 2000):
-                    merged.write(rows)
-        count = len(merged)
-    os.replace(part, out)
-    return count
 
 
 class TemporaryRows:

@@ -6,7 +6,6 @@ too, if this folder is on their path.
 """
 
 import os
-import signal
 import time
 from pathlib import Path
 
@@ -36,16 +35,8 @@ def slow(content: bytes, options: ReadOptions) -> MaskFacts:
     return facts_of(content)
 
 
-def deadly(content: bytes, options: ReadOptions) -> MaskFacts:
-    """Kill the process that reads a file of poison."""
-    if content.startswith(b'poison'):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return facts_of(content)
-
-
 READERS['fast'] = Reader(facts=MaskFacts, read=read)
 READERS['slow'] = Reader(facts=MaskFacts, read=slow)
-READERS['deadly'] = Reader(facts=MaskFacts, read=deadly)
 
 
 class FakeItem(WorkItem, frozen=True, kw_only=True, gc=False):
@@ -53,5 +44,5 @@ class FakeItem(WorkItem, frozen=True, kw_only=True, gc=False):
 
 
 def item(path: Path | str, kind: str) -> FakeItem:
-    """Item for ``'fast'``, ``'slow'`` or ``'deadly'``."""
+    """Item for ``'fast'`` or ``'slow'``."""
     return FakeItem(path=str(path), kind=kind)

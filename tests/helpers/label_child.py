@@ -2,12 +2,12 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
-
-from mmext.label_check.store import FactStore
 
 __all__ = ['SlowTool', 'stored_paths']
 
@@ -21,6 +21,8 @@ def hook(event, args):
         os.write(log, str(args[0]).encode() + b'\\n')
         os.close(log)
         time.sleep(float(os.environ['SLOW_SECONDS']))
+        if str(args[0]) == os.environ.get('SLOW_DEADLY'):
+            os.kill(os.getpid(), 9)
 sys.addaudithook(hook)
 """
 
@@ -28,10 +30,12 @@ sys.addaudithook(hook)
 def stored_paths(store: Path) -> set[str]:
     """Files whose facts are in a store; none if there is no store yet."""
     try:
-        with FactStore(store, read_only=True) as opened:
-            return {row.path for row in opened.rows()}
-    except (FileNotFoundError, ValueError):
+        db = sqlite3.connect(f'{store.absolute().as_uri()}?mode=ro', uri=True)
+        with closing(db):
+            rows = db.execute('SELECT path FROM facts').fetchall()
+    except sqlite3.OperationalError:
         return set()
+    return {path.decode('utf-8', 'surrogateescape') for (path,) in rows}
 
 
 class SlowTool:
@@ -60,9 +64,12 @@ class SlowTool:
         }
 
     def start(
-        self, *arguments: object, seconds: float = 0
+        self, *arguments: object, seconds: float = 0, deadly: str = ''
     ) -> subprocess.Popen:
-        """Start the tool as the leader of a group of processes."""
+        """Start the tool as the leader of a group of processes.
+
+        A process that reads the file ``deadly`` is killed.
+        """
         return subprocess.Popen(
             [
                 sys.executable,
@@ -70,7 +77,8 @@ class SlowTool:
                 *map(str, arguments),
             ],
             cwd=self.checkout,
-            env=self.env | {'SLOW_SECONDS': str(seconds)},
+            env=self.env
+            | {'SLOW_SECONDS': str(seconds), 'SLOW_DEADLY': deadly},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -1,4 +1,4 @@
-"""The process pool: facts as those of one process, also if processes die."""
+"""Processes and clusters read the same facts as one process."""
 
 import json
 import os
@@ -66,21 +66,6 @@ def test_same_results_as_the_serial_backend(tmp_path):
     assert len(asked) == 2
     found = {r.path: r for r in first} | by_path(run)
     assert found == by_path(run_serial(batches))
-
-
-@pytest.mark.slow
-def test_processes_that_die_of_a_file(tmp_path):
-    contents = [b'fine'] * 30
-    contents[7] = contents[22] = b'poison'
-    batches = batches_of(tmp_path, 'deadly', contents)
-    found = by_path(run_joblib(batches, workers=2))
-    assert len(found) == 30
-    for number, (_, result) in enumerate(sorted(found.items())):
-        facts = unpack('deadly', result.facts)
-        if number in (7, 22):
-            assert facts.error.text.startswith('cannot be read: a worker died')
-        else:
-            assert facts == fake_readers.facts_of(b'fine')
 
 
 def test_a_run_that_is_left_ends_its_processes(tmp_path):
@@ -262,81 +247,36 @@ def test_no_more_than_the_limit_is_at_work():
     assert sorted(seen) == list('abcdefghijklmnopqrst')
 
 
-class Cluster:
-    """Does work at once; dies of certain files, with all that is there."""
-
-    def __init__(self, deadly: str, deaths: int = 1000):
-        self.deadly = set(deadly)
-        self.deaths = deaths
-        self.done: list[str] = []
-
-    def submit(self, batch) -> Future:
-        future = Future()
-        names = [item.path for item in batch]
-        if self.deaths and self.deadly & set(names):
-            self.deaths -= 1
-            future.set_exception(BrokenExecutor('killed'))
-        else:
-            self.done += names
-            future.set_result(results_of(batch))
-        return future
+def failing(batch, error: Exception) -> Future:
+    """A future of results, or of an error where 'c' is in the batch."""
+    future = Future()
+    if any(item.path == 'c' for item in batch):
+        future.set_exception(error)
+    else:
+        future.set_result(results_of(batch))
+    return future
 
 
-def errors(run) -> dict[str, str]:
-    found = {}
-    for results in run:
-        for result in results:
-            assert result.path not in found, 'given twice'
-            found[result.path] = unpack('mask', result.facts).error.text
-            if 'died' in found[result.path]:
-                assert result.stamp == ''
-    return found
+def test_what_is_read_beside_a_worker_that_dies_is_kept():
+    submit = partial(failing, error=BrokenExecutor('killed'))
+    run = run_in_flight(in_flight_batches_of('abcdef', 2), submit, limit=2)
+    assert [result.path for result in next(run)] == ['a', 'b']
+    with pytest.raises(ChildProcessError, match="2 files, from 'c' to 'd'"):
+        next(run)
 
 
-@pytest.mark.parametrize('deadly', ['', 'c', 'aj', 'abcdefghij'])
-def test_only_the_file_that_workers_die_of_gets_the_error(deadly):
-    cluster = Cluster(deadly)
-    batches = in_flight_batches_of('abcdefghij', 4)
-    found = errors(run_in_flight(batches, cluster.submit, limit=2))
-    died = {name for name, error in found.items() if 'died twice' in error}
-    assert set(found) == set('abcdefghij')
-    assert died == set(deadly)
-    assert sorted(cluster.done) == sorted(set('abcdefghij') - died)
-
-
-def test_a_worker_that_was_killed_once_costs_nothing():
-    for size in 1, 4:
-        cluster = Cluster('c', deaths=1 + (size == 1))
-        batches = in_flight_batches_of('abcdefghij', size)
-        found = errors(run_in_flight(batches, cluster.submit, limit=2))
-        assert set(found.values()) == {'fake'}
-        assert sorted(cluster.done) == list('abcdefghij')
-
-
-def test_a_pool_that_takes_no_work_loses_no_batch():
-    cluster = Cluster('')
-    times = iter([True, False, True])
-
+def test_a_pool_that_takes_no_work_is_an_error():
     def submit(batch):
-        if next(times, False):
-            raise BrokenExecutor('not yet')
-        return cluster.submit(batch)
+        raise BrokenExecutor('killed')
 
-    found = errors(
-        run_in_flight(in_flight_batches_of('abcdef', 2), submit, limit=2)
-    )
-    assert set(found.values()) == {'fake'}
-    assert sorted(cluster.done) == list('abcdef')
+    with pytest.raises(ChildProcessError, match="2 files, from 'a' to 'b'"):
+        list(run_in_flight(in_flight_batches_of('abc', 2), submit, limit=2))
 
 
 def test_other_errors_are_not_caught():
-    def submit(batch):
-        future = Future()
-        future.set_exception(ZeroDivisionError('a bug'))
-        return future
-
+    submit = partial(failing, error=ZeroDivisionError('a bug'))
     with pytest.raises(ZeroDivisionError, match='a bug'):
-        list(run_in_flight(in_flight_batches_of('ab', 1), submit, limit=2))
+        list(run_in_flight(in_flight_batches_of('abc', 1), submit, limit=2))
 
 
 def test_rejects_a_limit_of_none():

@@ -1,6 +1,7 @@
 """kill -9 in the middle of a check, and the same command again."""
 
 import json
+import re
 
 import pytest
 from helpers.label_child import SlowTool, stored_paths
@@ -50,6 +51,30 @@ def uninterrupted(data, tool, tmp_path_factory):
     reads = tool.reads()
     assert len(reads) == len(set(reads)) == 2 * PAIRS
     return (folder / 'report.json').read_bytes()
+
+
+def test_a_worker_that_is_killed_ends_the_check(data, tool, tmp_path):
+    """One error names the files; without the cause, the check goes on."""
+    options = arguments(data, tmp_path, 2)
+    deadly = str(data / 'masks' / '40.png')
+    process = tool.start(*options, deadly=deadly)
+    output, _ = process.communicate(timeout=240)
+    text = output.decode()
+    assert process.returncode == 2, text
+    assert 'Traceback' not in text
+    files = re.search(
+        r'error: a worker process died .* while it read one of '
+        r"(\d+) files, from '(.*)' to '(.*)'\. If .* fewer workers or more",
+        text,
+    )
+    assert BATCH <= int(files[1]) <= 4 * BATCH
+    assert str(data) in files[2]
+    assert str(data) in files[3]
+    stored = stored_paths(tmp_path / 'facts.sqlite')
+    assert deadly not in stored
+    tool.reads()
+    assert tool.run(*options) == 1
+    assert not stored & set(tool.reads())
 
 
 # Batches at work: one in the process itself, or two for each of a pool.

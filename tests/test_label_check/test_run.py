@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 
 import numpy as np
 import pytest
@@ -143,35 +142,6 @@ def test_rejects_settings(data, tmp_path):
         run(tmp_path, workers=-1, **folders(data))
     with pytest.raises(ValueError, match='select must hold ids of rules'):
         run(tmp_path, select=['NOPE'], **folders(data))
-
-
-def test_shards_and_merge(data, tmp_path):
-    """Four shards with a store each, then one report; nothing read again."""
-    spoil(data)
-    whole, parts = tmp_path / 'whole.json', tmp_path / 'parts.json'
-    run(tmp_path, json=whole, **folders(data))
-    stores = []
-    out = io.StringIO()
-    for index in range(1, 5):
-        stores.append(tmp_path / f'{index}.sqlite')
-        settings = CheckSettings(
-            store=stores[-1], shard=f'{index}/4', workers=1, **folders(data)
-        )
-        assert run_check(settings, Console(file=out, width=400)) == 0
-    read = [int(n) for n in re.findall(r'(\d+) files read', out.getvalue())]
-    assert len(read) == 4
-    assert sum(read) == 12
-    merged = CheckSettings(
-        store=tmp_path / 'all.sqlite',
-        merge=stores,
-        json=parts,
-        workers=1,
-        **folders(data),
-    )
-    assert run_check(merged, Console(file=out)) == 1
-    assert parts.read_bytes() == whole.read_bytes()
-    with pytest.raises(FileExistsError, match='out must not exist'):
-        run_check(merged)
 
 
 def test_rules_are_listed():

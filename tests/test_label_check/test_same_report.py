@@ -16,14 +16,13 @@ from PIL import Image
 from mmext.label_check.backends import run_dask, run_joblib
 from mmext.label_check.check import check_labels
 from mmext.label_check.report import report_json
-from mmext.label_check.run import run_check, sources_of
-from mmext.label_check.scan import scan, shard_of, work_items
+from mmext.label_check.run import sources_of
+from mmext.label_check.scan import scan, work_items
 from mmext.label_check.settings import CheckSettings
-from mmext.label_check.store import FactStore, merge_stores
+from mmext.label_check.store import FactStore
 from mmext.label_check.work import read_batch
 
 PAIRS = 100
-SHARDS = 4
 
 
 def _masks(folder: Path) -> dict:
@@ -151,44 +150,3 @@ def test_dask_with_a_process_that_is_killed(
         client.wait_for_workers(2, timeout=240)
         after = set(client.run(os.getpid).values())
     assert len(before & after) == 1
-
-
-def test_shards(settings, wanted, tmp_path):
-    sources = sources_of(CheckSettings(**settings))
-    stores = []
-    read = []
-    for index in range(1, SHARDS + 1):
-        stores.append(tmp_path / f'{index}.sqlite')
-        with FactStore(stores[-1]) as store:
-            items = shard_of(work_items(sources), index, SHARDS)
-            read.append(scan(items, store).read)
-    assert sum(map(bool, read)) > 1
-    assert sum(read) == len({item.path for item in work_items(sources)})
-    merged = tmp_path / 'merged.sqlite'
-    assert merge_stores(stores, merged) == sum(read)
-
-    def nothing(batches):
-        assert list(batches) == []
-        return iter(())
-
-    assert checked(settings, merged, run=nothing) == wanted
-
-
-def test_shards_of_the_tool(settings, wanted, tmp_path):
-    stores = [tmp_path / f'{index}.sqlite' for index in range(1, SHARDS + 1)]
-    for index, store in enumerate(stores, 1):
-        shard = f'{index}/{SHARDS}'
-        options = CheckSettings(
-            **settings, shard=shard, store=store, workers=1
-        )
-        assert run_check(options) == 0
-    report = tmp_path / 'report.json'
-    options = CheckSettings(
-        **settings,
-        merge=stores,
-        store=tmp_path / 'merged.sqlite',
-        json=report,
-        workers=1,
-    )
-    assert run_check(options) == 1
-    assert report.read_bytes() == wanted

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 import time
-import zlib
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -14,16 +13,15 @@ from pathlib import Path
 import msgspec
 import pytest
 from helpers import fake_readers
+from helpers.label_child import stored_paths
 
 from mmext.label_check.backends import run_serial
 from mmext.label_check.scan import (
-    parse_shard,
     scan,
-    shard_of,
     stamps_of,
     stored_facts,
 )
-from mmext.label_check.store import FactStore, merge_stores
+from mmext.label_check.store import FactStore
 from mmext.label_check.work import ReadOptions, WorkItem, read_batch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -186,45 +184,6 @@ def test_rejects(files, store):
         scan(files, store, batch_size=0)
     with pytest.raises(KeyError, match='scan it first'):
         next(stored_facts(files, store))
-    with (
-        FactStore(store.path, read_only=True) as reader,
-        pytest.raises(PermissionError, match='read_only'),
-    ):
-        scan(files, reader)
-    with pytest.raises(ValueError, match=r'index must be in \[1, 4\], got 0'):
-        shard_of(files, 0, 4)
-
-
-@pytest.mark.parametrize('text', ['', '1', '0/4', '5/4', '1/', '-1/4', '²/4'])
-def test_rejects_shards(text):
-    with pytest.raises(ValueError, match='shard must be'):
-        parse_shard(text)
-
-
-def test_shards_are_a_partition_that_does_not_depend_on_order(files):
-    shards = [list(shard_of(files, i, 4)) for i in range(1, 5)]
-    again = [list(shard_of(files[::-1], i, 4)) for i in range(1, 5)]
-    for index, (shard, other) in enumerate(zip(shards, again)):
-        assert other == shard[::-1]
-        assert shard == [
-            item
-            for item in files
-            if zlib.crc32(item.path.encode()) % 4 == index
-        ]
-    assert sum(map(len, shards)) == 100
-    assert min(map(len, shards)) > 10
-
-
-def test_merged_shards_are_the_store_of_one_process(files, store, tmp_path):
-    scan(files, store)
-    paths = [tmp_path / f'{i}.db' for i in range(1, 5)]
-    for index, path in enumerate(paths, 1):
-        with FactStore(path) as shard:
-            scan(shard_of(files, index, 4), shard)
-    merge_stores(paths, tmp_path / 'all.db')
-    with FactStore(tmp_path / 'all.db', read_only=True) as merged:
-        assert list(merged.rows()) == list(store.rows())
-        assert list(stored_facts(files, merged)) == expected(files)
 
 
 class _StoppedError(Exception):
@@ -290,9 +249,9 @@ def test_kill_9_loses_no_more_than_the_batches_at_work(
     while before != len(before_kill := read()):
         before = len(before_kill)
         time.sleep(0.5)
-    with FactStore(tmp_path / 'facts.db') as store:
-        stored = {Path(r.path).name.encode() for r in store.rows()}
-        assert 100 - lost <= len(stored) < 400
+    paths = stored_paths(tmp_path / 'facts.db')
+    stored = {Path(path).name.encode() for path in paths}
+    assert 100 - lost <= len(stored) < 400
     assert set(before_kill) >= stored
     assert len(set(before_kill) - stored) <= lost
     subprocess.run(command, env=env, check=True)

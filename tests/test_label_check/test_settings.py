@@ -11,7 +11,6 @@ from mmext.label_check.settings import CheckSettings, check_settings
         {},
         {'backend': 'dask', 'scheduler': 'tcp://127.0.0.1:1'},
         {'backend': 'serial'},
-        {'shard': '1/4'},
         {'class_weights': 'enet'},
     ],
 )
@@ -27,12 +26,6 @@ def test_accepts(settings):
         ({'backend': 'ray'}, "--backend must be one of .*got 'ray'"),
         ({'backend': 'dask'}, '--backend dask needs --scheduler'),
         ({'scheduler': 'tcp://a:1'}, '--scheduler must come with --backend'),
-        ({'shard': '1/4', 'json': 'a'}, 'give --json to the run that merges'),
-        ({'shard': '1/4', 'merge': ['a']}, 'give --merge to the run'),
-        (
-            {'shard': '1/4', 'class_weights': 'enet'},
-            'give --class-weights to the run',
-        ),
     ],
 )
 def test_rejects(settings, message):

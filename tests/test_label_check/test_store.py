@@ -8,13 +8,13 @@ import sys
 import threading
 
 import pytest
+from helpers.label_child import stored_paths
 
 from mmext.label_check.store import (
     SCHEMA_VERSION,
     FactStore,
     Stored,
     TemporaryRows,
-    merge_stores,
 )
 from mmext.label_check.work import Result
 
@@ -57,24 +57,6 @@ def test_thousands_of_keys_against_a_dictionary(store):
         expected.update(zip(part, facts))
     assert store.facts('mask', names) == [expected[name] for name in names]
     assert store.facts('image', names) == [None] * 5000
-    in_order = [(r.path, r.facts) for r in store.rows()]
-    assert in_order == sorted(expected.items())
-
-
-def test_rows_keep_every_field(store):
-    rows = [row('b', kind='image', failed=True), row('a'), row('b')]
-    store.write(rows)
-    assert list(store.rows()) == [rows[1], rows[0], rows[2]]
-
-
-def test_rows_while_the_store_is_written(store):
-    store.write([row(f'{i:04}') for i in range(1200)])
-    seen = []
-    for result in store.rows():
-        seen.append(result.path)
-        if len(seen) == 1:
-            store.write([row('0000', facts=b'new'), row('9999')])
-    assert seen == [*(f'{i:04}' for i in range(1200)), '9999']
 
 
 def test_names_that_are_no_valid_text(store):
@@ -86,7 +68,7 @@ def test_names_that_are_no_valid_text(store):
         ]
     )
     assert None not in store.facts('mask', names)
-    assert {r.path for r in store.rows()} == set(names)
+    assert stored_paths(store.path) == set(names)
 
 
 def test_a_result_without_facts_leaves_what_is_stored(store):
@@ -104,12 +86,10 @@ def test_a_write_that_fails_writes_nothing(store):
 
 
 def test_a_second_reader_sees_what_is_written(store):
-    with FactStore(store.path, read_only=True) as reader:
+    with FactStore(store.path) as reader:
         assert len(reader) == 0
         store.write([row('a')])
         assert reader.facts('mask', ['a']) == [b'f']
-        with pytest.raises(PermissionError, match='read_only=True'):
-            reader.write([row('b')])
 
 
 def test_far_apart_and_side_by_side(store):
@@ -131,45 +111,6 @@ def test_far_apart_and_side_by_side(store):
         ]
 
 
-def test_merge_is_the_union_and_the_last_wins(tmp_path):
-    shards = [
-        [row('a'), row('b', facts=b'old')],
-        [row('b', facts=b'new'), row('c', kind='image', failed=True)],
-    ]
-    paths = [tmp_path / f'{i}.db' for i in range(2)]
-    for path, rows in zip(paths, shards):
-        with FactStore(path) as store:
-            store.write(rows)
-    out = tmp_path / 'all.db'
-    (tmp_path / 'all.db.part').write_text('left by a run that was killed')
-    assert merge_stores(paths, out) == 3
-    with FactStore(out, read_only=True) as store:
-        assert list(store.rows()) == [shards[0][0], *shards[1]]
-    assert not [p for p in tmp_path.iterdir() if '.part' in p.name]
-
-
-def test_merge_takes_no_log_of_a_store_that_was_deleted(tmp_path):
-    out = tmp_path / 'all.db'
-    FactStore(tmp_path / 'a.db').close()
-    (tmp_path / 'all.db-wal').write_bytes(b'left behind')
-    assert merge_stores([tmp_path / 'a.db'], out) == 0
-    assert not (tmp_path / 'all.db-wal').exists()
-
-
-def test_merge_rejects(tmp_path):
-    FactStore(tmp_path / 'a.db').close()
-    with pytest.raises(ValueError, match='at least one file'):
-        merge_stores([], tmp_path / 'out.db')
-    with pytest.raises(FileExistsError, match='out must not exist'):
-        merge_stores([tmp_path / 'a.db'], tmp_path / 'a.db')
-    with pytest.raises(FileNotFoundError, match='there is no store at'):
-        merge_stores([tmp_path / 'b.db'], tmp_path / 'out.db')
-    (tmp_path / 'c.db').write_text('none' * 100)
-    with pytest.raises(ValueError, match='must be a store'):
-        merge_stores([tmp_path / 'c.db'], tmp_path / 'out.db')
-    assert not (tmp_path / 'out.db').exists()
-
-
 def test_refuses_files_that_are_not_ours(tmp_path):
     text = tmp_path / 'notes.txt'
     text.write_text('no data base, and longer than a header' * 10)
@@ -183,9 +124,8 @@ def test_refuses_files_that_are_not_ours(tmp_path):
     db.commit()
     db.close()
     before = other.read_bytes()
-    for read_only in False, True:
-        with pytest.raises(ValueError, match=r'must be a store.*1 tables'):
-            FactStore(other, read_only=read_only)
+    with pytest.raises(ValueError, match=r'must be a store.*1 tables'):
+        FactStore(other)
     assert other.read_bytes() == before
 
 
@@ -199,16 +139,11 @@ def test_refuses_another_version_and_an_empty_file(tmp_path):
         FactStore(path)
     empty = tmp_path / 'empty.db'
     empty.touch()
-    with pytest.raises(ValueError, match='it is empty'):
-        FactStore(empty, read_only=True)
-    FactStore(empty).close()
-    with FactStore(empty, read_only=True) as store:
+    with FactStore(empty) as store:
         assert len(store) == 0
 
 
 def test_says_what_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match='there is no store at'):
-        FactStore(tmp_path / 'no.db', read_only=True)
     with pytest.raises(FileNotFoundError, match='folder of the store'):
         FactStore(tmp_path / 'no' / 'facts.db')
 
@@ -224,8 +159,6 @@ def test_an_old_file_is_brought_up_to_date_once(tmp_path, version):
         db.execute('CREATE TABLE verdicts (key BLOB PRIMARY KEY)')
     db.execute(f'PRAGMA user_version = {version}')
     db.close()
-    with FactStore(path, read_only=True) as old:
-        assert old.facts('mask', ['old']) == [b'f']
     seen = []
 
     def work(name):
