@@ -18,13 +18,10 @@ from .deform_conv import (
 from .focal_loss import (
     sigmoid_focal_loss_backward,
     sigmoid_focal_loss_forward,
-    softmax_focal_loss_backward,
-    softmax_focal_loss_forward,
 )
 from .ms_deform_attn import ms_deform_attn_backward, ms_deform_attn_forward
 from .nms import nms, nms_match, softnms
 from .roi_align import roi_align_backward, roi_align_forward
-from .roi_pool import roi_pool_backward, roi_pool_forward
 
 __all__ = [
     'OPS',
@@ -83,12 +80,8 @@ OPS = {
         nms_match,
         roi_align_backward,
         roi_align_forward,
-        roi_pool_backward,
-        roi_pool_forward,
         sigmoid_focal_loss_backward,
         sigmoid_focal_loss_forward,
-        softmax_focal_loss_backward,
-        softmax_focal_loss_forward,
         softnms,
     )
 }

@@ -41,8 +41,6 @@ _MMCV = {
 }
 # Their time is that of matrix products, which are PyTorch's anyway.
 _PRODUCTS = dict.fromkeys(('cpu', 'cuda'), ('compiled', 'pytorch'))
-# Compiled mmcv has them for GPUs only, and none beside them.
-_FOR_GPUS = {'cpu': ('pytorch',), 'cuda': ('compiled', 'pytorch')}
 
 # Operator -> kind of device -> back ends, of which the first is taken that is
 # there. All others that mmcv has are its compiled ones, or an error.
@@ -56,8 +54,8 @@ ORDER: dict[str, dict[str, tuple[str, ...]]] = {
     'nms_match': _MMCV,
     'roi_align': _MMCV,
     'deform_conv': _PRODUCTS,
-    'roi_pool': _FOR_GPUS,
-    'focal_loss': _FOR_GPUS,
+    # Compiled mmcv has it for GPUs only, and none beside it.
+    'focal_loss': {'cpu': ('pytorch',), 'cuda': ('compiled', 'pytorch')},
     'linear': {'cpu': ('onednn', 'pytorch'), 'cuda': ('pytorch',)},
 }
 # What mmcv does not call, so that its compiled module decides nothing.
@@ -69,7 +67,7 @@ _LABELS = {
     'deformops': 'deformops',
     'compiled': 'compiled mmcv',
     'pytorch': 'PyTorch',
-    'none': 'none (compiled mmcv has them for GPUs only)',
+    'none': 'none (compiled mmcv has it for GPUs only)',
 }
 _REMEDIES = {
     'numba': 'install it with pip install "mmext[numba]"',

@@ -146,32 +146,6 @@ def roi_align(
     return torch.stack(out).view(len(rois), maps.shape[1], *bins)
 
 
-def roi_pool(
-    maps: Tensor, rois: Tensor, bins: tuple[int, int], scale: float
-) -> Tensor:
-    """``(R, C, P, Q)``; an empty bin is zero."""
-    height, width = maps.shape[2:]
-    out = []
-    for roi in rois.tolist():
-        x1, y1 = (c * scale for c in roi[1:3])
-        x2, y2 = ((c + 1) * scale for c in roi[3:])
-        step = (y2 - y1) / bins[0], (x2 - x1) / bins[1]
-        for plane in maps[int(roi[0])]:
-            for p in range(bins[0]):
-                for q in range(bins[1]):
-                    top = max(math.floor(y1 + p * step[0]), 0)
-                    bottom = min(math.ceil(y1 + (p + 1) * step[0]), height)
-                    left = max(math.floor(x1 + q * step[1]), 0)
-                    right = min(math.ceil(x1 + (q + 1) * step[1]), width)
-                    empty = min(*step, bottom - top, right - left) <= 0
-                    out.append(
-                        plane.new_zeros(())
-                        if empty
-                        else plane[top:bottom, left:right].max()
-                    )
-    return torch.stack(out).view(len(rois), maps.shape[1], *bins)
-
-
 def deform_conv(
     maps: Tensor,
     offset: Tensor,
@@ -282,23 +256,3 @@ def sigmoid_focal(
                 loss = -(1 - alpha) * p**gamma * torch.log(1 - p)
             rows.append(loss * (weight[label] if weight else 1))
     return torch.stack(rows).view_as(logits)
-
-
-def softmax_focal(
-    logits: Tensor,
-    target: list[int],
-    *,
-    gamma: float,
-    alpha: float,
-    weight: list[float] | None,
-) -> Tensor:
-    """Loss of every sample, ``(N,)``; zero for a negative label."""
-    losses = []
-    for row, label in zip(logits, target):
-        if label < 0:
-            losses.append(row.new_zeros(()))
-            continue
-        p = torch.exp(row[label]) / torch.exp(row).sum()
-        loss = -alpha * (1 - p) ** gamma * torch.log(p)
-        losses.append(loss * (weight[label] if weight else 1))
-    return torch.stack(losses)

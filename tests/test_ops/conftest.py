@@ -20,7 +20,6 @@ CALLERS = (
     'multi_scale_deform_attn',
     'nms',
     'roi_align',
-    'roi_pool',
 )
 
 

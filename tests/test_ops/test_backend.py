@@ -9,7 +9,6 @@ from types import ModuleType
 import mmcv.ops
 import pytest
 import torch
-from mmcv.ops import contour_expand
 from mmcv.version import __version__
 
 from mmext.ops.backend import (
@@ -20,6 +19,7 @@ from mmext.ops.backend import (
     unsupported_op,
 )
 
+ROIS = torch.tensor([[0.0, 0, 0, 3, 3]])
 BINDINGS = Path(mmcv.ops.__file__).parent / 'csrc' / 'pytorch' / 'pybind.cpp'
 # Not an argument of the compiled functions, whose last ones have no default.
 BINDING = re.compile(r'm\.def\(\s*"(\w+)",\s*&\w+,(.*?)\);', re.DOTALL)
@@ -91,10 +91,33 @@ def test_message_says_how_to_compile():
         unsupported_op('carafe_forward')()
 
 
-def test_is_what_mmcv_calls(ours, monkeypatch):
+@pytest.mark.parametrize(
+    ('caller', 'operator', 'call'),
+    [
+        (
+            'contour_expand',
+            'contour_expand',
+            lambda: mmcv.ops.contour_expand(
+                torch.zeros(2, 4, 4), torch.zeros(4, 4), 1, 2
+            ),
+        ),
+        (
+            'roi_pool',
+            'roi_pool_forward',
+            lambda: mmcv.ops.RoIPool(2)(torch.zeros(1, 1, 4, 4), ROIS),
+        ),
+        (
+            'focal_loss',
+            'softmax_focal_loss_forward',
+            lambda: mmcv.ops.softmax_focal_loss(
+                torch.zeros(2, 3), torch.tensor([0, 1])
+            ),
+        ),
+    ],
+)
+def test_is_what_mmcv_calls(caller, operator, call, ours, monkeypatch):
     """Through mmcv's own API."""
-    module = sys.modules['mmcv.ops.contour_expand']
+    module = sys.modules[f'mmcv.ops.{caller}']
     monkeypatch.setattr(module, 'ext_module', ours)
-    kernels = torch.zeros(2, 4, 4), torch.zeros(4, 4)
-    with pytest.raises(RuntimeError, match="operator 'contour_expand'"):
-        contour_expand(*kernels, min_kernel_area=1, kernel_num=2)
+    with pytest.raises(RuntimeError, match=f"operator '{operator}' must be"):
+        call()

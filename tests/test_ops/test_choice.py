@@ -101,12 +101,12 @@ def test_compiled_mmcv_is_what_its_own_operators_have(name, there):
     choose_ops_backend(name)
     assert backend_of('roi_align', 'cpu') == 'compiled'
     assert backend_of('nms', 'cuda') == 'compiled'
-    assert backend_of('roi_pool', 'cpu') == 'none'
+    assert backend_of('focal_loss', 'cpu') == 'none'
     there.remove('compiled')
     expected = 'pytorch' if name == 'pytorch' else 'numba'
     assert backend_of('roi_align', 'cpu') == expected
     assert backend_of('nms', 'cuda') == 'pytorch'
-    assert backend_of('roi_pool', 'cpu') == 'pytorch'
+    assert backend_of('focal_loss', 'cpu') == 'pytorch'
 
 
 def test_the_variable_wins_over_the_config(monkeypatch):
@@ -158,9 +158,7 @@ def test_log_says_what_each_operator_has_once(there, caplog):
     calls = [(log_backend, device) for device in ('cpu', 'cpu', 'cuda')]
     cpu, cuda = messages(caplog, *calls)
     assert cpu.startswith('Operators on cpu: ms_deform_attn, nms, soft_nms,')
-    assert cpu.endswith(
-        ': numba; deform_conv, roi_pool, focal_loss, linear: PyTorch'
-    )
+    assert cpu.endswith(': numba; deform_conv, focal_loss, linear: PyTorch')
     assert cuda == f'Operators on cuda: {", ".join(ORDER)}: PyTorch'
 
 
@@ -176,7 +174,7 @@ def test_log_says_what_was_chosen(there, caplog):
     choose_ops_backend('pytorch')
     (line,) = messages(caplog, (log_backend, 'cpu'))
     assert 'ms_deform_attn, linear: PyTorch; nms,' in line
-    assert 'compiled mmcv; roi_pool, focal_loss: none' in line
+    assert 'compiled mmcv; focal_loss: none' in line
     assert line.endswith('(pytorch was chosen)')
 
 

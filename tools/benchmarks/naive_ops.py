@@ -12,10 +12,8 @@ __all__ = [
     'deform_conv',
     'nms',
     'roi_align',
-    'roi_pool',
     'sigmoid_focal',
     'soft_nms',
-    'softmax_focal',
 ]
 
 
@@ -82,27 +80,6 @@ def roi_align(maps: Tensor, rois: Tensor, bins: int, scale: float) -> Tensor:
     return torch.stack(out)
 
 
-def roi_pool(maps: Tensor, rois: Tensor, bins: int, scale: float) -> Tensor:
-    """The maximum of a slice per bin."""
-    out = []
-    for roi in rois.tolist():
-        plane = maps[int(roi[0])]
-        start = [c * scale for c in roi[1:3]]
-        step = [((c + 1) * scale - s) / bins for c, s in zip(roi[3:], start)]
-        cols, rows = (
-            [(int(s + k * w), -int(-(s + (k + 1) * w))) for k in range(bins)]
-            for s, w in zip(start, step)
-        )
-        out += [
-            plane[:, top : max(bottom, top + 1), left : max(right, left + 1)]
-            .flatten(1)
-            .amax(1)
-            for top, bottom in rows
-            for left, right in cols
-        ]
-    return torch.stack(out)
-
-
 def deform_conv(
     maps: Tensor, offset: Tensor, mask: Tensor, weight: Tensor
 ) -> Tensor:
@@ -139,9 +116,3 @@ def sigmoid_focal(logits: Tensor, target: Tensor) -> Tensor:
         logits, onehot, reduction='none'
     )
     return (alpha * miss**2 * entropy).sum()
-
-
-def softmax_focal(logits: Tensor, target: Tensor) -> Tensor:
-    """The formula, left to autograd."""
-    entropy = F.cross_entropy(logits, target, reduction='none')
-    return (0.25 * (1 - (-entropy).exp()) ** 2 * entropy).sum()

@@ -43,17 +43,15 @@ OPS = (
     'nms',
     'soft_nms',
     'roi_align',
-    'roi_pool',
     'ms_deform_attn',
     'deform_conv2d',
     'modulated_deform_conv2d',
     'sigmoid_focal',
-    'softmax_focal',
     'linear',
 )
 
 # Compiled mmcv has these for GPUs only.
-GPU_ONLY = ('ms_deform_attn', 'roi_pool', 'sigmoid_focal', 'softmax_focal')
+GPU_ONLY = ('ms_deform_attn', 'sigmoid_focal')
 
 
 class Case(NamedTuple):
@@ -165,13 +163,6 @@ def roi_cases() -> Iterator[Case]:
             partial(naive_ops.roi_align, bins=7, scale=0.25),
             [leaf(2, 256, size, size), make_rois(count, size)],
         )
-    yield Case(
-        'roi_pool',
-        '512 rois, 256 x 64 x 64',
-        lambda maps, rois: ops.roi_pool(maps, rois, 7, 0.25),
-        partial(naive_ops.roi_pool, bins=7, scale=0.25),
-        [leaf(2, 256, 64, 64), make_rois(512, 64)],
-    )
 
 
 def attention_case(queries: int | None = None) -> Case:
@@ -241,21 +232,16 @@ def conv_cases() -> Iterator[Case]:
 
 
 def loss_cases() -> Iterator[Case]:
-    """Focal losses of a dense head."""
-    target = torch.randint(80, (20000,))
-    for name, run, naive in (
-        ('sigmoid_focal', ops.sigmoid_focal_loss, naive_ops.sigmoid_focal),
-        ('softmax_focal', ops.softmax_focal_loss, naive_ops.softmax_focal),
-    ):
-        yield Case(
-            name,
-            '20000 x 80',
-            lambda logits, target, run=run: run(
-                logits, target, 2.0, 0.25, None, 'sum'
-            ),
-            naive,
-            [leaf(20000, 80, scale=3), target],
-        )
+    """Focal loss of a dense head."""
+    yield Case(
+        'sigmoid_focal',
+        '20000 x 80',
+        lambda logits, target: ops.sigmoid_focal_loss(
+            logits, target, 2.0, 0.25, None, 'sum'
+        ),
+        naive_ops.sigmoid_focal,
+        [leaf(20000, 80, scale=3), torch.randint(80, (20000,))],
+    )
 
 
 def linear_cases() -> Iterator[Case]:
