@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from mmengine.config import Config
-from reference.codetr_port_config import port_model
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(
@@ -59,8 +58,6 @@ def _run(code: str, folder: Path) -> None:
 @pytest.mark.parametrize('code', PROGRAMS)
 def test_program_runs(code: str, tmp_path: Path):
     """In a process of its own: it may register components."""
-    if 'co_dino_port.py' in code:
-        Config({'model': port_model()}).dump(tmp_path / 'co_dino_port.py')
     process = FORK.Process(target=_run, args=(code, tmp_path))
     process.start()
     process.join()

@@ -1,8 +1,8 @@
-"""Convert files of the public CO-DETR projects.
+"""Convert checkpoints of the public CO-DETR projects.
 
-``checkpoint`` writes the weights with mmext's names. Loading a checkpoint
-does the same in memory, so it is only needed for other readers of the file.
-``config`` writes the translated model section, for use as a ``_base_``.
+Writes the weights with mmext's names. Loading a checkpoint does the same in
+memory, so it is only needed for other readers of the file. What the keys of
+their configs are called in mmext is listed in docs/co_dino.md.
 """
 
 import argparse
@@ -19,39 +19,30 @@ def make_parser() -> argparse.ArgumentParser:
     """The command line of this tool."""
     parser = ToolParser(description=__doc__)
     commands = parser.add_subparsers(dest='command', required=True)
-    for name in ('checkpoint', 'config'):
-        command = commands.add_parser(name)
-        command.add_argument('source', help=f'public {name} file')
-        command.add_argument('target', help='file to write')
-        command.add_argument(
-            '--overwrite', action='store_true', help='replace the target'
-        )
-        if name == 'checkpoint':
-            command.add_argument(
-                '--ema', action='store_true', help='take the averaged weights'
-            )
-            command.add_argument(
-                '--trust-checkpoint',
-                '--trust',
-                action='store_true',
-                help='let the file run code when it is read; only for one '
-                'from people you trust',
-            )
+    command = commands.add_parser('checkpoint')
+    command.add_argument('source', help='public checkpoint')
+    command.add_argument('target', help='file to write')
+    command.add_argument(
+        '--overwrite', action='store_true', help='replace the target'
+    )
+    command.add_argument(
+        '--ema', action='store_true', help='take the averaged weights'
+    )
+    command.add_argument(
+        '--trust-checkpoint',
+        '--trust',
+        action='store_true',
+        help='let the file run code when it is read; only for one from '
+        'people you trust',
+    )
     return parser
 
 
 def convert(args: argparse.Namespace) -> None:
     """Write the file, and say what is in it."""
     # Not at the top, here and in the other tools: --help needs no torch.
-    from mmext.models.co_dino import (
-        convert_checkpoint_file,
-        convert_config_file,
-    )
+    from mmext.models.co_dino import convert_checkpoint_file
 
-    if args.command == 'config':
-        convert_config_file(args.source, args.target, overwrite=args.overwrite)
-        print(f'Written to {args.target}')
-        return
     count, renamed = convert_checkpoint_file(
         args.source,
         args.target,

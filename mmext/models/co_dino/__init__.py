@@ -1,15 +1,10 @@
-"""CO-DINO, compatible with the published CO-DETR weights and configs."""
+"""CO-DINO, compatible with the published CO-DETR weights."""
 
 from .class_embed_head import CoDINOClassEmbedHead
 from .co_atss_head import CoATSSHead
 from .co_roi_head import CoStandardRoIHead
 from .detector import CoDETR
-from .public_config import translate_codetr_config
-from .public_weights import (
-    convert_checkpoint_file,
-    convert_codetr_state_dict,
-    convert_config_file,
-)
+from .public_weights import convert_checkpoint_file, convert_codetr_state_dict
 from .query_head import CoDINOHead
 from .transformer import CoDINOTransformer
 
@@ -22,6 +17,4 @@ __all__ = [
     'CoStandardRoIHead',
     'convert_checkpoint_file',
     'convert_codetr_state_dict',
-    'convert_config_file',
-    'translate_codetr_config',
 ]

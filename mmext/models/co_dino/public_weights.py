@@ -10,18 +10,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
-from mmengine.config import Config
 from torch import Tensor
 
 from ...utils.files import atomic_path
 from ...utils.weight_files import check_paths, read_weights
-from .public_config import translate_codetr_config
 
-__all__ = [
-    'convert_checkpoint_file',
-    'convert_codetr_state_dict',
-    'convert_config_file',
-]
+__all__ = ['convert_checkpoint_file', 'convert_codetr_state_dict']
 
 _LABEL_EMBEDDING = re.compile(r'query_head\.label_embedding\.')
 _SWIN_LAYER = re.compile(
@@ -188,33 +182,3 @@ def convert_checkpoint_file(
     with atomic_path(target) as temporary:
         torch.save(content, temporary)
     return len(converted), len(converted.keys() - state.keys())
-
-
-def convert_config_file(
-    source: str | Path, target: str | Path, *, overwrite: bool = False
-) -> None:
-    """Write the translated model section of a public config.
-
-    The file has the one key ``model``, for use in a ``_base_`` list next to
-    data, schedule and runtime.
-
-    Args:
-        source: The public config. Its ``custom_imports`` are not imported.
-        target: The ``.py`` file to write.
-        overwrite: Replace a ``target`` that exists.
-
-    Raises:
-        FileNotFoundError: If there is no ``source``.
-        FileExistsError: If ``target`` exists and ``overwrite`` is False.
-        ValueError: If the config has no model section, or it cannot be
-            translated.
-    """
-    check_paths(source, target, overwrite)
-    cfg = Config.fromfile(source, import_custom_modules=False)
-    if 'model' not in cfg:
-        raise ValueError(
-            f'source must have a model section, got {sorted(cfg)} in {source}'
-        )
-    translated = Config({'model': translate_codetr_config(cfg.model)})
-    with atomic_path(target) as temporary:
-        temporary.write_text(translated.pretty_text)

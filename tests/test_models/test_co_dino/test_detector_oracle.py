@@ -13,15 +13,39 @@ from unittest import mock
 
 import pytest
 import torch
-from helpers.tiny_co_dino import flat_losses, total_loss
+from helpers.tiny_co_dino import flat_losses, tiny_model_cfg, total_loss
 from mmdet.registry import MODELS
 from mmdet.structures import DetDataSample
 from mmengine.registry import init_default_scope
 from mmengine.structures import InstanceData
 
-from mmext.models.co_dino import translate_codetr_config
-
 ORACLES = Path(__file__).parents[2] / 'oracles'
+# The recorded model: our own config with the numbers that the record has.
+_PROPOSALS = {'nms_pre': 100, 'max_per_img': 60}
+_LAYERS = {'num_layers': 2, 'num_heads': 8, 'feedforward_channels': 64}
+RECORDED = {
+    'num_classes': 7,
+    'backbone': {'frozen_stages': -1},
+    'query_head': {
+        'num_queries': 40,
+        'max_co_queries': 300,
+        'dn_cfg': {
+            'label_noise_scale': 1e-9,
+            'box_noise_scale': 1e-9,
+            'group_cfg': {'num_dn_queries': 100},
+        },
+        'transformer': {'encoder': _LAYERS, 'decoder': _LAYERS},
+    },
+    'train_cfg': {
+        'rpn_head': {'sampler': {'type': 'mmdet.PseudoSampler'}},
+        'rpn_proposal': _PROPOSALS,
+        'roi_head': {'sampler': {'num': 100000, 'pos_fraction': 1.0}},
+    },
+    'test_cfg': {
+        'query_head': {'max_per_img': 100},
+        'rpn_head': _PROPOSALS,
+    },
+}
 
 
 @pytest.fixture(scope='module', params=['onednn', 'pytorch'], autouse=True)
@@ -44,7 +68,7 @@ def record(request: pytest.FixtureRequest) -> dict:
 
 def _model(record: dict) -> torch.nn.Module:
     init_default_scope('mmdet')
-    model = MODELS.build(translate_codetr_config(record['model_cfg']))
+    model = MODELS.build(tiny_model_cfg(**RECORDED))
     model.load_state_dict(record['state_dict'], strict=True)
     return model
 

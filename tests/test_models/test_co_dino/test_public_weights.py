@@ -6,21 +6,29 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.reduce_config import state_spec
 from mmdet.models import SwinTransformer
 from mmengine import Config
 from reference import swin_v1
-from reference.codetr_port_config import port_model
 
+import mmext
 from mmext.models.co_dino import (
     convert_checkpoint_file,
     convert_codetr_state_dict,
-    convert_config_file,
-    translate_codetr_config,
 )
 
 ORACLES = Path(__file__).parents[2] / 'oracles'
 LABEL = 'query_head.label_embedding.weight'
 OUR_LABEL = 'query_head.dn_generator.label_embedding.weight'
+
+
+@pytest.mark.parametrize('name', ['r50', 'swin_l'])
+def test_our_models_have_the_tensors_of_the_published_ones(name):
+    path = mmext.config_path(f'_base_/models/co_dino_5scale_{name}.py')
+    spec = state_spec(Config.fromfile(path).to_dict()['model'])
+    file = ORACLES / f'codetr_{name.replace("_", "")}_keys.tsv'
+    rows = (line.split('\t') for line in file.read_text().splitlines())
+    assert spec == {key: (shape, dtype) for key, shape, dtype in rows}
 
 
 def listed_keys(name: str) -> list[str]:
@@ -179,13 +187,6 @@ def checkpoint(tmp_path) -> Path:
     return path
 
 
-def write_config(path: Path, **sections) -> Path:
-    """A config file with these sections."""
-    lines = [f'{key} = {value!r}' for key, value in sections.items()]
-    path.write_text('\n'.join(lines))
-    return path
-
-
 def test_checkpoint(checkpoint, tmp_path):
     target = tmp_path / 'ours.pth'
     assert convert_checkpoint_file(checkpoint, target) == (2, 1)
@@ -236,12 +237,9 @@ def test_rejects_what_is_no_checkpoint(content, ema, message, tmp_path):
     assert not target.exists()
 
 
-@pytest.mark.parametrize(
-    'convert', [convert_checkpoint_file, convert_config_file]
-)
-def test_rejects_a_missing_source(convert, tmp_path):
+def test_rejects_a_missing_source(tmp_path):
     with pytest.raises(FileNotFoundError, match='source must be a file, got'):
-        convert(tmp_path / 'no.py', tmp_path / 'ours.py')
+        convert_checkpoint_file(tmp_path / 'no.pth', tmp_path / 'ours.pth')
 
 
 def test_replaces_only_when_asked(checkpoint, tmp_path):
@@ -252,35 +250,3 @@ def test_replaces_only_when_asked(checkpoint, tmp_path):
     assert target.read_text() == 'precious'
     convert_checkpoint_file(checkpoint, target, overwrite=True)
     assert torch.load(target, weights_only=True)['state_dict']
-
-
-def test_config(tmp_path):
-    source = write_config(
-        tmp_path / 'public.py',
-        model=port_model(),
-        custom_imports={'imports': ['projects.codetr']},
-    )
-    target = tmp_path / 'ours.py'
-    convert_config_file(source, target)
-    cfg = Config.fromfile(target)
-    assert list(cfg) == ['model']
-    expected = translate_codetr_config(port_model())
-    assert cfg.model.to_dict() == expected
-    with pytest.raises(FileExistsError, match='target must not exist'):
-        convert_config_file(source, target)
-    convert_config_file(source, target, overwrite=True)
-
-
-def test_rejects_a_config_without_model(tmp_path):
-    source = write_config(tmp_path / 'public.py', data=1)
-    with pytest.raises(ValueError, match=r"model section, got \['data'\]"):
-        convert_config_file(source, tmp_path / 'ours.py')
-
-
-def test_leaves_nothing_of_a_failed_translation(tmp_path):
-    source = write_config(
-        tmp_path / 'public.py', model={**port_model(), 'mask_head': {}}
-    )
-    with pytest.raises(ValueError, match='got mask_head='):
-        convert_config_file(source, tmp_path / 'ours.py')
-    assert [path.name for path in tmp_path.iterdir()] == ['public.py']
