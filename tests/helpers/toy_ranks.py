@@ -22,6 +22,7 @@ from pathlib import Path
 import mmcv.ops  # noqa: F401
 import torch
 import torch._dynamo
+from joblib.externals.loky import reusable_executor
 from torch import distributed as dist
 
 import mmext.apis.runs  # noqa: F401
@@ -100,6 +101,8 @@ def _child(function: Callable[[], None], environ: dict, out: Path) -> None:
         # A new process has none of what the test's runners have left.
         for kind in managed_kinds():
             kind._instance_dict.clear()
+        # Its pool of processes has no threads here, and would never answer.
+        reusable_executor._executor = None
         signal.signal(signal.SIGINT, signal.default_int_handler)
         code = function() or 0
     except SystemExit as error:
