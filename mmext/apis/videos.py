@@ -86,12 +86,12 @@ class Video:
 def write_video(
     path: str | Path, fps: float
 ) -> Iterator[Callable[[np.ndarray], None]]:
-    """Give a function that appends a frame to an MPEG-4 video.
+    """Give a function that appends a frame to a video, VP9 in MP4.
 
-    The file appears when the block succeeds, and takes the place of an older
-    one; when it raises, there is none. Frames are ``(H, W, 3)``, uint8, red
-    green blue, of one size. As the format has even sizes only, the last row
-    or column of an odd one is there twice.
+    Browsers play it. The file appears when the block succeeds, and takes the
+    place of an older one; when it raises, there is none. Frames are ``(H, W,
+    3)``, uint8, red green blue, of one size. As OpenCV writes even sizes
+    only, the last row or column of an odd one is there twice.
 
     Args:
         path: Ends in ``.mp4``.
@@ -113,12 +113,13 @@ def write_video(
                 mode='edge',
             )
             size = frame.shape[1::-1]
-            code = cv2.VideoWriter_fourcc(*'mp4v')
+            code = cv2.VideoWriter_fourcc(*'vp09')
             if not count and not writer.open(str(temporary), code, fps, size):
                 raise OSError(
-                    f'{path} cannot be written: OpenCV cannot make an MPEG-4 '
+                    f'{path} cannot be written: OpenCV cannot make a VP9 '
                     f'video of {size[0]} x {size[1]} pixels and {fps:g} '
-                    'frames per second there'
+                    'frames per second there; the wheels of opencv-python '
+                    'have that encoder'
                 )
             writer.write(frame)
             count += 1

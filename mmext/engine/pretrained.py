@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ..config import config_from_json, config_to_json
-from ..utils.files import new_tree, require_regular_file
+from ..utils.files import atomic_path, new_tree, require_regular_file
 from ..version import __version__
 
 __all__ = [
@@ -171,7 +171,7 @@ def write_pretrained(
         (name, value.detach().cpu().contiguous().clone())
         for name, value in state_dict.items()
     )
-    with new_tree(folder) as tree:
+    with new_tree(folder) as tree, atomic_path(tree / WEIGHTS_FILE) as file:
         (tree / CONFIG_FILE).write_text(f'{text}\n', encoding='utf-8')
         (tree / _CARD_FILE).write_text(card, encoding='utf-8')
-        save_file(weights, tree / WEIGHTS_FILE, metadata={'format': 'pt'})
+        save_file(weights, file, metadata={'format': 'pt'})

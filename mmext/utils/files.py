@@ -145,7 +145,8 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     writers that go by the suffix work. It is flushed to the disk before it
     takes the place of ``path``; when the block raises, it is removed and
     ``path`` is what it was. Missing folders are made. A symbolic link stays,
-    and the file that it leads to is replaced; a file keeps its permissions.
+    and the file that it leads to is replaced; a file keeps its permissions,
+    and a new one gets those that the umask leaves, whatever the writer set.
     Other hard links of a replaced file keep the old content.
 
     If ``path`` is a stream (see :func:`is_stream`), the temporary file lies
@@ -169,10 +170,14 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     stem = os.fsdecode(os.fsencode(path.stem)[:_STEM_BYTES])
     temporary = path.with_name(f'.{stem}.{os.getpid()}.tmp{path.suffix}')
     try:
+        # What a file gets here; some writers let nobody else read theirs.
+        temporary.touch()
+        mode = stat.S_IMODE(temporary.stat().st_mode)
+        temporary.unlink()
         yield temporary
         with open(temporary, 'rb') as file:
             os.fsync(file.fileno())
-        _replace(temporary, path)
+        _replace(temporary, path, mode)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -195,10 +200,11 @@ def new_tree(out: Path) -> Iterator[Path]:
         shutil.rmtree(holder)
 
 
-def _replace(temporary: Path, path: Path) -> None:
+def _replace(temporary: Path, path: Path, mode: int) -> None:
     """Rename, with the owner and the permissions of what was there."""
     # Some file systems keep neither, which is no reason to lose the content.
     with contextlib.suppress(FileNotFoundError, PermissionError):
+        os.chmod(temporary, mode)
         old = os.stat(path)
         new = os.stat(temporary)
         os.chmod(temporary, stat.S_IMODE(old.st_mode))

@@ -33,7 +33,7 @@ def test_frames_and_rate_come_back(tmp_path):
     found = list(video)
     for one, other in zip(found, frames, strict=True):
         assert one.shape == other.shape
-        # As MPEG-4 has them.
+        # As VP9 has them.
         assert np.abs(one[..., ::-1].astype(int) - other).max() <= 6
 
 
@@ -71,7 +71,7 @@ def test_frames_of_two_sizes_are_no_video(tmp_path):
 
 def test_a_place_that_takes_no_video(tmp_path, monkeypatch):
     monkeypatch.setattr(cv2, 'VideoWriter_fourcc', lambda *code: 0x31313131)
-    with pytest.raises(OSError, match=r'MPEG-4 video of 64 x 48 pixels'):
+    with pytest.raises(OSError, match=r'VP9 video of 64 x 48 pixels'):
         write(tmp_path / 'a.mp4', colours((64, 48)), fps=-1)
     assert os.listdir(tmp_path) == []
 

@@ -188,6 +188,13 @@ def test_the_tools_take_the_folder(six, shared, tmp_path):
     assert results[0] == results[1]
 
 
+def test_others_may_read_the_folder(shared, tmp_path):
+    """All files have the permissions of any new file."""
+    (tmp_path / 'usual').touch()
+    usual = (tmp_path / 'usual').stat().st_mode
+    assert {path.stat().st_mode for path in shared.iterdir()} == {usual}
+
+
 def test_a_folder_is_no_training_to_go_on_with(six, shared, capsys):
     with pytest.raises(SystemExit) as info:
         load_tool('train').main([str(six.config), '--resume', str(shared)])

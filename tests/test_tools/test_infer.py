@@ -330,6 +330,10 @@ def test_a_video_keeps_frames_size_and_rate(tool, tmp_path, capsys):
     out = tmp_path / 'out'
     names = ['a.avi.mp4', 'd.png', 'predictions.json']
     assert sorted(os.listdir(out)) == names
+    # A codec that browsers play.
+    written = cv2.VideoCapture(str(out / 'a.avi.mp4'))
+    codec = int(written.get(cv2.CAP_PROP_FOURCC)).to_bytes(4, 'little')
+    assert codec == b'VP90'
     frames, rate = read_video(out / 'a.avi.mp4')
     assert (len(frames), frames[0].shape, rate) == (10, (90, 160, 3), 12.5)
     (row,) = json.loads((out / 'predictions.json').read_text())['videos']
