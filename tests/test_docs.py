@@ -26,7 +26,7 @@ CONFIGS = [code for code in PYTHON if code.startswith('_base_')]
 PROGRAMS = [
     code
     for code in PYTHON
-    if not (code.startswith('_base_') or 'facts' in code)
+    if not (code.startswith('_base_') or 'onnxruntime' in code)
 ]
 SHELL = [code for language, code in BLOCKS if language == 'bash']
 # A process that need not load PyTorch and the hosts again.

@@ -122,7 +122,10 @@ def print_report(report: 'ExportReport') -> None:
     print(f'{report.path}: {", ".join(report.outputs)}')
     print(f'checked at {len(report.checks)} shapes: {worst}')
     for what in report.left_out:
-        print(f'left out, apply it to the result if you want it: {what}')
+        print(
+            'left out, apply it as mmext.apis.run_onnx does if you want it: '
+            f'{what}'
+        )
     if report.seconds:
         ours, theirs = report.seconds
         height, width = report.checks[-1][0][-2:]

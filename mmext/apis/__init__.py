@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         infer_images,
         list_images,
     )
+    from .onnx_inference import run_onnx
     from .prediction_files import InferReport, infer_to_folder
     from .pretrained import from_pretrained, save_pretrained
     from .report import ReportMetric, write_report
@@ -56,6 +57,7 @@ __all__ = [
     'prepare_training',
     'read_ground_truth',
     'read_task_samples',
+    'run_onnx',
     'run_test',
     'run_training',
     'save_class_embeddings',
@@ -80,6 +82,7 @@ __getattr__ = lazy_names(
         'list_images': '.infer',
         'NewConfig': '.data_configs',
         'new_config': '.data_configs',
+        'run_onnx': '.onnx_inference',
         'InferReport': '.prediction_files',
         'infer_to_folder': '.prediction_files',
         'read_ground_truth': '.ground_truth',

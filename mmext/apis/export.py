@@ -189,9 +189,8 @@ def _describe(model: ExportableModel) -> dict[str, str]:
         ],
         'outputs': list(model.outputs),
         'left_out': model.left_out,
+        'completion': model.completion,
     }
-    if 'masks' in model.outputs:
-        facts['mask_threshold'] = model.head.test_cfg['mask_thr_binary']
     if preprocessor._enable_normalize:
         for name in ('mean', 'std'):
             values = getattr(preprocessor, name).flatten().numpy()

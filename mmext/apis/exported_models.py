@@ -71,6 +71,7 @@ class ExportableModel(nn.Module, ABC):
         variable: Axes of them, besides the first, whose size depends on the
             pictures, and what they are.
         left_out: What the model's own prediction does and this does not.
+        completion: What :func:`~mmext.apis.run_onnx` needs to do it.
     """
 
     outputs: tuple[str, ...]
@@ -82,6 +83,7 @@ class ExportableModel(nn.Module, ABC):
         self.model = model
         self.select = select
         self.left_out: list[str] = []
+        self.completion: dict[str, Any] = {}
 
     def normalize(self, images: Tensor) -> Tensor:
         """What the data preprocessor makes of RGB pictures in [0, 255]."""
@@ -177,7 +179,8 @@ class ExportableDetector(ExportableModel):
         self.max_per_img = test_cfg.get(
             'max_per_img', model.query_head.num_queries
         )
-        for key in ('nms', 'score_thr'):
+        for key, default in {'nms': None, 'score_thr': 0}.items():
+            self.completion[key] = test_cfg.get(key, default)
             if test_cfg.get(key):
                 self.left_out.append(f'{key} {test_cfg[key]}')
 
@@ -313,6 +316,8 @@ class ExportableMaskDetector(ExportableDetector):
         super().__init__(model, select=True)
         _check_mask_head(self.head)
         self.outputs += ('masks',)
+        threshold = self.head.test_cfg['mask_thr_binary']
+        self.completion['mask_threshold'] = threshold
 
     @property
     def head(self) -> nn.Module:
@@ -413,6 +418,16 @@ class ExportableSegmentor(ExportableModel):
         self.outputs = ('labels', 'scores') if select else ('scores',)
         axes = (1, 2) if select else (2, 3)
         self.variable = dict(zip(axes, ('height', 'width')))
+        preprocessor = model.data_preprocessor
+        padding = torch.full((3, 1, 1), float(preprocessor.pad_val))
+        if preprocessor._enable_normalize:
+            padding = padding * preprocessor.std + preprocessor.mean
+        order = 1 if preprocessor._channel_conversion else -1
+        self.completion = {
+            'align_corners': model.align_corners,
+            # What becomes the padding of the model, red green blue.
+            'padding': padding.flatten().tolist()[::order],
+        }
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """Classify the pixels; see the class."""

@@ -1,18 +1,23 @@
 """An exported file computes what the model does, or is not there."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from helpers.reduce_config import reduce_model
 from helpers.toy_ranks import load_tool
+from mmcv.ops import batched_nms
 from mmdet.structures import DetDataSample
+from mmdet.structures.bbox import bbox_overlaps
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 from PIL import Image
@@ -20,7 +25,13 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from mmext import config_path
-from mmext.apis import export, load_detector
+from mmext.apis import (
+    Segmentation,
+    export,
+    infer_images,
+    load_detector,
+    run_onnx,
+)
 from mmext.apis.exported_models import ExportableModel
 
 
@@ -115,9 +126,7 @@ def facts_of(session) -> dict:
 
 
 @pytest.mark.slow
-def test_detector_as_onnx(
-    tool, detector, onnxruntime, tmp_path, capsys, checkout
-):
+def test_detector_as_onnx(tool, detector, onnxruntime, tmp_path, capsys):
     file = tmp_path / 'new' / 'model.onnx'
     args = [str(detector), '--onnx', str(file), '--time', '2']
     assert tool.main(args) == 0
@@ -142,76 +151,208 @@ def test_detector_as_onnx(
     np.testing.assert_allclose(scores[0], expected.scores, atol=1e-4)
     np.testing.assert_allclose(boxes[0], expected.bboxes, atol=1e-2)
     assert labels[0].tolist() == expected.labels.tolist()
-    check_script(checkout, file, tmp_path, image, expected)
-
-
-def block_of(checkout: Path, word: str) -> str:
-    """The one block of Python in docs/export.md that has a word."""
-    page = (checkout / 'docs' / 'export.md').read_text()
-    blocks = re.findall(r'```python\n(.*?)```', page, re.DOTALL)
-    (code,) = [block for block in blocks if word in block]
-    return code
-
-
-def check_script(checkout, file, folder, image, expected):
-    """What docs/export.md shows runs, without mmext and PyTorch."""
-    code = block_of(checkout, 'onnxruntime')
-    assert len([line for line in code.splitlines() if line]) <= 20
-    # Random weights give low scores.
-    lowest = float(expected.scores[2])
-    code = code.replace('score >= 0.3', f'score >= {lowest - 1e-6}')
-    code += (
-        "assert not {'mmext', 'torch', 'mmdet', 'mmengine'} & set(sys.modules)"
-    )
-    Image.fromarray(image).save(folder / 'picture.png')
-    (folder / 'run.py').write_text(code)
-    done = subprocess.run(
-        [sys.executable, 'run.py', file, 'picture.png'],
-        cwd=folder,
-        text=True,
-        capture_output=True,
-    )
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert len(lines) >= 3
-    numbers = [float(word) for word in lines[0].split()[-4:]]
-    assert numbers == pytest.approx(expected.bboxes[0].tolist(), abs=0.06)
 
 
 @pytest.mark.slow
-def test_masks_as_onnx(tool, masks, onnxruntime, tmp_path, capsys, checkout):
-    """The block of the page makes of them what the model predicts."""
+def test_masks_as_onnx(tool, masks, onnxruntime, tmp_path, capsys):
     file = tmp_path / 'model.onnx'
     assert tool.main([str(masks), '--onnx', str(file)]) == 0
     printed = capsys.readouterr().out
     assert 'masks differ by' in printed
     assert 'masks of the boxes' not in printed
     session = onnxruntime.InferenceSession(file)
-    facts = facts_of(session)
     image = picture((137, 211))
     expected = detect(masks, image)
     pixels = image.transpose(2, 0, 1)[None].astype(np.float32)
-    boxes, scores, _, found = session.run(None, {'images': pixels})
+    _, scores, _, found = session.run(None, {'images': pixels})
     assert found.shape == (1, 100, 28, 28)
     np.testing.assert_allclose(scores[0], expected.scores, atol=1e-4)
-    code = block_of(checkout, 'mask_threshold')
-    counts = np.zeros(2)
-    for index in range(10):
-        given = {
-            'np': np,
-            'Image': Image,
-            'facts': {key: json.dumps(facts[key]) for key in facts},
-            'json': json,
-            'image': Image.fromarray(image),
-            'box': boxes[0, index],
-            'mask': found[0, index],
-        }
-        exec(code, given)
-        ours, theirs = given['whole'], expected.masks[index].numpy()
-        assert ours.shape == theirs.shape == image.shape[:2]
-        counts += (ours & theirs).sum(), (ours | theirs).sum()
-    both, either = counts
-    assert both >= 0.95 * either > 100
+
+
+RESIZED = (161, 120)
+
+
+@pytest.fixture(params=['detector', 'masks', 'segmentor'])
+def resizing(request, tmp_path) -> tuple[Path, Path]:
+    """A checkpoint, and a config whose test pipeline resizes pictures."""
+    checkpoint = request.getfixturevalue(request.param)
+    meta = torch.load(checkpoint, weights_only=True)['meta']
+    cfg = Config.fromstring(meta['cfg'], '.py')
+    scope = 'mmseg' if request.param == 'segmentor' else 'mmdet'
+    load, *rest = cfg.test_dataloader.dataset.pipeline
+    resize = {
+        'type': f'{scope}.Resize',
+        '_scope_': scope,
+        'scale': RESIZED,
+        'keep_ratio': True,
+    }
+    rest = [step for step in rest if not step['type'].endswith('Resize')]
+    cfg.test_dataloader.dataset.pipeline = [load, resize, *rest]
+    cfg.dump(tmp_path / 'resizing.py')
+    return checkpoint, tmp_path / 'resizing.py'
+
+
+@pytest.mark.slow
+def test_run_onnx_gives_what_the_model_does(
+    tool, resizing, onnxruntime, tmp_path, checkout
+):
+    """Resize, soft-NMS, masks and label maps; and the program of the docs."""
+    checkpoint, config = resizing
+    image = Image.fromarray(picture((12, 16)))
+    image = image.resize((203, 151), Image.Resampling.BICUBIC)
+    image.save(tmp_path / 'picture.png')
+    model = load_detector(config, checkpoint, device='cpu')
+    (expected,) = infer_images(
+        model, [tmp_path / 'picture.png'], score_thr=0.0
+    )
+    file = tmp_path / 'model.onnx'
+    args = [str(checkpoint), '--config', str(config), '--onnx', str(file)]
+    assert tool.main(args) == 0
+    session = onnxruntime.InferenceSession(file)
+    found = run_onnx(session, np.asarray(image), score_thr=0.0)
+    assert found['classes'] == list(model.dataset_meta['classes'])
+    printed = run_docs(checkout, file, tmp_path)
+    if isinstance(expected, Segmentation):
+        labels = expected.label_map
+        assert found['labels'].shape == labels.shape == (151, 203)
+        # The nearest pixels of a map that is smaller.
+        assert (found['labels'] == labels).mean() > 0.95
+        assert len(printed) == len(np.unique(found['labels'])) > 2
+        # Exactly so from the scores of all classes.
+        assert tool.main([*args, '--all-scores']) == 0
+        session = onnxruntime.InferenceSession(file)
+        found = run_onnx(session, np.asarray(image))
+        assert (found['labels'] == labels).mean() > 0.999
+        return
+    assert len(found['boxes']) == len(expected.boxes) == len(printed)
+    np.testing.assert_allclose(found['scores'], expected.scores, atol=1e-4)
+    overlaps = bbox_overlaps(
+        torch.from_numpy(found['boxes']),
+        torch.from_numpy(expected.boxes),
+        is_aligned=True,
+    )
+    assert overlaps.min() > 0.99
+    assert found['labels'].tolist() == expected.labels.tolist()
+    numbers = [float(word) for word in printed[0].split()[-4:]]
+    assert numbers == pytest.approx(expected.boxes[0].tolist(), abs=0.06)
+    if expected.masks is not None:
+        assert found['masks'].shape == expected.masks.shape
+        both = (found['masks'] & expected.masks).sum()
+        either = (found['masks'] | expected.masks).sum()
+        assert both >= 0.99 * either > 100
+
+
+def run_docs(checkout: Path, file: Path, folder: Path) -> list[str]:
+    """What the program of docs/export.md prints, without mmext and PyTorch."""
+    page = (checkout / 'docs' / 'export.md').read_text()
+    blocks = re.findall(r'```python\n(.*?)```', page, re.DOTALL)
+    (code,) = [block for block in blocks if 'onnxruntime' in block]
+    # Random weights give low scores.
+    code = code.replace('score_thr=0.3', 'score_thr=0.0')
+    code += "assert not {'mmext', 'torch', 'mmengine'} & set(sys.modules)"
+    (folder / 'run.py').write_text(code)
+    copy = checkout / 'mmext/apis/onnx_inference.py'
+    shutil.copy(copy, folder / 'onnx_inference.py')
+    done = subprocess.run(
+        [sys.executable, 'run.py', file, 'picture.png'],
+        cwd=folder,
+        text=True,
+        capture_output=True,
+        env={k: v for k, v in os.environ.items() if k != 'PYTHONPATH'},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+class Session:
+    """As one of onnxruntime, with a file's metadata and outputs."""
+
+    def __init__(self, texts, outputs, arrays=()):
+        self.texts, self.outputs, self.arrays = texts, outputs, arrays
+
+    def get_modelmeta(self):
+        return SimpleNamespace(custom_metadata_map=self.texts)
+
+    def get_outputs(self):
+        return [SimpleNamespace(name=name) for name in self.outputs]
+
+    def run(self, names, inputs):
+        return [array[None] for array in self.arrays]
+
+
+DETECTOR = {
+    'task': 'detection',
+    'classes': '["a", "b"]',
+    'resize': '[]',
+    'size_divisor': '1',
+}
+BOXES = ('boxes', 'scores', 'labels')
+
+
+@pytest.mark.parametrize(
+    'nms',
+    [
+        {'type': 'nms', 'iou_threshold': 0.5},
+        {'iou_threshold': 0.5, 'class_agnostic': True},
+        {'type': 'soft_nms', 'iou_threshold': 0.6, 'min_score': 0.05},
+        {'type': 'soft_nms', 'method': 'gaussian', 'sigma': 0.3},
+        {'type': 'soft_nms', 'method': 'naive', 'iou_threshold': 0.4},
+    ],
+)
+def test_run_onnx_suppresses_as_mmcv_does(nms):
+    rng = np.random.default_rng(0)
+    corners = rng.uniform(0, 60, (200, 2))
+    boxes = np.hstack([corners, corners + rng.uniform(20, 40, (200, 2))])
+    boxes = boxes.astype(np.float32)
+    scores = np.sort(rng.uniform(0, 1, 200).astype(np.float32))[::-1].copy()
+    labels = rng.integers(0, 2, 200)
+    completion = {'nms': nms, 'score_thr': 0.02}
+    texts = {**DETECTOR, 'completion': json.dumps(completion)}
+    session = Session(texts, BOXES, (boxes.copy(), scores, labels))
+    found = run_onnx(session, np.zeros((100, 100, 3), np.uint8), score_thr=0)
+    kept = torch.from_numpy(scores) > 0.02
+    dets, index = batched_nms(
+        torch.from_numpy(boxes)[kept],
+        torch.from_numpy(scores)[kept],
+        torch.from_numpy(labels)[kept],
+        nms,
+    )
+    assert 10 < len(dets) < 200
+    np.testing.assert_allclose(found['boxes'], dets[:, :4], atol=1e-5)
+    np.testing.assert_allclose(found['scores'], dets[:, 4], atol=1e-5)
+    assert found['labels'].tolist() == labels[: len(kept)][index].tolist()
+
+
+@pytest.mark.parametrize(
+    ('texts', 'outputs', 'image', 'message'),
+    [
+        ({}, BOXES, (8, 8, 3), 'written by tools/export.py of this version'),
+        ({}, BOXES, (8, 8), r'image must be .* got uint8 \(8, 8\)'),
+        (
+            {'completion': '{}'},
+            BOXES[:2],
+            (8, 8, 3),
+            'a detector without --all-scores',
+        ),
+        (
+            {'completion': '{}', 'resize': '[{"type": "mmdet.Pad"}]'},
+            BOXES,
+            (8, 8, 3),
+            'must be of type Resize, bilinear, by cv2, got .*Pad',
+        ),
+        (
+            {'completion': '{"score_thr": 0, "nms": {"type": "nms_match"}}'},
+            BOXES,
+            (8, 8, 3),
+            "nms of the file must be 'nms' or 'soft_nms'.*nms_match",
+        ),
+    ],
+)
+def test_what_run_onnx_refuses(texts, outputs, image, message):
+    arrays = [np.zeros((0, 4)), np.zeros(0), np.zeros(0, int)]
+    session = Session({**DETECTOR, **texts}, outputs, arrays)
+    with pytest.raises(ValueError, match=message):
+        run_onnx(session, np.zeros(image, np.uint8))
 
 
 @pytest.mark.slow
