@@ -24,7 +24,7 @@ from ..evaluation import (
     calibration,
     judge_boxes,
 )
-from ..findings import to_json
+from ..findings import to_json_line
 from ..utils.files import atomic_path
 from .report_page import report_page
 
@@ -227,6 +227,13 @@ def _confusion(
     return counts.view(num, num).numpy()
 
 
+def _cells(matrix: np.ndarray, classes: Sequence[str]) -> dict[str, list]:
+    """Names, and row, column and count of each cell that is not empty."""
+    places = np.nonzero(matrix)
+    cells = np.column_stack([*places, matrix[places]])
+    return {'classes': list(classes), 'cells': cells.tolist()}
+
+
 def _error_counts(judged: JudgedBoxes) -> dict[str, int]:
     kinds = Counter(error.kind for error in judged.errors)
     return {'right': int(judged.right.sum())} | {
@@ -321,6 +328,8 @@ def _judge_detector(
         counts.update(_error_counts(each))
     per_class = []
     for label, (name, figures) in enumerate(zip(classes, by_class)):
+        if (curve := figures['precision']) is not None:
+            figures['precision'] = np.round(curve, 4).tolist()
         per_class.append(
             {'class': name, 'objects': int(matrix[label].sum())}
             | figures
@@ -341,10 +350,7 @@ def _judge_detector(
         'calibration': calibration(
             np.concatenate(scores), np.concatenate(right)
         ),
-        'confusion': {
-            'classes': [*classes, _BACKGROUND],
-            'counts': matrix.tolist(),
-        },
+        'confusion': _cells(matrix, [*classes, _BACKGROUND]),
         'pictures': [
             {
                 'image': records[n]['img_path'],
@@ -390,7 +396,7 @@ def _judge_segmentor(
             'aAcc': accuracy,
         },
         'per_class': per_class,
-        'confusion': {'classes': list(classes), 'counts': matrix.tolist()},
+        'confusion': _cells(matrix, classes),
         'pictures': [
             {
                 'image': records[n]['img_path'],
@@ -458,7 +464,7 @@ def write_report(
     }
     palette = metric.dataset_meta.get('palette')
     contents = {
-        'report.json': to_json(report),
+        'report.json': to_json_line(report) + b'\n',
         'report.html': report_page(report, shown, classes, palette),
     }
     for name, content in contents.items():

@@ -1,6 +1,8 @@
 """The page of a report, and its pictures of what is wrong."""
 
+import heapq
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -34,7 +36,9 @@ _SIDE = 800
 _MAP_SIDE = 400
 # As the style sheet calls the tiles of each.
 _WORDS = dict(zip(ERROR_KINDS, ('error', 'warning', 'error', 'warning')))
-_MAX_CELLS = 100
+_MAX_CLASSES = 100
+# Of more classes so many of the worst, the best and the most confused.
+_FEW = 20
 _MAX_PAIRS = 20
 _MAX_LINES = 8
 _LEVELS = 9
@@ -82,13 +86,17 @@ def _read(path: str, size: tuple[int, int]) -> np.ndarray | None:
     return cv2.resize(image, size[::-1])
 
 
-def _caption(error: BoxError, classes: Sequence[str]) -> str:
+def _caption(
+    error: BoxError, classes: Sequence[str], scores: Sequence = ()
+) -> str:
+    """What is wrong; with the scores of all errors that say the same."""
     text = f'{error.kind}: {classes[error.label]}'
     if error.score is not None:
-        text += f' {error.score:.2f}'
+        texts = sorted(f'{each:.2f}' for each in scores or [error.score])
+        text += f' {" to ".join(dict.fromkeys((texts[0], texts[-1])))}'
     if error.truth_label not in (None, error.label):
         text += f', is {classes[error.truth_label]}'
-    return text
+    return text if len(scores) < 2 else f'{text} ({len(scores)} times)'
 
 
 def _draw_boxes(
@@ -130,11 +138,18 @@ def _box_card(
         if label is not None
     )
     counts = [f'{kinds.count(k)} {k}' for k in ERROR_KINDS if k in kinds]
+    same = defaultdict(list)
+    for each in judged.errors:
+        same[each.kind, each.label, each.truth_label].append(each)
+    lines = [
+        _caption(group[0], classes, [each.score for each in group])
+        for group in same.values()
+    ]
     return _card(
         path,
         None if image is None else _draw_boxes(image, judged, captions),
         ', '.join([*counts, f'{int(judged.right.sum())} right']),
-        captions,
+        lines,
         dict.fromkeys(kinds),
         [classes[label] for label in labels],
     )
@@ -236,26 +251,30 @@ def _confused(matrix: np.ndarray) -> Iterator[tuple[int, int, int]]:
 def _matrix(confusion: Mapping[str, Any]) -> dict[str, Any]:
     """Cells with the share of their row as a level of the style sheet."""
     names = confusion['classes']
-    counts = np.array(confusion['counts'])
+    counts = np.zeros((len(names), len(names)), int)
+    for row, column, count in confusion['cells']:
+        counts[row, column] = count
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    levels = np.ceil(shares * _LEVELS).astype(int).tolist()
-    rows = []
-    if len(names) <= _MAX_CELLS:
-        rows = [
-            {
-                'name': name,
-                'cells': [
-                    {
-                        'count': int(counts[n, m]),
-                        'level': level,
-                        'right': n == m,
-                        'share': f'{shares[n, m]:.1%}',
-                    }
-                    for m, level in enumerate(levels[n])
-                ],
-            }
-            for n, name in enumerate(names)
-        ]
+    levels = np.ceil(shares * _LEVELS).astype(int)
+    places = range(len(names))
+    if len(names) > _MAX_CLASSES:
+        errors = counts.sum(0) + counts.sum(1) - 2 * counts.diagonal()
+        places = sorted(np.argsort(-errors, kind='stable')[:_FEW].tolist())
+    rows = [
+        {
+            'name': names[n],
+            'cells': [
+                {
+                    'count': int(counts[n, m]),
+                    'level': int(levels[n, m]),
+                    'right': n == m,
+                    'share': f'{shares[n, m]:.1%}',
+                }
+                for m in places
+            ],
+        }
+        for n in places
+    ]
     pairs = [
         {
             'truth': names[row],
@@ -266,17 +285,34 @@ def _matrix(confusion: Mapping[str, Any]) -> dict[str, Any]:
         for row, column, count in _confused(counts)
     ]
     return {
-        'names': names,
+        'names': [names[n] for n in places],
+        'num_classes': len(names),
         'rows': rows,
         'pairs': pairs[:_MAX_PAIRS],
         'num_pairs': len(pairs),
     }
 
 
+def _worst_and_best(
+    rows: Sequence[Mapping[str, Any]], figure: str, size: str
+) -> list[Mapping[str, Any]]:
+    """All classes; of many the worst and the best, first the frequent."""
+    if len(rows) <= _MAX_CLASSES:
+        return list(rows)
+    known = [row for row in rows if _text(row[figure])]
+    if len(known) <= 2 * _FEW:
+        return known
+    worst = heapq.nsmallest(_FEW, known, lambda r: (r[figure], -r[size]))
+    rest = [row for row in known if row not in worst]
+    return worst + heapq.nlargest(_FEW, rest, lambda r: (r[figure], r[size]))
+
+
 def _table(
     rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]
 ) -> dict[str, Any]:
-    columns = {key: columns[key] for key in columns if key in rows[0]}
+    columns = {
+        key: columns[key] for key in columns if all(key in row for row in rows)
+    }
     return {
         'columns': list(columns.values()),
         'rows': [
@@ -289,16 +325,19 @@ def _table(
     }
 
 
-def _curves(report: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Points of each class in a square of 100, and of the mean."""
+def _curves(
+    report: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
+) -> list[dict[str, str]]:
+    """Points of the classes in a square of 100, and of the mean of all."""
     known = [
         (row['class'], row['AP_50'], row['precision'])
-        for row in report['per_class']
+        for row in rows
         if row['precision'] is not None
     ]
     if len(known) > 1:
-        means = [np.mean(each) for each in zip(*(row[2] for row in known))]
-        known.insert(0, ('mean of the classes', float(np.mean(means)), means))
+        curves = [row['precision'] for row in report['per_class']]
+        means = np.mean([curve for curve in curves if curve], 0)
+        known.insert(0, ('mean of the classes', float(means.mean()), means))
     return [
         {
             'name': name,
@@ -363,11 +402,12 @@ def report_page(
     detector = report['task'] == 'detection'
     if detector:
         cards = [_box_card(*each, classes) for each in shown]
-        columns = _BOX_COLUMNS
+        columns, figure = _BOX_COLUMNS, 'AP'
     else:
         colors = class_palette(len(classes), palette)
         cards = [_map_card(*each, classes, colors) for each in shown]
-        columns = _MAP_COLUMNS
+        columns, figure = _MAP_COLUMNS, 'IoU'
+    rows = _worst_and_best(report['per_class'], figure, next(iter(columns)))
     content = {
         'verdict': _verdict(report),
         'tiles': _tiles(report),
@@ -376,8 +416,8 @@ def report_page(
         'metrics': {
             name: _text(value) for name, value in report['metrics'].items()
         },
-        'table': _table(report['per_class'], columns),
-        'curves': _curves(report) if detector else [],
+        'table': {**_table(rows, columns), 'figure': figure},
+        'curves': _curves(report, rows) if detector else [],
         'matrix': _matrix(report['confusion']),
         'cards': cards,
         'kinds': ERROR_KINDS if detector else (),

@@ -2,7 +2,7 @@
 
 from . import page, sarif, terminal
 from .finding import Finding, Location, Severity
-from .json import as_record, to_json
+from .json import as_record, to_json, to_json_line
 from .places import PlaceRecord, place_writer
 from .reference import rule_reference
 from .rule import TOOLS, Family, Rule, found, rules_of, select_rules
@@ -25,4 +25,5 @@ __all__ = [
     'select_rules',
     'terminal',
     'to_json',
+    'to_json_line',
 ]

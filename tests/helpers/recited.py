@@ -157,6 +157,15 @@ def write_checkpoint(folder: Path, num_colours: int = len(COLOURS)) -> Path:
     return path
 
 
+def matrix(report: Mapping) -> list[list[int]]:
+    """The confusion matrix of a report, with its empty cells."""
+    num = len(report['confusion']['classes'])
+    counts = np.zeros((num, num), int)
+    for row, column, count in report['confusion']['cells']:
+        counts[row, column] = count
+    return counts.tolist()
+
+
 def write_detection(
     folder: Path,
     truth: Mapping[str, Rows],
@@ -167,7 +176,7 @@ def write_detection(
 ) -> Path:
     """Grey pictures of ``SIZE``, their annotation and a config."""
     pictures = {
-        name: np.full((*SIZE[::-1], 3), 90 + 10 * n, np.uint8)
+        name: np.full((*SIZE[::-1], 3), 90 + 10 * n % 160, np.uint8)
         for n, name in enumerate(truth)
     }
     rows = {name: list(each) for name, each in told.items()}

@@ -140,5 +140,5 @@ def test_what_is_shown_is_what_the_file_holds(page, folder):
         ]
         for row in rows
     ]
-    assert cells == report['confusion']['counts']
+    assert cells == recited.matrix(report)
     assert cells == [[0, 1, 0], [0, 0, 2], [1, 0, 0]]
