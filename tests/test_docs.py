@@ -89,6 +89,17 @@ def test_label_check_says_how_many_rules_there_are():
     assert shown.stdout.strip() == number
 
 
+def test_every_extra_that_is_named_is_there():
+    setup = ConfigParser()
+    setup.read(ROOT / 'setup.cfg')
+    texts = [page.read_text() for page in PAGES]
+    for folder in ('mmext', 'tools'):
+        texts += [path.read_text() for path in (ROOT / folder).rglob('*.py')]
+    named = set(re.findall(r'mmext\[(\w+)\]', '\n'.join(texts)))
+    assert 'onnx' in named
+    assert named <= set(setup['options.extras_require'])
+
+
 def test_readme_names_every_extra():
     setup = ConfigParser()
     setup.read(ROOT / 'setup.cfg')

@@ -192,6 +192,8 @@ def test_wheel_holds_the_package_and_mim_only(built: Path, checkout: Path):
         for name in files_below(checkout / 'mmext')
         if not name.startswith('.mim')
     }
+    # Else type checkers take everything of the package for Any.
+    assert 'mmext/py.typed' in modules
 
 
 def test_sdist_can_be_tested(built: Path):
