@@ -1,6 +1,5 @@
 """The page of a report, and its pictures of what is wrong."""
 
-import heapq
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -293,26 +292,21 @@ def _matrix(confusion: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _worst_and_best(
-    rows: Sequence[Mapping[str, Any]], figure: str, size: str
-) -> list[Mapping[str, Any]]:
-    """All classes; of many the worst and the best, first the frequent."""
+def _worst_and_best(rows: Sequence[Mapping], figure: str) -> Sequence[Mapping]:
+    """All classes, or of many the worst and the best that have a figure."""
     if len(rows) <= _MAX_CLASSES:
-        return list(rows)
+        return rows
     known = [row for row in rows if _text(row[figure])]
-    if len(known) <= 2 * _FEW:
-        return known
-    worst = heapq.nsmallest(_FEW, known, lambda r: (r[figure], -r[size]))
-    rest = [row for row in known if row not in worst]
-    return worst + heapq.nlargest(_FEW, rest, lambda r: (r[figure], r[size]))
+    # Of as bad ones those that are most frequent.
+    size = 'objects' if 'objects' in rows[0] else 'pixels'
+    known.sort(key=lambda row: (row[figure], -row[size]))
+    return known[:_FEW] + known[_FEW:][-_FEW:]
 
 
 def _table(
     rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]
 ) -> dict[str, Any]:
-    columns = {
-        key: columns[key] for key in columns if all(key in row for row in rows)
-    }
+    columns = {k: columns[k] for k in columns if k in next(iter(rows), ())}
     return {
         'columns': list(columns.values()),
         'rows': [
@@ -402,12 +396,13 @@ def report_page(
     detector = report['task'] == 'detection'
     if detector:
         cards = [_box_card(*each, classes) for each in shown]
-        columns, figure = _BOX_COLUMNS, 'AP'
+        columns = _BOX_COLUMNS
     else:
         colors = class_palette(len(classes), palette)
         cards = [_map_card(*each, classes, colors) for each in shown]
-        columns, figure = _MAP_COLUMNS, 'IoU'
-    rows = _worst_and_best(report['per_class'], figure, next(iter(columns)))
+        columns = _MAP_COLUMNS
+    figure = 'AP' if detector else 'IoU'
+    rows = _worst_and_best(report['per_class'], figure)
     content = {
         'verdict': _verdict(report),
         'tiles': _tiles(report),
@@ -416,7 +411,7 @@ def report_page(
         'metrics': {
             name: _text(value) for name, value in report['metrics'].items()
         },
-        'table': {**_table(rows, columns), 'figure': figure},
+        'table': _table(rows, columns),
         'curves': _curves(report, rows) if detector else [],
         'matrix': _matrix(report['confusion']),
         'cards': cards,
