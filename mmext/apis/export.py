@@ -185,7 +185,7 @@ def _describe(model: ExportableModel) -> dict[str, str]:
         'resize': [
             step
             for step in inference_pipeline(inner.cfg)
-            if str(step['type']).endswith('Resize')
+            if str(step['type']).endswith(('Resize', 'Pad'))
         ],
         'outputs': list(model.outputs),
         'left_out': model.left_out,

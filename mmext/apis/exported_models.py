@@ -422,10 +422,10 @@ class ExportableSegmentor(ExportableModel):
         padding = torch.full((3, 1, 1), float(preprocessor.pad_val))
         if preprocessor._enable_normalize:
             padding = padding * preprocessor.std + preprocessor.mean
-        order = 1 if preprocessor._channel_conversion else -1
+        order = -1 if preprocessor._channel_conversion else 1
         self.completion = {
             'align_corners': model.align_corners,
-            # What becomes the padding of the model, red green blue.
+            # What becomes the padding of the model, blue green red.
             'padding': padding.flatten().tolist()[::order],
         }
 

@@ -17,6 +17,8 @@ _NMS = {
     **{'type': 'nms', 'iou_threshold': 0.3, 'class_agnostic': False},
     **{'method': 'linear', 'sigma': 0.5, 'min_score': 1e-3, 'split_thr': 0},
 }
+# And those of the step Pad.
+_PAD = {'type', '_scope_', 'size', 'size_divisor', 'pad_val'}
 
 Arrays = dict[str, np.ndarray]
 
@@ -62,20 +64,23 @@ def run_onnx(
         json.loads(texts[key])
         for key in ('classes', 'resize', 'size_divisor', 'completion')
     )
-    pixels = image.transpose(2, 0, 1).astype(int)
+    pixels, scale = image.transpose(2, 0, 1), np.ones(2)
     for step in steps:
-        pixels = _resize(pixels, _new_size(pixels.shape[1:], step))
+        if step['type'].endswith('Pad') and set(step) <= _PAD:
+            pixels = _pad(pixels, step)
+        else:
+            new = _new_size(pixels.shape[1:], step)
+            scale *= np.divide(new, pixels.shape[1:])
+            pixels = _resize(pixels, new)
     size, inner = image.shape[:2], pixels.shape[1:]
     is_map = texts['task'] == 'segmentation'
     if is_map:
-        # As the model pads, at the bottom and on the right.
-        padded = np.empty((3, *(n + -n % divisor for n in inner)))
-        padded.T[:] = facts['padding']
-        padded[:, : inner[0], : inner[1]] = pixels
-        pixels = padded
+        padding = {'size_divisor': divisor, 'pad_val': facts['padding']}
+        pixels = _pad(pixels, padding)
     else:
-        inner = [max(1, round(n / divisor)) * divisor for n in inner]
-        pixels = _resize(pixels, inner)
+        new = [max(1, round(n / divisor)) * divisor for n in inner]
+        scale *= np.divide(new, inner)
+        pixels = _resize(pixels, new)
     arrays = session.run(None, {'images': np.float32(pixels[None])})
     found = {name: array[0] for name, array in zip(names, arrays)}
     if is_map:
@@ -84,8 +89,7 @@ def run_onnx(
             'classes': classes,
             'labels': _label_map(found, inner, size, align),
         }
-    scale = np.divide(inner, size)[::-1]
-    found['boxes'] /= np.float32([*scale, *scale])
+    found['boxes'] /= np.float32([*scale[::-1], *scale[::-1]])
     found = _chosen(found, found['scores'] > facts['score_thr'])
     found = _suppress(found, facts['nms']) if facts['nms'] else found
     found = _chosen(found, found['scores'] >= score_thr)
@@ -108,8 +112,9 @@ def _new_size(size: Sequence[int], step: Mapping) -> list[int]:
     kind = step['type'].rpartition('.')[2]
     if (kind, *ways) != ('Resize', 'cv2', 'bilinear'):
         raise ValueError(
-            'resize of the file must be of type Resize, bilinear, by cv2, got '
-            f'{step}; resize the picture yourself and run the session'
+            'resize of the file must be Resize, bilinear, by cv2, or Pad to '
+            f'a size, got {step}; resize the picture yourself, and run the '
+            'session'
         )
     if step.get('scale') is None:
         factors = np.broadcast_to(step['scale_factor'], 2)[::-1]
@@ -122,6 +127,20 @@ def _new_size(size: Sequence[int], step: Mapping) -> list[int]:
     return [int(side * factor + 0.5) for side in size]
 
 
+def _pad(pixels: np.ndarray, step: Mapping) -> np.ndarray:
+    """Fill up at the bottom and on the right, as mmcv's Pad does."""
+    height, width = pixels.shape[1:]
+    least, divisor = step.get('size') or (0, 0), step.get('size_divisor') or 1
+    color = step.get('pad_val', 0)
+    color = color.get('img', 0) if isinstance(color, dict) else color
+    new = max(height, least[1]), max(width, least[0])
+    padded = np.empty((3, *(side + -side % divisor for side in new)))
+    # Blue green red in a config.
+    padded.T[:] = np.broadcast_to(color, 3)[::-1]
+    padded[:, :height, :width] = pixels
+    return padded
+
+
 def _places(old: int, new: int, align_corners: bool = False) -> np.ndarray:
     """Where the pixels of a side lie among those of the old one."""
     if align_corners:
@@ -131,6 +150,7 @@ def _places(old: int, new: int, align_corners: bool = False) -> np.ndarray:
 
 def _resize(pixels: np.ndarray, size: Sequence[int]) -> np.ndarray:
     """Bilinear, ``(3, H, W)``, in the whole numbers of OpenCV."""
+    pixels = pixels.astype(int)
     y, x = (_places(*sides) for sides in zip(pixels.shape[1:], size))
     top, left = y.astype(int), x.astype(int)
     bottom, right = np.ceil(y).astype(int), np.ceil(x).astype(int)

@@ -174,7 +174,7 @@ RESIZED = (161, 120)
 
 @pytest.fixture(params=['detector', 'masks', 'segmentor'])
 def resizing(request, tmp_path) -> tuple[Path, Path]:
-    """A checkpoint, and a config whose test pipeline resizes pictures."""
+    """A checkpoint, and a config whose test pipeline resizes and pads."""
     checkpoint = request.getfixturevalue(request.param)
     meta = torch.load(checkpoint, weights_only=True)['meta']
     cfg = Config.fromstring(meta['cfg'], '.py')
@@ -187,6 +187,14 @@ def resizing(request, tmp_path) -> tuple[Path, Path]:
         'keep_ratio': True,
     }
     rest = [step for step in rest if not step['type'].endswith('Resize')]
+    if request.param == 'detector':
+        pad = {
+            'type': 'mmdet.Pad',
+            '_scope_': 'mmdet',
+            'size': (176, 144),
+            'pad_val': {'img': (10, 114, 200)},
+        }
+        rest = [pad, *rest]
     cfg.test_dataloader.dataset.pipeline = [load, resize, *rest]
     cfg.dump(tmp_path / 'resizing.py')
     return checkpoint, tmp_path / 'resizing.py'
@@ -335,10 +343,13 @@ def test_run_onnx_suppresses_as_mmcv_does(nms):
             'a detector without --all-scores',
         ),
         (
-            {'completion': '{}', 'resize': '[{"type": "mmdet.Pad"}]'},
+            {
+                'completion': '{}',
+                'resize': '[{"type": "mmdet.FixScaleResize"}]',
+            },
             BOXES,
             (8, 8, 3),
-            'must be of type Resize, bilinear, by cv2, got .*Pad',
+            'must be Resize, bilinear, by cv2, or Pad to a size, got .*FixSca',
         ),
         (
             {'completion': '{"score_thr": 0, "nms": {"type": "nms_match"}}'},
