@@ -38,6 +38,8 @@ def test_has_the_usual_permissions(tmp_path):
     plain.write_text('')
     with atomic_path(made) as temporary:
         temporary.write_text('')
+        # As the writer of safetensors does.
+        temporary.chmod(0o600)
     assert made.stat().st_mode == plain.stat().st_mode
 
 
