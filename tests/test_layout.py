@@ -52,7 +52,6 @@ OWN_IDEAS = {
     'mmext.findings.places',  # --jsonl and --csv
     'mmext.findings.reference',  # the page docs/rules.md
     'mmext.label_check.readers.yolo',  # a reader
-    'mmext.label_check.rules.images',  # a family of rules
     'mmext.label_check.sources.yolo',  # a source
     'mmext.models.memory_efficient_batch_norm',  # a layer
     'mmext.utils.setup_env',  # called by MMEngine by its name

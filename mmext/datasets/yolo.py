@@ -25,7 +25,7 @@ class YOLODataset(BaseDetDataset):
     The number of a class is its place in ``metainfo['classes']``. A picture
     without a label file has no objects. A box that is narrower or lower than
     a pixel is ignored (``ignore_flag``), as ``mmdet.XMLDataset`` does with
-    ``bbox_min_size=1``.
+    ``bbox_min_size=1``. Fractions are of the picture as EXIF turns it.
 
     Args:
         ann_file: Folder of pictures, or a text file with a path a line, see

@@ -282,7 +282,10 @@ def check_labels(
         for source in sources
     ]
     sources = _learn_classes(sources, store)
-    totals = [SplitTotals(split=name) for name in names]
+    totals = [
+        SplitTotals(split=name, list_file=source.list_file)
+        for name, source in zip(names, sources)
+    ]
     remedies: dict[str, str] = {}
     findings = _findings(sources, store, rules, totals, remedies, crashes)
     groups = group_findings(

@@ -95,6 +95,7 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         split: ``'train'``, ``'val'``, ...
+        list_file: File that names one sample a line; empty without one.
         num_samples: All that were added.
         num_images: Images that could be read.
         num_masks: Label maps with one number per pixel that could be read.
@@ -116,6 +117,7 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
     """
 
     split: str
+    list_file: str = ''
     num_samples: int = 0
     num_images: int = 0
     num_masks: int = 0

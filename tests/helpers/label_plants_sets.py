@@ -368,6 +368,22 @@ def same_twice(data: DataSet) -> Planted:
     return Planted(data.image(1), count=2)
 
 
+@plant('DUP001', 'voc', 'voc_bare', 'yolo_bare', 'semantic')
+def named_twice_in_a_list(data: DataSet) -> Planted:
+    lines = [path.stem for path in map(data.image, (0, 1, 2, 3, 4, 5, 3))]
+    path = data.root / 'list.txt'
+    if data.kind == 'semantic':
+        _dataset(data, 'train')['ann_file'] = 'list.txt'
+    elif data.kind == 'yolo_bare':
+        lines = [f'images/train/{name}.jpg' for name in lines]
+        yaml = data.root / 'data.yaml'
+        yaml.write_text(yaml.read_text().replace('images/train', 'list.txt'))
+    else:
+        path = data.root / 'ImageSets' / 'Main' / 'train.txt'
+    path.write_text('\n'.join(lines))
+    return Planted(data.image(3))
+
+
 @plant('DUP002', 'semantic', 'coco')
 def same_in_both(data: DataSet) -> Planted:
     data.image(3, 'val').write_bytes(data.image(1).read_bytes())
@@ -398,6 +414,15 @@ def image_missing(data: DataSet) -> Planted:
     path = data.image(2)
     path.unlink()
     return Planted(path)
+
+
+@plant('IMG001', 'voc', 'voc_bare')
+def image_of_xml_as_png(data: DataSet) -> Planted:
+    """MMDetection's XMLDataset adds .jpg to the names of the list."""
+    path = data.image(2)
+    Image.open(path).save(path.with_suffix('.png'))
+    path.unlink()
+    return Planted(path.with_suffix('.png'))
 
 
 @plant('IMG001', 'semantic')
@@ -470,7 +495,12 @@ def turned_image(data: DataSet) -> Planted:
     return _turn(data, 6)
 
 
-@plant('PAIR003', 'semantic', 'folders')
+@plant('PAIR003', 'yolo', 'yolo_bare')
+def turned_image_of_fractions(data: DataSet) -> Planted:
+    return _turn(data, 6)
+
+
+@plant('PAIR003', 'semantic', 'folders', 'coco', 'voc', 'yolo')
 def mirrored_image(data: DataSet) -> Planted:
     return _turn(data, 3)
 

@@ -10,7 +10,8 @@ from helpers.label_boxes import edit_json
 from helpers.label_plants import Plant, all_plants
 from helpers.label_sets import DataSet, clean
 from mmengine.config import Config
-from mmengine.registry import DATASETS, DefaultScope
+from mmengine.registry import DATASETS, TRANSFORMS, DefaultScope
+from PIL import Image
 
 from mmext.findings import Severity
 
@@ -36,6 +37,14 @@ def built(data: DataSet, split: str = 'train'):
         DATASETS.switch_scope_and_registry(scope),
     ):
         return DATASETS.build(config[f'{split}_dataloader'].dataset)
+
+
+def loaded(data: DataSet, index: int, color_type: str = 'color') -> dict:
+    """A sample of the training with its image, as MMDetection loads both."""
+    load = TRANSFORMS.build(
+        {'type': 'mmdet.LoadImageFromFile', 'color_type': color_type}
+    )
+    return load(built(data).get_data_info(index))
 
 
 def left(report) -> list[str]:
@@ -160,6 +169,59 @@ def test_text_for_ids_is_evaluated(key, tmp_path):
         sample = {'img_id': info['img_id'], 'ori_shape': (36, 48)}
         metric.process({}, [sample | {'pred_instances': prediction}])
     assert metric.evaluate(4)['coco/bbox_mAP'] == 1
+
+
+def test_an_image_that_a_list_names_twice(tmp_path):
+    data = spoilt('DUP001', 'voc', tmp_path)
+    code, report = data.check()
+    (group,) = report.groups
+    assert (code, group.rule) == (0, 'DUP001')
+    assert 'names the image repeatedly, and loaders load it' in group.message
+    ids = [info['img_id'] for info in map(built(data).get_data_info, range(7))]
+    assert ids.count('train_3') == 2
+
+
+def test_images_of_xml_files_that_are_no_jpg(tmp_path):
+    data = spoilt('IMG001', 'voc', tmp_path, 1)
+    path = data.image(2)
+    (group,) = data.check()[1].groups
+    assert (group.rule, group.examples[0].file) == ('IMG001', str(path))
+    with pytest.raises(FileNotFoundError, match=r'train_2\.jpg'):
+        loaded(data, 2)
+    # What the remedy says.
+    path.rename(path.with_suffix('.jpg'))
+    assert loaded(data, 2)['img_shape'] == (36, 48)
+    assert data.check()[1].groups == ()
+
+
+@pytest.mark.parametrize(
+    ('kind', 'orientation', 'rule'),
+    [
+        ('coco', 6, 'PAIR005'),
+        ('coco', 3, 'PAIR003'),
+        ('voc', 6, 'PAIR005'),
+        ('yolo', 6, 'PAIR003'),
+    ],
+)
+def test_exif_turns_images_and_not_their_boxes(
+    kind, orientation, rule, tmp_path
+):
+    data = clean(kind, tmp_path / 'data')
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = data.image(2)
+    Image.open(path).save(path, exif=exif)
+    (group,) = data.check()[1].groups
+    assert (group.rule, group.examples[0].file) == (rule, str(path))
+    shown = loaded(data, 2)
+    stored = loaded(data, 2, 'color_ignore_orientation')['img']
+    turns = 2 if orientation == 3 else 3
+    assert np.array_equal(shown['img'], np.rot90(stored, turns))
+    if kind == 'yolo':
+        # Fractions are of the image as shown, as in Ultralytics.
+        assert (shown['height'], shown['width']) == shown['img_shape']
+    else:
+        assert (shown['height'], shown['width']) == (36, 48)
 
 
 def test_objects_that_are_all_crowds(tmp_path):

@@ -1,5 +1,6 @@
 """Rules for images that occur twice, in a split or across splits."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, pairwise
 
@@ -113,19 +114,18 @@ def _rows(
         first = end
 
 
-def _same(totals: Sequence[SplitTotals]) -> Iterator[set[_Place]]:
-    """Sets of images with the same bytes."""
+def _same(totals: Sequence[SplitTotals]) -> Iterator[Counter[_Place]]:
+    """Images with the same bytes, and how many samples each has."""
     keys, _ = _columns(totals)
     values, counts = np.unique(keys, return_counts=True)
     if len(values) == len(keys):
         return
-    members: dict[str, set[_Place]] = {}
+    members: dict[str, Counter[_Place]] = {}
     wanted = np.isin(keys, values[counts > 1])
     for digest, _, place in _rows(totals, wanted):
-        members.setdefault(digest, set()).add(place)
+        members.setdefault(digest, Counter())[place] += 1
     for digest in sorted(members):
-        if len(members[digest]) > 1:
-            yield members[digest]
+        yield members[digest]
 
 
 def _alike(totals: Sequence[SplitTotals]) -> Iterator[dict[str, set[_Place]]]:
@@ -216,9 +216,20 @@ def _found(
 def same_in_split(
     totals: SplitTotals, expected: Expectations
 ) -> Iterator[Finding]:
-    """Files of the same bytes."""
+    """Files of the same bytes, and files that a list names repeatedly."""
     for places in _same([totals]):
-        yield _found('files are the same image', places, False)
+        if len(places) > 1:
+            yield _found('files are the same image', places, False)
+        # COCO004 tells of COCO's files; in others an image may have several
+        # samples, such as one for each caption.
+        for (_, path), count in places.items() if totals.list_file else ():
+            if count > 1:
+                yield found(
+                    f'{totals.list_file} names the image repeatedly, and '
+                    'loaders load it as often',
+                    file=path,
+                    remedy='keep one of its lines in the list',
+                )
 
 
 @DUP.rule(

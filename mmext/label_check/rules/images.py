@@ -23,15 +23,24 @@ def _unreadable(facts: SampleFacts, *kinds: ErrorKind) -> Iterator[Finding]:
 
 @IMG.rule(
     'IMG001',
-    title='image is missing',
+    title='image is missing where loaders look',
     severity=Severity.ERROR,
     remedy='add the file, or correct img_suffix, data_prefix or the list '
     'that names it',
     blocks_training=True,
 )
 def missing(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
-    """A file that is named and not there."""
+    """A file that is named and not there; MMDetection adds .jpg to names."""
     yield from _unreadable(facts, ErrorKind.MISSING)
+    sample = facts.sample
+    if sample.annotation_kind == 'voc' and not sample.image.endswith('.jpg'):
+        yield found(
+            'the image must be .jpg: XMLDataset looks for no others, and '
+            'fails with FileNotFoundError',
+            file=sample.image,
+            remedy='save the image as .jpg; a PNG file that is renamed to '
+            '.jpg is read, too',
+        )
 
 
 @IMG.rule(

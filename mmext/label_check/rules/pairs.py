@@ -81,26 +81,30 @@ def turned_image(
 
 @PAIR.rule(
     'PAIR003',
-    title='EXIF turns or mirrors the image, perhaps not its mask',
+    title='EXIF turns or mirrors the image, perhaps not its labels',
     severity=Severity.WARNING,
-    remedy='sizes do not tell whether the mask was made for the image as '
+    remedy='sizes do not tell whether the labels were made for the image as '
     'stored or as shown: look at one, and save images without orientation',
 )
 def maybe_turned(
     facts: SampleFacts, expected: Expectations
 ) -> Iterator[Finding]:
-    """Half turns, mirrors, and quarter turns of squares."""
+    """Half turns, mirrors, quarter turns of squares, and of YOLO any turn."""
+    image, sample = facts.image, facts.sample
+    if not has_size(image) or image.orientation == 1:
+        return
     sizes = _sizes(facts)
-    if (
-        sizes is not None
-        and facts.image.orientation != 1
-        and sizes[0] == sizes[1] == sizes[2]
-    ):
+    what = 'mask'
+    if sizes is None and (sample.num_boxes > 0 or sample.boxes):
+        what = 'boxes'
+        # Files of YOLO, and some of Pascal VOC, note no size.
+        sizes = _noted(facts) or (0, 0, 0)
+    if sizes is not None and sizes[0] == sizes[1] == sizes[2]:
         yield found(
             'MMCV turns or mirrors the image as EXIF orientation '
-            f'{facts.image.orientation} says, and does not do so to the mask',
-            file=facts.sample.image,
-            value=str(facts.image.orientation),
+            f'{image.orientation} says, and does not do so to the {what}',
+            file=sample.image,
+            value=str(image.orientation),
         )
 
 

@@ -15,6 +15,8 @@ from ...config import inner_datasets, walk_datasets, walk_dicts
 from ...registry import DATASETS as OWN_DATASETS
 from ...utils.contain import code_place
 from ..facts import BoxFacts, Orphan, Sample
+from .folder import IMAGE_SUFFIXES
+from .voc import names_below
 
 __all__ = [
     'NothingToCheckError',
@@ -341,11 +343,16 @@ def _box(number: int, instance: Mapping, classes: Sequence[str]) -> BoxFacts:
 
 
 def voc_pairs(dataset: Any, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Paths of images and annotation files, as XMLDataset makes them."""
+    """Paths of images and annotation files, as XMLDataset makes them.
+
+    Of an image that is not there as ``.jpg`` the one with another suffix.
+    """
     root, join = dataset.sub_data_root, os.path.join
+    folder = join(root, dataset.img_subdir)
+    images = names_below(folder, IMAGE_SUFFIXES)
     return [
         (
-            join(root, dataset.img_subdir, f'{name}.jpg'),
+            images.get(name, join(folder, f'{name}.jpg')),
             join(root, dataset.ann_subdir, f'{name}.xml'),
         )
         for name in names

@@ -14,6 +14,7 @@ from .folder import IMAGE_SUFFIXES, files_below, stem_below
 from .split_source import SplitSource
 
 __all__ = [
+    'names_below',
     'read_voc_list',
     'split_of_pairs',
     'splits_of_voc',
@@ -95,7 +96,7 @@ def splits_of_voc(
             raise NotADirectoryError(
                 f'{name} must be an existing folder, got {str(path)!r}'
             )
-    names = _names_below(annotations, ('.xml',))
+    names = names_below(annotations, ('.xml',))
     if not names:
         raise FileNotFoundError(
             f'voc must hold XML files in it or in {_ANNOTATIONS}/, got '
@@ -105,7 +106,7 @@ def splits_of_voc(
     expected = Expectations(
         task='detection', classes=tuple(classes), num_classes=len(classes)
     )
-    files = _names_below(pictures, IMAGE_SUFFIXES)
+    files = names_below(pictures, IMAGE_SUFFIXES)
     first = next(iter(lists))
     orphans = _orphans(root, first, lists, names, files)
     return [
@@ -125,12 +126,14 @@ def splits_of_voc(
     ]
 
 
-def _names_below(folder: Path, suffixes: tuple[str, ...]) -> dict[str, str]:
-    """Name without suffix -> path, for each file."""
-    return {
-        stem_below(path, str(folder)): path
-        for path in files_below(folder, suffixes)
-    }
+def names_below(
+    folder: str | Path, suffixes: tuple[str, ...]
+) -> dict[str, str]:
+    """Name without suffix -> path; of several .jpg, as XMLDataset reads."""
+    paths = sorted(
+        files_below(folder, suffixes), key=lambda path: path.endswith('.jpg')
+    )
+    return {stem_below(path, str(folder)): path for path in paths}
 
 
 def read_voc_list(path: Path) -> list[str]:

@@ -66,6 +66,9 @@ def splits_of_yolo(
                     num_classes=len(data.names),
                 ),
                 kind='yolo',
+                list_file=next(
+                    map(str, filter(Path.is_file, data.splits[split])), ''
+                ),
             ),
             orphans=partial(_orphans, pairs[split], known, split),
         )
