@@ -258,3 +258,57 @@ def image_of_no_size(data: DataSet) -> Planted:
         content['images'][4]['height'] = 0
 
     return change_coco(data, change, place='images[1], images[4]', count=2)
+
+
+@plant('COCO017', *COCO)
+def keypoints_of_another_number(data: DataSet) -> Planted:
+    """The category names two, and one of them is not labelled elsewhere."""
+
+    def change(content: dict) -> None:
+        content['categories'][0]['keypoints'] = ['head', 'tail']
+        notes = content['annotations']
+        for index, points in {
+            0: [5, 6, 2, 0, 0, 0],
+            3: [5, 6, 2, 7, 8, 1, 9, 9, 1],
+            6: [5, 6, 2, 7, 'low', 1],
+            9: [],
+        }.items():
+            notes[index]['keypoints'] = points
+
+    place = 'annotations[3], annotations[6]'
+    return change_coco(data, change, place=place, count=2)
+
+
+@plant('COCO017', *COCO)
+def keypoint_outside(data: DataSet) -> Planted:
+    """Without names of key points; one that is not labelled may be."""
+    points = [5, 6, 2, 70, 8, 1]
+    edit_json(
+        data.annotation(),
+        lambda content: content['annotations'][4].update(
+            keypoints=[5, 6, 2, 70, 8, 0]
+        ),
+    )
+    return change_note(data, 7, {'place': 'annotations[7]'}, keypoints=points)
+
+
+@plant('COCO018', *COCO)
+def list_of_no_category(data: DataSet) -> Planted:
+    def change(content: dict) -> None:
+        content['images'][1]['not_exhaustive_category_ids'] = [1, 77]
+        content['images'][2]['neg_category_ids'] = []
+
+    return change_coco(data, change, place='images[1]', value='77')
+
+
+@plant('COCO018', *COCO)
+def absent_category_with_objects(data: DataSet) -> Planted:
+    """All images but one have objects of all categories."""
+
+    def change(content: dict) -> None:
+        del content['annotations'][8]
+        for index in (1, 2):
+            content['images'][index]['neg_category_ids'] = [3]
+        content['images'][3]['not_exhaustive_category_ids'] = [3]
+
+    return change_coco(data, change, place='images[1]', value='3')

@@ -44,13 +44,15 @@ Id = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class RawImage(msgspec.Struct, gc=False):
-    """One of ``images``; its name may be the path of its URL."""
+    """One of ``images``; LVIS has lists, and a URL in place of a name."""
 
     id: Id
     file_name: str = ''
     width: float = 0
     height: float = 0
     coco_url: str = ''
+    neg_category_ids: list[Id] | None = None
+    not_exhaustive_category_ids: list[Id] | None = None
 
     def __post_init__(self) -> None:
         if not self.file_name:
@@ -70,6 +72,7 @@ class RawAnnotation(msgspec.Struct, gc=False):
     area: float | None = None
     iscrowd: int | bool | None = None
     ignore: int | bool = 0
+    keypoints: Any = None
     segmentation: msgspec.Raw = msgspec.Raw()
 
 
@@ -84,6 +87,7 @@ class RawCategory(msgspec.Struct, gc=False):
 
     id: Id
     name: str
+    keypoints: list | dict | None = None
 
 
 _RAW = {
@@ -126,6 +130,7 @@ NO_SEGMENTATION, POLYGONS, RLE, NEITHER = range(4)
 _FINE = 4
 _DIGITS = b'0123456789.+- \t\r\n'
 _POLYGONS = re.compile(rb'\[\[,*\](,\[,*\])*\]')
+_NO_BOX = (np.nan,) * 4
 # Texts of this length may hold a number that json refuses.
 _LONG = 4000
 _MANY_DIGITS = re.compile(rb'\d{%d}' % _LONG)
@@ -142,6 +147,8 @@ class CocoImages(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         width: ``(N,)``, float64; 0 if the file does not say.
         height: ``(N,)``, float64; 0 if the file does not say.
         file_name: ``N`` strings.
+        listed: ``(L, 3)``, int64; ``index``, 1 for ``neg_category_ids`` or 0
+            for ``not_exhaustive_category_ids``, and an id in it.
     """
 
     index: np.ndarray
@@ -149,6 +156,7 @@ class CocoImages(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     width: np.ndarray
     height: np.ndarray
     file_name: tuple[str, ...]
+    listed: np.ndarray
 
 
 class CocoAnnotations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -174,6 +182,8 @@ class CocoAnnotations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             was not found out.
         polygon_box: ``(M, 4)``, float64: left, top, right and bottom of
             polygons, in pixels, where they are fine; else NaN.
+        keypoints: ``(K, 6)``, float64: ``index``, how many numbers (1 if they
+            are none), and the box around points with v > 0; NaN without.
         segmentations: ``M``, not decoded; see :meth:`segmentation`. Those
             of a file are read again.
     """
@@ -192,6 +202,7 @@ class CocoAnnotations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     segmentation_kind: np.ndarray
     segmentation_fine: np.ndarray
     polygon_box: np.ndarray
+    keypoints: np.ndarray
     segmentations: Sequence[Any]
 
     def segmentation(self, row: int) -> Any:
@@ -215,11 +226,13 @@ class CocoCategories(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         index: ``(K,)``, int64; position in the file.
         id: ``(K,)``, int64.
         name: ``K`` strings.
+        num_keypoints: ``(K,)``, int64; 0 if the file does not say.
     """
 
     index: np.ndarray
     id: np.ndarray
     name: tuple[str, ...]
+    num_keypoints: np.ndarray
 
 
 class CocoFile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -456,6 +469,17 @@ def _images(records: list, index: np.ndarray) -> CocoImages:
         width=_column(records, 'width', np.float64),
         height=_column(records, 'height', np.float64),
         file_name=tuple(image.file_name for image in records),
+        listed=np.array(
+            [
+                (place, is_neg, value)
+                for place, image in zip(index.tolist(), records)
+                for is_neg, values in enumerate(
+                    (image.not_exhaustive_category_ids, image.neg_category_ids)
+                )
+                for value in values or ()
+            ],
+            np.int64,
+        ).reshape(-1, 3),
     )
 
 
@@ -464,6 +488,9 @@ def _categories(records: list, index: np.ndarray) -> CocoCategories:
         index=index,
         id=_column(records, 'id', np.int64),
         name=tuple(category.name for category in records),
+        num_keypoints=np.array(
+            [len(category.keypoints or ()) for category in records], np.int64
+        ),
     )
 
 
@@ -473,8 +500,7 @@ def _annotations(records: list, index: np.ndarray) -> CocoAnnotations:
     crowds = [record.iscrowd for record in records]
     has_bbox, has_area = _present(boxes), _present(areas)
     if not has_bbox.all():
-        nothing = (np.nan,) * 4
-        boxes = [box or nothing for box in boxes]
+        boxes = [box or _NO_BOX for box in boxes]
     flat = itertools.chain.from_iterable(boxes)
     segmentations = [record.segmentation for record in records]
     codes, around = _codes_and_boxes(segmentations)
@@ -494,8 +520,27 @@ def _annotations(records: list, index: np.ndarray) -> CocoAnnotations:
         segmentation_kind=codes % _FINE,
         segmentation_fine=codes >= _FINE,
         polygon_box=around,
+        keypoints=np.array(
+            [
+                (place, *_extent(record.keypoints))
+                for place, record in zip(index.tolist(), records)
+                if record.keypoints
+            ],
+            np.float64,
+        ).reshape(-1, 6),
         segmentations=segmentations,
     )
+
+
+def _extent(keypoints: Any) -> tuple[float, ...]:
+    """How many numbers there are, and the box around points with v > 0."""
+    try:
+        triples = zip(*[iter(keypoints)] * 3)
+        seen = [(float(x), float(y)) for x, y, v in triples if v > 0]
+    except (OverflowError, TypeError, ValueError):
+        return 1, *_NO_BOX
+    xs, ys = zip(*seen) if seen else (_NO_BOX, _NO_BOX)
+    return len(keypoints), min(xs), min(ys), max(xs), max(ys)
 
 
 def _present(values: list) -> np.ndarray:

@@ -71,7 +71,8 @@ def read_panoptic(content: bytes) -> PanopticFile:
             message = 'segments_info must be an array'
             errors.append(RecordError(f'annotations[{index}]', message))
         for number, part in enumerate(parts):
-            rows.append({**part, 'id': len(rows), 'image_id': image})
+            own = {'id': len(rows), 'image_id': image, 'keypoints': None}
+            rows.append({**part, **own})
             places.append((index, number))
         if isinstance(image, int):
             segments[image] = (

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ...datasets.box_limits import BORDER_TOLERANCE
 from ...findings import Finding, Location, Severity, found
 from ..expectations import Expectations
 from ..facts import RecordError
 from ..readers.coco import CocoFacts, match_ids
-from ..sources.coco import lacks_mask
+from ..sources.coco import image_rows, lacks_mask, rows_of
 from .class_names import written_like
 from .registry import COCO
 
@@ -34,18 +35,21 @@ def _repeated(values: Sequence) -> Iterator[tuple[int, int]]:
         yield row, int(before[row])
 
 
-def _records(
-    facts: CocoFacts, kind: str, index: np.ndarray, rows: np.ndarray
-) -> dict[str, Any]:
-    """Location of the first of some records, the others, and their number."""
-    first, *others = (f'{kind}[{index[row]}]' for row in rows[:_MAX_EXAMPLES])
-    related = tuple(Location(file=facts.path, key=key) for key in others)
-    return {
-        'file': facts.path,
-        'key': first,
-        'related': related,
-        'count': len(rows),
-    }
+def _marked(
+    facts: CocoFacts, kind: str, message: str, rows: np.ndarray, **fields: Any
+) -> Iterator[Finding]:
+    """One finding for some rows of a table, or for those of a mask."""
+    index = getattr(facts.file, kind).index[rows]
+    keys = [f'{kind}[{number}]' for number in index[:_MAX_EXAMPLES]]
+    if keys:
+        yield found(
+            message,
+            file=facts.path,
+            key=keys[0],
+            related=tuple(Location(file=facts.path, key=k) for k in keys[1:]),
+            count=len(index),
+            **fields,
+        )
 
 
 @COCO.rule(
@@ -136,15 +140,10 @@ def _dangling(
     facts: CocoFacts, ids: np.ndarray, known: np.ndarray, message: str
 ) -> Iterator[Finding]:
     """Annotations that name what is not there; one finding for each id."""
-    index = facts.file.annotations.index
-    missing = ~np.isin(ids, known)
-    for value in np.unique(ids[missing]).tolist():
-        rows = np.flatnonzero(missing & (ids == value))
-        yield found(
-            message,
-            value=repr(facts.file.ids.get(value, value)),
-            **_records(facts, 'annotations', index, rows),
-        )
+    for value in np.setdiff1d(ids, known).tolist():
+        shown = repr(facts.file.ids.get(value, value))
+        mask = ids == value
+        yield from _marked(facts, 'annotations', message, mask, value=shown)
 
 
 @COCO.rule(
@@ -269,11 +268,7 @@ def dropped(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
         ),
     }
     for message, mask in reasons.items():
-        rows = np.flatnonzero(mask)
-        if len(rows):
-            yield found(
-                message, **_records(facts, 'annotations', notes.index, rows)
-            )
+        yield from _marked(facts, 'annotations', message, mask)
 
 
 @COCO.rule(
@@ -304,13 +299,8 @@ def incomplete(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     """Annotations that lack what loaders read."""
     notes = facts.file.annotations
     for key, there in (('bbox', notes.has_bbox), ('area', notes.has_area)):
-        rows = np.flatnonzero(~there & ~notes.ignore)
-        if len(rows):
-            yield found(
-                f'the annotation has no {key}',
-                value=key,
-                **_records(facts, 'annotations', notes.index, rows),
-            )
+        message, mask = f'the annotation has no {key}', ~there & ~notes.ignore
+        yield from _marked(facts, 'annotations', message, mask, value=key)
 
 
 @COCO.rule(
@@ -374,12 +364,8 @@ def no_size(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     images = facts.file.images
     good = np.isfinite(images.width) & np.isfinite(images.height)
     good &= (images.width > 0) & (images.height > 0)
-    rows = np.flatnonzero(~good)
-    if len(rows):
-        yield found(
-            'the image has no width or height, or one that is not above 0',
-            **_records(facts, 'images', images.index, rows),
-        )
+    message = 'the image has no width or height, or one that is not above 0'
+    yield from _marked(facts, 'images', message, ~good)
 
 
 @COCO.rule(
@@ -397,15 +383,13 @@ def no_iscrowd(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     metric = expected.coco_metric
     if metric == '':
         return
-    notes = facts.file.annotations
-    rows = np.flatnonzero(~notes.has_iscrowd)
-    if not len(rows):
-        return
     who = f'{metric} fails' if metric else "COCO's evaluation would fail"
-    yield found(
+    yield from _marked(
+        facts,
+        'annotations',
         f'the annotation has no iscrowd, and {who} with KeyError',
+        ~facts.file.annotations.has_iscrowd,
         severity=Severity.ERROR if metric else Severity.WARNING,
-        **_records(facts, 'annotations', notes.index, rows),
     )
 
 
@@ -423,26 +407,18 @@ def no_iscrowd(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
 def id_zero(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     """The annotation that a match of pycocotools cannot name."""
     metric = expected.coco_metric
+    if not metric:
+        return
     ids = match_ids(facts.file)
-    for rows, message, severity in (
-        (
-            ids == 0,
-            f'has the id 0, and {metric} counts its object as missed',
-            None,
-        ),
-        (
-            np.isnan(ids),
-            f'has a word for an id, and {metric} fails with ValueError',
-            Severity.ERROR,
-        ),
-    ):
-        if metric and rows.any():
-            index = facts.file.annotations.index
-            yield found(
-                f'the annotation {message}',
-                severity=severity,
-                **_records(facts, 'annotations', index, np.flatnonzero(rows)),
-            )
+    message = f'the annotation has the id 0, and {metric} counts it as missed'
+    yield from _marked(facts, 'annotations', message, ids == 0)
+    yield from _marked(
+        facts,
+        'annotations',
+        f'the id of the annotation is a word, and {metric} raises ValueError',
+        np.isnan(ids),
+        severity=Severity.ERROR,
+    )
 
 
 @COCO.rule(
@@ -458,12 +434,68 @@ def no_mask(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     """Annotations that LoadAnnotations gets, and whose mask it asks for."""
     if not expected.loads_masks:
         return
-    rows = np.flatnonzero(lacks_mask(facts.file, expected))
-    if len(rows):
-        yield found(
-            'the annotation has no segmentation, and LoadAnnotations with '
-            "with_mask=True fails with KeyError: 'mask'",
-            **_records(
-                facts, 'annotations', facts.file.annotations.index, rows
-            ),
-        )
+    message = (
+        'the annotation has no segmentation, and LoadAnnotations with '
+        "with_mask=True fails with KeyError: 'mask'"
+    )
+    mask = lacks_mask(facts.file, expected)
+    yield from _marked(facts, 'annotations', message, mask)
+
+
+@COCO.rule(
+    'COCO017',
+    title='key points that do not fit their category or their image',
+    severity=Severity.WARNING,
+    remedy='write x, y and v for each key point that the category names, in '
+    'pixels, and v=0 for one that is not labelled; MMDetection reads none, '
+    'pycocotools and MMPose do',
+    unit='annotation',
+)
+def keypoints(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """Lists of another length, and visible points outside of the image."""
+    file, notes = facts.file, facts.file.annotations
+    places, numbers, x1, y1, x2, y2 = notes.keypoints.T
+    rows = np.searchsorted(notes.index, places)
+    # 0, which is appended, where the category or the image is not there.
+    kinds = rows_of(file.categories.id, notes.category_id[rows])
+    wanted = 3 * np.append(file.categories.num_keypoints, 0)[kinds]
+    wrong = np.where(wanted > 0, numbers != wanted, numbers % 3 != 0)
+    message = 'keypoints must be 3 numbers for each key point of the category'
+    yield from _marked(facts, 'annotations', message, rows[wrong])
+    outside = (x1 < -BORDER_TOLERANCE) | (y1 < -BORDER_TOLERANCE)
+    images = rows_of(file.images.id, notes.image_id[rows])
+    for end, side in ((x2, file.images.width), (y2, file.images.height)):
+        limit = np.append(side, 0)[images]
+        outside |= (limit > 0) & (end > limit + BORDER_TOLERANCE)
+    message = 'a key point with v > 0 lies outside of the image'
+    yield from _marked(facts, 'annotations', message, rows[outside])
+
+
+@COCO.rule(
+    'COCO018',
+    title='lists of categories of an image that contradict the file',
+    severity=Severity.WARNING,
+    remedy="correct the list: by it LVIS's evaluation decides which "
+    'predictions without an object are wrong',
+    unit='image',
+)
+def category_lists(
+    facts: CocoFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Ids of no category, and of absent ones that have objects."""
+    file, images = facts.file, facts.file.images
+    places, is_neg, ids = images.listed.T
+    if not len(ids):
+        return
+    rows = np.searchsorted(images.index, places)
+    unknown = ~np.isin(ids, file.categories.id)
+    # Pairs of an image and a category.
+    there = image_rows(file) + 1j * file.annotations.category_id
+    both = np.isin(rows + 1j * ids, there) & (is_neg == 1) & ~unknown
+    for message, wrong in (
+        ('a list of the image has a category that does not exist', unknown),
+        ('neg_category_ids has a category that has objects there', both),
+    ):
+        shown = ', '.join(map(str, np.unique(ids[wrong])[:_MAX_EXAMPLES]))
+        where = np.unique(rows[wrong])
+        yield from _marked(facts, 'images', message, where, value=shown)

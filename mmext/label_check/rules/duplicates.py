@@ -1,7 +1,7 @@
 """Rules for images that occur twice, in a split or across splits."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -188,7 +188,7 @@ def _groups(fingerprints: np.ndarray) -> dict[int, int]:
 
 
 def _found(
-    what: str, places: set[_Place], with_split: bool, value: str = ''
+    what: str, places: Collection[_Place], with_split: bool, value: str = ''
 ) -> Finding:
     (split, path), *others = sorted(places)
     related = (
@@ -220,8 +220,7 @@ def same_in_split(
     for places in _same([totals]):
         if len(places) > 1:
             yield _found('files are the same image', places, False)
-        # COCO004 tells of COCO's files; in others an image may have several
-        # samples, such as one for each caption.
+        # COCO004 tells of COCO's; elsewhere images may have several captions.
         for (_, path), count in places.items() if totals.list_file else ():
             if count > 1:
                 yield found(

@@ -35,11 +35,9 @@ def missing(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     sample = facts.sample
     if sample.annotation_kind == 'voc' and not sample.image.endswith('.jpg'):
         yield found(
-            'the image must be .jpg: XMLDataset looks for no others, and '
-            'fails with FileNotFoundError',
+            'the image must be .jpg: XMLDataset finds no others, and fails',
             file=sample.image,
-            remedy='save the image as .jpg; a PNG file that is renamed to '
-            '.jpg is read, too',
+            remedy='save the image as .jpg; a PNG file may just be renamed',
         )
 
 

@@ -93,12 +93,10 @@ def maybe_turned(
     image, sample = facts.image, facts.sample
     if not has_size(image) or image.orientation == 1:
         return
-    sizes = _sizes(facts)
-    what = 'mask'
+    sizes, what = _sizes(facts), 'mask'
     if sizes is None and (sample.num_boxes > 0 or sample.boxes):
-        what = 'boxes'
         # Files of YOLO, and some of Pascal VOC, note no size.
-        sizes = _noted(facts) or (0, 0, 0)
+        sizes, what = _noted(facts) or (0, 0, 0), 'boxes'
     if sizes is not None and sizes[0] == sizes[1] == sizes[2]:
         yield found(
             'MMCV turns or mirrors the image as EXIF orientation '

@@ -36,6 +36,7 @@ __all__ = [
     'image_rows',
     'lacks_mask',
     'read_bytes',
+    'rows_of',
     'seg_maps_of_coco',
     'split_of_coco',
     'suspicious_rows',
@@ -48,10 +49,10 @@ _MAX_GAP = 16
 
 def image_rows(file: CocoFile) -> np.ndarray:
     """Row of the image of each annotation; -1 if there is none."""
-    return _rows_of(file.images.id, file.annotations.image_id)
+    return rows_of(file.images.id, file.annotations.image_id)
 
 
-def _rows_of(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def rows_of(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Row of each of the wanted ids, of several the first; -1 if none."""
     if not len(ids):
         return np.full(len(wanted), -1)
@@ -79,7 +80,7 @@ def _labels(file: CocoFile, classes: Sequence[str]) -> np.ndarray:
         used = list(range(len(names)))
     # Of categories with the same id, the last one counts.
     ids = file.categories.id[used][::-1]
-    rows = _rows_of(ids, file.annotations.category_id)
+    rows = rows_of(ids, file.annotations.category_id)
     return np.where(rows >= 0, len(used) - 1 - rows, -1)
 
 

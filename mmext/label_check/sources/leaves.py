@@ -343,10 +343,7 @@ def _box(number: int, instance: Mapping, classes: Sequence[str]) -> BoxFacts:
 
 
 def voc_pairs(dataset: Any, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Paths of images and annotation files, as XMLDataset makes them.
-
-    Of an image that is not there as ``.jpg`` the one with another suffix.
-    """
+    """Paths of images, .jpg where there is one, and of annotation files."""
     root, join = dataset.sub_data_root, os.path.join
     folder = join(root, dataset.img_subdir)
     images = names_below(folder, IMAGE_SUFFIXES)

@@ -126,14 +126,11 @@ def splits_of_voc(
     ]
 
 
-def names_below(
-    folder: str | Path, suffixes: tuple[str, ...]
-) -> dict[str, str]:
+def names_below(folder: str | Path, ends: tuple[str, ...]) -> dict[str, str]:
     """Name without suffix -> path; of several .jpg, as XMLDataset reads."""
-    paths = sorted(
-        files_below(folder, suffixes), key=lambda path: path.endswith('.jpg')
-    )
-    return {stem_below(path, str(folder)): path for path in paths}
+    paths = files_below(folder, ends)
+    ordered = sorted(paths, key=lambda path: path.endswith('.jpg'))
+    return {stem_below(path, str(folder)): path for path in ordered}
 
 
 def read_voc_list(path: Path) -> list[str]:
