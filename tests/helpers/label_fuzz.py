@@ -107,7 +107,8 @@ def plausible_voc(
         )
         return noted == size and all(
             item.findtext('name') in classes
-            and item.findtext('difficult') in '01'
+            # The loader takes any whole number.
+            and int(item.findtext('difficult')) is not None
             and _inside(
                 [
                     float(item.findtext(f'bndbox/{side}'))
