@@ -27,7 +27,7 @@ find_unused_parameters = False
 default_hooks = dict(
     # Time per step and what is left.
     timer=dict(type='IterTimerHook', _scope_='mmdet'),
-    # A line in the log every 50 steps.
+    # A line in the log file every 50 steps; the console has more of them.
     logger=dict(type='LoggerHook', _scope_='mmdet', interval=50),
     # Steps the learning rate.
     param_scheduler=dict(type='ParamSchedulerHook', _scope_='mmdet'),

@@ -14,6 +14,7 @@ import torch
 from mmengine.config import Config
 from mmengine.dist import is_distributed, is_main_process, master_only
 from mmengine.hooks import CheckpointHook, Hook
+from mmengine.logging import MMLogger
 from mmengine.model import (
     convert_sync_batchnorm,
     is_model_wrapper,
@@ -59,6 +60,7 @@ from .hooks.checkpoint import AtomicCheckpointHook
 from .hooks.evaluation_labels import EvaluationLabelHook
 from .hooks.graceful_stop import GracefulStopHook
 from .hooks.loss_balancer import LossBalancerHook
+from .hooks.progress import ProgressHook, shorten_console
 from .hooks.rank_watch import RankWatchHook
 from .launch import (
     DEFAULT_TIMEOUT_S,
@@ -207,6 +209,8 @@ class PortableRunner(CheckpointingRunner):
       always there.
     * **Loss balancers** of several tasks get what they need between steps
       from :class:`mmext.LossBalancerHook`, which a model with one has.
+    * **The console** has a row of progress every few seconds; the environment,
+      the config and the parts of the loss are in the log file.
     * A default hook set to None is left out, whatever its name.
     """
 
@@ -238,8 +242,18 @@ class PortableRunner(CheckpointingRunner):
             watch_ranks(self.dist_timeout_s)
         super().setup_env(env_cfg)
 
+    def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
+        """Build the logger; what is long goes to its file only."""
+        logger = super().build_logger(*args, **kwargs)
+        shorten_console(logger)
+        return logger
+
     def _log_env(self, env_cfg: dict) -> None:
         super()._log_env(env_cfg)
+        self.logger.info(
+            'Environment, config and all parts of the loss are in '
+            f'{self.logger.log_file}'
+        )
         text = f'Device: {self.device}'
         if self.distributed:
             backend = (env_cfg.get('dist_cfg') or {}).get('backend')
@@ -275,9 +289,14 @@ class PortableRunner(CheckpointingRunner):
             processor._get_max_memory = lambda runner: 0
         return processor
 
-    @master_only
     def dump_config(self) -> None:
-        """Write the config into the work dir."""
+        """Write nothing yet: the work dir may be that of another training.
+
+        MMEngine calls it for tests, too; :meth:`train` writes the config.
+        """
+
+    @master_only
+    def _write_config(self) -> None:
         name = os.path.basename(self.cfg.filename or f'{self.timestamp}.py')
         with atomic_path(os.path.join(self.work_dir, name)) as temporary:
             self.cfg.dump(str(temporary))
@@ -406,10 +425,11 @@ class PortableRunner(CheckpointingRunner):
         default_hooks: dict | None = None,
         custom_hooks: list | None = None,
     ) -> None:
-        """Register all hooks, and those that stop on signals and labels."""
+        """Register all hooks, and those that every run has."""
         super().register_hooks(default_hooks, custom_hooks)
         if not any(isinstance(hook, GracefulStopHook) for hook in self.hooks):
             self.register_hook(GracefulStopHook())
+        self.register_hook(ProgressHook())
         if self.distributed:
             self.register_hook(RankWatchHook())
         if not any(isinstance(h, EvaluationLabelHook) for h in self.hooks):
@@ -450,6 +470,7 @@ class PortableRunner(CheckpointingRunner):
             lock = work_dir_lock(self.work_dir)
         try:
             with _all_ranks(), lock:
+                self._write_config()
                 return super().train()
         finally:
             for hook in self.hooks:

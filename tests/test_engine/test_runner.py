@@ -125,7 +125,7 @@ def test_default_hooks_can_be_left_out(tmp_path):
 
 
 def test_config_is_written_whole(tmp_path):
-    toy.build(tmp_path)
+    toy.train(tmp_path)
     assert [p.name for p in tmp_path.iterdir() if '.tmp' in p.name] == []
     assert len(list(tmp_path.glob('*.py'))) == 1
 

@@ -67,6 +67,18 @@ def test_wrong_input_is_one_line(args, capsys):
         assert error.count('\n') == 1
 
 
+def test_the_config_of_the_training_stays(args, tmp_path):
+    config, _, *work_dir = args
+    train = [config, *work_dir, '--cfg-options', 'train_cfg.max_epochs=1']
+    assert load_tool('train').main(train) == 0
+    written = tmp_path / 'w/cfg.py'
+    text = written.read_text()
+    assert 'max_epochs=1' in text
+    options = ['--cfg-options', 'randomness.seed=9']
+    assert load_tool('test').main([*args, *options]) == 0
+    assert written.read_text() == text
+
+
 @pytest.mark.slow
 def test_two_processes_by_the_script(args):
     config, checkpoint, *more = args

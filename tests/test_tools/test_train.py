@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -84,6 +85,51 @@ def test_one_training_in_a_work_dir(tmp_path):
     main = load_tool('train').main
     assert main(list(map(str, args))) == 0
     assert not lock.exists()
+
+
+@pytest.mark.parametrize('world_size', [1, 2])
+def test_rows_on_the_console_and_all_in_the_log(
+    tmp_path, monkeypatch, world_size
+):
+    for name in ('_EVERY_S', '_LATER_S'):
+        monkeypatch.setattr(f'mmext.engine.hooks.progress.{name}', 0.0)
+    cfg = toy.config(
+        default_hooks=dict(logger=dict(type='LoggerHook', interval=50)),
+        visualizer=dict(
+            type='Visualizer', vis_backends=[dict(type='LocalVisBackend')]
+        ),
+    )
+    ranks = start_ranks(
+        [toy.write(tmp_path / 'cfg.py', cfg), '--work-dir', tmp_path / 'w'],
+        world_size,
+        tmp_path / 'out',
+    )
+    assert ranks.wait() == [0] * world_size, ranks.output()
+    lines = ranks.output().splitlines()
+    rows = [line for line in lines if 'Epoch(train) [' in line]
+    steps = 6 // world_size
+    assert len(rows) == 3 * steps
+    assert re.fullmatch(
+        rf'\d+/\d+ \d+:\d+:\d+ Epoch\(train\) \[1\]\[1/{steps}\]  '
+        r'loss \d+\.\d{4}  lr 5\.00e-03  \d+\.\d\d s/step  0:00:0\d left',
+        rows[0],
+    )
+    assert lines.index(rows[0]) <= 25
+    assert not any('System environment' in line for line in lines)
+    assert not any('\r' in line for line in lines)
+    if world_size == 2:
+        assert 'Epoch(train)' not in ranks.output(1)
+    # The file is as MMEngine writes it: one line of an epoch of six steps.
+    (log,) = (tmp_path / 'w').glob('*/*.log')
+    text = log.read_text()
+    for part in ('System environment', 'Config:\n', 'Hooks will be executed'):
+        assert part in text
+    assert text.count('Epoch(train) ') == 3
+    assert 'data_time: ' in text
+    assert 's/step' not in text
+    (file,) = (tmp_path / 'w').rglob('scalars.json')
+    steps = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [step['loss'] > 0 for step in steps if 'lr' in step] == [True] * 3
 
 
 @pytest.mark.slow
