@@ -19,6 +19,7 @@ from .places import (
 from .read import (
     apply_data_root,
     check_data_paths,
+    config_file,
     read_config,
     read_config_classes,
 )
@@ -68,6 +69,7 @@ __all__ = [
     'check_data_paths',
     'check_misplaced_keys',
     'config_diff',
+    'config_file',
     'config_files',
     'config_from_json',
     'config_to_json',

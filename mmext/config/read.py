@@ -35,6 +35,7 @@ from .walk import (
 __all__ = [
     'apply_data_root',
     'check_data_paths',
+    'config_file',
     'read_config',
     'read_config_classes',
 ]
@@ -83,11 +84,23 @@ def _load(file: str | Path, own_imports: bool = True) -> Config:
         ) from error
 
 
-def _load_shipped(name: str) -> Config:
-    """The config of a package, as ``_base_`` of one would find it."""
+def config_file(name: str) -> str:
+    """The file of a config, which may be one that a package ships.
+
+    Args:
+        name: A file, or a name such as ``'mmext::pidnet/pidnet_s_camvid.py'``.
+
+    Returns:
+        The file; a name without ``::`` and a file that exists as they are.
+
+    Raises:
+        FileNotFoundError: If the package, or its config, does not exist.
+    """
+    if '::' not in name or Path(name).exists():
+        return name
     package, path = name.split('::', 1)
     try:
-        return Config.fromstring(f'_base_ = {name!r}\n', '.py')
+        return Config._get_cfg_path(name, '')[0]
     # A package, its folder of configs, or the file may be missing.
     except (ImportError, OSError, ValueError, ConfigParsingError) as error:
         raise FileNotFoundError(
@@ -164,9 +177,8 @@ def read_config(
     """
     if isinstance(config, Config):
         result = config
-    elif '::' in str(config) and not Path(config).exists():
-        result = _load_shipped(str(config))
     elif config is not None:
+        config = config_file(str(config))
         if not Path(config).is_file():
             raise FileNotFoundError(
                 f'config must be an existing file, got {config}'

@@ -22,7 +22,13 @@ from rich.console import Console
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..config import RightPlaces, RunnerKind, key_place, read_config
+from ..config import (
+    RightPlaces,
+    RunnerKind,
+    config_file,
+    key_place,
+    read_config,
+)
 from ..ddp import SyncSettings, bypassed_methods, has_own_train_step
 from ..findings import (
     Finding,
@@ -137,8 +143,15 @@ def list_rules(form: str = 'table', console: Console | None = None) -> None:
     terminal.print_rules(rules, console or terminal.make_console())
 
 
-def check_settings(settings: PreflightSettings) -> None:
-    """FileNotFoundError or ValueError for settings that cannot be."""
+def check_settings(settings: PreflightSettings) -> PreflightSettings:
+    """FileNotFoundError or ValueError for settings that cannot be.
+
+    Returns:
+        The settings; a config that a package ships is a file in them.
+    """
+    settings = msgspec.structs.replace(
+        settings, config=config_file(settings.config)
+    )
     if not Path(settings.config).is_file():
         raise FileNotFoundError(
             f'config must be an existing file, got {settings.config}'
@@ -172,6 +185,7 @@ def check_settings(settings: PreflightSettings) -> None:
         raise ValueError(
             f'--image-size must be two positive numbers, got {size}'
         )
+    return settings
 
 
 def preflight(
@@ -196,7 +210,7 @@ def preflight(
     """
     with quiet(), ExitStack() as stack:
         if cfg is None:
-            check_settings(settings)
+            settings = check_settings(settings)
             cfg = read_config(
                 settings.config, cfg_options=settings.cfg_options
             )
@@ -574,7 +588,7 @@ def run_preflight(
     Fails before anything is built if an output cannot be written. Where a
     report goes to standard output, all else goes to standard error.
     """
-    check_settings(settings)
+    settings = check_settings(settings)
     new = None
     if settings.fix is not None:
         new = fixed_path(settings.config, settings.fix)

@@ -234,7 +234,8 @@ def config(tmp_path):
 
 
 def test_accepts(config):
-    assert check_settings(PreflightSettings(config=config, world=2)) is None
+    settings = PreflightSettings(config=config, world=2)
+    assert check_settings(settings) == settings
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from helpers.toy_ranks import (
     process_environ,
     start_ranks,
 )
+from mmengine.config.utils import MODULE2PACKAGE
 
 from mmext.datasets import ShapesSpec, write_shapes_dataset
 
@@ -85,6 +86,31 @@ def test_one_training_in_a_work_dir(tmp_path):
     main = load_tool('train').main
     assert main(list(map(str, args))) == 0
     assert not lock.exists()
+
+
+def test_a_config_of_a_package_has_a_work_dir_of_its_name(
+    tmp_path, monkeypatch
+):
+    shipped = tmp_path / 'toys/.mim'
+    toy.write(shipped / 'configs/toy/small.py', toy.config())
+    (tmp_path / 'toys/__init__.py').touch()
+    (shipped / 'model-index.yml').write_text('Import: []\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(MODULE2PACKAGE, 'toys', 'toys')
+    monkeypatch.chdir(tmp_path)
+    args = ['toys::toy/small.py', '--resume', '--cfg-options']
+    for epochs in (1, 2):
+        options = [*args, f'train_cfg.max_epochs={epochs}']
+        ranks = start_ranks(options, 1, tmp_path / f'out{epochs}')
+        assert ranks.wait() == [0], ranks.output()
+    assert 'Resuming from' in ranks.output()
+    options = [args[0], '--no-labels', '--batches', 'normal']
+    ranks = start_ranks(options, 1, tmp_path / 'checked', tool='preflight')
+    assert ranks.wait() == [0], ranks.output()
+    assert 'toys/.mim/configs/toy/small.py can be trained' in ranks.output()
+    folder = tmp_path / 'work_dirs/small'
+    assert (folder / 'epoch_2.pth').exists()
+    assert (folder / 'small.py').exists()
 
 
 @pytest.mark.parametrize('world_size', [1, 2])
