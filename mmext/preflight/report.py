@@ -71,6 +71,7 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
         task: ``'detection'``, ``'semantic'``, ...; empty if no model could
             be built.
         trainable: Parameters that require a gradient, as tensors.
+        values: Numbers in them.
         settings: What the config sets the model wrapper to.
         batches: What was run.
         verdicts: Of each combination of settings; None without a step.
@@ -85,6 +86,7 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
     config: str
     task: str = ''
     trainable: int = 0
+    values: int = 0
     settings: SyncSettings = SyncSettings()
     batches: tuple[BatchReport, ...] = ()
     verdicts: Any = None
@@ -93,6 +95,13 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
     not_done: tuple[str, ...] = ()
     warned: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+
+    def size(self) -> str:
+        """What is trained, in words."""
+        return (
+            f'{self.trainable:,} parameter tensors to train '
+            f'({self.values / 1e6:,.1f} M values)'
+        )
 
     def worst(self) -> Severity | None:
         """The severity of the worst finding; None without any."""
@@ -383,7 +392,7 @@ def _print_run(
         text = (
             'no model'
             if not report.task
-            else (f'{report.task}, {report.trainable:,} trainable parameters')
+            else f'{report.task}, {report.size()}'
         )
         terminal.print_text(console, text, 'model: ')
         for note in report.notes:
@@ -476,7 +485,7 @@ def report_html(report: PreflightReport) -> bytes:
     content = {
         'config': report.config,
         'task': report.task,
-        'trainable': report.trainable,
+        'size': report.size(),
         'verdict': page.summary(tiles),
         'worst': page.severity_word(report.worst()),
         'tiles': tiles,

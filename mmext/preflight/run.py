@@ -230,10 +230,13 @@ def preflight(
         works = any(row.works for row in rows if row.current)
         findings += world_findings(world, works)
         findings = _with_locations(findings, settings)
+    parameters = () if built is None else built.model.parameters()
+    trained = [each for each in parameters if each.requires_grad]
     return PreflightReport(
         config=settings.config,
         task='' if built is None else built.task,
-        trainable=0 if built is None else _num_trainable(built.model),
+        trainable=len(trained),
+        values=sum(each.numel() for each in trained),
         settings=current,
         batches=() if dry_run is None else make_batch_reports(dry_run),
         verdicts=verdicts,
@@ -448,10 +451,6 @@ def fit_batch_size(model: nn.Module) -> int:
         )
         for module in model.modules()
     )
-
-
-def _num_trainable(model: nn.Module) -> int:
-    return sum(parameter.requires_grad for parameter in model.parameters())
 
 
 def _apply_rules(

@@ -76,6 +76,7 @@ def sample_report(**more) -> PreflightReport:
         'config': 'configs/a.py',
         'task': 'detection',
         'trainable': 1234,
+        'values': 5_600_000,
         'batches': _BATCHES,
         'verdicts': _VERDICTS,
         'world': SimpleNamespace(

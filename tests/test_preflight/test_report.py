@@ -125,7 +125,7 @@ def text_of(report, width: int = 200, **options) -> str:
 def test_terminal_has_all_parts():
     text = text_of(sample_report(warned=('UserWarning: old',)), verbose=True)
     for part in (
-        'model: detection, 1,234 trainable parameters',
+        'model: detection, 1,234 parameter tensors to train (5.6 M values)',
         '  note: weights are random',
         'loss_cls 1.5, loss_bbox nan',
         'IndexError in step 1 (forward): out of range',
@@ -213,7 +213,7 @@ def test_without_a_model():
     text = text_of(
         sample_report(batches=(), verdicts=None, world=None, task='')
     )
-    assert 'trainable' not in text
+    assert 'parameter tensors' not in text
     assert 'settings of DDP' not in text
 
 

@@ -104,10 +104,12 @@ def test_a_config_of_a_package_has_a_work_dir_of_its_name(
         ranks = start_ranks(options, 1, tmp_path / f'out{epochs}')
         assert ranks.wait() == [0], ranks.output()
     assert 'Resuming from' in ranks.output()
-    options = [args[0], '--no-labels', '--batches', 'normal']
+    options = [args[0], '--no-labels', '--batches', 'normal', '--verbose']
     ranks = start_ranks(options, 1, tmp_path / 'checked', tool='preflight')
     assert ranks.wait() == [0], ranks.output()
     assert 'toys/.mim/configs/toy/small.py can be trained' in ranks.output()
+    size = '2 parameter tensors to train (0.0 M values)'
+    assert size in ranks.output()
     folder = tmp_path / 'work_dirs/small'
     assert (folder / 'epoch_2.pth').exists()
     assert (folder / 'small.py').exists()
