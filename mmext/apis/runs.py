@@ -14,7 +14,13 @@ from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from ..config import check_data_paths, check_misplaced_keys, read_config
+from ..config import (
+    check_data_paths,
+    check_misplaced_keys,
+    key_place,
+    read_config,
+    unknown_loader_keys,
+)
 from ..ddp import PeerError, note_failure
 from ..engine import (
     close_process_group,
@@ -76,8 +82,27 @@ def prepare_config(
         {'--out': out},
         folders={'work_dir': cfg.work_dir, '--report': report},
     )
+    _check_loaders(cfg, splits)
     check_data_paths(cfg, splits)
     return cfg
+
+
+def _check_loaders(cfg: Config, splits: Sequence[str]) -> None:
+    """TypeError for an argument that data loaders do not take."""
+    for split in splits:
+        name = f'{split}_dataloader'
+        loader = cfg.get(name)
+        if not isinstance(loader, Mapping):
+            continue
+        for key, near in unknown_loader_keys(loader):
+            file, line = key_place(cfg, f'{name}.{key}')
+            place = f' ({file}:{line})' if line else ''
+            raise TypeError(
+                f'{name}.{key}={loader[key]!r}{place} is no argument of data '
+                'loaders; '
+                + (f'rename it to {near}, or ' if near else '')
+                + 'remove it'
+            )
 
 
 def _device(cfg: Config) -> torch.device:

@@ -25,6 +25,7 @@ from .read import (
 )
 from .right_places import FLAG, RIGHT_PLACES, RightPlaces, RunnerKind
 from .sections import (
+    OLD_LOADER_KEYS,
     SECTIONS,
     UNREAD,
     ConfigNode,
@@ -33,6 +34,7 @@ from .sections import (
     is_used,
     swallows,
     takes,
+    unknown_loader_keys,
     walk_nodes,
 )
 from .stored import config_from_json, config_to_json
@@ -53,6 +55,7 @@ __all__ = [
     'BASE',
     'DELETE',
     'FLAG',
+    'OLD_LOADER_KEYS',
     'RIGHT_PLACES',
     'SECTIONS',
     'UNREAD',
@@ -91,6 +94,7 @@ __all__ = [
     'swallows',
     'takes',
     'transforms_of',
+    'unknown_loader_keys',
     'used_names',
     'walk_datasets',
     'walk_dicts',

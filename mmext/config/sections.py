@@ -1,6 +1,7 @@
 """Sections of a config, and what the components in them take."""
 
 import ast
+import difflib
 import inspect
 import re
 import sys
@@ -39,6 +40,7 @@ from mmengine.registry import (
 from .walk import Steps, walk_dicts
 
 __all__ = [
+    'OLD_LOADER_KEYS',
     'SECTIONS',
     'UNREAD',
     'ConfigNode',
@@ -48,6 +50,7 @@ __all__ = [
     'own_code_with',
     'swallows',
     'takes',
+    'unknown_loader_keys',
     'walk_nodes',
 ]
 
@@ -359,3 +362,39 @@ def _forwarded_by(init: Callable) -> str | None:
         return None
     named = forwarded[0].func.value.args
     return ast.unparse(named[0]) if named else ''
+
+
+# What runners take out of a data loader's settings, or make themselves.
+_OF_RUNNERS = {
+    'dataset',
+    'num_batch_per_epoch',
+    'disable_subprocess_warning',
+    '_scope_',
+    '_delete_',
+}
+# Names of MMCV 1.x.
+OLD_LOADER_KEYS = {
+    'samples_per_gpu': 'batch_size',
+    'workers_per_gpu': 'num_workers',
+}
+
+
+def unknown_loader_keys(
+    loader: Mapping[str, Any],
+) -> Iterator[tuple[str, str]]:
+    """Arguments of a data loader that neither runners nor PyTorch take.
+
+    Args:
+        loader: Such as ``train_dataloader`` of a config.
+
+    Yields:
+        Each, and the name that it may be meant for; empty for none.
+    """
+    # Not at the top: torch takes a second to load.
+    from torch.utils.data import DataLoader
+
+    known = {*inspect.signature(DataLoader).parameters, *_OF_RUNNERS}
+    for key in loader:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, 1, 0.7)
+            yield key, OLD_LOADER_KEYS.get(key) or ''.join(near)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from helpers import toy_training as toy
@@ -44,12 +45,20 @@ def command(*args):
 def test_wrong_input_is_one_line(tmp_path, capsys):
     main = load_tool('train').main
     path = toy.write(tmp_path / 'cfg.py', toy.config())
+    misspelt = str(tmp_path / 'cfg2.py')
+    Path(misspelt).write_text(
+        "_base_ = 'cfg.py'\ntrain_dataloader = dict(batch_sise=2)\n"
+    )
     for args, message in (
         (['none.py'], 'config must be an existing file, got none.py'),
         ([path, '--device', 'gpu'], "device must be 'auto', 'cpu', 'cuda'"),
         ([path, '--resume', 'a.pth'], "existing checkpoint, got 'a.pth'"),
         ([path, '--auto-scale-lr'], 'needs auto_scale_lr.base_batch_size'),
         ([path, '--launcher', 'slurm'], 'must set SLURM_PROCID'),
+        (
+            [misspelt],
+            'cfg2.py:2) is no argument of data loaders; rename it to',
+        ),
     ):
         with pytest.raises(SystemExit) as info:
             main(args)

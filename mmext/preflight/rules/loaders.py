@@ -1,31 +1,22 @@
 """Settings of data loaders that exclude each other."""
 
-import difflib
-import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import IterableDataset
 
-from ...config import DELETE, takes
+from ...config import (
+    DELETE,
+    OLD_LOADER_KEYS,
+    takes,
+    unknown_loader_keys,
+)
 from ...findings import Finding, Severity
 from .loops import training_length
 from .registry import DATA, found
 from .subject import SPLITS, Subject, as_mapping, kind_of, sure_name
 
 __all__: list[str] = []
-
-# What runners take out of a data loader's settings, or make themselves.
-_OF_RUNNERS = {
-    'dataset',
-    'num_batch_per_epoch',
-    'disable_subprocess_warning',
-    '_scope_',
-    '_delete_',
-}
-_LIKE = 0.7
-# Names of MMCV 1.x.
-_OLD = {'samples_per_gpu': 'batch_size', 'workers_per_gpu': 'num_workers'}
 
 
 def _loaders(subject: Subject) -> Iterator[tuple[str, Mapping]]:
@@ -181,21 +172,16 @@ def endless_epoch(subject: Subject) -> Iterator[Finding]:
 )
 def unknown_argument(subject: Subject) -> Iterator[Finding]:
     """Keys that neither runners nor PyTorch take."""
-    known = {*inspect.signature(DataLoader).parameters, *_OF_RUNNERS}
     for name, loader in _loaders(subject):
-        for key in loader:
-            if key in known:
-                continue
-            sure = _OLD.get(key) or sure_name(str(key), known)
-            near = [sure] if sure else []
-            near += difflib.get_close_matches(str(key), known, 1, _LIKE)
+        for key, near in unknown_loader_keys(loader):
+            sure = OLD_LOADER_KEYS.get(key) or sure_name(str(key), [near])
             yield found(
                 f'data loaders take no argument {key}',
                 path=(name, key),
-                remedy=f'rename it to {near[0]}, or remove it'
+                remedy=f'rename it to {near}, or remove it'
                 if near
                 else 'remove it',
-                names=tuple(near[:1]),
+                names=(near,) if near else (),
                 options=subject.renamed((name, key), sure) if sure else {},
             )
 
