@@ -6,6 +6,7 @@ the reason of an unused parameter is worded in
 """
 
 import dataclasses
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from .advice import Advice, find_advice
 from .reducer import Outcome, SyncSettings, predict_outcome
 from .replicas import ReplicaSums, different_names
 from .trace import StepUsage, UnusedParameter, UnusedReason
-from .watch import missing_ranks
+from .watch import lost_ranks, missing_ranks
 
 __all__ = [
     'Doubt',
@@ -168,9 +169,13 @@ def peer_gone(error: Exception) -> PeerError:
     """The error for a collective that another process did not come to."""
     missing = missing_ranks() or 'see the output of the others'
     text = str(error).strip()
+    what = 'has closed its connection'
+    if lost_ranks():
+        what = 'has failed or ended'
+    elif re.search('timed? ?out', text, re.IGNORECASE):
+        what = 'does not answer within env_cfg.dist_cfg.timeout'
     return PeerError(
-        'another process has ended, or does not answer within '
-        f'env_cfg.dist_cfg.timeout: {missing}. This one got: '
+        f'another process {what}: {missing}. This one got: '
         f'{text.splitlines()[0] if text else type(error).__name__}'
     )
 

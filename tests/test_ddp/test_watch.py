@@ -167,6 +167,9 @@ def test_the_error_of_a_rank_is_told_by_the_others(tmp_path, options):
     assert seconds < 8
     said = named(ranks, 1 - failed, failed)
     assert re.search('failed in .*ZeroDivisionError: the planted fault', said)
+    # It took no time that could have run out.
+    error = ranks.output(1 - failed).rpartition('PeerError: ')[2]
+    assert 'dist_cfg.timeout' not in error.splitlines()[0]
 
 
 @pytest.mark.slow

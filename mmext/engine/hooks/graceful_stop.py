@@ -188,12 +188,17 @@ class StopGate:
             if self.signum is not None and not signalled:
                 signalled = True
                 deadline = min(deadline, time.monotonic() + _ANSWER_S)
-            if time.monotonic() > deadline or lost_ranks():
+            lost = lost_ranks()
+            if time.monotonic() > deadline or lost:
+                why = f' within {timeout_s:g} s (env_cfg.dist_cfg.timeout)'
+                if lost:
+                    why = ', and another one has failed or ended'
+                elif signalled:
+                    why = f' within {_ANSWER_S} s after a signal'
                 raise PeerError(
                     f'only {arrived} of {self.world_size} processes came to '
-                    f'the end of the validation within {timeout_s:g} s '
-                    f'(env_cfg.dist_cfg.timeout), or {_ANSWER_S} s after a '
-                    f'signal: {missing_ranks() or "see their output"}'
+                    f'the end of the validation{why}: '
+                    f'{missing_ranks() or "see their output"}'
                 )
             time.sleep(_POLL_S)
             arrived = self.store.add(name, 0)
