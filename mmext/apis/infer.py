@@ -235,7 +235,7 @@ def _run_batch(
 
 def infer_images(
     model: nn.Module,
-    images: Sequence[str | Path],
+    images: Sequence[str | Path | np.ndarray] | str | Path | np.ndarray,
     *,
     score_thr: float = 0.3,
     batch_size: int = 1,
@@ -250,7 +250,10 @@ def infer_images(
 
     Args:
         model: From :func:`~mmext.apis.load_detector`.
-        images: Image files.
+        images: Image files, or arrays ``(H, W, 3)``, uint8, blue green red,
+            as ``cv2.imread`` returns them, whose results have the path
+            ``array_0``, by their place. A single one may be given alone, and
+            a folder or a pattern for its images, sorted.
         score_thr: Objects of a lower score are left out, in [0, 1]; of no
             effect on a segmentor.
         batch_size: How many images go through the model at once. Those of
@@ -265,14 +268,19 @@ def infer_images(
         :class:`Segmentation`.
 
     Raises:
+        FileNotFoundError: If a folder holds no image, or does not exist.
         UnreadableImageError: If a file is no whole image, without
             ``on_unreadable``.
-        ValueError: If ``score_thr`` or
+        ValueError: If an array has another shape or type, ``score_thr`` or
             ``batch_size`` is out of range, the model is in training mode, or
             it predicts numbers that are not finite, or neither instances nor
             classes of pixels.
     """
     _check(model, score_thr, batch_size)
+    if isinstance(images, np.ndarray):
+        images = [images]
+    elif isinstance(images, str | Path):
+        images = [each for each in list_images([images]) if not is_video(each)]
     return _infer(
         model, _read_files(model, images, on_unreadable), score_thr, batch_size
     )
@@ -330,11 +338,17 @@ def _build(model: nn.Module, pipeline: Sequence[dict]) -> list[Callable]:
 
 def _read_files(
     model: nn.Module,
-    images: Sequence[str | Path],
+    images: Sequence[str | Path | np.ndarray],
     on_unreadable: Callable[[Path, UnreadableImageError], None] | None,
 ) -> Iterator[_Input]:
     transforms = _build(model, inference_pipeline(model.cfg))
-    for index, path in enumerate(map(Path, images)):
+    of_arrays: list[Callable] = []
+    for index, path in enumerate(images):
+        if isinstance(path, np.ndarray):
+            of_arrays = of_arrays or _array_transforms(model)
+            yield _from_array(path, index, Path(f'array_{index}'), of_arrays)
+            continue
+        path = Path(path)
         try:
             results, image = prepare_image(path, index, transforms)
         except UnreadableImageError as error:
@@ -345,23 +359,39 @@ def _read_files(
         yield path, results, image
 
 
-def _read_frames(
-    model: nn.Module, frames: Iterable[np.ndarray], path: Path
-) -> Iterator[_Input]:
+def _array_transforms(model: nn.Module) -> list[Callable]:
+    """The test pipeline for images that are loaded."""
     load, *rest = inference_pipeline(model.cfg)
     if not str(load['type']).endswith('LoadImageFromFile'):
         raise ValueError(
-            'of frames the test pipeline must begin with LoadImageFromFile, '
+            'of arrays the test pipeline must begin with LoadImageFromFile, '
             f'got {load["type"]}'
         )
     load.pop('_scope_', None)
     load['type'] = 'mmdet.LoadImageFromNDArray'
-    transforms = _build(model, [load, *rest])
+    return _build(model, [load, *rest])
+
+
+def _from_array(
+    image: np.ndarray, index: int, path: Path, transforms: Sequence[Callable]
+) -> _Input:
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise ValueError(
+            'arrays of images must be (H, W, 3), uint8, blue green red, got '
+            f'{image.shape}, {image.dtype} as {path}'
+        )
+    results = {'img': image, 'img_id': index}
+    for transform in transforms:
+        results = transform(results)
+    return path, results, _as_rgb(image)
+
+
+def _read_frames(
+    model: nn.Module, frames: Iterable[np.ndarray], path: Path
+) -> Iterator[_Input]:
+    transforms = _array_transforms(model)
     for index, frame in enumerate(frames):
-        results = {'img': frame, 'img_id': index}
-        for transform in transforms:
-            results = transform(results)
-        yield path, results, _as_rgb(frame)
+        yield _from_array(frame, index, path, transforms)
 
 
 def _infer(

@@ -62,8 +62,13 @@ def _load(file: str | Path, own_imports: bool = True) -> Config:
         if not own_imports:
             _import_others(cfg.get('custom_imports') or {})
         return cfg
-    except OSError:
-        raise
+    except OSError as error:
+        hint = _install_hint(error)
+        if not hint:
+            raise
+        raise FileNotFoundError(
+            f'the config {file} cannot be loaded: {error}{hint}'
+        ) from error
     except ImportError as error:
         # MMEngine's own text lists sys.path, and not what is missing.
         cause = error
@@ -82,6 +87,17 @@ def _load(file: str | Path, own_imports: bool = True) -> Config:
             f'the config {_failed_line(file, error)} cannot be loaded: '
             f'{type(error).__name__}: {text}'
         ) from error
+
+
+def _install_hint(error: Exception) -> str:
+    """What to do where ``mmext::X`` is asked for in a clone; else empty."""
+    folder = Path(getattr(error, 'filename', None) or '.').parent
+    if folder.name != '.mim' or folder.exists():
+        return ''
+    return (
+        f' {folder.parent.name} is not installed, so its configs are not '
+        f'found by name: pip install -e {folder.parents[1]}'
+    )
 
 
 def config_file(name: str) -> str:
@@ -106,6 +122,7 @@ def config_file(name: str) -> str:
         raise FileNotFoundError(
             f'config must be a file, or one that a package ships, got {name} '
             f'({error}); is {path} in the configs of {package}?'
+            + _install_hint(error)
         ) from error
 
 

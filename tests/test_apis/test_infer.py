@@ -50,6 +50,23 @@ def test_image_is_the_file_in_rgb(model, image):
     np.testing.assert_array_equal(found.image, np.array(Image.open(image)))
 
 
+def test_a_folder_and_arrays(finder, model, image):
+    finder.paint(image.with_name('0.png'), (160, 80), blue=BLUE)
+    image.with_name('film.mp4').write_bytes(b'no picture')
+    one, two = infer_images(model, str(image.parent))
+    assert [one.path.name, two.path] == ['0.png', image]
+    array = cv2.imread(str(image))
+    for images in (array, [array], [image, array]):
+        *_, found = infer_images(model, images)
+        np.testing.assert_array_equal(found.boxes, two.boxes)
+        np.testing.assert_array_equal(found.image, two.image)
+    assert str(found.path) == 'array_1'
+    with pytest.raises(ValueError, match=r'\(H, W, 3\), uint8, blue green'):
+        list(infer_images(model, array / 255))
+    with pytest.raises(FileNotFoundError, match='does not exist'):
+        infer_images(model, str(image.parent / 'none'))
+
+
 def test_boxes_where_width_and_height_scale_differently(finder, model):
     path = finder.paint(Path(image_dir(model), 'b.png'), (50, 200), red=RED)
     (found,) = infer_images(model, [path])

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from helpers import toy_training as toy
 from helpers.toy_ranks import (
     TOOLS,
@@ -122,6 +123,31 @@ def test_a_config_of_a_package_has_a_work_dir_of_its_name(
     folder = tmp_path / 'work_dirs/small'
     assert (folder / 'epoch_2.pth').exists()
     assert (folder / 'small.py').exists()
+
+
+@pytest.mark.parametrize('tool', ['train', 'preflight', 'infer'])
+def test_a_clone_without_an_install_is_told_of(
+    tmp_path, monkeypatch, capsys, tool
+):
+    (tmp_path / 'clone/toys').mkdir(parents=True)
+    (tmp_path / 'clone/toys/__init__.py').touch()
+    monkeypatch.syspath_prepend(tmp_path / 'clone')
+    monkeypatch.setitem(MODULE2PACKAGE, 'toys', 'toys')
+    monkeypatch.chdir(tmp_path)
+    Path('child.py').write_text("_base_ = 'toys::toy/small.py'\n")
+    Path('a.jpg').touch()
+    torch.save({}, 'a.pth')
+    for config in ('child.py', 'toys::toy/small.py'):
+        args = [config]
+        if tool == 'infer':
+            args = ['--config', config, '--checkpoint', 'a.pth']
+            args += ['a.jpg', '--out', 'out']
+        with pytest.raises(SystemExit) as info:
+            load_tool(tool).main(args)
+        assert info.value.code == 2
+        remedy = 'toys is not installed, so its configs are not found by '
+        remedy += f'name: pip install -e {tmp_path}/clone\n'
+        assert capsys.readouterr().err.endswith(remedy)
 
 
 @pytest.mark.parametrize('world_size', [1, 2])
