@@ -31,12 +31,15 @@ default_hooks = dict(
     logger=dict(type='LoggerHook', _scope_='mmdet', interval=50),
     # Steps the learning rate.
     param_scheduler=dict(type='ParamSchedulerHook', _scope_='mmdet'),
-    # A checkpoint per epoch, of which the last three stay.
+    # A checkpoint per epoch, of which the last three stay, and the best by the
+    # first figure of the evaluator, which is the mAP of the boxes.
     checkpoint=dict(
         type='mmext.AtomicCheckpointHook',
         _scope_='mmdet',
         interval=1,
         max_keep_ckpts=3,
+        save_best='auto',
+        rule='greater',
     ),
     # Another order of the images in each epoch.
     sampler_seed=dict(type='DistSamplerSeedHook', _scope_='mmdet'),

@@ -3,7 +3,7 @@
 _base_ = './default_runtime.py'
 
 default_hooks = dict(
-    checkpoint=dict(interval=10),
+    checkpoint=dict(interval=10, save_best=None, rule=None),
     class_count=None,
     # Pictures, masked and reconstructed, of the first batch of every tenth
     # epoch.

@@ -11,7 +11,11 @@ default_hooks = dict(
     # A line in the log every 20 steps: losses, raw and weighted, and weights.
     logger=dict(_scope_='mmseg', interval=20),
     param_scheduler=dict(_scope_='mmseg'),
-    checkpoint=dict(_scope_='mmseg', interval=5),
+    # No figure of one task says which model is best: with a baseline, set
+    # save_best='delta_m' and rule='greater'.
+    checkpoint=dict(
+        _scope_='mmseg', interval=5, save_best=None, rule=None
+    ),
     sampler_seed=dict(_scope_='mmseg'),
     # tools/infer.py draws all tasks side by side.
     visualization=None,

@@ -25,7 +25,6 @@ __all__ = [
     'Detections',
     'Segmentation',
     'UnreadableImageError',
-    'infer_frames',
     'infer_images',
     'is_video',
     'list_images',
@@ -235,7 +234,7 @@ def _run_batch(
 
 def infer_images(
     model: nn.Module,
-    images: Sequence[str | Path | np.ndarray] | str | Path | np.ndarray,
+    images: Iterable[str | Path | np.ndarray] | str | Path | np.ndarray,
     *,
     score_thr: float = 0.3,
     batch_size: int = 1,
@@ -286,39 +285,6 @@ def infer_images(
     )
 
 
-def infer_frames(
-    model: nn.Module,
-    frames: Iterable[np.ndarray],
-    *,
-    path: str | Path,
-    score_thr: float = 0.3,
-    batch_size: int = 1,
-) -> Iterator[Prediction]:
-    """As :func:`infer_images`, of images that are already loaded.
-
-    The first transform of the test pipeline, which must load an image file,
-    is left out.
-
-    Args:
-        model: From :func:`~mmext.apis.load_detector`.
-        frames: Each ``(H, W, 3)``, uint8, blue green red.
-        path: Where they are from, for results and errors.
-        score_thr: Objects of a lower score are left out, in [0, 1].
-        batch_size: How many frames go through the model at once.
-
-    Yields:
-        What was found in each frame; all have the same ``path``.
-
-    Raises:
-        ValueError: For the reasons of :func:`infer_images`, and for a
-            pipeline that does not begin with ``LoadImageFromFile``.
-    """
-    _check(model, score_thr, batch_size)
-    return _infer(
-        model, _read_frames(model, frames, Path(path)), score_thr, batch_size
-    )
-
-
 def _check(model: nn.Module, score_thr: float, batch_size: int) -> None:
     if not 0 <= score_thr <= 1:
         raise ValueError(f'score_thr must be in [0, 1], got {score_thr}')
@@ -338,19 +304,29 @@ def _build(model: nn.Module, pipeline: Sequence[dict]) -> list[Callable]:
 
 def _read_files(
     model: nn.Module,
-    images: Sequence[str | Path | np.ndarray],
+    images: Iterable[str | Path | np.ndarray],
     on_unreadable: Callable[[Path, UnreadableImageError], None] | None,
 ) -> Iterator[_Input]:
-    transforms = _build(model, inference_pipeline(model.cfg))
+    of_files: list[Callable] = []
     of_arrays: list[Callable] = []
-    for index, path in enumerate(images):
-        if isinstance(path, np.ndarray):
+    for index, each in enumerate(images):
+        if isinstance(each, np.ndarray):
             of_arrays = of_arrays or _array_transforms(model)
-            yield _from_array(path, index, Path(f'array_{index}'), of_arrays)
+            path = Path(f'array_{index}')
+            if each.dtype != np.uint8 or each.shape[2:] != (3,):
+                raise ValueError(
+                    'arrays of images must be (H, W, 3), uint8, blue green '
+                    f'red, got {each.shape}, {each.dtype} as {path}'
+                )
+            results = {'img': each, 'img_id': index}
+            for transform in of_arrays:
+                results = transform(results)
+            yield path, results, _as_rgb(each)
             continue
-        path = Path(path)
+        path = Path(each)
+        of_files = of_files or _build(model, inference_pipeline(model.cfg))
         try:
-            results, image = prepare_image(path, index, transforms)
+            results, image = prepare_image(path, index, of_files)
         except UnreadableImageError as error:
             if on_unreadable is None:
                 raise
@@ -370,28 +346,6 @@ def _array_transforms(model: nn.Module) -> list[Callable]:
     load.pop('_scope_', None)
     load['type'] = 'mmdet.LoadImageFromNDArray'
     return _build(model, [load, *rest])
-
-
-def _from_array(
-    image: np.ndarray, index: int, path: Path, transforms: Sequence[Callable]
-) -> _Input:
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-        raise ValueError(
-            'arrays of images must be (H, W, 3), uint8, blue green red, got '
-            f'{image.shape}, {image.dtype} as {path}'
-        )
-    results = {'img': image, 'img_id': index}
-    for transform in transforms:
-        results = transform(results)
-    return path, results, _as_rgb(image)
-
-
-def _read_frames(
-    model: nn.Module, frames: Iterable[np.ndarray], path: Path
-) -> Iterator[_Input]:
-    transforms = _array_transforms(model)
-    for index, frame in enumerate(frames):
-        yield _from_array(frame, index, path, transforms)
 
 
 def _infer(

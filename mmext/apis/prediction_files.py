@@ -35,7 +35,6 @@ from .infer import (
     Prediction,
     Segmentation,
     UnreadableImageError,
-    infer_frames,
     infer_images,
     is_video,
     output_paths,
@@ -358,7 +357,7 @@ def _infer_video(
     """Predict and draw all frames of a video; its row."""
     video = Video(path)
     frames = []
-    results = infer_frames(model, video, path=path, **options)
+    results = infer_images(model, video, **options)
     with write_video(target, video.fps) as write:
         for found in track(results, video.num_frames, path.name):
             write(_draw_frame(model, found))

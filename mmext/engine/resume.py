@@ -16,7 +16,7 @@ from mmengine.model import BaseTTAModel
 from mmengine.runner import BaseLoop, Runner
 from torch import Tensor, nn
 
-from ..ddp import lost_ranks, missing_ranks, unwrap_model
+from ..ddp import missing_ranks, unwrap_model
 from ..utils.archive import seal_archive
 from ..utils.files import atomic_path
 from ..utils.safe_load import careful_readers, foreign_names
@@ -263,9 +263,8 @@ class CheckpointingRunner(Runner):
         if missing and self._saved_by_all_ranks:
             raise MissingRanksError(
                 f'{name} was not written, as rank '
-                f'{", ".join(map(str, missing))} did not come to save it'
-                + ('' if lost_ranks() else f' within {timeout_s:g} s')
-                + '; earlier checkpoints are untouched. '
+                f'{", ".join(map(str, missing))} did not come to save it '
+                f'within {timeout_s:g} s; earlier checkpoints are untouched. '
                 f'{missing_ranks()}'
             )
         if missing:

@@ -37,5 +37,13 @@ class CocoMetric(HostCocoMetric):
             or find_spec('faster_coco_eval') is None
             or not all(isinstance(each, Integral) for each in ids)
         ):
-            return super().compute_metrics(results)
-        return FasterCocoMetric.compute_metrics(self, results)
+            figures = super().compute_metrics(results)
+        else:
+            figures = FasterCocoMetric.compute_metrics(self, results)
+        # `save_best='auto'` takes the first, which is not that of a class.
+        return dict(
+            sorted(
+                figures.items(),
+                key=lambda item: item[0].endswith('_precision'),
+            )
+        )

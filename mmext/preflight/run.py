@@ -143,15 +143,8 @@ def list_rules(form: str = 'table', console: Console | None = None) -> None:
     terminal.print_rules(rules, console or terminal.make_console())
 
 
-def check_settings(settings: PreflightSettings) -> PreflightSettings:
-    """FileNotFoundError or ValueError for settings that cannot be.
-
-    Returns:
-        The settings; a config that a package ships is a file in them.
-    """
-    settings = msgspec.structs.replace(
-        settings, config=config_file(settings.config)
-    )
+def check_settings(settings: PreflightSettings) -> None:
+    """FileNotFoundError or ValueError for settings that cannot be."""
     if not Path(settings.config).is_file():
         raise FileNotFoundError(
             f'config must be an existing file, got {settings.config}'
@@ -185,7 +178,6 @@ def check_settings(settings: PreflightSettings) -> PreflightSettings:
         raise ValueError(
             f'--image-size must be two positive numbers, got {size}'
         )
-    return settings
 
 
 def preflight(
@@ -210,7 +202,7 @@ def preflight(
     """
     with quiet(), ExitStack() as stack:
         if cfg is None:
-            settings = check_settings(settings)
+            check_settings(settings)
             cfg = read_config(
                 settings.config, cfg_options=settings.cfg_options
             )
@@ -587,7 +579,10 @@ def run_preflight(
     Fails before anything is built if an output cannot be written. Where a
     report goes to standard output, all else goes to standard error.
     """
-    settings = check_settings(settings)
+    settings = msgspec.structs.replace(
+        settings, config=config_file(settings.config)
+    )
+    check_settings(settings)
     new = None
     if settings.fix is not None:
         new = fixed_path(settings.config, settings.fix)

@@ -131,6 +131,10 @@ def test_pictures_may_have_names(samples):
     assert found == pytest.approx(expected, abs=0, nan_ok=True)
 
 
+def test_the_first_figure_is_not_that_of_a_class(samples):
+    assert next(iter(figures(CocoMetric, samples))) == 'coco/bbox_mAP'
+
+
 @needs_faster
 def test_gives_the_precision_of_pycocotools(samples, tmp_path, monkeypatch):
     """Unrounded, at each threshold, recall, class, size and number."""

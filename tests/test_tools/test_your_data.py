@@ -65,6 +65,7 @@ def test_every_command_of_the_page(checkout, tmp_path, monkeypatch):
     report = json.loads((run / 'report/report.json').read_text())
     assert report['task'] == 'detection'
     assert (run / 'report/report.html').is_file()
+    assert [*run.glob('best_coco_bbox_mAP_epoch_*.pth')]
     assert (run / 'model.onnx').is_file()
     # The folder that is shared predicts what the checkpoint does.
     first, again = (images_of(run / name) for name in ('pictures', 'again'))
