@@ -41,7 +41,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--auto-scale-lr',
         action='store_true',
-        help='scale the learning rate by the number of images per step',
+        help='scale the learning rate to the number of images per step: by '
+        'the square root for Adam, else linearly',
     )
     return parser
 

@@ -13,9 +13,7 @@ default_hooks = dict(
     param_scheduler=dict(_scope_='mmseg'),
     # No figure of one task says which model is best: with a baseline, set
     # save_best='delta_m' and rule='greater'.
-    checkpoint=dict(
-        _scope_='mmseg', interval=5, save_best=None, rule=None
-    ),
+    checkpoint=dict(_scope_='mmseg', interval=5, save_best=None, rule=None),
     sampler_seed=dict(_scope_='mmseg'),
     # tools/infer.py draws all tasks side by side.
     visualization=None,

@@ -26,6 +26,7 @@ from ..config import (
     dataset_configs,
     inner_dataset_configs,
     join_key,
+    rate_factor,
     read_config,
     split_key,
     walk_dicts,
@@ -137,9 +138,8 @@ def new_config(
         ignore_index: Value of masks that is of no class.
         overwrite: Replace files that are there.
 
-    The learning rate is that of the base times the pictures a step over
-    those it is for, ``auto_scale_lr.base_batch_size``, or the square root of
-    that for optimizers of Adam's kind.
+    The learning rate is scaled from ``auto_scale_lr.base_batch_size`` to the
+    pictures a step, see :func:`~mmext.config.rate_factor`.
 
     Returns:
         What was written.
@@ -607,11 +607,11 @@ def _set_rate(draft: ConfigDraft, base: str, batch: int) -> None:
     if meant == batch:
         return
     factor = batch / meant
-    adam = 'adam' in str(optimizer.get('type')).lower()
-    rate = optimizer['lr'] * (math.sqrt(factor) if adam else factor)
+    scaled = rate_factor(factor, str(optimizer['type']), scale.get('rule'))
     draft.comments['optim_wrapper'] = (
         f'{batch} pictures a step in place of {meant}: '
-        + ('the square root of that, as suits Adam.' if adam else 'linear.')
+        + ('linear.' if scaled == factor else 'the square root of that.')
     )
-    draft.set(('optim_wrapper', 'optimizer'), lr=float(f'{rate:.3g}'))
+    rate = float(f'{optimizer["lr"] * scaled:.3g}')
+    draft.set(('optim_wrapper', 'optimizer'), lr=rate)
     draft.settings['auto_scale_lr'] = {'base_batch_size': batch}

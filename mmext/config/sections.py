@@ -3,6 +3,7 @@
 import ast
 import difflib
 import inspect
+import math
 import re
 import sys
 import textwrap
@@ -48,6 +49,7 @@ __all__ = [
     'is_own_key',
     'is_used',
     'own_code_with',
+    'rate_factor',
     'swallows',
     'takes',
     'unknown_loader_keys',
@@ -398,3 +400,20 @@ def unknown_loader_keys(
         if key not in known:
             near = difflib.get_close_matches(str(key), known, 1, 0.7)
             yield key, OLD_LOADER_KEYS.get(key) or ''.join(near)
+
+
+def rate_factor(ratio: float, optimizer: str, rule: str | None) -> float:
+    """What a learning rate is multiplied by for another number of images.
+
+    Args:
+        ratio: Images a step over those that the rate is for.
+        optimizer: Name of its class.
+        rule: ``auto_scale_lr.rule``: ``'linear'`` or ``'sqrt'``; None for the
+            square root for optimizers of Adam's kind, else linear.
+    """
+    if rule not in (None, 'linear', 'sqrt'):
+        raise ValueError(
+            f"auto_scale_lr.rule must be 'linear' or 'sqrt', got {rule!r}"
+        )
+    root = rule == 'sqrt' if rule else 'adam' in optimizer.lower()
+    return math.sqrt(ratio) if root else ratio

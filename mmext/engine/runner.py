@@ -34,7 +34,7 @@ from mmengine.runner import (
 from torch import nn
 from torch.utils.data import DataLoader
 
-from ..config import check_misplaced_keys
+from ..config import check_misplaced_keys, rate_factor
 from ..ddp import (
     CHECKPOINT,
     PeerError,
@@ -394,6 +394,26 @@ class PortableRunner(CheckpointingRunner):
                 'Mixed precision on the CPU: bfloat16, loss not scaled'
             )
         return result
+
+    def scale_lr(
+        self, optim_wrapper: OptimWrapper, auto_scale_lr: dict | None = None
+    ) -> None:
+        """Scale the rates by :func:`~mmext.config.rate_factor`."""
+        wrappers = [optim_wrapper]
+        if isinstance(optim_wrapper, OptimWrapperDict):
+            wrappers = list(optim_wrapper.values())
+        optimizers = [wrapper.optimizer for wrapper in wrappers]
+        before = [[g['lr'] for g in each.param_groups] for each in optimizers]
+        super().scale_lr(optim_wrapper, auto_scale_lr)
+        rule = (auto_scale_lr or {}).get('rule')
+        for optimizer, rates in zip(optimizers, before):
+            kind = type(optimizer).__name__
+            for group, rate in zip(optimizer.param_groups, rates):
+                ratio = group['lr'] / rate if rate else 1.0
+                factor = rate_factor(ratio, kind, rule)
+                group['lr'] = rate * factor
+            if factor != ratio:
+                self.logger.info(f'{kind}: by the square root, {factor:.4g}')
 
     def register_hook(
         self, hook: Hook | dict, priority: str | int | None = None

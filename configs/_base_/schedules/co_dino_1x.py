@@ -28,5 +28,5 @@ optim_wrapper = dict(
 )
 
 # The learning rate is for 16 images per step (8 x 2 or 16 x 1); started with
-# `--auto-scale-lr` it is scaled linearly to the actual number.
+# `--auto-scale-lr` it is scaled by the square root, as suits Adam.
 auto_scale_lr = dict(enable=False, base_batch_size=16)

@@ -46,5 +46,6 @@ optim_wrapper = dict(
 
 # The rate above is for 256 pictures per step. It is always scaled to the
 # batch size times the number of processes, which the log says. Accumulated
-# batches are not counted: multiply lr by accumulative_counts.
-auto_scale_lr = dict(enable=True, base_batch_size=256)
+# batches are not counted: multiply lr by accumulative_counts. MAE's rates are
+# linear in the batch, other than those of Adam's kind are here by default.
+auto_scale_lr = dict(enable=True, base_batch_size=256, rule='linear')

@@ -34,5 +34,5 @@ optim_wrapper = dict(
 )
 
 # The learning rate is for 16 images per step; started with `--auto-scale-lr`
-# it is scaled linearly to the actual number.
+# it is scaled linearly to the actual number, as suits SGD.
 auto_scale_lr = dict(enable=False, base_batch_size=16)

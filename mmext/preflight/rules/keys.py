@@ -76,7 +76,7 @@ _OLD = {
 _KEYS_OF_SECTIONS = {
     'randomness': ('seed', 'diff_rank_seed', 'deterministic'),
     'env_cfg': ('cudnn_benchmark', 'mp_cfg', 'dist_cfg', 'resource_limit'),
-    'auto_scale_lr': ('enable', 'base_batch_size'),
+    'auto_scale_lr': ('enable', 'base_batch_size', 'rule'),
 }
 # Names that configs give to variables, and that are near to such keys.
 _VARIABLES = ('test_pipeline', 'train_pipeline', 'val_pipeline')

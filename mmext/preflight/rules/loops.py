@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ...config import join_key
+from ...config import join_key, rate_factor
 from ...findings import Finding, Severity
 from .registry import LOOP, found
 from .subject import SPLITS, Subject, as_mapping, kind_of, sure_name
@@ -231,11 +231,14 @@ def other_batch_size(subject: Subject) -> Iterator[Finding]:
     if not isinstance(steps, int) or not subject.world:
         return
     images = batch * subject.world * steps
-    lr = as_mapping(wrapper.get('optimizer')).get('lr')
+    optimizer = as_mapping(wrapper.get('optimizer'))
+    lr = optimizer.get('lr')
     if images != base:
         text = ''
         if isinstance(lr, int | float):
-            text = f': lr={lr} scaled to them is {lr * images / base:.6g}'
+            kind = str(optimizer.get('type'))
+            scaled = lr * rate_factor(images / base, kind, setting.get('rule'))
+            text = f': lr={lr} scaled to them is {scaled:.6g}'
         yield found(
             f'a step has {images} images ({batch} of {subject.world} '
             f'processes), and the learning rate is for {base}{text}',

@@ -8,6 +8,7 @@ from mmengine.config import Config
 from mmengine.runner import FlexibleRunner, Runner
 
 from mmext.config import DELETE
+from mmext.engine import PortableRunner
 from mmext.ops import choose_ops_backend
 from mmext.preflight.rules.keys import (
     _KEYS_OF_SECTIONS,
@@ -129,6 +130,7 @@ def test_are_the_keys_that_mmengine_reads():
     for key in _KEYS_OF_SECTIONS['env_cfg']:
         assert f"'{key}'" in source
     source = inspect.getsource(Runner.scale_lr)
+    source += inspect.getsource(PortableRunner.scale_lr)
     for key in _KEYS_OF_SECTIONS['auto_scale_lr']:
         assert f"'{key}'" in source
 
