@@ -402,18 +402,20 @@ class PortableRunner(CheckpointingRunner):
         wrappers = [optim_wrapper]
         if isinstance(optim_wrapper, OptimWrapperDict):
             wrappers = list(optim_wrapper.values())
-        optimizers = [wrapper.optimizer for wrapper in wrappers]
-        before = [[g['lr'] for g in each.param_groups] for each in optimizers]
+        groups = [
+            (type(each.optimizer).__name__, group, group['lr'])
+            for each in wrappers
+            for group in each.optimizer.param_groups
+        ]
         super().scale_lr(optim_wrapper, auto_scale_lr)
-        rule = (auto_scale_lr or {}).get('rule')
-        for optimizer, rates in zip(optimizers, before):
-            kind = type(optimizer).__name__
-            for group, rate in zip(optimizer.param_groups, rates):
-                ratio = group['lr'] / rate if rate else 1.0
-                factor = rate_factor(ratio, kind, rule)
-                group['lr'] = rate * factor
+        rule, factors = (auto_scale_lr or {}).get('rule'), {}
+        for kind, group, rate in groups:
+            ratio = group['lr'] / rate if rate else 1.0
+            factor = rate_factor(ratio, kind, rule)
             if factor != ratio:
-                self.logger.info(f'{kind}: by the square root, {factor:.4g}')
+                group['lr'], factors[kind] = rate * factor, factor
+        for kind, factor in factors.items():
+            self.logger.info(f'{kind}: by the square root, {factor:.4g}')
 
     def register_hook(
         self, hook: Hook | dict, priority: str | int | None = None

@@ -41,9 +41,5 @@ class CocoMetric(HostCocoMetric):
         else:
             figures = FasterCocoMetric.compute_metrics(self, results)
         # `save_best='auto'` takes the first, which is not that of a class.
-        return dict(
-            sorted(
-                figures.items(),
-                key=lambda item: item[0].endswith('_precision'),
-            )
-        )
+        names = sorted(figures, key=lambda name: name.endswith('_precision'))
+        return {name: figures[name] for name in names}
