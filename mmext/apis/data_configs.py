@@ -31,7 +31,7 @@ from ..config import (
     split_key,
     walk_dicts,
 )
-from ..label_check.sources import read_heads, read_ignore_places
+from ..label_check.sources import read_coco, read_heads, read_ignore_places
 from ..utils.files import atomic_path
 from .data_folders import DataFolder, DataSplit, find_data, make_val_split
 
@@ -43,7 +43,6 @@ _MAX_NAMES = 400
 # Steps of a training on few pictures, as far as it takes to learn them.
 _LEAST_STEPS, _MOST_EPOCHS = 3000, 100
 _LEAST_ITERS, _PASSES = 1000, 200
-_SPLITS = ('train', 'val', 'test')
 # Keys of a data set of a base that one of another type takes, too.
 _COMMON = (
     *('type', '_scope_', 'data_root', 'filter_cfg', 'pipeline', 'test_mode'),
@@ -280,12 +279,19 @@ def _from_root(path: Path, root: Path) -> str:
 
 def _coco_part(file: Path, part: DataSplit) -> bytes:
     """An annotation file with some of its images."""
-    content = json.loads(file.read_bytes())
-    names = set(part.names)
-    images = [each for each in content['images'] if each['file_name'] in names]
+    raw = file.read_bytes()
+    content, known, names = json.loads(raw), read_coco(raw), set(part.names)
+    rows = zip(known.images.index.tolist(), known.images.file_name)
+    images = [
+        {**content['images'][row], 'file_name': name}
+        for row, name in rows
+        if name in names
+    ]
     ids = {each['id'] for each in images}
     notes = [
-        each for each in content['annotations'] if each.get('image_id') in ids
+        {'iscrowd': 0, **each}
+        for each in content['annotations']
+        if each.get('image_id') in ids
     ]
     content = {**content, 'images': images, 'annotations': notes}
     return json.dumps(content).encode()

@@ -193,7 +193,8 @@ def yolo_pictures(source: str, folder: str = '') -> list[str]:
     Args:
         source: Folder of pictures, with all folders in it; or a text file
             with one path a line. Such a path is relative to the text file
-            where it starts with ``./``, else to ``folder``.
+            where it starts with ``./``, else to ``folder``; Darknet's
+            ``data/`` in front is taken away where there is no such file.
         folder: Of the paths of a text file.
 
     Returns:
@@ -219,13 +220,15 @@ def yolo_pictures(source: str, folder: str = '') -> list[str]:
         )
     lines = Path(source).read_text(encoding='utf-8').splitlines()
     parent = os.path.dirname(source)
-    return [
-        os.path.join(parent, line[2:])
-        if line.startswith('./')
-        else os.path.join(folder, line)
-        for line in map(str.strip, lines)
-        if line
-    ]
+    pictures = []
+    for line in filter(None, map(str.strip, lines)):
+        picture = os.path.join(folder, line)
+        if line.startswith('./'):
+            picture = os.path.join(parent, line[2:])
+        elif line.startswith('data/') and not os.path.exists(picture):
+            picture = os.path.join(folder, line[len('data/') :])
+        pictures.append(picture)
+    return pictures
 
 
 def _walk(folder: str) -> Any:
@@ -241,17 +244,19 @@ def find_yolo_data(path: str | Path, classes: Sequence[str] = ()) -> YoloData:
         path: ``data.yaml``, or a folder: with one YAML file that has
             ``names``, or with ``images`` and ``labels``, which may be in
             ``train`` and ``val`` or have such folders in them, or ``train``
-            and ``val`` may be lists, ``train.txt``.
+            and ``val`` may be lists, ``train.txt``; or Darknet's, with
+            ``obj.names`` and ``train.txt``, labels beside pictures.
         classes: Names in the order of labels; empty for those of the YAML
             file, or of ``classes.txt``, ``labels/classes.txt`` or
-            ``obj.names``, a line each.
+            ``*.names``, a line each.
 
     Returns:
         The set; without any split, all pictures are ``'train'``.
 
     In a YAML file, splits are relative to its ``path``, and without one to
     its folder. Where a split starts with ``../`` and is not there, it is
-    looked for without, as Roboflow's files need it.
+    looked for without, as Roboflow's files need it. A file that names no
+    split has those of the folders beside it.
 
     Raises:
         FileNotFoundError: If there is no such file or folder, or no pictures
@@ -280,8 +285,8 @@ def find_yolo_data(path: str | Path, classes: Sequence[str] = ()) -> YoloData:
     return data._replace(names=tuple(classes)) if classes else data
 
 
-def _bare_data(root: Path, classes: tuple[str, ...]) -> YoloData:
-    """A folder without a YAML file."""
+def _bare_splits(root: Path) -> dict[str, tuple[Path, ...]]:
+    """Splits by the names of folders and lists."""
     splits = {}
     for split, names in _SPLITS.items():
         places = [
@@ -298,13 +303,21 @@ def _bare_data(root: Path, classes: tuple[str, ...]) -> YoloData:
             splits[split] = (places[0],)
     if not splits and (root / 'images').is_dir():
         splits['train'] = (root / 'images',)
-    if not any(root.glob('**/labels')) or not splits:
+    return splits
+
+
+def _bare_data(root: Path, classes: tuple[str, ...]) -> YoloData:
+    """A folder without a YAML file."""
+    splits = _bare_splits(root)
+    darknet = [file.name for file in root.glob('*.names')]
+    if not (darknet or any(root.glob('**/labels'))) or not splits:
         raise ValueError(
-            f'{root} must be a set in the layout of YOLO, with data.yaml or '
-            'with the folders images and labels, got '
+            f'{root} must be a set in the layout of YOLO, with data.yaml, '
+            'with the folders images and labels, or with *.names and '
+            'train.txt of Darknet, got '
             f'{sorted(entry.name for entry in root.iterdir())[:10]}'
         )
-    for name in ('classes.txt', 'labels/classes.txt', 'obj.names'):
+    for name in ('classes.txt', 'labels/classes.txt', *darknet):
         file = root / name
         if not classes and file.is_file():
             lines = file.read_text(encoding='utf-8').splitlines()
@@ -365,7 +378,8 @@ def _read_data_yaml(path: Path) -> YoloData:
                 f'{split} of {path} must lead to pictures, got {given!r}, '
                 f'and there is no {missing[0]}; correct it, or its key path'
             )
-    return YoloData(root, _names(path, content), splits)
+    names = _names(path, content)
+    return YoloData(root, names, splits or _bare_splits(root))
 
 
 def _place(path: Path, root: Path, given: str) -> Path:

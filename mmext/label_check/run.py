@@ -26,7 +26,7 @@ from .backends import run_dask, run_joblib, run_serial
 from .check import check_labels
 from .class_weights import class_weights, format_class_weights
 from .expectations import Expectations
-from .readers.panoptic import is_panoptic
+from .readers.panoptic import holds_key
 from .report import Report, print_report, report_json, report_sarif
 from .rules import RULES
 from .rules.registry import select_rules
@@ -157,7 +157,7 @@ def _of_coco(settings: CheckSettings) -> SplitSource:
     expected = Expectations(task='detection', classes=tuple(settings.classes))
     path, images = str(settings.coco), str(settings.images or '')
     with settings.coco.open('rb') as file:
-        panoptic = is_panoptic(file)
+        panoptic = holds_key(file)
     if panoptic:
         return split_of_panoptic(
             path,

@@ -15,16 +15,13 @@ from helpers.box_formats import CONVERTERS, voc_objects
 from helpers.label_data import write_pairs
 from helpers.label_sets import CLASSES, clean
 from helpers.lint_findings import lint
-from helpers.toy_ranks import load_tool
+from helpers.new_configs import dataset_of, made, run
 from mmengine.config import Config
 from mmengine.dataset import pseudo_collate
 from mmengine.evaluator import Evaluator
-from mmengine.registry import DATASETS, DefaultScope
+from mmengine.registry import DefaultScope
 from mmengine.structures import InstanceData
 
-from mmext.config import check_data_paths, read_config
-
-BASE = 'mmext::co_dino/co_dino_5scale_r50_8xb2_1x_coco.py'
 SMALL = 'mmext::co_dino/co_dino_r18_shapes.py'
 PIDNET = 'mmext::pidnet/pidnet_s_2xb6_120k_cityscapes.py'
 BCCD = ('Platelets', 'RBC', 'WBC')
@@ -38,31 +35,6 @@ def _quick_collections():
     gc.freeze()
     yield
     gc.unfreeze()
-
-
-def run(data: Path, out: Path, *more: str, base: str = BASE) -> int:
-    argv = [str(data), '--base', base, '--out', str(out), *map(str, more)]
-    return load_tool('new_config').main(argv)
-
-
-def made(data: Path, out: Path, *more: str, base: str = BASE) -> Config:
-    """A config, without the checks; it is short, and finds its data."""
-    assert run(data, out, '--no-check', *more, base=base) == 0
-    assert out.read_text().count('\n') <= 40
-    assert max(map(len, out.read_text().splitlines())) <= 79 or (
-        'tmp' in out.read_text()
-    )
-    cfg = read_config(out, own_imports=False)
-    check_data_paths(cfg)
-    return cfg
-
-
-def dataset_of(cfg: Config, split: str, *, steps: bool = False):
-    dataset = dict(cfg[f'{split}_dataloader'].dataset)
-    if not steps:
-        dataset['pipeline'] = []
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        return DATASETS.build(dataset)
 
 
 def boxes_of(cfg: Config, split: str) -> dict[str, np.ndarray]:

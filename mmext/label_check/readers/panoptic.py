@@ -12,7 +12,7 @@ from .coco import CocoFile, number_ids, read_coco
 
 __all__ = [
     'PanopticFile',
-    'is_panoptic',
+    'holds_key',
     'read_panoptic',
 ]
 
@@ -38,9 +38,10 @@ class PanopticFile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     things: dict[str, bool] = {}
 
 
-def is_panoptic(file: BinaryIO) -> bool:
-    """Whether an annotation file, open for reading, is of that form."""
-    key, text = b'"segments_info"', b''
+def holds_key(file: BinaryIO, name: str = 'segments_info') -> bool:
+    """Whether a JSON file has a key; by default that of panoptic files."""
+    key, text = f'"{name}"'.encode(), b''
+    file.seek(0)
     while block := file.read(_BLOCK):
         text = text[-len(key) :] + block
         if key in text:

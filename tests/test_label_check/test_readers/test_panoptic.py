@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from mmext.label_check.readers.panoptic import is_panoptic, read_panoptic
+from mmext.label_check.readers.panoptic import holds_key, read_panoptic
 
 
 def content(**changes) -> dict:
@@ -72,16 +72,16 @@ def test_names_for_ids_of_images_and_categories():
 
 
 def test_which_files_are_panoptic():
-    assert is_panoptic(io.BytesIO(json.dumps(content()).encode()))
-    assert not is_panoptic(io.BytesIO(b'{"annotations": []}'))
+    assert holds_key(io.BytesIO(json.dumps(content()).encode()))
+    assert not holds_key(io.BytesIO(b'{"annotations": []}'))
 
 
 def test_form_of_a_large_file_is_found(monkeypatch):
     """The key is found where two blocks meet, too."""
     monkeypatch.setattr('mmext.label_check.readers.panoptic._BLOCK', 5)
     text = b'{"a": 1, "segments_info": []}'
-    assert is_panoptic(io.BytesIO(text))
-    assert not is_panoptic(io.BytesIO(text.replace(b'_', b' ')))
+    assert holds_key(io.BytesIO(text))
+    assert not holds_key(io.BytesIO(text.replace(b'_', b' ')))
 
 
 @pytest.mark.parametrize('text', [b'', b'[]', b'{"images": [', b'\xff'])
