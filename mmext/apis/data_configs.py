@@ -252,7 +252,7 @@ def _make_lists(
         path = folder / f'{split}{suffix}'
         _require_new(path, overwrite)
         if data.form == 'coco':
-            content = _coco_part(data.root / part.dataset['ann_file'], part)
+            content = _coco_part(data, part)
         else:
             content = ''.join(f'{name}\n' for name in part.names).encode()
         lists[path] = content
@@ -277,9 +277,9 @@ def _from_root(path: Path, root: Path) -> str:
     return str(path.resolve())
 
 
-def _coco_part(file: Path, part: DataSplit) -> bytes:
-    """An annotation file with some of its images."""
-    raw = file.read_bytes()
+def _coco_part(data: DataFolder, part: DataSplit) -> bytes:
+    """An annotation file with some images, categories in order of classes."""
+    raw = (data.root / part.dataset['ann_file']).read_bytes()
     content, known, names = json.loads(raw), read_coco(raw), set(part.names)
     rows = zip(known.images.index.tolist(), known.images.file_name)
     images = [
@@ -293,7 +293,16 @@ def _coco_part(file: Path, part: DataSplit) -> bytes:
         for each in content['annotations']
         if each.get('image_id') in ids
     ]
-    content = {**content, 'images': images, 'annotations': notes}
+    kinds = [content['categories'][i] for i in known.categories.index.tolist()]
+    first = max(known.categories.id.tolist(), default=0) + 1
+    order = {name: number for number, name in enumerate(data.classes)}
+    kinds += [
+        {'id': first + number, 'name': name}
+        for name, number in order.items()
+        if name not in known.categories.name
+    ]
+    kinds.sort(key=lambda kind: order.get(kind['name'], len(order)))
+    content |= {'images': images, 'annotations': notes, 'categories': kinds}
     return json.dumps(content).encode()
 
 

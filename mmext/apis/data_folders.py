@@ -292,6 +292,18 @@ def _find_coco(
         )
     if not classes:
         data.classes = _coco_classes(list(used.values()), data.notes)
+    for part, (name, file) in zip(found.values(), used.items()):
+        own = [
+            n for n in dict.fromkeys(file.categories.name) if n in data.classes
+        ]
+        # The loader numbers labels in the order of the file.
+        if own != list(data.classes[: len(own)]):
+            part.whole = False
+            data.notes.append(
+                f'the categories of {root / name} are in the order '
+                f'{", ".join(own)}, by which labels would be numbered: a copy '
+                'has them in that of the classes'
+            )
     return data
 
 

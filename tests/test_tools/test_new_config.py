@@ -372,6 +372,32 @@ def test_a_base_in_a_file_and_weights(voc, tmp_path):
     assert cfg.train_dataloader.batch_size == 4
 
 
+def test_labels_are_in_the_order_of_classes(voc, tmp_path, capsys):
+    """The loader of COCO goes by the file, and a file may lack a class."""
+    data = CONVERTERS['coco'](voc, tmp_path / 'coco', CLASSES)
+    path = data / 'annotations/instances_val2017.json'
+    content = json.loads(path.read_text())
+    lacks = content['categories'].pop(1)
+    content['annotations'] = [
+        note
+        for note in content['annotations']
+        if note['category_id'] != lacks['id']
+    ]
+    path.write_text(json.dumps(content))
+    for order in ((), CLASSES[::-1]):
+        more = ('--classes', *order) if order else ()
+        cfg = made(data, tmp_path / 'my.py', '--overwrite', *more, base=SMALL)
+        names = order or CLASSES
+        for split in ('train', 'val'):
+            found = boxes_of(cfg, split)
+            for stem, rows in found.items():
+                wanted = [name for name, _ in voc_objects(voc, stem)[0]]
+                if split == 'val':
+                    wanted = [name for name in wanted if name != lacks['name']]
+                assert [names[int(row[4])] for row in rows] == wanted
+        assert 'a copy has them in that of the' in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_masks_of_coco_are_evaluated_from_the_file(tmp_path):
     """Its areas are those of masks."""
