@@ -174,7 +174,9 @@ def new_config(
     semantic = any(
         'decode_head' in path for path, _ in walk_dicts(tree['model'])
     )
-    found = find_data(data, semantic=semantic, classes=classes)
+    found = find_data(
+        data, semantic=semantic, classes=classes, ignore_index=ignore_index
+    )
     make_val_split(found, val_fraction, seed)
     draft = ConfigDraft(tree)
     lists = _make_lists(found, out, overwrite)

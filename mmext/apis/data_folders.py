@@ -86,7 +86,11 @@ class DataFolder:
 
 
 def find_data(
-    path: str | Path, *, semantic: bool, classes: Sequence[str] = ()
+    path: str | Path,
+    *,
+    semantic: bool,
+    classes: Sequence[str] = (),
+    ignore_index: int = 255,
 ) -> DataFolder:
     """Recognise a folder.
 
@@ -94,6 +98,7 @@ def find_data(
         path: The folder; of YOLO also its ``data.yaml``.
         semantic: Look for masks; otherwise for boxes.
         classes: Names in the order of labels; empty for those of the data.
+        ignore_index: Value of masks that is of no class.
 
     Raises:
         FileNotFoundError: If there is no such folder.
@@ -120,7 +125,8 @@ def find_data(
         )
     if kits and kits[0]:
         # What is below VOCdevkit.
-        return find_data(root / kits[0], semantic=semantic, classes=classes)
+        root = root / kits[0]
+        tree = _list_tree(root)
     # Not at the top: it takes its helpers from here.
     from .mask_folders import find_masks
 
@@ -130,7 +136,8 @@ def find_data(
         "YOLO's (data.yaml, or images and labels)": partial(_find_yolo, path),
     }
     if semantic:
-        forms = {'pictures and masks': find_masks}
+        find = partial(find_masks, ignore_index=ignore_index)
+        forms = {'pictures and masks': find}
     for find in forms.values():
         found = find(root, tree, tuple(classes))
         if found is not None:

@@ -40,7 +40,7 @@ _MASK_WORDS = re.compile('mask|annot|label|segm|^ann|^seg|^gt')
 
 
 def find_masks(
-    root: Path, tree: Tree, classes: tuple[str, ...]
+    root: Path, tree: Tree, classes: tuple[str, ...], ignore_index: int
 ) -> DataFolder | None:
     """Pictures and masks whose names begin alike; None without any.
 
@@ -48,6 +48,7 @@ def find_masks(
         root: The folder.
         tree: What it holds.
         classes: Names in the order of labels; empty for those of the data.
+        ignore_index: Value that is of no class, beside 255.
 
     Raises:
         ValueError: If what is found cannot be trained on as it is.
@@ -73,7 +74,7 @@ def find_masks(
             splits[split] = DataSplit([*filter(None, names)], dataset)
     kind = {'type': 'mmseg.BaseSegDataset'}
     data = DataFolder('masks', root, classes, splits, kind)
-    data.classes = _mask_classes(data)
+    data.classes = _mask_classes(data, {ignore_index, _NO_CLASS})
     return data
 
 
@@ -207,7 +208,7 @@ def _mask_split(
     return DataSplit(names, dataset, whole=seen == len(names))
 
 
-def _mask_classes(data: DataFolder) -> tuple[str, ...]:
+def _mask_classes(data: DataFolder, no_class: set[int]) -> tuple[str, ...]:
     """Names that are given or in a file, or numbers of values in masks."""
     train = data.splits['train'].dataset
     folder = data.root / train['data_prefix']['seg_map_path']
@@ -222,7 +223,7 @@ def _mask_classes(data: DataFolder) -> tuple[str, ...]:
                 if names:
                     return names
                 values.update(np.unique(np.asarray(mask)).tolist())
-    values.discard(_NO_CLASS)
+    values -= no_class
     if not values:
         raise ValueError(f'masks of {folder} must have classes, got none')
     number = int(max(values)) + 1

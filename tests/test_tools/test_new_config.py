@@ -279,6 +279,14 @@ def test_folders_of_masks(tmp_path):
     assert max(sample['inputs'].shape[1:]) <= 32
 
 
+def test_the_ignored_value_is_no_class(tmp_path, capsys):
+    """Without names, classes are the values of the masks but for that."""
+    data = masks(tmp_path / 'data')
+    cfg = made(data, tmp_path / 'my.py', '--ignore-index', '3', base=PIDNET)
+    assert cfg.model.decode_head.num_classes == 3
+    assert 'the 3 classes have no names' in capsys.readouterr().out
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('form', ['yolo', 'masks'])
 def test_checks_pass(form, voc, tmp_path, capsys, monkeypatch):

@@ -257,8 +257,8 @@ def padding(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     'CFG005',
     title='the ignored value is a class',
     severity=Severity.WARNING,
-    remedy='the class is not trained; if this is not meant, set '
-    'ignore_index=255 of the heads',
+    remedy='the class is not trained: take it out of the classes, or, if it '
+    'is to be learned, set ignore_index=255 of the heads',
     in_preflight=True,
 )
 def ignored_class(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
