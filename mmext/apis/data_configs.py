@@ -1,7 +1,7 @@
 """A config for one's own data: a child of a base that is known to train.
 
 :func:`new_config` finds out what a folder holds, and writes what is different
-to the base, in at most 40 lines: classes, data, schedule and learning rate.
+to the base: classes, data, schedule and learning rate.
 """
 
 import json
@@ -37,7 +37,6 @@ from .data_folders import DataFolder, DataSplit, find_data, make_val_split
 
 __all__ = ['NewConfig', 'new_config']
 
-_MAX_LINES = 40
 # Characters of the names of classes; more of them are in a file.
 _MAX_NAMES = 400
 # Steps of a training on few pictures, as far as it takes to learn them.
@@ -226,15 +225,8 @@ def _write(
     out: Path, draft: ConfigDraft, base: str, head: str, lists: Mapping
 ) -> None:
     """Write the file and its lists, if it can be read."""
-    text = draft.text(base, head)
-    if text.count('\n') > _MAX_LINES:
-        raise ValueError(
-            f'{out} would have {text.count(chr(10))} lines, more than '
-            f'{_MAX_LINES}: the base {base} is too different from what '
-            'DATA needs; choose another, or write the config by hand'
-        )
     with atomic_path(out) as temporary:
-        temporary.write_text(text, encoding='utf-8')
+        temporary.write_text(draft.text(base, head), encoding='utf-8')
         Config.fromfile(temporary, import_custom_modules=False)
         for path, content in lists.items():
             with atomic_path(path) as own:

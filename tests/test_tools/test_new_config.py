@@ -279,6 +279,15 @@ def test_folders_of_masks(tmp_path):
     assert max(sample['inputs'].shape[1:]) <= 32
 
 
+def test_camvid_on_a_base_of_cityscapes(shared_path, tmp_path):
+    data = shared_path('data/camvid')
+    cfg = made(data, tmp_path / 'my.py', '--ignore-index', '11', base=PIDNET)
+    assert cfg.model.decode_head.num_classes == 11
+    dataset = dataset_of(cfg, 'train', steps=True)
+    labels = dataset[0]['data_samples'].gt_sem_seg.data
+    assert set(labels.unique().tolist()) <= {*range(12)}
+
+
 def test_the_ignored_value_is_no_class(tmp_path, capsys):
     """Without names, classes are the values of the masks but for that."""
     data = masks(tmp_path / 'data')
