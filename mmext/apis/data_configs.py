@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.registry import DATASETS
 from PIL import Image
 
 from ..config import (
@@ -24,6 +25,7 @@ from ..config import (
     Steps,
     Variable,
     dataset_configs,
+    find_component,
     inner_dataset_configs,
     join_key,
     rate_factor,
@@ -446,13 +448,25 @@ def _set_masks(
     draft: ConfigDraft, data: DataFolder, batch: int, ignore_index: int
 ) -> None:
     """Sizes, losses and ignored values that go with classes and pictures."""
+    # Not at the top: this loads matplotlib.
+    from .draw import class_palette
+
     base, number = draft.base, len(data.classes)
+    leaf = _leaf(base, 'train')[1]
+    scope = base.get('default_scope', 'mmseg')
+    kind = find_component(leaf['type'], (DATASETS,), scope)
+    known = {**getattr(kind, 'METAINFO', {}), **(leaf.get('metainfo') or {})}
+    same = tuple(known.get('classes') or ()) == tuple(data.classes)
+    palette = class_palette(number, known.get('palette') if same else None)
+    dataset = draft.variables.pop('dataset')
+    dataset['metainfo']['palette'] = Variable('palette')
+    draft.variables |= {'palette': tuple(palette), 'dataset': dataset}
     heads = read_heads(base['model'])
     old_area = area = 0
     for path, node in walk_dicts(_built(base)):
         kind = str(node.get('type'))
         weights = node.get('class_weight')
-        if isinstance(weights, list | tuple):
+        if isinstance(weights, list | tuple) and not same:
             # Those of heads of masks have one more, for no object.
             kinds = heads and max(head.num_classes for head in heads)
             last = weights[-1] if len(weights) == kinds + 1 else None

@@ -172,6 +172,15 @@ def test_masks(write_data: Callable, numbers, classes, tmp_path):
         for info in infos:
             assert Path(info['img_path']).is_file()
             assert Path(info['seg_map_path']).is_file()
+    # Those of the base, where the classes are the same.
+    weights = cfg.model.decode_head.loss_decode[0].class_weight
+    palette = np.array(dataset_of(cfg, 'train').metainfo['palette'])
+    if write_data is cityscapes:
+        assert len(weights) == 19
+        assert palette[0].tolist() == [128, 64, 128]
+    else:
+        assert weights is None
+        assert np.ptp(palette, axis=1).min() > 100  # no greys
     sample = dataset_of(cfg, 'train', steps=True)[0]
     assert set(sample['data_samples'].gt_sem_seg.data.unique().tolist()) <= {
         *(0, 1, 2, 255)
