@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -92,12 +93,13 @@ class NewConfig:
         """How to train, judge and infer."""
         last = f'epoch_{self.epochs}' if self.epochs else f'iter_{self.iters}'
         run = f'work_dirs/{self.path.stem}'
+        config, weights = quote(str(self.path)), quote(f'{run}/{last}.pth')
         return (
-            f'python tools/train.py {self.path}\n'
-            f'python tools/test.py {self.path} {run}/{last}.pth '
-            f'--report {run}/report\n'
-            f'python tools/infer.py PICTURES --checkpoint {run}/{last}.pth '
-            f'--out {run}/pictures'
+            f'python tools/train.py {config}\n'
+            f'python tools/test.py {config} {weights} '
+            f'--report {quote(f"{run}/report")}\n'
+            f'python tools/infer.py PICTURES --checkpoint {weights} '
+            f'--out {quote(f"{run}/pictures")}'
         )
 
 

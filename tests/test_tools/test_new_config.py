@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -328,6 +329,19 @@ def test_errors_of_labels_make_the_exit_code_1(voc, tmp_path, monkeypatch):
     monkeypatch.setattr(preflight, 'run_preflight', lambda settings: 0)
     assert run(data, tmp_path / 'my.py', base=SMALL) == 1
     assert (tmp_path / 'my.py').is_file()
+
+
+def test_commands_of_a_name_with_a_blank(voc, tmp_path, monkeypatch, capsys):
+    """Each parses as the tool's command line, with the file that was made."""
+    monkeypatch.chdir(tmp_path)
+    made(voc, Path('my config.py'), base=SMALL)
+    commands = capsys.readouterr().out.partition('Next:\n')[2].splitlines()
+    assert [shlex.split(line)[1:3] for line in commands[:2]] == [
+        ['tools/train.py', 'my config.py'],
+        ['tools/test.py', 'my config.py'],
+    ]
+    weights = 'work_dirs/my config/epoch_100.pth'
+    assert all(weights in shlex.split(line) for line in commands[1:])
 
 
 def test_wrong_input_is_one_line(voc, tmp_path, capsys):
