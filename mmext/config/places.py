@@ -46,12 +46,14 @@ class Bound(NamedTuple):
         value: The expression.
         line: Of the statement.
         merges: It leaves what it does not name as it is, as ``update`` does.
+        inherited: It changes what the file inherits, ``_base_.x``.
     """
 
     steps: Steps
     value: ast.expr
     line: int
     merges: bool = False
+    inherited: bool = False
 
 
 class Reached(NamedTuple):
@@ -103,8 +105,8 @@ def _bindings(body: Sequence[ast.stmt]) -> Iterator[Bound]:
 def _assigned(target: ast.expr, value: ast.expr, line: int) -> Iterator[Bound]:
     steps = reference(target)
     if steps and steps != (BASE,):
-        # `_base_.model.neck = ...` changes what the file inherits.
-        yield Bound(steps[1:] if steps[0] == BASE else steps, value, line)
+        inherited = steps[0] == BASE
+        yield Bound(steps[inherited:], value, line, inherited=inherited)
 
 
 def _updated(call: ast.expr) -> Iterator[Bound]:
@@ -117,8 +119,9 @@ def _updated(call: ast.expr) -> Iterator[Bound]:
         return
     steps = reference(call.func.value)
     if steps:
-        steps = steps[1:] if steps[0] == BASE else steps
-        yield Bound(steps, _as_dict(call), call.lineno, True)
+        inherited = steps[0] == BASE
+        value = _as_dict(call)
+        yield Bound(steps[inherited:], value, call.lineno, True, inherited)
 
 
 def _as_dict(call: ast.Call) -> ast.Call:
@@ -359,10 +362,11 @@ def _find_in_python(
 ) -> tuple[_Match | None, bool]:
     """What a file says, and whether its bases say nothing more."""
     best: _Match | None = None
+    assigned = False
     # The last change of a name is what counts.
     for bound in reversed(file.bindings):
         common = len(bound.steps)
-        if bound.steps != steps[:common]:
+        if bound.steps != steps[:common] or bound.inherited < assigned:
             continue
         descent = _Descent(file.bindings, file.imports)
         reached = descent.run(bound, steps[common:])
@@ -374,10 +378,10 @@ def _find_in_python(
         if reached.base is not None:
             match = _better(match, _follow(file, reached, known, depth))
         best = _better(best, match)
-        if not bound.merges:
-            return best, reached.replaces or file.imports
-        if reached.replaces:
+        if reached.replaces or (file.imports and not bound.merges):
             return best, True
+        # What is assigned is merged with what is inherited.
+        assigned |= not bound.merges
     return best, False
 
 

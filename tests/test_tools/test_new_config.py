@@ -23,6 +23,8 @@ from mmengine.evaluator import Evaluator
 from mmengine.registry import DefaultScope
 from mmengine.structures import InstanceData
 
+from mmext.config import key_place
+
 SMALL = 'mmext::co_dino/co_dino_r18_shapes.py'
 PIDNET = 'mmext::pidnet/pidnet_s_2xb6_120k_cityscapes.py'
 BCCD = ('Platelets', 'RBC', 'WBC')
@@ -329,6 +331,17 @@ def test_errors_of_labels_make_the_exit_code_1(voc, tmp_path, monkeypatch):
     monkeypatch.setattr(preflight, 'run_preflight', lambda settings: 0)
     assert run(data, tmp_path / 'my.py', base=SMALL) == 1
     assert (tmp_path / 'my.py').is_file()
+
+
+def test_findings_point_at_the_config_itself(voc, tmp_path):
+    """Where it changes what it inherits, and adds to that further below."""
+    out = tmp_path / 'my.py'
+    made(voc, out)
+    lines = out.read_text().splitlines()
+    for split in ('train', 'val'):
+        place = key_place(out, f'{split}_dataloader.dataset.filter_cfg')
+        assert place.file == str(out)
+        assert lines[place.line - 1].startswith('    filter_cfg=dict(')
 
 
 def test_commands_of_a_name_with_a_blank(voc, tmp_path, monkeypatch, capsys):
