@@ -359,6 +359,9 @@ def _set_data(draft: ConfigDraft, data: DataFolder, batch: int) -> None:
             left = set(value) - set(new) if merged else new is None
             if left and key not in _COMMON:
                 draft.drop((*steps, key))
+            of_voc = key == 'filter_cfg' and 'bbox_min_size' in (value or ())
+            if of_voc and data.form != 'voc':
+                draft.drop((*steps, key, 'bbox_min_size'))
         more = {
             key: value
             for key, value in settings.items()
@@ -583,14 +586,16 @@ def _set_schedule(
         draft.set(('default_hooks', 'checkpoint'), interval=interval)
     given = draft.base.get('param_scheduler') or []
     for index, each in enumerate(given if isinstance(given, list) else []):
-        new = _scaled(each, length / old, total, unit)
+        new = _scaled(each, old, length, total, unit)
         if new:
             draft.set(('param_scheduler', index), **new)
 
 
-def _scaled(each: Mapping, factor: float, total: int, unit: str) -> dict:
+def _scaled(
+    each: Mapping, before: int, length: int, total: int, unit: str
+) -> dict:
     """What becomes of a scheduler in a training of another length."""
-    by_epoch = each.get('by_epoch', True)
+    factor, by_epoch = length / before, each.get('by_epoch', True)
     names = ('begin', 'end', 'T_max', 'step_size', 'total_iters')
     old = {key: each[key] for key in names if each.get(key)}
     if by_epoch != (unit == 'max_epochs'):
@@ -600,9 +605,10 @@ def _scaled(each: Mapping, factor: float, total: int, unit: str) -> dict:
         return {k: v for k, v in short.items() if v != old[k] and not by_epoch}
     new = {key: max(round(v * factor), 1) for key, v in old.items()}
     if each.get('milestones'):
-        new['milestones'] = sorted(
-            {max(round(m * factor), 1) for m in each['milestones']}
-        )
+        # Those that come before the end; a short training has none.
+        scaled = {max(round(m * factor), 1) for m in each['milestones']}
+        end = new.get('end', length)
+        new['milestones'] = sorted(m for m in scaled if m < end)
         old['milestones'] = each['milestones']
     factors = ('LinearLR', 'ConstantLR')
     if new.get('end') == 1 and each['type'].endswith(factors):

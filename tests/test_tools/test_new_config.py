@@ -226,6 +226,26 @@ def test_a_warm_up_ends(warm_up, expected, voc, tmp_path):
     assert lint(cfg, 'SCHED008') == []
 
 
+def test_a_short_training_has_the_milestones_before_its_end(voc, tmp_path):
+    found = []
+    for epochs in (1, 2, 9):
+        out = tmp_path / f'{epochs}.py'
+        cfg = made(voc, out, '--epochs', epochs)
+        found.append(cfg.param_scheduler[0].milestones)
+        assert lint(cfg, 'SCHED003') == []
+    assert found == [[], [], [8]]
+
+
+def test_a_data_set_has_no_key_of_the_base_that_it_does_not_read(
+    voc, tmp_path
+):
+    """``bbox_min_size`` is of Pascal VOC's data set, for which the base is."""
+    data = CONVERTERS['yolo'](voc, tmp_path / 'yolo', CLASSES)
+    base = 'mmext::co_dino/co_dino_r18_bccd.py'
+    cfg = made(data, tmp_path / 'my.py', base=base)
+    assert lint(cfg, 'DATA008') == []
+
+
 def test_paths_stay_relative(voc, tmp_path, monkeypatch):
     """To the working folder, but where a link leads elsewhere."""
     monkeypatch.chdir(tmp_path)
