@@ -104,8 +104,11 @@ def absent_in_training(
 def absent_in_evaluation(
     totals: Sequence[SplitTotals], expected: Sequence[Expectations]
 ) -> Iterator[Finding]:
-    """Classes without pixel or box in another split."""
-    yield from _absent(totals, expected, False)
+    """Classes that the training has, and no pixel or box of another split."""
+    known = {each.message for each in _absent(totals, expected, True)}
+    for each in _absent(totals, expected, False):
+        if each.message not in known:
+            yield each
 
 
 @CLS.rule(

@@ -33,6 +33,15 @@ def test_absent_in_evaluation():
     assert (finding.split, finding.value) == ('val', '2')
 
 
+def test_a_class_that_no_split_has_is_said_once():
+    """Of the training, where it has to be mended."""
+    mask = mask_of({0: 50, 1: 50})
+    samples = [sample_of(mask=mask), sample_of(split='val', mask=mask)]
+    found = findings_of(samples, EXPECTED, VAL)
+    assert 'CLS002' not in rules(found)
+    assert rules(found).count('CLS001') == 1
+
+
 def test_only_evaluated():
     train = sample_of(mask=mask_of({0: 50, 1: 50}))
     val = sample_of(split='val')
