@@ -14,7 +14,6 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import ToolParser, hide_gpus, report_errors, run_tool
@@ -86,25 +85,13 @@ def make_parser() -> argparse.ArgumentParser:
 def _check(
     config: str, splits: Sequence[str], environ: Mapping[str, str]
 ) -> int:
-    """Check labels and config; the worse exit code."""
-    from mmext.label_check.run import run_check
-    from mmext.label_check.settings import CheckSettings
+    """Check labels and config; the exit code."""
     from mmext.preflight.run import PreflightSettings, run_preflight
 
-    store = Path('work_dirs/label_check.sqlite')
-    labels = run_check(
-        CheckSettings(config=config, split=tuple(splits), store=store)
-    )
-    return max(
-        labels,
-        run_preflight(
-            PreflightSettings(
-                config=config,
-                labels=False,
-                store=store,
-                environ=dict(environ),
-            )
-        ),
+    return run_preflight(
+        PreflightSettings(
+            config=config, splits=tuple(splits), environ=dict(environ)
+        )
     )
 
 

@@ -37,6 +37,7 @@ from ..config import (
 from ..label_check.sources import read_coco, read_heads, read_ignore_places
 from ..utils.files import atomic_path
 from .data_folders import DataFolder, DataSplit, find_data, make_val_split
+from .draw import class_palette
 
 __all__ = ['NewConfig', 'new_config']
 
@@ -453,12 +454,8 @@ def _set_masks(
     draft: ConfigDraft, data: DataFolder, batch: int, ignore_index: int
 ) -> None:
     """Sizes, losses and ignored values that go with classes and pictures."""
-    # Not at the top: this loads matplotlib.
-    from .draw import class_palette
-
     base, number = draft.base, len(data.classes)
-    leaf = _leaf(base, 'train')[1]
-    scope = base.get('default_scope', 'mmseg')
+    leaf, scope = _leaf(base, 'train')[1], base.get('default_scope', '')
     kind = find_component(leaf['type'], (DATASETS,), scope)
     known = {**getattr(kind, 'METAINFO', {}), **(leaf.get('metainfo') or {})}
     same = tuple(known.get('classes') or ()) == tuple(data.classes)

@@ -300,9 +300,8 @@ def _find_coco(
     if not classes:
         data.classes = _coco_classes(list(used.values()), data.notes)
     for part, (name, file) in zip(found.values(), used.items()):
-        own = [
-            n for n in dict.fromkeys(file.categories.name) if n in data.classes
-        ]
+        names = dict.fromkeys(file.categories.name)
+        own = [each for each in names if each in data.classes]
         # The loader numbers labels in the order of the file.
         if own != list(data.classes[: len(own)]):
             part.whole = False

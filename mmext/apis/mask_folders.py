@@ -23,7 +23,6 @@ from .data_folders import (
 __all__ = ['find_masks']
 
 _MAX_MASKS = 500
-_NO_CLASS = 255
 _MASK_END, _CITY_END = '_mask', '_leftImg8bit'
 _LISTS = 'ImageSets/Segmentation'
 # Files that name the classes of masks, and the line of a number.
@@ -74,7 +73,7 @@ def find_masks(
             splits[split] = DataSplit([*filter(None, names)], dataset)
     kind = {'type': 'mmseg.BaseSegDataset'}
     data = DataFolder('masks', root, classes, splits, kind)
-    data.classes = _mask_classes(data, {ignore_index, _NO_CLASS})
+    data.classes = _mask_classes(data, {ignore_index, 255})
     return data
 
 

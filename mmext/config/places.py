@@ -371,7 +371,8 @@ def _find_in_python(
         descent = _Descent(file.bindings, file.imports)
         reached = descent.run(bound, steps[common:])
         known = len(steps) - len(reached.rest)
-        if bound.merges and known == common and reached.base is None:
+        left = common < len(steps) and reached.base is None
+        if bound.merges and known == common and left:
             # `x.update(...)` that does not name the key says nothing of it.
             continue
         match = known, KeyPlace(file.path, reached.line)

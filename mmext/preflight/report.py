@@ -1,6 +1,7 @@
 """The result of a preflight: as data, as JSON, in a terminal and as a page."""
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 import msgspec
@@ -263,6 +264,8 @@ def _by_rule(findings: Sequence[Finding]) -> str:
     places: dict[str, dict[str, None]] = {}
     for each in findings:
         where = terminal.place_of(each.location) or each.key or 'the model'
+        if each.names and each.rule in rules_of('label_check'):
+            where = each.names[0]
         title = f'{_title(each)} ({each.rule})'
         places.setdefault(title, {})[where] = None
     return terminal.in_words(
@@ -284,7 +287,8 @@ def verdict_of(report: PreflightReport) -> str:
         if errors[1:]:
             number = f'{len(errors)} errors'
         fixes = sum(bool(each.options) for each in errors)
-        after = f'; --fix can mend {fixes} of {len(errors)}' if fixes else ''
+        tool = f'tools/preflight.py {quote(name)} --fix'
+        after = f'; {tool} can mend {fixes} of {len(errors)}' if fixes else ''
         return (
             f'Do not train with {name} yet: mend {number}: '
             f'{_by_rule(errors)}{after}.'
@@ -319,19 +323,22 @@ def _print_finding(
     names = terminal.in_words(finding.names, most)
     if len(finding.names) > most:
         names += ' (--verbose names all)'
+    rule = finding.names and rules_of('label_check').get(finding.rule)
+    # Label files of YOLO are not repaired.
+    fixed = rule and rule.fix and not finding.names[0].endswith('.txt')
+    tool = f'python tools/validate_labels.py {quote(config)}'
     lines = [
         ('    names: ', names),
         ('    with batches: ', ', '.join(finding.batches)),
         ('    remedy: ', '' if finding.other_way else finding.remedy),
         ('    either: ', finding.remedy if finding.other_way else ''),
         ('    or: ', finding.other_way),
+        ('    all places: ', rule and f'{tool} --all'),
+        ('    repaired copies: ', fixed and f'{tool} --fix DIR'),
     ]
     for label, text in lines:
         if text:
             terminal.print_text(console, text, label)
-    if finding.names and finding.rule in rules_of('label_check'):
-        text = f'python tools/validate_labels.py {config} --all'
-        terminal.print_text(console, text, '    all places: ')
     if finding.options:
         _print_change(console, finding.options, config)
 
@@ -349,7 +356,8 @@ def _print_change(
         text = f'{key} = {value!r}'
         if isinstance(value, str) and value == DELETE:
             text = f'remove {key}'
-        terminal.print_text(console, f'{text} (--fix writes it)', '    fix: ')
+        text += ' (tools/preflight.py --fix writes it)'
+        terminal.print_text(console, text, '    fix: ')
 
 
 def _world(report: PreflightReport, agree: str, disagree: str) -> str:
@@ -441,7 +449,8 @@ def print_report(
         _print_finding(console, finding, report.config, verbose)
     console.print()
     fixes = sum(bool(finding.options) for finding in report.findings)
-    after = f'; {fixes} with a fix, which --fix writes' if fixes else ''
+    tool = 'tools/preflight.py --fix'
+    after = f'; {fixes} with a fix, which {tool} writes' if fixes else ''
     terminal.print_counts(
         console, (finding.severity for finding in report.findings), after
     )

@@ -100,6 +100,7 @@ class PreflightSettings(msgspec.Struct, kw_only=True):
         device: Where the model runs.
         world: Processes to confirm the verdict with; 0 for none.
         labels: Check the labels of the data, too, if they are there.
+        splits: Those whose labels are checked.
         store: File that keeps what was read of them, see
             :class:`~mmext.label_check.settings.CheckSettings`.
         fail_on: Least severity that makes the exit code 1.
@@ -123,6 +124,7 @@ class PreflightSettings(msgspec.Struct, kw_only=True):
     device: str = 'cpu'
     world: int = 0
     labels: bool = True
+    splits: Sequence[str] = ('train', 'val')
     store: Path = Path('work_dirs/label_check.sqlite')
     fail_on: str = 'error'
     json: Path | None = None
@@ -500,7 +502,9 @@ def _check_labels(
     }
     with contained(findings, 'the check of the labels'):
         try:
-            found = label_findings(cfg, store=settings.store)
+            found = label_findings(
+                cfg, splits=settings.splits, store=settings.store
+            )
             findings += [
                 finding
                 for finding in without_known(found, findings)

@@ -333,24 +333,35 @@ def test_checks_pass(form, voc, tmp_path, capsys, monkeypatch):
         code = run(data, tmp_path / 'my.py', base=SMALL)
     printed = capsys.readouterr().out
     assert code == 0, printed
-    assert '0 errors' in printed
+    # Of labels and config together.
+    assert printed.count('0 errors') == printed.count('can be trained') == 1
     # The base of boxes is for 16 pictures a step, this one for 8.
     assert 'LOOP006' not in printed
     assert 'tools/test.py' in printed.split('Next:')[1]
 
 
 @pytest.mark.slow
-def test_errors_of_labels_make_the_exit_code_1(voc, tmp_path, monkeypatch):
-    """The config is written all the same."""
-    data = CONVERTERS['yolo'](voc, tmp_path / 'yolo', CLASSES)
-    label = next((data / 'train/labels').iterdir())
-    label.write_text('0 0.5 0.5 12 9\n')
-    from mmext.preflight import run as preflight
-
+def test_errors_of_labels_make_the_exit_code_1(
+    voc, tmp_path, monkeypatch, capsys
+):
+    """The config is written all the same; each split is checked."""
+    data = tmp_path / 'voc'
+    shutil.copytree(voc, data)
+    lists = data / 'ImageSets/Main'
+    stem = (lists / 'train.txt').read_text().split()[0]
+    shutil.copy(data / f'JPEGImages/{stem}.jpg', data / 'JPEGImages/more.jpg')
+    text = (data / f'Annotations/{stem}.xml').read_text()
+    text = re.sub('<xmax>.*?</xmax>', '<xmax>0</xmax>', text, count=1)
+    (data / 'Annotations/more.xml').write_text(text)
+    (lists / 'test.txt').write_text('more\n')
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(preflight, 'run_preflight', lambda settings: 0)
     assert run(data, tmp_path / 'my.py', base=SMALL) == 1
     assert (tmp_path / 'my.py').is_file()
+    printed = capsys.readouterr().out
+    assert 'Do not train with' in printed
+    assert 'can be trained' not in printed
+    assert '(DET002) at voc/Annotations/more.xml' in printed
+    assert 'tools/validate_labels.py my.py --fix DIR' in printed
 
 
 def test_findings_point_at_the_config_itself(voc, tmp_path):
@@ -362,6 +373,10 @@ def test_findings_point_at_the_config_itself(voc, tmp_path):
         place = key_place(out, f'{split}_dataloader.dataset.filter_cfg')
         assert place.file == str(out)
         assert lines[place.line - 1].startswith('    filter_cfg=dict(')
+        # Where the data set as a whole was changed last.
+        place = key_place(out, f'{split}_dataloader.dataset')
+        line = f'_base_.{split}_dataloader.dataset.update('
+        assert (place.file, lines[place.line - 1]) == (str(out), line)
 
 
 def test_commands_of_a_name_with_a_blank(voc, tmp_path, monkeypatch, capsys):
@@ -534,9 +549,9 @@ def test_bccd_from_folder_to_preflight(
     base = 'mmext::co_dino/co_dino_r18_bccd.py'
     assert run(data, tmp_path / 'my.py', base=base) == 1
     printed = ' '.join(capsys.readouterr().out.split())
-    assert re.findall(r'error (\w+\d+):', printed) == ['DET002']
-    assert 'my.py can be trained' in printed
-    assert re.findall(r'(\d+) errors?,', printed) == ['1', '0']
+    assert re.findall(r'error (\w+\d+)[: ]', printed) == ['DET002']
+    assert 'can be trained' not in printed
+    assert re.findall(r'(\d+) errors?,', printed) == ['1']
 
 
 def test_a_list_of_voc_that_is_not_utf8_is_named(voc, tmp_path, capsys):

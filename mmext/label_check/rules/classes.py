@@ -106,9 +106,8 @@ def absent_in_evaluation(
 ) -> Iterator[Finding]:
     """Classes that the training has, and no pixel or box of another split."""
     known = {each.message for each in _absent(totals, expected, True)}
-    for each in _absent(totals, expected, False):
-        if each.message not in known:
-            yield each
+    found = _absent(totals, expected, False)
+    yield from (each for each in found if each.message not in known)
 
 
 @CLS.rule(
