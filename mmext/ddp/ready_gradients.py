@@ -86,6 +86,9 @@ class ReadyRecorder:
         self.reentrant: dict[str, str] = {}
         self.reran: dict[str, None] = {}
         self.in_forward: tuple[ReadyGradient, ...] = ()
+        self._versions: dict[str, int] = {}
+        # Changed, or without their gradient, when that was ready.
+        self.stepped: dict[str, None] = {}
 
     @property
     def ready(self) -> tuple[ReadyGradient, ...]:
@@ -97,6 +100,7 @@ class ReadyRecorder:
         self.in_forward = tuple(self._ready)
         self._ready.clear()
         self._backward = -1
+        self._versions = {n: p._version for n, p in self._parameters.items()}
 
     def watch_more(self, parameters: Mapping[str, nn.Parameter]) -> None:
         """Watch parameters, too, that the forward has made trainable.
@@ -242,6 +246,11 @@ class ReadyRecorder:
         """Record that the gradient of a parameter is ready."""
         task = self._running[-1] if self._running else 0
         grad = self._parameters[name].grad
+        version = self._versions.get(name)
+        if version not in (None, self._parameters[name]._version) or (
+            version is not None and grad is None
+        ):
+            self.stepped[name] = None
         self._ready.append(
             ReadyGradient(
                 name,

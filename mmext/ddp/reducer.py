@@ -223,7 +223,8 @@ class _Reducer:
             for gradient in (*usage.in_forward, *usage.ready)
             if not name_of.get(gradient.name)
         ]
-        return tuple(dict.fromkeys((*self._local, *foreign, *usage.by_hand)))
+        foreign += [*usage.by_hand, *usage.stepped]
+        return tuple(dict.fromkeys((*self._local, *foreign)))
 
     def _name_in(self, usage: StepUsage) -> dict[str, str]:
         """The name at wrapping of each parameter of a step, '' for none."""

@@ -114,6 +114,9 @@ class StepUsage:
         lazy: Parameters without a shape at the beginning of the step.
         sparse: Parameters of embeddings with sparse gradients, for which DDP
             expects them.
+        stepped: Parameters that the step itself changes, in each process in
+            another way: a hook, when the gradient was ready and not yet
+            averaged, or an embedding with ``max_norm``.
     """
 
     names: tuple[str, ...]
@@ -135,6 +138,7 @@ class StepUsage:
     serials: Mapping[str, int] = field(default_factory=dict)
     lazy: tuple[str, ...] = ()
     sparse: frozenset[str] = frozenset()
+    stepped: tuple[str, ...] = ()
 
     def counts(self, *, joint: bool = False) -> dict[str, int]:
         """How often the gradient of each parameter was ready, 0 included.
@@ -354,7 +358,7 @@ def record_step(
         watched = parameters | late
         by_hand = _by_hand(watched, recorder, own)
         again = None
-        if reach.is_joint and loss.requires_grad:
+        if reach.is_joint and loss.requires_grad and not recorder.stepped:
             again = _record_joint(
                 model, watched, joined(outputs), loss_of, backward
             )
@@ -381,6 +385,7 @@ def record_step(
         serials={name: _serial(p) for name, p in watched.items()},
         lazy=lazy,
         sparse=_sparse_parameters(model, parameters),
+        stepped=tuple(recorder.stepped),
     )
 
 

@@ -236,7 +236,7 @@ _WORDS = {
     Outcome.OK: 'ok',
     Outcome.UNFINISHED: 'a parameter has no gradient',
     Outcome.READY_TWICE: 'a parameter is marked ready twice',
-    Outcome.DIVERGED: 'wrong gradients, replicas drift apart',
+    Outcome.DIVERGED: 'replicas drift apart',
     Outcome.GRAPH_CHANGED: 'the graph has changed',
     Outcome.UNEXPECTED: 'a gradient is sparse, or missing, unexpectedly',
     Outcome.REFUSED: 'the model cannot be wrapped',

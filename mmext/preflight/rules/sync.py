@@ -107,8 +107,9 @@ DDP010 = DDP.declare(
     'DDP010',
     title='gradients that DDP does not average',
     severity=Severity.ERROR,
-    remedy='let all losses be part of one backward of what forward returns; '
-    'make and unfreeze parameters in __init__, before the model is wrapped',
+    remedy='let all losses be part of one backward of what forward returns, '
+    'and the optimizer step after it; make and unfreeze parameters in '
+    '__init__, before the model is wrapped',
 )
 DDP011 = DDP.declare(
     'DDP011',
@@ -388,6 +389,11 @@ class _SyncFindings:
 
     def _why_local(self, names: Any) -> str:
         usages = self.proof.usages()
+        if any(set(u.stepped).intersection(names) for u in usages):
+            return (
+                'a hook of the parameters uses them in the backward, before '
+                'DDP has averaged them, as an optimizer that steps there does'
+            )
         if any(set(u.by_hand).intersection(names) for u in usages):
             return (
                 'they are set by hand (torch.autograd.grad), without a '

@@ -1,0 +1,141 @@
+"""Steps in which a process changes, or uses, parameters in a way of its own.
+
+Each by its name in ``CASES``, with what plain DDP does of it. Configs name
+this module in ``custom_imports``.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from mmengine.model import BaseModel, MMDistributedDataParallel
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import DATASETS, MODELS
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from helpers.forked_pairs import Report
+
+__all__ = ['CASES', 'Case', 'config_of', 'real_rank']
+
+WIDTH = 4
+NUM_BATCHES = 6
+
+
+class Case(NamedTuple):
+    """What a model does, and what becomes of it with plain DDP.
+
+    Attributes:
+        real: ``'ok'``, ``'drift'`` for replicas that drift apart without an
+            error, or a part of the error.
+        rule: Of the one finding; empty for none.
+        says: A part of its message.
+        accumulated: Batches of a step of the optimizer.
+        static: ``static_graph`` of the wrapper.
+    """
+
+    real: str = 'ok'
+    rule: str = ''
+    says: str = ''
+    accumulated: int = 1
+    static: bool = False
+
+
+CASES = {
+    'plain': Case(),
+    'steps in backward': Case('drift', 'DDP010', 'before DDP has averaged'),
+}
+
+
+@DATASETS.register_module(force=True)
+class Points(Dataset):
+    """Points, each with its number."""
+
+    def __len__(self) -> int:
+        return 4 * NUM_BATCHES
+
+    def __getitem__(self, index: int) -> dict:
+        numbers = torch.Generator().manual_seed(index)
+        point = torch.randn(WIDTH, generator=numbers)
+        return {'inputs': point, 'index': torch.tensor(index)}
+
+
+@MODELS.register_module(force=True)
+class OwnSteps(BaseModel):
+    """Two layers, and what a case of ``CASES`` does.
+
+    Args:
+        case: Its name, with ``_`` for a space.
+    """
+
+    def __init__(self, case: str = 'plain') -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.case = case.replace('_', ' ')
+        self.stem = nn.Linear(WIDTH, WIDTH)
+        self.head = nn.Linear(WIDTH, 1)
+        if self.case == 'steps in backward':
+            for parameter in self.parameters():
+                parameter.register_post_accumulate_grad_hook(_descend)
+
+    def forward(
+        self, inputs: list, index: list, mode: str = 'loss'
+    ) -> dict[str, Tensor]:
+        """The loss."""
+        x = self.stem(torch.stack(inputs)).tanh()
+        return {'loss': (self.head(x) - 1).square().mean()}
+
+
+def _descend(parameter: nn.Parameter) -> None:
+    """A step of one parameter."""
+    with torch.no_grad():
+        parameter.sub_(parameter.grad, alpha=0.1)
+    parameter.grad = None
+
+
+def config_of(name: str) -> str:
+    """Text of a config that trains the model of a case."""
+    case = CASES[name]
+    return f"""
+custom_imports = dict(imports=['helpers.own_steps', 'mmext.engine'])
+default_scope = 'mmengine'
+model = dict(type='OwnSteps', case={name.replace(' ', '_')!r})
+train_dataloader = dict(
+    batch_size=2, num_workers=0, dataset=dict(type='Points'),
+    sampler=dict(type='DefaultSampler', shuffle=True),
+    collate_fn=dict(type='pseudo_collate'))
+train_cfg = dict(by_epoch=True, max_epochs=1)
+optim_wrapper = dict(
+    type='OptimWrapper', accumulative_counts={case.accumulated},
+    optimizer=dict(type='SGD', lr=0.1))
+model_wrapper_cfg = dict(
+    type='mmext.DistributedDataParallel', static_graph={case.static})
+"""
+
+
+def real_rank(name: str, rank: int) -> Report:
+    """Train with PyTorch's wrapper: weights, and the text of an error."""
+    case, data = CASES[name], Points()
+    result: dict[str, Any] = {'error': '', 'weights': []}
+    try:
+        model = OwnSteps(name)
+        wrapper = MMDistributedDataParallel(
+            model, broadcast_buffers=False, static_graph=case.static
+        )
+        optim = build_optim_wrapper(
+            wrapper,
+            {
+                'type': 'OptimWrapper',
+                'accumulative_counts': case.accumulated,
+                'optimizer': {'type': 'SGD', 'lr': 0.1},
+            },
+        )
+        for step in range(NUM_BATCHES):
+            samples = [data[4 * step + 2 * rank + i] for i in range(2)]
+            batch = {k: [s[k] for s in samples] for k in samples[0]}
+            wrapper.train_step(batch, optim)
+        result['weights'] = [p.tolist() for p in model.parameters()]
+    except Exception as error:
+        # Not raised: it is what the case is run for.
+        result['error'] = str(error)
+    failed = bool(result['error'])
+    return Report(result, ends=failed, failed=failed)
