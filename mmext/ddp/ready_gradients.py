@@ -88,7 +88,7 @@ class ReadyRecorder:
         self.in_forward: tuple[ReadyGradient, ...] = ()
         self._versions: dict[str, int] = {}
         # Changed, or without their gradient, when that was ready.
-        self.stepped: dict[str, None] = {}
+        self.stepped: dict[str, str] = {}
 
     @property
     def ready(self) -> tuple[ReadyGradient, ...]:
@@ -250,7 +250,10 @@ class ReadyRecorder:
         if version not in (None, self._parameters[name]._version) or (
             version is not None and grad is None
         ):
-            self.stepped[name] = None
+            self.stepped[name] = (
+                'a hook of the parameter uses it in the backward, before DDP '
+                'has averaged it, as an optimizer that steps there does'
+            )
         self._ready.append(
             ReadyGradient(
                 name,

@@ -114,9 +114,9 @@ class StepUsage:
         lazy: Parameters without a shape at the beginning of the step.
         sparse: Parameters of embeddings with sparse gradients, for which DDP
             expects them.
-        stepped: Parameters that the step itself changes, in each process in
-            another way: a hook, when the gradient was ready and not yet
-            averaged, or an embedding with ``max_norm``.
+        stepped: Parameters that each process changes for itself within the
+            step, with what does so: a hook, when the gradient is ready and
+            not yet averaged, or an embedding with ``max_norm``.
     """
 
     names: tuple[str, ...]
@@ -138,7 +138,7 @@ class StepUsage:
     serials: Mapping[str, int] = field(default_factory=dict)
     lazy: tuple[str, ...] = ()
     sparse: frozenset[str] = frozenset()
-    stepped: tuple[str, ...] = ()
+    stepped: Mapping[str, str] = field(default_factory=dict)
 
     def counts(self, *, joint: bool = False) -> dict[str, int]:
         """How often the gradient of each parameter was ready, 0 included.
@@ -335,6 +335,7 @@ def record_step(
         with nullcontext() if compiled else flow:
             outputs = forward()
             recorder.leave_forward()
+            scaled = _scaled_tables(model, flow.module_calls)
             first = _next_node()
             loss = loss_of(outputs)
         cleared = frozenset(
@@ -385,7 +386,7 @@ def record_step(
         serials={name: _serial(p) for name, p in watched.items()},
         lazy=lazy,
         sparse=_sparse_parameters(model, parameters),
-        stepped=tuple(recorder.stepped),
+        stepped=recorder.stepped | scaled,
     )
 
 
@@ -489,6 +490,22 @@ def _sparse_parameters(
         for parameter in module.parameters(recurse=False)
     }
     return frozenset(n for n, p in parameters.items() if id(p) in found)
+
+
+def _scaled_tables(
+    model: nn.Module, calls: Mapping[str, int]
+) -> dict[str, str]:
+    """Tables of which a forward has scaled rows to max_norm, and not all."""
+    return {
+        f'{name}.weight': 'max_norm of the embedding scales the rows that a '
+        'batch looks up, and each process has another batch'
+        for name, module in model.named_modules()
+        if getattr(module, 'max_norm', None) is not None
+        and calls.get(name)
+        and isinstance(module, nn.Embedding | nn.EmbeddingBag)
+        and module.weight.detach().norm(module.norm_type, 1).max()
+        > module.max_norm * (1 + 1e-5)
+    }
 
 
 def _has_compiled_parts(model: nn.Module) -> bool:

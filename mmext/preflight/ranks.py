@@ -1,6 +1,7 @@
 """Train in real processes, and compare with what was predicted."""
 
 import copy
+import dataclasses
 import faulthandler
 import multiprocessing
 import os
@@ -201,12 +202,14 @@ def _step_alone(
         parameter.grad = None
     _seed(step)
     data = model.data_preprocessor(copy.deepcopy(batch), True)
-    return record_step(
+    usage = record_step(
         model,
         lambda: run_training_forward(model, data),
         lambda out: _total(model, out, backward),
         backward=backward,
     )
+    # Only gradients are compared.
+    return dataclasses.replace(usage, stepped={})
 
 
 def _total(

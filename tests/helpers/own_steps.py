@@ -43,6 +43,9 @@ class Case(NamedTuple):
 CASES = {
     'plain': Case(),
     'steps in backward': Case('drift', 'DDP010', 'before DDP has averaged'),
+    'max norm': Case('drift', 'DDP010', 'max_norm of the embedding'),
+    # All rows, as of positions: they are the same in all processes.
+    'max norm of all': Case(),
 }
 
 
@@ -76,12 +79,18 @@ class OwnSteps(BaseModel):
         if self.case == 'steps in backward':
             for parameter in self.parameters():
                 parameter.register_post_accumulate_grad_hook(_descend)
+        if 'max norm' in self.case:
+            self.table = nn.Embedding(6, WIDTH, max_norm=0.5)
 
     def forward(
         self, inputs: list, index: list, mode: str = 'loss'
     ) -> dict[str, Tensor]:
         """The loss."""
         x = self.stem(torch.stack(inputs)).tanh()
+        if 'max norm' in self.case:
+            rows = torch.stack(index) % 6
+            rows = torch.arange(6) if 'all' in self.case else rows
+            x = x + self.table(rows).mean(0)
         return {'loss': (self.head(x) - 1).square().mean()}
 
 

@@ -109,7 +109,8 @@ DDP010 = DDP.declare(
     severity=Severity.ERROR,
     remedy='let all losses be part of one backward of what forward returns, '
     'and the optimizer step after it; make and unfreeze parameters in '
-    '__init__, before the model is wrapped',
+    '__init__, before the model is wrapped; scale what an embedding returns '
+    'instead of max_norm',
 )
 DDP011 = DDP.declare(
     'DDP011',
@@ -329,7 +330,7 @@ class _SyncFindings:
             yield unopened
         elif verdict.outcome is Outcome.DIVERGED and self._is_local(names):
             yield DDP010.finding(
-                f'gradients of a process stay its own, and the replicas '
+                f'what a process changes stays its own, and the replicas '
                 f'drift apart without an error in PyTorch: {what}; '
                 f'{self._why_local(names)}',
                 **where,
@@ -389,11 +390,9 @@ class _SyncFindings:
 
     def _why_local(self, names: Any) -> str:
         usages = self.proof.usages()
-        if any(set(u.stepped).intersection(names) for u in usages):
-            return (
-                'a hook of the parameters uses them in the backward, before '
-                'DDP has averaged them, as an optimizer that steps there does'
-            )
+        for usage in usages:
+            for name in usage.stepped.keys() & set(names):
+                return usage.stepped[name]
         if any(set(u.by_hand).intersection(names) for u in usages):
             return (
                 'they are set by hand (torch.autograd.grad), without a '
