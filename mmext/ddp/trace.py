@@ -305,7 +305,11 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
             parameter.grad = grads.get(parameter)
         with torch.no_grad():
             for buffer, value in buffers.items():
-                buffer.copy_(value)
+                if buffer.shape != value.shape:
+                    buffer.resize_(value.shape)
+                # An expanded one cannot be written to, and has not changed.
+                if not torch.equal(buffer, value):
+                    buffer.copy_(value)
 
 
 def record_step(

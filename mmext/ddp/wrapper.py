@@ -140,6 +140,10 @@ class DistributedDataParallel(MMDistributedDataParallel):
                 '(nn.Linear for nn.LazyLinear), or run one batch through it '
                 'before it is wrapped'
             )
+        for buffer in module.buffers():
+            if buffer.layout is torch.strided and 0 in buffer.stride():
+                # An expanded one, which DDP could not write to.
+                buffer.data = buffer.clone()
         if all(p.device.type == 'cpu' for p in module.parameters()):
             # Gloo takes the module where it is; an index means a GPU.
             device_ids = output_device = None

@@ -11,6 +11,7 @@ from mmengine.model import BaseModel, MMDistributedDataParallel
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DATASETS, MODELS
 from torch import Tensor, nn
+from torch.ao.quantization import get_default_qat_qconfig, prepare_qat
 from torch.utils.data import Dataset
 
 from helpers.forked_pairs import Report
@@ -46,6 +47,9 @@ CASES = {
     'max norm': Case('drift', 'DDP010', 'max_norm of the embedding'),
     # All rows, as of positions: they are the same in all processes.
     'max norm of all': Case(),
+    'quantized': Case(),
+    'expanded': Case('single memory', 'STEP001', 'scale is made of an exp'),
+    'expanded buffer': Case(),
 }
 
 
@@ -81,6 +85,13 @@ class OwnSteps(BaseModel):
                 parameter.register_post_accumulate_grad_hook(_descend)
         if 'max norm' in self.case:
             self.table = nn.Embedding(6, WIDTH, max_norm=0.5)
+        elif self.case == 'quantized':
+            self.stem.qconfig = get_default_qat_qconfig('fbgemm')
+            prepare_qat(self.train(), inplace=True)
+        elif self.case == 'expanded':
+            self.scale = nn.Parameter(torch.ones(1).expand(WIDTH))
+        elif self.case == 'expanded buffer':
+            self.register_buffer('scale', torch.ones(1).expand(WIDTH))
 
     def forward(
         self, inputs: list, index: list, mode: str = 'loss'
@@ -91,6 +102,8 @@ class OwnSteps(BaseModel):
             rows = torch.stack(index) % 6
             rows = torch.arange(6) if 'all' in self.case else rows
             x = x + self.table(rows).mean(0)
+        if 'expanded' in self.case:
+            x = x * self.scale
         return {'loss': (self.head(x) - 1).square().mean()}
 
 

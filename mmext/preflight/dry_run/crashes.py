@@ -69,6 +69,12 @@ def explain_crash(
             found.append(_bare_assert(model, error, cfg or {}))
         elif isinstance(error, KeyError) and error.args == ('inputs',):
             found.append(_not_packed(cfg or {}))
+        elif 'element of the written-to tensor refers to a single' in text:
+            found += [
+                Cause(f'{name} is made of an expanded tensor', modules=(name,))
+                for name, parameter in model.named_parameters()
+                if 0 in parameter.stride()
+            ]
         if found in ([], [None]):
             found = [_part(model, error, cfg or {})]
     return found[0] if found else None

@@ -326,7 +326,11 @@ def restored(
             optimizer.state.clear()
         with torch.no_grad():
             for tensor, value in values.items():
-                tensor.copy_(value)
+                if tensor.shape != value.shape:
+                    tensor.resize_(value.shape)
+                # An expanded one cannot be written to, and has not changed.
+                if not torch.equal(tensor, value):
+                    tensor.copy_(value)
 
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
