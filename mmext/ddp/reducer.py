@@ -49,6 +49,7 @@ class Outcome(str, Enum):
         'a gradient is sparse, dense or missing where DDP expects another: '
         'error in backward'
     )
+    ACCUMULATED = 'static_graph, and nothing averaged yet: error in forward'
     REFUSED = 'DDP refuses the model when it is wrapped: error'
 
 

@@ -15,6 +15,7 @@ from torch.ao.quantization import get_default_qat_qconfig, prepare_qat
 from torch.utils.data import Dataset
 
 from helpers.forked_pairs import Report
+from mmext.ddp import DistributedDataParallel
 
 __all__ = ['CASES', 'Case', 'config_of', 'real_rank']
 
@@ -50,6 +51,10 @@ CASES = {
     'quantized': Case(),
     'expanded': Case('single memory', 'STEP001', 'scale is made of an exp'),
     'expanded buffer': Case(),
+    'accumulates': Case(accumulated=2),
+    'accumulates, static': Case(
+        'expect_autograd_hooks_', 'DDP008', 'of 2 batches', 2, static=True
+    ),
 }
 
 
@@ -134,13 +139,15 @@ model_wrapper_cfg = dict(
 """
 
 
-def real_rank(name: str, rank: int) -> Report:
-    """Train with PyTorch's wrapper: weights, and the text of an error."""
+def real_rank(job: tuple[str, bool], rank: int) -> Report:
+    """Train a case, wrapped by PyTorch or by us: weights, text of an error."""
+    name, is_ours = job
     case, data = CASES[name], Points()
+    kind = DistributedDataParallel if is_ours else MMDistributedDataParallel
     result: dict[str, Any] = {'error': '', 'weights': []}
     try:
         model = OwnSteps(name)
-        wrapper = MMDistributedDataParallel(
+        wrapper = kind(
             model, broadcast_buffers=False, static_graph=case.static
         )
         optim = build_optim_wrapper(

@@ -12,21 +12,25 @@ pytestmark = pytest.mark.xdist_group('processes')
 
 @pytest.fixture(scope='module')
 def reals(tmp_path_factory):
-    """What both ranks did with each case."""
-    results = run_jobs(real_rank, list(CASES), tmp_path_factory.mktemp('jobs'))
-    return dict(zip(CASES, results, strict=True))
+    """What both ranks did with each case, wrapped by PyTorch and by us."""
+    jobs = [(name, is_ours) for name in CASES for is_ours in (False, True)]
+    results = run_jobs(real_rank, jobs, tmp_path_factory.mktemp('jobs'))
+    return dict(zip(jobs, results, strict=True))
 
 
 @pytest.mark.parametrize('name', CASES)
 def test_as_real_processes_do(name, reals, tmp_path):
     case = CASES[name]
-    first, second = reals[name]
+    first, second = reals[name, False]
     if case.real in ('ok', 'drift'):
         assert first['error'] == second['error'] == ''
         drifts = first['weights'] != second['weights']
         assert drifts == (case.real == 'drift')
     else:
         assert case.real in first['error']
+    assert all(
+        (case.real == 'ok') == (not r['error']) for r in reals[name, True]
+    )
     (tmp_path / 'config.py').write_text(config_of(name))
     argv = [str(tmp_path / 'config.py'), '--no-labels', '--json']
     code = load_tool('preflight').main([*argv, str(tmp_path / 'report')])

@@ -31,6 +31,7 @@ def current_settings(cfg: Config | Mapping[str, Any]) -> SyncSettings:
 
 
 STATIC_GRAPH = 'static_graph'
+_ACCUMULATED = 'accumulative_counts'
 _FILTER = 'filter_empty_gt'
 _HOOK = 'default_hooks.activation_checkpoint'
 _WRAPPER = 'mmext.DistributedDataParallel'
@@ -67,6 +68,12 @@ class ConfigOptions:
         kind = wrapper.get('type', _WRAPPER)
         portable = self._places.kind is RunnerKind.PORTABLE
         return portable and kind == _WRAPPER
+
+    @property
+    def accumulated(self) -> int:
+        """How many batches make one step of the optimizer."""
+        number = (self._top.get('optim_wrapper') or {}).get(_ACCUMULATED)
+        return number if isinstance(number, int) and number > 1 else 1
 
     @property
     def filters_empty(self) -> bool:

@@ -106,11 +106,14 @@ class OutcomeTable:
 
     def __init__(self, dry_run: DryRun, current: SyncSettings) -> None:
         steps = list(dry_run.all_steps())
+        accumulates = dry_run.config and dry_run.config.accumulated > 1
         if current.static_graph:
             # DDP then leaves the other flag out.
             current = STATIC
         self.rows = tuple(
-            first_outcome(steps, settings, checkpoints)
+            OutcomeRow(settings, checkpoints, Outcome.ACCUMULATED)
+            if settings is STATIC and accumulates
+            else first_outcome(steps, settings, checkpoints)
             for settings in (NO_SEARCH, SEARCH, STATIC)
             for checkpoints in Checkpoints
         )
@@ -238,6 +241,7 @@ _WORDS = {
     Outcome.READY_TWICE: 'a parameter is marked ready twice',
     Outcome.DIVERGED: 'replicas drift apart',
     Outcome.GRAPH_CHANGED: 'the graph has changed',
+    Outcome.ACCUMULATED: 'gradients are accumulated before any was averaged',
     Outcome.UNEXPECTED: 'a gradient is sparse, or missing, unexpectedly',
     Outcome.REFUSED: 'the model cannot be wrapped',
 }

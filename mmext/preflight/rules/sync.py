@@ -90,9 +90,9 @@ DDP007 = DDP.declare(
 )
 DDP008 = DDP.declare(
     'DDP008',
-    title='static_graph, but steps use parameters differently',
+    title='static_graph, but steps use parameters differently, or accumulate',
     severity=Severity.ERROR,
-    remedy='remove static_graph; where a parameter is returned from forward '
+    remedy='remove static_graph (or accumulative_counts); where a parameter is returned from forward '
     'and is in no loss, return it detached',
     fix=_SETTINGS,
 )
@@ -352,6 +352,14 @@ class _SyncFindings:
             )
         elif verdict.outcome is Outcome.READY_TWICE:
             yield self._ready_twice(what, at, where)
+        elif verdict.outcome is Outcome.ACCUMULATED:
+            yield DDP008.finding(
+                'static_graph=True, but the gradients of '
+                f'{self.options.accumulated} batches are accumulated before '
+                'any was averaged, which is an error in the first step',
+                key=self.options.key_of(STATIC_GRAPH),
+                options=self.settings_for(NO_SEARCH, SEARCH),
+            )
         elif self.current.static_graph and not changing.issuperset(names):
             yield DDP008.finding(
                 f'static_graph=True, but not all steps use {what} '
