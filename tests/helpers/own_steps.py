@@ -52,6 +52,12 @@ CASES = {
     'expanded': Case('single memory', 'STEP001', 'scale is made of an exp'),
     'expanded buffer': Case(),
     'accumulates': Case(accumulated=2),
+    'accumulates, unused first': Case(
+        'ok', 'DDP007', 'if it is the last of those', 2
+    ),
+    'accumulates, unused last': Case(
+        'finished reduction', 'DDP007', 'DDP stops at the step after', 2
+    ),
     'accumulates, static': Case(
         'expect_autograd_hooks_', 'DDP008', 'of 2 batches', 2, static=True
     ),
@@ -90,6 +96,8 @@ class OwnSteps(BaseModel):
                 parameter.register_post_accumulate_grad_hook(_descend)
         if 'max norm' in self.case:
             self.table = nn.Embedding(6, WIDTH, max_norm=0.5)
+        elif 'unused' in self.case:
+            self.extra, self.count = nn.Linear(WIDTH, WIDTH), 0
         elif self.case == 'quantized':
             self.stem.qconfig = get_default_qat_qconfig('fbgemm')
             prepare_qat(self.train(), inplace=True)
@@ -107,6 +115,11 @@ class OwnSteps(BaseModel):
             rows = torch.stack(index) % 6
             rows = torch.arange(6) if 'all' in self.case else rows
             x = x + self.table(rows).mean(0)
+        if 'unused' in self.case:
+            # In every second step.
+            self.count += 1
+            if self.count % 2 == ('unused last' in self.case):
+                x = x + self.extra(x)
         if 'expanded' in self.case:
             x = x * self.scale
         return {'loss': (self.head(x) - 1).square().mean()}

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 from typing import Any
 
 from ...ddp import (
@@ -23,6 +24,7 @@ __all__ = [
     'Checkpoints',
     'OutcomeTable',
     'Verdicts',
+    'averaged_steps',
     'first_outcome',
     'verdict_table',
 ]
@@ -105,7 +107,7 @@ class OutcomeTable:
     """
 
     def __init__(self, dry_run: DryRun, current: SyncSettings) -> None:
-        steps = list(dry_run.all_steps())
+        steps = averaged_steps(dry_run)
         accumulates = dry_run.config and dry_run.config.accumulated > 1
         if current.static_graph:
             # DDP then leaves the other flag out.
@@ -118,7 +120,7 @@ class OutcomeTable:
             for checkpoints in Checkpoints
         )
         self.current = self.row(current)
-        usages = [step.usage for step in steps]
+        usages = dry_run.usages()
         self.fired = {f.name for u in usages for f in u.ready}
         self.reentrant = any(u.reentrant or u.call_sites for u in usages)
         self.checkpointed = self.reentrant or any(u.reran for u in usages)
@@ -136,6 +138,16 @@ class OutcomeTable:
             for row in self.rows
             if (row.settings, row.checkpoints) == (settings, checkpoints)
         )
+
+
+def averaged_steps(dry_run: DryRun) -> list[StepRecord]:
+    """Those after which gradients are averaged, if they are accumulated.
+
+    Where none of the first kind is such a step, all are looked at.
+    """
+    number = dry_run.config.accumulated if dry_run.config else 1
+    first, *others = [*dry_run.steps.values()] or [()]
+    return list(chain(first[number - 1 :: number] or first, *others))
 
 
 def first_outcome(

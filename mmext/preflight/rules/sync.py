@@ -9,7 +9,13 @@ from ...ddp import Outcome, SyncSettings, UnusedParameter, UnusedReason
 from ...findings import Finding, Severity
 from ..dry_run.facts import DryRun
 from ..dry_run.options import STATIC_GRAPH, ConfigOptions
-from ..dry_run.verdicts import NO_SEARCH, SEARCH, Checkpoints, OutcomeTable
+from ..dry_run.verdicts import (
+    NO_SEARCH,
+    SEARCH,
+    Checkpoints,
+    OutcomeTable,
+    averaged_steps,
+)
 from .names import count_of, in_words
 from .registry import DDP
 
@@ -92,8 +98,8 @@ DDP008 = DDP.declare(
     'DDP008',
     title='static_graph, but steps use parameters differently, or accumulate',
     severity=Severity.ERROR,
-    remedy='remove static_graph (or accumulative_counts); where a parameter is returned from forward '
-    'and is in no loss, return it detached',
+    remedy='remove static_graph, or accumulative_counts; where a parameter is '
+    'returned from forward and is in no loss, return it detached',
     fix=_SETTINGS,
 )
 DDP009 = DDP.declare(
@@ -286,6 +292,7 @@ class _SyncFindings:
             if use.used and use.unused:
                 groups.setdefault(tuple(use.unused), []).append(name)
         static, search = self.current.static_graph, self.searched
+        counts = [s.usage.counts() for s in averaged_steps(self.proof)]
         for kinds, names in groups.items():
             use = self.uses[names[0]]
             place = _best_reason(use.unused).location
@@ -301,6 +308,9 @@ class _SyncFindings:
                 effect = 'DDP stops at the step after such a batch'
             fine = search and not static
             severity = Severity.INFO if fine else Severity.ERROR
+            if not search and all(c.get(n) for c in counts for n in names):
+                severity = Severity.WARNING
+                effect += ', if it is the last of those that are accumulated'
             if not fine and kinds == ('empty',) and self.rare:
                 severity = Severity.WARNING
                 effect += f'; {self.rare}'
