@@ -28,6 +28,7 @@ from .replicas import checksum, first_difference
 from .report import GradientSyncError, PeerError, is_peer_error, peer_gone
 from .stale_graph import (
     StaleGraphError,
+    find_outsiders,
     kept_tensors,
     name_stale_graphs,
 )
@@ -89,6 +90,7 @@ __all__ = [
     'bypassed_methods',
     'checksum',
     'current_watch',
+    'find_outsiders',
     'first_difference',
     'graph_leaves',
     'graph_nodes',

@@ -6,9 +6,14 @@ along; the backward of a later step comes to it, and PyTorch says "Trying to
 backward through the graph a second time". What follows from the advice that
 comes with it, ``retain_graph=True``, is worse: parameters are updated that the
 loss no longer depends on.
+
+A table outside of the model, looked up for each step anew, fails nowhere, and
+is never trained.
 """
 
-import dataclasses
+import functools
+import gc
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,9 +23,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .graph import graph_nodes
+from .graph import graph_leaves, graph_nodes
+from .outputs import all_tensors
 
-__all__ = ['StaleGraphError', 'kept_tensors', 'name_stale_graphs']
+__all__ = [
+    'StaleGraphError',
+    'find_outsiders',
+    'kept_tensors',
+    'name_stale_graphs',
+]
 
 # What PyTorch says of a graph that was freed, or whose values have changed.
 _FREED = 'backward through the graph a second time'
@@ -59,42 +70,10 @@ def kept_tensors(model: nn.Module) -> dict[str, list[Tensor]]:
                 places = [(attribute, value)]
             for key, item in places:
                 place = f'{name}.{key}' if name else key
-                tensors = list(_tensors(item, seen, _MAX_DEPTH))
+                tensors = [t for _, t in _named(place, item, seen)]
                 if tensors:
                     kept[place] = tensors
     return kept
-
-
-def _tensors(value: Any, seen: set[int], depth: int) -> Iterator[Tensor]:
-    """Tensors with a graph in a value."""
-    if isinstance(value, Tensor):
-        if value.grad_fn is not None:
-            yield value
-        return
-    if isinstance(value, nn.Module | str | bytes) or depth == 0:
-        return
-    for item in _items(value, seen):
-        yield from _tensors(item, seen, depth - 1)
-
-
-def _items(value: Any, seen: set[int]) -> list[Any]:
-    """What a value holds, once for each object."""
-    if isinstance(value, Mapping):
-        items = list(value.values())
-    elif isinstance(value, _CONTAINERS):
-        items = list(value)
-    elif dataclasses.is_dataclass(value) or hasattr(value, '__dict__'):
-        if isinstance(value, type) or callable(value):
-            return []
-        items = (
-            list(vars(value).values()) if hasattr(value, '__dict__') else []
-        )
-    else:
-        return []
-    if id(value) in seen:
-        return []
-    seen.add(id(value))
-    return items
 
 
 class StaleGraphError(RuntimeError):
@@ -142,6 +121,50 @@ def _text(places: list[str]) -> str:
     )
 
 
+@contextmanager
+def find_outsiders(
+    model: nn.Module, groups: Any, batch: Any
+) -> Iterator[list[str]]:
+    """Find what outlives a step and gets gradients that nobody uses.
+
+    Args:
+        model: The model that is trained, without a wrapper.
+        groups: Of parameters, those of its optimizers.
+        batch: What the data loader gave for this step.
+
+    Yields:
+        An empty list; after the step it has a description of each tensor.
+    """
+    known = {id(t) for t in all_tensors([list(model.parameters()), groups])}
+    known |= {id(tensor) for tensor in all_tensors(batch)}
+    original, found, leaves = torch.autograd.backward, [], {}
+
+    @functools.wraps(original)
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        for node in graph_nodes(all_tensors(tensors)):
+            for after, _ in node.next_functions:
+                leaf = getattr(after, 'variable', None)
+                if leaf is not None and id(leaf) not in known:
+                    leaves[id(leaf)] = weakref.ref(leaf), node.name()
+        original(tensors, *args, **kwargs)
+
+    torch.autograd.backward = backward
+    try:
+        yield found
+    finally:
+        torch.autograd.backward = original
+    # What the step itself has made is gone by now.
+    gc.collect()
+    for key, (leaf, function) in leaves.items():
+        if leaf() is not None and leaf().grad is not None:
+            text = f'a tensor of shape {tuple(leaf().shape)}'
+            found.append(f'{text}, used by {function}')
+            for place, tensor in _named('batch', batch, set()):
+                if key in graph_leaves([tensor]):
+                    found[-1] = f'{text}, of which {place} is computed'
+                    break
+
+
 def _next_number() -> int:
     """What the functions of a graph are numbered from, in this thread."""
     with torch.enable_grad():
@@ -154,26 +177,32 @@ def _held(model: nn.Module, batch: Any) -> Iterator[tuple[str, Tensor]]:
     for place, tensors in kept_tensors(model).items():
         for tensor in tensors:
             yield f'the attribute {place!r} of the model holds it', tensor
-    for place, tensor in _named('batch', batch, set(), _MAX_DEPTH):
+    for place, tensor in _named('batch', batch, set()):
         yield f'{place}, from the data loader, holds it', tensor
 
 
 def _named(
-    place: str, value: Any, seen: set[int], depth: int
+    place: str, value: Any, seen: set[int], depth: int = _MAX_DEPTH
 ) -> Iterator[tuple[str, Tensor]]:
-    """Tensors with a graph in a batch, by their path."""
+    """Tensors with a graph in a value, by their path, once for each object.
+
+    Modules are not looked into.
+    """
     if isinstance(value, Tensor):
         if value.grad_fn is not None:
             yield place, value
         return
-    if isinstance(value, str | bytes) or depth == 0:
+    if depth == 0 or id(value) in seen:
         return
     if isinstance(value, Mapping):
         items = [(f'{place}[{key!r}]', item) for key, item in value.items()]
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, _CONTAINERS):
         items = [(f'{place}[{i}]', item) for i, item in enumerate(value)]
+    elif hasattr(value, '__dict__') and not callable(value):
+        items = [(place, item) for item in vars(value).values()]
     else:
-        items = [(place, item) for item in _items(value, seen)]
+        return
+    seen.add(id(value))
     for path, item in items:
         yield from _named(path, item, seen, depth - 1)
 

@@ -496,17 +496,15 @@ def _sparse_parameters(
     return frozenset(n for n, p in parameters.items() if id(p) in found)
 
 
-def _scaled_tables(
-    model: nn.Module, calls: Mapping[str, int]
-) -> dict[str, str]:
+def _scaled_tables(model: nn.Module, calls: Mapping) -> dict[str, str]:
     """Tables of which a forward has scaled rows to max_norm, and not all."""
     return {
         f'{name}.weight': 'max_norm of the embedding scales the rows that a '
         'batch looks up, and each process has another batch'
         for name, module in model.named_modules()
-        if getattr(module, 'max_norm', None) is not None
-        and calls.get(name)
+        if name in calls
         and isinstance(module, nn.Embedding | nn.EmbeddingBag)
+        and module.max_norm is not None
         and module.weight.detach().norm(module.norm_type, 1).max()
         > module.max_norm * (1 + 1e-5)
     }

@@ -9,8 +9,10 @@ A validation leaves the random number generators as they were, so that a
 resumed run, which does not repeat it, draws the same numbers.
 """
 
+import logging
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
@@ -19,7 +21,7 @@ from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
 from torch import nn
 from torch.utils.data import DataLoader
 
-from ..ddp import name_stale_graphs, unwrap_model
+from ..ddp import find_outsiders, name_stale_graphs, unwrap_model
 from ..registry import LOOPS
 from .rng_state import get_rng_state, set_rng_state
 
@@ -155,6 +157,8 @@ class _Resumable:
         self.rng_before_val: Mapping[str, Any] | None = None
         self._rng_to_restore: Mapping[str, Any] | None = None
         self._pending_val = False
+        # Once: it takes a walk over the graph.
+        self._look = True
 
     def go_on_from(
         self,
@@ -183,9 +187,22 @@ class _Resumable:
             StaleGraphError: If its loss depends on a graph that an earlier
                 step built.
         """
-        model = unwrap_model(self.runner.model)
-        with name_stale_graphs(model, args[-1]):
+        model, batch = unwrap_model(self.runner.model), args[-1]
+        look, self._look = self._look, False
+        groups = self.runner.optim_wrapper.param_groups
+        outsiders = find_outsiders(model, groups, batch)
+        with (
+            name_stale_graphs(model, batch),
+            outsiders if look else nullcontext(()) as found,
+        ):
             super().run_iter(*args)
+        for text in found:
+            print_log(
+                f'Gradients add up that no optimizer uses: those of {text}. '
+                'Make it a parameter of the model; or detach what is computed',
+                logger='current',
+                level=logging.WARNING,
+            )
 
     def _restore_rng(self) -> None:
         if self._rng_to_restore is not None:

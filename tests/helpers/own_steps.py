@@ -51,6 +51,9 @@ CASES = {
     'quantized': Case(),
     'expanded': Case('single memory', 'STEP001', 'scale is made of an exp'),
     'expanded buffer': Case(),
+    'embedded samples': Case(
+        'ok', 'STEP009', "of which batch['inputs'][0] is"
+    ),
     'accumulates': Case(accumulated=2),
     'accumulates, unused first': Case(
         'ok', 'DDP007', 'if it is the last of those', 2
@@ -66,7 +69,11 @@ CASES = {
 
 @DATASETS.register_module(force=True)
 class Points(Dataset):
-    """Points, each with its number."""
+    """Points, each with its number; ``embedded`` by a table of their own."""
+
+    def __init__(self, embedded: bool = False) -> None:
+        torch.manual_seed(0)
+        self.table = nn.Embedding(4 * NUM_BATCHES, WIDTH) if embedded else None
 
     def __len__(self) -> int:
         return 4 * NUM_BATCHES
@@ -74,7 +81,10 @@ class Points(Dataset):
     def __getitem__(self, index: int) -> dict:
         numbers = torch.Generator().manual_seed(index)
         point = torch.randn(WIDTH, generator=numbers)
-        return {'inputs': point, 'index': torch.tensor(index)}
+        number = torch.tensor(index)
+        if self.table is not None:
+            point = point + self.table(number)
+        return {'inputs': point, 'index': number}
 
 
 @MODELS.register_module(force=True)
@@ -140,7 +150,8 @@ custom_imports = dict(imports=['helpers.own_steps', 'mmext.engine'])
 default_scope = 'mmengine'
 model = dict(type='OwnSteps', case={name.replace(' ', '_')!r})
 train_dataloader = dict(
-    batch_size=2, num_workers=0, dataset=dict(type='Points'),
+    batch_size=2, num_workers=0, dataset=dict(
+        type='Points', embedded={name == 'embedded samples'}),
     sampler=dict(type='DefaultSampler', shuffle=True),
     collate_fn=dict(type='pseudo_collate'))
 train_cfg = dict(by_epoch=True, max_epochs=1)
@@ -155,7 +166,7 @@ model_wrapper_cfg = dict(
 def real_rank(job: tuple[str, bool], rank: int) -> Report:
     """Train a case, wrapped by PyTorch or by us: weights, text of an error."""
     name, is_ours = job
-    case, data = CASES[name], Points()
+    case, data = CASES[name], Points(name == 'embedded samples')
     kind = DistributedDataParallel if is_ours else MMDistributedDataParallel
     result: dict[str, Any] = {'error': '', 'weights': []}
     try:

@@ -30,6 +30,10 @@ __all__ = [
 WIDTH = 3
 
 
+# A table that is in no model.
+_OUTSIDE = nn.Embedding(4, WIDTH)
+
+
 class Planted(BaseModel):
     """A stem, a block and a head, and one mistake.
 
@@ -68,6 +72,8 @@ class Planted(BaseModel):
             x = self.lazy(x)
         if 'sparse' in self.mistake:
             x = x + self.table(torch.arange(2)).mean()
+        if self.mistake == 'outside':
+            x = x + _OUTSIDE(torch.arange(2)).mean()
         if 'tied' in self.mistake:
             x = x + (x @ self.table.weight.t()).mean()
         x = self._checkpoints(x)

@@ -479,6 +479,9 @@ model = dict(mistake='extra weight 0')
 == STEP008 error base=planted also=STEP002
 model = dict(mistake='memory')
 
+== STEP009 warning base=planted
+model = dict(mistake='outside')
+
 == NORM001 warning base=planted names=planted.norm
 model = dict(mistake='norm twice')
 

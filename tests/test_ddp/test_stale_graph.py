@@ -84,6 +84,28 @@ def test_samples_that_were_embedded_before(tmp_path):
     assert 'from the data loader, holds it' in str(e.value)
 
 
+@DATASETS.register_module(force=True)
+class LookedUpDataset(toy.ToyDataset):
+    """Samples that are embedded when they are read."""
+
+    def prepare_data(self, idx):
+        return dict(inputs=TABLE(torch.tensor(idx % 3)))
+
+
+def test_a_table_that_the_data_set_looks_up_is_named_once(tmp_path):
+    loader = toy.loader()
+    loader['dataset']['type'] = 'LookedUpDataset'
+    toy.train(tmp_path, train_dataloader=loader)
+    log = next(tmp_path.rglob('*.log')).read_text()
+    assert log.count('Gradients add up that no optimizer uses') == 1
+    assert "of shape (3, 3), of which batch['inputs'][" in log
+
+
+def test_a_training_without_a_table_says_nothing(tmp_path):
+    toy.train(tmp_path)
+    assert 'no optimizer uses' not in next(tmp_path.rglob('*.log')).read_text()
+
+
 def test_a_list_of_somebody():
     model, held = nn.Linear(2, 1), nn.Linear(2, 2)
     features = held(torch.ones(1, 2)).exp()

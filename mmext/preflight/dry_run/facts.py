@@ -152,6 +152,8 @@ class StepRecord:
             order in which the backward reached them.
         bad_module: The first module whose output was not finite, where a
             loss is not; else empty.
+        outsiders: What gets gradients and is neither in the model nor in an
+            optimizer.
     """
 
     kind: str
@@ -163,6 +165,7 @@ class StepRecord:
     cost: GraphCost = GraphCost()
     bad_gradients: tuple[str, ...] = ()
     bad_module: str = ''
+    outsiders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

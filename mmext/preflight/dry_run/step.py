@@ -1,6 +1,7 @@
 """Run one training step and record what happens in it."""
 
 import copy
+import dataclasses
 import os
 import sys
 import time
@@ -18,6 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ...ddp import (
     StepUsage,
     all_tensors,
+    find_outsiders,
     graph_leaves,
     graph_nodes,
     kept_tensors,
@@ -69,8 +71,13 @@ class StepRun:
 
     def run(self, batch: Any, kind: str, number: int) -> StepRecord:
         """Run it; an error comes from the part that ``phase`` names."""
-        with name_stale_graphs(self._model, batch):
-            return self._run(batch, kind, number)
+        groups = [optimizer.param_groups for optimizer in self._optimizers]
+        with (
+            name_stale_graphs(self._model, batch),
+            find_outsiders(self._model, groups, batch) as found,
+        ):
+            record = self._run(batch, kind, number)
+        return dataclasses.replace(record, outsiders=tuple(found))
 
     def _run(self, batch: Any, kind: str, number: int) -> StepRecord:
         model = self._model

@@ -1,6 +1,6 @@
 """What DDP does with the steps of a dry run, in any order of them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
@@ -84,15 +84,6 @@ class OutcomeRow:
         return f'error at step {self.step + 1 + late}'
 
 
-# A checkpoint that is not reentrant is an ordinary part of the graph: for DDP
-# it might as well not be there.
-_CHANGES: dict[Checkpoints, Callable[[StepUsage], StepUsage]] = {
-    Checkpoints.AS_IS: lambda usage: usage,
-    Checkpoints.NO_REENTRANT: StepUsage.without_reentrant,
-    Checkpoints.NONE: StepUsage.without_reentrant,
-}
-
-
 class OutcomeTable:
     """What happens with each choice of settings after a dry run.
 
@@ -107,13 +98,13 @@ class OutcomeTable:
     """
 
     def __init__(self, dry_run: DryRun, current: SyncSettings) -> None:
-        steps = averaged_steps(dry_run)
+        steps, kind = averaged_steps(dry_run), next(iter(dry_run.steps), '')
         accumulates = dry_run.config and dry_run.config.accumulated > 1
         if current.static_graph:
             # DDP then leaves the other flag out.
             current = STATIC
         self.rows = tuple(
-            OutcomeRow(settings, checkpoints, Outcome.ACCUMULATED)
+            OutcomeRow(settings, checkpoints, Outcome.ACCUMULATED, kind)
             if settings is STATIC and accumulates
             else first_outcome(steps, settings, checkpoints)
             for settings in (NO_SEARCH, SEARCH, STATIC)
@@ -160,8 +151,11 @@ def first_outcome(
     In a training any kind of batch may follow any other, and processes may
     have different ones; so the steps may come in any order.
     """
-    change = _CHANGES[checkpoints]
-    usages = [change(step.usage) for step in steps]
+    usages = [step.usage for step in steps]
+    if checkpoints is not Checkpoints.AS_IS:
+        # One that is not reentrant is an ordinary part of the graph: for DDP
+        # it might as well not be there.
+        usages = [usage.without_reentrant() for usage in usages]
     failures = [
         (prediction, index)
         for prediction, index in _predictions(usages, settings)

@@ -89,6 +89,13 @@ STEP008 = STEP.declare(
     'keep its parameters out of the optimizer; retain_graph=True would only '
     'hide the error',
 )
+STEP009 = STEP.declare(
+    'STEP009',
+    title='gradients go to what is neither in the model nor in an optimizer',
+    severity=Severity.WARNING,
+    remedy='make it a parameter of the model, and use it in forward; or '
+    'detach what comes of it',
+)
 NORM001 = NORM.declare(
     'NORM001',
     title='a batch norm runs more than once a step',
@@ -168,6 +175,11 @@ def step_findings(
     if proof.is_telling:
         yield from _zero_losses(proof)
     yield from _norms(proof)
+    outsiders = {text: None for s in proof.all_steps() for text in s.outsiders}
+    if outsiders:
+        yield STEP009.finding(
+            f'gradients add up that no optimizer uses: {"; ".join(outsiders)}'
+        )
 
 
 def _crash(crashes: list[Crash], rare: bool) -> Finding:

@@ -224,15 +224,10 @@ class _SyncFindings:
 
     def call_site(self, names: Any) -> str:
         """Where the checkpoint of some parameters is called."""
-        for usage in self.proof.usages():
-            for name in names:
-                if usage.call_sites.get(name):
-                    return usage.call_sites[name]
-        for usage in self.proof.usages():
-            for name in names:
-                if name in usage.reentrant:
-                    return usage.reentrant[name]
-        return ''
+        usages = self.proof.usages()
+        sites = [u.call_sites.get(name) for u in usages for name in names]
+        sites += [u.reentrant.get(name) for u in usages for name in names]
+        return next(filter(None, sites), '')
 
     def untrained(self) -> Iterator[Finding]:
         """What a reentrant checkpoint keeps from being trained."""
@@ -335,6 +330,7 @@ class _SyncFindings:
         what = f'{count_of(names)} in {self.words(names)}' if names else ''
         # What depends on the data has been said.
         changing = {n for n, u in self.uses.items() if u.used and u.unused}
+        accumulates = verdict.outcome is Outcome.ACCUMULATED
         unopened = self._unopened()
         if unopened is not None:
             yield unopened
@@ -362,18 +358,15 @@ class _SyncFindings:
             )
         elif verdict.outcome is Outcome.READY_TWICE:
             yield self._ready_twice(what, at, where)
-        elif verdict.outcome is Outcome.ACCUMULATED:
+        elif accumulates or (
+            self.current.static_graph and not changing.issuperset(names)
+        ):
+            why = f'not all steps use {what} in the same way'
+            if accumulates:
+                why = f'the gradients of {self.options.accumulated} batches '
+                why += 'are accumulated before any was averaged'
             yield DDP008.finding(
-                'static_graph=True, but the gradients of '
-                f'{self.options.accumulated} batches are accumulated before '
-                'any was averaged, which is an error in the first step',
-                key=self.options.key_of(STATIC_GRAPH),
-                options=self.settings_for(NO_SEARCH, SEARCH),
-            )
-        elif self.current.static_graph and not changing.issuperset(names):
-            yield DDP008.finding(
-                f'static_graph=True, but not all steps use {what} '
-                'in the same way, which ends the training',
+                f'static_graph=True, but {why}, which ends the training',
                 key=self.options.key_of(STATIC_GRAPH),
                 options=self.settings_for(NO_SEARCH, SEARCH),
                 **where,
