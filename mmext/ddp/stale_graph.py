@@ -100,9 +100,11 @@ def name_stale_graphs(model: nn.Module, batch: Any) -> Iterator[None]:
         if _FREED not in text and _CHANGED not in text:
             raise
         names = {id(p): name for name, p in model.named_parameters()}
+        losses = list(_losses_of(error))
+        nodes = graph_nodes(loss for _, loss in losses)
         # The loss leads to a graph that is held, too, and says less of it.
-        places = _stale_places(_held(model, batch), begin, names)
-        places = places or _stale_places(_losses_of(error), begin, names)
+        places = _stale_places(_held(model, batch), begin, names, nodes)
+        places = places or _stale_places(losses, begin, names, nodes)
         if not places:
             raise
         raise StaleGraphError(_text(places)) from error
@@ -220,15 +222,21 @@ def _losses_of(error: BaseException) -> Iterator[tuple[str, Tensor]]:
 
 
 def _stale_places(
-    holders: Iterable[tuple[str, Tensor]], begin: int, names: dict[int, str]
+    holders: Iterable[tuple[str, Tensor]],
+    begin: int,
+    names: dict[int, str],
+    nodes: set[Any],
 ) -> list[str]:
-    """Those that lead to a graph of an earlier step, with a description."""
+    """Those that lead to a graph of an earlier step, with a description.
+
+    ``nodes`` is the graph of the loss; what is not in it does no harm.
+    """
     found: dict[str, str] = {}
     for place, tensor in holders:
         stale = [
             node
             for node in graph_nodes([tensor])
-            if node._sequence_nr() < begin
+            if node in nodes and node._sequence_nr() < begin
         ]
         if not stale or place in found:
             continue

@@ -122,6 +122,29 @@ def test_a_list_of_somebody():
         step()
 
 
+@MODELS.register_module(force=True)
+class HoldingModel(toy.ToyModel):
+    """Keeps what it has computed first, and does not use it."""
+
+    def forward(self, inputs, mode='tensor', **kwargs):
+        if not hasattr(self, 'kept'):
+            self.kept = self.linear(torch.stack(list(inputs)).detach())
+        return super().forward(inputs, mode=mode, **kwargs)
+
+
+def test_what_the_loss_does_not_go_through_is_not_blamed(tmp_path):
+    loader = toy.loader()
+    loader['dataset']['type'] = 'EmbeddedDataset'
+    with pytest.raises(StaleGraphError) as caught:
+        toy.train(
+            tmp_path,
+            model=dict(type='HoldingModel'),
+            train_dataloader=loader,
+        )
+    assert "batch['inputs'][0], from the data" in str(caught.value)
+    assert "'kept'" not in str(caught.value)
+
+
 def test_two_backwards_of_one_step_are_left_alone():
     """No earlier step has to do with it."""
     model = nn.Linear(2, 1)
