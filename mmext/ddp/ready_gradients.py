@@ -247,8 +247,8 @@ class ReadyRecorder:
         task = self._running[-1] if self._running else 0
         grad = self._parameters[name].grad
         version = self._versions.get(name)
-        if version not in (None, self._parameters[name]._version) or (
-            version is not None and grad is None
+        if version is not None and (
+            grad is None or version != self._parameters[name]._version
         ):
             self.stepped[name] = (
                 'a hook of the parameter uses it in the backward, before DDP '

@@ -137,8 +137,6 @@ def find_outsiders(
     Yields:
         An empty list; after the step it has a description of each tensor.
     """
-    known = {id(t) for t in all_tensors([list(model.parameters()), groups])}
-    known |= {id(tensor) for tensor in all_tensors(batch)}
     original, found, leaves = torch.autograd.backward, [], {}
 
     @functools.wraps(original)
@@ -146,7 +144,7 @@ def find_outsiders(
         for node in graph_nodes(all_tensors(tensors)):
             for after, _ in node.next_functions:
                 leaf = getattr(after, 'variable', None)
-                if leaf is not None and id(leaf) not in known:
+                if leaf is not None:
                     leaves[id(leaf)] = weakref.ref(leaf), node.name()
         original(tensors, *args, **kwargs)
 
@@ -155,16 +153,22 @@ def find_outsiders(
         yield found
     finally:
         torch.autograd.backward = original
-    # What the step itself has made is gone by now.
-    gc.collect()
+    known = {
+        id(t) for t in (*model.parameters(), *all_tensors((groups, batch)))
+    }
+    if leaves.keys() - known:
+        # What the step itself has made goes.
+        gc.collect()
     for key, (leaf, function) in leaves.items():
-        if leaf() is not None and leaf().grad is not None:
-            text = f'a tensor of shape {tuple(leaf().shape)}'
-            found.append(f'{text}, used by {function}')
-            for place, tensor in _named('batch', batch, set()):
-                if key in graph_leaves([tensor]):
-                    found[-1] = f'{text}, of which {place} is computed'
-                    break
+        tensor = None if key in known else leaf()
+        if tensor is None or tensor.grad is None:
+            continue
+        text = f'a tensor of shape {tuple(tensor.shape)}'
+        found.append(f'{text}, used by {function}')
+        for place, value in _named('batch', batch, set()):
+            if key in graph_leaves([value]):
+                found[-1] = f'{text}, of which {place} is computed'
+                break
 
 
 def _next_number() -> int:

@@ -199,7 +199,8 @@ class _Resumable:
         for text in found:
             print_log(
                 f'Gradients add up that no optimizer uses: those of {text}. '
-                'Make it a parameter of the model; or detach what is computed',
+                'It is neither in the model nor in optim_wrapper: make it a '
+                'parameter of the model, or detach what is computed of it',
                 logger='current',
                 level=logging.WARNING,
             )
