@@ -21,8 +21,8 @@ show_training() {  # the lines of a training that a person wants to see
     local line
     trap '' INT  # the training gets it, too, and has something to say then
     while IFS= read -r line; do
-        if [[ $line =~ Epoch\(train\)\ *\[([0-9]+)\]\[\ *([0-9/]+)\].*eta:\ ([0-9:]+).*\ loss:\ ([0-9.]+) ]]; then
-            say "    epoch ${BASH_REMATCH[1]}/$EPOCHS, step ${BASH_REMATCH[2]}: loss ${BASH_REMATCH[4]}, ${BASH_REMATCH[3]} left"
+        if [[ $line =~ Epoch\(train\)\ *\[([0-9]+)\]\[\ *([0-9/]+)\]\ *loss\ ([0-9.]+).*\ ([0-9:]+)\ left ]]; then
+            say "    epoch ${BASH_REMATCH[1]}/$EPOCHS, step ${BASH_REMATCH[2]}: loss ${BASH_REMATCH[3]}, ${BASH_REMATCH[4]} left"
         elif [[ $line =~ Epoch\(val\)\ *\[([0-9]+)\].*bbox_mAP_50:\ ([0-9.]+) ]]; then
             say "    epoch ${BASH_REMATCH[1]}/$EPOCHS, validation: mAP@50 ${BASH_REMATCH[2]}"
         fi

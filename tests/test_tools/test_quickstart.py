@@ -64,6 +64,7 @@ def test_runs_to_the_end_twice(ready_checkout: Path):
         done = quickstart(ready_checkout, EPOCHS='1', IMAGES='16')
         assert done.returncode == 0, done.stdout + done.stderr
         assert re.search(r'mAP@50 0\.\d+, mAP 0\.\d+ on 200', done.stdout)
+        assert re.search(r'epoch 1/1, step 1/1: loss \d', done.stdout)
         assert 'validation: mAP@50' in done.stdout
         work = ready_checkout / 'work_dirs' / 'quickstart'
         for name in (
