@@ -36,7 +36,8 @@ from ..config import (
 )
 from ..label_check.sources import read_coco, read_heads, read_ignore_places
 from ..utils.files import atomic_path
-from .data_folders import DataFolder, DataSplit, find_data, make_val_split
+from .data_folders import find_data
+from .data_splits import DataFolder, DataSplit, make_val_split
 from .draw import class_palette
 
 __all__ = ['NewConfig', 'new_config']

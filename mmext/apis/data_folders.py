@@ -1,4 +1,4 @@
-"""What a folder of pictures and labels is, and its splits.
+"""What a folder of pictures and labels is.
 
 A folder is looked at as far as it takes to know its form: COCO's, that of
 Roboflow, Pascal VOC's, YOLO's, or pictures with masks. Nothing in it is
@@ -6,11 +6,8 @@ changed; where a split has to be made, it becomes a list beside the config.
 """
 
 import os
-import random
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,65 +21,21 @@ from ..label_check.sources import (
     read_voc,
     read_voc_list,
 )
+from .data_splits import (
+    SPLITS,
+    DataFolder,
+    DataSplit,
+    Tree,
+    by_split,
+    split_of,
+)
+from .mask_folders import find_masks
 
-__all__ = [
-    'SPLITS',
-    'DataFolder',
-    'DataSplit',
-    'Tree',
-    'by_split',
-    'find_data',
-    'make_val_split',
-    'split_of',
-]
+__all__ = ['find_data']
 
-SPLITS = ('train', 'val', 'test')
 # Below the folder that is given.
 _MAX_DEPTH = 4
 _MAX_JSON = 50
-Tree = dict[str, list[str]]
-
-
-@dataclass
-class DataSplit:
-    """The samples of a split.
-
-    Attributes:
-        names: Of the samples, as a list of the data set has them; of COCO
-            the file names of the images.
-        dataset: What a data set needs to read the split, besides
-            :attr:`DataFolder.dataset`; paths are relative to the root.
-        whole: ``dataset`` reads these samples and no others. Otherwise a
-            list of the names has to be its ``ann_file``.
-    """
-
-    names: list[str]
-    dataset: dict[str, Any] = field(default_factory=dict)
-    whole: bool = True
-
-
-@dataclass
-class DataFolder:
-    """A folder of pictures and labels.
-
-    Attributes:
-        form: ``'coco'``, ``'voc'``, ``'yolo'`` or ``'masks'``.
-        root: What paths are relative to.
-        classes: Names in the order of labels.
-        splits: Of ``'train'``, ``'val'`` and ``'test'`` those that are
-            there.
-        dataset: What all data sets have.
-        notes: What was found out that a user may not expect.
-        masks: Objects have masks, too.
-    """
-
-    form: str
-    root: Path
-    classes: tuple[str, ...]
-    splits: dict[str, DataSplit]
-    dataset: dict[str, Any]
-    notes: list[str] = field(default_factory=list)
-    masks: bool = False
 
 
 def find_data(
@@ -127,9 +80,6 @@ def find_data(
         # What is below VOCdevkit.
         root = root / kits[0]
         tree = _list_tree(root)
-    # Not at the top: it takes its helpers from here.
-    from .mask_folders import find_masks
-
     forms: dict[str, Callable] = {
         "COCO's (*.json)": _find_coco,
         "Pascal VOC's (*.xml)": _find_voc,
@@ -157,45 +107,6 @@ def find_data(
     )
 
 
-def make_val_split(data: DataFolder, fraction: float, seed: int) -> None:
-    """Take a part of the training samples for validation, if there is none.
-
-    Args:
-        data: Changed in place.
-        fraction: Part of the samples, above 0 and below 1; at least one.
-        seed: The same seed gives the same split of the same names.
-
-    Raises:
-        ValueError: If the fraction is not in that range, or there are fewer
-            than two samples.
-    """
-    if not 0 < fraction < 1:
-        raise ValueError(
-            f'--val-fraction must be above 0 and below 1, got {fraction}'
-        )
-    if 'val' in data.splits:
-        return
-    train = data.splits['train']
-    names = sorted(train.names)
-    if len(names) < 2:
-        raise ValueError(
-            f'a split needs at least 2 pictures, got {len(names)} in '
-            f'{data.root}'
-        )
-    number = min(max(round(len(names) * fraction), 1), len(names) - 1)
-    chosen = set(random.Random(seed).sample(names, number))
-    for split in ('train', 'val'):
-        data.splits[split] = DataSplit(
-            [name for name in names if (name in chosen) == (split == 'val')],
-            dict(train.dataset),
-            whole=False,
-        )
-    data.notes.append(
-        f'no split for validation was found: {number} of {len(names)} '
-        f'training pictures were chosen by the seed {seed}'
-    )
-
-
 def _list_tree(root: Path) -> Tree:
     """Files of a folder and those in it, by folder relative to the root."""
     tree: Tree = {}
@@ -211,29 +122,6 @@ def _list_tree(root: Path) -> Tree:
 
 def _with_suffix(names: Sequence[str], suffixes: Any) -> list[str]:
     return [name for name in names if name.lower().endswith(suffixes)]
-
-
-def split_of(path: str) -> str:
-    """Split that a path is named after; the last word counts."""
-    words = re.findall('[a-z]+', path.lower())
-    for word in reversed(words):
-        for split in SPLITS:
-            if word.startswith(split):
-                return split
-    return ''
-
-
-def by_split(paths: Iterable[Any], what: str, root: Path) -> dict[str, list]:
-    """Paths, or tuples of some, by split; those without one are to train."""
-    found: dict[str, list] = {}
-    for path in paths:
-        found.setdefault(split_of(str(path)) or 'train', []).append(path)
-    if 'train' not in found:
-        raise ValueError(
-            f'{what} in {root} must have a split for training, got '
-            f'{sorted(found)} only'
-        )
-    return {split: found[split] for split in SPLITS if split in found}
 
 
 def _read_coco(path: Path) -> CocoFile | None:

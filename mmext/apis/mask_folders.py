@@ -11,7 +11,7 @@ from PIL import Image
 
 from ..datasets import PICTURE_SUFFIXES
 from ..label_check.sources import read_voc_list
-from .data_folders import (
+from .data_splits import (
     SPLITS,
     DataFolder,
     DataSplit,

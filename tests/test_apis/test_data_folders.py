@@ -8,7 +8,8 @@ import pytest
 from helpers.label_sets import CLASSES, clean
 from PIL import Image
 
-from mmext.apis.data_folders import find_data, make_val_split
+from mmext.apis.data_folders import find_data
+from mmext.apis.data_splits import make_val_split
 
 
 def picture(path: Path, values: int = 0, mode: str = 'RGB') -> None:
