@@ -234,7 +234,7 @@ def test_a_process_that_is_gone_is_named_as_the_reason(tmp_path):
 
     first, _ = on_two_ranks(run, tmp_path)
     assert first['error'] == 'PeerError'
-    assert 'another process has ended' in first['text']
+    assert 'another process has failed or ended: rank 1' in first['text']
 
 
 def test_two_ranks_that_fail_differently(tmp_path):

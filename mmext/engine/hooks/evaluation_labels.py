@@ -209,12 +209,16 @@ class EvaluationLabelHook(Hook):
                 'labels are not checked'
             )
             self._metrics = ()
+        given = runner.cfg.get(f'{split}_evaluator') or ()
+        given = [given] if isinstance(given, Mapping) else given
+        files = [g.get('ann_file') for g in given if isinstance(g, Mapping)]
         for metric in self._metrics:
             if 'IoUMetric' in _kinds(metric) and self.policy == 'raise':
                 check_class_count(runner.model, metric.dataset_meta, split)
             coco = getattr(metric, '_coco_api', None)
             if coco is not None:
-                for problem in self._coco_problems(metric, coco):
+                file = ' or '.join(filter(None, files))
+                for problem in self._coco_problems(metric, coco, file):
                     self._tell(problem)
 
     def _check(
@@ -299,10 +303,11 @@ class EvaluationLabelHook(Hook):
             )
         self._num_ignored = 0
 
-    def _coco_problems(self, metric: Any, coco: Any) -> Iterator[str]:
+    def _coco_problems(
+        self, metric: Any, coco: Any, file: str
+    ) -> Iterator[str]:
         """What is wrong between an annotation file and the classes."""
         name = f'{type(metric).__name__} of {self._split}'
-        file = getattr(metric, 'ann_file', None)
         file = file or f'the file of {self._split}_evaluator.ann_file'
         unknown = [
             note
