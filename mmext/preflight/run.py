@@ -21,6 +21,7 @@ from mmengine.config import Config
 from rich.console import Console
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 
 from ..config import (
     RightPlaces,
@@ -230,7 +231,7 @@ def preflight(
         config=settings.config,
         task='' if built is None else built.task,
         trainable=len(trained),
-        values=sum(each.numel() for each in trained),
+        values=sum(each.numel() for each in trained if not is_lazy(each)),
         settings=current,
         batches=() if dry_run is None else make_batch_reports(dry_run),
         verdicts=verdicts,
