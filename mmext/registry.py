@@ -41,7 +41,7 @@ MODEL_WRAPPERS = Registry(
     'model_wrapper',
     parent=MMENGINE_MODEL_WRAPPERS,
     scope='mmext',
-    locations=['mmext.ddp'],
+    locations=['mmext.engine.distributed'],
 )
 DATASETS = Registry(
     'dataset',

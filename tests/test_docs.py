@@ -78,7 +78,7 @@ def test_label_check_says_how_many_rules_there_are():
     """A process of its own, in which nothing else has declared rules."""
     page = (ROOT / 'docs' / 'label_check.md').read_text()
     (number,) = re.findall(r'(\d+) rules applied', page)
-    code = 'from mmext.label_check.rules import RULES; print(len(RULES))'
+    code = 'from mmext.checks.labels.rules import RULES; print(len(RULES))'
     shown = subprocess.run(
         [sys.executable, '-c', code],
         cwd=ROOT,

@@ -31,14 +31,14 @@ SMALL_MODULE_LINES = 100
 # lower layers only, and those through their public names.
 LAYERS = (
     ('apis', 'testing'),
-    ('preflight',),
-    ('label_check',),
+    ('checks.preflight',),
+    ('checks.labels',),
     ('engine',),
-    ('ddp',),
+    ('checks.ddp',),
     ('models', 'datasets', 'evaluation'),
-    ('config',),
-    ('findings',),
-    ('ops', 'registry'),
+    ('checks.config',),
+    ('checks.findings',),
+    ('ops', 'registry', 'checks'),
     ('utils',),
     ('version',),
 )
@@ -49,10 +49,10 @@ OWN_IDEAS = {
     'mmext.evaluation.coco_metric',  # a metric
     'mmext.datasets.transforms.tiles',  # a transform
     'mmext.engine.hooks.replica_check',  # a hook
-    'mmext.findings.places',  # --jsonl and --csv
-    'mmext.findings.reference',  # the page docs/rules.md
-    'mmext.label_check.readers.yolo',  # a reader
-    'mmext.label_check.sources.yolo',  # a source
+    'mmext.checks.findings.places',  # --jsonl and --csv
+    'mmext.checks.findings.reference',  # the page docs/rules.md
+    'mmext.checks.labels.readers.yolo',  # a reader
+    'mmext.checks.labels.sources.yolo',  # a source
     'mmext.models.memory_efficient_batch_norm',  # a layer
     'mmext.utils.setup_env',  # called by MMEngine by its name
 }
@@ -122,8 +122,12 @@ def imports_of(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def package_of(module: str) -> str:
-    """Top-level package of a module; empty for mmext itself."""
-    return module.split('.')[1] if '.' in module else ''
+    """Package of a module, of the checks that below them.
+
+    Empty for mmext itself.
+    """
+    parts = module.split('.')[1:]
+    return '.'.join(parts[: 1 + (parts[:1] == ['checks'])])
 
 
 def package_graph() -> dict[tuple[str, str], set[str]]:
@@ -243,7 +247,7 @@ def test_packages_are_imported_through_their_public_names():
         for _, target in imports_of(path)
         if package_of(name) != package_of(target)
         and package_of(target) not in ('', *COLLECTIONS)
-        and target.count('.') > 1
+        and target != f'mmext.{package_of(target)}'
         and NAMES[target].name != '__init__.py'
         and target.split('.')[-1] not in exported_by(target)
     ]
@@ -286,11 +290,15 @@ def test_small_modules_have_several_importers():
 
 
 def test_every_package_has_its_tests():
-    tested = {path.parts[1] for path in files('tests', 'test_*.py')}
+    tested = {
+        '/'.join(path.parts[1 : 2 + (path.parts[1] == 'test_checks')])
+        for path in files('tests', 'test_*.py')
+    }
     assert {
-        f'test_{package_of(name)}'
+        f'test_{package_of(name).replace(".", "/test_")}'
         for name, path in NAMES.items()
-        if path.name == '__init__.py' and package_of(name)
+        if path.name == '__init__.py'
+        and package_of(name) not in ('', 'checks')
     } <= tested
 
 

@@ -19,7 +19,7 @@ from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, MODELS, RUNNERS, DefaultScope
 from torch.utils.data import DataLoader
 
-from mmext.config import check_misplaced_keys
+from mmext.checks.config import check_misplaced_keys
 
 FOLDER = Path(__file__).resolve().parents[1] / 'configs'
 SHIPPED = {

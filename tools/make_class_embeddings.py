@@ -100,7 +100,7 @@ def read_texts(args: argparse.Namespace) -> tuple:
         class_phrases,
         read_lines,
     )
-    from mmext.config import read_config, read_config_classes
+    from mmext.checks.config import read_config, read_config_classes
 
     if args.config is not None:
         config = read_config(args.config, cfg_options=args.cfg_options)

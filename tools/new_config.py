@@ -86,7 +86,7 @@ def _check(
     config: str, splits: Sequence[str], environ: Mapping[str, str]
 ) -> int:
     """Check labels and config; the exit code."""
-    from mmext.preflight.run import PreflightSettings, run_preflight
+    from mmext.checks.preflight.run import PreflightSettings, run_preflight
 
     return run_preflight(
         PreflightSettings(

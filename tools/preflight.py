@@ -158,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # First: MMEngine asks for the memory of GPUs that are there.
     hide_gpus(settings['device'])
     defer_imports('matplotlib.pyplot', 'scipy.stats')
-    from mmext.preflight.run import (
+    from mmext.checks.preflight.run import (
         PreflightSettings,
         list_rules,
         run_preflight,

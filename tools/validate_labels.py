@@ -244,9 +244,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = make_parser()
     args = parser.parse_args(argv)
-    from mmext.label_check import run as run_check
-    from mmext.label_check.report import report_schema
-    from mmext.label_check.settings import CheckSettings
+    from mmext.checks.labels import run as run_check
+    from mmext.checks.labels.report import report_schema
+    from mmext.checks.labels.settings import CheckSettings
 
     if args.list_rules:
         run_check.list_rules()

@@ -21,7 +21,7 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS
 from PIL import Image
 
-from ..config import (
+from ..checks.config import (
     ConfigDraft,
     Steps,
     Variable,
@@ -34,7 +34,7 @@ from ..config import (
     split_key,
     walk_dicts,
 )
-from ..label_check.sources import read_coco, read_heads, read_ignore_places
+from ..checks.labels.sources import read_coco, read_heads, read_ignore_places
 from ..utils.files import atomic_path
 from .data_folders import find_data
 from .data_splits import DataFolder, DataSplit, make_val_split
@@ -143,7 +143,7 @@ def new_config(
         overwrite: Replace files that are there.
 
     The learning rate is scaled from ``auto_scale_lr.base_batch_size`` to the
-    pictures a step, see :func:`~mmext.config.rate_factor`.
+    pictures a step, see :func:`~mmext.checks.config.rate_factor`.
 
     Returns:
         What was written.

@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..datasets import PICTURE_SUFFIXES, find_yolo_data, yolo_pictures
-from ..label_check.sources import (
+from ..checks.labels.sources import (
     CocoFile,
     coco_task,
     holds_key,
@@ -21,6 +20,7 @@ from ..label_check.sources import (
     read_voc,
     read_voc_list,
 )
+from ..datasets import PICTURE_SUFFIXES, find_yolo_data, yolo_pictures
 from .data_splits import (
     SPLITS,
     DataFolder,

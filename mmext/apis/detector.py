@@ -12,7 +12,7 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import DATASETS, MODELS, DefaultScope
 from torch import nn
 
-from ..config import dataset_configs, read_config
+from ..checks.config import dataset_configs, read_config
 from ..engine import (
     check_complete,
     checkpoint_metainfo,

@@ -9,7 +9,7 @@ from mmdet.datasets.transforms import LoadAnnotations
 from mmengine.config import Config
 from mmengine.registry import DATASETS, DefaultScope
 
-from ..config import check_data_paths
+from ..checks.config import check_data_paths
 from ..utils.safe_load import careful_readers
 
 __all__ = ['GroundTruth', 'open_validation_set', 'read_ground_truth']

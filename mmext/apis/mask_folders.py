@@ -9,8 +9,8 @@ from shlex import quote
 import numpy as np
 from PIL import Image
 
+from ..checks.labels.sources import read_voc_list
 from ..datasets import PICTURE_SUFFIXES
-from ..label_check.sources import read_voc_list
 from .data_splits import (
     SPLITS,
     DataFolder,

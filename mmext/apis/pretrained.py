@@ -17,7 +17,7 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 from torch import nn
 
-from ..config import config_to_json, read_config, walk_dicts
+from ..checks.config import config_to_json, read_config, walk_dicts
 from ..engine import is_pretrained, read_checkpoint, write_pretrained
 from .detector import load_detector
 

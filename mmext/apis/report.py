@@ -15,6 +15,7 @@ from mmengine.evaluator import BaseMetric
 from mmseg.evaluation import IoUMetric
 from scipy.sparse import coo_matrix
 
+from ..checks.findings import to_json_line
 from ..evaluation import (
     ERROR_KINDS,
     Found,
@@ -24,7 +25,6 @@ from ..evaluation import (
     calibration,
     judge_boxes,
 )
-from ..findings import to_json_line
 from ..utils.files import atomic_path
 from .report_page import report_page
 

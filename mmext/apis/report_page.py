@@ -10,8 +10,8 @@ import mmcv
 import numpy as np
 from scipy.sparse import coo_matrix
 
+from ..checks.findings import page
 from ..evaluation import ERROR_KINDS, BoxError, JudgedBoxes
-from ..findings import page
 from .draw import (
     Color,
     class_palette,

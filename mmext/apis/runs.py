@@ -14,20 +14,20 @@ from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from ..config import (
+from ..checks.config import (
     check_data_paths,
     check_misplaced_keys,
     key_place,
     read_config,
     unknown_loader_keys,
 )
-from ..ddp import PeerError, note_failure
 from ..engine import (
     close_process_group,
     is_pretrained,
     read_launcher_env,
     resolve_device,
 )
+from ..engine.distributed import PeerError, note_failure
 from ..engine.hooks import GracefulExit
 from ..utils.files import atomic_path, check_outputs
 from ..utils.precision import has_bfloat16

@@ -8,7 +8,7 @@ from mmengine.config import Config, ConfigDict
 from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 
-from ..config import dataset_configs
+from ..checks.config import dataset_configs
 
 __all__ = ['add_views', 'wrap_test']
 

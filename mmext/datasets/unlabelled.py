@@ -8,7 +8,7 @@ from mmengine.dataset import BaseDataset
 from mmengine.fileio import exists, list_dir_or_file, list_from_file
 from mmengine.registry import DATASETS as ALL_DATASETS
 
-from ..config import inner_datasets, walk_datasets, walk_dicts
+from ..checks.config import inner_datasets, walk_datasets, walk_dicts
 from ..registry import DATASETS
 
 __all__ = [

@@ -18,7 +18,7 @@ from mmengine.logging import print_log
 from mmengine.registry import MODELS
 from torch import Tensor, nn
 
-from ..config import copy_tree, walk_dicts
+from ..checks.config import copy_tree, walk_dicts
 from ..utils.contain import Contained
 
 __all__ = [

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..config import Steps, join_key
+from ..checks.config import Steps, join_key
 
 __all__ = [
     'ConfigChange',

@@ -8,7 +8,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import nn
 
-from ..ddp import unwrap_model
+from .distributed import unwrap_model
 
 __all__ = ['FreezeHook', 'freeze_modules']
 

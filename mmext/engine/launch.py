@@ -17,7 +17,7 @@ import mmengine.device.utils
 import torch
 from torch import distributed as dist
 
-from ..ddp import RankWatch, start_watch, stop_watch
+from .distributed import RankWatch, start_watch, stop_watch
 
 __all__ = [
     'DEFAULT_TIMEOUT_S',
@@ -282,7 +282,9 @@ def init_process_group(
 
 
 def watch_ranks(timeout: float) -> None:
-    """Begin to watch the processes of the group, see :mod:`mmext.ddp.watch`.
+    """Begin to watch the processes of the group.
+
+    See :mod:`mmext.engine.distributed.watch`.
 
     A process that torchrun has started ends when torchrun is gone. Slurm and
     MPI end their processes themselves, and who starts them from a shell may

@@ -21,8 +21,9 @@ from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
 from torch import nn
 from torch.utils.data import DataLoader
 
-from ..ddp import find_outsiders, name_stale_graphs, unwrap_model
+from ..checks.ddp import find_outsiders, name_stale_graphs
 from ..registry import LOOPS
+from .distributed import unwrap_model
 from .rng_state import get_rng_state, set_rng_state
 
 __all__ = [

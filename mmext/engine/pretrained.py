@@ -16,7 +16,7 @@ from mmengine.config import Config
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ..config import config_from_json, config_to_json
+from ..checks.config import config_from_json, config_to_json
 from ..utils.files import atomic_path, new_tree, require_regular_file
 from ..version import __version__
 
@@ -137,7 +137,7 @@ def write_pretrained(
     Raises:
         FileExistsError: If the folder holds files.
         ValueError: If the config cannot be written as data, see
-            :func:`mmext.config.config_to_json`, or ``state_dict`` holds
+            :func:`mmext.checks.config.config_to_json`, or ``state_dict`` holds
             something that is no tensor.
     """
     folder = Path(folder)

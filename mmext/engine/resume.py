@@ -16,7 +16,6 @@ from mmengine.model import BaseTTAModel
 from mmengine.runner import BaseLoop, Runner
 from torch import Tensor, nn
 
-from ..ddp import missing_ranks, unwrap_model
 from ..utils.archive import seal_archive
 from ..utils.files import atomic_path
 from ..utils.safe_load import careful_readers, foreign_names
@@ -38,6 +37,7 @@ from .checkpoints import (
     remove_leftovers,
 )
 from .class_rows import ClassRows, class_rows
+from .distributed import missing_ranks, unwrap_model
 from .freeze import freeze_modules
 from .launch import DEFAULT_TIMEOUT_S, default_store
 from .loops import (

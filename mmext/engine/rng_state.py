@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import distributed as dist
 
-from ..ddp import lost_ranks, waiting_for_ranks
+from .distributed import lost_ranks, waiting_for_ranks
 
 __all__ = ['exchange_states', 'get_rng_state', 'set_rng_state']
 

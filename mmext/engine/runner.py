@@ -34,14 +34,17 @@ from mmengine.runner import (
 from torch import nn
 from torch.utils.data import DataLoader
 
-from ..config import check_misplaced_keys, rate_factor
-from ..ddp import (
+from ..checks.config import check_misplaced_keys, rate_factor
+from ..checks.ddp import keep_parameter_names, loose_parameters
+from ..ops import choose_ops_backend, compile_kernels, log_backend
+from ..registry import RUNNERS
+from ..utils.files import atomic_path
+from ..utils.precision import bfloat16_slowdown, has_bfloat16
+from .distributed import (
     CHECKPOINT,
     PeerError,
     current_watch,
     is_peer_error,
-    keep_parameter_names,
-    loose_parameters,
     model_wrapper_config,
     note_phase,
     peer_gone,
@@ -49,10 +52,6 @@ from ..ddp import (
     watch_parent,
     watched_run,
 )
-from ..ops import choose_ops_backend, compile_kernels, log_backend
-from ..registry import RUNNERS
-from ..utils.files import atomic_path
-from ..utils.precision import bfloat16_slowdown, has_bfloat16
 from .freed_memory import keep_freed_memory
 from .freeze import FreezeHook
 from .hooks.activation_checkpoint import ActivationCheckpointHook
@@ -181,7 +180,7 @@ class PortableRunner(CheckpointingRunner):
       too, over gloo. A device that does not exist, and more processes than
       devices, are errors.
     * **Wrapping**: by default
-      :class:`~mmext.ddp.DistributedDataParallel`;
+      :class:`~mmext.engine.distributed.DistributedDataParallel`;
       ``find_unused_parameters`` and ``model_wrapper_cfg`` hold together.
       SyncBN becomes BN in processes on CPUs, where PyTorch has none.
     * **Activation checkpointing**: what ``activation_checkpointing`` names is
@@ -398,7 +397,7 @@ class PortableRunner(CheckpointingRunner):
     def scale_lr(
         self, optim_wrapper: OptimWrapper, auto_scale_lr: dict | None = None
     ) -> None:
-        """Scale the rates by :func:`~mmext.config.rate_factor`."""
+        """Scale the rates by :func:`~mmext.checks.config.rate_factor`."""
         wrappers = [optim_wrapper]
         if isinstance(optim_wrapper, OptimWrapperDict):
             wrappers = list(optim_wrapper.values())

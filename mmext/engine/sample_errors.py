@@ -16,7 +16,7 @@ from typing import Any
 import cv2
 import mmcv
 
-from ..config import walk_datasets
+from ..checks.config import walk_datasets
 
 # Files are read by it, also in processes of data loaders.
 from ..utils import local_backend  # noqa: F401

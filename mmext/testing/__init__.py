@@ -5,8 +5,8 @@ from pathlib import Path
 
 from mmengine.config import Config
 
-from ..findings import Severity
-from ..preflight import PreflightReport, PreflightSettings, preflight
+from ..checks.findings import Severity
+from ..checks.preflight import PreflightReport, PreflightSettings, preflight
 
 __all__ = [
     'assert_ddp_clean',
@@ -33,7 +33,7 @@ def assert_ddp_clean(
         cfg: A config or its file.
         cfg_options: Settings to put over it, keys with dots.
         batches: Kinds of batches, see
-            :class:`~mmext.preflight.PreflightSettings`.
+            :class:`~mmext.checks.preflight.PreflightSettings`.
         steps: Of each kind, at least 2.
         batch_size: Samples of a batch; 0 for what suits the model.
         image_size: Height and width of made-up pictures; None for what suits

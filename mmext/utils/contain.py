@@ -19,7 +19,7 @@ _PACKAGES = tuple(
     for path in {sysconfig.get_paths()['purelib'], *site.getsitepackages()}
 )
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_PREFLIGHT = os.path.join(_OWN, 'preflight') + os.sep
+_PREFLIGHT = os.path.join(_OWN, 'checks', 'preflight') + os.sep
 # Code that everything goes through, which says nothing of a cause.
 _GENERAL = tuple(
     os.path.join(path, name)

@@ -28,7 +28,7 @@ def register_all_modules(init_default_scope: bool = True) -> None:
         'mmext.datasets.yolo',
         'mmext.datasets.transforms',
         'mmext.evaluation',
-        'mmext.ddp',
+        'mmext.engine.distributed',
         'mmext.engine',
     ):
         importlib.import_module(name)

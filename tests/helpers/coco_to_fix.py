@@ -2,11 +2,11 @@
 
 import json
 
-from mmext.label_check import Expectations
-from mmext.label_check.facts import ImageFacts, SampleFacts
-from mmext.label_check.readers.coco import CocoFacts, read_coco
-from mmext.label_check.rules import RULES
-from mmext.label_check.sources.coco import coco_samples
+from mmext.checks.labels import Expectations
+from mmext.checks.labels.facts import ImageFacts, SampleFacts
+from mmext.checks.labels.readers.coco import CocoFacts, read_coco
+from mmext.checks.labels.rules import RULES
+from mmext.checks.labels.sources.coco import coco_samples
 
 __all__ = [
     'EXPECTED',

@@ -17,7 +17,7 @@ from mmengine.optim import OptimWrapper
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-import mmext.ddp
+import mmext.checks.ddp
 from mmext.models.checkpointing.checkpoint import checkpoint_modules
 
 __all__ = [
@@ -206,7 +206,7 @@ def build_wrapper(case: Case, model: nn.Module) -> nn.Module:
     """The model in the wrapper of the case."""
     kind = MMDistributedDataParallel
     if case.wrapper == 'mmext':
-        kind = mmext.ddp.DistributedDataParallel
+        kind = mmext.engine.distributed.DistributedDataParallel
     return kind(
         model,
         broadcast_buffers=False,

@@ -17,8 +17,9 @@ from torch.nn.parameter import is_lazy
 
 from helpers.forked_pairs import Report
 from helpers.preflight_nets import Spec, batch_of, build_net
-from mmext import ddp
-from mmext.ddp import DistributedDataParallel, SyncSettings
+from mmext.checks import ddp
+from mmext.checks.ddp import SyncSettings
+from mmext.engine.distributed import DistributedDataParallel
 
 __all__ = [
     'NUM_STEPS',

@@ -9,8 +9,8 @@ import os
 import time
 from pathlib import Path
 
-from mmext.label_check.facts import ErrorKind, MaskFacts, ReadError
-from mmext.label_check.work import READERS, Reader, ReadOptions, WorkItem
+from mmext.checks.labels.facts import ErrorKind, MaskFacts, ReadError
+from mmext.checks.labels.work import READERS, Reader, ReadOptions, WorkItem
 
 
 def facts_of(content: bytes) -> MaskFacts:

@@ -2,11 +2,16 @@
 
 from collections.abc import Sequence
 
-from mmext.findings import Finding, Severity
-from mmext.label_check import Expectations
-from mmext.label_check.facts import ImageFacts, MaskFacts, Sample, SampleFacts
-from mmext.label_check.rules import RULES
-from mmext.label_check.totals import SplitTotals
+from mmext.checks.findings import Finding, Severity
+from mmext.checks.labels import Expectations
+from mmext.checks.labels.facts import (
+    ImageFacts,
+    MaskFacts,
+    Sample,
+    SampleFacts,
+)
+from mmext.checks.labels.rules import RULES
+from mmext.checks.labels.totals import SplitTotals
 
 CLASSES = ('road', 'car', 'sky')
 EXPECTED = Expectations(num_classes=3, classes=CLASSES)

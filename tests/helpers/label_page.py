@@ -5,10 +5,10 @@ from contextlib import suppress
 import numpy as np
 
 from helpers.label_report import finding, group, report_of, split_of
-from mmext.findings.page import data_uri
-from mmext.label_check.gallery.pictures import Picture
-from mmext.label_check.report import Report
-from mmext.label_check.rules import RULES
+from mmext.checks.findings.page import data_uri
+from mmext.checks.labels.gallery.pictures import Picture
+from mmext.checks.labels.report import Report
+from mmext.checks.labels.rules import RULES
 
 
 def picture(rule: str, index: int, *classes: str, **fields) -> Picture:

@@ -9,8 +9,8 @@ from helpers.image_bytes import bare_png
 from helpers.label_boxes import edit_json
 from helpers.label_plants import Planted, plant
 from helpers.label_sets import SIZES, DataSet
-from mmext.label_check.facts import ErrorKind
-from mmext.label_check.readers.image import read_image_facts
+from mmext.checks.labels.facts import ErrorKind
+from mmext.checks.labels.readers.image import read_image_facts
 from mmext.utils.contain import code_place
 
 _ALL = sum(SIZES.values())

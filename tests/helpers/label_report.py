@@ -6,13 +6,13 @@ import numpy as np
 from PIL import Image
 
 from helpers.image_bytes import photo
-from mmext.findings import Finding
-from mmext.label_check import Expectations
-from mmext.label_check.facts import BoxFacts, Sample
-from mmext.label_check.groups import FindingGroup
-from mmext.label_check.report import ClassCounts, Report, SplitReport
-from mmext.label_check.rules import RULES
-from mmext.label_check.sources.split_source import SplitSource
+from mmext.checks.findings import Finding
+from mmext.checks.labels import Expectations
+from mmext.checks.labels.facts import BoxFacts, Sample
+from mmext.checks.labels.groups import FindingGroup
+from mmext.checks.labels.report import ClassCounts, Report, SplitReport
+from mmext.checks.labels.rules import RULES
+from mmext.checks.labels.sources.split_source import SplitSource
 
 
 def finding(rule: str, **fields) -> Finding:

@@ -22,7 +22,7 @@ from helpers.label_boxes import (
     yolo_text,
 )
 from helpers.toy_ranks import load_tool
-from mmext.label_check.report import Report
+from mmext.checks.labels.report import Report
 
 __all__ = [
     'CLASSES',

@@ -6,9 +6,9 @@ from typing import Any
 
 from mmengine.config import Config
 
-from mmext.config.child import apply_options
-from mmext.findings import Finding
-from mmext.preflight.rules.registry import lint_config
+from mmext.checks.config.child import apply_options
+from mmext.checks.findings import Finding
+from mmext.checks.preflight.rules.registry import lint_config
 
 # A whole config of a training, in which nothing is wrong.
 CLEAN: dict[str, Any] = {

@@ -6,7 +6,7 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, DefaultScope
 
 from helpers.toy_ranks import load_tool
-from mmext.config import check_data_paths, read_config
+from mmext.checks.config import check_data_paths, read_config
 
 __all__ = ['dataset_of', 'made', 'run']
 

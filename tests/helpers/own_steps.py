@@ -15,7 +15,7 @@ from torch.ao.quantization import get_default_qat_qconfig, prepare_qat
 from torch.utils.data import Dataset
 
 from helpers.forked_pairs import Report
-from mmext.ddp import DistributedDataParallel
+from mmext.engine.distributed import DistributedDataParallel
 
 __all__ = ['CASES', 'Case', 'config_of', 'real_rank']
 

@@ -11,11 +11,11 @@ from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
 from torch import Tensor, distributed, nn
 from torch.utils.checkpoint import checkpoint
 
-from mmext.ddp import SyncSettings
-from mmext.findings import Finding
-from mmext.preflight.dry_run.facts import DryRun
-from mmext.preflight.dry_run.run import dry_run_model
-from mmext.preflight.rules.steps import proof_findings
+from mmext.checks.ddp import SyncSettings
+from mmext.checks.findings import Finding
+from mmext.checks.preflight.dry_run.facts import DryRun
+from mmext.checks.preflight.dry_run.run import dry_run_model
+from mmext.checks.preflight.rules.steps import proof_findings
 
 __all__ = [
     'Planted',

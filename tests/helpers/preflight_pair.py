@@ -5,8 +5,8 @@ from pathlib import Path
 
 from helpers.forked_pairs import Report, run_jobs
 from helpers.preflight_nets import Spec, batch_of, build_net
-from mmext.ddp import SyncSettings
-from mmext.preflight.ranks import RankOutcome, RankResult, run_rank
+from mmext.checks.ddp import SyncSettings
+from mmext.checks.preflight.ranks import RankOutcome, RankResult, run_rank
 
 __all__ = ['run_pairs']
 

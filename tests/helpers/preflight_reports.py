@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from mmext.findings import Finding, Location, Severity
-from mmext.preflight.report import BatchReport, PreflightReport
+from mmext.checks.findings import Finding, Location, Severity
+from mmext.checks.preflight.report import BatchReport, PreflightReport
 
 __all__ = [
     'sample_report',

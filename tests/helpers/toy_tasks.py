@@ -15,7 +15,7 @@ from torch import nn
 
 from helpers import toy_training as toy
 from helpers.toy_ranks import kill_and_resume, run_on_ranks, start_ranks
-from mmext.ddp import DistributedDataParallel
+from mmext.engine.distributed import DistributedDataParallel
 from mmext.models import MultiTaskModel, TaskFeatures
 
 __all__ = [

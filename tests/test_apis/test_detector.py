@@ -19,7 +19,7 @@ from mmext.apis.detector import (
     read_metainfo,
 )
 from mmext.apis.infer import infer_images
-from mmext.config import read_config
+from mmext.checks.config import read_config
 
 CLASSES = ('red', 'blue')
 

@@ -10,13 +10,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mmdet.structures.mask import PolygonMasks
 
+from mmext.checks.labels import Expectations
+from mmext.checks.labels.facts import BoxFacts, ImageFacts, Sample, SampleFacts
+from mmext.checks.labels.readers.coco import read_coco
+from mmext.checks.labels.rules import RULES
+from mmext.checks.labels.sources.coco import suspicious_rows
 from mmext.datasets import box_limits
 from mmext.datasets.transforms import LabelError, ValidateLabels
-from mmext.label_check import Expectations
-from mmext.label_check.facts import BoxFacts, ImageFacts, Sample, SampleFacts
-from mmext.label_check.readers.coco import read_coco
-from mmext.label_check.rules import RULES
-from mmext.label_check.sources.coco import suspicious_rows
 
 WIDTH, HEIGHT = 40, 30
 SHARED = ('DET001', 'DET002', 'DET003', 'DET004', 'DET005', 'DET008')

@@ -14,7 +14,7 @@ from mmengine.registry import DATASETS
 from mmengine.structures import InstanceData
 
 import mmext
-from mmext.config import apply_data_root, check_data_paths
+from mmext.checks.config import apply_data_root, check_data_paths
 from mmext.datasets import SHAPE_CLASSES, ShapesSpec, write_shapes_dataset
 
 CONFIGS = (

@@ -10,7 +10,7 @@ from mmengine.registry import DATASETS, EVALUATOR
 from mmengine.structures import PixelData
 
 import mmext
-from mmext.config import apply_data_root, check_data_paths
+from mmext.checks.config import apply_data_root, check_data_paths
 from mmext.datasets import ScenesSpec, write_scenes_dataset
 
 CONFIGS = ('nyuv2_multi_task', 'scenes_multi_task')

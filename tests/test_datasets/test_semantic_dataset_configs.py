@@ -12,7 +12,7 @@ from mmengine.registry import DATASETS
 from mmengine.structures import PixelData
 
 import mmext
-from mmext.config import apply_data_root, check_data_paths
+from mmext.checks.config import apply_data_root, check_data_paths
 from mmext.datasets import ShapesSpec, write_shapes_dataset
 
 CONFIGS = {  # images per step

@@ -7,7 +7,7 @@ import pytest
 from mmengine.config import Config
 from mmengine.registry import DATASETS, DefaultScope
 
-from mmext.config import check_data_paths
+from mmext.checks.config import check_data_paths
 from mmext.datasets import (
     SHAPE_CLASSES,
     ShapesSpec,

@@ -5,11 +5,11 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, DefaultScope
 
 import mmext
-from mmext.config import apply_data_root, check_data_paths
+from mmext.checks.config import apply_data_root, check_data_paths
+from mmext.checks.labels import check_labels
+from mmext.checks.labels.sources.config import splits_of_config
+from mmext.checks.labels.store import FactStore
 from mmext.datasets import ShapesSpec, write_shapes_dataset
-from mmext.label_check import check_labels
-from mmext.label_check.sources.config import splits_of_config
-from mmext.label_check.store import FactStore
 
 
 @pytest.fixture(scope='module')

@@ -8,8 +8,8 @@ from mmengine.model import BaseTTAModel
 from mmengine.registry import MODELS
 from torch import nn
 
+from mmext.checks.preflight.build import build_for_preflight
 from mmext.engine import freeze_modules
-from mmext.preflight.build import build_for_preflight
 
 pytestmark = pytest.mark.xdist_group('processes')
 MODEL = dict(type='ToyModel', norm='BN')

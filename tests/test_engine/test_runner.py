@@ -17,8 +17,8 @@ from mmengine.optim import OptimWrapper
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from mmext.ddp import DistributedDataParallel
 from mmext.engine import GracefulStopHook, PortableRunner
+from mmext.engine.distributed import DistributedDataParallel
 from mmext.engine.runner import protect_workers, replace_type, start_worker
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.toy_ranks import TOOLS, load_tool
 
-from mmext.label_check.readers.coco import read_coco
+from mmext.checks.labels.readers.coco import read_coco
 
 pytestmark = pytest.mark.slow
 

@@ -23,7 +23,7 @@ from mmengine.evaluator import Evaluator
 from mmengine.registry import DefaultScope
 from mmengine.structures import InstanceData
 
-from mmext.config import key_place
+from mmext.checks.config import key_place
 
 SMALL = 'mmext::co_dino/co_dino_r18_shapes.py'
 PIDNET = 'mmext::pidnet/pidnet_s_2xb6_120k_cityscapes.py'

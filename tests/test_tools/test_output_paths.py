@@ -15,7 +15,7 @@ from helpers.label_data import write_pairs
 from helpers.toy_ranks import load_tool
 from PIL import Image
 
-import mmext.label_check.run  # noqa: F401  (before processes are forked)
+import mmext.checks.labels.run  # noqa: F401  (before processes are forked)
 from mmext.utils.cli import run_tool
 
 pytestmark = pytest.mark.xdist_group('processes')

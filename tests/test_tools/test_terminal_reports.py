@@ -18,9 +18,9 @@ from helpers.toy_ranks import load_tool
 from PIL import Image
 
 import mmext
-import mmext.preflight.run as preflight_run
-from mmext.label_check.rules import RULES as LABELS
-from mmext.preflight.rules.registry import RULES as CONFIG
+import mmext.checks.preflight.run as preflight_run
+from mmext.checks.labels.rules import RULES as LABELS
+from mmext.checks.preflight.rules.registry import RULES as CONFIG
 
 pytestmark = pytest.mark.xdist_group('processes')
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize('name', ['mmext.apis', 'mmext.label_check'])
+@pytest.mark.parametrize('name', ['mmext.apis', 'mmext.checks.labels'])
 def test_all_names_are_there(name):
     package = importlib.import_module(name)
     found = {each: getattr(package, each) for each in package.__all__}

@@ -42,12 +42,12 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from mmext.ddp import DistributedDataParallel, StepVote, Vote
 from mmext.engine import (
     close_process_group,
     init_process_group,
     read_launcher_env,
 )
+from mmext.engine.distributed import DistributedDataParallel, StepVote, Vote
 from mmext.engine.launch import pin_device, resolve_device
 from mmext.utils.cli import run_tool
 

@@ -89,7 +89,7 @@ def _kind_of(file: Path) -> tuple:
     """Model, data sets and heads of a config, by name."""
     from mmengine.config import Config
 
-    from mmext.config import walk_dicts
+    from mmext.checks.config import walk_dicts
 
     try:
         config = Config.fromfile(str(file))
@@ -122,7 +122,7 @@ def try_config(path: Path, kinds: Sequence[str], batch_size: int) -> None:
     """Run the preflight of a config, and print a row of what it found."""
     import torch
 
-    from mmext.preflight.run import PreflightSettings, preflight
+    from mmext.checks.preflight.run import PreflightSettings, preflight
 
     stage = ''
 

@@ -1,7 +1,7 @@
 # ADE20K: 150 classes at any size. In the files 0 is "other", which becomes
 # 255 and is ignored, and 1 to 150 become 0 to 149.
 data_root = 'data/ade/ADEChallengeData2016/'
-base_data_root = data_root  # see mmext.config.apply_data_root
+base_data_root = data_root  # see mmext.checks.config.apply_data_root
 
 train_pipeline = [
     dict(type='LoadImageFromFile', _scope_='mmseg'),

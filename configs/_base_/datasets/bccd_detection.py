@@ -2,7 +2,7 @@
 # Annotations/, ImageSets/Main/, JPEGImages/. The one thing to set is
 # data_root. Evaluated as COCO is, mean AP over IoU 0.50 to 0.95.
 data_root = 'data/bccd/'
-base_data_root = data_root  # see mmext.config.apply_data_root
+base_data_root = data_root  # see mmext.checks.config.apply_data_root
 
 metainfo = dict(
     classes=('RBC', 'WBC', 'Platelets'),

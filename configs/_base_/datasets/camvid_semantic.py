@@ -3,7 +3,7 @@
 # files is "void". Each place below that ignores it has to be told: mmseg
 # ignores 255 by default. The model's places are in configs/pidnet.
 data_root = 'data/camvid/'
-base_data_root = data_root  # see mmext.config.apply_data_root
+base_data_root = data_root  # see mmext.checks.config.apply_data_root
 ignore_index = 11
 
 metainfo = dict(

@@ -2,7 +2,7 @@
 # are *_gtFine_labelTrainIds.png, which cityscapesscripts makes from the
 # original ids. Needs a registration: https://www.cityscapes-dataset.com
 data_root = 'data/cityscapes/'
-base_data_root = data_root  # see mmext.config.apply_data_root
+base_data_root = data_root  # see mmext.checks.config.apply_data_root
 
 train_pipeline = [
     dict(type='LoadImageFromFile', _scope_='mmseg'),

@@ -1,7 +1,7 @@
 # COCO boxes with the multi-scale augmentation of DETR, as in the public
 # CO-DINO configs without LSJ. The one thing to set is data_root.
 data_root = 'data/coco/'
-base_data_root = data_root  # see mmext.config.apply_data_root
+base_data_root = data_root  # see mmext.checks.config.apply_data_root
 
 # One side of the picture is at most the one number, the other at most the
 # other, in pixels.

@@ -3,7 +3,7 @@
 # evaluated. The one thing to set is data_root. The model needs
 # mask_policy='canvas'.
 data_root = 'data/coco/'
-base_data_root = data_root  # see mmext.config.apply_data_root
+base_data_root = data_root  # see mmext.checks.config.apply_data_root
 
 image_size = (1024, 1024)  # also the size of BatchFixedSizePad
 

@@ -4,7 +4,7 @@
 #   python tools/validate_labels.py data/nyuv2
 # The one thing to set is data_root.
 data_root = 'data/nyuv2/'
-base_data_root = data_root  # see mmext.config.apply_data_root
+base_data_root = data_root  # see mmext.checks.config.apply_data_root
 
 train_pipeline = [
     dict(type='mmext.LoadMultiTaskAnnotations', _scope_='mmseg'),

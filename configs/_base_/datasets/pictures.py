@@ -2,7 +2,7 @@
 # The one thing to set is data_root. In place of data_root and data_prefix,
 # ann_file is a list of files, and dataset any data set of mmdet or mmseg.
 data_root = 'data/pictures/'
-base_data_root = data_root  # see mmext.config.apply_data_root
+base_data_root = data_root  # see mmext.checks.config.apply_data_root
 
 train_pipeline = [
     dict(type='LoadImageFromFile', _scope_='mmdet'),

@@ -3,7 +3,7 @@
 #   python tools/make_scenes_dataset.py --out data/scenes
 # The one thing to set is data_root.
 data_root = 'data/scenes/'
-base_data_root = data_root  # see mmext.config.apply_data_root
+base_data_root = data_root  # see mmext.checks.config.apply_data_root
 scale = (128, 96)  # width and height
 
 train_pipeline = [

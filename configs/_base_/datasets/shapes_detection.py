@@ -2,7 +2,7 @@
 #   python tools/make_shapes_dataset.py --out data/shapes
 # The one thing to set is data_root.
 data_root = 'data/shapes/'
-base_data_root = data_root  # see mmext.config.apply_data_root
+base_data_root = data_root  # see mmext.checks.config.apply_data_root
 
 train_pipeline = [
     dict(type='LoadImageFromFile', _scope_='mmdet'),

@@ -11,7 +11,7 @@ from mmcv.transforms import BaseTransform
 from mmengine.logging import print_log
 from torch.utils.data import get_worker_info
 
-from ...config import transforms_of
+from ...checks.config import transforms_of
 from ...registry import TRANSFORMS
 from .. import box_limits
 from ._instances import box_problems, mask_problems, panoptic_problems

@@ -7,8 +7,8 @@ from mmengine.hooks import Hook
 from mmengine.runner import BaseLoop, Runner
 from torch import nn
 
-from ...ddp import unwrap_model
 from ...registry import HOOKS
+from ..distributed import unwrap_model
 
 __all__ = [
     'ActivationCheckpointHook',

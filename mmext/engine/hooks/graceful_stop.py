@@ -16,8 +16,13 @@ from mmengine.hooks import EMAHook, Hook
 from mmengine.runner import Runner
 from torch import distributed as dist
 
-from ...ddp import PeerError, lost_ranks, missing_ranks, waiting_for_ranks
 from ...registry import HOOKS
+from ..distributed import (
+    PeerError,
+    lost_ranks,
+    missing_ranks,
+    waiting_for_ranks,
+)
 from ..launch import DEFAULT_TIMEOUT_S, default_store
 from .checkpoint import saving_on_all_ranks, write_last_checkpoint
 

@@ -9,13 +9,13 @@ from mmengine.runner import Runner
 from torch import distributed as dist
 from torch import nn
 
-from ...ddp import StepVote, Vote, unwrap_model
 from ...models.losses import (
     LabelRangeError,
     LabelRangeMonitor,
     set_current_batch,
 )
 from ...registry import HOOKS
+from ..distributed import StepVote, Vote, unwrap_model
 
 __all__ = [
     'LabelRangeHook',

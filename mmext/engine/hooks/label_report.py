@@ -11,7 +11,7 @@ from mmengine.dist import all_gather_object, get_rank, is_main_process
 from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop, Runner
 
-from ...config import transforms_of
+from ...checks.config import transforms_of
 from ...datasets.transforms import LabelJournal, Tally, ValidateLabels, tally
 from ...registry import HOOKS
 

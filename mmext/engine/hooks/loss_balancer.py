@@ -10,9 +10,9 @@ from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop, Runner
 from torch import Tensor, nn
 
-from ...ddp import unwrap_model
 from ...registry import HOOKS
 from ..accumulation import named_wrappers
+from ..distributed import unwrap_model
 from ..rng_state import get_rng_state, set_rng_state
 
 __all__ = [

@@ -10,8 +10,8 @@ from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop, Runner
 from mmengine.structures import BaseDataElement
 
-from ...ddp import unwrap_model
 from ...registry import HOOKS
+from ..distributed import unwrap_model
 
 __all__ = [
     'MAEVisualizationHook',

@@ -7,7 +7,7 @@ from mmengine.dist import all_gather_object, get_world_size
 from mmengine.hooks import Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
-from ...ddp import DistributedDataParallel, note_phase
+from ..distributed import DistributedDataParallel, note_phase
 
 __all__ = ['RankWatchHook', 'check_even_batches']
 

@@ -8,8 +8,8 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import nn
 
-from ...ddp import checksum, first_difference, unwrap_model
 from ...registry import HOOKS
+from ..distributed import checksum, first_difference, unwrap_model
 
 __all__ = [
     'ReplicaCheckHook',

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ...ddp import graph_leaves, unwrap_model
+from ...checks.ddp import graph_leaves
 from ...registry import OPTIM_WRAPPERS
+from ..distributed import unwrap_model
 from .aggregators import build_aggregator, get_state, of_tasks, set_state
 from .cpu_amp import CPU_VERSIONS, CpuAmpOptimWrapper
 from .task_gradients import TaskGradients, layout_of

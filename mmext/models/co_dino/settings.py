@@ -10,7 +10,7 @@ from mmdet.registry import MODELS as MMDET_MODELS
 from mmengine.config import ConfigDict
 from torch import nn
 
-from ...config import RIGHT_PLACES
+from ...checks.config import RIGHT_PLACES
 
 __all__ = [
     'EVAL_MODULES',

@@ -17,8 +17,8 @@ from mmengine.config import Config
 from mmengine.registry import RUNNERS
 from torch import distributed as dist
 
-from mmext.ddp import PeerError
 from mmext.engine import GracefulExit, GracefulStopHook
+from mmext.engine.distributed import PeerError
 from mmext.engine.hooks.graceful_stop import LocalStore, StopGate
 
 MODEL = dict(type='ToyModel', noise=0.3)

@@ -20,8 +20,8 @@ from torch import distributed as dist
 from torch import nn
 from torch.utils.data import Dataset
 
-from mmext.ddp import DistributedDataParallel, PeerError
 from mmext.engine import LabelRangeHook
+from mmext.engine.distributed import DistributedDataParallel, PeerError
 from mmext.engine.hooks.label_range import find_monitors, image_paths
 from mmext.models import CheckedCrossEntropyLoss
 from mmext.models.losses import LabelRangeError

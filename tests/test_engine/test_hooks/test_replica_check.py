@@ -4,8 +4,8 @@ from helpers.toy_ranks import run_on_ranks
 from mmengine.dist import get_rank
 from torch import nn
 
-from mmext.ddp import checksum, first_difference
 from mmext.engine import ReplicaCheckHook
+from mmext.engine.distributed import checksum, first_difference
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from helpers.toy_ranks import run_on_ranks
 from mmengine.optim import OptimWrapper
 from torch import distributed as dist
 
-from mmext.ddp import DistributedDataParallel
+from mmext.engine.distributed import DistributedDataParallel
 
 # Boxes per image on rank 0 and rank 1, and whether the RPN proposes.
 STEPS = (

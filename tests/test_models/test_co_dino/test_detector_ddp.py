@@ -11,7 +11,7 @@ from helpers.tiny_co_dino import build_tiny, make_batch
 from helpers.toy_ranks import run_on_ranks
 from mmengine.optim import OptimWrapper
 
-from mmext.ddp import DistributedDataParallel
+from mmext.engine.distributed import DistributedDataParallel
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group('processes')]
 

@@ -18,7 +18,7 @@ from helpers.tiny_mae import MAEWithHead, mae_config
 from helpers.toy_ranks import run_on_ranks
 from mmengine.optim import OptimWrapper
 
-from mmext.ddp import DistributedDataParallel
+from mmext.engine.distributed import DistributedDataParallel
 from mmext.models import MAE
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group('processes')]

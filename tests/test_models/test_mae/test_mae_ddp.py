@@ -11,7 +11,7 @@ from mmengine.logging import MessageHub
 from mmengine.optim import OptimWrapper
 from torch.testing import assert_close
 
-from mmext.ddp import DistributedDataParallel
+from mmext.engine.distributed import DistributedDataParallel
 from mmext.models.mae.masking import PatchMask, draw_noise, make_mask
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group('processes')]

@@ -5,7 +5,7 @@ from helpers.tiny_mae import MAEWithHead
 from mmengine.config import Config
 
 import mmext
-from mmext.findings import Severity
+from mmext.checks.findings import Severity
 from mmext.testing import assert_ddp_clean
 
 CONFIG = mmext.config_path('mae/mae_vit_mini_shapes.py')

@@ -21,7 +21,7 @@ from helpers.multi_task_nets import (
 from mmengine.optim import OptimWrapper
 from mmengine.structures import BaseDataElement
 
-from mmext.ddp import StaleGraphError, name_stale_graphs
+from mmext.checks.ddp import StaleGraphError, name_stale_graphs
 from mmext.registry import MODELS
 from mmext.utils import register_all_modules
 

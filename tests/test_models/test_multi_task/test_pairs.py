@@ -10,7 +10,7 @@ from helpers.toy_tasks import BALANCERS
 from mmengine.optim import OptimWrapper
 from mmengine.registry import MODELS
 
-from mmext.ddp import DistributedDataParallel, checksum
+from mmext.engine.distributed import DistributedDataParallel, checksum
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group('processes')]
 

@@ -14,7 +14,7 @@ from mmengine.registry import MODELS, OPTIM_WRAPPERS
 from mmengine.structures import BaseDataElement
 from torch import distributed as dist
 
-from mmext.ddp import DistributedDataParallel
+from mmext.engine.distributed import DistributedDataParallel
 from mmext.engine.optim.aggregators import of_tasks
 from mmext.models.multi_task.heads import TaskHead
 

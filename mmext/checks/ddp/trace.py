@@ -1,0 +1,642 @@
+"""Run one step and record what it does with every trainable parameter.
+
+No process group is needed: :mod:`mmext.checks.ddp.reducer` predicts from the
+record what DDP will do.
+"""
+
+import dataclasses
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.utils.weak import WeakIdKeyDictionary
+
+from .graph import graph_leaves, graph_nodes, named_tensors
+from .outputs import (
+    all_tensors,
+    joined,
+    passed_tensors,
+    searched_tensors,
+    unopened_containers,
+)
+from .ready_gradients import ReadyGradient, ReadyRecorder
+from .value_flow import Cut, ValueFlow
+
+__all__ = [
+    'StepUsage',
+    'UnusedParameter',
+    'UnusedReason',
+    'record_step',
+    'run_training_forward',
+    'trace_step',
+    'trace_train_step',
+]
+
+
+class UnusedReason(str, Enum):
+    """Why a trainable parameter got no gradient."""
+
+    NEVER_USED = 'never used in forward'
+    BRANCH_NOT_TAKEN = 'in a branch that was not taken for this batch'
+    NOT_IN_LOSS = 'used in forward, but its output is not in the loss'
+    DETACHED = 'detached on its way to the loss'
+    NO_GRAD = 'used under no_grad'
+    CHECKPOINT_INPUT = (
+        'used in a reentrant checkpoint whose input needs no gradient'
+    )
+    FROZEN = 'frozen (requires_grad=False) after the model was wrapped'
+    IN_FORWARD = 'with a gradient only from a backward within forward'
+
+
+@dataclass(frozen=True)
+class UnusedParameter:
+    """Why a parameter got no gradient, and where.
+
+    Attributes:
+        reason: The reason.
+        location: Module, function and line, as far as known, else empty.
+        detail: What else is known, else empty.
+    """
+
+    reason: UnusedReason
+    location: str = ''
+    detail: str = ''
+
+
+@dataclass(frozen=True)
+class StepUsage:
+    """What one forward and backward did with the trainable parameters.
+
+    Holds only names and numbers, so that it can be sent between processes.
+
+    Attributes:
+        names: All trainable parameters, in the order of
+            ``named_parameters()``.
+        ready: All gradients, in the order in which they were ready.
+        reachable: Parameters in the autograd graph of what ``forward``
+            returned, as far as DDP looks into it, which it does with
+            ``find_unused_parameters=True``.
+        unused: Reason for each parameter whose gradient was never ready.
+        reentrant: For each parameter whose gradient came from a nested
+            backward, which is what a reentrant checkpoint runs: the module
+            that was checkpointed, and the line of code where known.
+        module_calls: How often the forward of each module ran; those that
+            did not run are absent.
+        joint_ready: The same as ``ready``, for a backward that goes through
+            all that ``forward`` returned, whether it is in the loss or not:
+            with ``find_unused_parameters``, and in the first step of a
+            static graph. None if it makes no difference.
+        reran: Modules whose forward ran again in the backward, as those in
+            activation checkpoints of any kind do.
+        call_sites: For each parameter that was used in a reentrant
+            checkpoint: the line that called it, as far as known.
+        in_forward: Gradients that were ready before the forward had
+            returned, by a backward in it.
+        cleared: Parameters of these whose gradient was removed again before
+            the forward returned.
+        late: Parameters that were not trainable, or not there, at the
+            beginning of the step.
+        by_hand: Parameters with a gradient that no backward has put there.
+        passed: Parameters in the graph of the tensors that DDP passes
+            through a function of its own; None for :attr:`reachable`.
+        joins_at: Number of the backward that goes through these tensors;
+            None if the loss is not computed from them.
+        unopened: Classes of containers with results that DDP does not open.
+        serials: A number for each parameter, which another one that takes
+            over its name does not have.
+        lazy: Parameters without a shape at the beginning of the step.
+        sparse: Parameters of embeddings with sparse gradients, for which DDP
+            expects them.
+        stepped: Parameters that each process changes for itself within the
+            step, with what does so: a hook, when the gradient is ready and
+            not yet averaged, or an embedding with ``max_norm``.
+    """
+
+    names: tuple[str, ...]
+    ready: tuple[ReadyGradient, ...]
+    reachable: frozenset[str]
+    unused: Mapping[str, UnusedParameter] = field(default_factory=dict)
+    reentrant: Mapping[str, str] = field(default_factory=dict)
+    module_calls: Mapping[str, int] = field(default_factory=dict)
+    joint_ready: tuple[ReadyGradient, ...] | None = None
+    reran: tuple[str, ...] = ()
+    call_sites: Mapping[str, str] = field(default_factory=dict)
+    in_forward: tuple[ReadyGradient, ...] = ()
+    cleared: frozenset[str] = frozenset()
+    late: tuple[str, ...] = ()
+    by_hand: tuple[str, ...] = ()
+    passed: frozenset[str] | None = None
+    joins_at: int | None = 0
+    unopened: tuple[str, ...] = ()
+    serials: Mapping[str, int] = field(default_factory=dict)
+    lazy: tuple[str, ...] = ()
+    sparse: frozenset[str] = frozenset()
+    stepped: Mapping[str, str] = field(default_factory=dict)
+
+    def counts(self, *, joint: bool = False) -> dict[str, int]:
+        """How often the gradient of each parameter was ready, 0 included.
+
+        Args:
+            joint: Count :attr:`joint_ready`.
+        """
+        counts = dict.fromkeys(self.names, 0)
+        gradients = self.joint_ready if joint else self.ready
+        for gradient in self.ready if gradients is None else gradients:
+            if gradient.name in counts:
+                counts[gradient.name] += 1
+        return counts
+
+    @property
+    def twice(self) -> tuple[str, ...]:
+        """Parameters whose gradient was ready more than once."""
+        return tuple(n for n, count in self.counts().items() if count > 1)
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Parameters with a gradient, which a search does not find."""
+        return tuple(
+            name
+            for name, count in self.counts().items()
+            if count and name not in self.reachable
+        )
+
+    @property
+    def outside_forward(self) -> tuple[str, ...]:
+        """Hidden ones that no checkpoint hides: used outside ``forward``."""
+        return tuple(n for n in self.hidden if n not in self.reentrant)
+
+    def without_unused(self) -> 'StepUsage':
+        """The same step, had the unused parameters not been there."""
+        counts = self.counts()
+        return dataclasses.replace(
+            self,
+            names=tuple(name for name in self.names if counts[name]),
+            unused={},
+            joint_ready=None,
+            reran=(),
+        )
+
+    def without_reentrant(self) -> 'StepUsage':
+        """The same step, had its checkpoints not been reentrant.
+
+        Each gradient is then ready once, in the outer pass, and each
+        parameter is found, those included whose checkpoint got an input
+        without gradient.
+        """
+        lost = {
+            name
+            for name, unused in self.unused.items()
+            if unused.reason is UnusedReason.CHECKPOINT_INPUT
+        }
+        ready = dict.fromkeys((g.name, g.backward) for g in self.ready)
+        ready |= dict.fromkeys((name, 0) for name in lost)
+        found = set(self.reentrant) | lost
+        return dataclasses.replace(
+            self,
+            ready=tuple(ReadyGradient(n, 0, backward=b) for n, b in ready),
+            reachable=self.reachable | found,
+            passed=None if self.passed is None else self.passed | found,
+            unused={
+                name: unused
+                for name, unused in self.unused.items()
+                if name not in lost
+            },
+            reentrant={},
+            joint_ready=None,
+            reran=(),
+            call_sites={},
+        )
+
+
+def trace_train_step(
+    model: nn.Module,
+    data: Any,
+    backward: Callable[[Tensor], Any] | None = None,
+) -> StepUsage:
+    """Trace the training step of a model of MMEngine's kind.
+
+    Args:
+        model: A ``BaseModel``, not wrapped. It is put into training mode.
+        data: A batch as the data loader gives it.
+        backward: As of :func:`trace_step`.
+
+    Returns:
+        What happened to each trainable parameter. The model is left as by
+        :func:`trace_step`.
+    """
+    model.train()
+    data = model.data_preprocessor(data, True)
+    return trace_step(
+        model,
+        lambda: run_training_forward(model, data),
+        lambda out: model.parse_losses(out)[0],
+        backward,
+    )
+
+
+def run_training_forward(model: nn.Module, data: Any) -> Any:
+    """The forward of a training step on preprocessed data, as MMEngine's."""
+    if isinstance(data, dict):
+        return model(**data, mode='loss')
+    return model(*data, mode='loss')
+
+
+def trace_step(
+    model: nn.Module,
+    forward: Callable[[], Any],
+    loss_of: Callable[[Any], Tensor],
+    backward: Callable[[Tensor], Any] | None = None,
+) -> StepUsage:
+    """Run forward and backward once and record the use of parameters.
+
+    The model is left as it was: gradients, buffers and random numbers
+    included. Hooks on parameters, such as those of a DDP wrapper that is
+    still in charge of the model, are run like in any backward.
+
+    Args:
+        model: The model, not wrapped.
+        forward: Runs the model's forward and returns what a DDP wrapper
+            would get from it.
+        loss_of: Makes of that the scalar to differentiate.
+        backward: What an optimizer wrapper makes of the scalar, if it is
+            something else than ``loss.backward()``.
+
+    Returns:
+        What happened to each trainable parameter.
+
+    Examples:
+        >>> model = nn.ModuleDict({'a': nn.Linear(2, 2), 'b': nn.Linear(2, 2)})
+        >>> usage = trace_step(
+        ...     model, lambda: model['a'](torch.ones(1, 2)), Tensor.sum
+        ... )
+        >>> sorted(usage.unused)
+        ['b.bias', 'b.weight']
+        >>> usage.unused['b.bias'].reason.value
+        'never used in forward'
+    """
+    with _unchanged(model):
+        return record_step(model, forward, loss_of, backward=backward)
+
+
+@contextmanager
+def _unchanged(model: nn.Module) -> Iterator[None]:
+    """Put gradients, buffers and random numbers back afterwards."""
+    grads = {p: p.grad for p in model.parameters()}
+    buffers = {
+        b: b.detach().clone() for b in model.buffers() if not is_lazy(b)
+    }
+    devices = {p.device for p in model.parameters() if p.device.type != 'cpu'}
+    indices = [d.index for d in devices if d.index is not None]
+    kind = next((d.type for d in devices), 'cuda')
+    for parameter in grads:
+        parameter.grad = None
+    try:
+        with torch.random.fork_rng(indices, device_type=kind):
+            yield
+    finally:
+        for parameter in {*grads, *model.parameters()}:
+            parameter.grad = grads.get(parameter)
+        with torch.no_grad():
+            for buffer, value in buffers.items():
+                if buffer.shape != value.shape:
+                    buffer.resize_(value.shape)
+                # An expanded one cannot be written to, and has not changed.
+                if not torch.equal(buffer, value):
+                    buffer.copy_(value)
+
+
+def record_step(
+    model: nn.Module,
+    forward: Callable[[], Any],
+    loss_of: Callable[[Any], Tensor],
+    look: Callable[[Any, Tensor], None] | None = None,
+    backward: Callable[[Tensor], Any] | None = None,
+) -> StepUsage:
+    """As :func:`trace_step`, but keep what the step changes.
+
+    Gradients are added to those that the model had. ``look`` is called with
+    the outputs and the loss before the backward.
+    """
+    parameters = {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    }
+    names = tuple(parameters)
+    lazy = tuple(name for name in names if is_lazy(parameters[name]))
+    flow = ValueFlow(model, names)
+    compiled = _has_compiled_parts(model)
+    recorder = ReadyRecorder(model, parameters, watch_modules=not compiled)
+    with torch.enable_grad(), recorder:
+        # A compiled function would be another one within this mode.
+        with nullcontext() if compiled else flow:
+            outputs = forward()
+            recorder.leave_forward()
+            scaled = _scaled_tables(model, flow.module_calls)
+            first = _next_node()
+            loss = loss_of(outputs)
+        cleared = frozenset(
+            gradient.name
+            for gradient in recorder.in_forward
+            if parameters[gradient.name].grad is None
+        )
+        if look is not None:
+            look(outputs, loss)
+        late = _late_parameters(model, parameters)
+        recorder.watch_more(late | {n: parameters[n] for n in lazy})
+        reach = _Reach(outputs, loss, first)
+        own = {id(p.grad) for p in model.parameters() if p.grad is not None}
+        joins_at = recorder.num_backwards if reach.joins else None
+        if loss.requires_grad:
+            with recorder.retained(reach.is_joint):
+                (backward or Tensor.backward)(loss)
+        recorder.close()
+        if joins_at is not None and recorder.num_backwards <= joins_at:
+            joins_at = None
+        watched = parameters | late
+        by_hand = _by_hand(watched, recorder, own)
+        again = None
+        if reach.is_joint and loss.requires_grad and not recorder.stepped:
+            again = _record_joint(
+                model, watched, joined(outputs), loss_of, backward
+            )
+    unused = _explain_unused(parameters, recorder, flow, outputs, loss)
+    if compiled:
+        unused = {name: _uncertain(reason) for name, reason in unused.items()}
+    return StepUsage(
+        names=names,
+        ready=recorder.ready,
+        reachable=reach.names(watched, reach.searched),
+        unused=unused,
+        reentrant=recorder.reentrant | (again.reentrant if again else {}),
+        module_calls=flow.module_calls,
+        reran=tuple(recorder.reran),
+        joint_ready=again.ready if again else None,
+        call_sites={names[i]: site for i, site in flow.call_sites.items()},
+        in_forward=recorder.in_forward,
+        cleared=cleared,
+        late=tuple(late),
+        by_hand=by_hand,
+        passed=reach.names(watched, reach.passed),
+        joins_at=joins_at,
+        unopened=unopened_containers(outputs),
+        serials={name: _serial(p) for name, p in watched.items()},
+        lazy=lazy,
+        sparse=_sparse_parameters(model, parameters),
+        stepped=recorder.stepped | scaled,
+    )
+
+
+class _Reach:
+    """What DDP finds in the outputs of a forward.
+
+    Args:
+        outputs: Of the forward.
+        loss: Computed from them.
+        first: Number of the first function after the forward.
+    """
+
+    def __init__(self, outputs: Any, loss: Tensor, first: int) -> None:
+        self.searched = graph_leaves(
+            tensor
+            for tensor in searched_tensors(outputs)
+            if tensor.grad_fn is not None
+        )
+        tensors = passed_tensors(outputs)
+        self.passed = graph_leaves(tensors)
+        self.joins = _joins(tensors, loss, first)
+        # More is ready than with the loss alone, or in another order.
+        self.is_joint = self.joins and not (
+            graph_nodes(tensors) <= graph_nodes([loss])
+            and self.passed <= graph_leaves([loss])
+        )
+
+    @staticmethod
+    def names(
+        parameters: Mapping[str, nn.Parameter], leaves: set[int]
+    ) -> frozenset[str]:
+        """Names of the parameters that are among some leaves."""
+        return frozenset(n for n, p in parameters.items() if id(p) in leaves)
+
+
+def _late_parameters(
+    model: nn.Module, parameters: Mapping[str, nn.Parameter]
+) -> dict[str, nn.Parameter]:
+    """Those that are trainable now, and were not, or not there, before."""
+    known = {id(parameter) for parameter in parameters.values()}
+    return {
+        f'{name} (new)' if name in parameters else name: parameter
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and id(parameter) not in known
+    }
+
+
+def _by_hand(
+    parameters: Mapping[str, nn.Parameter],
+    recorder: ReadyRecorder,
+    before: set[int],
+) -> tuple[str, ...]:
+    """Parameters with a gradient that no backward has put there."""
+    ready = {gradient.name for gradient in recorder.ready}
+    return tuple(
+        name
+        for name, parameter in parameters.items()
+        if parameter.grad is not None
+        and name not in ready
+        and id(parameter.grad) not in before
+    )
+
+
+def _next_node() -> int:
+    """Number of the function that autograd makes next."""
+    number = (torch.ones((), requires_grad=True) * 1).grad_fn._sequence_nr()
+    return number + 1
+
+
+def _joins(tensors: list[Tensor], loss: Tensor, first: int) -> bool:
+    """Whether a loss is computed from tensors by functions made later."""
+    functions = {t.grad_fn for t in tensors if t.grad_fn is not None}
+    if loss.grad_fn in functions:
+        return True
+    return any(
+        node._sequence_nr() >= first
+        and not functions.isdisjoint(n for n, _ in node.next_functions)
+        for node in graph_nodes([loss])
+    )
+
+
+_SERIALS = WeakIdKeyDictionary()
+_next_serial = itertools.count(1)
+
+
+def _serial(parameter: nn.Parameter) -> int:
+    """A number of a parameter that no other one has, nor will have."""
+    if parameter not in _SERIALS:
+        _SERIALS[parameter] = next(_next_serial)
+    return _SERIALS[parameter]
+
+
+def _sparse_parameters(
+    model: nn.Module, parameters: Mapping[str, nn.Parameter]
+) -> frozenset[str]:
+    """Parameters for which DDP expects sparse gradients."""
+    found = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse
+        for parameter in module.parameters(recurse=False)
+    }
+    return frozenset(n for n, p in parameters.items() if id(p) in found)
+
+
+def _scaled_tables(model: nn.Module, calls: Mapping) -> dict[str, str]:
+    """Tables of which a forward has scaled rows to max_norm, and not all."""
+    return {
+        f'{name}.weight': 'max_norm of the embedding scales the rows that a '
+        'batch looks up, and each process has another batch'
+        for name, module in model.named_modules()
+        if name in calls
+        and isinstance(module, nn.Embedding | nn.EmbeddingBag)
+        and module.max_norm is not None
+        and module.weight.detach().norm(module.norm_type, 1).max()
+        > module.max_norm * (1 + 1e-5)
+    }
+
+
+def _has_compiled_parts(model: nn.Module) -> bool:
+    """Whether a module, or a function that it uses, is compiled."""
+    if 'torch._dynamo' not in sys.modules:
+        return False
+    optimized = sys.modules['torch._dynamo.eval_frame'].OptimizedModule
+    for module in model.modules():
+        if isinstance(module, optimized) or (
+            getattr(module, '_compiled_call_impl', None) is not None
+        ):
+            return True
+        values = [module, *vars(module).values()]
+        for kind in type(module).__mro__:
+            values += vars(kind).values()
+        function = getattr(type(module).forward, '__code__', None)
+        if function is not None:
+            scope = type(module).forward.__globals__
+            values += [scope.get(name) for name in function.co_names]
+        if any(_is_compiled(value) for value in values):
+            return True
+    return False
+
+
+def _is_compiled(value: Any) -> bool:
+    own = getattr(value, '__dict__', None)
+    # A function that is never to be compiled has both.
+    return (
+        isinstance(own, Mapping)
+        and '_torchdynamo_orig_callable' in own
+        and '_torchdynamo_disable' not in own
+    )
+
+
+def _uncertain(unused: UnusedParameter) -> UnusedParameter:
+    """What is known where compiled functions are not looked into."""
+    if unused.reason is not UnusedReason.NEVER_USED:
+        return unused
+    detail = 'as far as is known of a model with compiled parts'
+    return dataclasses.replace(unused, detail=detail)
+
+
+def _record_joint(
+    model: nn.Module,
+    parameters: Mapping[str, nn.Parameter],
+    outputs: Any,
+    loss_of: Callable[[Any], Tensor],
+    backward: Callable[[Tensor], Any] | None,
+) -> ReadyRecorder:
+    """Record a backward through all that was returned; keep no gradients."""
+    grads = {
+        p: None if p.grad is None else p.grad.clone()
+        for p in parameters.values()
+    }
+    loss = loss_of(outputs)
+    with ReadyRecorder(model, parameters, as_reducer=True) as recorder:
+        (backward or Tensor.backward)(loss)
+    for parameter, grad in grads.items():
+        parameter.grad = grad
+    return recorder
+
+
+def _explain_unused(
+    parameters: Mapping[str, nn.Parameter],
+    recorder: ReadyRecorder,
+    flow: ValueFlow,
+    outputs: Any,
+    loss: Tensor,
+) -> dict[str, UnusedParameter]:
+    """Why parameters have no gradient."""
+    ready = {gradient.name for gradient in recorder.ready}
+    inner = {gradient.name for gradient in recorder.in_forward}
+    by_key = {
+        key: graph_leaves(tensors)
+        for key, tensors in named_tensors(outputs).items()
+    }
+    cuts = flow.cut_before([loss, *all_tensors(outputs)])
+    # Lost to a checkpoint on the way to the loss, whatever else was done.
+    lost = {
+        index: cut
+        for index, cut in flow.cut_before([loss]).items()
+        if cut.cause == 'checkpoint'
+    }
+    unused = {}
+    for index, (name, parameter) in enumerate(parameters.items()):
+        if name in ready:
+            continue
+        if name in inner:
+            unused[name] = UnusedParameter(UnusedReason.IN_FORWARD)
+        elif not parameter.requires_grad:
+            unused[name] = UnusedParameter(UnusedReason.FROZEN)
+        else:
+            unused[name] = _explain(
+                index, id(parameter), flow, cuts, by_key, lost
+            )
+    return unused
+
+
+def _explain(
+    index: int,
+    leaf: int,
+    flow: ValueFlow,
+    cuts: dict[int, Cut],
+    by_key: dict[str, set[int]],
+    lost: dict[int, Cut],
+) -> UnusedParameter:
+    """Why the parameter of an index, and of an ``id``, has no gradient."""
+    if index in lost:
+        reason = UnusedReason.CHECKPOINT_INPUT
+        return UnusedParameter(reason, lost[index].location)
+    keys = [key for key, leaves in by_key.items() if leaf in leaves]
+    if keys:
+        named = ', '.join(repr(key) for key in keys if key)
+        detail = f'forward returns it in {named}' if named else ''
+        return UnusedParameter(UnusedReason.NOT_IN_LOSS, detail=detail)
+    cut = cuts.get(index)
+    if flow.is_used(index):
+        if cut is None:
+            return UnusedParameter(UnusedReason.NOT_IN_LOSS)
+    else:
+        inner = flow.no_grad_cuts.get(index)
+        # What a checkpoint did to it is not why it is not in the loss.
+        if cut is None or (inner and inner.cause != 'checkpoint'):
+            cut = inner or cut
+        if cut is None:
+            return UnusedParameter(UnusedReason.NEVER_USED)
+    if cut.cause == 'checkpoint':
+        return UnusedParameter(UnusedReason.NOT_IN_LOSS, cut.location)
+    if cut.cause == 'no_grad':
+        return UnusedParameter(UnusedReason.NO_GRAD, cut.location)
+    detail = f'by {cut.function}'
+    return UnusedParameter(UnusedReason.DETACHED, cut.location, detail)

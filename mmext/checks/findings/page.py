@@ -1,0 +1,164 @@
+"""Pages for a browser that need nothing but themselves.
+
+What they show comes from files that nobody has looked at. It is escaped
+wherever it is, no script holds any of it, and a content security policy lets
+a page run its own script alone, known by its hash, and load nothing.
+"""
+
+import base64
+import hashlib
+import io
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ...version import __version__
+from .finding import Severity
+from .json import readable
+
+if TYPE_CHECKING:
+    import jinja2
+    import numpy as np
+
+__all__ = [
+    'data_uri',
+    'plural',
+    'render',
+    'severity_word',
+    'summary',
+    'tiles',
+]
+
+_WORDS = {
+    Severity.ERROR: ('error', 'error'),
+    Severity.WARNING: ('warning', 'warning'),
+    Severity.INFO: ('info', 'note'),
+}
+
+_POLICY = (
+    "default-src 'none'; img-src data:; style-src '{style}'; "
+    "script-src '{script}'; base-uri 'none'; form-action 'none'; "
+    "require-trusted-types-for 'script'"
+)
+
+
+@cache
+def _environment(package: str) -> 'jinja2.Environment':
+    # Not at the top: only pages need it.
+    from jinja2 import (
+        ChoiceLoader,
+        Environment,
+        PackageLoader,
+        StrictUndefined,
+    )
+
+    environment = Environment(
+        loader=ChoiceLoader(
+            [
+                PackageLoader(package, 'templates'),
+                PackageLoader(__package__, 'templates'),
+            ]
+        ),
+        autoescape=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters['thousands'] = lambda number: f'{number:,}'
+    return environment
+
+
+def _digest(text: str) -> str:
+    """As a content security policy names it."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f'sha256-{base64.b64encode(digest).decode()}'
+
+
+def tiles(
+    rows: Iterable[tuple[Severity, int]],
+) -> list[dict[str, Any]]:
+    """The numbers at the top of a page, the worst first."""
+    kinds, findings = Counter(), Counter()
+    for severity, count in rows:
+        kinds[severity] += 1
+        findings[severity] += count
+    return [
+        {
+            'word': word,
+            'kinds': kinds[severity],
+            'label': plural(kinds[severity], noun),
+            'findings': f'{findings[severity]:,}'
+            if findings[severity] > kinds[severity]
+            else '',
+        }
+        for severity, (word, noun) in _WORDS.items()
+    ]
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The numbers of :func:`tiles` in words: ``'1 error, 2 notes'``."""
+    words = [f'{tile["kinds"]:,} {tile["label"]}' for tile in rows]
+    kept = [word for word, tile in zip(words, rows) if tile['kinds']]
+    return ', '.join(kept) or 'nothing was found'
+
+
+def severity_word(severity: Severity | None) -> str:
+    """As style sheet and script call it; ``'fine'`` for none."""
+    return 'fine' if severity is None else _WORDS[severity][0]
+
+
+def plural(number: int, noun: str) -> str:
+    """The noun, in the plural unless there is one."""
+    if number == 1:
+        return noun
+    return noun + ('es' if noun.endswith(('s', 'x')) else 's')
+
+
+def render(package: str, template: str, **data: Any) -> bytes:
+    r"""Fill a template of a package's ``templates`` folder.
+
+    The template gets ``policy``, ``style``, ``script`` and ``version``
+    besides the data.
+    """
+    from markupsafe import Markup
+
+    environment = _environment(package)
+    style, script = (
+        environment.loader.get_source(environment, name)[0]
+        for name in ('page.css', 'page.js')
+    )
+    text = environment.get_template(template).render(
+        policy=_POLICY.format(style=_digest(style), script=_digest(script)),
+        style=Markup(style),
+        script=Markup(script),
+        version=__version__,
+        **data,
+    )
+    return readable(text).encode()
+
+
+_PICTURE_OPTIONS = {
+    'PNG': {'compress_level': 6},
+    'WEBP': {'quality': 82, 'method': 2, 'use_sharp_yuv': True},
+    'JPEG': {'quality': 85},
+}
+
+
+def data_uri(picture: 'np.ndarray') -> str:
+    """A URI that holds all of a picture, ``(H, W, 3)`` uint8.
+
+    It is a PNG, which keeps all values, or WebP, whichever is smaller; JPEG
+    where Pillow was built without WebP.
+    """
+    # Not at the top: few pages have pictures.
+    from PIL import Image, features
+
+    image = Image.fromarray(picture)
+    lossy = 'WEBP' if features.check('webp') else 'JPEG'
+    files = {}
+    for kind in ('PNG', lossy):
+        file = io.BytesIO()
+        image.save(file, kind, **_PICTURE_OPTIONS[kind])
+        files[kind] = file.getvalue()
+    kind = min(files, key=lambda file: len(files[file]))
+    content = base64.b64encode(files[kind]).decode()
+    return f'data:image/{kind.lower()};base64,{content}'

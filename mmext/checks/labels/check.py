@@ -1,0 +1,303 @@
+"""Check the labels of a data set: facts to rules, totals and a report."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ...utils.contain import Contained, code_place
+from ...utils.files import IrregularFileError
+from ...utils.label_hints import likely_cause
+from ..findings import Finding, Rule
+from .backends import run_serial
+from .expectations import Expectations
+from .groups import group_findings
+from .loaded import loaded_values
+from .report import Report, make_split_report
+from .rules.registry import READ001, RULES
+from .scan import sample_facts, scan, work_items
+from .sources.coco import coco_class_counts
+from .sources.split_source import SplitSource
+from .store import FactStore
+from .totals import SplitTotals
+from .work import WorkItem
+
+__all__ = ['check_labels']
+
+_MAP_SHAPE = (1, 1, 1)
+# What rules of the scope 'sample' may need, in the order of facts below.
+_NEEDS = ('mask', 'image', 'annotation', 'yolo', 'boxes')
+
+
+class _Crashes:
+    """Findings of parts that ended with an exception."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self.splits: set[str] = set()
+
+    def contained(
+        self, split: str, what: str, file: str = '', whole: bool = False
+    ) -> Contained:
+        """A block whose exception becomes a finding of a split.
+
+        ``whole`` if nothing else can be checked of the split then.
+        """
+
+        def take(error: Exception) -> None:
+            text = ' '.join(f'{type(error).__name__}: {error}'.split())
+            place = code_place(error)
+            at = f' ({place})' if place else ''
+            if whole:
+                self.splits.add(split)
+                at += ', so that it is not checked, nor compared with others'
+            name = split.partition('[')[0]
+            self.findings.append(
+                READ001.finding(
+                    f'{what} ended with {text}{at}',
+                    split=split,
+                    value=text,
+                    file=error.path
+                    if isinstance(error, IrregularFileError)
+                    else file,
+                    key=f'{name}_dataloader.dataset' if name else '',
+                )
+            )
+
+        return Contained(take)
+
+    def work_items(self, sources: Sequence[SplitSource]) -> Iterator[WorkItem]:
+        """Files of all splits; of one that cannot be listed those before."""
+        for source in sources:
+            split = source.expected.split
+            with self.contained(split, 'listing the samples', whole=True):
+                yield from work_items([source])
+
+
+def _likely_remedies(
+    totals: Sequence[SplitTotals], expected: Sequence[Expectations]
+) -> dict[str, str]:
+    """Remedies that take all values into account, by rule id."""
+    bad: dict[int, int] = {}
+    fine: set[int] = set()
+    wanted: Expectations | None = None
+    for own, expectations in zip(totals, expected):
+        table = loaded_values(expectations)
+        for stored, count in own.pixels.items():
+            kind, value = table.kind_of(stored), table.loaded(stored)
+            if kind == 'bad':
+                bad[value] = bad.get(value, 0) + count
+                wanted = wanted or expectations
+            elif kind in ('class', 'ignored'):
+                fine.add(value)
+    if wanted is None:
+        return {}
+    return {
+        'SEG001': likely_cause(
+            wanted.num_classes,
+            wanted.ignore_index,
+            bad,
+            fine,
+            _MAP_SHAPE,
+        )
+    }
+
+
+def _learn_classes(
+    sources: Sequence[SplitSource], store: FactStore
+) -> list[SplitSource]:
+    """Give sources without classes the names that all their files have."""
+    names = sorted(
+        {
+            box.class_name
+            for source in sources
+            if source.learn_classes
+            for facts in sample_facts(source, store)
+            for box in facts.sample.boxes
+            if box.class_name
+        }
+    )
+    return [
+        dataclasses.replace(
+            source,
+            expected=msgspec.structs.replace(
+                source.expected, classes=tuple(names), num_classes=len(names)
+            ),
+        )
+        if source.learn_classes
+        else source
+        for source in sources
+    ]
+
+
+def _sample_findings(
+    source: SplitSource,
+    store: FactStore,
+    rules: Sequence[Rule],
+    totals: SplitTotals,
+    crashes: _Crashes,
+) -> Iterator[Finding]:
+    """Findings of each sample; adds it to the totals."""
+    rules = [rule for rule in rules if rule.scope == 'sample']
+    checks_of: dict[tuple[bool, ...], list[Callable]] = {}
+    boxes = source.coco is None
+    for facts in sample_facts(source, store):
+        totals.add(facts, boxes=boxes)
+        has = (
+            facts.mask is not None,
+            facts.image is not None,
+            facts.annotation is not None,
+            facts.yolo is not None,
+            bool(facts.sample.boxes),
+        )
+        if has not in checks_of:
+            there = {'', *itertools.compress(_NEEDS, has)}
+            checks_of[has] = [
+                rule.check for rule in rules if rule.needs in there
+            ]
+        sample = facts.sample
+        file = sample.mask or sample.annotation or sample.image
+        with crashes.contained(totals.split, 'checking a sample', file):
+            for check in checks_of[has]:
+                yield from check(facts, source.expected)
+
+
+def _file_findings(
+    source: SplitSource, rules: Sequence[Rule], totals: SplitTotals
+) -> Iterator[Finding]:
+    """What is wrong with an annotation file, and with files of no sample."""
+    by_scope = {
+        scope: [rule.check for rule in rules if rule.scope == scope]
+        for scope in ('coco', 'orphan')
+    }
+    if source.coco is not None:
+        facts = source.coco()
+        annotations = facts.file.annotations
+        totals.add_counts(
+            coco_class_counts(facts.file, source.expected.classes),
+            int(
+                np.count_nonzero(
+                    (annotations.iscrowd != 0) | annotations.ignore
+                )
+            ),
+        )
+        for check in by_scope['coco']:
+            yield from check(facts, source.expected)
+    if by_scope['orphan']:
+        for orphan in source.orphans():
+            for check in by_scope['orphan']:
+                yield from check(orphan, source.expected)
+
+
+def _findings(
+    sources: Sequence[SplitSource],
+    store: FactStore,
+    rules: Sequence[Rule],
+    totals: Sequence[SplitTotals],
+    remedies: dict[str, str],
+    crashes: _Crashes,
+) -> Iterator[Finding]:
+    """All findings; fills totals and remedies on the way."""
+    for source, own in zip(sources, totals):
+        if own.split in crashes.splits:
+            continue
+        with crashes.contained(own.split, 'checking the files'):
+            yield from _file_findings(source, rules, own)
+        with crashes.contained(own.split, 'checking the samples'):
+            yield from _sample_findings(source, store, rules, own, crashes)
+        for rule in rules:
+            if rule.scope == 'split':
+                with crashes.contained(own.split, f'rule {rule.id}'):
+                    yield from rule.check(own, source.expected)
+    expected = [source.expected for source in sources]
+    for rule in rules:
+        # Splits cannot be compared with one that was not read.
+        if rule.scope == 'run' and not crashes.splits:
+            with crashes.contained('', f'rule {rule.id}'):
+                yield from rule.check(totals, expected)
+    with crashes.contained('', 'the likely cause'):
+        remedies.update(_likely_remedies(totals, expected))
+    if any(rule.id == READ001.id for rule in rules):
+        yield from crashes.findings
+
+
+def _told(
+    findings: Iterable[Finding], tell: Callable[[Finding], Any]
+) -> Iterator[Finding]:
+    for finding in findings:
+        tell(finding)
+        yield finding
+
+
+def check_labels(
+    sources: Sequence[SplitSource],
+    store: FactStore,
+    *,
+    rules: Sequence[Rule] | None = None,
+    run: Callable[..., Iterator[Any]] = run_serial,
+    progress: Callable[[int], Any] | None = None,
+    num_examples: int | None = 5,
+    tell: Callable[[Finding], Any] = lambda finding: None,
+) -> Report:
+    """Check the labels of some splits.
+
+    Files that the store knows as they are now are not read again. What was
+    read is in the store at once, so a run that is interrupted goes on where
+    it was.
+
+    Args:
+        sources: What to check.
+        store: Where facts of files are kept.
+        rules: What to look for, see
+            :func:`~mmext.checks.labels.rules.select_rules`; None for all.
+        run: Of a backend of :mod:`mmext.checks.labels.backends`, its options
+            bound.
+        progress: Called with the number of files that are read so far.
+        num_examples: Places that are named for each kind of finding; None
+            for all, which takes memory for each.
+        tell: Called with every finding, as it is made.
+
+    Returns:
+        The report; the same for the same data, whatever the backend.
+
+    Raises:
+        ValueError: If two sources have the same name.
+    """
+    names = [source.expected.split for source in sources]
+    if len(set(names)) != len(names):
+        raise ValueError(f'splits must have different names, got {names}')
+    if rules is None:
+        rules = tuple(RULES.values())
+    crashes = _Crashes()
+    items = crashes.work_items(sources)
+    scan(items, store, run=run, progress=progress)
+    # Nothing is known of the samples of the others.
+    sources = [
+        source
+        if source.expected.split not in crashes.splits
+        else dataclasses.replace(source, samples=lambda: iter(()), coco=None)
+        for source in sources
+    ]
+    sources = _learn_classes(sources, store)
+    totals = [
+        SplitTotals(split=name, list_file=source.list_file)
+        for name, source in zip(names, sources)
+    ]
+    remedies: dict[str, str] = {}
+    findings = _findings(sources, store, rules, totals, remedies, crashes)
+    groups = group_findings(
+        _told(findings, tell),
+        num_examples=num_examples,
+        remedies=remedies,
+    )
+    return Report(
+        rules=tuple(rule.id for rule in rules),
+        splits=tuple(
+            make_split_report(own, source.expected)
+            for own, source in zip(totals, sources)
+        ),
+        groups=tuple(groups),
+    )

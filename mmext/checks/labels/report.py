@@ -1,0 +1,411 @@
+"""The result of a check: as data, as JSON, as SARIF and in a terminal."""
+
+import re
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ..findings import (
+    Finding,
+    Location,
+    Severity,
+    as_record,
+    page,
+    sarif,
+    terminal,
+    to_json,
+)
+from .expectations import Expectations
+from .groups import FindingGroup
+from .loaded import count_classes
+from .rules import RULES
+from .totals import SplitTotals
+
+__all__ = [
+    'ClassCounts',
+    'Report',
+    'SplitReport',
+    'make_split_report',
+    'print_report',
+    'report_json',
+    'report_sarif',
+    'report_schema',
+]
+
+SCHEMA_VERSION = 1
+# A table of so many classes is read.
+_FEW_CLASSES = 30
+
+
+class ClassCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How much there is of a class in a split.
+
+    Attributes:
+        label: Index of the class.
+        name: Of the class; empty if not known.
+        pixels: After loading, over all label maps.
+        masks: Label maps that have it.
+        area: Pixels of these label maps, all classes.
+        boxes: Objects that are not ignored.
+        images: Samples that have such an object.
+    """
+
+    label: int
+    name: str = ''
+    pixels: int = 0
+    masks: int = 0
+    area: int = 0
+    boxes: int = 0
+    images: int = 0
+
+
+class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What one split holds.
+
+    Attributes:
+        split: ``'train'``, ``'val'``, ...
+        task: As in Expectations.
+        num_samples: Samples.
+        num_images: Images that could be read.
+        num_masks: Label maps that could be read.
+        num_boxes: Objects that are not ignored.
+        classes: One for each class, in order.
+    """
+
+    split: str
+    task: str
+    num_samples: int
+    num_images: int
+    num_masks: int
+    num_boxes: int
+    classes: tuple[ClassCounts, ...]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check has found.
+
+    Equal for equal data, however the files were read.
+
+    Attributes:
+        schema_version: Of this form; it grows when a field changes meaning.
+        rules: Ids of the rules that were applied.
+        splits: What was looked at.
+        groups: What was found, the worst first.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    rules: tuple[str, ...] = ()
+    splits: tuple[SplitReport, ...] = ()
+    groups: tuple[FindingGroup, ...] = ()
+
+    def worst(self) -> Severity | None:
+        """The severity of the worst finding; None without any."""
+        return max((group.severity for group in self.groups), default=None)
+
+
+def make_split_report(
+    totals: SplitTotals, expected: Expectations
+) -> SplitReport:
+    """Sum up a split, with a row for each class."""
+    number = max(expected.num_classes, len(expected.classes))
+    pixels, masks, area = (
+        count_classes(counts, expected)
+        for counts in (totals.pixels, totals.masks, totals.area)
+    )
+    rows = []
+    for label in range(number):
+        known = label < len(expected.classes)
+        rows.append(
+            ClassCounts(
+                label=label,
+                name=expected.classes[label] if known else '',
+                pixels=pixels.get(label, 0),
+                masks=masks.get(label, 0),
+                area=area.get(label, 0),
+                boxes=totals.boxes.get(label, 0),
+                images=totals.box_images.get(label, 0),
+            )
+        )
+    return SplitReport(
+        split=expected.split,
+        task=expected.task,
+        num_samples=totals.num_samples,
+        num_images=totals.num_images,
+        num_masks=totals.num_masks,
+        num_boxes=sum(totals.boxes.values()),
+        classes=tuple(rows),
+    )
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that a rule has found.
+
+    Attributes:
+        rule: Stable id, such as ``'SEG001'``.
+        severity: That of the rule.
+        message: One sentence with the facts; names value and allowed range.
+        remedy: What to do about it.
+        split: ``'train'``, ``'val'``, ...; empty for all.
+        file: Path of the file that is wrong, as the data set names it; empty
+            for the data set or the config itself.
+        place: Where in the file: ``'y=3, x=5'`` of the first pixel,
+            ``'annotation 17'``, ``'images[4].width'``; empty for all of it.
+        value: The value that is wrong, as text.
+        count: Pixels, boxes or files that it is about.
+    """
+
+    rule: str
+    severity: Severity
+    message: str
+    remedy: str
+    split: str = ''
+    file: str = ''
+    place: str = ''
+    value: str = ''
+    count: int = 1
+
+
+def report_json(report: Report) -> bytes:
+    """JSON of a report: UTF-8, keys in a fixed order, a newline at the end."""
+    form = msgspec.to_builtins(msgspec.structs.replace(report, groups=()))
+    form['groups'] = [_group_form(group) for group in report.groups]
+    return to_json(form)
+
+
+def _group_form(group: FindingGroup) -> dict[str, Any]:
+    form = msgspec.to_builtins(msgspec.structs.replace(group, examples=()))
+    if group.examples:
+        form['examples'] = [
+            as_record(finding, Example) for finding in group.examples
+        ]
+    return form
+
+
+def report_schema() -> bytes:
+    """JSON Schema (2020-12) of what :func:`report_json` writes.
+
+    Severities are 0 (note), 1 (warning) and 2 (error).
+    """
+    schema = msgspec.json.schema(Report)
+    definitions = schema['$defs']
+    del definitions['Location']
+    definitions['Finding'] = {
+        **msgspec.json.schema(Example)['$defs']['Example'],
+        'title': 'Finding',
+    }
+    first = {'$schema': 'https://json-schema.org/draft/2020-12/schema'}
+    return to_json(first | schema)
+
+
+def _split_table(split: SplitReport) -> Table:
+    semantic = any(row.pixels for row in split.classes)
+    table = Table(box=None)
+    table.add_column('label', justify='right')
+    table.add_column('class')
+    columns = ('pixels', 'share', 'label maps')
+    for name in columns if semantic else ('objects', 'share', 'images'):
+        table.add_column(name, justify='right')
+    numbers = [
+        (row.pixels, row.masks) if semantic else (row.boxes, row.images)
+        for row in split.classes
+    ]
+    total = sum(count for count, _ in numbers) or 1
+    for row, (count, where) in zip(split.classes, numbers):
+        table.add_row(
+            str(row.label),
+            escape(row.name),
+            f'{count:,}',
+            f'{100 * count / total:.2f} %',
+            f'{where:,}',
+        )
+    return table
+
+
+def _table_matters(report: Report, split: SplitReport) -> bool:
+    """Whether there is a finding about classes, and they are few."""
+    found = any(
+        group.rule.startswith('CLS') and group.severity > Severity.INFO
+        for group in report.groups
+    )
+    return found and len(split.classes) <= _FEW_CLASSES
+
+
+def _extent(split: SplitReport) -> str:
+    """What a split holds, without what it has none of."""
+    counts = (
+        (split.num_samples, 'sample', True),
+        (split.num_images, 'image', False),
+        (split.num_masks, 'label map', False),
+        (split.num_boxes, 'object', False),
+        (len(split.classes), 'class', False),
+    )
+    return ', '.join(
+        f'{count:,} {page.plural(count, noun)}'
+        for count, noun, always in counts
+        if count or always
+    )
+
+
+def _shown_place(group: FindingGroup, finding: Finding) -> str:
+    """Where an example is, and what of it the group does not say."""
+    # The line of a config is shown, with its key.
+    inside = '' if finding.line else finding.place
+    own = finding.message
+    if group.message.startswith(own):
+        own = ''
+    said = f'{group.message} {own}'
+    parts = [
+        text
+        for text in (
+            terminal.place_of(finding.location),
+            inside,
+            finding.value,
+        )
+        if text and not re.search(rf'(?<!\w){re.escape(text)}(?!\w)', said)
+    ]
+    return ': '.join([*parts, own] if own else parts)
+
+
+def _print_group(console: Console, group: FindingGroup) -> None:
+    place = ''
+    if group.num_findings == 1 and group.examples:
+        place = terminal.place_of(group.examples[0].location)
+    # It may have been said.
+    place = '' if place and place in group.message else place
+    terminal.print_heading(
+        console, group.severity, group.rule, group.message, place
+    )
+    for finding in group.examples:
+        text = _shown_place(group, finding)
+        if text and text != place:
+            terminal.print_text(console, text, '    - ')
+        if finding.line:
+            terminal.print_source(console, finding.location)
+    more = group.num_findings - len(group.examples)
+    if more > 0 and group.examples:
+        text = f'and {more:,} more (--all names every one)'
+        terminal.print_text(console, text, '    - ')
+    terminal.print_text(console, group.remedy, '    remedy: ')
+
+
+def _where(group: FindingGroup) -> str:
+    """Where a group of findings is, in a few words."""
+    first = group.examples[0] if group.examples else None
+    if first is None or not first.file:
+        splits = [split for split, _ in group.splits if split]
+        return f' in {terminal.in_words(splits)}' if splits else ''
+    place = terminal.place_of(first.location)
+    if group.num_files > 1:
+        return f' in {group.num_files:,} files, such as {place}'
+    return f' at {place}'
+
+
+def verdict_of(report: Report, name: str) -> str:
+    """What a check comes to, in one sentence that says what to do."""
+    errors, warnings = (
+        [each for each in report.groups if each.severity is severity]
+        for severity in (Severity.ERROR, Severity.WARNING)
+    )
+    samples = sum(split.num_samples for split in report.splits)
+    if errors:
+        number = 'the error'
+        if errors[1:]:
+            number = f'{len(errors)} errors'
+        titles: dict[str, str] = {}
+        for each in errors:
+            title = f'{RULES[each.rule].title} ({each.rule})'
+            titles.setdefault(title, _where(each))
+        texts = (f'{title}{where}' for title, where in titles.items())
+        after = ''
+        # Label files of YOLO are not repaired.
+        if any(
+            RULES[each.rule].fix and not each.examples[0].file.endswith('.txt')
+            for each in errors
+        ):
+            after = (
+                '; --fix DIR writes repaired copies where there is no doubt'
+            )
+        return (
+            f'Do not train with {name} yet: mend {number}: '
+            f'{terminal.in_words(texts)}{after}.'
+        )
+    if not samples:
+        return f'Nothing was checked: {name} has no samples.'
+    checked = f'{samples:,} {page.plural(samples, "sample")}'
+    if warnings:
+        number = f'{len(warnings)} {page.plural(len(warnings), "warning")}'
+        return (
+            f'The labels of {name} can be trained with, but look at {number} '
+            f'first; {checked} {"was" if samples == 1 else "were"} checked.'
+        )
+    return (
+        f'The labels of {name} can be trained with: nothing is wrong with '
+        f'{checked}.'
+    )
+
+
+def print_report(
+    report: Report,
+    console: Console,
+    *,
+    name: str = 'the data set',
+    verbose: bool = False,
+) -> None:
+    """Print the verdict, and what was found, the worst last.
+
+    Args:
+        report: Of a check.
+        console: See :func:`~mmext.checks.findings.terminal.make_console`.
+        name: What was checked.
+        verbose: Print how much there is of each class, too, where nothing is
+            wrong with it.
+    """
+    worst = report.worst()
+    if worst is Severity.INFO:
+        worst = None
+    if not any(split.num_samples for split in report.splits):
+        worst = worst or Severity.WARNING
+    terminal.print_verdict(console, worst, verdict_of(report, name))
+    for split in report.splits:
+        terminal.print_text(console, _extent(split), f'  {split.split}: ')
+        if split.classes and (verbose or _table_matters(report, split)):
+            terminal.print_table(console, _split_table(split))
+    for group in sorted(report.groups, key=lambda each: each.severity):
+        console.print()
+        _print_group(console, group)
+    console.print()
+    severities = (group.severity for group in report.groups)
+    after = f'; {len(report.rules)} rules applied'
+    terminal.print_counts(console, severities, after)
+
+
+def report_sarif(report: Report, file: str) -> bytes:
+    """SARIF of a report: a result for each place that it names.
+
+    A group names as many places as its check was asked to
+    (``num_examples``); its message gives the extent.
+
+    Args:
+        report: Of a check.
+        file: What was checked, which findings are located at that are about
+            no file of their own.
+    """
+    results = []
+    for group in report.groups:
+        for example in group.examples or (None,):
+            text, location = group.message, Location(file=file)
+            if example is not None:
+                location = example.location
+                parts = (example.message, example.place, example.value)
+                text = '; '.join(filter(None, parts))
+            if not location.file:
+                location = msgspec.structs.replace(location, file=file)
+            text = f'{text}. Remedy: {group.remedy}'
+            results.append(
+                sarif.result(group.rule, group.severity, text, location)
+            )
+    rules = [RULES[rule_id] for rule_id in report.rules]
+    return sarif.log('label_check', rules, results)

@@ -1,0 +1,501 @@
+"""Rules for an annotation file in COCO's format as a whole.
+
+Boxes are looked at by the rules of det_boxes.py.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ....datasets.box_limits import BORDER_TOLERANCE
+from ...findings import Finding, Location, Severity, found
+from ..expectations import Expectations
+from ..facts import RecordError
+from ..readers.coco import CocoFacts, match_ids
+from ..sources.coco import image_rows, lacks_mask, rows_of
+from .class_names import written_like
+from .registry import COCO
+
+__all__ = [
+    'CocoFacts',
+]
+
+_MAX_EXAMPLES = 20
+_NO_ANNOTATIONS = RecordError('annotations', 'the key is missing')
+
+
+def _repeated(values: Sequence) -> Iterator[tuple[int, int]]:
+    """Row of each value that occurred before, and the row where it did."""
+    _, first, group = np.unique(
+        np.asarray(values), return_index=True, return_inverse=True
+    )
+    before = first[group.reshape(-1)]
+    for row in np.flatnonzero(before != np.arange(len(before))).tolist():
+        yield row, int(before[row])
+
+
+def _marked(
+    facts: CocoFacts, kind: str, message: str, rows: np.ndarray, **fields: Any
+) -> Iterator[Finding]:
+    """One finding for some rows of a table, or for those of a mask."""
+    index = getattr(facts.file, kind).index[rows]
+    keys = [f'{kind}[{number}]' for number in index[:_MAX_EXAMPLES]]
+    if keys:
+        yield found(
+            message,
+            file=facts.path,
+            key=keys[0],
+            related=tuple(Location(file=facts.path, key=k) for k in keys[1:]),
+            count=len(index),
+            **fields,
+        )
+
+
+@COCO.rule(
+    'COCO001',
+    title='record or file that cannot be read',
+    severity=Severity.ERROR,
+    remedy='correct the record, or save the file as UTF-8 without a '
+    'byte-order mark; loaders fail at it, or at the first image that needs it',
+)
+def unreadable(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """What the reader could not make sense of."""
+    # Lists of images alone have no such key.
+    kept_back = expected.task == 'unlabelled' or (
+        expected.split.partition('[')[0] == 'test'
+    )
+    for error in facts.file.errors:
+        if error == _NO_ANNOTATIONS and kept_back:
+            continue
+        yield found(error.message, file=facts.path, key=error.place)
+
+
+def _duplicates(facts: CocoFacts, kind: str, values: Sequence, what: str):
+    records = getattr(facts.file, kind)
+    if not len(records.index):
+        return
+    ids = facts.file.ids
+    for row, first in _repeated(values):
+        yield found(
+            f'{what} is taken by another record',
+            file=facts.path,
+            key=f'{kind}[{records.index[row]}]',
+            value=f'{ids.get(values[row], values[row])}, '
+            f'first in {kind}[{records.index[first]}]',
+        )
+
+
+@COCO.rule(
+    'COCO002',
+    title='annotation id used twice',
+    severity=Severity.ERROR,
+    remedy='number the annotations anew; MMDetection refuses such a file, '
+    'pycocotools keeps the last one',
+    unit='annotation',
+    fix='give the later annotation a new id',
+    fixed_in=('coco',),
+)
+def annotation_ids(
+    facts: CocoFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Annotations with the id of another one."""
+    ids = facts.file.annotations.id
+    yield from _duplicates(facts, 'annotations', ids, 'the annotation id')
+
+
+@COCO.rule(
+    'COCO003',
+    title='image id used twice',
+    severity=Severity.ERROR,
+    remedy='number the images anew, and their annotations with them; loaders '
+    'keep one image and give it the objects of both',
+    unit='image',
+    fix='remove an equal record; give one without annotations a new id',
+    fixed_in=('coco',),
+)
+def image_ids(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """Images with the id of another one."""
+    ids = facts.file.images.id
+    yield from _duplicates(facts, 'images', ids, 'the image id')
+
+
+@COCO.rule(
+    'COCO004',
+    title='file name used twice',
+    severity=Severity.WARNING,
+    remedy='merge the two images, and the annotations of both; each is '
+    'trained with the objects of the other as background',
+    unit='image',
+    fix='remove the images that no annotation names',
+    fixed_in=('coco',),
+)
+def file_names(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """Images with the file of another one."""
+    names = facts.file.images.file_name
+    yield from _duplicates(facts, 'images', names, 'the file name')
+
+
+def _dangling(
+    facts: CocoFacts, ids: np.ndarray, known: np.ndarray, message: str
+) -> Iterator[Finding]:
+    """Annotations that name what is not there; one finding for each id."""
+    for value in np.setdiff1d(ids, known).tolist():
+        shown = repr(facts.file.ids.get(value, value))
+        mask = ids == value
+        yield from _marked(facts, 'annotations', message, mask, value=shown)
+
+
+@COCO.rule(
+    'COCO005',
+    title='annotation of an image that is not there',
+    severity=Severity.ERROR,
+    remedy='add the image, or remove the annotation; loaders drop it without '
+    'saying so',
+    unit='annotation',
+    fix='remove the annotation',
+    fixed_in=('coco',),
+)
+def dangling_image(
+    facts: CocoFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Annotations whose image_id no image has."""
+    ids = facts.file.annotations.image_id
+    known = facts.file.images.id
+    message = 'no image has the image_id of the annotation'
+    yield from _dangling(facts, ids, known, message)
+
+
+@COCO.rule(
+    'COCO006',
+    title='annotation of a category that is not there',
+    severity=Severity.ERROR,
+    remedy='add the category, or correct category_id; loaders drop such an '
+    'annotation without saying so',
+    unit='annotation',
+    fix='remove the annotation',
+    fixed_in=('coco',),
+)
+def dangling_category(
+    facts: CocoFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Annotations whose category_id no category has."""
+    ids = facts.file.annotations.category_id
+    known = facts.file.categories.id
+    message = 'no category has the category_id of the annotation'
+    yield from _dangling(facts, ids, known, message)
+
+
+@COCO.rule(
+    'COCO007',
+    title='class of the config that the file does not have',
+    severity=Severity.ERROR,
+    remedy='metainfo.classes must hold the names of the file, letter by '
+    'letter; a class that is not found gets no objects',
+)
+def missing_classes(
+    facts: CocoFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Names of classes that are no category of a file that has some."""
+    names = facts.file.categories.name
+    if not names and facts.file.errors:
+        return  # COCO001 says so.
+    for name in expected.classes:
+        if name not in names:
+            like = written_like(name, names)
+            yield found(
+                f'class {name!r} is no category of the file, which has '
+                f'{sorted(set(names))}',
+                remedy=f'write {like!r} in metainfo.classes, as the file '
+                'does; names are compared letter by letter, and a class that '
+                'is not found gets no objects'
+                if like
+                else '',
+                file=facts.path,
+                value=name,
+            )
+
+
+@COCO.rule(
+    'COCO008',
+    title='categories in another order than the classes',
+    severity=Severity.ERROR,
+    remedy='list metainfo.classes in the order of the categories of the '
+    'file, which is what the labels are numbered by',
+    fix='sort the categories into the order of the classes',
+    fixed_in=('coco',),
+)
+def category_order(
+    facts: CocoFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Classes that will have the objects of others."""
+    names = [
+        name for name in facts.file.categories.name if name in expected.classes
+    ]
+    if set(names) != set(expected.classes) or len(names) != len(set(names)):
+        return  # COCO007 and COCO010 say so.
+    wrong = [
+        (index, wanted, given)
+        for index, (wanted, given) in enumerate(zip(expected.classes, names))
+        if wanted != given
+    ]
+    if wrong:
+        index, wanted, given = wrong[0]
+        yield found(
+            f'label {index} is {wanted!r} to the config, but its objects are '
+            f'those of {given!r}; {len(wrong)} classes are exchanged',
+            file=facts.path,
+            key='categories',
+            value=f'{wanted} and {given}',
+        )
+
+
+@COCO.rule(
+    'COCO009',
+    title='annotation that loaders drop without saying so',
+    severity=Severity.WARNING,
+    remedy='remove it from the file, or correct what they drop it for: '
+    '"ignore", or an area of 0 or less',
+    unit='annotation',
+)
+def dropped(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """Annotations that are marked, or have no area by their own account."""
+    notes = facts.file.annotations
+    reasons = {
+        'the annotation has "ignore"': notes.ignore,
+        'the area of the annotation is 0 or negative': (
+            notes.has_area & (notes.area <= 0) & ~notes.ignore
+        ),
+    }
+    for message, mask in reasons.items():
+        yield from _marked(facts, 'annotations', message, mask)
+
+
+@COCO.rule(
+    'COCO010',
+    title='category id or name used twice',
+    severity=Severity.ERROR,
+    remedy='merge the two categories, and the annotations of both',
+)
+def categories_twice(
+    facts: CocoFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Categories with the id or the name of another one."""
+    kinds = facts.file.categories
+    yield from _duplicates(facts, 'categories', kinds.id, 'the category id')
+    yield from _duplicates(facts, 'categories', kinds.name, 'the name')
+
+
+@COCO.rule(
+    'COCO011',
+    title='annotation without a box or an area',
+    severity=Severity.ERROR,
+    remedy='write bbox and area; loaders of MMDetection fail with a KeyError',
+    unit='annotation',
+    fix='write the area of the polygons or the box',
+    fixed_in=('coco',),
+)
+def incomplete(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """Annotations that lack what loaders read."""
+    notes = facts.file.annotations
+    for key, there in (('bbox', notes.has_bbox), ('area', notes.has_area)):
+        message, mask = f'the annotation has no {key}', ~there & ~notes.ignore
+        yield from _marked(facts, 'annotations', message, mask, value=key)
+
+
+@COCO.rule(
+    'COCO012',
+    title='category that the config leaves out',
+    severity=Severity.INFO,
+    remedy='nothing, if the training is to be on fewer classes; else add the '
+    'name to metainfo.classes, letter by letter: loaders drop its objects',
+    unit='annotation',
+    per_value=True,
+)
+def left_out(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """Categories with annotations whose name is no class.
+
+    An error where a class of the file has the same name but for case or
+    blanks: the objects are trained as background.
+    """
+    if not expected.classes:
+        return
+    kinds = facts.file.categories
+    ids, counts = np.unique(
+        facts.file.annotations.category_id, return_counts=True
+    )
+    number = dict(zip(ids.tolist(), counts.tolist()))
+    for category_id, name in zip(kinds.id.tolist(), kinds.name):
+        if name in expected.classes:
+            number.pop(category_id, None)
+    for index, category_id, name in zip(
+        kinds.index.tolist(), kinds.id.tolist(), kinds.name
+    ):
+        if name not in expected.classes and category_id in number:
+            present = set(kinds.name).intersection(expected.classes)
+            like = written_like(name, sorted(present))
+            yield found(
+                f'category {name!r} is not among the '
+                f'{len(expected.classes)} classes of the data set'
+                + (f', but {like!r} is' if like else ''),
+                severity=Severity.ERROR if like else None,
+                remedy=f'merge the category with {like!r}: loaders compare '
+                'names letter by letter, and drop its objects without saying '
+                'so'
+                if like
+                else '',
+                file=facts.path,
+                key=f'categories[{index}]',
+                value=name,
+                count=number[category_id],
+            )
+
+
+@COCO.rule(
+    'COCO013',
+    title='image without width or height',
+    severity=Severity.ERROR,
+    remedy='write both in pixels; without the keys, loaders of MMDetection '
+    'fail with a KeyError, and with 0 they drop all boxes of the image',
+    unit='image',
+)
+def no_size(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """Images whose noted size is missing, 0, negative or no number."""
+    images = facts.file.images
+    good = np.isfinite(images.width) & np.isfinite(images.height)
+    good &= (images.width > 0) & (images.height > 0)
+    message = 'the image has no width or height, or one that is not above 0'
+    yield from _marked(facts, 'images', message, ~good)
+
+
+@COCO.rule(
+    'COCO014',
+    title='annotation without iscrowd',
+    severity=Severity.ERROR,
+    remedy='write iscrowd=0 into each annotation that is no crowd; trainings '
+    "do not need it, but COCO's evaluation does",
+    unit='annotation',
+    fix='write iscrowd=0',
+    fixed_in=('coco',),
+)
+def no_iscrowd(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """Annotations of a file that pycocotools evaluates on."""
+    metric = expected.coco_metric
+    if metric == '':
+        return
+    who = f'{metric} fails' if metric else "COCO's evaluation would fail"
+    yield from _marked(
+        facts,
+        'annotations',
+        f'the annotation has no iscrowd, and {who} with KeyError',
+        ~facts.file.annotations.has_iscrowd,
+        severity=Severity.ERROR if metric else Severity.WARNING,
+    )
+
+
+@COCO.rule(
+    'COCO015',
+    title='annotation with the id 0, or with a word for an id',
+    severity=Severity.WARNING,
+    remedy='number annotations from 1: pycocotools takes 0 for "no match", '
+    'so that the object counts as missed however it is predicted, and fails '
+    'at a word',
+    unit='annotation',
+    fix='give the annotation a new id',
+    fixed_in=('coco',),
+)
+def id_zero(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """The annotation that a match of pycocotools cannot name."""
+    metric = expected.coco_metric
+    if not metric:
+        return
+    ids = match_ids(facts.file)
+    message = f'the annotation has the id 0, and {metric} counts it as missed'
+    yield from _marked(facts, 'annotations', message, ids == 0)
+    yield from _marked(
+        facts,
+        'annotations',
+        f'the id of the annotation is a word, and {metric} raises ValueError',
+        np.isnan(ids),
+        severity=Severity.ERROR,
+    )
+
+
+@COCO.rule(
+    'COCO016',
+    title='annotation without the mask that the pipeline loads',
+    severity=Severity.ERROR,
+    remedy='write its outline as polygons or RLE, or load no masks '
+    '(with_mask=False) for a model without a mask head; '
+    '--fix leaves such annotations out if --select COCO016 is given',
+    unit='annotation',
+)
+def no_mask(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """Annotations that LoadAnnotations gets, and whose mask it asks for."""
+    if not expected.loads_masks:
+        return
+    message = (
+        'the annotation has no segmentation, and LoadAnnotations with '
+        "with_mask=True fails with KeyError: 'mask'"
+    )
+    mask = lacks_mask(facts.file, expected)
+    yield from _marked(facts, 'annotations', message, mask)
+
+
+@COCO.rule(
+    'COCO017',
+    title='key points that do not fit their category or their image',
+    severity=Severity.WARNING,
+    remedy='write x, y and v for each key point that the category names, in '
+    'pixels, and v=0 for one that is not labelled; MMDetection reads none, '
+    'pycocotools and MMPose do',
+    unit='annotation',
+)
+def keypoints(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+    """Lists of another length, and visible points outside of the image."""
+    file, notes = facts.file, facts.file.annotations
+    places, numbers, x1, y1, x2, y2 = notes.keypoints.T
+    rows = np.searchsorted(notes.index, places)
+    # 0, which is appended, where the category or the image is not there.
+    kinds = rows_of(file.categories.id, notes.category_id[rows])
+    wanted = 3 * np.append(file.categories.num_keypoints, 0)[kinds]
+    wrong = np.where(wanted > 0, numbers != wanted, numbers % 3 != 0)
+    message = 'keypoints must be 3 numbers for each key point of the category'
+    yield from _marked(facts, 'annotations', message, rows[wrong])
+    outside = (x1 < -BORDER_TOLERANCE) | (y1 < -BORDER_TOLERANCE)
+    images = rows_of(file.images.id, notes.image_id[rows])
+    for end, side in ((x2, file.images.width), (y2, file.images.height)):
+        limit = np.append(side, 0)[images]
+        outside |= (limit > 0) & (end > limit + BORDER_TOLERANCE)
+    message = 'a key point with v > 0 lies outside of the image'
+    yield from _marked(facts, 'annotations', message, rows[outside])
+
+
+@COCO.rule(
+    'COCO018',
+    title='lists of categories of an image that contradict the file',
+    severity=Severity.WARNING,
+    remedy="correct the list: by it LVIS's evaluation decides which "
+    'predictions without an object are wrong',
+    unit='image',
+)
+def category_lists(
+    facts: CocoFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Ids of no category, and of absent ones that have objects."""
+    file, images = facts.file, facts.file.images
+    places, is_neg, ids = images.listed.T
+    if not len(ids):
+        return
+    rows = np.searchsorted(images.index, places)
+    unknown = ~np.isin(ids, file.categories.id)
+    # Pairs of an image and a category.
+    there = image_rows(file) + 1j * file.annotations.category_id
+    both = np.isin(rows + 1j * ids, there) & (is_neg == 1) & ~unknown
+    for message, wrong in (
+        ('a list of the image has a category that does not exist', unknown),
+        ('neg_category_ids has a category that has objects there', both),
+    ):
+        shown = ', '.join(map(str, np.unique(ids[wrong])[:_MAX_EXAMPLES]))
+        where = np.unique(rows[wrong])
+        yield from _marked(facts, 'images', message, where, value=shown)

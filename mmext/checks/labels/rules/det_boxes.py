@@ -1,0 +1,544 @@
+"""Rules for boxes and their classes, one sample at a time."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+
+from ....datasets import box_limits
+from ...findings import Finding, Severity, found
+from ..expectations import Expectations
+from ..facts import (
+    BoxFacts,
+    ErrorKind,
+    ReadError,
+    RecordError,
+    SampleFacts,
+    has_size,
+    loaded_size,
+)
+from .class_names import written_like
+from .registry import DET, VOC, YOLO
+
+__all__: list[str] = []
+
+
+def _file(facts: SampleFacts) -> str:
+    return facts.sample.annotation or facts.sample.image
+
+
+def _about(facts: SampleFacts, box: BoxFacts) -> dict:
+    """Where a box is, and what it is."""
+    image = facts.sample.image
+    return {
+        'file': _file(facts),
+        'key': box.place,
+        'image': image if image != _file(facts) else '',
+        'value': '(' + ', '.join(f'{side:g}' for side in box.box) + ')',
+    }
+
+
+def _size(facts: SampleFacts) -> tuple[int, int] | None:
+    """Width and height of the image, of the file rather than as noted.
+
+    As loaded; or as stored, if the annotation is of the stored image, which
+    PAIR005 tells.
+    """
+    sample, image = facts.sample, facts.image
+    noted = sample.width, sample.height
+    if not has_size(image):
+        return noted if sample.width else None
+    stored = image.width, image.height
+    return stored if noted == stored else loaded_size(image)
+
+
+@DET.rule(
+    'DET001',
+    title='box with NaN or infinity',
+    severity=Severity.ERROR,
+    remedy='write the box anew, or remove the annotation; one NaN makes the '
+    'loss of the whole batch NaN',
+    unit='box',
+    fix='remove the object',
+    fixed_in=('coco', 'voc'),
+)
+def not_finite(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Boxes whose sides are not all finite, though they are numbers."""
+    for box in facts.sample.boxes:
+        # VOC002 names what is missing or no number.
+        if not box_limits.is_finite(box.box) and not box.unreadable:
+            # XMLDataset makes whole numbers of them.
+            reads = facts.annotation or facts.yolo
+            fails = ', and the loader fails at it' if reads else ''
+            yield found(
+                f'a side of the box is not a finite number{fails}',
+                **_about(facts, box),
+            )
+
+
+@DET.rule(
+    'DET002',
+    title='box without area',
+    severity=Severity.ERROR,
+    remedy='x1 < x2 and y1 < y2 must hold; check the order of the sides, '
+    '(x, y, width, height) against (x1, y1, x2, y2), or remove the annotation',
+    unit='box',
+    fix='remove the object',
+    fixed_in=('coco', 'voc'),
+)
+def degenerate(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Boxes of width or height 0 or less."""
+    for box in facts.sample.boxes:
+        if box_limits.lacks_area(box.box):
+            yield found(
+                'width or height of the box is 0 or negative',
+                **_about(facts, box),
+            )
+
+
+@DET.rule(
+    'DET003',
+    title='box smaller than a pixel',
+    severity=Severity.WARNING,
+    remedy='remove or enlarge it; loaders drop it without saying so',
+    unit='box',
+)
+def tiny(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """Boxes that MMDetection's loaders drop for their size."""
+    for box in facts.sample.boxes:
+        if box_limits.is_tiny(box.box):
+            yield found(
+                'the box is narrower or lower than one pixel',
+                **_about(facts, box),
+            )
+
+
+@DET.rule(
+    'DET004',
+    title='box outside of the image',
+    severity=Severity.ERROR,
+    remedy='check whether the annotation belongs to this image, and to its '
+    'size now; loaders drop such a box without saying so',
+    unit='box',
+    fix='remove the object',
+    fixed_in=('coco', 'voc'),
+)
+def outside(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """Boxes that share no pixel with the image."""
+    size = _size(facts)
+    if size is None:
+        return
+    for box in facts.sample.boxes:
+        if box_limits.is_outside(box.box, *size):
+            yield found(
+                'the box has no pixel in common with its image',
+                **_about(facts, box),
+            )
+
+
+@DET.rule(
+    'DET005',
+    title='box reaches beyond the image',
+    severity=Severity.WARNING,
+    remedy='cut it at the border of the image; the part outside is learnt as '
+    'if it could be seen',
+    unit='box',
+    fix='cut the box at the border of the image',
+    fixed_in=('coco', 'voc'),
+)
+def beyond(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """Boxes that lie partly outside, by more than the last pixel."""
+    size = _size(facts)
+    if size is None:
+        return
+    for box in facts.sample.boxes:
+        if box_limits.is_beyond(box.box, *size):
+            yield found(
+                'the box reaches beyond the border of its image',
+                **_about(facts, box),
+            )
+
+
+@DET.rule(
+    'DET006',
+    title='class that the data set does not have',
+    severity=Severity.ERROR,
+    remedy='add the name to metainfo.classes, or rename it in the '
+    'annotations; loaders drop such objects, or fail',
+    per_value=True,
+)
+def unknown_class(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Names that are not among the classes.
+
+    A box without a name is the matter of the annotation file: COCO006 and
+    COCO012 tell of categories, VOC002 of objects.
+    """
+    if not expected.classes:
+        return
+    names = Counter(
+        box.class_name
+        for box in facts.sample.boxes
+        if box.label < 0 and box.class_name
+    )
+    for name, count in sorted(names.items()):
+        like = written_like(name, expected.classes)
+        yield found(
+            f'class {name!r} is not among the {len(expected.classes)} classes '
+            'of the data set' + (f', but {like!r} is' if like else ''),
+            file=_file(facts),
+            remedy=f'write {like!r} in the annotations: loaders compare '
+            'letter by letter, and drop these objects without saying so'
+            if like
+            else '',
+            value=name,
+            count=count,
+        )
+
+
+@DET.rule(
+    'DET007',
+    title='label out of the range of the head',
+    severity=Severity.ERROR,
+    remedy='set num_classes of the head to the number of classes of the data '
+    'set, or correct the labels',
+    per_value=True,
+)
+def label_out_of_range(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Labels that the head has no class for.
+
+    Where such a label has a name, CFG003 says that the head lacks a class.
+    """
+    if not expected.num_classes:
+        return
+    most = max(expected.num_classes, len(expected.classes))
+    labels = Counter(
+        box.label for box in facts.sample.boxes if box.label >= most
+    )
+    for label, count in sorted(labels.items()):
+        yield found(
+            f'label {label} is out of range, [0, {expected.num_classes - 1}] '
+            f'(num_classes={expected.num_classes})',
+            file=_file(facts),
+            value=str(label),
+            count=count,
+        )
+
+
+@DET.rule(
+    'DET008',
+    title='mask and box disagree',
+    severity=Severity.WARNING,
+    remedy='compute the box from the mask; check that both belong to the '
+    'same object and the same image size',
+)
+def mask_and_box(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Boxes that are not those around the masks."""
+    for box in facts.sample.boxes:
+        if not box.mask_box:
+            continue
+        if not box_limits.is_off_mask(box.box, box.mask_box):
+            continue
+        x1, y1, x2, y2 = box.box
+        # What a loader takes for width and height.
+        written = x1, y1, x2 - x1, y2 - y1
+        if not box_limits.is_off_mask(written, box.mask_box):
+            yield found(
+                'the numbers of bbox are (x1, y1, x2, y2) of the mask, not '
+                '(x, y, width, height)',
+                severity=Severity.ERROR,
+                remedy='write bbox as (x, y, width, height): the training '
+                'learns boxes that reach far beyond their objects',
+                **_about(facts, box),
+            )
+        else:
+            yield found(
+                'the box is not the one around its mask',
+                **_about(facts, box),
+            )
+
+
+@DET.rule(
+    'DET009',
+    title='polygon or RLE that cannot be read',
+    severity=Severity.ERROR,
+    remedy='draw it anew, or remove the annotation',
+)
+def broken_polygon(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Masks that say nothing."""
+    for box in facts.sample.boxes:
+        if box.polygon_error:
+            yield found(
+                f'segmentation: {box.polygon_error}', **_about(facts, box)
+            )
+
+
+@DET.rule(
+    'DET010',
+    title='the same object twice',
+    severity=Severity.WARNING,
+    remedy='remove one of the two',
+    fix='remove the object, if it is another one but for its id',
+    fixed_in=('coco', 'voc'),
+)
+def twice(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """Objects of a class with the same box, or nearly so."""
+    again: dict[int, str] = {}
+    for first, second in _close_boxes(facts):
+        one, other = facts.sample.boxes[first], facts.sample.boxes[second]
+        if (one.label, one.class_name) != (other.label, other.class_name):
+            continue
+        if one.box == other.box:
+            again[second] = 'another object has the same box and class'
+        elif box_limits.is_near(one.box, other.box) and not (
+            one.ignored or other.ignored
+        ):
+            again.setdefault(
+                second, 'another object of the class has nearly the same box'
+            )
+    for number in sorted(again):
+        yield found(again[number], **_about(facts, facts.sample.boxes[number]))
+
+
+def _close_boxes(facts: SampleFacts) -> Iterator[tuple[int, int]]:
+    """Pairs of boxes whose left sides are close, the first in the file first.
+
+    Only of boxes with an area.
+    """
+    boxes = facts.sample.boxes
+    rows = [
+        (box.box[0], number)
+        for number, box in enumerate(boxes)
+        if box_limits.has_area(box.box)
+    ]
+    rows.sort()
+    for place, (left, number) in enumerate(rows):
+        for other_left, other in itertools.islice(rows, place + 1, None):
+            if other_left > left + box_limits.NEAR_TOLERANCE:
+                break
+            yield min(number, other), max(number, other)
+
+
+@DET.rule(
+    'DET012',
+    title='one box with two classes',
+    severity=Severity.WARNING,
+    remedy='remove one of the two objects, unless it is meant to have both '
+    'classes: a detector with softmax is taught either of them by chance',
+)
+def two_classes(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Objects of different classes whose boxes are equal.
+
+    Of those that are trained: no crowds, no classes that are dropped.
+    """
+    boxes = facts.sample.boxes
+    again = {
+        second
+        for first, second in _close_boxes(facts)
+        if boxes[first].box == boxes[second].box
+        and 0 <= boxes[first].label != boxes[second].label >= 0
+        and not (boxes[first].ignored or boxes[second].ignored)
+    }
+    for number in sorted(again):
+        yield found(
+            'an object of another class has the same box',
+            **_about(facts, boxes[number]),
+        )
+
+
+@DET.rule(
+    'DET011',
+    title='image without objects',
+    severity=Severity.INFO,
+    remedy='nothing, if there are none to be seen; loaders leave such images '
+    'out of the training with filter_cfg=dict(filter_empty_gt=True)',
+    needs='',
+    unit='',
+)
+def no_objects(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Images in which nothing is annotated, in a file that can be read."""
+    if facts.annotation is not None and facts.annotation.error:
+        return
+    if _lines_error(facts) is not None:
+        return
+    count = facts.sample.num_boxes
+    if count < 0:
+        count = len(facts.sample.boxes)
+    if expected.task not in ('semantic', 'unlabelled') and not count:
+        yield found('no object is annotated', file=facts.sample.image)
+
+
+@VOC.rule(
+    'VOC001',
+    title='annotation file is missing',
+    severity=Severity.ERROR,
+    remedy='add the file, or correct ann_subdir, or the list that names it; '
+    'building the data set fails at it',
+    blocks_training=True,
+)
+def missing(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """A file that is named and not there."""
+    file = facts.annotation
+    error = file.error if file is not None else None
+    if error is not None and error.kind is ErrorKind.MISSING:
+        yield found(
+            'the annotation file is not there', file=facts.sample.annotation
+        )
+
+
+@VOC.rule(
+    'VOC002',
+    title='annotation file that cannot be read, or not all of it',
+    severity=Severity.ERROR,
+    remedy='correct the file at the place that is named; until then the '
+    'loader fails when the data set is built, or drops what it cannot use',
+    blocks_training=True,
+)
+def unreadable(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """What is no XML, or lacks what every object must have."""
+    file = facts.annotation
+    if file is None or file.error is None:
+        return
+    if file.error.kind is ErrorKind.MISSING:
+        return
+    for error in file.errors or (RecordError('', str(file.error)),):
+        yield found(
+            error.message, file=facts.sample.annotation, key=error.place
+        )
+
+
+@VOC.rule(
+    'VOC004',
+    title='annotation file with a size of 0',
+    severity=Severity.WARNING,
+    remedy='write the width and height of the image; loaders go by them, not '
+    'by the image',
+)
+def no_size(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """A ``<size>`` that holds 0, which min_size of filter_cfg drops."""
+    file = facts.annotation
+    if file is None or file.error or not file.has_size:
+        return
+    if file.width and file.height:
+        return
+    dropped = expected.filter_cfg.get('min_size', 0) > 0
+    yield found(
+        'the file says that the image has no width or height, and '
+        + (
+            'min_size of filter_cfg drops it from the training'
+            if dropped
+            else 'a min_size of filter_cfg would drop it from the training'
+        ),
+        severity=Severity.ERROR if dropped else Severity.WARNING,
+        file=facts.sample.annotation,
+        key='size',
+        value=f'{file.width} x {file.height}',
+    )
+
+
+@VOC.rule(
+    'VOC005',
+    title='annotation file that counts pixels from 0',
+    severity=Severity.INFO,
+    remedy='add 1 to all sides of all files of this origin: loaders take 1 '
+    'off, as Pascal VOC counts from 1, and shift each box by a pixel',
+    unit='box',
+)
+def from_zero(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+    """Boxes that begin at 0, which begin at -1 when they are loaded."""
+    file = facts.annotation
+    boxes = [] if file is None else file.boxes
+    there = [box for box in boxes if 0 in box.box[:2]]
+    if there:
+        yield found(
+            'boxes begin at 0, and at -1 when they are loaded',
+            file=facts.sample.annotation,
+            key=there[0].place,
+            count=len(there),
+        )
+
+
+@VOC.rule(
+    'VOC003',
+    title='annotation file names another image',
+    severity=Severity.WARNING,
+    remedy='see whether the two were exchanged: loaders go by the name of the '
+    'annotation file and do not read <filename>',
+)
+def other_image(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """The stem of ``<filename>`` is not that of the image."""
+    file, image = facts.annotation, facts.sample.image
+    if file is None or not file.image or not image:
+        return
+    if _stem(file.image) != _stem(image):
+        yield found(
+            'filename of the annotation is not the image it is read for',
+            file=facts.sample.annotation,
+            key='filename',
+            value=file.image,
+        )
+
+
+def _lines_error(facts: SampleFacts) -> ReadError | None:
+    """Why lines of YOLO cannot be read; a missing file has no objects."""
+    error = facts.yolo.error if facts.yolo is not None else None
+    missing = error is not None and error.kind is ErrorKind.MISSING
+    return None if missing else error
+
+
+@YOLO.rule(
+    'YOLO001',
+    title='label file that cannot be read, or not all of it',
+    severity=Severity.ERROR,
+    remedy='write one object a line: the number of its class, then x and y of '
+    'the centre, width and height of the box, or the corners of an outline; '
+    'building the data set fails until then',
+)
+def unreadable_line(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Lines with another number of columns, or with no numbers."""
+    error = _lines_error(facts)
+    if error is not None:
+        for each in facts.yolo.form or (RecordError('', str(error)),):
+            yield found(
+                each.message, file=facts.sample.annotation, key=each.place
+            )
+
+
+@YOLO.rule(
+    'YOLO002',
+    title='coordinates that are no fractions of the picture',
+    severity=Severity.ERROR,
+    remedy='divide x and width by the width of the picture, y and height by '
+    'its height; building the data set fails until then',
+)
+def no_fraction(
+    facts: SampleFacts, expected: Expectations
+) -> Iterator[Finding]:
+    """Coordinates outside of [0, 1], as of pixels."""
+    for each in facts.yolo.range if facts.yolo is not None else ():
+        yield found(each.message, file=facts.sample.annotation, key=each.place)
+
+
+def _stem(path: str) -> str:
+    name = path.replace('\\', '/').rpartition('/')[2]
+    return name.rpartition('.')[0] or name

@@ -1,0 +1,362 @@
+"""Sources to facts: read files that have changed, and look up the facts."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from ...datasets import box_limits
+from .backends import run_serial
+from .expectations import Expectations, why_left_out
+from .facts import (
+    BoxFacts,
+    ImageFacts,
+    Sample,
+    SampleFacts,
+    VocFile,
+    YoloFile,
+    has_size,
+    loaded_size,
+)
+from .sources.split_source import SplitSource
+from .store import FactStore
+from .work import (
+    ReadOptions,
+    Result,
+    WorkItem,
+    reader_key,
+    stored_kind,
+    unpack,
+)
+
+__all__ = [
+    'ScanCounts',
+    'sample_facts',
+    'scan',
+    'stamps_of',
+    'stored_facts',
+    'with_boxes',
+    'with_lines',
+    'work_items',
+]
+
+# Files that are looked up together.
+_CHUNK = 4096
+
+
+class ScanCounts(msgspec.Struct):
+    """What a scan did, in files.
+
+    ``cached`` are those whose facts were stored already, or that were named
+    before in the same scan; ``errors`` those, read or stored, whose facts
+    have an error.
+    """
+
+    read: int = 0
+    cached: int = 0
+    errors: int = 0
+
+
+def stamps_of(items: Sequence[WorkItem]) -> list[str]:
+    """What files are now, without reading them.
+
+    Size and time of change in nanoseconds; ``'absent'`` for a file that is
+    not there; empty where only reading can tell, as in object stores.
+    """
+    return [_stamp(item) for item in items]
+
+
+def _stamp(item: WorkItem) -> str:
+    if not _is_local(item):
+        return ''
+    try:
+        state = os.stat(item.path)
+    except (FileNotFoundError, NotADirectoryError):
+        return 'absent'
+    except (OSError, ValueError):
+        # Reading it will say what is wrong with it.
+        return ''
+    return f'{state.st_size}:{state.st_mtime_ns}'
+
+
+def _is_local(item: WorkItem) -> bool:
+    """Whether mmengine reads the path from the file system, by name."""
+    args = item.options.backend_args
+    if not args and '://' not in item.path:
+        return True
+    prefix = item.path.rpartition('://')[0]
+    return (args or {}).get('backend', prefix) in ('', 'local')
+
+
+def _chunks(items: Iterable, size: int) -> Iterator[list]:
+    items = iter(items)
+    while chunk := list(itertools.islice(items, size)):
+        yield chunk
+
+
+def _keys(items: Iterable[WorkItem]) -> list[tuple[str, str]]:
+    """Kind under which each file is stored, and what its facts depend on."""
+    # Files of a data set share one object of options.
+    known: dict[tuple[str, int], tuple[str, str]] = {}
+    keys = []
+    for item in items:
+        at = item.kind, id(item.options)
+        if at not in known:
+            known[at] = stored_kind(item), reader_key(item)
+        keys.append(known[at])
+    return keys
+
+
+def _look_up(
+    find: Callable[[str, list[str]], list[Any]],
+    items: Sequence[WorkItem],
+    kinds: Sequence[str],
+) -> list[Any]:
+    """Ask the store once for each kind; in the order of the files."""
+    rows_of = {}
+    for wanted in dict.fromkeys(kinds):
+        paths = [
+            item.path for item, kind in zip(items, kinds) if kind == wanted
+        ]
+        rows_of[wanted] = iter(find(wanted, paths))
+    return [next(rows_of[kind]) for kind in kinds]
+
+
+class _Scan:
+    """State of one call of :func:`scan`."""
+
+    def __init__(
+        self,
+        store: FactStore,
+        progress: Callable[[int], Any] | None,
+    ):
+        self.store = store
+        self.progress = progress
+        self.counts = ScanCounts()
+        # Handed out and not stored yet: bounded, as batches in flight are.
+        # Whether the facts that are stored of it have an error.
+        self.at_work: dict[tuple[str, str], bool] = {}
+
+    def stale(self, items: Iterable[WorkItem]) -> Iterator[WorkItem]:
+        """Files that must be read; counts the others."""
+        for chunk in _chunks(items, _CHUNK):
+            keys = _keys(chunk)
+            stamps = stamps_of(chunk)
+            rows = _look_up(
+                self.store.stored, chunk, [kind for kind, _ in keys]
+            )
+            # Handed out before the look-up and not stored then, or since.
+            handed_out = set(self.at_work)
+            for item, key, stamp, row in zip(chunk, keys, stamps, rows):
+                kind, reader = key
+                fits = row is not None and row.reader == reader
+                # Most often there are none.
+                if handed_out and (kind, item.path) in handed_out:
+                    self.counts.cached += 1
+                elif fits and stamp and row.stamp == stamp:
+                    self.counts.cached += 1
+                    self.counts.errors += row.failed
+                else:
+                    handed_out.add((kind, item.path))
+                    self.at_work[kind, item.path] = bool(fits and row.failed)
+                    known = row.stamp if fits else ''
+                    yield msgspec.structs.replace(
+                        item, stamp=stamp, known=known
+                    )
+            self.report()
+
+    def take(self, results: Sequence[Result]) -> None:
+        """Store results."""
+        self.store.write(results)
+        for result in results:
+            failed = self.at_work.pop((result.kind, result.path))
+            self.counts.errors += result.failed if result.facts else failed
+        self.counts.read += len(results)
+        self.report()
+
+    def report(self) -> None:
+        """Report how many files are done."""
+        if self.progress is not None:
+            self.progress(self.counts.read + self.counts.cached)
+
+
+def scan(
+    items: Iterable[WorkItem],
+    store: FactStore,
+    *,
+    run: Callable[..., Iterator[Sequence[Result]]] = run_serial,
+    batch_size: int = 16,
+    progress: Callable[[int], Any] | None = None,
+) -> ScanCounts:
+    """Read the files that the store does not know as they are now.
+
+    Results are stored as each batch arrives, so whatever ends the process
+    loses no more than the batches that are at work; what has been stored is
+    not read again. Memory does not depend on the number of files.
+    """
+    if batch_size < 1:
+        raise ValueError(f'batch_size must be at least 1, got {batch_size}')
+    state = _Scan(store, progress)
+    for results in run(_chunks(state.stale(items), batch_size)):
+        state.take(results)
+    return state.counts
+
+
+def stored_facts(
+    items: Iterable[WorkItem], store: FactStore
+) -> Iterator[tuple[WorkItem, Any]]:
+    """Files and their facts, in the order of ``items``.
+
+    Raises KeyError for a file that has not been scanned. Files are looked up
+    by the thousand; memory does not depend on their number.
+    """
+    for chunk in _chunks(items, _CHUNK):
+        packed = _look_up(
+            store.facts, chunk, [kind for kind, _ in _keys(chunk)]
+        )
+        for item, facts in zip(chunk, packed):
+            if facts is None:
+                raise KeyError(
+                    f'{store.path} has no facts of {item.kind} '
+                    f'{item.path!r}; scan it first'
+                )
+            yield item, unpack(item.kind, facts)
+
+
+def _items_of(sample: Sample, options: ReadOptions) -> Iterator[WorkItem]:
+    """Files of a sample, in the order of :func:`sample_facts`."""
+    for kind in ('mask', 'image', 'depth', 'normal'):
+        path = getattr(sample, kind)
+        if path:
+            form = f'npy_{kind}' if path.endswith('.npy') else kind
+            yield WorkItem(path=path, kind=form, options=options)
+    if sample.annotation_kind:
+        yield WorkItem(
+            path=sample.annotation,
+            kind=sample.annotation_kind,
+            options=options,
+        )
+
+
+def work_items(sources: Iterable[SplitSource]) -> Iterator[WorkItem]:
+    """All files of some splits, in the order of samples."""
+    for source in sources:
+        options = _options(source)
+        for sample in source.samples():
+            yield from _items_of(sample, options)
+
+
+def _options(source: SplitSource) -> ReadOptions:
+    return ReadOptions(backend_args=source.backend_args, verify=source.verify)
+
+
+def sample_facts(
+    source: SplitSource, store: FactStore
+) -> Iterator[SampleFacts]:
+    """What is known of each sample of a split, in the order of samples.
+
+    Raises KeyError for a file that has not been scanned.
+    """
+    options = _options(source)
+    split = source.expected.split
+    label_of = {name: i for i, name in enumerate(source.expected.classes)}
+    samples, ahead = itertools.tee(source.samples())
+    items = (item for one in ahead for item in _items_of(one, options))
+    known = (facts for _, facts in stored_facts(items, store))
+    for sample in samples:
+        mask = next(known) if sample.mask else None
+        image = next(known) if sample.image else None
+        depth = next(known) if sample.depth else None
+        normal = next(known) if sample.normal else None
+        annotation = yolo = None
+        if sample.annotation_kind == 'yolo':
+            yolo = next(known)
+            size = loaded_size(image) if has_size(image) else None
+            sample = with_lines(sample, yolo, size, source.expected.classes)
+        elif sample.annotation_kind:
+            annotation = next(known)
+            sample = with_boxes(sample, annotation, label_of)
+            if source.expected.filter_cfg:
+                sample = _filtered(sample, annotation, image, source.expected)
+        yield SampleFacts(
+            split=split,
+            sample=sample,
+            mask=mask,
+            image=image,
+            annotation=annotation,
+            yolo=yolo,
+            depth=depth,
+            normal=normal,
+        )
+
+
+def with_boxes(
+    sample: Sample, file: VocFile, label_of: dict[str, int]
+) -> Sample:
+    """A sample and what its own annotation file says.
+
+    The label of a class that is not known is -1.
+    """
+    boxes = tuple(
+        msgspec.structs.replace(box, label=label_of.get(box.class_name, -1))
+        for box in file.boxes
+    )
+    return msgspec.structs.replace(
+        sample, boxes=boxes, width=file.width, height=file.height
+    )
+
+
+def with_lines(
+    sample: Sample,
+    file: YoloFile,
+    size: tuple[int, int] | None,
+    classes: Sequence[str],
+) -> Sample:
+    """A sample and what its own label file of YOLO says.
+
+    Without a size, of a picture that cannot be read, boxes are only counted.
+    """
+    if size is None:
+        return msgspec.structs.replace(sample, num_boxes=len(file.boxes))
+    boxes = tuple(
+        msgspec.structs.replace(
+            box,
+            box=tuple(
+                side * length for side, length in zip(box.box, 2 * size)
+            ),
+            class_name=classes[box.label] if box.label < len(classes) else '',
+        )
+        for box in file.boxes
+    )
+    return msgspec.structs.replace(sample, boxes=boxes)
+
+
+def _filtered(
+    sample: Sample,
+    file: VocFile,
+    image: ImageFacts | None,
+    expected: Expectations,
+) -> Sample:
+    """A sample, and what MMDetection's XMLDataset leaves out of it."""
+    size = file.width, file.height
+    if not file.has_size and image is not None:
+        size = image.width, image.height
+    known = [box for box in sample.boxes if box.label >= 0]
+    least = expected.filter_cfg.get('bbox_min_size', 0)
+    return msgspec.structs.replace(
+        sample,
+        num_small=sum(
+            _is_smaller(box, least) for box in known if not box.ignored
+        ),
+        left_out=why_left_out(len(known), min(size), expected.filter_cfg),
+    )
+
+
+def _is_smaller(box: BoxFacts, least: int) -> bool:
+    """Whether a side is below that, of the loader's whole numbers."""
+    if not box_limits.is_finite(box.box):
+        return False
+    x1, y1, x2, y2 = map(int, box.box)
+    return x2 - x1 < least or y2 - y1 < least

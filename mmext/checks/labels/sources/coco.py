@@ -1,0 +1,404 @@
+"""Samples of an annotation file in COCO's format.
+
+A large file has millions of boxes, of which few are wrong. All are looked at
+as columns; only those that a rule may have something to say about become
+objects for the rules to check.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import BinaryIO
+
+import msgspec
+import numpy as np
+from mmengine.fileio import LocalBackend, get, get_file_backend
+
+from ....datasets import box_limits
+from ....utils.files import require_regular_file
+from ....utils.local_backend import RegularFileBackend
+from ..expectations import Expectations, why_left_out
+from ..facts import BoxFacts, Orphan, Sample
+from ..readers.coco import (
+    NO_SEGMENTATION,
+    CocoFacts,
+    CocoFile,
+    read_coco,
+)
+from ..readers.coco_masks import mask_of
+from .folder import IMAGE_SUFFIXES, files_below
+from .split_source import SplitSource
+
+__all__ = [
+    'coco_class_counts',
+    'coco_samples',
+    'coco_task',
+    'image_rows',
+    'lacks_mask',
+    'read_bytes',
+    'rows_of',
+    'seg_maps_of_coco',
+    'split_of_coco',
+    'suspicious_rows',
+]
+
+# Ids whose range is not larger than so many times their number are looked
+# up in a table.
+_MAX_GAP = 16
+
+
+def image_rows(file: CocoFile) -> np.ndarray:
+    """Row of the image of each annotation; -1 if there is none."""
+    return rows_of(file.images.id, file.annotations.image_id)
+
+
+def rows_of(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Row of each of the wanted ids, of several the first; -1 if none."""
+    if not len(ids):
+        return np.full(len(wanted), -1)
+    low, high = int(ids.min()), int(ids.max())
+    if high - low < _MAX_GAP * len(ids):
+        table = np.full(high - low + 1, -1)
+        table[ids[::-1] - low] = np.arange(len(ids))[::-1]
+        inside = (wanted >= low) & (wanted <= high)
+        return np.where(inside, table[np.where(inside, wanted - low, 0)], -1)
+    order = np.argsort(ids, kind='stable')
+    place = np.searchsorted(ids[order], wanted).clip(max=len(ids) - 1)
+    rows = order[place]
+    return np.where(ids[rows] == wanted, rows, -1)
+
+
+def _labels(file: CocoFile, classes: Sequence[str]) -> np.ndarray:
+    """Label of each annotation, -1 for none, as a loader numbers them.
+
+    MMDetection numbers the categories that are classes in the order of the
+    file.
+    """
+    names = file.categories.name
+    used = [i for i, name in enumerate(names) if name in classes]
+    if not classes:
+        used = list(range(len(names)))
+    # Of categories with the same id, the last one counts.
+    ids = file.categories.id[used][::-1]
+    rows = rows_of(ids, file.annotations.category_id)
+    return np.where(rows >= 0, len(used) - 1 - rows, -1)
+
+
+def _near(file: CocoFile) -> np.ndarray:
+    """Annotations whose box is nearly another one's of class and image.
+
+    Or the same as another one's of any class.
+    """
+    notes = file.annotations
+    sides = np.stack(box_limits.sides_of_coco(notes.bbox), axis=1)
+    near = np.zeros(len(sides), np.bool_)
+    for one, other in box_limits.close_pairs(notes.image_id, sides[:, 0]):
+        same = (sides[one] == sides[other]).all(1)
+        same |= (
+            notes.category_id[one] == notes.category_id[other]
+        ) & box_limits.is_near(sides[one].T, sides[other].T)
+        near[one[same]] = near[other[same]] = True
+    return near
+
+
+def _sizes(file: CocoFile) -> Iterator[np.ndarray]:
+    """Widths and heights of the images, whole; 0 for what is no size."""
+    for side in (file.images.width, file.images.height):
+        yield np.nan_to_num(side, posinf=0, neginf=0).astype(np.int64)
+
+
+def suspicious_rows(file: CocoFile, classes: Sequence[str]) -> np.ndarray:
+    """Annotations that a rule may have something to say about, ``(M,)`` bool.
+
+    Each annotation that one of the rules DET001 to DET010 and DET012 objects
+    to is among them; others may be. All RLE are decoded for it.
+    """
+    images = image_rows(file)
+    # One after the other, for the memory of what each needs for a moment.
+    fine = _fits(file, images)
+    fine &= _labels(file, classes) >= 0
+    fine &= ~_near(file)
+    listed = (images >= 0) & file.annotations.has_bbox
+    fine &= ~_contradicted(file, images, listed & fine)
+    return listed & ~fine
+
+
+def _fits(file: CocoFile, images: np.ndarray) -> np.ndarray:
+    """Annotations whose box is one, and lies in the image."""
+    known = images >= 0
+    width, height = (
+        np.where(known, side[images], 0) if len(side) else np.zeros(len(known))
+        for side in _sizes(file)
+    )
+    sides = box_limits.sides_of_coco(file.annotations.bbox)
+    fine = box_limits.has_area(sides) & ~box_limits.is_tiny(sides)
+    # Without a known size each box is outside: the image file may have one.
+    fine &= ~box_limits.is_outside(sides, width, height)
+    return fine & ~box_limits.is_beyond(sides, width, height)
+
+
+def _contradicted(
+    file: CocoFile, images: np.ndarray, rows: np.ndarray
+) -> np.ndarray:
+    """Of some annotations, those whose mask is broken or elsewhere."""
+    wrong = np.zeros(len(rows), np.bool_)
+    # NaN, where there is no box, is off nothing.
+    around = file.annotations.polygon_box
+    others = np.flatnonzero(rows & ~file.annotations.segmentation_fine)
+    if len(others):
+        around = around.copy()
+    for row in others.tolist():
+        error, box = _mask(file, row, int(images[row]))
+        wrong[row] = bool(error)
+        if box:
+            around[row] = box
+    sides = box_limits.sides_of_coco(file.annotations.bbox)
+    return wrong | box_limits.is_off_mask(sides, around.T)
+
+
+def _mask(
+    file: CocoFile, row: int, image: int
+) -> tuple[str, tuple[float, ...]]:
+    """What is wrong with the mask of an annotation, and the box around it."""
+    size = 0.0, 0.0
+    if image >= 0:
+        size = file.images.height[image], file.images.width[image]
+    return mask_of(file.annotations, row, size)
+
+
+def _box(
+    file: CocoFile, row: int, image: int, label: int, names: dict
+) -> BoxFacts:
+    annotations = file.annotations
+    left, top, wide, high = annotations.bbox[row].tolist()
+    category = int(annotations.category_id[row])
+    error, around = _mask(file, row, image)
+    return BoxFacts(
+        box=(left, top, left + wide, top + high),
+        label=label,
+        # Without a label it is a matter of the file, not of the box.
+        class_name=names[category] if label >= 0 else '',
+        place=f'annotations[{annotations.index[row]}]',
+        ignored=bool(annotations.iscrowd[row] or annotations.ignore[row]),
+        mask_box=around,
+        polygon_error=error,
+    )
+
+
+def coco_samples(
+    file: CocoFile,
+    path: str,
+    images: str = '',
+    classes: Sequence[str] = (),
+    *,
+    every_box: bool = False,
+    filter_cfg: Mapping[str, int] | None = None,
+) -> Iterator[Sample]:
+    """Samples of an annotation file, in the order of its images.
+
+    Only suspicious boxes are listed, or ``every_box``.
+    """
+    annotations = file.annotations
+    rows_of = image_rows(file)
+    listed = rows_of >= 0
+    counts = np.bincount(rows_of[listed], minlength=len(file.images.id))
+    if every_box:
+        listed &= annotations.has_bbox
+    else:
+        listed &= suspicious_rows(file, classes)
+    labels = _labels(file, classes)
+    names = dict(zip(file.categories.id.tolist(), file.categories.name))
+    boxes: dict[int, list[BoxFacts]] = {}
+    for row in np.flatnonzero(listed).tolist():
+        image = int(rows_of[row])
+        box = _box(file, row, image, int(labels[row]), names)
+        boxes.setdefault(image, []).append(box)
+    width, height = (side.tolist() for side in _sizes(file))
+    of_class = np.bincount(
+        rows_of[(rows_of >= 0) & (labels >= 0)], minlength=len(counts)
+    )
+    for row, name in enumerate(file.images.file_name):
+        yield Sample(
+            index=row,
+            image=os.path.join(images, name) if images else '',
+            annotation=path,
+            boxes=tuple(boxes.get(row, ())),
+            num_boxes=int(counts[row]),
+            width=width[row],
+            height=height[row],
+            left_out=why_left_out(
+                int(of_class[row]), min(width[row], height[row]), filter_cfg
+            )
+            if filter_cfg
+            else '',
+        )
+
+
+def coco_class_counts(
+    file: CocoFile, classes: Sequence[str]
+) -> list[tuple[int, int]]:
+    """Objects of each class, and images that have it.
+
+    Annotations of images that are not there, crowds and ignored ones do not
+    count.
+    """
+    rows = image_rows(file)
+    labels = _labels(file, classes)
+    annotations = file.annotations
+    kept = (rows >= 0) & (labels >= 0)
+    kept &= (annotations.iscrowd == 0) & ~annotations.ignore
+    objects = np.bincount(labels[kept], minlength=len(classes))
+    number = max(len(file.images.id), 1)
+    pairs = np.unique(labels[kept] * number + rows[kept])
+    images = np.bincount(pairs // number, minlength=len(classes))
+    return list(zip(objects.tolist(), images.tolist()))
+
+
+def coco_task(file: CocoFile) -> str:
+    """``'instance'`` if an object has a mask, else ``'detection'``."""
+    with_mask = bool(np.any(file.annotations.segmentation_kind > 0))
+    return 'instance' if with_mask else 'detection'
+
+
+def lacks_mask(file: CocoFile, expected: Expectations) -> np.ndarray:
+    """Annotations without a mask that a loader keeps, ``(M,)`` bool."""
+    notes, images = file.annotations, image_rows(file)
+    lacks = notes.segmentation_kind == NO_SEGMENTATION
+    lacks &= ~notes.ignore & ~(notes.area <= 0) & (images >= 0)
+    lacks &= _labels(file, expected.classes) >= 0
+    if lacks.any():
+        left, top, wide, high = notes.bbox.T
+        width, height = file.images.width[images], file.images.height[images]
+        lacks &= (wide >= 1) & (np.minimum(left + wide, width) > left.clip(0))
+        lacks &= (high >= 1) & (np.minimum(top + high, height) > top.clip(0))
+        least = expected.filter_cfg.get('min_size', 0)
+        lacks &= np.minimum(width, height) >= least
+    return lacks
+
+
+def read_bytes(path: str, backend_args: dict | None) -> bytes:
+    """All of an annotation file.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+    """
+    content = get(path, backend_args=backend_args)
+    if content is None:
+        raise FileNotFoundError(
+            f'the file backend {backend_args} has nothing named {path!r}'
+        )
+    # Some backends give a view.
+    return bytes(content)
+
+
+def _opened(path: str, backend_args: dict | None) -> BinaryIO | bytes:
+    """An annotation file; one of this machine is not held in memory."""
+    backend = get_file_backend(path, backend_args=backend_args)
+    if type(backend) not in (LocalBackend, RegularFileBackend):
+        return read_bytes(path, backend_args)
+    require_regular_file(path)
+    return open(path, 'rb')
+
+
+def split_of_coco(
+    path: str,
+    images: str,
+    expected: Expectations,
+    *,
+    find_orphans: bool = False,
+    name_of: Callable[[str], str] | None = None,
+    backend_args: dict | None = None,
+) -> SplitSource:
+    """All that an annotation file names, whether a loader keeps it or not.
+
+    Args:
+        path: Of the annotation file; read once, here.
+        images: Folder of its images; empty not to look at them.
+        expected: Of the training. Without ``classes``, those of the file;
+            without ``num_classes``, their number; the task is that of the
+            file unless it is ``'unlabelled'``.
+        find_orphans: Look for images that the file does not name.
+        name_of: What becomes of names of images; None if nothing.
+        backend_args: Of MMEngine's file backend.
+
+    Returns:
+        A sample for each image of the file.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+    """
+    file = read_coco(_opened(path, backend_args))
+    if name_of is not None:
+        names = tuple(map(name_of, file.images.file_name))
+        images_of = msgspec.structs.replace(file.images, file_name=names)
+        file = msgspec.structs.replace(file, images=images_of)
+    if expected.task != 'unlabelled':
+        classes = expected.classes or tuple(
+            dict.fromkeys(file.categories.name)
+        )
+        expected = msgspec.structs.replace(
+            expected,
+            classes=classes,
+            num_classes=expected.num_classes or len(classes),
+            task=coco_task(file),
+        )
+    facts = CocoFacts(split=expected.split, path=path, file=file)
+
+    # Few are kept: without boxes that may be wrong, a sample is small.
+    @cache
+    def listed() -> Sequence[Sample]:
+        return tuple(
+            coco_samples(
+                file,
+                path,
+                images,
+                expected.classes,
+                filter_cfg=expected.filter_cfg,
+            )
+        )
+
+    return SplitSource(
+        expected,
+        lambda: iter(listed()),
+        orphans=(lambda: _orphans(facts, images))
+        if find_orphans and images
+        else lambda: iter(()),
+        coco=lambda: facts,
+        backend_args=backend_args,
+    )
+
+
+def seg_maps_of_coco(
+    boxes: SplitSource, expected: Expectations, folder: str, suffix: str
+) -> SplitSource:
+    """Label maps of the images of an annotation file.
+
+    Args:
+        boxes: Of :func:`split_of_coco`.
+        expected: Of the label maps.
+        folder: Of the label maps, which have the names of the images.
+        suffix: Of their names.
+
+    Returns:
+        A sample for each image, without the image itself.
+    """
+
+    def samples() -> Iterator[Sample]:
+        file = boxes.coco().file
+        for sample, name in zip(boxes.samples(), file.images.file_name):
+            mask = os.path.join(folder, name.rpartition('.')[0] + suffix)
+            yield msgspec.structs.replace(
+                sample, image='', annotation='', boxes=(), mask=mask
+            )
+
+    return SplitSource(expected, samples, backend_args=boxes.backend_args)
+
+
+def _orphans(facts: CocoFacts, images: str) -> Iterator[Orphan]:
+    named = set(facts.file.images.file_name)
+    if not named:
+        return  # The file could not be read, which is said elsewhere.
+    for path in files_below(images, IMAGE_SUFFIXES):
+        name = path[len(images) :].lstrip(os.sep).replace(os.sep, '/')
+        if name not in named:
+            yield Orphan(split=facts.split, path=path, kind='image')

@@ -1,0 +1,443 @@
+"""How the batches of a config are made up."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from mmengine.model import BaseModel
+from torch import nn
+
+from ...config import dataset_configs, inner_dataset_configs, walk_dicts
+from .pipelines import (
+    PICTURE_PACKERS,
+    Fields,
+    find_pipelines,
+    is_known,
+    pipeline_fields,
+    shortened_pipeline,
+    step_name,
+    steps_of,
+    task_of,
+)
+
+__all__ = [
+    'Recipe',
+    'Sizes',
+    'class_counts',
+    'declared_size',
+    'fit_model',
+    'fit_to_pictures',
+    'fixed_size',
+    'make_recipe',
+    'query_area',
+    'reduced_size',
+]
+
+Size = tuple[int, int]
+
+# Longer side in pixels: every level of a pyramid up to stride 128 exists,
+# and a step of a usual model takes seconds on a CPU.
+_LONGEST = 256
+_MULTIPLE = 32
+_SCALED = {'Resize', 'RandomResize', 'RandomChoiceResize', 'FixScaleResize'}
+
+
+def declared_size(pipelines: Sequence[Sequence], model: Mapping) -> Size:
+    """Height and width in pixels of the pictures that a training sees.
+
+    512 by 512 if nothing says a size. The padding of the model comes last.
+    """
+    size = (512, 512)
+    for step in steps_of(pipelines[0] if pipelines else ()):
+        size = _size_after(step, size)
+    for part in _paddings(model):
+        size = _pair(part['size'])
+    return size
+
+
+def _size_after(step: Any, size: Size) -> Size:
+    """Height and width after a step."""
+    if not isinstance(step, Mapping):
+        return size
+    name = step_name(step)
+    if name in _SCALED:
+        scale = step.get('scale') or step.get('scales')
+        several = isinstance(scale, (list, tuple)) and (
+            name == 'RandomChoiceResize'
+            or any(isinstance(item, list | tuple) for item in scale)
+        )
+        if several and scale:
+            scale = scale[-1]
+        if _has_numbers(scale):
+            width, height = _pair(scale)
+            return height, width
+    elif name in ('RandomCrop', 'RandomCenterCropPad'):
+        crop = step.get('crop_size')
+        absolute = step.get('crop_type', 'absolute') == 'absolute'
+        if absolute and _has_numbers(crop):
+            return _pair(crop)
+    elif name == 'Pad' and _has_numbers(step.get('size')):
+        width, height = _pair(step['size'])
+        return height, width
+    return size
+
+
+def _has_numbers(value: Any) -> bool:
+    """Whether a value is a size; building its step says what is wrong."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return bool(values) and all(isinstance(v, int | float) for v in values)
+
+
+def _pair(value: Any) -> Size:
+    """Two numbers of one, or of the first two."""
+    if isinstance(value, (list, tuple)):
+        return int(value[0]), int(value[-1])
+    return int(value), int(value)
+
+
+def _parts(model: Any) -> Iterator[Mapping]:
+    """All dicts of a config of a model, but those of its tests."""
+    for _, part in walk_dicts(model, skip=('test_cfg', 'train_cfg')):
+        yield part
+
+
+def _paddings(model: Mapping) -> list[Mapping]:
+    """What pads a batch to one size."""
+    return [
+        padding
+        for part in _parts(model)
+        if isinstance(part.get('data_preprocessor'), Mapping)
+        for padding in _parts(part['data_preprocessor'])
+        if padding.get('size') is not None
+    ]
+
+
+def fixed_size(model: Mapping) -> Size | None:
+    """Height and width that a model's tensors are made for; None for any."""
+    for part in _parts(model):
+        for key in ('input_size', 'img_size'):
+            value = part.get(key)
+            if value and isinstance(value, (int, list, tuple)):
+                return _pair(value)
+    return None
+
+
+def query_area(model: Mapping) -> int:
+    """Pixels that a picture needs for the queries of a model; 0 without any.
+
+    A model of two stages takes its queries from the places of its maps, and
+    fails if there are fewer. The finest map has a stride of 4 where the first
+    stage of the backbone is used, and usually of 8.
+    """
+    counts = [
+        part['num_queries']
+        for part in _parts(model)
+        if isinstance(part.get('num_queries'), int)
+    ]
+    backbone = model.get('backbone') or {}
+    finest = 4 if 0 in (backbone.get('out_indices') or ()) else 8
+    return finest**2 * max(counts, default=0)
+
+
+def reduced_size(
+    size: Size, *, longest: int = _LONGEST, area: int = 0
+) -> Size:
+    """A smaller size of about that shape, in multiples of 32.
+
+    Its longer side is ``longest``, and grows by steps of 64 until it has
+    ``area`` pixels. A size that is not larger stays as it is.
+
+    Examples:
+        >>> reduced_size((800, 1333))
+        (160, 256)
+    """
+    while longest < max(size):
+        scale = longest / max(size) / _MULTIPLE
+        height, width = (
+            max(1, round(side * scale)) * _MULTIPLE for side in size
+        )
+        if height * width >= area:
+            return height, width
+        longest += 64
+    return size
+
+
+def fit_model(model: Any, declared: Size, size: Size) -> list[str]:
+    """Make a model for smaller pictures than its training sees.
+
+    What pads or resizes its batches does so to the smaller size, and the parts
+    whose tensors are as large as a picture are made for it. Returns the
+    changes.
+    """
+    notes = []
+    for part in _paddings(model):
+        if _pair(part['size']) != size:
+            notes.append(
+                f'batches are padded to {size}, not to {part["size"]}'
+            )
+            part['size'] = size
+    for part in _parts(model):
+        name = step_name(part)
+        if name == 'BatchSyncRandomResize':
+            was, now = part['random_size_range'], (min(size), max(size))
+            notes.append(f'batches are resized to {now}, not to {was}')
+            part['random_size_range'] = now
+        elif name == 'BatchResize':
+            was, part['scale'] = part['scale'], size
+            notes.append(f'batches are resized to {size}, not to {was}')
+        was = part.get('img_size')
+        if was and size != declared and _pair(was) == declared:
+            notes.append(f'{name}.img_size is {size}, not {was}')
+            part['img_size'] = size
+    return notes
+
+
+# In pixels. Its maps are finer than those of a detector, and take longer.
+_LONGEST_QUERIES = 128
+_LONGEST_SEMANTIC = 192
+# What is read where the pipeline crops by itself.
+_PICTURE = (256, 256)
+# Where a model keeps its number of classes, the surest place first.
+_HEADS = (
+    'panoptic_head',
+    'query_head',
+    'bbox_head',
+    'roi_head.bbox_head',
+    'roi_head.mask_head',
+    'mask_head',
+    'decode_head',
+    'head',
+    'seg_head',
+)
+_INNER = ('', 'detector', 'student', 'segmentor')
+_NAMES = ('num_classes', 'num_things_classes')
+_STUFF = ('panoptic_head', 'semantic_head', 'panoptic_fusion_head')
+
+
+class Sizes(NamedTuple):
+    """Heights and widths of pictures, in pixels.
+
+    Attributes:
+        made: Of those that are made up.
+        declared: Of those that a training sees.
+    """
+
+    made: tuple[int, int]
+    declared: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a made-up sample holds and how it is packed.
+
+    Attributes:
+        task: ``'detection'``, ``'instance'``, ``'panoptic'``,
+            ``'tracking'``, ``'semantic'``, ``'depth'``, ``'multi-task'``,
+            ``'classification'``, ``'multi-label'``, ``'pretraining'`` or
+            ``'data set'``, whose samples are its own.
+        size: Height and width of a picture, in pixels.
+        declared_size: The same of the pictures that a training sees.
+        pipelines: Shortened pipeline of each data set.
+        fields: What each of these data sets gives.
+        num_classes: Classes of objects, of pictures, or of pixels.
+        num_stuff: Classes of pixels besides those of objects.
+        ignore_index: Label of a pixel to ignore.
+        channels: Of a picture.
+        collate: Config of what makes a batch of samples.
+        classes: Names of the classes, for models that read them.
+        drops_empty: Whether each data set leaves pictures without objects
+            out (``filter_cfg.filter_empty_gt``), so that a sample is empty
+            only if a step of the pipeline makes it so.
+    """
+
+    task: str
+    size: tuple[int, int]
+    pipelines: tuple[list, ...]
+    fields: tuple[Fields, ...]
+    num_classes: int
+    declared_size: tuple[int, int] = (512, 512)
+    num_stuff: int = 0
+    ignore_index: int = 255
+    channels: int = 3
+    collate: Any = None
+    classes: tuple[str, ...] = ()
+    drops_empty: bool = False
+
+
+def make_recipe(cfg: Mapping, model: nn.Module, sizes: Sizes) -> Recipe:
+    """How to make up the batches of a config, in its default scope."""
+    loader = cfg.get('train_dataloader') or {}
+    dataset = loader.get('dataset')
+    whole = find_pipelines(dataset) or [_default_pipeline(cfg)]
+    text = any(part.get('return_classes') for part in _datasets(dataset))
+    fields = tuple(pipeline_fields(steps, text=text) for steps in whole)
+    task = task_of(whole[0], fields[0], model)
+    own = find_pipelines(dataset)
+    known = own and all(is_known(steps) for steps in own)
+    if not known and (dataset or _is_plain(model)):
+        task = 'data set'
+    things, stuff = class_counts(model)
+    classes = _class_names(dataset)
+    return Recipe(
+        task=task,
+        size=sizes.made,
+        declared_size=sizes.declared,
+        pipelines=tuple(shortened_pipeline(steps) for steps in whole),
+        fields=fields,
+        num_classes=things or len(classes) or 1,
+        num_stuff=stuff,
+        ignore_index=_ignore_index(model),
+        channels=_channels(cfg['model']),
+        collate=loader.get('collate_fn'),
+        classes=classes,
+        drops_empty=_drops_empty(dataset),
+    )
+
+
+def fit_to_pictures(
+    cfg: Mapping, size: tuple[int, int] | str | None = None
+) -> tuple[Sizes, list[str]]:
+    """Decide on the size of made-up pictures and make the model for it.
+
+    ``size`` as of :func:`~mmext.checks.preflight.build.build_for_preflight`.
+    Returns the sizes and what was changed. Where the pipeline can run as it is
+    (classification, pre-training), it crops to what the model wants.
+    """
+    dataset = (cfg.get('train_dataloader') or {}).get('dataset')
+    pipelines = find_pipelines(dataset) or [_default_pipeline(cfg)]
+    names = {step_name(step) for step in steps_of(pipelines)}
+    if names & PICTURE_PACKERS:
+        return Sizes(_PICTURE, _PICTURE), []
+    declared = declared_size(pipelines, cfg['model'])
+    if size == 'declared':
+        size = declared
+    elif size is None and names & {'PackSegInputs', 'PackMultiTaskInputs'}:
+        size = reduced_size(declared, longest=_LONGEST_SEMANTIC)
+    elif size is None:
+        area = query_area(cfg['model'])
+        # Models with queries are slow, and need no more than these.
+        longest = _LONGEST_QUERIES if area else _LONGEST
+        size = fixed_size(cfg['model']) or reduced_size(
+            declared, longest=longest, area=area
+        )
+    return Sizes(size, declared), fit_model(cfg['model'], declared, size)
+
+
+def _is_plain(model: nn.Module) -> bool:
+    """Whether a model is of none of the packages whose samples are known."""
+    packages = {
+        each.__module__.partition('.')[0] for each in type(model).__mro__
+    }
+    hosts = ('mmdet', 'mmext', 'mmpretrain', 'mmseg')
+    return isinstance(model, BaseModel) and packages.isdisjoint(hosts)
+
+
+def _datasets(dataset: Any) -> list[Mapping]:
+    """A data set and all that it wraps."""
+    return [part for _, part in dataset_configs(dataset)]
+
+
+def _drops_empty(dataset: Any) -> bool:
+    """Whether all data sets that read files leave out what has no objects."""
+    drops = [
+        (part.get('filter_cfg') or {}).get('filter_empty_gt')
+        for part in _datasets(dataset)
+        if not inner_dataset_configs(part)
+    ]
+    return bool(drops) and all(drops)
+
+
+def _class_names(dataset: Any) -> tuple[str, ...]:
+    """Classes that the config names; empty if the data set knows them."""
+    for part in _datasets(dataset):
+        metainfo = part.get('metainfo')
+        if not isinstance(metainfo, Mapping):
+            continue
+        names = metainfo.get('classes')
+        if names and not isinstance(names, str):
+            return tuple(str(name) for name in names)
+    return ()
+
+
+def _default_pipeline(cfg: Mapping) -> list[dict]:
+    """Steps for a config without training data, by its host."""
+    scope = cfg.get('default_scope')
+    kind = cfg['model'].get('type')
+    if not scope:
+        kind = kind if isinstance(kind, str) else kind.__module__
+        scope = kind.partition('.')[0]
+    if scope == 'mmseg':
+        return [
+            {'type': 'mmseg.LoadAnnotations'},
+            {'type': 'mmseg.PackSegInputs'},
+        ]
+    if scope == 'mmpretrain':
+        return [{'type': 'mmpretrain.PackInputs'}]
+    masks = 'mask_head' in str(cfg['model'])
+    return [
+        {
+            'type': 'mmdet.LoadAnnotations',
+            'with_bbox': True,
+            'with_mask': masks,
+        },
+        {'type': 'mmdet.PackDetInputs'},
+    ]
+
+
+def class_counts(model: nn.Module) -> tuple[int, int]:
+    """Numbers of classes that the heads of a model predict, 0 if unknown.
+
+    Of objects (or pictures, or pixels if there is nothing else), and of pixels
+    besides.
+    """
+    things = stuff = 0
+    for inner in _INNER:
+        for head in _HEADS:
+            part = _part(model, f'{inner}.{head}'.strip('.'))
+            for name in _NAMES:
+                count = getattr(part, name, None)
+                if isinstance(count, int) and count > 0 and not things:
+                    # mmseg's heads inherit 80 things, and do not use them.
+                    things = min(
+                        getattr(part, 'num_things_classes', count), count
+                    )
+        for head in (*_STUFF, 'roi_head.semantic_head'):
+            part = _part(model, f'{inner}.{head}'.strip('.'))
+            for name in ('num_stuff_classes', 'num_classes'):
+                count = getattr(part, name, None)
+                if isinstance(count, int) and not stuff:
+                    stuff = count
+                    break
+    heads = getattr(model, 'heads', None)
+    if isinstance(heads, nn.ModuleDict):
+        # Of a multi-task model.
+        counts = [getattr(head, 'num_classes', 0) for head in heads.values()]
+        things = things or next(filter(None, counts), 0)
+    return int(things), int(stuff)
+
+
+def _part(model: nn.Module, path: str) -> Any:
+    """A part of a model by its path; of a list the first; None if absent."""
+    part: Any = model
+    for name in path.split('.'):
+        part = getattr(part, name, None)
+        if isinstance(part, (nn.ModuleList, list, tuple)):
+            part = part[0] if len(part) else None
+    return part
+
+
+def _ignore_index(model: nn.Module) -> int:
+    head = _part(model, 'decode_head')
+    value = getattr(head, 'ignore_index', 255)
+    return value if isinstance(value, int) else 255
+
+
+def _channels(model: Mapping) -> int:
+    """Channels of a picture, by the means to take off."""
+    batch = model.get('data_preprocessor') or {}
+    mean = batch.get('mean') if isinstance(batch, Mapping) else None
+    if isinstance(mean, (list, tuple)) and mean:
+        return len(mean)
+    backbone = model.get('backbone') or {}
+    channels = backbone.get('in_channels')
+    return channels if isinstance(channels, int) and channels < 64 else 3

@@ -1,0 +1,393 @@
+"""Build a model and its optimizer from a config, on CPU, without downloads."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.logging import MessageHub
+from mmengine.model import revert_sync_batchnorm
+from mmengine.optim import OptimWrapper, build_optim_wrapper
+from mmengine.registry import MODELS, DefaultScope
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from ...engine import freeze_modules
+from ...engine.hooks import ActivationCheckpointHook
+from ...ops import active_backend
+from ...registry import HOOKS
+from ...utils.contain import Contained
+from ..config import copy_tree, join_key, split_key, walk_dicts
+from .batches.pipelines import step_name
+from .batches.recipe import Recipe, fit_to_pictures, make_recipe
+from .blame import find_part
+from .sandbox import (
+    CannotBuildError,
+    explain_failure,
+    no_network,
+    quiet,
+    seeded,
+)
+
+__all__ = [
+    'Built',
+    'build_for_preflight',
+    'build_optimizer',
+    'drop_init_weights',
+    'drop_weights',
+]
+
+
+# Keys whose value is where weights are.
+_WEIGHTS = ('pretrained', 'teacher_ckpt', 'checkpoint_file')
+
+
+def drop_weights(
+    model: Any, *, config_roots: tuple[Path, ...] = (), key: str = 'model'
+) -> list[str]:
+    """Let a config of a model, at ``key``, load no weights.
+
+    Paths of configs of teachers may start at ``config_roots``, too. Returns
+    what was changed, each in words.
+    """
+    notes: list[str] = []
+    for path, part in walk_dicts(model, split_key(key)):
+        for name in list(part):
+            inner, value = join_key((*path, name)), part[name]
+            if name in _WEIGHTS and isinstance(value, str | bool) and value:
+                part[name] = None if isinstance(value, str) else False
+                notes.append(f'{inner}: weights {value!r} are not loaded')
+            elif name == 'init_cfg':
+                part[name], dropped = _without_pretrained(value)
+                notes += [
+                    f'{inner}: weights {source!r} are not loaded'
+                    for source in dropped
+                ]
+                if not part[name]:
+                    del part[name]
+            elif name == 'teacher_config' and isinstance(value, str | Path):
+                part[name] = _read_teacher(value, config_roots, inner)
+                notes.append(f'{inner}: read from {value}')
+                notes += drop_weights(
+                    part[name]['model'],
+                    config_roots=config_roots,
+                    key=f'{inner}.model',
+                )
+    return notes
+
+
+def _without_pretrained(init: Any) -> tuple[Any, list[str]]:
+    """What is left of ``init_cfg``, and the weights it named."""
+    if isinstance(init, Mapping):
+        # Some backbones name weights without a type.
+        if step_name(init) in ('Pretrained', 'PretrainedInit') or (
+            'type' not in init and init.get('checkpoint')
+        ):
+            return None, [str(init.get('checkpoint'))]
+        return init, []
+    if isinstance(init, (list, tuple)):
+        kept, dropped = [], []
+        for item in init:
+            left, names = _without_pretrained(item)
+            dropped += names
+            if left is not None:
+                kept.append(left)
+        return kept or None, dropped
+    return init, []
+
+
+def _read_teacher(
+    path: str | Path, roots: tuple[Path, ...], key: str
+) -> Config:
+    """Config of a teacher, whose path starts where its host is."""
+    short = Path(*Path(path).parts[1:])
+    tried = [Path(path)]
+    tried += [root / name for root in roots for name in (path, short)]
+    for file in tried:
+        if file.is_file():
+            return Config.fromfile(file)
+    raise FileNotFoundError(
+        f'{key} must be an existing config, got {path}; looked for '
+        f'{[str(file) for file in tried]}'
+    )
+
+
+def drop_init_weights(model: nn.Module) -> list[str]:
+    """Let the modules of a built model load no weights; returns the changes.
+
+    Some weights are given by default arguments, which no config shows.
+    """
+    notes = []
+    for name, module in model.named_modules():
+        init = getattr(module, 'init_cfg', None)
+        left, dropped = _without_pretrained(init)
+        if dropped:
+            module.init_cfg = left
+            notes += [
+                f'{name}: weights {source!r} are not loaded'
+                for source in dropped
+            ]
+        if isinstance(getattr(module, 'pretrained', None), str):
+            notes.append(
+                f'{name}: weights {module.pretrained!r} are not loaded'
+            )
+            module.pretrained = None
+    return notes
+
+
+_HOSTS = ('mmdet', 'mmseg', 'mmpretrain')
+# Wrappers that need a GPU, and what they are without mixed precision.
+_PLAIN = {
+    'AmpOptimWrapper': 'OptimWrapper',
+    'AmpGradientSurgeryOptimWrapper': 'mmext.GradientSurgeryOptimWrapper',
+}
+_AMP_ONLY = ('dtype', 'loss_scale', 'use_fsdp')
+
+
+@dataclass(frozen=True)
+class Built:
+    """A model and what belongs to it.
+
+    Attributes:
+        model: Not wrapped, with random weights.
+        cfg: The config it was built of, a copy with the changes of
+            :attr:`notes`.
+        optim_wrapper: Holds the optimizer; None if there is none.
+        optim_failure: What building the optimizer raised; None if it was
+            built, or the config has none.
+        task: What is learned, see
+            :class:`~mmext.checks.preflight.batches.Recipe`.
+        recipe: How batches are made up.
+        scope: Name of the registry that names without one belong to.
+        notes: What was changed to build it, each in words.
+        random_weights: Whether weights that the config names were left out.
+    """
+
+    model: nn.Module = field(repr=False)
+    cfg: Config = field(repr=False)
+    optim_wrapper: OptimWrapper | None = field(repr=False)
+    optim_failure: Exception | None
+    task: str
+    recipe: Recipe
+    scope: str
+    notes: tuple[str, ...]
+    random_weights: bool = False
+
+
+def build_for_preflight(
+    cfg: Config | Mapping,
+    *,
+    device: str = 'cpu',
+    size: tuple[int, int] | str | None = None,
+) -> Built:
+    """The model of a config with its optimizer; the config is not edited.
+
+    No weights are loaded, nothing is downloaded and no data are needed:
+    weights are random, and pictures will be small. ``size`` is the height and
+    width of made-up pictures in pixels, which the model is made for;
+    ``'declared'`` for those of the training, which real data have and a model
+    may need that fails on small ones. Parts that ask MMEngine's message hub
+    for the iteration find that of the start of a training. CannotBuildError
+    names the key, where it is known, and what helps.
+    """
+    cfg = Config(copy_tree(_as_dict(cfg)))
+    if not cfg.get('model'):
+        raise CannotBuildError(
+            f'config must have a model, got keys {sorted(cfg)}'
+        )
+    if cfg.get('data_preprocessor') is not None:
+        # As the runner does.
+        cfg.model.setdefault('data_preprocessor', cfg.data_preprocessor)
+    scope = _scope_of(cfg)
+    with (
+        DefaultScope.overwrite_default_scope(scope),
+        no_network() as asked,
+        seeded(0),
+        quiet(),
+    ):
+        sizes, notes = fit_to_pictures(cfg, size)
+        try:
+            model, dropped = _build_model(cfg, notes)
+        except Exception as error:
+            key = join_key(find_part(error, cfg.model, ('model',)).whole)
+            raise CannotBuildError(
+                explain_failure(key, error, asked),
+                failure=None
+                if asked or isinstance(error, FileNotFoundError)
+                else error,
+            ) from error
+        notes += _freeze(model, cfg)
+        recipe = make_recipe(cfg, model, sizes)
+        model.to(device)
+        _begin_training(cfg)
+        wrapper, failed = None, []
+        if cfg.get('optim_wrapper'):
+            with Contained(failed.append):
+                wrapper = build_optimizer(model, cfg)
+            if _is_amp(cfg.optim_wrapper):
+                name = _wrapper_name(cfg.optim_wrapper)
+                notes.append(
+                    f'{name} is {_PLAIN[name].rpartition(".")[2]}: float32 '
+                    'on a CPU'
+                )
+        notes += _checkpoint(model, cfg)
+    if active_backend() == 'mmext':
+        notes.append("mmcv's operators are those of mmext.ops")
+    return Built(
+        model=model,
+        cfg=cfg,
+        optim_wrapper=wrapper,
+        optim_failure=next(iter(failed), None),
+        task=recipe.task,
+        recipe=recipe,
+        scope=scope,
+        notes=(*dropped, *notes),
+        random_weights=bool(dropped or cfg.get('load_from')),
+    )
+
+
+def _build_model(cfg: Config, notes: list[str]) -> tuple[nn.Module, list[str]]:
+    """The model and what weights were left out; adds other changes."""
+    dropped = drop_weights(cfg.model, config_roots=_config_roots())
+    for _, part in walk_dicts(cfg.model):
+        if part.get('type') == 'MMSyncBN':
+            # It asks for the process group when it is built.
+            part['type'] = 'SyncBN'
+    model = MODELS.build(cfg.model)
+    dropped += drop_init_weights(model)
+    lazy = any(is_lazy(parameter) for parameter in model.parameters())
+    # Those without a shape are a finding of the dry run.
+    if hasattr(model, 'init_weights') and not lazy:
+        try:
+            model.init_weights()
+        except AttributeError as error:
+            # Some can only load weights. Then they stay as constructed.
+            if not dropped:
+                raise
+            dropped.append(f'init_weights of the model fails without: {error}')
+    model, reverted = _on_one_process(model)
+    notes += reverted
+    return model, dropped
+
+
+def _as_dict(cfg: Config | Mapping) -> dict:
+    return cfg.to_dict() if isinstance(cfg, Config) else dict(cfg)
+
+
+def _scope_of(cfg: Config) -> str:
+    """Where the types of a config come from, if it does not say so."""
+    if cfg.get('default_scope'):
+        return cfg.default_scope
+    kind = cfg.model.get('type')
+    if not isinstance(kind, str):
+        kind = getattr(kind, '__module__', '')
+    prefix = cfg.model.get('_scope_') or kind.partition('.')[0]
+    return prefix if prefix in (*_HOSTS, 'mmext') else 'mmdet'
+
+
+def _config_roots() -> tuple[Path, ...]:
+    """Folders of the configs that the hosts ship."""
+    roots = []
+    for host in _HOSTS:
+        spec = find_spec(host)
+        if spec is not None and spec.origin:
+            roots.append(Path(spec.origin).parent / '.mim' / 'configs')
+    return tuple(roots)
+
+
+def _on_one_process(model: nn.Module) -> tuple[nn.Module, list[str]]:
+    """Replace what needs several processes."""
+    count = sum(
+        isinstance(module, nn.SyncBatchNorm) for module in model.modules()
+    )
+    if not count:
+        return model, []
+    model = revert_sync_batchnorm(model)
+    return model, [f'{count} SyncBN are BN: there is one process']
+
+
+def _begin_training(cfg: Config) -> None:
+    """Put into the message hub what a runner puts there at its start."""
+    loop = cfg.get('train_cfg')
+    loop = loop if isinstance(loop, Mapping) else {}
+    epochs = loop.get('max_epochs')
+    state = {
+        'loop_stage': 'train',
+        'epoch': 0,
+        'iter': 0,
+        'max_epochs': epochs,
+        # The length of an epoch is known from the data only.
+        'max_iters': loop.get('max_iters') or (epochs and 1000 * epochs),
+    }
+    hub = MessageHub.get_current_instance()
+    for key, value in state.items():
+        if value is not None and hub.get_info(key) is None:
+            hub.update_info(key, value)
+
+
+def _freeze(model: nn.Module, cfg: Config) -> list[str]:
+    """Freeze what the runner will, and say so."""
+    names = cfg.get('freeze')
+    if not names:
+        return []
+    try:
+        frozen = freeze_modules(model, names)
+    except (TypeError, ValueError) as error:
+        raise CannotBuildError(
+            str(error), failure=error, path=('freeze',)
+        ) from error
+    return [f'freeze: {", ".join(frozen)} is not trained']
+
+
+def _checkpoint(model: nn.Module, cfg: Config) -> list[str]:
+    """Checkpoint what a hook of the config will, and say so."""
+    named = cfg.get('default_hooks') or {}
+    custom = enumerate(cfg.get('custom_hooks') or ())
+    hooks = [(('default_hooks', name), named[name]) for name in named]
+    hooks += [(('custom_hooks', index), options) for index, options in custom]
+    notes = []
+    for path, options in hooks:
+        if not isinstance(options, Mapping):
+            continue
+        kind = options.get('type')
+        if isinstance(kind, str):
+            kind = HOOKS.get(kind)
+        if kind is not ActivationCheckpointHook:
+            continue
+        try:
+            done = HOOKS.build(dict(options)).checkpoint(model)
+        except Exception as error:
+            raise CannotBuildError(
+                f'ActivationCheckpointHook cannot be used: {error}',
+                failure=error,
+                path=path,
+            ) from error
+        notes.append(
+            f'ActivationCheckpointHook: {len(done.modules)} modules are '
+            f'checkpointed, {len(done.replaced)} were reentrant'
+        )
+    return notes
+
+
+def build_optimizer(model: nn.Module, cfg: Config) -> OptimWrapper:
+    """The optimizer of a config for a model; on a CPU, so in float32."""
+    options = copy.deepcopy(cfg.optim_wrapper)
+    if _is_amp(options):
+        options['type'] = _PLAIN[_wrapper_name(options)]
+        for key in _AMP_ONLY:
+            options.pop(key, None)
+    return build_optim_wrapper(model, options)
+
+
+def _is_amp(options: Any) -> bool:
+    """Whether an optimizer wrapper is one of mixed precision on a GPU."""
+    return _wrapper_name(options) in _PLAIN
+
+
+def _wrapper_name(options: Any) -> str:
+    kind = options.get('type', 'OptimWrapper')
+    name = kind if isinstance(kind, str) else kind.__name__
+    return name.rpartition('.')[2]

@@ -1,0 +1,385 @@
+"""Run one training step and record what happens in it."""
+
+import copy
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import torch
+from mmengine.optim import OptimWrapper
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ....engine import get_rng_state, set_rng_state
+from ....utils.contain import Contained, frames_of
+from ...ddp import (
+    StepUsage,
+    all_tensors,
+    find_outsiders,
+    graph_leaves,
+    graph_nodes,
+    kept_tensors,
+    location_of,
+    name_stale_graphs,
+    named_tensors,
+    record_step,
+    run_training_forward,
+)
+from .facts import GraphCost, KeptGraph, LossTerm, NormUse, StepRecord
+
+__all__ = [
+    'StepRun',
+    'error_place',
+    'frames_of_caller',
+    'is_finite',
+    'modules_of_error',
+    'own_backward',
+    'place_of_frames',
+    'restored',
+]
+
+
+class StepRun:
+    """One step of a model in training mode, without a wrapper.
+
+    ``kept`` are functions of the graphs that the step before has left behind,
+    by their attribute; ``backward`` is that of :func:`own_backward`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer] = (),
+        kept: Mapping[str, list[Any]] | None = None,
+        backward: Callable[[Tensor], None] | None = None,
+    ) -> None:
+        self._model = model
+        self._backward = backward
+        self._optimizers = optimizers
+        self._kept = kept or {}
+        self._losses: tuple[LossTerm, ...] = ()
+        self._cost = GraphCost()
+        self.phase = 'data_preprocessor'
+        self.used_again: set[str] = set()
+        self.left: dict[str, list[Any]] = {}
+
+    def run(self, batch: Any, kind: str, number: int) -> StepRecord:
+        """Run it; an error comes from the part that ``phase`` names."""
+        groups = [optimizer.param_groups for optimizer in self._optimizers]
+        with (
+            name_stale_graphs(self._model, batch),
+            find_outsiders(self._model, groups, batch) as found,
+        ):
+            record = self._run(batch, kind, number)
+        return dataclasses.replace(record, outsiders=tuple(found))
+
+    def _run(self, batch: Any, kind: str, number: int) -> StepRecord:
+        model = self._model
+        for parameter in model.parameters():
+            parameter.grad = None
+        data = model.data_preprocessor(_copy(batch), True)
+        updates = _norm_updates(model)
+        state = get_rng_state()
+
+        def forward() -> Any:
+            self.phase = 'forward'
+            return run_training_forward(model, data)
+
+        usage = record_step(
+            model, forward, self._loss_of, self._look, self._backward
+        )
+        norms = _norm_uses(model, usage, updates)
+        bad_module = ''
+        if not all(term.finite for term in self._losses):
+            bad_module = self._first_bad_module(data, state)
+        bad_gradients = self._bad_gradients(usage)
+        self.phase = 'optimizer'
+        if not bad_gradients and not bad_module:
+            for optimizer in self._optimizers:
+                optimizer.step()
+        return StepRecord(
+            kind=kind,
+            step=number,
+            usage=usage,
+            losses=self._losses,
+            norms=norms,
+            kept=self._keep(),
+            cost=self._cost,
+            bad_gradients=bad_gradients,
+            bad_module=bad_module,
+        )
+
+    def _loss_of(self, outputs: Any) -> Tensor:
+        loss = self._model.parse_losses(outputs)[0]
+        # Gradient surgery has one loss for each task there.
+        return loss.sum() if self._backward is None else loss
+
+    def _look(self, outputs: Any, loss: Tensor) -> None:
+        """Between forward and backward."""
+        start = time.perf_counter()
+        nodes = graph_nodes(all_tensors(outputs))
+        taken = 1000 * (time.perf_counter() - start)
+        self._cost = GraphCost(len(nodes), taken)
+        nodes |= graph_nodes([loss])
+        self.used_again = {
+            place
+            for place, functions in self._kept.items()
+            if not nodes.isdisjoint(functions)
+        }
+        self._losses = self._terms(outputs)
+        self.phase = 'backward'
+
+    def _terms(self, outputs: Any) -> tuple[LossTerm, ...]:
+        names = {
+            id(p): n
+            for n, p in self._model.named_parameters()
+            if p.requires_grad
+        }
+        terms = []
+        for key, tensors in named_tensors(outputs).items():
+            values = [t.detach().float() for t in tensors if t.numel()]
+            if not values:
+                continue
+            leaves = graph_leaves(tensors)
+            terms.append(
+                LossTerm(
+                    name=key,
+                    value=float(sum(value.mean() for value in values)),
+                    finite=all(is_finite(v) for v in values),
+                    requires_grad=any(t.requires_grad for t in tensors),
+                    summed='loss' in key,
+                    parameters=frozenset(
+                        name for leaf, name in names.items() if leaf in leaves
+                    ),
+                )
+            )
+        return tuple(terms)
+
+    def _bad_gradients(self, usage: StepUsage) -> tuple[str, ...]:
+        parameters = dict(self._model.named_parameters())
+        return tuple(
+            name
+            for name in dict.fromkeys(f.name for f in usage.ready)
+            if name in parameters
+            and parameters[name].grad is not None
+            and not is_finite(parameters[name].grad)
+        )
+
+    def _first_bad_module(self, data: Any, state: Any) -> str:
+        """Run the forward again, and look at what each module returns."""
+        names = {id(m): n for n, m in self._model.named_modules()}
+        bad: list[str] = []
+
+        def look(module: nn.Module, args: Any, output: Any) -> None:
+            if not bad and not _is_finite(output):
+                bad.append(names[id(module)])
+
+        handles = [
+            module.register_forward_hook(look)
+            for module in self._model.modules()
+        ]
+        after = get_rng_state()
+        set_rng_state(state)
+        failed: list[Exception] = []
+        try:
+            # What is known by the time it fails is enough.
+            with Contained(failed.append), torch.no_grad():
+                run_training_forward(self._model, data)
+        finally:
+            set_rng_state(after)
+            for handle in handles:
+                handle.remove()
+        return bad[0] if bad else ''
+
+    def _keep(self) -> tuple[KeptGraph, ...]:
+        """What is left on the modules at the end."""
+        kept = kept_tensors(self._model)
+        self.left = {
+            place: [tensor.grad_fn for tensor in tensors]
+            for place, tensors in kept.items()
+        }
+        return tuple(
+            KeptGraph(place, functions[-1].name(), count=len(functions))
+            for place, functions in self.left.items()
+        )
+
+
+def _copy(batch: Any) -> Any:
+    """A copy; tensors with a graph, which have none, stay themselves."""
+    held = {id(t): t for t in all_tensors(batch) if t.grad_fn is not None}
+    return copy.deepcopy(batch, held)
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether no value of a tensor of any layout is infinite or NaN."""
+    if tensor.layout is not torch.strided:
+        tensor = tensor.to_dense()
+    return bool(tensor.isfinite().all())
+
+
+def _is_finite(output: Any) -> bool:
+    return all(
+        is_finite(tensor)
+        for tensor in all_tensors(output)
+        if tensor.is_floating_point()
+    )
+
+
+def own_backward(optim_wrapper: Any) -> Callable[[Tensor], None] | None:
+    """What an optimizer wrapper makes of a loss, if not one backward.
+
+    Gradient surgery and the like override ``update_params`` or ``backward``.
+    The optimizer does not step, and gradients stay.
+    """
+    if not isinstance(optim_wrapper, OptimWrapper):
+        return None
+    if _is_own(optim_wrapper, 'update_params'):
+        return partial(_update_without_step, optim_wrapper)
+    if _is_own(optim_wrapper, 'backward'):
+        return partial(_call_backward, optim_wrapper)
+    return None
+
+
+def _is_own(optim_wrapper: OptimWrapper, name: str) -> bool:
+    """Whether a method is neither MMEngine's nor of this package."""
+    method = getattr(type(optim_wrapper), name)
+    package = method.__module__.partition('.')[0]
+    return package not in ('mmengine', 'mmext')
+
+
+def _call_backward(optim_wrapper: OptimWrapper, loss: Tensor) -> None:
+    state = dict(vars(optim_wrapper))
+    try:
+        optim_wrapper.backward(loss)
+    finally:
+        # It counts its calls.
+        vars(optim_wrapper).update(state)
+
+
+def _update_without_step(optim_wrapper: OptimWrapper, loss: Tensor) -> None:
+    state = dict(vars(optim_wrapper))
+    try:
+        optim_wrapper.step = optim_wrapper.zero_grad = lambda **_: None
+        optim_wrapper.update_params(loss)
+    finally:
+        del optim_wrapper.step, optim_wrapper.zero_grad
+        vars(optim_wrapper).update(state)
+
+
+def _norms(model: nn.Module) -> Iterator[tuple[str, _BatchNorm]]:
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm) and module.training:
+            yield name, module
+
+
+def _norm_updates(model: nn.Module) -> dict[str, int]:
+    return {
+        name: int(norm.num_batches_tracked)
+        for name, norm in _norms(model)
+        if norm.num_batches_tracked is not None
+    }
+
+
+def _norm_uses(
+    model: nn.Module, usage: StepUsage, before: Mapping[str, int]
+) -> tuple[NormUse, ...]:
+    after = _norm_updates(model)
+    return tuple(
+        NormUse(
+            name=name,
+            kind=type(norm).__name__,
+            calls=usage.module_calls[name],
+            updates=after.get(name, 0) - before.get(name, 0),
+        )
+        for name, norm in _norms(model)
+        if usage.module_calls.get(name)
+    )
+
+
+@contextmanager
+def restored(
+    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer] = ()
+) -> Iterator[None]:
+    """Put a model back as it was: values, gradients, mode, random numbers.
+
+    Optimizers forget what they remember of the steps, if they remembered
+    nothing before; without one, no parameter is copied.
+    """
+    grads = {p: p.grad for p in model.parameters()}
+    values = {b: b.detach().clone() for b in model.buffers()}
+    if optimizers:
+        values |= {p: p.detach().clone() for p in model.parameters()}
+    buffers = [(m, dict(m._buffers)) for m in model.modules()]
+    modes = {module: module.training for module in model.modules()}
+    fresh = [optimizer for optimizer in optimizers if not optimizer.state]
+    state = get_rng_state()
+    try:
+        yield
+    finally:
+        set_rng_state(state)
+        for module, mode in modes.items():
+            module.training = mode
+        for parameter, grad in grads.items():
+            parameter.grad = grad
+        for module, own in buffers:
+            module._buffers.update(own)
+        for optimizer in fresh:
+            optimizer.state.clear()
+        with torch.no_grad():
+            for tensor, value in values.items():
+                if tensor.shape != value.shape:
+                    tensor.resize_(value.shape)
+                # An expanded one cannot be written to, and has not changed.
+                if not torch.equal(tensor, value):
+                    tensor.copy_(value)
+
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_PREFLIGHT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# What looks on while a step runs.
+_DDP = os.path.join(os.path.dirname(_PREFLIGHT), 'ddp') + os.sep
+
+
+def modules_of_error(
+    error: BaseException, model: nn.Module
+) -> tuple[str, ...]:
+    """Names of the modules whose code was running, the outermost first."""
+    names = {id(module): name for name, module in model.named_modules()}
+    running = {}
+    for frame, _ in frames_of(error):
+        name = names.get(id(frame.f_locals.get('self')), '')
+        if name:
+            running[name] = None
+    return tuple(running)
+
+
+def error_place(error: BaseException) -> str:
+    """``file:line in function`` of the innermost code that is a model's.
+
+    Empty where only PyTorch's code was running.
+    """
+    return place_of_frames(frames_of(error))
+
+
+def place_of_frames(frames: Sequence[tuple[FrameType, int]]) -> str:
+    """The same of frames with their lines, the innermost last."""
+    for frame, line in reversed(frames):
+        file = frame.f_code.co_filename
+        if not file.startswith((_TORCH, _PREFLIGHT, _DDP, '<')):
+            return location_of(frame, line)
+    return ''
+
+
+def frames_of_caller() -> list[tuple[FrameType, int]]:
+    """Frames that are running, without the caller's, the innermost last."""
+    frame, frames = sys._getframe(2), []
+    while frame is not None:
+        frames.append((frame, frame.f_lineno))
+        frame = frame.f_back
+    return frames[::-1]

@@ -1,0 +1,587 @@
+"""Build all that a runner would build beside the model.
+
+Each part is built by the method of the runner's class that a training calls,
+on a runner that was never started: loops, data loaders with their data sets,
+samplers, pipelines and collate functions, evaluators, schedulers, hooks,
+visualizer, log processor, and what a test-time augmentation needs. One part
+that fails does not keep the others from being built.
+"""
+
+import inspect
+import linecache
+import re
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from warnings import catch_warnings, simplefilter
+
+import torch
+from mmengine.config import Config
+from mmengine.dataset import BaseDataset, Compose
+from mmengine.hooks import EMAHook, Hook
+from mmengine.logging import MessageHub, MMLogger
+from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.registry import DATASETS, FUNCTIONS, MODELS, DefaultScope
+from mmengine.runner import (
+    EpochBasedTrainLoop,
+    FlexibleRunner,
+    Runner,
+    set_random_seed,
+)
+from mmengine.utils.dl_utils import set_multi_processing
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from ...utils.contain import Contained, frames_of
+from ..config import (
+    RightPlaces,
+    Steps,
+    check_data_paths,
+    copy_tree,
+    find_component,
+    walk_datasets,
+    walk_dicts,
+    walk_nodes,
+)
+from .build import Built
+from .sandbox import no_network, no_traces, quiet, seeded
+
+__all__ = [
+    'Failure',
+    'Parts',
+    'build_parts',
+]
+
+_SPLITS = ('train', 'val', 'test')
+# Batches of an epoch where the data are not here: more than any setting in
+# iterations counts on.
+_MANY = 1_000_000
+_FEW = 64
+# MMEngine's backends import these when they are used first, which the runner
+# does at once.
+_CLIENTS = {
+    'TensorboardVisBackend': ('tensorboard',),
+    'WandbVisBackend': ('wandb',),
+    'MLflowVisBackend': ('mlflow',),
+    'ClearMLVisBackend': ('clearml',),
+    'NeptuneVisBackend': ('neptune',),
+    'DVCLiveVisBackend': ('dvclive', 'pygit2'),
+    'AimVisBackend': ('aim',),
+}
+# What says nothing of the config's parts.
+_NO_FILE = (FileNotFoundError, NotADirectoryError)
+# Some data sets assert that their files are there.
+_EXISTS = re.compile(r'\b(exists|isfile|isdir|is_file|is_dir)\(')
+# Functions in which a data set gives what it has read.
+_GIVES_DATA = ('get_data_info', 'get_cat_ids', 'get_cat2imgs', '__getitem__')
+
+
+class Failure(NamedTuple):
+    """A part that could not be built.
+
+    Attributes:
+        path: The section, or the part of one, that was being built.
+        error: What it raised.
+        action: What was being done, as ``'be built'``.
+        made_up: Whether it came from entries that were made up, as the data
+            are not here, so that these may be why.
+    """
+
+    path: Steps
+    error: Exception
+    action: str = 'be built'
+    made_up: bool = False
+
+
+@dataclass
+class Parts:
+    """What came of building.
+
+    Attributes:
+        failures: Of each part that could not be built.
+        not_done: What could not be looked at, and why.
+    """
+
+    failures: list[Failure] = field(default_factory=list)
+    not_done: list[str] = field(default_factory=list)
+
+
+def build_parts(
+    cfg: Config | Mapping, built: Built | None, *, read_data: bool = False
+) -> Parts:
+    """Build what a runner would build beside the model; keep nothing of it.
+
+    Args:
+        cfg: The config; it is not changed.
+        built: The model that was built of it; None if it was not, so that
+            an optimizer of one parameter takes its place. Schedulers change
+            the groups of its optimizer.
+        read_data: Read data that are here, and take one sample of each
+            split through its pipeline. Where data are not read, or not here,
+            made-up entries take their place.
+
+    Returns:
+        What failed. Missing data and downloads are no failures.
+    """
+    given = cfg.to_dict() if isinstance(cfg, Config) else dict(cfg)
+    parts = Parts()
+    if not given.get('model'):
+        # A part of a config, for others to inherit.
+        return parts
+    scope = built.scope if built else given.get('default_scope') or 'mmengine'
+    with (
+        no_traces(),
+        TemporaryDirectory(prefix='mmext_') as folder,
+        DefaultScope.overwrite_default_scope(scope),
+        no_network() as asked,
+        seeded(0),
+        quiet(),
+        catch_warnings(),
+        # COCO's reader prints.
+        redirect_stdout(StringIO()),
+    ):
+        simplefilter('ignore')
+        bench = _Bench(
+            Config(copy_tree(given)), built, Path(folder), scope, parts, asked
+        )
+        bench.read_data = read_data
+        bench.build_all()
+    return parts
+
+
+class _Bench:
+    """Where the parts of one config are built."""
+
+    read_data = False
+
+    def __init__(
+        self,
+        cfg: Config,
+        built: Built | None,
+        folder: Path,
+        scope: str,
+        parts: Parts,
+        asked: list[str],
+    ) -> None:
+        self.cfg = cfg
+        self.built = built
+        self.folder = folder
+        self.scope = scope
+        self.parts = parts
+        self.asked = asked
+        self.loaders: dict[str, DataLoader] = {}
+        self.known: set[str] = set()
+
+    def build_all(self) -> None:
+        """One part after the other, in the order of a training."""
+        with self.contained(('runner_type',)):
+            self.runner  # noqa: B018  (it is made when it is asked for)
+        if 'runner' not in vars(self):
+            return
+        self._check_calls()
+        with self.contained(('log_processor',)):
+            self.runner.build_log_processor(self.copy('log_processor') or {})
+        self._build_visualizer()
+        self._build_hooks()
+        for split in _SPLITS:
+            self._build_split(split)
+        self._build_schedulers()
+        self._build_augmentation()
+
+    def copy(self, key: str) -> Any:
+        """A section as the runner gets it, to be changed at will."""
+        return Config({key: copy_tree(self.cfg.to_dict().get(key))}).get(key)
+
+    def contained(
+        self, path: Steps, action: str = 'be built', made_up: bool = False
+    ) -> Contained:
+        """A block whose exception is a failure of the part."""
+        before = len(self.asked)
+
+        def take(error: Exception) -> None:
+            unsure = made_up and _meets_data(error)
+            self._take(Failure(path, error, action, unsure), before)
+
+        return Contained(take)
+
+    def _take(self, failure: Failure, asked_before: int) -> None:
+        name = '.'.join(map(str, failure.path))
+        error = failure.error
+        if len(self.asked) > asked_before:
+            hosts = ', '.join(sorted(set(self.asked[asked_before:])))
+            self.parts.not_done.append(
+                f'{name} was not built: it needs files of {hosts}, and a '
+                'preflight downloads nothing; fetch them first'
+            )
+        elif _is_missing_file(error):
+            text = ' '.join(str(error).split())
+            self.parts.not_done.append(
+                f'{name} was not built to its end, as a file is not here: '
+                f'{text}'
+            )
+        elif isinstance(error, AttributeError) and error.obj is vars(self).get(
+            'runner'
+        ):
+            self.parts.not_done.append(
+                f'{name} was not built: it asks the runner for {error.name}, '
+                'which one that was not started does not have'
+            )
+        else:
+            self.parts.failures.append(failure)
+
+    @cached_property
+    def runner(self) -> Runner:
+        """A runner of the config's class that was not started."""
+        places = RightPlaces(self.cfg.to_dict(), self.scope, None)
+        kind = places.runner
+        if kind is None:
+            raise KeyError(
+                f'{self.cfg.get("runner_type")!r} is not in the registry of '
+                'runners'
+            )
+        if not issubclass(kind, Runner) or issubclass(kind, FlexibleRunner):
+            kind = Runner
+        runner = kind.__new__(kind)
+        vars(runner).update(
+            cfg=self.cfg,
+            device=torch.device('cpu'),
+            model=self.built.model if self.built else nn.Linear(1, 1),
+            logger=MMLogger.get_current_instance(),
+            message_hub=MessageHub.get_current_instance(),
+            visualizer=SimpleNamespace(dataset_meta=None),
+            auto_scale_lr=None,
+            optim_wrapper=None,
+            param_schedulers=None,
+            _default_scope=self.scope,
+            _work_dir=str(self.folder),
+            _log_dir=str(self.folder),
+            _experiment_name='preflight',
+            _timestamp='preflight',
+            _rank=0,
+            _world_size=1,
+            _launcher='none',
+            _distributed=False,
+            _seed=0,
+            _deterministic=False,
+            _randomness_cfg={},
+            _hooks=[],
+            _has_loaded=False,
+            _load_from=None,
+            _resume=False,
+            _train_loop=None,
+            _val_loop=None,
+            _test_loop=None,
+        )
+        return runner
+
+    def _check_calls(self) -> None:
+        """Sections that are arguments of a function, which is not called."""
+        with self.contained(('env_cfg',), 'be used'):
+            processes = (self.cfg.get('env_cfg') or {}).get('mp_cfg') or {}
+            inspect.signature(set_multi_processing).bind(
+                **processes, distributed=False
+            )
+        with self.contained(('randomness',), 'be used'):
+            inspect.signature(set_random_seed).bind(
+                **{'seed': None, **(self.cfg.get('randomness') or {})}
+            )
+
+    def _build_visualizer(self) -> None:
+        options = self.copy('visualizer')
+        if options is None:
+            return
+        if isinstance(options, Mapping):
+            # One of this name may be there already.
+            options['name'] = 'preflight'
+        with self.contained(('visualizer',)):
+            self.runner.visualizer = self.runner.build_visualizer(options)
+        for path, part in walk_dicts(self.copy('visualizer'), ('visualizer',)):
+            with self.contained(path, 'be used'):
+                _check_clients(part.get('type'))
+
+    def _build_hooks(self) -> None:
+        named = self.copy('default_hooks')
+        listed = self.copy('custom_hooks')
+        hooks: list[tuple[Steps, Any]] = []
+        if isinstance(named, Mapping):
+            hooks += [
+                (('default_hooks', name), hook)
+                for name, hook in named.items()
+                if hook is not None
+            ]
+        if isinstance(listed, list | tuple):
+            hooks += [
+                (('custom_hooks', index), hook)
+                for index, hook in enumerate(listed)
+            ]
+        for path, hook in hooks:
+            with self.contained(path):
+                before = set(self.runner.hooks)
+                self.runner.register_hook(copy_of(hook))
+                self._start_averages(set(self.runner.hooks) - before)
+            if isinstance(hook, Mapping):
+                for name, steps in hook.items():
+                    if str(name).endswith('pipeline') and steps:
+                        with self.contained((*path, name)):
+                            Compose(copy_of(steps))
+
+    def _start_averages(self, hooks: set[Hook]) -> None:
+        """Let moving averages copy the model, as they do at the start."""
+        for hook in hooks:
+            if isinstance(hook, EMAHook) and self.built is not None:
+                hook.before_run(self.runner)
+
+    def _build_split(self, split: str) -> None:
+        key = f'{split}_dataloader'
+        self._build_loader(split, key)
+        evaluator = self._evaluator(split)
+        if self.cfg.get(f'{split}_cfg') is None:
+            return
+        loader = self._loader_of_loop(split)
+        vars(self.runner)[f'_{split}_dataloader'] = loader
+        vars(self.runner)[f'_{split}_evaluator'] = evaluator
+        build = getattr(self.runner, f'build_{split}_loop')
+        if split != 'train' and evaluator is None:
+            return
+        with self.contained((f'{split}_cfg',)):
+            loop = build(self.copy(f'{split}_cfg'))
+            vars(self.runner)[f'_{split}_loop'] = loop
+
+    def _evaluator(self, split: str) -> Any:
+        """The evaluator of a split; None without one."""
+        options = self.copy(f'{split}_evaluator')
+        if split == 'train' or not options:
+            return None
+        if split == 'test' and options == self.copy('val_evaluator'):
+            return vars(self.runner).get('_val_evaluator')
+        with self.contained((f'{split}_evaluator',)):
+            return self.runner.build_evaluator(options)
+        return None
+
+    def _build_loader(self, split: str, key: str) -> None:
+        options = self.copy(key)
+        if not isinstance(options, Mapping) or not options.get('dataset'):
+            return
+        if split == 'test' and options == self.copy('val_dataloader'):
+            # It is one variable in most configs.
+            return
+        dataset, made_up = self._dataset_of(split, options['dataset'])
+        options['dataset'] = {'type': lambda: dataset}
+        for name in ('collate_fn', 'worker_init_fn'):
+            with self.contained((key, name), 'be found'):
+                _check_function(options.get(name))
+                continue
+            options.pop(name)
+        with self.contained((key,), made_up=made_up):
+            loader = self.runner.build_dataloader(options, seed=0)
+            self.loaders[split] = loader
+        if made_up or split not in self.loaders:
+            return
+        self.known.add(split)
+        if self.read_data and len(loader.dataset):
+            with self.contained(
+                (key, 'dataset'), 'take its first sample through its pipeline'
+            ):
+                sample = loader.dataset[0]
+                with self.contained(
+                    (key, 'collate_fn'), 'make a batch of the first sample'
+                ):
+                    loader.collate_fn([sample])
+
+    def _dataset_of(self, split: str, options: Any) -> tuple[Any, bool]:
+        """The data set, and whether its entries are made up."""
+        if not isinstance(options, Mapping):
+            return options, False
+        key, read = f'{split}_dataloader', self._reads(split)
+        for section in walk_nodes(options, (key, 'dataset'), self.scope):
+            kind = find_component(
+                section.cfg.get('type'), (DATASETS,), section.scope
+            )
+            if inspect.isclass(kind) and issubclass(kind, BaseDataset):
+                section.cfg['type'] = _with_made_up_data(kind, read)
+        made = _LongDataset()
+        with self.contained((key, 'dataset'), made_up=not read):
+            made = DATASETS.build(options)
+            if hasattr(made, 'full_init'):
+                made.full_init()
+        made_up = isinstance(made, _LongDataset) or any(
+            getattr(part, 'is_made_up', False) for part in walk_datasets(made)
+        )
+        return made, made_up
+
+    def _reads(self, split: str) -> bool:
+        """Whether the data of a split are here and are to be read."""
+        if not self.read_data:
+            return False
+        try:
+            check_data_paths(self.cfg, [split])
+        except _NO_FILE:
+            return False
+        return True
+
+    def _loader_of_loop(self, split: str) -> DataLoader:
+        """A loader that starts no processes."""
+        loader = self.loaders.get(split)
+        if loader is not None and split in self.known:
+            loader.num_workers = loader.timeout = 0
+            return loader
+        return DataLoader(_LongDataset(getattr(loader, 'dataset', None)))
+
+    def _build_schedulers(self) -> None:
+        options = self.copy('param_scheduler')
+        if not options:
+            return
+        if self.runner._train_loop is None:
+            # Why there is none has been said.
+            self.runner._train_loop = EpochBasedTrainLoop(
+                self.runner, DataLoader(_LongDataset()), max_epochs=_MANY
+            )
+        # That of the model: after a forward another may not be built, as
+        # modules may share parameters then.
+        optimizer = self.built and self.built.optim_wrapper
+        if optimizer is None:
+            group = torch.optim.SGD([nn.Parameter(torch.ones(1))], 0.1, 0.9)
+            optimizer = OptimWrapper(group)
+        self.runner.optim_wrapper = optimizer
+        if isinstance(optimizer, OptimWrapperDict) or not isinstance(
+            options, list | tuple
+        ):
+            with self.contained(('param_scheduler',)):
+                self.runner._check_scheduler_cfg(options)
+                self.runner.build_param_scheduler(options)
+            return
+        for index, each in enumerate(options):
+            with self.contained(('param_scheduler', index)):
+                self.runner.build_param_scheduler([each])
+
+    def _build_augmentation(self) -> None:
+        """What ``tools/test.py --tta`` of the hosts builds."""
+        model = self.copy('tta_model')
+        if model and self.built is not None:
+            with self.contained(('tta_model',)):
+                MODELS.build({**model, 'module': self.built.model})
+        pipeline = self.copy('tta_pipeline')
+        if pipeline:
+            with self.contained(('tta_pipeline',)):
+                Compose(pipeline)
+
+
+def copy_of(value: Any) -> Any:
+    """A copy of a part of a config, with attributes for keys."""
+    return Config({'value': copy_tree(value)}).value
+
+
+def _is_missing_file(error: Exception) -> bool:
+    """Whether data are elsewhere, which says nothing of the config's parts."""
+    frames = frames_of(error)
+    if not isinstance(error, AssertionError) or not frames:
+        return isinstance(error, _NO_FILE)
+    frame, line = frames[-1]
+    code = linecache.getline(frame.f_code.co_filename, line)
+    return _EXISTS.search(code) is not None
+
+
+def _check_function(options: Any) -> None:
+    """Raise KeyError for the name of no function; MMEngine gives None."""
+    kind = options.get('type') if isinstance(options, Mapping) else None
+    if isinstance(kind, str) and FUNCTIONS.get(kind) is None:
+        raise KeyError(f'{kind} is not in the function registry')
+
+
+def _check_clients(kind: Any) -> None:
+    """Raise ImportError if the package of a backend is not installed."""
+    name = getattr(kind, '__name__', None) or str(kind).rpartition('.')[2]
+    for package in _CLIENTS.get(name, ()):
+        if find_spec(package) is None:
+            raise ImportError(f'{name} needs the package {package}')
+
+
+class _LongDataset(Dataset):
+    """A data set of unknown length, which nothing is read of."""
+
+    def __init__(self, inner: Any = None) -> None:
+        self._inner = inner
+
+    def __len__(self) -> int:
+        return _MANY
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('_'):
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+    @property
+    def metainfo(self) -> Mapping:
+        """As of the data set that it stands for."""
+        return getattr(self._inner, 'metainfo', {})
+
+
+def _with_made_up_data(kind: type[BaseDataset], read: bool) -> type:
+    """A data set of the same kind, with entries where there are no data."""
+
+    def full_init(self: Any) -> None:
+        if self._fully_initialized:
+            return
+        try:
+            if read:
+                super(made, self).full_init()
+        except _NO_FILE:
+            read_files = False
+        else:
+            read_files = read
+        if not read_files:
+            _use_made_up_data(self)
+
+    made = type(kind.__name__, (kind,), {'full_init': full_init})
+    made.__module__, made.__qualname__ = kind.__module__, kind.__qualname__
+    return made
+
+
+def _use_made_up_data(dataset: BaseDataset) -> None:
+    """Give a data set entries, as many as it has classes or a few."""
+    dataset.is_made_up = True
+    classes = (dataset.metainfo or {}).get('classes') or ()
+    dataset.data_list = [
+        _entry(index, max(len(classes), 1))
+        for index in range(max(len(classes), _FEW))
+    ]
+    if dataset.serialize_data:
+        dataset.data_bytes, dataset.data_address = dataset._serialize_data()
+    dataset._fully_initialized = True
+
+
+def _entry(index: int, num_classes: int) -> dict[str, Any]:
+    """One entry of a data set, as those of the hosts have it."""
+    label = index % num_classes
+    picture = {
+        'img_path': 'made-up.png',
+        'seg_map_path': 'made-up.png',
+        'img_id': index,
+        'sample_idx': index,
+        'height': 64,
+        'width': 64,
+        'gt_label': label,
+        'instances': [
+            {'bbox': [0, 0, 9, 9], 'bbox_label': label, 'ignore_flag': 0}
+        ],
+    }
+    return {
+        **picture,
+        'video_id': index,
+        'video_length': 1,
+        'images': [dict(picture)],
+    }
+
+
+def _meets_data(error: BaseException) -> bool:
+    """Whether an error came from the entries of a data set."""
+    return any(
+        frame.f_code.co_name in _GIVES_DATA for frame, _ in frames_of(error)
+    )

@@ -1,0 +1,513 @@
+"""The result of a preflight: as data, as JSON, in a terminal and as a page."""
+
+from collections.abc import Sequence
+from shlex import quote
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ..config import DELETE, config_diff
+from ..ddp import Outcome, SyncSettings
+from ..findings import (
+    TOOLS,
+    Finding,
+    Severity,
+    as_record,
+    page,
+    rules_of,
+    sarif,
+    terminal,
+    to_json,
+)
+from .dry_run.facts import DryRun
+
+__all__ = [
+    'BatchReport',
+    'PreflightReport',
+    'make_batch_reports',
+    'outcome_words',
+    'print_report',
+    'report_html',
+    'report_json',
+    'report_sarif',
+    'sort_findings',
+]
+
+SCHEMA_VERSION = 1
+_MAX_NAMES = 6
+_MAX_LOSSES = 6
+# With few findings, there is room for all names on the page.
+_OPEN = 8
+
+
+class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one kind of batch.
+
+    Attributes:
+        kind: ``'normal'``, ``'empty'``, ...
+        steps: That ran to their end.
+        losses: Names and values of the first step, as far as they are
+            summed.
+        unused: Trainable parameters without a gradient in the first step.
+        error: What ended it; empty if nothing did.
+    """
+
+    kind: str
+    steps: int
+    losses: dict[str, float]
+    unused: int
+    error: str = ''
+
+
+class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a preflight has found.
+
+    Attributes:
+        schema_version: Of the JSON form; it grows when a field changes
+            meaning.
+        config: File, as it was given.
+        task: ``'detection'``, ``'semantic'``, ...; empty if no model could
+            be built.
+        trainable: Parameters that require a gradient, as tensors.
+        values: Numbers in them.
+        settings: What the config sets the model wrapper to.
+        batches: What was run.
+        verdicts: Of each combination of settings; None without a step.
+        world: What processes did; None if none were started.
+        notes: What was changed to build the model.
+        not_done: What could not be looked at, and why.
+        warned: What libraries and code of the user warned of meanwhile.
+        findings: The worst first.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    config: str
+    task: str = ''
+    trainable: int = 0
+    values: int = 0
+    settings: SyncSettings = SyncSettings()
+    batches: tuple[BatchReport, ...] = ()
+    verdicts: Any = None
+    world: Any = None
+    notes: tuple[str, ...] = ()
+    not_done: tuple[str, ...] = ()
+    warned: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    def size(self) -> str:
+        """What is trained, in words."""
+        return (
+            f'{self.trainable:,} parameter tensors to train '
+            f'({self.values / 1e6:,.1f} M values)'
+        )
+
+    def worst(self) -> Severity | None:
+        """The severity of the worst finding; None without any."""
+        return max(
+            (finding.severity for finding in self.findings), default=None
+        )
+
+
+class FindingRecord(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
+):
+    """A finding in the JSON form; fields as of a finding and its location."""
+
+    rule: str
+    severity: Severity
+    message: str
+    remedy: str
+    key: str = ''
+    file: str = ''
+    line: int = 0
+    names: tuple[str, ...] = ()
+    batches: tuple[str, ...] = ()
+    options: dict[str, Any] = {}
+    other_way: str = ''
+
+
+def make_batch_reports(proof: DryRun) -> tuple[BatchReport, ...]:
+    """Sum up what was run: one report for each kind of batch, in order."""
+    errors = {
+        crash.kind: f'{crash.error} in step {crash.step + 1} ({crash.phase}): '
+        f'{crash.message}'
+        for crash in proof.crashes
+    }
+    reports = []
+    for kind, steps in proof.steps.items():
+        losses = steps[0].losses if steps else ()
+        reports.append(
+            BatchReport(
+                kind=kind,
+                steps=len(steps),
+                losses={
+                    term.name: term.value for term in losses if term.summed
+                },
+                unused=len(steps[0].usage.unused) if steps else 0,
+                error=errors.get(kind, ''),
+            )
+        )
+    return tuple(reports)
+
+
+def outcome_words(name: str) -> str:
+    """What an outcome means, by its name in lower case; others stay."""
+    outcome = Outcome.__members__.get(name.upper())
+    return outcome.value if outcome is not None else name
+
+
+def sort_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The worst first, then by rule, key and text."""
+
+    def order(finding: Finding) -> tuple:
+        return -finding.severity, finding.rule, finding.key, finding.message
+
+    return tuple(sorted(findings, key=order))
+
+
+def report_json(report: PreflightReport) -> bytes:
+    """JSON of a report: UTF-8, keys in a fixed order, a newline at the end."""
+    form = msgspec.structs.asdict(report)
+    form['findings'] = [
+        as_record(finding, FindingRecord) for finding in report.findings
+    ]
+    return to_json(form)
+
+
+def report_sarif(report: PreflightReport) -> bytes:
+    """SARIF of a report: a result for each finding, at its line.
+
+    What is about no line is located at the config.
+    """
+    rules = {
+        rule.id: rule for tool in TOOLS for rule in rules_of(tool).values()
+    }
+    named = dict.fromkeys(finding.rule for finding in report.findings)
+    results = []
+    for finding in report.findings:
+        location = finding.location
+        if not location.file:
+            location = msgspec.structs.replace(location, file=report.config)
+        text = f'{finding.message}. Remedy: {finding.remedy}'
+        results.append(
+            sarif.result(finding.rule, finding.severity, text, location)
+        )
+    return sarif.log('preflight', [rules[each] for each in named], results)
+
+
+def _batch_table(report: PreflightReport) -> Table:
+    table = Table('batch', 'steps', 'losses of the first step', box=None)
+    table.add_column('unused', no_wrap=True)
+    for batch in report.batches:
+        shown = [f'{k} {v:.4g}' for k, v in batch.losses.items()]
+        losses = ', '.join(shown[:_MAX_LOSSES])
+        if len(shown) > _MAX_LOSSES:
+            total = sum(batch.losses.values())
+            losses += f' and {len(shown) - _MAX_LOSSES} more, sum {total:.4g}'
+        table.add_row(
+            batch.kind,
+            str(batch.steps),
+            escape(batch.error or losses),
+            str(batch.unused),
+        )
+    return table
+
+
+def _verdict_table(verdicts: Any) -> Table:
+    table = Table(box=None)
+    table.add_column('settings of DDP', no_wrap=True)
+    for name in ('checkpoints', 'outcome', ''):
+        table.add_column(name)
+    for row in verdicts.rows:
+        marks = [
+            word
+            for word, holds in (
+                ('as configured', row.current),
+                ('recommended', row.recommended),
+            )
+            if holds
+        ]
+        flags = [
+            f'{name}=True'
+            for name in ('find_unused_parameters', 'static_graph')
+            if getattr(row, name)
+        ]
+        colour = 'green' if row.works else 'red'
+        table.add_row(
+            ', '.join(flags) or 'neither flag',
+            escape(row.checkpointing),
+            f'[{colour}]{escape(row.outcome)}[/]',
+            ', '.join(marks),
+        )
+    return table
+
+
+def _place(finding: Finding) -> str:
+    """File and line of a finding; empty if they are not known."""
+    return f'{finding.file}:{finding.line}' if finding.file else ''
+
+
+def _title(finding: Finding) -> str:
+    """What is wrong, without the facts."""
+    for tool in TOOLS:
+        rule = rules_of(tool).get(finding.rule)
+        if rule is not None:
+            return rule.title
+    return finding.message
+
+
+def _by_rule(findings: Sequence[Finding]) -> str:
+    """What is wrong, and where, a few words for each rule."""
+    places: dict[str, dict[str, None]] = {}
+    for each in findings:
+        where = terminal.place_of(each.location) or each.key or 'the model'
+        if each.names and each.rule in rules_of('label_check'):
+            where = each.names[0]
+        title = f'{_title(each)} ({each.rule})'
+        places.setdefault(title, {})[where] = None
+    return terminal.in_words(
+        f'{title} at {terminal.in_words(where)}'
+        for title, where in places.items()
+    )
+
+
+def verdict_of(report: PreflightReport) -> str:
+    """What a preflight comes to, in one sentence that says what to do."""
+    name = report.config
+    kinds = [batch.kind for batch in report.batches if batch.steps]
+    errors, warnings = (
+        [each for each in report.findings if each.severity is severity]
+        for severity in (Severity.ERROR, Severity.WARNING)
+    )
+    if errors:
+        number = 'the error'
+        if errors[1:]:
+            number = f'{len(errors)} errors'
+        fixes = sum(bool(each.options) for each in errors)
+        tool = f'tools/preflight.py {quote(name)} --fix'
+        after = f'; {tool} can mend {fixes} of {len(errors)}' if fixes else ''
+        return (
+            f'Do not train with {name} yet: mend {number}: '
+            f'{_by_rule(errors)}{after}.'
+        )
+    if not kinds:
+        why = report.not_done[0] if report.not_done else 'no step was run'
+        return f'Not known whether {name} can be trained: {why}.'
+    left = '; see below what could not be checked' if report.not_done else ''
+    tried = terminal.in_words(kinds, len(kinds))
+    if warnings:
+        number = f'{len(warnings)} {page.plural(len(warnings), "warning")}'
+        return (
+            f'{name} can be trained, but look at {number} first: steps with '
+            f'{tried} batches went through{left}.'
+        )
+    return (
+        f'{name} can be trained: steps with {tried} batches went through, '
+        f'and nothing is wrong in what was checked{left}.'
+    )
+
+
+def _print_finding(
+    console: Console, finding: Finding, config: str, verbose: bool
+) -> None:
+    place = terminal.place_of(finding.location)
+    terminal.print_heading(
+        console, finding.severity, finding.rule, finding.message, place
+    )
+    if finding.file or finding.key:
+        terminal.print_source(console, finding.location)
+    most = len(finding.names) if verbose else _MAX_NAMES
+    names = terminal.in_words(finding.names, most)
+    if len(finding.names) > most:
+        names += ' (--verbose names all)'
+    rule = finding.names and rules_of('label_check').get(finding.rule)
+    # Label files of YOLO are not repaired.
+    fixed = rule and rule.fix and not finding.names[0].endswith('.txt')
+    tool = f'python tools/validate_labels.py {quote(config)}'
+    lines = [
+        ('    names: ', names),
+        ('    with batches: ', ', '.join(finding.batches)),
+        ('    remedy: ', '' if finding.other_way else finding.remedy),
+        ('    either: ', finding.remedy if finding.other_way else ''),
+        ('    or: ', finding.other_way),
+        ('    all places: ', rule and f'{tool} --all'),
+        ('    repaired copies: ', fixed and f'{tool} --fix DIR'),
+    ]
+    for label, text in lines:
+        if text:
+            terminal.print_text(console, text, label)
+    if finding.options:
+        _print_change(console, finding.options, config)
+
+
+def _print_change(
+    console: Console, options: dict[str, Any], config: str
+) -> None:
+    """The change that mends a finding, as a diff of the file if possible."""
+    diff = config_diff(config, options)
+    if diff:
+        terminal.print_text(console, 'this change of the config', '    fix: ')
+        terminal.print_diff(console, diff)
+        return
+    for key, value in options.items():
+        text = f'{key} = {value!r}'
+        if isinstance(value, str) and value == DELETE:
+            text = f'remove {key}'
+        text += ' (tools/preflight.py --fix writes it)'
+        terminal.print_text(console, text, '    fix: ')
+
+
+def _world(report: PreflightReport, agree: str, disagree: str) -> str:
+    """What real processes did; empty if none were started."""
+    world = report.world
+    if world is None:
+        return ''
+    return (
+        f'{agree if world.agrees else disagree}: '
+        f'{outcome_words(world.observed)} (predicted: '
+        f'{outcome_words(world.predicted)})'
+    )
+
+
+def _reasons(verdicts: Any) -> list[str]:
+    """What follows from the table of settings."""
+    if verdicts is None:
+        return []
+    texts = (verdicts.reason, verdicts.fix, verdicts.cost)
+    return [text for text in texts if text]
+
+
+def _matters(report: PreflightReport, family: str) -> bool:
+    """Whether there is an error of a family of rules.
+
+    A step that ended with an error says all there is to say itself.
+    """
+    return any(
+        finding.rule.startswith(family) and finding.rule != 'STEP001'
+        for finding in report.findings
+        if finding.severity is Severity.ERROR
+    )
+
+
+def _print_run(
+    report: PreflightReport, console: Console, verbose: bool
+) -> None:
+    """What was run, as far as it matters."""
+    if verbose:
+        text = (
+            'no model'
+            if not report.task
+            else f'{report.task}, {report.size()}'
+        )
+        terminal.print_text(console, text, 'model: ')
+        for note in report.notes:
+            terminal.print_text(console, note, '  note: ')
+    if report.batches and (verbose or _matters(report, 'STEP')):
+        console.print()
+        terminal.print_table(console, _batch_table(report))
+    if report.verdicts is not None and (verbose or _matters(report, 'DDP')):
+        console.print()
+        terminal.print_table(console, _verdict_table(report.verdicts))
+        for text in _reasons(report.verdicts):
+            terminal.print_text(console, text, '  ')
+    if report.world is not None:
+        words = ('real processes agree', 'real processes DISAGREE')
+        terminal.print_text(console, _world(report, *words))
+
+
+def print_report(
+    report: PreflightReport, console: Console, *, verbose: bool = False
+) -> None:
+    """Print the verdict, and what was found, the worst last.
+
+    Args:
+        report: Of a preflight.
+        console: See :func:`~mmext.checks.findings.terminal.make_console`.
+        verbose: Print what was run and all names, too, where nothing is
+            wrong with them.
+    """
+    worst = report.worst()
+    if worst is not Severity.ERROR and not any(
+        batch.steps for batch in report.batches
+    ):
+        worst = Severity.WARNING
+    if worst is Severity.INFO:
+        worst = None
+    terminal.print_verdict(console, worst, verdict_of(report))
+    _print_run(report, console, verbose)
+    for text in report.not_done:
+        console.print()
+        terminal.print_text(console, text, 'incomplete: ', 'bold yellow')
+    for text in report.warned:
+        console.print()
+        terminal.print_text(console, text, 'warned meanwhile: ', 'bold cyan')
+    for finding in sorted(report.findings, key=lambda each: each.severity):
+        console.print()
+        _print_finding(console, finding, report.config, verbose)
+    console.print()
+    fixes = sum(bool(finding.options) for finding in report.findings)
+    tool = 'tools/preflight.py --fix'
+    after = f'; {fixes} with a fix, which {tool} writes' if fixes else ''
+    terminal.print_counts(
+        console, (finding.severity for finding in report.findings), after
+    )
+
+
+def _finding_row(finding: Finding) -> dict[str, Any]:
+    return {
+        'word': page.severity_word(finding.severity),
+        'rank': int(finding.severity),
+        'rule': finding.rule,
+        'message': finding.message,
+        'remedy': finding.remedy,
+        'key': finding.key,
+        'place': _place(finding),
+        'names': finding.names,
+        'batches': ', '.join(finding.batches),
+        'options': [
+            f'{key} = {value!r}' for key, value in finding.options.items()
+        ],
+    }
+
+
+def _batch_row(batch: BatchReport) -> dict[str, Any]:
+    losses = (f'{name} {value:.4g}' for name, value in batch.losses.items())
+    return {
+        'kind': batch.kind,
+        'steps': batch.steps,
+        'unused': batch.unused,
+        'error': batch.error,
+        'text': ', '.join(losses),
+    }
+
+
+def report_html(report: PreflightReport) -> bytes:
+    """One page for a browser, as UTF-8, that loads nothing.
+
+    It can be read without JavaScript, which only sorts and filters.
+    """
+    tiles = page.tiles((finding.severity, 1) for finding in report.findings)
+    verdicts = report.verdicts
+    content = {
+        'config': report.config,
+        'task': report.task,
+        'size': report.size(),
+        'verdict': page.summary(tiles),
+        'worst': page.severity_word(report.worst()),
+        'tiles': tiles,
+        'not_done': report.not_done,
+        'notes': report.notes,
+        'findings': [_finding_row(finding) for finding in report.findings],
+        'rules': sorted({finding.rule for finding in report.findings}),
+        'open': len(report.findings) <= _OPEN,
+        'verdicts': () if verdicts is None else verdicts.rows,
+        'reasons': _reasons(verdicts),
+        'world': _world(
+            report, 'Real processes agree', 'Real processes disagree'
+        ),
+        'batches': [_batch_row(batch) for batch in report.batches],
+    }
+    return page.render(__package__, 'preflight.html.jinja', page=content)

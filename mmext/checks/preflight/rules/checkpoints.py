@@ -1,0 +1,384 @@
+"""Weights that a config names and that cannot be loaded."""
+
+import difflib
+import importlib.util
+import pickle
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import torch
+from mmengine.model import BaseModule
+from mmengine.runner.checkpoint import CheckpointLoader
+from torch import nn
+
+from ....engine import is_pretrained
+from ....utils.archive import DamagedFileError, check_archive
+from ....utils.safe_load import foreign_names, is_trusted, load_torch
+from ...config import DELETE
+from ...findings import Finding, Severity
+from .registry import CKPT, found
+from .subject import Subject, as_mapping, change, kind_of
+
+__all__ = [
+    'file_fault',
+]
+
+_SCHEME = re.compile(r'([A-Za-z][\w+.-]*)://')
+_MAX_NAMES = 5
+_WEB = ('http', 'https')
+_HEAD_BYTES = 512
+# What begins files of PyTorch: a zip archive, a pickle, an old tar.
+_ZIP = b'PK\x03\x04'
+_PICKLE = b'\x80'
+_LFS = b'version https://git-lfs'
+_SUFFIXES_OF_OTHERS = ('.safetensors', '.npz', '.pkl')
+
+
+def _named(subject: Subject) -> Iterator[tuple[tuple, Any]]:
+    """Places of weights, and what is said there."""
+    top = subject.top
+    if 'load_from' in top:
+        yield ('load_from',), top['load_from']
+    for section in subject.below('model'):
+        if kind_of(section.cfg) == 'Pretrained':
+            path = (*section.path, 'checkpoint')
+            yield path, section.cfg.get('checkpoint')
+        elif isinstance(section.cfg.get('pretrained'), str):
+            path = (*section.path, 'pretrained')
+            yield path, section.cfg['pretrained']
+
+
+def _files(subject: Subject) -> Iterator[tuple[tuple, str]]:
+    for path, value in _named(subject):
+        if isinstance(value, str) and value and not _SCHEME.match(value):
+            yield path, value
+
+
+def _addresses(subject: Subject) -> Iterator[tuple[tuple, str, str]]:
+    for path, value in _named(subject):
+        match = _SCHEME.match(value) if isinstance(value, str) else None
+        if match:
+            yield path, value, match.group(1).lower()
+
+
+@CKPT.rule(
+    'CKPT001',
+    title='a file of weights does not exist',
+    severity=Severity.ERROR,
+    remedy='correct the path, or download the file',
+)
+def missing_file(subject: Subject) -> Iterator[Finding]:
+    """Paths that are no files."""
+    for path, value in _files(subject):
+        file = Path(value).expanduser()
+        shared = path == ('load_from',) and is_pretrained(file)
+        if file.is_file() or shared:
+            continue
+        what = 'is a folder' if file.is_dir() else 'does not exist'
+        yield found(f'the file of weights {value} {what}', path=path)
+
+
+@CKPT.rule(
+    'CKPT002',
+    title='a file of weights is none',
+    severity=Severity.ERROR,
+    remedy='download it again, and compare its size',
+)
+def damaged_file(subject: Subject) -> Iterator[Finding]:
+    """Empty files, web pages, pointers of Git LFS, damaged archives."""
+    for path, value in _files(subject):
+        file = Path(value).expanduser()
+        fault = file_fault(file) if file.is_file() else ''
+        if file.is_file() and not fault:
+            try:
+                check_archive(file)
+            except DamagedFileError as error:
+                fault = f'is damaged: {error}'
+        if fault:
+            yield found(f'the file of weights {value} {fault}', path=path)
+
+
+def file_fault(file: Path) -> str:
+    """What is wrong with a file, by its first and last bytes; else empty."""
+    size = file.stat().st_size
+    if size == 0:
+        return 'is empty'
+    with open(file, 'rb') as opened:
+        head = opened.read(_HEAD_BYTES)
+    text = head.lstrip().lower()
+    if text.startswith((b'<!doctype', b'<html', b'<?xml')):
+        return f'is a web page of {size:,} bytes'
+    if head.startswith(_LFS):
+        return 'is a pointer of Git LFS, not the file itself'
+    if head.startswith(_ZIP) and not zipfile.is_zipfile(file):
+        return f'is cut off after {size:,} bytes: the archive has no end'
+    known = head.startswith((_ZIP, _PICKLE)) or b'ustar' in head
+    plain = file.suffix not in _SUFFIXES_OF_OTHERS
+    if plain and not known and head.isascii() and b'\x00' not in head:
+        return f'is a text of {size:,} bytes'
+    return ''
+
+
+def _known_schemes() -> set[str]:
+    """Words before ``://`` that MMEngine can load from."""
+    prefixes = ' '.join(CheckpointLoader._schemes)
+    return set(re.findall(r'([a-z][\w-]*)://', prefixes))
+
+
+@CKPT.rule(
+    'CKPT003',
+    title='an address of weights cannot be loaded from',
+    severity=Severity.ERROR,
+    remedy='correct the address',
+)
+def bad_address(subject: Subject) -> Iterator[Finding]:
+    """Unknown schemes, and web addresses without a host or a file."""
+    known = _known_schemes()
+    for path, value, scheme in _addresses(subject):
+        if scheme not in known:
+            # One that a package registers when the training starts.
+            near = difflib.get_close_matches(scheme, sorted(known), 1, 0.7)
+            yield found(
+                f'{value} begins with {scheme}://, which no loader knows',
+                path=path,
+                remedy=f'correct it to {near[0]}://' if near else '',
+                severity=Severity.ERROR if near else Severity.WARNING,
+            )
+            continue
+        parts = urlparse(value)
+        bare = not parts.netloc or not parts.path.strip('/')
+        if value != value.strip() or ' ' in value:
+            yield found(f'{value!r} has blanks in it', path=path)
+        elif scheme in _WEB and bare:
+            yield found(f'{value} names no file of a host', path=path)
+
+
+@CKPT.rule(
+    'CKPT004',
+    title='pretrained weights are asked for and not named',
+    severity=Severity.ERROR,
+    remedy='name a checkpoint, or remove the init_cfg',
+    fix='remove an init_cfg whose checkpoint is None',
+)
+def nothing_named(subject: Subject) -> Iterator[Finding]:
+    """``init_cfg`` of type Pretrained without a checkpoint."""
+    for path, value in _named(subject):
+        if path[-1] != 'checkpoint' or (isinstance(value, str) and value):
+            continue
+        yield found(
+            f'Pretrained needs a checkpoint, got {value!r}',
+            path=path,
+            # None is said on purpose; what else is meant is not known.
+            options=change(path[:-1], DELETE) if value is None else {},
+        )
+
+
+@CKPT.rule(
+    'CKPT005',
+    title='resume is no checkpoint',
+    severity=Severity.WARNING,
+    remedy='set resume=True, and load_from to the checkpoint',
+    fix='set resume=True and load_from, if the file is there',
+)
+def named_by_resume(subject: Subject) -> Iterator[Finding]:
+    """``resume`` is a switch; the file is ``load_from``."""
+    value = subject.top.get('resume')
+    if isinstance(value, str) and value != 'auto':
+        there = Path(value).expanduser().is_file() or _SCHEME.match(value)
+        free = subject.top.get('load_from') in (None, '', value)
+        yield found(
+            f'resume must be True or False, got {value!r}: MMEngine goes on '
+            'from the newest checkpoint of the work dir, or from load_from',
+            path=('resume',),
+            options={'resume': True, 'load_from': value}
+            if there and free
+            else {},
+        )
+
+
+@CKPT.rule(
+    'CKPT006',
+    title='weights need a package that is not installed',
+    severity=Severity.WARNING,
+    remedy='install the package, or name the file itself',
+)
+def missing_package(subject: Subject) -> Iterator[Finding]:
+    """``torchvision://`` asks torchvision where its weights are."""
+    if importlib.util.find_spec('torchvision') is not None:
+        return
+    for path, value, scheme in _addresses(subject):
+        if scheme in ('torchvision', 'modelzoo'):
+            yield found(
+                f'{value} is looked up by the package torchvision, which is '
+                'not installed here',
+                path=path,
+                names=('torchvision',),
+            )
+
+
+@CKPT.rule(
+    'CKPT007',
+    title='weights are loaded twice',
+    severity=Severity.INFO,
+    remedy='remove the init_cfg, so that nothing is downloaded for it',
+)
+def loaded_twice(subject: Subject) -> Iterator[Finding]:
+    """A checkpoint of the whole model over pretrained weights of a part."""
+    top = subject.top
+    if not isinstance(top.get('load_from'), str) or not top['load_from']:
+        return
+    for section in subject.below('model'):
+        init = as_mapping(section.cfg.get('init_cfg'))
+        if kind_of(init) == 'Pretrained':
+            yield found(
+                f'{init.get("checkpoint")} is loaded first, and load_from '
+                'over it',
+                path=(*section.path, 'init_cfg'),
+            )
+
+
+@CKPT.rule(
+    'CKPT008',
+    title='a file of weights may run code when it is read',
+    severity=Severity.ERROR,
+    remedy='get the weights from their source; if you trust the file, set '
+    'trust_checkpoint = True',
+)
+def runs_code(subject: Subject) -> Iterator[Finding]:
+    """Types in a checkpoint that are not plain data."""
+    if subject.top.get('trust_checkpoint') is True:
+        return
+    for path, value in _files(subject):
+        file = Path(value).expanduser()
+        if (
+            not file.is_file()
+            or file.suffix in _SUFFIXES_OF_OTHERS
+            or file_fault(file)
+        ):
+            continue
+        names = foreign_names(file)
+        if names:
+            yield found(
+                f'the file of weights {value} holds '
+                f'{", ".join(names[:_MAX_NAMES])}, and will be refused',
+                path=path,
+            )
+
+
+@CKPT.rule(
+    'CKPT009',
+    title='no weight of a file fits',
+    severity=Severity.ERROR,
+    remedy='name weights of this model: the training would begin from random '
+    'ones, with a line in the log',
+    fix='name the prefix that fits, or load weights of a backbone there',
+)
+def nothing_fits(subject: Subject) -> Iterator[Finding]:
+    """Names and shapes of a local file against those of the built model."""
+    for path, value in _files(subject) if subject.model is not None else ():
+        file = Path(value).expanduser()
+        module, prefix = _receiver(subject, path)
+        if module is None or not file.is_file() or file_fault(file):
+            continue
+        if file.suffix in _SUFFIXES_OF_OTHERS or (
+            foreign_names(file) and not is_trusted()
+        ):
+            continue
+        shapes = _shapes_in(file)
+        if not shapes or _num_fitting(shapes, prefix, module):
+            continue
+        yield _no_fit(subject, path, value, shapes, prefix)
+
+
+def _receiver(subject: Subject, path: tuple) -> tuple[Any, str]:
+    """Module that gets the weights as they are, and the prefix it takes away.
+
+    None where a class of its own may change them.
+    """
+    if path == ('load_from',):
+        return subject.model, ''
+    module = subject.model
+    for step in path[1:-2]:
+        named = isinstance(step, str)
+        module = getattr(module, step, None) if named else module[step]
+    plain = getattr(type(module), 'init_weights', None)
+    if path[-2] != 'init_cfg' or plain is not BaseModule.init_weights:
+        return None, ''
+    prefix = subject.at(path[:-1]).get('prefix') or ''
+    return module, prefix and f'{prefix.rstrip(".")}.'
+
+
+def _shapes_in(file: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of the weights in a file; empty if there are none."""
+    try:
+        state = load_torch(file, map_location='meta')
+    except (OSError, RuntimeError, ValueError, pickle.UnpicklingError):
+        # What is wrong with it is said by other rules.
+        return {}
+    state = as_mapping(state)
+    state = as_mapping(state.get('state_dict', state))
+    return {
+        key.removeprefix('module.'): tuple(value.shape)
+        for key, value in state.items()
+        if isinstance(key, str) and isinstance(value, torch.Tensor)
+    }
+
+
+def _num_fitting(
+    shapes: Mapping[str, tuple[int, ...]], prefix: str, module: nn.Module
+) -> int:
+    own = module.state_dict()
+    return sum(
+        key.startswith(prefix)
+        and key[len(prefix) :] in own
+        and tuple(own[key[len(prefix) :]].shape) == shape
+        for key, shape in shapes.items()
+    )
+
+
+def _no_fit(
+    subject: Subject, path: tuple, value: str, shapes: dict, prefix: str
+) -> Finding:
+    """With what would fit: a prefix, or the backbone alone."""
+    remedy, options = '', {}
+    own: Any = subject.model
+    backbone = getattr(own, 'backbone', None)
+    if path == ('load_from',):
+        alone = isinstance(backbone, nn.Module) and _num_fitting(
+            shapes, '', backbone
+        )
+        if alone and not subject.top.get('resume'):
+            init = {'type': 'Pretrained', 'checkpoint': value}
+            options = {
+                'load_from': None,
+                'model.backbone.init_cfg': {'_delete_': True, **init},
+            }
+            remedy = (
+                'they are of the backbone alone: set '
+                f"model.backbone.init_cfg=dict(type='Pretrained', "
+                f'checkpoint={value!r}) in place of load_from'
+            )
+    else:
+        module, _ = _receiver(subject, path)
+        names = {key.partition('.')[0] for key in shapes}
+        fitting = [
+            name
+            for name in sorted(names)
+            if _num_fitting(shapes, f'{name}.', module)
+        ]
+        if len(fitting) == 1:
+            options = change((*path[:-1], 'prefix'), f'{fitting[0]}.')
+            remedy = f'set prefix={fitting[0] + "."!r} beside checkpoint'
+    first = ', '.join(list(shapes)[:_MAX_NAMES])
+    wanted = f' begins with {prefix} and' if prefix else ''
+    return found(
+        f'none of the {len(shapes)} weights of {value} ({first}, ...)'
+        f'{wanted} has name and shape of one of the model',
+        path=path,
+        remedy=remedy,
+        options=options,
+    )

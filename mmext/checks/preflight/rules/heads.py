@@ -1,0 +1,344 @@
+"""Numbers of classes in heads and in the data."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ....engine.hooks import class_vocabulary, model_class_counts
+from ...config import (
+    Steps,
+    dataset_configs,
+    inner_dataset_configs,
+    join_key,
+    split_key,
+)
+from ...findings import Finding, Severity
+from ...labels.sources import default_of
+from .registry import HEAD, found
+from .subject import (
+    SPLITS,
+    Subject,
+    as_mapping,
+    change,
+    kind_of,
+    sure_name,
+)
+
+__all__: list[str] = []
+
+# Besides those by which a model is judged when it is built.
+_MORE = ('auxiliary_head', 'roi_head.mask_head')
+# Models that have one of these count something else than classes of the data.
+_TEXTS = ('language_model', 'text_encoder')
+_OTHER_COUNTS = ('panoptic_fusion_head', 'panoptic_head', *_TEXTS)
+# Heads that tell edges from the rest.
+_EDGE_HEADS = ('STDCHead',)
+_SHOWN = 4
+_FIX = 'set a num_classes of a base, where the config names the classes'
+
+
+def _counts(subject: Subject) -> dict[str, int]:
+    """Keys that say how many classes a model has, and the numbers."""
+    model = _model(subject)
+    otherwise = _names_classes_itself(subject)
+    if subject.model is not None:
+        texts = any(key in model for key in _TEXTS)
+        if texts or class_vocabulary(subject.model, training=True) is not None:
+            return {}
+        counts = model_class_counts(subject.model)
+    elif otherwise:
+        return {}
+    else:
+        # Its keys are looked up as attributes, as those of a built one.
+        counts = model_class_counts(subject.cfg.model)
+    return counts if otherwise else counts | _more_counts(subject)
+
+
+def _more_counts(subject: Subject) -> dict[str, int]:
+    """Those of auxiliary heads and of mask heads."""
+    counts = {}
+    # One number for the whole model is passed on to its heads.
+    is_common = isinstance(_model(subject).get('num_classes'), int)
+    for section in subject.below('model'):
+        key = join_key(section.path).removeprefix('model.')
+        default = None
+        if not is_common:
+            default = default_of(subject.component(section), 'num_classes')
+        count = section.cfg.get('num_classes', default)
+        if (
+            key.partition('[')[0] in _MORE
+            and kind_of(section.cfg) not in _EDGE_HEADS
+            and isinstance(count, int)
+        ):
+            counts[f'model.{key}.num_classes'] = count
+    return counts
+
+
+def _model(subject: Subject) -> Mapping:
+    return as_mapping(subject.top.get('model'))
+
+
+def _names_classes_itself(subject: Subject) -> bool:
+    """Whether classes are texts, or things and stuff are counted apart."""
+    model = _model(subject)
+    return not model or any(key in model for key in _OTHER_COUNTS)
+
+
+def _classes(subject: Subject) -> tuple[str, tuple[str, ...]]:
+    """The split that is trained on, else that which is tested on."""
+    for split in SPLITS:
+        names = subject.classes(split)
+        if names:
+            return split, names
+    return '', ()
+
+
+def _why(count: int, names: Sequence[str]) -> str:
+    """What a difference of one is mostly due to."""
+    if count == len(names) + 1:
+        return (
+            f'one more than the data: is the background counted? Heads '
+            f'count the {len(names)} classes only'
+        )
+    if count == len(names) - 1:
+        return (
+            'one fewer than the data: which is missing? The last is '
+            f'{names[-1]}'
+        )
+    shown = ', '.join(names[:_SHOWN])
+    more = ', ...' if len(names) > _SHOWN else ''
+    return f'the data have {len(names)} ({shown}{more})'
+
+
+@HEAD.rule(
+    'HEAD001',
+    title='a head has fewer classes than the data',
+    severity=Severity.ERROR,
+    remedy='set num_classes to the number of classes of the data, or '
+    'metainfo.classes of the data set to those of the model',
+    fix=_FIX,
+)
+def too_few_classes(subject: Subject) -> Iterator[Finding]:
+    """Labels would be out of range."""
+    yield from _differing(subject, fewer=True)
+
+
+@HEAD.rule(
+    'HEAD002',
+    title='a head has more classes than the data',
+    severity=Severity.WARNING,
+    remedy='set num_classes to the number of classes of the data, or '
+    'metainfo.classes of the data set to those of the model',
+    fix=_FIX,
+)
+def too_many_classes(subject: Subject) -> Iterator[Finding]:
+    """Some are never trained, and the evaluation lacks their names."""
+    yield from _differing(subject, fewer=False)
+
+
+def _differing(subject: Subject, fewer: bool) -> Iterator[Finding]:
+    split, names = _classes(subject)
+    if any(misnamed_classes(subject)) or any(_texts(subject)):
+        # What the data have is not what was meant.
+        return
+    said = _named_at(subject, split)
+    for key, count in _counts(subject).items() if names else ():
+        if count == len(names) or (count < len(names)) != fewer:
+            continue
+        path = split_key(key)
+        left = _is_left_over(subject, path, said)
+        where = f'{split}_dataloader.dataset.metainfo.classes'
+        ways = [f'set it to {len(names)}', f'set {where} to the {count} names']
+        text = ''
+        if not said:
+            text = ', by the names that the data set has of itself'
+            ways.reverse()
+        yield found(
+            f'{key} is {count}, {_why(count, names)}{text}',
+            path=path,
+            names=names[:_SHOWN],
+            options=change(path, len(names)) if left else {},
+            remedy=', or '.join(ways)
+            + ('' if said else ', and in the other splits'),
+        )
+
+
+def _named_at(subject: Subject, split: str) -> str:
+    """The key that names the classes; empty where the data set does."""
+    for path, dataset in _datasets(subject, split):
+        if 'classes' in as_mapping(dataset.get('metainfo')):
+            return join_key((*path, 'metainfo', 'classes'))
+    return ''
+
+
+def _kinds(subject: Subject, split: str) -> set[str]:
+    return {kind_of(dataset) for _, dataset in _datasets(subject, split)}
+
+
+def _is_left_over(subject: Subject, path: Sequence, said: str) -> bool:
+    """Whether the classes are named above a number of a base, or of none."""
+    node: object = subject.top
+    for step in path:
+        inside = isinstance(node, Mapping) and step in node
+        listed = isinstance(node, list) and isinstance(step, int)
+        if not (inside or listed):
+            return bool(said)
+        node = node[step]
+    return bool(said) and subject.is_above(said, join_key(path))
+
+
+def _datasets(subject: Subject, split: str) -> Iterator[tuple[Steps, Mapping]]:
+    """Data sets of a split that are no wrappers."""
+    root = (f'{split}_dataloader', 'dataset')
+    loader = as_mapping(subject.top.get(root[0]))
+    for path, dataset in dataset_configs(loader.get('dataset'), root):
+        if not inner_dataset_configs(dataset):
+            yield path, dataset
+
+
+@HEAD.rule(
+    'HEAD003',
+    title='splits have different classes',
+    severity=Severity.ERROR,
+    remedy='give all splits the same metainfo.classes, in the same order',
+    fix='set the classes of the training where a split names none',
+)
+def other_classes(subject: Subject) -> Iterator[Finding]:
+    """A model is evaluated by other names than it was trained with."""
+    if _names_classes_itself(subject) or any(misnamed_classes(subject)):
+        return
+    first = subject.classes('train')
+    for split in ('val', 'test') if first else ():
+        own = subject.classes(split)
+        if not own or own == first:
+            continue
+        what = f'{len(own)} classes, and train_dataloader {len(first)}'
+        if len(own) == len(first):
+            index = next(
+                i for i, (a, b) in enumerate(zip(own, first)) if a != b
+            )
+            what = f'{own[index]!r} as class {index}, and train_dataloader '
+            what += f'{first[index]!r}'
+        same = set(own) == set(first)
+        named, theirs = _named_at(subject, 'train'), _named_at(subject, split)
+        # Another kind of data set may be judged by names of its own.
+        forgotten = bool(named) and not theirs and not same
+        forgotten = forgotten and _kinds(subject, 'train') == _kinds(
+            subject, split
+        )
+        options = {}
+        if forgotten:
+            what += ': its metainfo names none'
+            for path, _ in _datasets(subject, split):
+                options |= change((*path, 'metainfo', 'classes'), first)
+        yield found(
+            f'{split}_dataloader has {what}',
+            path=(f'{split}_dataloader', 'dataset'),
+            severity=Severity.ERROR if same or forgotten else Severity.INFO,
+            options=options,
+        )
+
+
+@HEAD.rule(
+    'HEAD004',
+    title='sliding inference has no window',
+    severity=Severity.ERROR,
+    remedy="set crop_size and stride in test_cfg, or mode='whole'",
+)
+def no_window(subject: Subject) -> Iterator[Finding]:
+    """``mode='slide'`` of MMSegmentation: the first validation fails."""
+    test_cfg = as_mapping(_model(subject).get('test_cfg'))
+    path = ('model', 'test_cfg')
+    if test_cfg.get('mode') != 'slide':
+        return
+    sizes = {key: test_cfg.get(key) for key in ('crop_size', 'stride')}
+    lacking = [key for key, size in sizes.items() if not size]
+    if lacking:
+        yield found(
+            f"mode='slide' without {' and '.join(lacking)}",
+            path=(*path, 'mode'),
+        )
+        return
+    for key, size in sizes.items():
+        if not _is_pair(size):
+            yield found(
+                f'{key} must be (height, width), got {size!r}',
+                path=(*path, key),
+            )
+            return
+    crop, stride = sizes.values()
+    if any(step > side for step, side in zip(stride, crop)):
+        yield found(
+            f'stride={tuple(stride)} leaves gaps between windows of '
+            f'crop_size={tuple(crop)}',
+            path=(*path, 'stride'),
+            remedy='set a stride that is not larger than crop_size',
+        )
+
+
+def _is_pair(size: object) -> bool:
+    return (
+        isinstance(size, list | tuple)
+        and len(size) == 2
+        and all(isinstance(side, int) for side in size)
+    )
+
+
+@HEAD.rule(
+    'HEAD005',
+    title='the names of the classes are a text',
+    severity=Severity.ERROR,
+    remedy="name them in a tuple; one class is ('cat',), with a comma",
+    fix='put a single name into a tuple, where the model has one class',
+)
+def text_for_classes(subject: Subject) -> Iterator[Finding]:
+    """``('cat')`` is ``'cat'``, which counts its letters."""
+    for at, names in _texts(subject):
+        alone = names and not re.search(r'[\s,;./\\]', names)
+        one = set(_counts(subject).values()) == {1}
+        yield found(
+            f'{join_key(at)} is the text {names!r}, and no file: the '
+            f'data set has {len(names)} classes, its letters',
+            path=at,
+            options=change(at, (names,)) if alone and one else {},
+        )
+
+
+def _texts(subject: Subject) -> Iterator[tuple[Steps, str]]:
+    """Texts in the place of classes that are no files."""
+    for split in SPLITS:
+        for path, dataset in _datasets(subject, split):
+            names = as_mapping(dataset.get('metainfo')).get('classes')
+            if isinstance(names, str) and not Path(names).is_file():
+                yield (*path, 'metainfo', 'classes'), names
+
+
+def misnamed_classes(subject: Subject) -> Iterator[tuple[Steps, str]]:
+    """Keys of metainfo that are ``classes`` or ``palette``, misspelt."""
+    for split in SPLITS:
+        for path, dataset in _datasets(subject, split):
+            metainfo = as_mapping(dataset.get('metainfo'))
+            for key in metainfo:
+                meant = sure_name(str(key), ('classes', 'palette'))
+                if meant and meant not in metainfo:
+                    yield (*path, 'metainfo', key), meant
+
+
+@HEAD.rule(
+    'HEAD006',
+    title='a key of metainfo is misspelt',
+    severity=Severity.ERROR,
+    remedy='rename it: the data set has its own classes else',
+    fix='rename the key',
+)
+def misspelt_metainfo(subject: Subject) -> Iterator[Finding]:
+    """``CLASSES``, as it was before MMEngine, and the like."""
+    for path, meant in misnamed_classes(subject):
+        yield found(
+            f'{join_key(path)} is not read; {meant} is',
+            path=path,
+            names=(meant,),
+            remedy=f'rename it to {meant}: the data set has its own '
+            f'{meant} else',
+            options=subject.renamed(path, meant),
+        )

@@ -1,0 +1,312 @@
+"""Top-level keys that nobody reads."""
+
+import difflib
+import inspect
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from mmengine.runner import FlexibleRunner, Runner
+
+from ....ops import check_ops_backend
+from ...config import (
+    DELETE,
+    RIGHT_PLACES,
+    SECTIONS,
+    find_component,
+    split_key,
+)
+from ...findings import Finding, Severity
+from .registry import KEY, found
+from .subject import Subject, as_mapping, sure_name
+
+__all__ = [
+    'READ_KEYS',
+    'reads_key',
+]
+
+# Keys that are read from the config itself, beside the arguments of the
+# runners -> by whom.
+READ_KEYS = {
+    'model_wrapper_cfg': "MMEngine's Runner",
+    'find_unused_parameters': "MMEngine's Runner",
+    'sync_bn': "MMEngine's Runner",
+    'activation_checkpointing': "MMEngine's Runner",
+    'efficient_conv_bn_eval': "MMEngine's Runner",
+    'compile': "MMEngine's runners",
+    'strategy': "MMEngine's FlexibleRunner",
+    'init_weights_for_test_or_val': "MMEngine's FlexibleRunner",
+    'runner_type': "mmext's and the hosts' tools",
+    'custom_imports': "MMEngine's Config",
+    'default_scope': "MMEngine's Config",
+    'tta_model': "the hosts' test tools",
+    'tta_pipeline': "the hosts' test tools",
+    'opencv_num_threads': "the hosts' tools",
+    'mp_start_method': "the hosts' tools",
+    'dynamic_intervals': "MMDetection's configs",
+    'device': "mmext's tools",
+    'ops_backend': "mmext's runner",
+    'freeze': "mmext's runner",
+    'match_classes': "mmext's runner",
+    'data_root': "mmext's tools",
+    'base_data_root': "mmext's tools",
+    'check_misplaced_keys': "mmext's tools",
+    'own_keys': "mmext's tools",
+}
+# Keys of MMCV 1.x -> what is read instead.
+_OLD = {
+    'data': 'train_dataloader, val_dataloader and test_dataloader',
+    'optimizer': 'optim_wrapper.optimizer',
+    'optimizer_config': 'optim_wrapper.clip_grad',
+    'lr_config': 'param_scheduler',
+    'momentum_config': 'param_scheduler',
+    'runner': 'train_cfg',
+    'total_epochs': 'train_cfg.max_epochs',
+    'checkpoint_config': 'default_hooks.checkpoint',
+    'log_config': 'default_hooks.logger and visualizer',
+    'evaluation': 'train_cfg.val_interval and val_evaluator',
+    'dist_params': 'env_cfg.dist_cfg',
+    'resume_from': 'resume = True and load_from',
+    'workflow': 'train_cfg',
+    'fp16': "optim_wrapper.type = 'AmpOptimWrapper'",
+    'seed': 'randomness.seed',
+    'cudnn_benchmark': 'env_cfg.cudnn_benchmark',
+}
+# Sections that are no components -> the keys that are read of them.
+_KEYS_OF_SECTIONS = {
+    'randomness': ('seed', 'diff_rank_seed', 'deterministic'),
+    'env_cfg': ('cudnn_benchmark', 'mp_cfg', 'dist_cfg', 'resource_limit'),
+    'auto_scale_lr': ('enable', 'base_batch_size', 'rule'),
+}
+# Names that configs give to variables, and that are near to such keys.
+_VARIABLES = ('test_pipeline', 'train_pipeline', 'val_pipeline')
+_LIKE = 0.85
+# Short names are near to too many others.
+_SHORT = 6
+
+
+@cache
+def _runner_keys() -> tuple[str, ...]:
+    """Arguments of the runners that come from the config."""
+    names: dict[str, None] = {}
+    for runner in (Runner, FlexibleRunner):
+        for name in inspect.signature(runner.__init__).parameters:
+            if name not in ('self', 'cfg'):
+                names[name] = None
+    return tuple(names)
+
+
+def reads_key(name: str) -> bool:
+    """Whether MMEngine, the hosts' tools or mmext's read a top-level key."""
+    return name in READ_KEYS or name in _runner_keys()
+
+
+def _unread(subject: Subject) -> Iterator[str]:
+    for name in subject.top:
+        read = reads_key(name) or subject.is_own((name,))
+        if not read and not subject.is_used(name):
+            yield name
+
+
+def _near(name: str) -> str | None:
+    if len(name) < _SHORT or name in _VARIABLES or name[0] == '_':
+        return None
+    known = [*_runner_keys(), *READ_KEYS]
+    near = difflib.get_close_matches(name, known, 1, _LIKE)
+    return near[0] if near else None
+
+
+def _is_typo(subject: Subject, name: str) -> str | None:
+    """The key that a name is meant for; None if it is a name of its own."""
+    near = _near(name)
+    if near is None or near in RIGHT_PLACES:
+        # The latter are of KEY003.
+        return None
+    # `train_cfg2` or `train_cfg_a` beside `train_cfg` is a variable.
+    rest = name.removeprefix(near)
+    own = rest.isdigit() or rest.startswith('_')
+    return None if own and rest != name and near in subject.top else near
+
+
+@KEY.rule(
+    'KEY001',
+    title='a top-level key looks misspelt',
+    severity=Severity.WARNING,
+    remedy='rename the key, or remove it',
+    fix='rename a key that can only be the near one',
+)
+def misspelt_key(subject: Subject) -> Iterator[Finding]:
+    """Names that nobody reads and that are near to one that is read."""
+    for name in _unread(subject):
+        near = _is_typo(subject, name)
+        if near is None or name in _OLD:
+            continue
+        options = {}
+        # With `_` or a number at its end it is out of use, or another one.
+        sure = name[0] != '_' and name[-1].isalpha()
+        if sure and sure_name(name, [near]) and _is_like(subject, name, near):
+            options = subject.renamed((name,), near)
+        yield found(
+            f'nothing reads the top-level key {name}; {near} is near',
+            path=(name,),
+            remedy=f'rename it to {near}, or remove it',
+            names=(near,),
+            options=options,
+        )
+
+
+def _is_like(subject: Subject, name: str, near: str) -> bool:
+    """Whether a value is what is read by a key: a section of its types."""
+    value = subject.top[name]
+    if near not in SECTIONS:
+        return near in ('load_from', 'work_dir') and isinstance(value, str)
+    nodes = [value] if isinstance(value, Mapping) else value
+    if not isinstance(nodes, list) or not nodes:
+        return False
+    kinds = [as_mapping(node).get('type') for node in nodes]
+    if not any(kinds) and isinstance(value, Mapping):
+        # Such as default_hooks; without any type the keys must be known.
+        kinds = [as_mapping(node).get('type') for node in value.values()]
+        old = as_mapping(subject.top.get(near))
+        if not any(kinds):
+            return bool(old) and set(value) <= set(old)
+    return all(
+        find_component(kind, SECTIONS[near], subject.scope) is not None
+        for kind in kinds
+        if kind is not None
+    )
+
+
+@KEY.rule(
+    'KEY002',
+    title='a top-level key is one of MMCV 1.x',
+    severity=Severity.WARNING,
+    remedy='set what is read instead',
+)
+def old_key(subject: Subject) -> Iterator[Finding]:
+    """Sections that MMEngine's predecessor read."""
+    for name in _unread(subject):
+        value = subject.top[name]
+        if name not in _OLD or value is None:
+            continue
+        yield found(
+            f'nothing reads the top-level key {name} since MMCV 2',
+            path=(name,),
+            remedy=f'set {_OLD[name]} instead, and remove {name}',
+        )
+
+
+@KEY.rule(
+    'KEY003',
+    title='a setting is where nothing reads it',
+    severity=Severity.ERROR,
+    remedy='set it where it is read',
+    fix='move the setting to where it is read',
+)
+def misplaced_key(subject: Subject) -> Iterator[Finding]:
+    """Settings of the model wrapper and of checkpointing."""
+    for item in subject.misplaced:
+        path = split_key(item.place)
+        options = {item.place: DELETE, **_flat(item.fix)}
+        text, severity = '', Severity.ERROR
+        if item.named_in:
+            text = f'; {Path(item.named_in).name} names it and may read it'
+            severity, options = Severity.WARNING, {}
+        remedy = 'remove it'
+        if item.fix:
+            remedy += f'; to have it, set: {item.remedy}'
+        yield found(
+            f'{item.place} = {item.value!r}: {item.reason}; it is read '
+            f'{item.read_at}{text}',
+            path=path,
+            severity=severity,
+            remedy=f'if it is read, set own_keys = {[item.place]!r}; '
+            f'else {remedy}'
+            if item.named_in
+            else remedy,
+            options=options,
+        )
+
+
+def _flat(cure: object, before: str = '') -> dict[str, object]:
+    """Nested settings as dotted keys; a dict with a type stays whole."""
+    flat: dict[str, object] = {}
+    for key, value in as_mapping(cure).items():
+        name = f'{before}{key}'
+        if isinstance(value, dict) and value and 'type' not in value:
+            flat |= _flat(value, f'{name}.')
+        else:
+            flat[name] = value
+    return flat
+
+
+@KEY.rule(
+    'KEY004',
+    title='nobody reads a top-level key',
+    severity=Severity.INFO,
+    remedy='remove it, if it is not for a program of yours',
+)
+def unread_key(subject: Subject) -> Iterator[Finding]:
+    """Names that are neither read nor used in the config itself."""
+    misplaced = {item.place for item in subject.misplaced}
+    for name in _unread(subject):
+        if (
+            name in _OLD
+            or name in misplaced
+            or name in RIGHT_PLACES
+            or _is_typo(subject, name) is not None
+        ):
+            continue
+        yield found(
+            f'nothing reads the top-level key {name}, and no line of the '
+            'config uses it',
+            path=(name,),
+        )
+
+
+@KEY.rule(
+    'KEY005',
+    title='a section of the runner has a key that it does not read',
+    severity=Severity.WARNING,
+    remedy='remove it, or correct its name',
+    fix='correct a name that can only be one of the known ones',
+)
+def unread_in_section(subject: Subject) -> Iterator[Finding]:
+    """Keys of ``randomness``, ``env_cfg`` and ``auto_scale_lr``."""
+    misplaced = {item.place for item in subject.misplaced}
+    for name, known in _KEYS_OF_SECTIONS.items():
+        section = as_mapping(subject.top.get(name))
+        for key in section:
+            path = (name, key)
+            if key in known or key[:1] == '_' or subject.is_own(path):
+                continue
+            if f'{name}.{key}' in misplaced:
+                continue
+            sure = sure_name(key, known)
+            if sure == 'base_batch_size' and section.get('enable'):
+                # Of LOOP007.
+                continue
+            ends = name == 'randomness'
+            yield found(
+                f'{name} reads {", ".join(known)}, and not {key}'
+                + (': the training ends when it starts' if ends else ''),
+                path=path,
+                severity=Severity.ERROR if ends else Severity.WARNING,
+                names=(sure,) if sure else (),
+                remedy=f'rename it to {sure}' if sure else '',
+                options=subject.renamed(path, sure) if sure else {},
+            )
+
+
+@KEY.rule(
+    'KEY006',
+    title='ops_backend names no back end of operators',
+    severity=Severity.ERROR,
+    remedy='correct the name, or remove the key',
+)
+def unknown_ops_backend(subject: Subject) -> Iterator[Finding]:
+    """What mmext's runner refuses when it starts, in its words."""
+    try:
+        check_ops_backend(subject.top.get('ops_backend') or 'auto')
+    except ValueError as error:
+        yield found(str(error), path=('ops_backend',))

@@ -1,0 +1,183 @@
+"""What the label checker says of a config, and of its labels."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from mmengine.config import Config
+
+from ...config import SECTIONS, check_data_paths, find_component, key_place
+from ...findings import Finding, Location, Severity
+from ...labels import (
+    Expectations,
+    FactStore,
+    FindingGroup,
+    check_labels,
+)
+from ...labels.rules import RULES
+from ...labels.sources import (
+    compares_reduction,
+    default_of,
+    ignored_value,
+    read_heads,
+    read_ignore_places,
+    splits_of_config,
+)
+from .subject import SPLITS, Subject, as_mapping, kind_of
+
+__all__ = [
+    'config_label_findings',
+    'label_findings',
+    'without_known',
+]
+
+_DEFAULT_IGNORE = 255
+# What a training cannot read, building its data sets shows.
+_UNCERTAIN = ('READ001',)
+# Rules of the labels -> those of the config that say the same.
+_SAME = {'CFG003': ('HEAD001', 'HEAD002'), 'CFG008': ('HEAD003',)}
+_MISNAMED = {'HEAD003', 'HEAD005', 'HEAD006'}
+
+
+def _expectations(subject: Subject) -> list[Expectations]:
+    """What each split is read as, without building it."""
+    heads = read_heads(subject.top.get('model') or {}, subject.scope)
+    semantic = any(
+        'loss_decode' in where for head in heads for where, _ in head.losses
+    )
+    places = read_ignore_places(subject.top)
+    found = []
+    for split in SPLITS:
+        if not as_mapping(subject.top.get(f'{split}_dataloader')):
+            continue
+        classes = subject.classes(split)
+        reduces, own = _reduces(subject, split)
+        found.append(
+            Expectations(
+                split=split,
+                task='semantic' if semantic else 'detection',
+                num_classes=heads[0].num_classes if heads else len(classes),
+                classes=classes,
+                ignore_index=ignored_value(heads, places, _DEFAULT_IGNORE),
+                reduce_zero_label=reduces,
+                dataset_reduces=own,
+                ignore_places=places,
+                heads=heads,
+            )
+        )
+    return found
+
+
+def _reduces(subject: Subject, split: str) -> tuple[bool, bool | None]:
+    """What the first loader does, and its data set, if both are compared."""
+    for section in subject.below(f'{split}_dataloader', 'dataset'):
+        dataset = section.parent
+        if kind_of(section.cfg) != 'LoadAnnotations' or dataset is None:
+            continue
+        loader, own = (
+            each.cfg.get('reduce_zero_label') for each in (section, dataset)
+        )
+        kind = find_component(
+            dataset.cfg.get('type'),
+            SECTIONS['train_dataloader'],
+            dataset.scope,
+        )
+        if own is None:
+            own = default_of(kind, 'reduce_zero_label')
+        reduces = bool(own if loader is None else loader)
+        return reduces, own if compares_reduction(kind) else None
+    return False, None
+
+
+def config_label_findings(subject: Subject) -> Iterator[Finding]:
+    """Findings of the label checker's rules for which a config is enough."""
+    expected = _expectations(subject)
+    if not expected:
+        return
+    for rule in RULES.values():
+        for finding in rule.check((), expected) if rule.in_preflight else ():
+            where = key_place(subject.file, finding.key)
+            yield rule.finding(
+                finding.message,
+                severity=_severity(rule.id, finding.severity, subject.scope),
+                remedy=finding.remedy,
+                key=finding.key,
+                file=where.file,
+                line=where.line,
+            )
+
+
+def _severity(rule_id: str, severity: Severity, scope: str) -> Severity:
+    """How bad it is where only the config is known."""
+    if rule_id == 'CFG007' and scope == 'mmpretrain':
+        # Folders and lists number the classes there; ImageNet has a crane
+        # that is a bird, and one that is a machine.
+        return Severity.INFO
+    return severity
+
+
+def label_findings(
+    cfg: Config,
+    *,
+    splits: Sequence[str] = ('train', 'val'),
+    store: str | Path | None = None,
+) -> list[Finding]:
+    """Check the labels of a config: one finding for each group, worst first.
+
+    ``names`` are files that show it. Raises FileNotFoundError if data are
+    missing, and ValueError if there is none of the splits. What was read of
+    the data is kept in ``store`` for the next time; None keeps nothing.
+    """
+    present = [
+        split for split in splits if as_mapping(cfg.get(f'{split}_dataloader'))
+    ]
+    check_data_paths(cfg, present)
+    sources = splits_of_config(cfg, splits)
+    with TemporaryDirectory(prefix='mmext_') as folder:
+        path = Path(store or f'{folder}/facts.sqlite')
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FactStore(path) as facts:
+            report = check_labels(sources, facts)
+    return [_of_group(group, cfg) for group in report.groups]
+
+
+def without_known(
+    findings: Sequence[Finding], known: Sequence[Finding]
+) -> list[Finding]:
+    """Findings of the labels that those of the config do not say already.
+
+    The label checker looks at the config, too, and classes that are misnamed
+    in it are others to all that looks at the data.
+    """
+    places = {(finding.rule, finding.key) for finding in known}
+    rules = {finding.rule for finding in known}
+    left = []
+    for finding in findings:
+        same = (finding.rule, *_SAME.get(finding.rule, ()))
+        said = any((rule, finding.key) in places for rule in same)
+        misnamed = finding.rule in _SAME and rules & _MISNAMED
+        if not said and not misnamed:
+            left.append(finding)
+    return left
+
+
+def _of_group(group: FindingGroup, cfg: Config) -> Finding:
+    example: Any = group.examples[0] if group.examples else None
+    split = example.split.partition('[')[0] if example else ''
+    key = f'{split}_dataloader.dataset' if split else ''
+    if example is not None and example.key and not example.file:
+        key = example.key
+    where = key_place(cfg, key)
+    return Finding(
+        rule=group.rule,
+        severity=Severity.WARNING
+        if group.rule in _UNCERTAIN
+        else group.severity,
+        message=group.message,
+        remedy=group.remedy,
+        location=Location(key=key, file=where.file, line=where.line),
+        names=tuple(
+            finding.file for finding in group.examples if finding.file
+        ),
+    )

@@ -1,0 +1,211 @@
+"""Families of the preflight's rules, and what looks for them in a config.
+
+A lint rule is a generator function in a file of its family, called with a
+:class:`~.subject.Subject`::
+
+    @KEY.rule(
+        'KEY900',
+        title='a key is blue',
+        severity=Severity.WARNING,
+        remedy='paint it',
+    )
+    def blue_key(subject):
+        for key in subject.top:
+            if key == 'blue':
+                yield found('blue is blue', path=(key,))
+
+Rules of the other scopes are declared where their findings are made.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from mmengine.config import Config
+
+from ....utils.contain import Contained, code_place, frames_of
+from ... import findings
+from ...config import ConfigNode, join_key, key_place
+from ...findings import Family, Finding, Location, Severity, rules_of
+from .labels import config_label_findings
+from .subject import Subject
+
+__all__ = [
+    'ARG',
+    'BUILD',
+    'CHECK',
+    'CKPT',
+    'DATA',
+    'DDP',
+    'ENV',
+    'EVAL',
+    'HEAD',
+    'HOOK',
+    'IGN',
+    'KEY',
+    'LOOP',
+    'LOSS',
+    'NORM',
+    'OPT',
+    'PIPE',
+    'RULES',
+    'SCHED',
+    'STEP',
+    'TYPE',
+    'WORLD',
+    'contained',
+    'found',
+    'lint_config',
+]
+
+RULES = rules_of('preflight')
+
+
+def _family(letters: str, title: str, scope: str = 'config') -> Family:
+    return Family(letters, 'preflight', title, {'scope': scope})
+
+
+ARG = _family('ARG', 'Arguments of components')
+CKPT = _family('CKPT', 'Weights to load')
+DATA = _family('DATA', 'Data loaders')
+ENV = _family('ENV', 'The environment of the training')
+EVAL = _family('EVAL', 'Evaluators')
+HEAD = _family('HEAD', 'Numbers of classes')
+HOOK = _family('HOOK', 'Hooks')
+IGN = _family('IGN', 'Settings that have no effect')
+KEY = _family('KEY', 'Top-level keys')
+LOOP = _family('LOOP', 'Loops, validation and checkpoints')
+LOSS = _family('LOSS', 'Settings of losses')
+PIPE = _family('PIPE', 'Pipelines')
+SCHED = _family('SCHED', 'Schedules')
+TYPE = _family('TYPE', 'Types of components')
+
+BUILD = _family('BUILD', 'Parts that cannot be built', 'part')
+CHECK = _family('CHECK', 'The preflight itself', 'part')
+DDP = _family('DDP', 'Averaging of gradients', 'step')
+NORM = _family('NORM', 'Batch norms', 'step')
+OPT = _family('OPT', 'Groups of parameters in the optimizer', 'step')
+STEP = _family('STEP', 'Steps, their losses and gradients', 'step')
+WORLD = _family('WORLD', 'Several processes', 'ranks')
+
+
+def found(
+    message: str, path: Sequence[str | int] = (), **fields: Any
+) -> Finding:
+    """See :func:`mmext.checks.findings.found`.
+
+    Args:
+        message: One sentence with the facts.
+        path: Keys and indices that lead to what it is about; empty for the
+            whole config, or for what is outside of it.
+        fields: Other fields of a finding.
+    """
+    return findings.found(message, key=join_key(path), **fields)
+
+
+CHECK001 = CHECK.declare(
+    'CHECK001',
+    title='a part of the preflight ended with an exception',
+    severity=Severity.WARNING,
+    remedy='what else is reported holds; look at the code that is named, '
+    'which the config may not suit, or report it',
+)
+
+
+def contained(
+    findings: list[Finding],
+    what: str,
+    *,
+    key: str = '',
+    severity: Severity = Severity.WARNING,
+) -> Contained:
+    """A block whose exception becomes a finding, and ends nothing else.
+
+    Args:
+        findings: Get the finding; one that is there already is not repeated.
+        what: Was being done, for the message.
+        key: Of the config, where it is known. Else it is that of the part
+            of the config that the failing code was looking at.
+        severity: Of the finding.
+    """
+
+    def take(error: Exception) -> None:
+        place = code_place(error)
+        finding = CHECK001.finding(
+            f'{what} ended with {type(error).__name__}: '
+            f'{" ".join(str(error).split())}{place and f" ({place})"}',
+            key=key or _key_in_frames(error),
+            severity=severity,
+        )
+        if finding not in findings:
+            findings.append(finding)
+
+    return Contained(take)
+
+
+def _key_in_frames(error: Exception) -> str:
+    """Key of the part of a config that the innermost code was looking at."""
+    for frame, _ in reversed(frames_of(error)):
+        for value in frame.f_locals.values():
+            if isinstance(value, ConfigNode):
+                return join_key(value.path)
+    return ''
+
+
+def lint_config(
+    cfg: Config,
+    *,
+    file: str | Path | None = None,
+    model: Any = None,
+    environ: Mapping[str, str] | None = None,
+    world: int | None = None,
+) -> list[Finding]:
+    """Find what is wrong in a config, without building anything.
+
+    Args:
+        cfg: The config. It is not changed; packages that its components are
+            registered in may be imported.
+        file: Where the config was read from; by default what it says.
+        model: Its model, where one was built: its own numbers of classes
+            count then.
+        environ: Environment variables; by default those of this process.
+        world: How many processes are going to train, where it is known.
+
+    Returns:
+        Findings, the worst first, then by rule and in the config's order.
+
+    Examples:
+        >>> cfg = Config({'model': {}, 'trian_cfg': {'max_epochs': 3}})
+        >>> [(finding.rule, finding.names) for finding in lint_config(cfg)]
+        [('KEY001', ('train_cfg',))]
+    """
+    subject = Subject(
+        cfg,
+        file=None if file is None else str(file),
+        model=model,
+        environ=environ,
+        world=world,
+    )
+    listed: list[Finding] = []
+    for rule in list(RULES.values()):
+        if rule.scope == 'config':
+            with contained(listed, f'rule {rule.id}'):
+                listed += [
+                    _placed(finding, subject)
+                    for finding in rule.check(subject)
+                ]
+    with contained(listed, 'what the config says of labels'):
+        listed += config_label_findings(subject)
+    return sorted(
+        listed, key=lambda finding: (-finding.severity, finding.rule)
+    )
+
+
+def _placed(finding: Finding, subject: Subject) -> Finding:
+    """A finding with file and line of its key."""
+    if not finding.key:
+        return finding
+    where = key_place(subject.file, finding.key)
+    location = Location(key=finding.key, file=where.file, line=where.line)
+    return msgspec.structs.replace(finding, location=location)

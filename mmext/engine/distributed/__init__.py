@@ -1,0 +1,61 @@
+"""Training in several processes, whose errors name their reason.
+
+- ``wrapper``: the DDP wrapper, which uses the predictions of
+  :mod:`mmext.checks.ddp`;
+- ``report``: the errors and their texts;
+- ``counter`` and ``vote``: what is checked in every step, in each process and
+  between them;
+- ``replicas``: sums by which the copies of a model are compared;
+- ``watch``: which process is missing, and where it was last seen.
+"""
+
+from .replicas import checksum, first_difference
+from .report import GradientSyncError, PeerError, is_peer_error, peer_gone
+from .vote import StepVote, Vote
+from .watch import (
+    CHECKPOINT,
+    RankWatch,
+    current_watch,
+    group_timeout_s,
+    lost_ranks,
+    missing_ranks,
+    note_failure,
+    note_phase,
+    start_watch,
+    stop_watch,
+    waiting_for_ranks,
+    watch_parent,
+    watched_run,
+)
+from .wrapper import (
+    DistributedDataParallel,
+    model_wrapper_config,
+    unwrap_model,
+)
+
+__all__ = [
+    'CHECKPOINT',
+    'DistributedDataParallel',
+    'GradientSyncError',
+    'PeerError',
+    'RankWatch',
+    'StepVote',
+    'Vote',
+    'checksum',
+    'current_watch',
+    'first_difference',
+    'group_timeout_s',
+    'is_peer_error',
+    'lost_ranks',
+    'missing_ranks',
+    'model_wrapper_config',
+    'note_failure',
+    'note_phase',
+    'peer_gone',
+    'start_watch',
+    'stop_watch',
+    'unwrap_model',
+    'waiting_for_ranks',
+    'watch_parent',
+    'watched_run',
+]

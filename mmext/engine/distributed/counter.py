@@ -1,0 +1,326 @@
+"""Count the gradients of each step; trace a step whose counts are wrong."""
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Sequence
+from enum import IntEnum
+from itertools import chain
+from operator import is_
+from typing import Any
+
+import torch
+from mmengine.logging import print_log
+from torch import Tensor, nn
+
+from ...checks.ddp import (
+    StepUsage,
+    SyncSettings,
+    trace_step,
+    trainable_tensors,
+)
+from .local_collectives import local_collectives
+from .report import RankReport
+
+__all__ = [
+    'GradientCheck',
+    'GradientCounter',
+    'Lack',
+]
+
+# What a second run of a step may end with; a lack of memory is a RuntimeError.
+_TRACE_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+class Lack(IntEnum):
+    """What is wrong with the gradients of a step; the largest counts."""
+
+    ALL = 0
+    SOME = 1
+    OTHER = 2
+
+
+class GradientCounter:
+    """Hooks that count how often the gradient of a parameter was ready.
+
+    Of the parameters that need gradients now; ``ignored`` are the names that
+    DDP leaves alone.
+    """
+
+    def __init__(self, module: nn.Module, ignored: Iterable[str] = ()) -> None:
+        self._module = module
+        ignored = set(ignored)
+        named = [
+            (name, parameter)
+            for name, parameter in module.named_parameters()
+            if parameter.requires_grad and name not in ignored
+        ]
+        self.names = [name for name, _ in named]
+        self._parameters = [parameter for _, parameter in named]
+        self._known = {id(parameter) for parameter in self._parameters}
+        self._known |= {
+            id(parameter)
+            for name, parameter in module.named_parameters()
+            if name in ignored
+        }
+        self._tree = _Tree(module, self._known)
+        # A parameter for each time that its gradient was ready in this step,
+        # and how many were in the steps before. As a hook, a method of a list
+        # costs a third of a function.
+        self.ready: list[nn.Parameter] = []
+        self._before = 0
+        for parameter in self._parameters:
+            parameter.register_post_accumulate_grad_hook(self.ready.append)
+
+    @property
+    def total(self) -> int:
+        """Gradients that were ready so far, in all steps."""
+        return self._before + len(self.ready)
+
+    def knows_any(self, parameters: Iterable[Tensor]) -> bool:
+        """Whether any parameter is counted, or left alone by DDP."""
+        return not self._known.isdisjoint(map(id, parameters))
+
+    def reset(self) -> None:
+        """Begin a step."""
+        self._before = self.total
+        self.ready.clear()
+
+    def counts(self) -> list[int]:
+        """How often the gradient of each of :attr:`names` was ready."""
+        counts = Counter(map(id, self.ready))
+        return [counts[id(parameter)] for parameter in self._parameters]
+
+    def is_each_once(self, *, at_most: bool = False) -> bool:
+        """Whether each gradient was ready once, or ``at_most`` once."""
+        different = len(set(map(id, self.ready)))
+        if at_most:
+            return different == len(self.ready)
+        return different == len(self.ready) == len(self._parameters)
+
+    def select(self, condition: Callable[[int], bool]) -> tuple[str, ...]:
+        """Names whose count fulfils a condition."""
+        return tuple(
+            name
+            for name, count in zip(self.names, self.counts())
+            if condition(count)
+        )
+
+    def frozen(self) -> tuple[str, ...]:
+        """Parameters that need no gradient any more."""
+        return tuple(
+            name
+            for name, parameter in zip(self.names, self._parameters)
+            if not parameter.requires_grad
+        )
+
+    def unknown(self) -> tuple[str, ...]:
+        """Trainable parameters that are not counted, so not averaged."""
+        # In every step: names are looked up only if there may be any.
+        if self._tree.is_unchanged():
+            return ()
+        self._tree = _Tree(self._module, self._known)
+        return tuple(
+            name
+            for name, parameter in self._module.named_parameters()
+            if parameter.requires_grad and id(parameter) not in self._known
+        )
+
+
+class _Tree:
+    """What the modules of a model hold, to see soon whether that changes."""
+
+    def __init__(self, module: nn.Module, known: Container[int]) -> None:
+        self._dicts = [
+            held
+            for each in module.modules()
+            for held in (each._modules, each._parameters)
+        ]
+        self._sizes = list(map(len, self._dicts))
+        self._values = [held.values() for held in self._dicts if held]
+        self._held = list(chain.from_iterable(self._values))
+        self._others = [p for p in module.parameters() if id(p) not in known]
+
+    def is_unchanged(self) -> bool:
+        """Whether it holds the same, and none of the others is trained."""
+        # In every step, so without a line of Python for each module.
+        return (
+            list(map(len, self._dicts)) == self._sizes
+            and all(map(is_, chain.from_iterable(self._values), self._held))
+            and not any(parameter.requires_grad for parameter in self._others)
+        )
+
+
+class GradientCheck:
+    """What one process knows about the gradients of its steps."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        settings: SyncSettings,
+        ignored: Iterable[str] = (),
+    ) -> None:
+        self._module = module
+        self._settings = settings
+        self._counter = GradientCounter(module, ignored)
+        self._first_counts: list[int] | None = None
+        self._call: Callable[[], Any] | None = None
+        # What had been counted when all gradients were last averaged.
+        self._averaged = 0
+        self.num_steps = 0
+
+    def begin(self, device: str, inputs: tuple, kwargs: dict) -> None:
+        """Begin a step, and keep its input in case it has to be traced."""
+        self._counter.reset()
+        dtype = torch.get_autocast_dtype(device)
+        enabled = torch.is_autocast_enabled(device)
+
+        def call() -> Any:
+            with torch.autocast(device, dtype=dtype, enabled=enabled):
+                return self._module(*inputs, **kwargs)
+
+        self._call = call
+
+    def end_forward(self) -> None:
+        """The forward has returned: from here on DDP listens.
+
+        Gradients of a backward in the forward are averaged with those that
+        come, of which there must be one of each parameter all the same. The
+        first step of a static graph counts them, too.
+        """
+        if self.num_steps or not self._settings.static_graph:
+            self._counter.reset()
+
+    def is_dirty(self) -> bool:
+        """Whether gradients were added after they had been averaged."""
+        return self._counter.total != self._averaged
+
+    def knows_any(self, parameters: Iterable[Tensor]) -> bool:
+        """Whether any parameter was the module's when it was wrapped."""
+        return self._counter.knows_any(parameters)
+
+    def settle(self) -> None:
+        """What was counted so far is the same in all processes."""
+        self._averaged = self._counter.total
+
+    def has_counted(self) -> bool:
+        """Whether any gradient was ready in this step."""
+        return bool(self._counter.ready)
+
+    def has_gradients(self) -> bool:
+        """Whether there is anything for an optimizer to use."""
+        return any(p.grad is not None for p in self._module.parameters())
+
+    def lacks(self) -> Lack:
+        """What is missing, which a further backward of the step may bring."""
+        _, twice = self._wrong_counts()
+        if twice or self._counter.unknown():
+            return Lack.OTHER
+        return Lack.SOME if self.has_counted() else Lack.ALL
+
+    def forget_input(self) -> None:
+        """Let the memory of the input go."""
+        self._call = None
+
+    def is_wrong(self) -> bool:
+        """Whether the gradients of a finished backward cannot be averaged."""
+        in_order = not self._settings.static_graph and (
+            self._counter.is_each_once(
+                at_most=self._settings.find_unused_parameters
+            )
+        )
+        if not in_order and any(self._wrong_counts()):
+            return True
+        return bool(self._counter.unknown())
+
+    def finish_step(self, *, log: bool) -> None:
+        """A step is in order; log what the first one did not use."""
+        self._averaged = self._counter.total
+        self.num_steps += 1
+        if self.num_steps > 1 or not log:
+            return
+        unused = self._counter.select(lambda count: count == 0)
+        if unused:
+            print_log(
+                f'{len(unused)} parameter(s) without gradient in the first '
+                f'step, which {self._settings} allows: {", ".join(unused)}',
+                'current',
+            )
+
+    def _wrong_counts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Parameters with too few and with too many gradients."""
+        if self._settings.static_graph:
+            counts = self._counter.counts()
+            self._first_counts = self._first_counts or counts
+            if counts == self._first_counts:
+                return (), ()
+            return self._changed(counts)
+        missing = ()
+        if not self._settings.find_unused_parameters:
+            missing = self._counter.select(lambda count: count == 0)
+        return missing, self._counter.select(lambda count: count > 1)
+
+    def _changed(
+        self, counts: Sequence[int]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Parameters used less and more often than in the first step."""
+        pairs = list(zip(self._counter.names, counts, self._first_counts))
+        return (
+            tuple(name for name, now, then in pairs if now < then),
+            tuple(name for name, now, then in pairs if now > then),
+        )
+
+    def report(self, rank: int, error: str) -> RankReport:
+        """Explain a step by running it a second time.
+
+        The hooks of DDP's reducer must be off by then. ``error`` is the
+        reducer's, if it ended the backward.
+        """
+        # An error in the middle of a backward leaves counts unfinished.
+        missing, twice = ((), ()) if error else self._wrong_counts()
+        unfrozen, frozen = self._counter.unknown(), self._counter.frozen()
+        usage, trace_error = None, ''
+        try:
+            usage = self._trace()
+        except _TRACE_ERRORS as failure:
+            trace_error = (
+                'The step could not be run again for the reasons: '
+                f'{type(failure).__name__}: {failure}'
+            )
+        if usage is not None and error and self._first_counts is not None:
+            counts = usage.counts()
+            missing, twice = self._changed(
+                [counts.get(name, 0) for name in self._counter.names]
+            )
+        used_before = self._counter.names if self.num_steps else ()
+        return RankReport(
+            rank=rank,
+            usage=usage,
+            missing=missing,
+            twice=twice,
+            unfrozen=unfrozen,
+            used_before=frozenset(used_before),
+            frozen=frozen,
+            error=error,
+            trace_error=trace_error,
+        )
+
+    def _trace(self) -> StepUsage:
+        if self._call is None:
+            raise RuntimeError('its input is gone')
+        # Other processes are elsewhere: nothing in here may wait for them.
+        with local_collectives():
+            return trace_step(self._module, self._call, self._loss_of)
+
+    def _loss_of(self, outputs: Any) -> Tensor:
+        """The scalar that was differentiated, as far as can be known."""
+        if hasattr(self._module, 'parse_losses'):
+            return self._module.parse_losses(outputs)[0]
+        return sum(tensor.sum() for tensor in trainable_tensors(outputs))

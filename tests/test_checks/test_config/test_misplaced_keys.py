@@ -1,0 +1,750 @@
+"""The check of a whole config: message, switch, runners, shipped configs."""
+
+import copy
+import pickle
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+
+import mmdet
+import mmseg
+import pytest
+import torch
+from helpers import toy_training as toy
+from helpers.toy_ranks import load_tool
+from mmengine._strategy import DDPStrategy
+from mmengine.config import Config, ConfigDict
+from mmengine.registry import MODEL_WRAPPERS
+from mmengine.runner import Runner
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from mmext.apis.runs import build_runner, prepare_config
+from mmext.checks.config.misplaced_keys import (
+    MisplacedKey,
+    MisplacedKeyError,
+    check_misplaced_keys,
+    find_misplaced_keys,
+)
+from mmext.checks.config.right_places import RIGHT_PLACES, merge
+from mmext.engine import PortableRunner
+from mmext.engine.distributed import model_wrapper_config
+
+ROOT = Path(__file__).resolve().parents[3]
+FLAG = 'find_unused_parameters'
+DDP = 'MMDistributedDataParallel'
+
+
+def recipe(**changes):
+    """A small CO-DINO with the lines that go round in public threads."""
+    cfg = Config.fromfile(ROOT / 'configs/co_dino/co_dino_r18_shapes.py')
+    cfg.model.query_head.transformer.encoder.with_cp = True
+    cfg.merge_from_dict(
+        {
+            'model': {'train_cfg': {FLAG: True, 'with_cp': False}},
+            **changes,
+        }
+    )
+    return cfg
+
+
+def test_message():
+    with pytest.raises(MisplacedKeyError) as info:
+        check_misplaced_keys(recipe())
+    lines = str(info.value).splitlines()
+    flag_line = lines.index(f'  model.train_cfg.{FLAG} = True')
+    assert lines[flag_line + 1] == (
+        '    nothing reads it in model.train_cfg; it is read at the top '
+        'level of the config'
+    )
+    assert '  model.train_cfg.with_cp = False' in lines
+    assert f'{FLAG} = True' in lines
+    assert (
+        'model = dict(query_head=dict(transformer=dict(encoder=dict('
+        'with_cp=False))))'
+    ) in lines
+    places = ['model.train_cfg.find_unused_parameters', 'model.train_cfg']
+    assert lines[-1].startswith('Where code of your own does read it, say so')
+    assert f"own_keys = ['{places[0]}', '{places[1]}.with_cp'" in lines[-1]
+    assert [each.key for each in info.value.keys] == [FLAG, 'with_cp']
+
+
+def test_the_lines_of_the_message_work():
+    """What is printed, put into a config that inherits it."""
+    cfg = recipe(static_graph=True, optim_wrapper={'broadcast_buffers': True})
+    with pytest.raises(MisplacedKeyError) as info:
+        check_misplaced_keys(cfg)
+    for each in info.value.keys:
+        *way, key = each.place.split('.')
+        part = cfg
+        for step in way:
+            part = part[step]
+        part.pop(key)
+    text = str(info.value).split('set:\n')[1].split('\nWhere')[0]
+    lines = '\n'.join(line.strip() for line in text.splitlines())
+    cfg.merge_from_dict(Config.fromstring(lines, '.py').to_dict())
+    check_misplaced_keys(cfg)
+    assert cfg[FLAG] is True
+    assert cfg.model.query_head.transformer.encoder.with_cp is False
+    assert cfg.model_wrapper_cfg.static_graph is True
+    assert cfg.model_wrapper_cfg.broadcast_buffers is True
+
+
+def test_checkpointing_names_the_hook():
+    with pytest.raises(MisplacedKeyError, match='ActivationCheckpointHook'):
+        check_misplaced_keys({'with_cp': True})
+    with pytest.raises(MisplacedKeyError) as info:
+        check_misplaced_keys({'with_cp': False})
+    assert 'Hook' not in str(info.value)
+    assert 'set:' not in str(info.value)
+
+
+def test_error_goes_to_another_process():
+    error = MisplacedKeyError(find_misplaced_keys({'with_cp': True}))
+    copied = pickle.loads(pickle.dumps(error))
+    assert str(copied) == str(error)
+    assert copied.keys == error.keys
+    assert isinstance(error, ValueError)
+
+
+@pytest.mark.parametrize('kind', [dict, ConfigDict, Config])
+def test_switch(kind):
+    cfg = {'model': {'train_cfg': {FLAG: True}}}
+    with pytest.raises(MisplacedKeyError):
+        check_misplaced_keys(kind(cfg))
+    with pytest.raises(MisplacedKeyError):
+        check_misplaced_keys(kind({**cfg, 'check_misplaced_keys': True}))
+    check_misplaced_keys(kind({**cfg, 'check_misplaced_keys': False}))
+    # It is one of the check and not of the search.
+    assert find_misplaced_keys({**cfg, 'check_misplaced_keys': False})
+
+
+@pytest.mark.parametrize('value', ['no', 0, None])
+def test_rejects_a_senseless_switch(value):
+    with pytest.raises(TypeError, match='check_misplaced_keys must be True'):
+        check_misplaced_keys({'check_misplaced_keys': value})
+
+
+class Recorder(DistributedDataParallel):
+    """Stands for MMEngine's wrapper and tells what it was given."""
+
+    def __init__(self, module, **kwargs):
+        nn.Module.__init__(self)
+        self.given = kwargs
+
+
+@pytest.fixture
+def wrap(monkeypatch):
+    """What MMEngine's own code gives to the wrapper, for a config."""
+    monkeypatch.setenv('LOCAL_RANK', '0')
+    monkeypatch.setitem(MODEL_WRAPPERS._module_dict, DDP, Recorder)
+    monkeypatch.setattr(
+        'mmengine.runner.runner.MMDistributedDataParallel', Recorder
+    )
+
+    def run(cfg):
+        cfg, model = Config(cfg), nn.Linear(1, 1)
+        if cfg.runner_type == 'Runner':
+            runner = SimpleNamespace(cfg=cfg, distributed=True)
+            wrapper_cfg = cfg.get('model_wrapper_cfg')
+            return Runner.wrap_model(runner, wrapper_cfg, model).given
+        strategy = SimpleNamespace(
+            model_wrapper=(cfg.get('strategy') or {}).get('model_wrapper'),
+            convert_model=lambda model: model,
+        )
+        return DDPStrategy._wrap_model(strategy, model).given
+
+    return run
+
+
+def combinations(runner):
+    """Configs with the flag in both places that a runner might read."""
+    for top, own in product((None, False, True), (None, {}, False, True)):
+        cfg = {'runner_type': runner}
+        wrapper = {FLAG: own} if isinstance(own, bool) else own
+        if wrapper is not None and runner == 'FlexibleRunner':
+            cfg['strategy'] = {
+                'type': 'DDPStrategy',
+                'model_wrapper': {'type': DDP, **wrapper},
+            }
+        elif wrapper is not None:
+            cfg['model_wrapper_cfg'] = wrapper
+        if top is not None:
+            cfg[FLAG] = top
+        yield cfg
+
+
+@pytest.mark.parametrize('runner', ['Runner', 'FlexibleRunner'])
+def test_matches_what_mmengine_does_with_the_flag(runner, wrap):
+    """Reported where the top level is not what the wrapper gets."""
+    reported = 0
+    for cfg in combinations(runner):
+        effective = wrap(cfg).get(FLAG, False)
+        found = find_misplaced_keys(cfg)
+        assert bool(found) == (cfg.get(FLAG, effective) != effective), cfg
+        if found:
+            reported += 1
+            merge(cfg, found[0].fix)
+            assert wrap(cfg)[FLAG] is True
+            assert find_misplaced_keys(cfg) == []
+    assert reported == (4 if runner == 'FlexibleRunner' else 3)
+
+
+def test_matches_what_our_runner_does_with_the_flag():
+    for cfg in combinations('mmext.PortableRunner'):
+        own, top = cfg.get('model_wrapper_cfg'), cfg.get(FLAG)
+        device = torch.device('cpu')
+        found = find_misplaced_keys(cfg)
+        if found:
+            with pytest.raises(ValueError, match='must be the same'):
+                model_wrapper_config(own, device, top)
+            merge(cfg, found[0].fix)
+            own, top = cfg['model_wrapper_cfg'], cfg[FLAG]
+            assert find_misplaced_keys(cfg) == []
+            assert model_wrapper_config(own, device, top)[FLAG] is True
+        elif top is not None:
+            assert model_wrapper_config(own, device, top)[FLAG] is top
+
+
+@pytest.mark.parametrize('runner', ['Runner', 'FlexibleRunner'])
+@pytest.mark.parametrize('key', list(RIGHT_PLACES)[:-1])
+def test_fixes_reach_the_wrapper(runner, key, wrap):
+    cfg = {'runner_type': runner, 'model': {'train_cfg': {key: True}}}
+    assert wrap(cfg).get(key, False) is False
+    (found,) = find_misplaced_keys(cfg)
+    merge(cfg, found.fix)
+    given = wrap(cfg)
+    assert given[key] is True
+    assert given['broadcast_buffers'] is (key == 'broadcast_buffers')
+
+
+def test_flexible_runner_leaves_it_to_the_strategy(wrap):
+    cfg = {
+        'runner_type': 'FlexibleRunner',
+        'model_wrapper_cfg': {'static_graph': True},
+        'sync_bn': 'torch',
+        'activation_checkpointing': 'backbone',
+        'efficient_conv_bn_eval': ['backbone'],
+        FLAG: False,
+    }
+    assert 'static_graph' not in wrap(cfg)
+    found = {each.place: each for each in find_misplaced_keys(cfg)}
+    assert set(found) == set(cfg) - {'runner_type', FLAG}
+    for each in found.values():
+        assert each.reason == 'FlexibleRunner does not read it'
+    hook = found['activation_checkpointing'].remedy
+    assert 'mmext.ActivationCheckpointHook' in hook
+    assert "modules=['backbone']" in hook
+    assert found['efficient_conv_bn_eval'].remedy == 'remove it'
+    merge(cfg, found['model_wrapper_cfg'].fix)
+    merge(cfg, found['sync_bn'].fix)
+    assert wrap(cfg)['static_graph'] is True
+    assert cfg['strategy']['sync_bn'] == 'torch'
+
+
+def test_a_config_may_serve_several_runners(wrap):
+    settings = {'type': DDP, 'broadcast_buffers': False, FLAG: True}
+    cfg = {
+        'strategy': {'type': 'DDPStrategy', 'model_wrapper': settings},
+        'model_wrapper_cfg': {**settings, 'static_graph': True},
+        FLAG: True,
+    }
+    for runner in ('Runner', 'mmext.PortableRunner'):
+        cfg['runner_type'] = runner
+        assert find_misplaced_keys(cfg) == []
+    settings['static_graph'] = True
+    assert find_misplaced_keys(cfg) == []
+    del cfg['model_wrapper_cfg']['static_graph']
+    (found,) = find_misplaced_keys(cfg)
+    assert found.place == 'strategy.model_wrapper.static_graph'
+    assert found.reason == 'PortableRunner reads no strategy'
+    assert found.remedy == 'model_wrapper_cfg = dict(static_graph=True)'
+
+
+def test_another_runner_may_be_named():
+    cfg = {FLAG: True, 'runner_type': 'mmext.PortableRunner'}
+    assert find_misplaced_keys(cfg) == []
+    assert len(find_misplaced_keys(cfg, 'FlexibleRunner')) == 1
+    cfg = {FLAG: True, 'model_wrapper_cfg': {'type': DDP}}
+    assert len(find_misplaced_keys(cfg, Runner)) == 1
+    assert find_misplaced_keys(cfg, PortableRunner) == []
+
+
+OURS = sorted((ROOT / 'configs').rglob('*.py'))
+
+
+@pytest.mark.parametrize('path', OURS, ids=lambda path: path.stem)
+def test_our_configs_are_clean(path):
+    cfg = Config.fromfile(path)
+    assert find_misplaced_keys(cfg) == []
+    assert not cfg.get(FLAG), 'no parameter of ours is unused'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('host', [mmdet, mmseg])
+def test_configs_of_the_hosts_are_clean(host):
+    """Each 20th, and all that have one of the settings."""
+    folder = Path(host.__file__).parent / '.mim' / 'configs'
+    paths = sorted(folder.rglob('*.py'))
+    with_setting = [
+        path
+        for path in paths
+        if any(key in path.read_text() for key in RIGHT_PLACES)
+    ]
+    loaded = 0
+    for path in {*paths[::20], *with_setting}:
+        try:
+            cfg = Config.fromfile(path)
+        except (ImportError, FileNotFoundError):
+            continue  # of a package that is not here, or broken as shipped
+        loaded += 1
+        for runner in (None, 'Runner'):
+            assert find_misplaced_keys(cfg, runner) == [], path
+    assert loaded >= 40
+
+
+def wrong_toy(**changes):
+    return toy.config(
+        optim_wrapper={'optimizer': {'type': 'SGD', 'lr': 0.1}, FLAG: True},
+        **changes,
+    )
+
+
+def test_a_run_stops_when_its_config_is_read(tmp_path):
+    path = toy.write(tmp_path / 'a.py', wrong_toy())
+    with pytest.raises(MisplacedKeyError, match=f'optim_wrapper.{FLAG}'):
+        prepare_config(path, splits=())
+    off = {'check_misplaced_keys': False}
+    assert prepare_config(path, splits=(), cfg_options=off).filename == path
+
+
+def test_the_tool_ends_with_2(tmp_path, capsys):
+    path = toy.write(tmp_path / 'a.py', wrong_toy())
+    with pytest.raises(SystemExit) as info:
+        load_tool('train').main([path])
+    assert info.value.code == 2
+    error = capsys.readouterr().err
+    assert f'\n{FLAG} = True\n' in error
+    assert 'Traceback' not in error
+    assert not list(tmp_path.glob('work_dirs/*'))
+
+
+def test_the_runner_stops_before_the_model_is_built(tmp_path, monkeypatch):
+    built = []
+    monkeypatch.setattr(
+        PortableRunner, 'build_model', lambda *args: built.append(args)
+    )
+    cfg = Config(wrong_toy(work_dir=str(tmp_path)))
+    with pytest.raises(MisplacedKeyError, match=f'optim_wrapper.{FLAG}'):
+        build_runner(cfg)
+    assert built == []
+
+
+def test_finding_is_a_plain_record():
+    found = MisplacedKey('with_cp', 'a.with_cp', 1, 'why', 'where')
+    assert found.remedy == 'remove it'
+    assert hash(found.place)
+
+
+KEYS = list(RIGHT_PLACES)
+WRAPPER_KEYS = [key for key in KEYS if key != 'with_cp']
+SGD = {'type': 'SGD', 'lr': 0.1}
+
+
+class Detector(nn.Module):
+    """Hands its parts on, and its settings to its heads."""
+
+    def __init__(self, backbone, head=None, train_cfg=None, test_cfg=None):
+        super().__init__()
+
+
+class Checkpointing(nn.Module):
+    def __init__(self, with_cp=False):
+        super().__init__()
+
+
+class Bare(nn.Module):
+    def __init__(self, depth=1):
+        super().__init__()
+
+
+class Free(nn.Module):
+    def __init__(self, **kwargs):
+        super().__init__()
+        self.settings = kwargs
+
+
+def config(**changes):
+    cfg = {
+        'default_scope': 'mmdet',
+        'model': {
+            'type': Detector,
+            'backbone': {'type': Checkpointing},
+            'head': {'type': Bare},
+        },
+        'optim_wrapper': {'type': 'OptimWrapper', 'optimizer': dict(SGD)},
+        'train_cfg': {'by_epoch': True, 'max_epochs': 1},
+    }
+    merge(cfg, changes)
+    return cfg
+
+
+def put(cfg, path, key, value):
+    """Set a key in a copy; the dicts on the way are made."""
+    cfg = copy.deepcopy(cfg)
+    part = cfg
+    for step, after in zip(path, (*path[1:], '')):
+        empty = [{}] if isinstance(after, int) else {}
+        if isinstance(step, int):
+            part = part[step]
+        else:
+            part = part.setdefault(step, empty)
+    part[key] = value
+    return cfg
+
+
+def find(cfg, runner=None, text=''):
+    if text:
+        cfg = Config(cfg, cfg_text=text)
+    return find_misplaced_keys(cfg, runner)
+
+
+def at(name):
+    return tuple(
+        int(step) if step.isdigit() else step for step in name.split('.')
+    )
+
+
+PLACES = [
+    'model.train_cfg',
+    'model.train_cfg.0',
+    'model.train_cfg.rcnn',
+    'model.train_cfg.rcnn.0.sampler',
+    'model.test_cfg',
+    'model.test_cfg.rpn',
+    'model.head.train_cfg',
+    'model.detector.train_cfg',
+    'model.detector.decode_head.0.test_cfg.x',
+    'train_cfg',
+    'val_cfg',
+    'test_cfg',
+    'optim_wrapper',
+    'optim_wrapper.optimizer',
+    'optim_wrapper.paramwise_cfg',
+    'optim_wrapper.clip_grad',
+    'optim_wrapper.generator.optimizer',
+    'param_scheduler.0',
+    'train_dataloader',
+    'val_dataloader',
+    'train_dataloader.sampler',
+    'default_hooks',
+    'custom_hooks.0',
+    'env_cfg',
+    'env_cfg.mp_cfg',
+    'randomness',
+    'auto_scale_lr',
+    'compile',
+    'runner',
+    'optimizer',
+    'optimizer_config',
+    'model_wrapper',
+]
+
+
+@pytest.mark.parametrize('name', PLACES)
+@pytest.mark.parametrize('key', KEYS)
+@pytest.mark.parametrize('value', [True, False])
+def test_reports_it_and_its_fix_is_right(name, key, value):
+    cfg = config(runner_type='mmext.PortableRunner')
+    misplaced = put(cfg, at(name), key, value)
+    before = copy.deepcopy(misplaced)
+    (found,) = find(misplaced)
+    assert misplaced == before
+    place = '.'.join(name.split('.')).replace('.0', '[0]')
+    assert (found.key, found.place) == (key, f'{place}.{key}')
+    assert found.value is value
+    assert found.reason
+    assert found.read_at == RIGHT_PLACES[key]
+    merge(cfg, found.fix)
+    assert find(cfg) == []
+    if key == 'with_cp':
+        backbone = cfg['model']['backbone']
+        assert backbone.get('with_cp', False) is value
+    else:
+        wrapper = model_wrapper_config(
+            cfg.get('model_wrapper_cfg'),
+            nn.Linear(1, 1).weight.device,
+            cfg.get(FLAG),
+        )
+        assert wrapper[key] is value
+
+
+TYPED = [
+    ('model', Detector),
+    ('model.backbone', Bare),
+    ('model.head', 'mmdet.ChannelMapper'),
+    ('model.data_preprocessor', 'mmdet.DetDataPreprocessor'),
+    ('train_cfg', 'EpochBasedTrainLoop'),
+    ('val_cfg', 'ValLoop'),
+    ('optim_wrapper', 'AmpOptimWrapper'),
+    ('optim_wrapper.optimizer', 'AdamW'),
+    ('train_dataloader.sampler', 'DefaultSampler'),
+    ('param_scheduler.0', 'MultiStepLR'),
+    ('default_hooks.timer', 'IterTimerHook'),
+    ('custom_hooks.0', 'mmdet.NumClassCheckHook'),
+    ('visualizer', 'DetLocalVisualizer'),
+    ('val_evaluator', 'CocoMetric'),
+    ('log_processor', 'LogProcessor'),
+]
+
+
+@pytest.mark.parametrize(('name', 'kind'), TYPED)
+@pytest.mark.parametrize('key', KEYS)
+def test_reports_what_a_class_does_not_take(name, kind, key):
+    cfg = put(config(), at(name), 'type', kind)
+    found = find(put(cfg, at(name), key, 4))
+    assert [each.key for each in found] == [key]
+    assert 'takes no such argument' in found[0].reason
+    assert found[0].value == 4
+
+
+@pytest.mark.parametrize('key', KEYS)
+def test_reports_what_a_strategy_does_not_take(key):
+    cfg = config(strategy={'type': 'DDPStrategy', key: True})
+    (found,) = find(cfg)
+    assert found.reason == 'DDPStrategy takes no such argument'
+    if key != 'with_cp':
+        del cfg['strategy'][key]
+        merge(cfg, found.fix)
+        assert cfg['strategy']['model_wrapper'][key] is True
+        assert find(cfg) == []
+
+
+def test_a_part_without_with_cp_gets_the_hook():
+    for name in ('backbone', 'head'):
+        cfg = config()
+        cfg['model'][name] = {'type': Bare, 'with_cp': True}
+        (found,) = find(cfg)
+        assert found.remedy == (
+            "default_hooks = dict(activation_checkpoint=dict(type='mmext."
+            f"ActivationCheckpointHook', modules=['{name}']))"
+        )
+        cfg['model'][name]['with_cp'] = False
+        assert find(cfg)[0].remedy == 'remove it'
+
+
+@pytest.mark.parametrize(
+    ('name', 'kind', 'key'),
+    [
+        ('model', Free, 'with_cp'),
+        ('model.head', Free, FLAG),
+        ('model.head', Checkpointing, 'with_cp'),
+        ('model.backbone', 'NobodyHasIt', 'with_cp'),
+        ('model.backbone', 'mmpretrain.NobodyHasIt', FLAG),
+        ('model.backbone', 'mmdet.ResNeXt', 'with_cp'),
+        ('model.train_cfg', 'NobodyHasIt', FLAG),
+        ('train_cfg', 'NobodyHasIt', FLAG),
+        ('custom_hooks.0', Checkpointing, 'with_cp'),
+        ('model_wrapper_cfg', DDP, 'static_graph'),
+        ('model_wrapper_cfg', Free, 'with_cp'),
+        ('train_dataloader.dataset', Free, 'with_cp'),
+    ],
+)
+def test_leaves_what_is_right_or_unknown(name, kind, key):
+    cfg = put(config(), at(name), 'type', kind)
+    assert find(put(cfg, at(name), key, True)) == []
+
+
+@pytest.mark.parametrize(
+    'name',
+    [
+        'model.head.encoder',
+        'model.transformer.encoder',
+        'optim_wrapper.paramwise_cfg.custom_keys',
+        'a_variable',
+        'a_variable.train_cfg',
+    ],
+)
+def test_leaves_with_cp_in_dicts_that_somebody_takes(name):
+    assert find(put(config(), at(name), 'with_cp', True)) == []
+
+
+def test_leaves_dicts_inside_of_unknown_components():
+    cfg = config()
+    cfg['model']['train_cfg'] = {'a': {'type': 'NobodyHasIt', 'b': {}}}
+    cfg['train_dataloader'] = {'dataset': {'type': Free, 'options': {}}}
+    cfg['model']['train_cfg']['a']['b']['with_cp'] = True
+    cfg['train_dataloader']['dataset']['options']['with_cp'] = True
+    assert find(cfg) == []
+
+
+def test_wrapper_settings_are_never_the_models():
+    (found,) = find(put(config(), at('model.head.encoder'), FLAG, True))
+    assert found.reason == 'it is for what is around the model'
+
+
+@pytest.mark.parametrize('key', [*WRAPPER_KEYS, 'with_cp'])
+def test_reports_it_at_the_top_level(key):
+    found = find(config(**{key: True}))
+    if key == FLAG:
+        assert found == []
+        return
+    assert [each.place for each in found] == [key]
+    assert 'nothing reads it at the top level' in found[0].reason
+    assert find(config(**{key: None})) == []
+
+
+@pytest.mark.parametrize(
+    ('name', 'key'),
+    [
+        ('find_unused_parameter', FLAG),
+        ('find_unused_params', FLAG),
+        ('findUnusedParameters', FLAG),
+        ('find_unused_paramaters', FLAG),
+        ('unused_parameters', FLAG),
+        ('staticGraph', 'static_graph'),
+        ('static_graphs', 'static_graph'),
+        ('broadcast_buffer', 'broadcast_buffers'),
+        ('gradients_as_bucket_view', 'gradient_as_bucket_view'),
+        ('detect_anomalous_parameters', 'detect_anomalous_params'),
+        ('withCp', 'with_cp'),
+        ('with_CP', 'with_cp'),
+    ],
+)
+def test_reports_near_misses(name, key):
+    (found,) = find(config(**{name: True}))
+    assert (found.place, found.key) == (name, key)
+    assert f'{key} is near' in found.reason
+    cfg = config()
+    merge(cfg, found.fix)
+    assert find(cfg) == []
+    if key == 'with_cp':
+        return
+    cfg = config(model_wrapper_cfg={'type': DDP, name: True})
+    (found,) = find(cfg)
+    assert found.place == f'model_wrapper_cfg.{name}'
+
+
+@pytest.mark.parametrize(
+    'name',
+    [
+        'with_cls',
+        'with_bbox',
+        'with_cpt',
+        'with_c',
+        'graph',
+        'static',
+        'parameters',
+        'num_parameters',
+        'broadcast',
+        'detect_anomaly',
+        'detect_anomalies',
+        'buffers',
+        'check_misplaced_keys',
+        'activation_checkpointing',
+    ],
+)
+def test_other_names_are_nobodys_business(name):
+    assert find(config(**{name: True})) == []
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        'model = dict(backbone=dict(with_cp=with_cp))',
+        'model = dict(a=[with_cp])',
+        "x = {'a': with_cp}",
+        'x = dict(a=1 if not with_cp else 2)',
+        "x = '{{_base_.with_cp}}'",
+        'x = _base_.with_cp',
+        'x = f(\n    with_cp)',
+    ],
+)
+def test_variables_of_the_config_are_left(text):
+    cfg = config(with_cp=True, model={'head': {'type': Free}})
+    assert find(cfg, text=text) == []
+    other = text.replace('with_cp', 'other')
+    assert [each.key for each in find(cfg, text=other)] == ['with_cp']
+    in_comment = f'# {text}'.replace('\n', '\n#')
+    assert [each.key for each in find(cfg, text=in_comment)] == ['with_cp']
+
+
+def test_setting_it_elsewhere_is_no_use_of_a_variable():
+    text = 'with_cp = True\nmodel = dict(a=dict(depth=1, with_cp=False))\n'
+    assert len(find(config(with_cp=True), text=text)) == 1
+    text = 'model_wrapper = dict(static_graph=True)\n'
+    cfg = config(model_wrapper={'static_graph': True})
+    assert len(find(cfg, text=text)) == 1
+    used = text + 'model_wrapper_cfg = dict(**x, y=model_wrapper)'
+    assert find(cfg, text=used) == []
+
+
+def test_what_all_places_say_needs_no_remedy():
+    cfg = config(with_cp=True)
+    cfg['model']['backbone']['with_cp'] = True
+    assert find(cfg) == []
+    cfg['model']['head'] = {'type': Checkpointing, 'with_cp': 1}
+    (found,) = find(cfg)
+    assert found.remedy == 'model = dict(head=dict(with_cp=True))'
+
+
+@pytest.mark.parametrize('value', ['yes', 'True', 0.5, [True], {}])
+def test_rejects_a_senseless_value(value):
+    cfg = config()
+    cfg['model']['backbone'] = {'type': 'mmdet.ResNet', 'with_cp': value}
+    (found,) = find(cfg)
+    assert found.reason == 'with_cp must be a bool or a number of layers'
+    assert found.fix == {'model': {'backbone': {'with_cp': bool(value)}}}
+    for good in (True, 3, None):
+        cfg['model']['backbone']['with_cp'] = good
+        assert find(cfg) == []
+    cfg['model']['backbone'] = {'type': Checkpointing, 'with_cp': value}
+    assert find(cfg) == []
+
+
+def test_backbone_of_our_detector():
+    """It reads ``with_cp`` itself, whatever the backbone takes."""
+    cfg = config()
+    cfg['model'] = {
+        'type': 'mmext.CoDETR',
+        'backbone': {'type': Bare, 'with_cp': 2},
+        'train_cfg': {'with_cp': True},
+    }
+    (found,) = find(cfg)
+    assert found.place == 'model.train_cfg.with_cp'
+    assert found.remedy == 'model = dict(backbone=dict(with_cp=True))'
+
+
+def test_reads_lazy_configs(tmp_path):
+    path = tmp_path / 'lazy.py'
+    path.write_text(
+        'from mmengine.optim import OptimWrapper\n'
+        'from torch.optim import AdamW\n'
+        'optim_wrapper = dict(type=OptimWrapper,\n'
+        '    optimizer=dict(type=AdamW, static_graph=True))\n'
+    )
+    cfg = Config.fromfile(path)
+    assert [each.place for each in find(cfg)] == [
+        'optim_wrapper.optimizer.static_graph'
+    ]
+
+
+@pytest.mark.parametrize(
+    ('name', 'meant'),
+    [
+        ('find_unused', 'find_unused_parameters'),
+        ('find_unused_param', 'find_unused_parameters'),
+        ('ddp_find_unused_parameters', 'find_unused_parameters'),
+        ('broadcast_buff', 'broadcast_buffers'),
+        ('gradient_as_bucket', 'gradient_as_bucket_view'),
+    ],
+)
+def test_short_names(name, meant):
+    wrapper = {'type': DDP, name: True}
+    for changes in ({name: True}, {'model_wrapper_cfg': wrapper}):
+        (found,) = find(config(**changes))
+        assert (found.key, found.place.split('.')[-1]) == (meant, name)
+    cfg = config()
+    cfg['model']['train_cfg'] = {name: True}
+    (found,) = find(cfg)
+    assert found.place == f'model.train_cfg.{name}'

@@ -1,0 +1,364 @@
+"""data_root: reaches all data sets and evaluators, and nothing else."""
+
+import copy
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+
+import mmext
+from mmext.checks.config import apply_data_root, check_data_paths, read_config
+
+
+def loader(**dataset) -> dict:
+    return dict(batch_size=1, dataset=dict(type='D', **dataset))
+
+
+def make(**changes) -> Config:
+    """A config as our bases are, with a root that was changed later."""
+    content = dict(
+        data_root='/disk/coco',
+        base_data_root='data/coco/',
+        train_dataloader=loader(
+            data_root='data/coco/', ann_file='a.json', data_prefix=dict(img='')
+        ),
+        val_dataloader=loader(data_root='data/coco/', ann_file='b.json'),
+        val_evaluator=dict(type='M', ann_file='data/coco/b.json'),
+    )
+    return Config(content | changes)
+
+
+def test_moves_data_sets_and_evaluator():
+    cfg = apply_data_root(make())
+    assert cfg.train_dataloader.dataset.data_root == '/disk/coco'
+    assert cfg.train_dataloader.dataset.ann_file == 'a.json'
+    assert cfg.val_dataloader.dataset.data_root == '/disk/coco'
+    assert cfg.val_evaluator.ann_file == '/disk/coco/b.json'
+
+
+def test_does_not_change_its_argument():
+    cfg = make()
+    before = copy.deepcopy(cfg.to_dict())
+    apply_data_root(cfg)
+    assert cfg.to_dict() == before
+
+
+def test_twice_is_once():
+    once = apply_data_root(make())
+    assert once.base_data_root == '/disk/coco'
+    assert apply_data_root(once).to_dict() == once.to_dict()
+
+
+@pytest.mark.parametrize('new', ['/disk/coco', '/disk/coco/'])
+@pytest.mark.parametrize('old', ['data/coco', 'data/coco/'])
+def test_slashes_at_the_end_do_not_matter(new: str, old: str):
+    cfg = apply_data_root(make(data_root=new, base_data_root=old))
+    assert cfg.val_dataloader.dataset.data_root == new
+    assert cfg.val_evaluator.ann_file == '/disk/coco/b.json'
+
+
+def test_remote_root():
+    cfg = apply_data_root(make(data_root='s3://bucket/coco/'))
+    assert cfg.val_evaluator.ann_file == 's3://bucket/coco/b.json'
+
+
+def test_wrapped_data_sets_and_several_metrics():
+    inner = dict(type='D', data_root='data/coco/', ann_file='a.json')
+    other = dict(type='D', data_root='data/mine/', ann_file='a.json')
+    metrics = [
+        dict(type='M', ann_file='data/coco/a.json'),
+        dict(type='M', ann_file='data/coco2/a.json', seg_prefix='data/coco/s'),
+        dict(type='M', ann_file=None, outfile_prefix='data/coco/out'),
+    ]
+    cfg = make(
+        train_dataloader=loader(dataset=dict(type='R', dataset=inner)),
+        test_dataloader=loader(datasets=[inner, other]),
+        test_evaluator=metrics,
+    )
+    cfg = apply_data_root(cfg)
+    wrapped = cfg.train_dataloader.dataset.dataset.dataset
+    assert wrapped.data_root == '/disk/coco'
+    roots = [d.data_root for d in cfg.test_dataloader.dataset.datasets]
+    assert roots == ['/disk/coco', 'data/mine/']
+    first, second, third = cfg.test_evaluator
+    assert first.ann_file == '/disk/coco/a.json'
+    assert second.ann_file == 'data/coco2/a.json'
+    assert second.seg_prefix == '/disk/coco/s'
+    assert third.ann_file is None
+    assert third.outfile_prefix == 'data/coco/out'
+
+
+def test_paths_written_without_data_root():
+    dataset = dict(
+        ann_file='data/coco/a.json',
+        data_prefix=dict(img='data/coco/train/', seg='elsewhere/'),
+    )
+    cfg = apply_data_root(make(train_dataloader=loader(**dataset)))
+    moved = cfg.train_dataloader.dataset
+    assert moved.ann_file == '/disk/coco/a.json'
+    assert moved.data_prefix == dict(img='/disk/coco/train/', seg='elsewhere/')
+
+
+def test_nothing_without_a_root():
+    cfg = Config(dict(train_dataloader=loader(data_root='data/coco/')))
+    assert apply_data_root(cfg).to_dict() == cfg.to_dict()
+
+
+def test_config_of_a_host_is_kept_and_moves_with_options():
+    """No base_data_root: the paths are the user's until options come."""
+    content = make(data_root='data/coco/').to_dict()
+    del content['base_data_root']
+    cfg = apply_data_root(Config(content))
+    assert cfg.val_dataloader.dataset.data_root == 'data/coco/'
+    cfg.merge_from_dict(dict(data_root='/disk/coco'))
+    cfg = apply_data_root(cfg)
+    assert cfg.val_dataloader.dataset.data_root == '/disk/coco'
+    assert cfg.val_evaluator.ann_file == '/disk/coco/b.json'
+
+
+def test_root_that_the_data_sets_were_given_themselves():
+    """mmdet's habit: a child repeats data_root in every dict."""
+    mine = loader(data_root='data/mine/', ann_file='a.json')
+    cfg = make(
+        data_root='data/mine/', train_dataloader=mine, val_dataloader=mine
+    )
+    cfg = apply_data_root(cfg)
+    assert cfg.train_dataloader.dataset.data_root == 'data/mine/'
+    # The child forgot the evaluator; its file is where its data set is.
+    assert cfg.val_evaluator.ann_file == 'data/mine/b.json'
+
+
+def test_no_data_sets_is_no_error():
+    cfg = Config(dict(data_root='a', base_data_root='b', model=dict()))
+    assert apply_data_root(cfg).base_data_root == 'a'
+
+
+def test_rejects_a_root_that_no_data_set_has():
+    mine = loader(data_root='data/mine/')
+    cfg = make(train_dataloader=mine, val_dataloader=mine)
+    with pytest.raises(
+        ValueError, match=r"got '/disk/coco', but .* has \['data/mine/'\]"
+    ):
+        apply_data_root(cfg)
+
+
+@pytest.mark.parametrize('name', ['data_root', 'base_data_root'])
+def test_rejects_roots_that_are_no_text(name: str):
+    with pytest.raises(TypeError, match=f'{name} must be a string, got 3'):
+        apply_data_root(make(**{name: 3}))
+    with pytest.raises(ValueError, match=f'{name} must not be empty'):
+        apply_data_root(make(**{name: ''}))
+
+
+def test_child_config_and_option(tmp_path):
+    """The two ways a user sets it, on a shipped config."""
+    child = tmp_path / 'child.py'
+    child.write_text(
+        "_base_ = 'mmext::_base_/datasets/coco_instance_lsj.py'\n"
+        "data_root = 'elsewhere/coco'\n"
+    )
+    by_child = apply_data_root(Config.fromfile(child))
+    path = mmext.config_path('_base_/datasets/coco_instance_lsj.py')
+    by_option = Config.fromfile(path)
+    by_option.merge_from_dict(dict(data_root='elsewhere/coco'))
+    for cfg in (by_child, apply_data_root(by_option)):
+        inner = cfg.train_dataloader.dataset.dataset
+        assert inner.data_root == 'elsewhere/coco'
+        assert cfg.val_dataloader.dataset.data_root == 'elsewhere/coco'
+        assert cfg.test_evaluator.ann_file == (
+            'elsewhere/coco/annotations/instances_val2017.json'
+        )
+
+
+@pytest.mark.parametrize('key', ['val_evaluator[1]', 'val_evaluator.1'])
+def test_options_take_keys_as_messages_give_them(key):
+    cfg = make(val_evaluator=[dict(type='M'), dict(type='N')])
+    cfg = read_config(cfg, cfg_options={f'{key}.ann_file': 'x'})
+    assert cfg.val_evaluator[1].ann_file == 'x'
+
+
+def test_importing_configs_loads_no_torch():
+    code = 'import mmext.checks.config, sys; sys.exit("torch" in sys.modules)'
+    subprocess.run([sys.executable, '-c', code], check=True)
+
+
+def shapes_config(root: Path) -> Config:
+    path = mmext.config_path('_base_/datasets/shapes_detection.py')
+    cfg = Config.fromfile(path)
+    cfg.data_root = str(root)
+    return apply_data_root(cfg)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The folders and files that the shapes config names."""
+    for name in ('annotations', 'img_dir/train', 'img_dir/val'):
+        (tmp_path / name).mkdir(parents=True)
+    for split in ('train', 'val'):
+        (tmp_path / f'annotations/{split}.json').write_text('{}')
+    return tmp_path
+
+
+def message(cfg: Config, **options) -> str:
+    with pytest.raises(FileNotFoundError, match='does not exist') as error:
+        check_data_paths(cfg, **options)
+    return str(error.value)
+
+
+def test_complete_data_passes(root: Path):
+    check_data_paths(shapes_config(root))
+
+
+def test_missing_root_names_split_key_and_command(tmp_path: Path):
+    text = message(shapes_config(tmp_path / 'no'))
+    where = str(tmp_path / 'no')
+    for split in ('train', 'val', 'test'):
+        key = f'{split}_dataloader.dataset.data_root'
+        assert f'{split} data: {where!r} ({key})' in text
+    assert f'Set data_root (now {where!r})' in text
+    assert f'python tools/make_shapes_dataset.py --out {where}' in text
+    assert 'img_dir' not in text
+
+
+def test_missing_file_below_an_existing_root(root: Path):
+    (root / 'annotations/train.json').unlink()
+    text = message(shapes_config(root))
+    path = str(root / 'annotations/train.json')
+    assert f'train data: {path!r} (train_dataloader.dataset.ann_file)' in text
+    assert 'val data' not in text
+
+
+def test_missing_folder_of_pictures(root: Path):
+    (root / 'img_dir/val').rmdir()
+    text = message(shapes_config(root))
+    assert '(val_dataloader.dataset.data_prefix.img)' in text
+
+
+def test_missing_file_of_the_evaluator(root: Path):
+    cfg = shapes_config(root)
+    cfg.val_evaluator.ann_file = str(root / 'other.json')
+    text = message(cfg)
+    assert f'{str(root / "other.json")!r} (val_evaluator.ann_file)' in text
+    cfg.val_evaluator = [dict(type='M'), cfg.val_evaluator]
+    assert '(val_evaluator[1].ann_file)' in message(cfg)
+
+
+def test_only_the_splits_that_are_asked_for(root: Path):
+    (root / 'annotations/train.json').unlink()
+    check_data_paths(shapes_config(root), splits=['val', 'test'])
+    assert 'train data' in message(shapes_config(root), splits=['train'])
+
+
+def test_absolute_paths_need_no_root(root: Path):
+    cfg = shapes_config(root)
+    dataset = cfg.train_dataloader.dataset
+    dataset.data_root = 'no/such/root'
+    dataset.ann_file = str(root / 'annotations/train.json')
+    dataset.data_prefix = dict(img=str(root / 'img_dir/train'))
+    check_data_paths(cfg)
+
+
+@pytest.mark.parametrize(
+    ('wrap', 'key'),
+    [
+        (lambda d: dict(type='RepeatDataset', times=2, dataset=d), 'dataset'),
+        (lambda d: dict(type='ConcatDataset', datasets=[d]), 'datasets[0]'),
+        (
+            lambda d: dict(type='ClassBalancedDataset', dataset=d),
+            'dataset',
+        ),
+        (
+            lambda d: dict(type='MultiImageMixDataset', dataset=d),
+            'dataset',
+        ),
+    ],
+)
+def test_wrapped_data_sets(tmp_path: Path, wrap, key: str):
+    dataset = dict(type='D', data_root=str(tmp_path), ann_file='no.json')
+    cfg = Config(dict(train_dataloader=dict(dataset=wrap(dataset))))
+    text = message(cfg)
+    assert f'(train_dataloader.dataset.{key}.ann_file)' in text
+    assert 'Set these keys in the config or by --cfg-options' in text
+    assert 'make_shapes_dataset' not in text
+
+
+@pytest.mark.parametrize(
+    'dataset',
+    [
+        dict(data_root='s3://bucket/coco/', ann_file='a.json'),
+        dict(
+            data_root='data/coco/',
+            ann_file='a.json',
+            backend_args=dict(backend='petrel'),
+        ),
+    ],
+)
+def test_remote_paths_are_not_checked_and_it_says_so(dataset: dict, caplog):
+    cfg = Config(dict(val_dataloader=dict(dataset=dataset)))
+    with caplog.at_level(logging.INFO):
+        lines: list[str] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                'mmext.checks.config.read.print_log',
+                lambda text, **_: lines.append(text),
+            )
+            check_data_paths(cfg)
+    assert len(lines) == 1
+    assert 'val_dataloader.dataset.ann_file is not checked' in lines[0]
+
+
+def test_local_backend_is_checked_in_silence(tmp_path: Path, monkeypatch):
+    def fail(*_args, **_kwargs):
+        raise AssertionError('logged something')
+
+    monkeypatch.setattr('mmext.checks.config.read.print_log', fail)
+    dataset = dict(
+        data_root=str(tmp_path / 'no'),
+        ann_file='a.json',
+        backend_args=dict(backend='local'),
+    )
+    message(Config(dict(val_dataloader=dict(dataset=dataset))))
+
+
+def test_config_without_data_passes():
+    check_data_paths(Config(dict(model=dict(), train_dataloader=None)))
+    check_data_paths(Config(dict(val_dataloader=dict(dataset=object()))))
+
+
+def test_long_lists_are_cut():
+    datasets = [dict(ann_file=f'no/{i}.json') for i in range(20)]
+    cfg = Config(dict(test_dataloader=dict(dataset=dict(datasets=datasets))))
+    text = message(cfg)
+    assert 'and 12 more' in text
+    assert text.count('no/') == 8
+
+
+def test_rejects_unknown_split():
+    with pytest.raises(ValueError, match=r"splits must be .* got 'trainval'"):
+        check_data_paths(Config(dict()), splits=['trainval'])
+
+
+@pytest.mark.parametrize('names', [['mmext.models', 'json.tool'], 'json.tool'])
+def test_leaves_own_packages_to_the_registries(tmp_path, monkeypatch, names):
+    asked = []
+    monkeypatch.setattr(
+        'mmext.checks.config.read.import_modules_from_strings',
+        lambda **options: asked.append(options),
+    )
+    path = tmp_path / 'config.py'
+    custom = dict(imports=names, allow_failed_imports=False)
+    path.write_text(f'custom_imports = {custom}')
+    cfg = read_config(path, own_imports=False)
+    assert cfg.custom_imports == custom
+    assert asked == [{**custom, 'imports': ['json.tool']}]
+
+
+def test_wrong_imports_fail_also_without_our_own(tmp_path):
+    path = tmp_path / 'config.py'
+    path.write_text("custom_imports = dict(imports=['mmext.modles'])")
+    for own_imports in (True, False):
+        with pytest.raises(ImportError, match=r'cannot be loaded: .*modles'):
+            read_config(path, own_imports=own_imports)

@@ -1,0 +1,190 @@
+"""Where settings belong, as lines of a config."""
+
+import copy
+
+import pytest
+from mmengine.runner import FlexibleRunner, Runner
+
+from mmext.checks.config.right_places import (
+    FLAG,
+    RIGHT_PLACES,
+    RightPlaces,
+    RunnerKind,
+    merge,
+    of_checkpointing,
+)
+from mmext.checks.config.source import config_lines
+from mmext.engine import PortableRunner
+
+DDP = {'type': 'MMDistributedDataParallel'}
+FSDP = {'type': 'MMFullyShardedDataParallel'}
+
+
+class Subclass(FlexibleRunner):
+    pass
+
+
+class OwnWrapping(Runner):
+    def wrap_model(self, model_wrapper_cfg, model):
+        return model
+
+
+class OtherHooks(PortableRunner):
+    pass
+
+
+@pytest.mark.parametrize(
+    ('top', 'runner', 'expected'),
+    [
+        ({}, None, RunnerKind.PORTABLE),
+        ({'runner_type': 'mmext.PortableRunner'}, None, RunnerKind.PORTABLE),
+        ({'runner_type': 'Runner'}, None, RunnerKind.PLAIN),
+        ({'runner_type': Runner}, None, RunnerKind.PLAIN),
+        ({'runner_type': 'FlexibleRunner'}, None, RunnerKind.FLEXIBLE),
+        ({'runner_type': Subclass}, None, RunnerKind.FLEXIBLE),
+        ({'strategy': {'type': 'DDPStrategy'}}, None, RunnerKind.FLEXIBLE),
+        ({'strategy': {}, 'runner_type': Runner}, None, RunnerKind.PLAIN),
+        ({'runner_type': 'NobodyHasIt'}, None, RunnerKind.UNKNOWN),
+        ({'runner_type': OwnWrapping}, None, RunnerKind.UNKNOWN),
+        ({'runner_type': 'Runner'}, OtherHooks, RunnerKind.PORTABLE),
+        ({}, 'FlexibleRunner', RunnerKind.FLEXIBLE),
+    ],
+)
+def test_runners(top, runner, expected):
+    assert RightPlaces(top, 'mmdet', runner).kind is expected
+
+
+@pytest.mark.parametrize(
+    ('top', 'key', 'line'),
+    [
+        ({}, FLAG, 'find_unused_parameters = True'),
+        (
+            {},
+            'static_graph',
+            "model_wrapper_cfg = dict(type='mmext.DistributedDataParallel', "
+            'static_graph=True)',
+        ),
+        (
+            {'model_wrapper_cfg': DDP},
+            'static_graph',
+            'model_wrapper_cfg = dict(static_graph=True)',
+        ),
+        ({'model_wrapper_cfg': DDP}, FLAG, 'find_unused_parameters = True'),
+        ({'model_wrapper_cfg': FSDP}, FLAG, ''),
+        ({'model_wrapper_cfg': FSDP}, 'static_graph', ''),
+        (
+            {
+                'model_wrapper_cfg': {
+                    'type': 'MMSeparateDistributedDataParallel'
+                }
+            },
+            FLAG,
+            'find_unused_parameters = True',
+        ),
+        ({'runner_type': 'Runner'}, FLAG, 'find_unused_parameters = True'),
+        (
+            {'runner_type': 'Runner', FLAG: True},
+            'static_graph',
+            "model_wrapper_cfg = dict(type='MMDistributedDataParallel', "
+            'broadcast_buffers=False, find_unused_parameters=True, '
+            'static_graph=True)',
+        ),
+        (
+            {'runner_type': 'Runner', FLAG: False, 'model_wrapper_cfg': DDP},
+            FLAG,
+            'find_unused_parameters = True\n'
+            'model_wrapper_cfg = dict(find_unused_parameters=True)',
+        ),
+        (
+            {'runner_type': 'FlexibleRunner'},
+            FLAG,
+            "strategy = dict(type='DDPStrategy', model_wrapper=dict(type="
+            "'MMDistributedDataParallel', broadcast_buffers=False, "
+            'find_unused_parameters=True))',
+        ),
+        (
+            {'strategy': {'type': 'DDPStrategy', 'model_wrapper': DDP}},
+            'static_graph',
+            "runner_type = 'FlexibleRunner'\n"
+            "strategy = dict(type='DDPStrategy', "
+            'model_wrapper=dict(static_graph=True))',
+        ),
+        ({'strategy': {'type': 'FSDPStrategy'}}, FLAG, ''),
+        ({'strategy': {'type': 'NobodyHasIt'}}, FLAG, ''),
+    ],
+)
+def test_lines_for_the_wrapper(top, key, line):
+    before = copy.deepcopy(top)
+    fix = RightPlaces(top, 'mmdet', None).of_wrapper(key, True)
+    assert config_lines(fix) == line
+    assert top == before
+
+
+def test_settings_of_a_strategy():
+    places = RightPlaces({'runner_type': 'FlexibleRunner'}, 'mmdet', None)
+    assert config_lines(places.of_strategy({}, sync_bn='torch')) == (
+        "strategy = dict(type='DDPStrategy', sync_bn='torch')"
+    )
+
+
+@pytest.mark.parametrize('key', RIGHT_PLACES)
+def test_place_in_words(key):
+    def words(**top):
+        return RightPlaces(top, 'mmdet', None).read_at(key)
+
+    assert words() == RIGHT_PLACES[key]
+    plain = words(runner_type='Runner', model_wrapper_cfg=DDP)
+    assert plain == RIGHT_PLACES['static_graph' if key == FLAG else key]
+    flexible = words(runner_type='FlexibleRunner')
+    assert flexible == (
+        RIGHT_PLACES[key] if key == 'with_cp' else 'in strategy.model_wrapper'
+    )
+
+
+ENCODER = ('model', 'encoder', 'with_cp')
+BACKBONE = ('model', 'backbone')
+
+
+def lines(value, readers=(), backbones=None):
+    fix = {}
+    for settings in of_checkpointing(value, readers, backbones or {}):
+        merge(fix, settings)
+    return config_lines(fix)
+
+
+def test_checkpointing_is_set_where_the_model_reads_it():
+    readers = [((*BACKBONE, 'with_cp'), False), (ENCODER, 4)]
+    assert lines(False, readers) == 'model = dict(encoder=dict(with_cp=False))'
+    assert lines(True, readers) == (
+        'model = dict(backbone=dict(with_cp=True), encoder=dict(with_cp=True))'
+    )
+    assert lines(4, readers) == 'model = dict(backbone=dict(with_cp=4))'
+    # One layer is not all layers.
+    assert lines(True, [(ENCODER, 1)]) == (
+        'model = dict(encoder=dict(with_cp=True))'
+    )
+    assert lines('yes', [(ENCODER, 4)]) == lines(True, [(ENCODER, 4)])
+    assert lines(True, [(ENCODER, True)]) == ''
+
+
+def test_checkpointing_of_a_backbone_or_by_the_hook():
+    assert lines(True, backbones={BACKBONE: True}) == (
+        'model = dict(backbone=dict(with_cp=True))'
+    )
+    hook = (
+        "default_hooks = dict(activation_checkpoint=dict(type='mmext."
+        "ActivationCheckpointHook', modules=['detector.backbone']))"
+    )
+    path = ('model', 'detector', 'backbone')
+    assert lines(True, backbones={path: False}) == hook
+    assert lines(True, backbones={path: None}) == hook
+    assert lines(False, backbones={path: True}) == ''
+    assert lines(True) == ''
+
+
+def test_merge_is_that_of_configs_and_lists_grow():
+    base = {'a': {'b': 1, 'c': [1]}, 'd': 2}
+    new = {'a': {'c': [1, 2]}, 'd': {'e': 3}}
+    merge(base, new)
+    assert base == {'a': {'b': 1, 'c': [1, 2]}, 'd': {'e': 3}}
+    assert base['d'] is not new['d']

@@ -1,0 +1,124 @@
+import pytest
+
+from mmext.checks.ddp import (
+    StepUsage,
+    SyncSettings,
+    UnusedParameter,
+    UnusedReason,
+)
+from mmext.checks.ddp.advice import find_advice
+from mmext.checks.ddp.ready_gradients import ReadyGradient
+
+FIND = 'find_unused_parameters = True'
+FIND_NOT = 'find_unused_parameters = False'
+
+
+def usage(ready, unused=(), reentrant='', reason=UnusedReason.NEVER_USED):
+    items = tuple(ReadyGradient(r[0], int(r[1:] or 0)) for r in ready.split())
+    used = [gradient.name for gradient in items]
+    return StepUsage(
+        names=tuple(dict.fromkeys([*used, *unused])),
+        ready=items,
+        reachable=frozenset(set(used) - set(reentrant)),
+        unused={name: UnusedParameter(reason) for name in unused},
+        reentrant=dict.fromkeys(reentrant, 'block'),
+    )
+
+
+def configs(*args):
+    return [advice.config for advice in find_advice(*args)]
+
+
+def evaluate(lines):
+    """Config lines must be Python that can be pasted."""
+    values = {}
+    exec(lines, {}, values)
+    return values
+
+
+def test_unused():
+    advice = find_advice([usage('a b', 'c')], SyncSettings())
+    assert [item.config for item in advice] == ['', FIND]
+    assert 'for c: use it in the loss' in advice[0].text
+    assert 'requires_grad_(False)' in advice[0].text
+
+
+def test_many_unused_are_not_all_named_again():
+    advice = find_advice([usage('a', 'bcd')], SyncSettings())
+    assert 'for b and 2 more' in advice[0].text
+
+
+def test_needless_search_with_a_reentrant_checkpoint():
+    first, second = configs([usage('a b1', '', 'b')], SyncSettings(True))
+    assert first == FIND_NOT
+    assert evaluate(second)['find_unused_parameters'] is False
+    hook = evaluate(second)['default_hooks']['activation_checkpoint']
+    assert hook == {
+        'type': 'mmext.ActivationCheckpointHook',
+        'replace_reentrant': True,
+    }
+
+
+def test_unused_and_reentrant():
+    given = [usage('a b1', 'c', 'b')]
+    in_model, hook, static = find_advice(given, SyncSettings())
+    # Once c is used, nothing else is wrong.
+    assert in_model.config == ''
+    assert evaluate(hook.config)['find_unused_parameters'] is True
+    assert evaluate(static.config)['model_wrapper_cfg']['static_graph'] is True
+    in_model, hook, _ = find_advice(given, SyncSettings(True))
+    # With the search on, c alone would not be enough.
+    assert in_model.config == FIND_NOT
+    assert 'find_unused_parameters' not in evaluate(hook.config)
+
+
+def test_reentrant_part_used_twice():
+    hook, static = configs([usage('a b1 b2', '', 'b')], SyncSettings())
+    assert set(evaluate(hook)) == {'default_hooks'}
+    assert 'static_graph' in static
+
+
+def test_a_part_that_does_not_learn_is_not_hidden_by_a_flag():
+    given = usage('a', 'b', reason=UnusedReason.CHECKPOINT_INPUT)
+    (hook,) = configs([given], SyncSettings())
+    assert set(evaluate(hook)) == {'default_hooks'}
+
+
+def test_branches_rule_a_static_graph_out():
+    taken, not_taken = (
+        usage('a b1'),
+        usage('a', 'b', reason=UnusedReason.BRANCH_NOT_TAKEN),
+    )
+    lines = configs([taken, not_taken], SyncSettings(False, True))
+    values = evaluate('\n'.join(lines))
+    assert values['find_unused_parameters'] is True
+    assert values['model_wrapper_cfg']['static_graph'] is False
+
+
+def test_used_outside_of_forward():
+    step = StepUsage(
+        ('a', 'b'),
+        (ReadyGradient('b', 0), ReadyGradient('a', 0)),
+        frozenset('a'),
+    )
+    advice = find_advice([step], SyncSettings(True))
+    assert "forward(mode='loss')" in advice[0].text
+    assert advice[1].config == FIND_NOT
+
+
+@pytest.mark.parametrize(
+    ('reason', 'words'),
+    [
+        (UnusedReason.NO_GRAD, 'compute it with gradients'),
+        (UnusedReason.DETACHED, 'let gradients pass'),
+        (UnusedReason.FROZEN, 'freeze it earlier'),
+        (UnusedReason.NOT_IN_LOSS, 'use it in the loss'),
+    ],
+)
+def test_the_advice_follows_the_reason(reason, words):
+    advice = find_advice([usage('a', 'b', reason=reason)], SyncSettings())
+    assert words in advice[0].text
+
+
+def test_nothing_to_advise():
+    assert find_advice([usage('a b')], SyncSettings()) == []

@@ -1,0 +1,66 @@
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from mmext.checks.ddp.graph import (
+    graph_leaves,
+    graph_nodes,
+    named_tensors,
+    tensors_in,
+)
+
+
+@dataclass
+class Result:
+    score: torch.Tensor
+    name: str
+
+
+def test_tensors_are_found_in_all_containers():
+    a, b, c, d = (torch.zeros(i) for i in range(4))
+    value = {'x': [a, (b, 'no')], 'y': Result(c, 'n'), 'z': {'deep': {1: d}}}
+    assert [len(t) for t in tensors_in(value)] == [0, 1, 2, 3]
+    assert list(tensors_in(Result)) == []
+    assert list(tensors_in(None)) == []
+
+
+def test_named_tensors_go_by_the_outermost_key():
+    a, b = torch.zeros(1), torch.zeros(2)
+    assert {k: len(v) for k, v in named_tensors({'x': [a, b]}).items()} == {
+        'x': 2
+    }
+    assert [len(t) for t in named_tensors((a, b))['']] == [1, 2]
+
+
+def test_leaves_of_a_graph():
+    used, unused = nn.Linear(2, 2), nn.Linear(2, 2)
+    out = used(torch.ones(1, 2)).relu()
+    assert graph_leaves([out]) == {id(p) for p in used.parameters()}
+    assert not graph_leaves([out.detach(), torch.ones(1)])
+    assert graph_leaves([unused.bias]) == {id(unused.bias)}
+
+
+def test_a_long_graph_is_no_recursion():
+    weight = nn.Parameter(torch.ones(1))
+    out = weight * 1
+    for _ in range(5000):
+        out = out + 1
+    assert graph_leaves([out]) == {id(weight)}
+
+
+def test_a_reentrant_checkpoint_hides_its_parameters():
+    stem, part = nn.Linear(2, 2), nn.Linear(2, 2)
+    for reentrant, found in ((True, False), (False, True)):
+        out = checkpoint(part, stem(torch.ones(1, 2)), use_reentrant=reentrant)
+        leaves = graph_leaves([out])
+        assert id(stem.weight) in leaves
+        assert (id(part.weight) in leaves) is found
+
+
+def test_nodes():
+    leaf = torch.ones(2, requires_grad=True)
+    assert graph_nodes([leaf, torch.ones(1)]) == set()
+    # A product, a sum, and what collects the gradient.
+    assert len(graph_nodes([(leaf * 2).sum()])) == 3

@@ -1,0 +1,168 @@
+"""The registry of rules."""
+
+import contextlib
+import io
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+
+import mmext.checks.labels.rules
+import mmext.checks.preflight.rules  # noqa: F401  (fills the registry)
+from mmext.checks.findings import Family, Finding, Severity, found, rules_of
+from mmext.checks.findings import rule as registry
+from mmext.checks.findings.rule import TOOLS, select_rules
+from mmext.checks.preflight.run import list_rules
+
+LABELS = rules_of('label_check')
+CONFIG = rules_of('preflight')
+TST = Family('TST', 'label_check', 'tests', {'scope': 'sample', 'unit': 'px'})
+FIELDS = {'title': 'blue', 'severity': Severity.WARNING, 'remedy': 'paint it'}
+FACTS = SimpleNamespace(split='train')
+
+
+@pytest.fixture(autouse=True)
+def _restored(monkeypatch):
+    """What a test registers is gone after it."""
+    rules = {tool: dict(own) for tool, own in registry._rules.items()}
+    monkeypatch.setattr(registry, '_rules', rules)
+    monkeypatch.setattr(registry, '_families', dict(registry._families))
+
+
+def check(family: Family, rule_id: str = 'TST001', **fields):
+    """A rule of one function, registered."""
+
+    @family.rule(rule_id, **{**FIELDS, **fields})
+    def blue(facts, expected):
+        """Find two things."""
+        yield found('blue', file='a.png', count=3)
+        yield found('red', remedy='wait', severity=Severity.INFO, split='val')
+
+    return blue
+
+
+def test_findings_inherit_from_their_rule():
+    first, second = check(TST)(FACTS, None)
+    assert type(first) is Finding
+    assert (first.rule, first.severity) == ('TST001', Severity.WARNING)
+    assert (first.remedy, first.split) == ('paint it', 'train')
+    assert (first.file, first.count) == ('a.png', 3)
+    assert (second.remedy, second.split) == ('wait', 'val')
+    assert second.severity is Severity.INFO
+
+
+def test_findings_of_all_splits_are_of_none():
+    first, _ = check(TST, scope='run')([], [])
+    assert first.split == ''
+
+
+def test_a_rule_that_is_declared_makes_findings():
+    rule = TST.declare('TST002', **FIELDS)
+    assert rule.check is None
+    finding = rule.finding('blue', key='a.b', file='a.py', line=3)
+    assert (finding.rule, finding.remedy) == ('TST002', 'paint it')
+    assert (finding.key, finding.file, finding.line) == ('a.b', 'a.py', 3)
+    assert rule.finding('x', severity=Severity.ERROR).severity == 2
+
+
+def test_rules_have_what_their_family_has():
+    rule = TST.declare('TST003', **FIELDS)
+    assert (rule.scope, rule.unit, rule.family) == ('sample', 'px', TST)
+    assert TST.declare('TST004', unit='', **FIELDS).unit == ''
+    assert TST.having(unit='box').declare('TST005', **FIELDS).unit == 'box'
+
+
+def test_rules_are_in_order():
+    for rule_id in ('TST009', 'TST001'):
+        TST.declare(rule_id, **FIELDS)
+    for tool in TOOLS:
+        own = rules_of(tool)
+        assert list(own) == sorted(own)
+    own = [name for name in rules_of('label_check') if name < 'TST1']
+    assert own[-2:] == ['TST001', 'TST009']
+
+
+@pytest.mark.parametrize('rule_id', ['tst001', 'TST1', 'T001', 'TST0011'])
+def test_rejects_another_form_of_id(rule_id):
+    with pytest.raises(ValueError, match='id must be 2 to 6 capital'):
+        TST.declare(rule_id, **FIELDS)
+
+
+def test_rejects_an_id_of_another_family():
+    with pytest.raises(ValueError, match="family, TST, got 'SEG099'"):
+        TST.declare('SEG099', **FIELDS)
+
+
+def test_rejects_an_id_twice():
+    family = LABELS['SEG001'].family
+    with pytest.raises(ValueError, match="must be new, got 'SEG001'"):
+        family.declare('SEG001', **FIELDS)
+
+
+def test_rejects_letters_of_the_other_tool():
+    family = Family('SEG', 'preflight', 'segments', {'scope': 'config'})
+    with pytest.raises(ValueError, match="must be new, got 'SEG', which is"):
+        family.declare('SEG099', **FIELDS)
+
+
+@pytest.mark.parametrize(
+    ('fields', 'message'),
+    [
+        ({'scope': 'file'}, 'scope of TST001 must be one of'),
+        ({'needs': 'mood'}, 'needs of TST001 must be one of'),
+        ({'scope': 'run', 'needs': 'mask'}, 'needs of TST001 must be one of'),
+    ],
+)
+def test_rejects_fields_that_are_none(fields, message):
+    with pytest.raises(ValueError, match=message):
+        TST.declare('TST001', **FIELDS, **fields)
+
+
+def test_both_tools_have_their_rules():
+    assert not set(LABELS) & set(CONFIG)
+    for rule in (*LABELS.values(), *CONFIG.values()):
+        assert rule.title
+        assert rule.remedy
+
+
+@pytest.mark.parametrize('tool', TOOLS)
+def test_select_rules(tool):
+    rules = rules_of(tool)
+    first = next(iter(rules))
+    assert [rule.id for rule in select_rules(rules, [first])] == [first]
+    assert list(select_rules(rules)) == list(rules.values())
+    with pytest.raises(ValueError, match='--list-rules lists them'):
+        select_rules(rules, ignore=['XYZ'])
+
+
+def test_place_in_words():
+    finding = LABELS['DET001'].finding('x', key='annotations[3]', image='b')
+    assert finding.place == 'annotations[3] of b'
+    rows = [
+        found('x', file='a.json', key=f'images[{row}]').location
+        for row in range(3)
+    ]
+    several = replace(
+        finding, location=rows[0], related=tuple(rows[1:]), count=5
+    )
+    assert several.place == 'images[0], images[1], images[2] and 2 more'
+
+
+def test_the_reference_is_as_the_tool_makes_it():
+    """After a change: tools/preflight.py --list-rules markdown."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        list_rules('markdown')
+    page = Path(__file__).resolve().parents[3] / 'docs' / 'rules.md'
+    assert page.read_text(encoding='utf-8') == out.getvalue()
+    for rule_id in (*LABELS, *CONFIG):
+        assert f'\n| {rule_id} | ' in out.getvalue()
+
+
+def test_list_of_all_rules():
+    out = io.StringIO()
+    list_rules(console=Console(file=out, width=200))
+    for rule_id in (*LABELS, *CONFIG):
+        assert rule_id in out.getvalue()

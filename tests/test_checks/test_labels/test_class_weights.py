@@ -1,0 +1,90 @@
+"""Class weights against the formulas, and published numbers."""
+
+import math
+
+import pytest
+
+from mmext.checks.labels.class_weights import (
+    CLASS_WEIGHT_KINDS,
+    class_weights,
+    format_class_weights,
+)
+
+PIXELS = [4000, 1000, 50]
+AREA = [5050, 5050, 2500]
+
+
+def test_inverse():
+    raw = [sum(PIXELS) / n for n in PIXELS]
+    mean = sum(raw) / 3
+    assert class_weights('inverse', PIXELS, AREA) == pytest.approx(
+        [each / mean for each in raw], abs=1e-4
+    )
+
+
+def test_median_frequency():
+    frequency = [n / a for n, a in zip(PIXELS, AREA)]
+    found = class_weights('median_frequency', PIXELS, AREA)
+    assert found == pytest.approx(
+        [frequency[1] / each for each in frequency], abs=1e-4
+    )
+    assert found[1] == 1
+
+
+def test_enet():
+    assert class_weights('enet', PIXELS, AREA) == pytest.approx(
+        [1 / math.log(1.02 + n / sum(PIXELS)) for n in PIXELS], abs=1e-4
+    )
+
+
+def test_effective_number():
+    raw = [(1 - 0.9999) / (1 - 0.9999**n) for n in PIXELS]
+    mean = sum(raw) / 3
+    assert class_weights('effective_number', PIXELS, AREA) == pytest.approx(
+        [each / mean for each in raw], abs=1e-4
+    )
+
+
+def test_log_gives_weights_of_cityscapes_authors():
+    """Their 19 weights are those of these counts, as far as counts go."""
+    given = [0.8373, 0.918, 0.866, 1.0345, 1.0166, 0.9969, 0.9754, 1.0489]
+    given += [0.8786, 1.0023, 0.9539, 0.9843, 1.1116, 0.9037, 1.0865]
+    given += [1.0955, 1.0865, 1.1529, 1.0507]
+    # Counts whose logarithm is inverse to the weights, road 2 * 10 ** 9.
+    scale = math.log(2.04e9) * given[0]
+    pixels = [round(math.exp(scale / weight)) for weight in given]
+    found = class_weights('log', pixels, pixels)
+    assert found == pytest.approx(given, abs=2e-3)
+
+
+@pytest.mark.parametrize('kind', CLASS_WEIGHT_KINDS)
+def test_absent_classes_get_nothing(kind):
+    found = class_weights(kind, [400, 0, 100], [500, 0, 500])
+    assert found[1] == 0
+    assert found[2] > found[0] > 0
+
+
+def test_rejects():
+    with pytest.raises(ValueError, match='a class that occurs'):
+        class_weights('enet', [0, 0], [0, 0])
+    with pytest.raises(ValueError, match='one number per class'):
+        class_weights('enet', [1, 2], [1])
+    with pytest.raises(KeyError):
+        class_weights('even', [1, 2], [1, 2])
+
+
+def test_code_can_be_read_back():
+    weights = class_weights('median_frequency', PIXELS * 9, AREA * 9)
+    code = format_class_weights(weights)
+    assert max(len(line) for line in code.splitlines()) <= 72
+    names: dict = {}
+    exec(code, names)
+    assert names['class_weight'] == weights
+
+
+@pytest.mark.parametrize('kind', sorted(CLASS_WEIGHT_KINDS))
+def test_a_single_one_has_a_weight(kind):
+    """Objects may be few, other than pixels."""
+    first, second = class_weights(kind, [1, 50], [60, 60])
+    assert math.isfinite(first)
+    assert first > second > 0

@@ -1,0 +1,148 @@
+"""The tool against one error for each rule, in files on a disk."""
+
+import gc
+import subprocess
+import sys
+
+import pytest
+from helpers.label_plants import CONSEQUENCES, Plant, all_plants
+from helpers.label_sets import CLEAN, SIZES, clean
+from PIL import Image
+
+from mmext.checks.findings import Severity
+from mmext.checks.labels.rules import RULES
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _quick_collections():
+    """Data sets of mmengine collect garbage when they are built."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def test_every_rule_has_a_plant():
+    assert {each.rule for each in all_plants()} == set(RULES)
+
+
+@pytest.mark.parametrize('kind', CLEAN)
+def test_clean_data_have_no_finding(kind, tmp_path):
+    code, report = clean(kind, tmp_path / 'data').check()
+    assert report.groups == ()
+    assert code == 0
+    assert all(split.num_samples for split in report.splits)
+
+
+def test_ignored_void_of_a_config_that_agrees_with_itself(tmp_path):
+    """The usual mistake: ignore_index=255 for masks whose void is 11."""
+    data = clean('camvid', tmp_path / 'data')
+    (mistake,) = [
+        each.spoil
+        for each in all_plants()
+        if each.spoil.__name__ == 'void_that_is_not_ignored'
+    ]
+    mistake(data)
+    code, report = data.check()
+    assert code == 1
+    (group,) = report.groups
+    assert (group.rule, group.value) == ('SEG001', '11')
+    assert 'set ignore_index=11' in group.remedy
+
+
+def test_label_maps_of_ade20k_that_are_not_reduced(tmp_path):
+    """0 is no class there, and the classes are 1 to 150."""
+    data = clean('semantic', tmp_path / 'data')
+    names = [f'kind {number}' for number in range(150)]
+    for split, size in SIZES.items():
+        dataset = data.config[f'{split}_dataloader']['dataset']
+        dataset['metainfo']['classes'] = names
+        for index in range(size):
+            pixels = data.pixels(index, split)
+            pixels[pixels == 2] = 150
+            pixels[pixels == 255] = 77
+            Image.fromarray(pixels).save(data.mask(index, split))
+    data.config['model']['decode_head']['num_classes'] = 150
+    code, report = data.check(select='SEG')
+    assert code == 1
+    (group,) = report.groups
+    assert (group.rule, group.value) == ('SEG001', '150')
+    assert 'set reduce_zero_label=True of the data set' in group.remedy
+    for split in SIZES:
+        dataset = data.config[f'{split}_dataloader']['dataset']
+        dataset['reduce_zero_label'] = True
+    code, report = data.check(select='SEG')
+    assert (code, report.groups) == (0, ())
+
+
+def test_a_metric_may_ignore_another_value_that_does_not_occur(tmp_path):
+    """Two classes and no void, as of many binary tasks."""
+    data = clean('binary', tmp_path / 'data')
+    del data.config['val_evaluator']['ignore_index']
+    code, report = data.check()
+    assert (code, report.groups) == (0, ())
+
+
+def errors(groups) -> set[str]:
+    """Rules with an error."""
+    return {each.rule for each in groups if each.severity == Severity.ERROR}
+
+
+def assert_found(plant: Plant, planted, report, code: int) -> None:
+    """The report has the planted error, and no other."""
+    groups = [each for each in report.groups if each.rule == plant.rule]
+    assert len(groups) == 1, report.groups
+    (group,) = groups
+    first = group.examples[0]
+    assert first.file == str(planted.file)
+    assert (first.place, first.value) == (planted.place, planted.value)
+    assert (group.count, group.num_files) == (planted.count, planted.files)
+    findings = planted.findings
+    if findings is None:
+        findings = max(planted.files, 1)
+    assert group.num_findings == findings
+    also = {other for rule, other in CONSEQUENCES if rule == plant.rule}
+    others = errors(report.groups) - {plant.rule}
+    assert others <= also, report.groups
+    assert code == int(group.severity == Severity.ERROR or bool(others))
+
+
+@pytest.mark.parametrize('plant', all_plants(), ids=lambda each: each.name)
+def test_plant_is_found_and_nothing_else(plant: Plant, tmp_path):
+    data = clean(plant.kind, tmp_path / 'data')
+    planted = plant.spoil(data)
+    code, report = data.check(**plant.settings)
+    assert_found(plant, planted, report, code)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('rule', 'kind'),
+    [
+        ('SEG004', 'camvid'),
+        ('DET008', 'coco_bare'),
+        ('VOC002', 'voc_bare'),
+    ],
+)
+def test_plant_is_found_by_a_process(rule, kind, tmp_path, checkout):
+    plant = next(
+        each for each in all_plants() if (each.rule, each.kind) == (rule, kind)
+    )
+    data = clean(kind, tmp_path / 'data')
+    planted = plant.spoil(data)
+    tool = checkout / 'tools' / 'validate_labels.py'
+    done = subprocess.run(
+        [sys.executable, tool, *data.argv(**plant.settings)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert_found(plant, planted, data.report(), done.returncode)
+    assert rule in done.stdout
+
+
+def test_label_maps_alone_need_no_images(tmp_path):
+    data = clean('folders', tmp_path / 'data')
+    del data.settings['images']
+    code, report = data.check()
+    assert (code, report.groups) == (0, ())

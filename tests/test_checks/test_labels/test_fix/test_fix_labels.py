@@ -1,0 +1,386 @@
+"""Data sets on a disk: check, repair, put the new files in place, check."""
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import (  # noqa: F401  (they fill PLANTS)
+    label_plants_boxes,
+    label_plants_masks,
+    label_plants_sets,
+)
+from helpers.label_data import write_pairs
+from helpers.label_plants import Plant, all_plants
+from helpers.label_sets import CLEAN, DataSet, clean
+from PIL import Image
+
+from mmext.checks.findings import Severity
+from mmext.checks.labels import Expectations
+from mmext.checks.labels.check import check_labels
+from mmext.checks.labels.facts import Orphan, Sample
+from mmext.checks.labels.fix.change_log import (
+    Change,
+    ChangeLog,
+    FixedFile,
+    FixSummary,
+    Left,
+)
+from mmext.checks.labels.fix.fix_labels import (
+    NewFiles,
+    SplitFixer,
+    Survey,
+    fix_labels,
+    folder_of,
+    label_files,
+    other_file,
+    survey,
+)
+from mmext.checks.labels.report import Report
+from mmext.checks.labels.rules import RULES
+from mmext.checks.labels.rules.registry import select_rules
+from mmext.checks.labels.run import sources_of
+from mmext.checks.labels.settings import CheckSettings
+from mmext.checks.labels.sources import split_of_folders
+from mmext.checks.labels.sources.split_source import SplitSource
+from mmext.checks.labels.store import FactStore
+
+LOGS = {'fixes.json', 'fixes.jsonl'}
+# What a repair of the planted error must repair, whatever else it repairs.
+REPAIRABLE = {
+    'SEG008',
+    'SEG010',
+    'SEG011',
+    'SEG012',
+    'COCO002',
+    'COCO005',
+    'COCO006',
+    'COCO008',
+    'DET001',
+    'DET002',
+    'DET004',
+    'DET005',
+    'DET010',
+}
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Label files of a new tree."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob('*')
+        if path.is_file() and path.suffix != '.txt' and path.name not in LOGS
+    }
+
+
+def check_and_fix(
+    sources: Sequence[SplitSource], out: Path, **options
+) -> tuple[Report, FixSummary]:
+    path = out.with_suffix('.sqlite')
+    path.parent.mkdir(exist_ok=True)
+    with FactStore(path) as store:
+        report = check_labels(sources, store)
+        return report, fix_labels(sources, store, out, **options)
+
+
+def sources(data: DataSet, more: dict) -> list[SplitSource]:
+    settings = data.settings | more
+    if data.config:
+        path = data.root / 'config.py'
+        lines = (f'{key} = {value!r}\n' for key, value in data.config.items())
+        path.write_text(''.join(lines))
+        settings['config'] = str(path)
+    return sources_of(CheckSettings(**settings))
+
+
+def put_in_place(summary: FixSummary) -> None:
+    for place in summary.places:
+        if Path(place.now).is_dir():
+            shutil.copytree(place.now, place.was, dirs_exist_ok=True)
+        else:
+            shutil.copy(place.now, place.was)
+
+
+def errors_of(report: Report) -> set[str]:
+    return {
+        each.rule for each in report.groups if each.severity > Severity.INFO
+    }
+
+
+# Neither arrays nor panoptic files are repaired: test_run.py; nor YOLO's:
+# test_sources/test_yolo.py.
+LEFT = ('nyuv2', 'panoptic', 'yolo')
+REPAIRED = [k for k in CLEAN if not k.startswith(LEFT)]
+
+
+@pytest.mark.parametrize('kind', REPAIRED)
+def test_clean_data_are_copied(kind, tmp_path):
+    data = clean(kind, tmp_path / 'data')
+    out = tmp_path / 'new' / 'out'
+    _, summary = check_and_fix(sources(data, {}), out)
+    assert summary.num_fixed == 0
+    assert (out / 'fixes.jsonl').read_bytes() == b''
+    assert summary.not_repaired == ()
+    files = files_of(out)
+    assert len(files) == summary.num_files > 0
+    for place in summary.places:
+        now, was = Path(place.now), Path(place.was)
+        old = {'': was.read_bytes()} if was.is_file() else files_of(was)
+        new = {'': now.read_bytes()} if now.is_file() else files_of(now)
+        assert new == old
+
+
+@pytest.mark.parametrize(
+    'plant',
+    [
+        each
+        for each in all_plants()
+        if each.rule in REPAIRABLE
+        and 'nearly' not in each.name
+        and not each.kind.startswith(LEFT)
+    ],
+    ids=lambda each: each.name,
+)
+def test_repaired_data_have_no_finding(plant: Plant, tmp_path):
+    data = clean(plant.kind, tmp_path / 'data')
+    plant.spoil(data)
+    out = tmp_path / 'out'
+    report, summary = check_and_fix(sources(data, plant.settings), out)
+    assert plant.rule in errors_of(report)
+    assert plant.rule in summary.changes
+    assert summary.num_fixed == 1 + (plant.rule == 'COCO008')
+    log = (out / 'fixes.jsonl').read_text().splitlines()
+    changes = [json.loads(line) for line in log]
+    assert len(changes) == sum(summary.changes.values())
+    for each in changes:
+        assert each['rule'] == plant.rule
+        assert Path(each['file']).exists()
+        assert (out / each['new_file']).is_file()
+    put_in_place(summary)
+    again = tmp_path / 'again'
+    report, summary = check_and_fix(sources(data, plant.settings), again)
+    assert errors_of(report) == set()
+    assert (summary.num_fixed, summary.changes) == (0, {})
+    assert files_of(again) == files_of(out)
+
+
+@pytest.mark.parametrize(
+    'rule', ['SEG001', 'SEG015', 'SEG018', 'IMG003', 'PAIR001', 'VOC002']
+)
+def test_the_rest_is_left_and_listed(rule, tmp_path):
+    plant = next(each for each in all_plants() if each.rule == rule)
+    data = clean(plant.kind, tmp_path / 'data')
+    planted = plant.spoil(data)
+    out = tmp_path / 'out'
+    _, summary = check_and_fix(sources(data, plant.settings), out)
+    assert (summary.num_fixed, summary.changes) == (0, {})
+    (group,) = summary.not_repaired
+    assert (group.rule, group.split) == (rule, 'train')
+    assert group.files == (str(planted.file),)
+    assert group.reason.startswith('no repair is certain; ')
+    (listed,) = summary.lists
+    assert listed.excluded == 1
+    (stem,) = (out / listed.exclude_file).read_text().split()
+    assert Path(planted.file).stem == Path(stem).name
+    said = json.loads((out / 'fixes.json').read_text())
+    assert said['not_repaired'][0]['files'] == [str(planted.file)]
+    assert said['schema_version'] == 1
+
+
+def test_two_splits_do_not_collide(tmp_path):
+    for split in ('train', 'val'):
+        write_pairs(tmp_path / 'data' / split)
+        path = tmp_path / 'data' / split / 'masks' / '1.png'
+        mask = Image.fromarray(np.array(Image.open(path)))
+        mask.putpalette([1, 2, 3] * 256)
+        mask.save(path)
+    splits = [
+        split_of_folders(
+            tmp_path / 'data' / split / 'masks',
+            None,
+            Expectations(split=split, num_classes=3, loader_backend='cv2'),
+        )
+        for split in ('train', 'val')
+    ]
+    _, summary = check_and_fix(splits, tmp_path / 'out')
+    assert (summary.num_files, summary.num_fixed) == (12, 2)
+    assert [place.now for place in summary.places] == [
+        str(tmp_path / 'out' / 'train' / 'masks'),
+        str(tmp_path / 'out' / 'val' / 'masks'),
+    ]
+    for split in ('train', 'val'):
+        folder = tmp_path / 'out' / split / 'masks'
+        assert Image.open(folder / '1.png').mode == 'L'
+
+
+def both_ways(folder: Path) -> list[SplitSource]:
+    """The same masks, of which 255 is ignored by one split alone."""
+    masks = write_pairs(folder) / 'masks'
+    return [
+        split_of_folders(
+            masks,
+            None,
+            Expectations(split=split, num_classes=3, ignore_index=ignore),
+        )
+        for split, ignore in (('train', 255), ('val', 254))
+    ]
+
+
+def test_file_of_two_splits_is_written_once(tmp_path):
+    splits = both_ways(tmp_path / 'data')
+    _, summary = check_and_fix(splits, tmp_path / 'out')
+    assert (summary.num_files, summary.num_fixed) == (6, 0)
+    assert {each.reason for each in summary.not_repaired} >= {
+        'another split reads the file in another way'
+    }
+
+
+def test_only_chosen_rules(tmp_path):
+    splits = both_ways(tmp_path / 'data')[1:]
+    _, summary = check_and_fix(
+        splits, tmp_path / 'none', rules=select_rules(['PAIR'])
+    )
+    assert summary.changes == {}
+    _, summary = check_and_fix(
+        splits, tmp_path / 'void', rules=select_rules(['SEG004'])
+    )
+    assert summary.changes == {'SEG004': 6}
+
+
+def test_error_leaves_nothing_behind(tmp_path, monkeypatch):
+    splits = both_ways(tmp_path / 'data')
+    out = tmp_path / 'parent' / 'out'
+
+    def fail(*_):
+        raise OSError('the disk is full')
+
+    module = sys.modules[fix_labels.__module__]
+    monkeypatch.setattr(module, 'write_lists', fail)
+    with FactStore(tmp_path / 'facts.sqlite') as store:
+        check_labels(splits, store)
+        with pytest.raises(OSError, match='the disk is full'):
+            fix_labels(splits, store, out)
+    assert list(out.parent.iterdir()) == []
+
+
+def test_refuses_folders_of_the_data(tmp_path):
+    splits = both_ways(tmp_path / 'data')
+    with FactStore(tmp_path / 'facts.sqlite') as store:
+        check_labels(splits, store)
+        with pytest.raises(ValueError, match='apart from the data'):
+            fix_labels(splits, store, tmp_path / 'data' / 'masks' / 'out')
+        with pytest.raises(FileExistsError, match='nothing is ever over'):
+            fix_labels(splits, store, tmp_path / 'data')
+        before = files_of(tmp_path / 'data')
+        (tmp_path / 'empty').mkdir()
+        fix_labels(splits, store, tmp_path / 'empty')
+    assert files_of(tmp_path / 'data') == before
+    assert len(files_of(tmp_path / 'empty')) == 6
+
+
+def test_data_set_without_files(tmp_path):
+    (tmp_path / 'masks').mkdir()
+    source = split_of_folders(
+        tmp_path / 'masks', None, Expectations(num_classes=3)
+    )
+    _, summary = check_and_fix([source], tmp_path / 'out')
+    assert summary.num_files == 0
+    assert {path.name for path in (tmp_path / 'out').iterdir()} == LOGS
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / 'tree').mkdir()
+    with ChangeLog(tmp_path / 'log') as log:
+        yield NewFiles(tmp_path / 'tree', str(tmp_path / 'data'), log)
+
+
+def test_put(files, tmp_path):
+    path = str(tmp_path / 'data' / 'a' / '1.png')
+    change = Change(rule='SEG011')
+    left = Left(rule='SEG001', reason='why')
+    new = FixedFile(content=b'new', changes=(change,), left=(left,))
+    assert files.put('train', path, b'old', new) == b'new'
+    assert (files.tree / 'a' / '1.png').read_bytes() == b'new'
+    assert files.put('val', path, b'old', new) == b'new'
+    assert [each.split for each in files.left] == ['train', 'val']
+    other = FixedFile(content=b'old')
+    assert files.put('test', path, b'old', other) == b'new'
+    assert 'in another way' in files.left[-1].reason
+    assert (files.num_files, files.num_fixed) == (1, 1)
+    assert files.log.by_rule == {'SEG011': 1}
+
+
+def test_split(files, tmp_path):
+    folder = write_pairs(tmp_path / 'data')
+    palette = Image.fromarray(np.array(Image.open(folder / 'masks' / '1.png')))
+    palette.putpalette([1, 2, 3] * 256)
+    palette.save(folder / 'masks' / '1.png')
+    (folder / 'masks' / '2.png').write_bytes(b'')
+    (folder / 'lonely.png').write_bytes(b'anything')
+    expected = Expectations(num_classes=3, loader_backend='cv2')
+    bare = split_of_folders(folder / 'masks', folder / 'images', expected)
+    orphans = [
+        Orphan(split='train', path=str(folder / 'lonely.png'), kind='mask'),
+        Orphan(split='train', path=str(folder / 'image.png'), kind='image'),
+    ]
+    source = SplitSource(expected, bare.samples, orphans=lambda: iter(orphans))
+    fixer = SplitFixer(source, files, tuple(RULES.values()))
+    with FactStore(tmp_path / 'facts.sqlite') as store:
+        check_labels([source], store)
+        fixer.fix(store)
+    assert (files.num_files, files.num_fixed) == (7, 1)
+    assert files.log.by_rule == {'SEG011': 1}
+    assert [each.index for each in fixer.excluded] == [2]
+    assert {each.rule for each in files.left} == {'SEG016', 'PAIR009'}
+    assert (files.tree / 'lonely.png').read_bytes() == b'anything'
+    assert not (files.tree / 'image.png').exists()
+
+
+def test_survey_of_splits(tmp_path):
+    for name, label in (('train', 0), ('val', 1)):
+        folder = write_pairs(tmp_path / name, number=1) / 'masks'
+        mask = np.full((24, 32), label, np.uint8)
+        mask[0] = 255
+        Image.fromarray(mask).save(folder / '0.png')
+    splits = [
+        split_of_folders(
+            tmp_path / name / 'masks',
+            tmp_path / name / 'images',
+            Expectations(split=name, num_classes=number),
+        )
+        for name, number in (('train', 4), ('val', 4))
+    ]
+    with FactStore(tmp_path / 'facts.sqlite') as store:
+        check_labels(splits, store)
+        surveys, unseen = survey(splits, store)
+        assert [own.seen for own in surveys] == [{0}, {1}]
+        assert unseen == [(2, 3), (2, 3)]
+        assert surveys[0].labels() == {str(tmp_path / 'train' / 'masks')}
+        assert surveys[1].images == {str(tmp_path / 'val' / 'images')}
+
+
+def test_folder_of():
+    assert folder_of('/a.png') == '/'
+    assert folder_of('a/b.png') == 'a'
+
+
+def test_label_files():
+    sample = Sample(
+        index=0, mask='m.png', annotation='a.xml', annotation_kind='voc'
+    )
+    assert list(label_files(sample)) == [('mask', 'm.png'), ('voc', 'a.xml')]
+    assert list(label_files(Sample(index=0, annotation='a.json'))) == []
+
+
+def test_other_files():
+    sample = Sample(index=0, annotation='notes/a.json')
+    for task, path in (('semantic', ''), ('detection', 'notes/a.json')):
+        source = SplitSource(Expectations(task=task), lambda: iter([sample]))
+        assert other_file(source, sample) == path
+    own = Survey()
+    own.add(sample, 'notes/a.json')
+    assert own.labels() == {'notes'}

@@ -1,0 +1,405 @@
+"""Label maps before and after their repair, as the loader sees them."""
+
+import io
+
+import hypothesis.strategies as st
+import mmcv
+import numpy as np
+import pytest
+from helpers.image_bytes import png, saved
+from hypothesis import given, settings
+from PIL import Image
+
+from mmext.checks.labels import Expectations
+from mmext.checks.labels.facts import Sample, SampleFacts
+from mmext.checks.labels.fix.masks import (
+    MASK_RULES,
+    fix_mask,
+    needs_fix,
+    plan_values,
+)
+from mmext.checks.labels.loaded import load_value, loaded_values
+from mmext.checks.labels.readers.mask import read_mask_facts
+from mmext.checks.labels.rules import RULES
+
+CLASSES = ('road', 'car', 'sky')
+EXPECTED = Expectations(num_classes=3, classes=CLASSES)
+WITH_CV2 = Expectations(num_classes=3, classes=CLASSES, loader_backend='cv2')
+IGNORES_254 = Expectations(num_classes=3, classes=CLASSES, ignore_index=254)
+LABELS = np.array([[0, 1, 2, 255], [2, 2, 1, 0], [0, 0, 0, 255]], np.uint8)
+NO_VOID = np.where(LABELS == 255, 0, LABELS).astype(np.uint8)
+
+
+def pixels_of(content: bytes) -> np.ndarray:
+    with Image.open(io.BytesIO(content)) as image:
+        return np.asarray(image)
+
+
+def rules_of(content: bytes, expected: Expectations) -> set[str]:
+    """Ids of rules that object to a label map."""
+    facts = SampleFacts(
+        split='train',
+        sample=Sample(index=0, mask='a.png'),
+        mask=read_mask_facts(content),
+    )
+    return {
+        finding.rule
+        for rule in RULES.values()
+        if rule.scope == 'sample'
+        for finding in rule.check(facts, expected)
+        if finding.rule.startswith('SEG')
+    }
+
+
+def palette(labels: np.ndarray, kind: str = 'PNG') -> bytes:
+    image = Image.fromarray(labels).convert('L')
+    image = Image.fromarray(np.asarray(image), 'L')
+    new = Image.new('P', image.size)
+    new.putpalette([9, 9, 9, 200, 0, 0, 0, 200, 0] + [3, 4, 5] * 253)
+    new.putdata(labels.reshape(-1).tolist())
+    return saved(new, kind)
+
+
+def wide(labels: np.ndarray) -> bytes:
+    labels = labels.astype(np.uint16)
+    return png(np.where(labels == 255, 65535, labels).astype(np.uint16))
+
+
+def with_minus_one(labels: np.ndarray) -> bytes:
+    wide = labels.astype(np.int32)
+    return saved(Image.fromarray(np.where(wide == 255, -1, wide)), 'TIFF')
+
+
+def channels(labels: np.ndarray, *more: int) -> bytes:
+    grey = [labels] * 3 + [np.full_like(labels, each) for each in more]
+    return png(np.dstack(grey))
+
+
+def grey_and_alpha(labels: np.ndarray) -> bytes:
+    alpha = np.full_like(labels, 255)
+    return png(np.dstack([labels, alpha]))
+
+
+# name: (rule, file, what the loader expects, labels after the repair)
+REPAIRED = {
+    'palette': ('SEG011', palette(LABELS), WITH_CV2, LABELS),
+    'palette_tiff': ('SEG011', palette(LABELS, 'TIFF'), WITH_CV2, LABELS),
+    'palette_bmp': ('SEG011', palette(LABELS, 'BMP'), WITH_CV2, LABELS),
+    'one_bit': (
+        'SEG012',
+        saved(Image.fromarray(LABELS == 1)),
+        WITH_CV2,
+        (LABELS == 1).astype(np.uint8),
+    ),
+    'wide': ('SEG008', wide(LABELS), EXPECTED, LABELS),
+    'minus_one': ('SEG008', with_minus_one(LABELS), EXPECTED, LABELS),
+    'wide_not_ignored': (
+        'SEG002',
+        wide(LABELS),
+        IGNORES_254,
+        np.where(LABELS == 255, 254, LABELS),
+    ),
+    'void_not_ignored': (
+        'SEG004',
+        png(LABELS),
+        IGNORES_254,
+        np.where(LABELS == 255, 254, LABELS),
+    ),
+    'rgb': ('SEG010', channels(LABELS), EXPECTED, LABELS),
+    'rgba': ('SEG010', channels(LABELS, 7), EXPECTED, LABELS),
+    'la': ('SEG010', grey_and_alpha(LABELS), EXPECTED, LABELS),
+    'reduced': (
+        'SEG008',
+        wide(LABELS),
+        Expectations(num_classes=2, reduce_zero_label=True),
+        LABELS,
+    ),
+}
+
+
+@pytest.mark.parametrize('case', REPAIRED)
+def test_repairs(case):
+    rule, content, expected, labels = REPAIRED[case]
+    assert rule in rules_of(content, expected)
+    assert needs_fix(read_mask_facts(content), expected)
+    fixed = fix_mask(content, expected)
+    assert rules_of(fixed.content, expected) == set()
+    assert {each.rule for each in fixed.changes} == {rule}
+    assert fixed.left == ()
+    np.testing.assert_array_equal(pixels_of(fixed.content), labels)
+    before = Image.open(io.BytesIO(content))
+    after = Image.open(io.BytesIO(fixed.content))
+    assert (after.mode, after.format) == ('L', before.format)
+    again = fix_mask(fixed.content, expected)
+    assert (again.content, again.changes) == (fixed.content, ())
+
+
+@pytest.mark.parametrize('case', REPAIRED)
+def test_loader_gets_the_same_labels_as_are_said(case):
+    _, content, expected, labels = REPAIRED[case]
+    fixed = fix_mask(content, expected).content
+    for backend in ('cv2', 'pillow'):
+        loaded = mmcv.imfrombytes(fixed, flag='unchanged', backend=backend)
+        np.testing.assert_array_equal(loaded, labels)
+
+
+def test_says_what_was_changed():
+    (change,) = fix_mask(wide(LABELS), EXPECTED).changes
+    assert (change.place, change.was, change.now) == (
+        'y=0, x=3',
+        '65535',
+        '255',
+    )
+    assert change.count == 2
+    (change,) = fix_mask(palette(LABELS), WITH_CV2).changes
+    assert (change.was, change.now) == ('mode P', 'mode L')
+
+
+def beyond(labels):
+    labels = labels.astype(np.uint16)
+    return png(np.where(labels == 2, 300, labels).astype(np.uint16))
+
+
+def colours(labels):
+    return png(np.dstack([labels, labels, labels ^ 1]))
+
+
+def half_transparent(labels):
+    return png(np.dstack([labels] * 3 + [labels]))
+
+
+BLACK_AND_WHITE = np.where(LABELS > 0, 255, 0).astype(np.uint8)
+# name: (rule, file, what the loader expects, part of the reason)
+LEFT = {
+    'wraps': ('SEG002', beyond(NO_VOID), EXPECTED, 'class the value stands'),
+    'wraps_and_void': ('SEG002', beyond(LABELS), EXPECTED, 'class the value'),
+    'colours': ('SEG010', colours(LABELS), EXPECTED, 'which colour stands'),
+    'alpha': ('SEG010', half_transparent(LABELS), EXPECTED, 'alpha channel'),
+    'grey_levels': (
+        'SEG010',
+        channels(LABELS * 60),
+        EXPECTED,
+        'the grey 60 is the index of no class',
+    ),
+    'white_rgb': (
+        'SEG010',
+        channels(BLACK_AND_WHITE),
+        Expectations(num_classes=2),
+        'white may be a class',
+    ),
+    'void_with_others': (
+        'SEG004',
+        png(np.where(LABELS == 2, 7, LABELS).astype(np.uint8)),
+        IGNORES_254,
+        'other values of the mask are wrong, too',
+    ),
+    'nothing_ignored': (
+        'SEG004',
+        png(LABELS),
+        Expectations(num_classes=3, ignore_index=None),
+        'ignore_index=None',
+    ),
+    'ignores_a_class': (
+        'SEG004',
+        png(LABELS),
+        Expectations(num_classes=3, ignore_index=0),
+        'ignore_index=0',
+    ),
+    'reduced_zero': (
+        'SEG004',
+        png(NO_VOID),
+        Expectations(num_classes=2, reduce_zero_label=True, ignore_index=254),
+        'the loader makes 255 of 0',
+    ),
+    'gif': (
+        'SEG011',
+        saved(Image.open(io.BytesIO(palette(NO_VOID))), 'GIF'),
+        WITH_CV2,
+        'in the format GIF',
+    ),
+    'lossy': (
+        'SEG010',
+        saved(Image.fromarray(np.zeros((8, 8, 3), np.uint8)), 'JPEG'),
+        EXPECTED,
+        'in the format JPEG',
+    ),
+    'frames': (
+        'SEG011',
+        saved(
+            Image.open(io.BytesIO(palette(LABELS))),
+            'TIFF',
+            save_all=True,
+            append_images=[Image.open(io.BytesIO(palette(NO_VOID)))],
+        ),
+        WITH_CV2,
+        'several frames',
+    ),
+}
+
+
+@pytest.mark.parametrize('case', LEFT)
+def test_leaves_what_would_be_a_guess(case):
+    rule, content, expected, reason = LEFT[case]
+    assert rule in rules_of(content, expected)
+    fixed = fix_mask(content, expected)
+    assert fixed.content == content
+    assert fixed.changes == ()
+    (left,) = {each.rule: each for each in fixed.left}.values()
+    assert left.rule == rule
+    assert reason in left.reason
+
+
+def test_leaves_black_and_white():
+    expected = Expectations(num_classes=2, ignore_index=254)
+    fixed = fix_mask(png(BLACK_AND_WHITE), expected)
+    assert fixed.content == png(BLACK_AND_WHITE)
+    assert [each.reason for each in fixed.left] == []
+    fixed = fix_mask(
+        png(BLACK_AND_WHITE), expected, rules={*MASK_RULES, 'SEG005'}
+    )
+    (left,) = fixed.left
+    assert left.reason == 'white may be a class or void'
+
+
+def test_void_may_be_a_class_without_a_pixel():
+    fixed = fix_mask(png(LABELS), IGNORES_254, unseen=[2])
+    assert fixed.changes == ()
+    (left,) = fixed.left
+    assert left.reason == 'class 2 has no pixel, so 255 may stand for it'
+
+
+def test_only_chosen_rules():
+    for _, content, expected, _ in REPAIRED.values():
+        fixed = fix_mask(content, expected, rules={'SEG001'})
+        assert (fixed.content, fixed.changes) == (content, ())
+
+
+@pytest.mark.parametrize('content', [b'', b'no picture', png(LABELS)[:60]])
+def test_damaged_files_are_left(content):
+    assert fix_mask(content, WITH_CV2).content == content
+    assert not needs_fix(read_mask_facts(content), WITH_CV2)
+    assert not needs_fix(None, WITH_CV2)
+
+
+def test_maps_of_panoptic_ids_are_left():
+    expected = Expectations(task='panoptic', num_classes=3)
+    content = channels(LABELS)
+    assert fix_mask(content, expected).content == content
+
+
+@st.composite
+def masks(draw):
+    """Bytes of a label map, often with an error, and its split."""
+    shape = draw(st.tuples(st.integers(2, 6), st.integers(2, 6)))
+    values = draw(
+        st.lists(
+            st.sampled_from([0, 1, 2, 3, 7, 254, 255, 256, 300, 65535, -1]),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    seed = draw(st.integers(0, 99))
+    labels = np.random.default_rng(seed).choice(values, shape)
+    expected = Expectations(
+        num_classes=draw(st.sampled_from([2, 3, 8, 200])),
+        ignore_index=draw(st.sampled_from([255, 254, 100, 0, None])),
+        reduce_zero_label=draw(st.booleans()),
+        loader_backend=draw(st.sampled_from(['pillow', 'cv2'])),
+        label_map=draw(st.sampled_from([(), ((0, 1), (2, 255), (7, 0))])),
+    )
+    kind = draw(st.sampled_from(['L', 'P', 'wide', 'RGB', 'LA', '1']))
+    if kind == 'wide':
+        return saved(
+            Image.fromarray(labels.astype(np.int32)), 'TIFF'
+        ), expected
+    labels = labels.astype(np.uint8)
+    makers = {'L': png, 'P': palette, 'RGB': channels, 'LA': grey_and_alpha}
+    if kind == '1':
+        return saved(Image.fromarray(labels > 1)), expected
+    return makers[kind](labels), expected
+
+
+def label_of(value: int, expected: Expectations) -> int | None:
+    """What the loss gets of a stored value, None for what it ignores."""
+    loaded = load_value(value, expected)
+    return None if loaded == expected.ignore_index else loaded
+
+
+@settings(max_examples=100, deadline=None)
+@given(masks())
+def test_right_pixels_keep_their_labels(case):
+    content, expected = case
+    fixed = fix_mask(content, expected)
+    assert fix_mask(fixed.content, expected).content == fixed.content
+    if not fixed.changes:
+        assert fixed.content == content
+        return
+    before, after = pixels_of(content), pixels_of(fixed.content)
+    if before.ndim == 3:
+        before = before[..., 0]
+    assert before.shape == after.shape
+    for old, new in zip(
+        before.reshape(-1).tolist(), after.reshape(-1).tolist()
+    ):
+        if old in (-1, 65535):
+            assert label_of(new, expected) is None
+        elif old == 255 and label_of(old, expected) == 255:
+            assert label_of(new, expected) is None or new == old
+        else:
+            assert new == int(old)
+    repaired = {each.rule for each in fixed.changes}
+    still = {each.rule for each in fixed.left}
+    assert rules_of(fixed.content, expected) & repaired <= still
+
+
+def plan(values, unseen=(), rules=MASK_RULES, **fields):
+    expected = Expectations(**{'num_classes': 3, **fields})
+    pairs = [(value, 5) for value in values]
+    return plan_values(pairs, loaded_values(expected), rules, unseen)
+
+
+@pytest.mark.parametrize(
+    ('values', 'fields', 'new'),
+    [
+        ([0, 1, 255], {}, {}),
+        ([0, 1, 65535], {}, {65535: 255}),
+        ([-1, 0, 65535], {}, {-1: 255, 65535: 255}),
+        ([-1, 0, 7], {}, {-1: 255}),
+        ([0, 1, 255], {'ignore_index': 100}, {255: 100}),
+        ([-1, 0, 1], {'ignore_index': 100}, {-1: 100}),
+        ([0, 1, 7, 255], {'ignore_index': 100}, {}),
+        ([0, 255], {'ignore_index': 100, 'num_classes': 2}, {}),
+        ([0, 1, 255], {'ignore_index': 100, 'num_classes': 2}, {255: 100}),
+        ([0, 1, 255], {'ignore_index': -100}, {}),
+        ([0, 1, 255], {'ignore_index': 2}, {}),
+        ([0, 1, 300], {}, {}),
+        (
+            [1, 2, 255],
+            {'ignore_index': 100, 'reduce_zero_label': True},
+            {255: 101},
+        ),
+        (
+            [0, 1, 65535],
+            {'label_map': ((0, 1), (1, 255)), 'num_classes': 2},
+            {65535: 255},
+        ),
+    ],
+)
+def test_new_values(values, fields, new):
+    made = plan(values, **fields)
+    assert made.new == new
+    assert made.rule.keys() == new.keys()
+    expected = made.table.expected
+    for value in new.values():
+        assert load_value(value, expected) == expected.ignore_index
+
+
+def test_classes_without_a_pixel():
+    assert plan([0, 255], unseen=[1], ignore_index=9).new == {}
+    # They cannot be classes of a mask of 8 bits.
+    assert plan([0, 65535], unseen=[1], ignore_index=9).new == {65535: 9}
+
+
+def test_rules_that_are_not_chosen():
+    made = plan([0, -1, 300], rules=())
+    assert (made.new, made.left) == ({}, [])

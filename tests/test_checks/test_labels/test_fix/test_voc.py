@@ -1,0 +1,330 @@
+"""XML files before and after their repair, as the rules see them."""
+
+import difflib
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from mmext.checks.labels import Expectations
+from mmext.checks.labels.facts import ImageFacts, Sample, SampleFacts
+from mmext.checks.labels.fix.voc import (
+    VOC_RULES,
+    XmlFile,
+    fix_voc,
+)
+from mmext.checks.labels.readers.voc import read_voc
+from mmext.checks.labels.rules import RULES
+
+EXPECTED = Expectations(task='detection', num_classes=1, classes=('cat',))
+IMAGE = ImageFacts(width=64, height=48, mode='RGB')
+
+
+def object_of(box, name='cat', more=''):
+    corners = ''.join(
+        f'\n      <{corner}>{side}</{corner}>'
+        for corner, side in zip(('xmin', 'ymin', 'xmax', 'ymax'), box)
+    )
+    return (
+        f'\n  <object>\n    <name>{name}</name>{more}'
+        f'\n    <bndbox>{corners}\n    </bndbox>\n  </object>'
+    )
+
+
+def voc(*boxes, size=(64, 48), more='') -> bytes:
+    noted = ''
+    if size is not None:
+        noted = (
+            f'\n  <size><width>{size[0]}</width><height>{size[1]}</height>'
+            '<depth>3</depth></size>'
+        )
+    objects = ''.join(
+        each if isinstance(each, str) else object_of(each) for each in boxes
+    )
+    return (
+        '<?xml version="1.0"?>\n<!-- by Ägidius -->\n<annotation>\n'
+        f'  <filename>0.jpg</filename>{noted}{objects}{more}\n</annotation>\n'
+    ).encode()
+
+
+def rules_of(content: bytes, image=IMAGE) -> set[str]:
+    file = read_voc(content)
+    sample = Sample(
+        index=0, boxes=file.boxes, width=file.width, height=file.height
+    )
+    facts = SampleFacts(
+        split='train', sample=sample, image=image, annotation=file
+    )
+    return {
+        finding.rule
+        for rule in RULES.values()
+        if rule.scope == 'sample'
+        for finding in rule.check(facts, EXPECTED)
+        if finding.rule not in ('DET006', 'DET011')
+    }
+
+
+GOOD = (4, 5, 20, 30)
+# name: (rule, file, file after the repair, places of the changes)
+REPAIRED = {
+    'nan': ('DET001', voc(GOOD, (1, 'nan', 3, 4)), voc(GOOD), ['object[1]']),
+    'infinity': (
+        'DET001',
+        voc((1, 2, 'inf', 4), GOOD),
+        voc(GOOD),
+        ['object[0]'],
+    ),
+    'flat': ('DET002', voc(GOOD, (7, 7, 7, 9)), voc(GOOD), ['object[1]']),
+    'turned': ('DET002', voc((9, 9, 3, 4), GOOD), voc(GOOD), ['object[0]']),
+    'outside': ('DET004', voc(GOOD, (70, 2, 90, 9)), voc(GOOD), ['object[1]']),
+    'beyond': (
+        'DET005',
+        voc((-5, 5, 70, 30), GOOD),
+        voc((1, 5, 64, 30), GOOD),
+        ['object[0].bndbox.xmin', 'object[0].bndbox.xmax'],
+    ),
+    'twice': ('DET010', voc(GOOD, GOOD), voc(GOOD), ['object[1]']),
+    'size': (
+        'PAIR004',
+        voc(GOOD, size=(100, 50)),
+        voc(GOOD),
+        ['size.width', 'size.height'],
+    ),
+    'height': (
+        'PAIR004',
+        voc(GOOD, size=(64, 99)),
+        voc(GOOD),
+        ['size.height'],
+    ),
+}
+
+
+@pytest.mark.parametrize('case', REPAIRED)
+def test_repairs(case):
+    rule, content, wanted, places = REPAIRED[case]
+    assert rules_of(content) == {rule}
+    fixed = fix_voc(content, IMAGE)
+    assert fixed.content.decode() == wanted.decode()
+    assert rules_of(fixed.content) == set()
+    assert [each.place for each in fixed.changes] == places
+    assert {each.rule for each in fixed.changes} == {rule}
+    assert fixed.left == ()
+    again = fix_voc(fixed.content, IMAGE)
+    assert (again.content, again.changes) == (fixed.content, ())
+
+
+def test_says_what_was_changed():
+    first, second = fix_voc(REPAIRED['beyond'][1], IMAGE).changes
+    assert (first.was, first.now) == ('-5', '1')
+    assert (second.was, second.now) == ('70', '64')
+    (change,) = fix_voc(REPAIRED['flat'][1], IMAGE).changes
+    assert change.was == object_of((7, 7, 7, 9)).strip()
+    assert change.now == ''
+
+
+def test_size_of_zero_is_written():
+    fixed = fix_voc(voc(GOOD, size=(0, 0)), IMAGE)
+    assert fixed.content == voc(GOOD)
+
+
+def test_size_that_is_not_noted_is_not_added():
+    content = voc(GOOD, (-5, 5, 70, 30), size=None)
+    fixed = fix_voc(content, IMAGE)
+    assert fixed.content == voc(GOOD, (1, 5, 64, 30), size=None)
+    assert fix_voc(content).content == content
+
+
+def test_boxes_of_either_origin_are_right():
+    content = voc((0, 0, 63, 47), (1, 1, 64, 48), (0, 0, 64, 48))
+    fixed = fix_voc(content, IMAGE)
+    assert (fixed.content, fixed.changes) == (content, ())
+
+
+LEFT = {
+    'scaled': ('PAIR004', voc(GOOD, size=(128, 96)), 'have been scaled'),
+    'objects': (
+        'PAIR004',
+        voc((20, 30, 40, 60), size=(48, 64)),
+        'objects fit the size that is noted',
+    ),
+    'objects_too': (
+        'DET005',
+        voc((20, 30, 40, 60), size=(48, 64)),
+        'size of the image is not certain',
+    ),
+    'sliver': ('DET005', voc((-9, 2, 1, 9)), 'less than a pixel'),
+}
+
+
+@pytest.mark.parametrize('case', LEFT)
+def test_leaves_what_would_be_a_guess(case):
+    rule, content, reason = LEFT[case]
+    assert rule in rules_of(content)
+    fixed = fix_voc(content, IMAGE)
+    assert (fixed.content, fixed.changes) == (content, ())
+    (left,) = [each for each in fixed.left if each.rule == rule]
+    assert reason in left.reason
+
+
+@pytest.mark.parametrize(
+    'content',
+    [
+        b'',
+        b'<annotation>',
+        b'<boxes/>',
+        voc(object_of((1, 2, 3, 'x')), (7, 7, 7, 9)),
+        voc((7, 7, 7, 9)).replace(b'<ymax>9</ymax>', b''),
+        b'<!DOCTYPE a [<!ENTITY x "y">]>' + voc((7, 7, 7, 9))[21:],
+    ],
+)
+def test_files_that_cannot_be_read_are_left(content):
+    fixed = fix_voc(content, IMAGE)
+    assert (fixed.content, fixed.changes) == (content, ())
+
+
+def test_wide_encodings_are_left():
+    content = voc((7, 7, 7, 9)).decode().replace('?>', ' encoding="utf-16"?>')
+    content = content.encode('utf-16')
+    fixed = fix_voc(content, IMAGE)
+    assert fixed.content == content
+    (left,) = fixed.left
+    assert left.reason.startswith('it cannot be edited')
+
+
+def test_objects_that_differ_are_kept():
+    more = '<difficult>1</difficult>'
+    content = voc(GOOD, object_of(GOOD, more=more))
+    assert fix_voc(content, IMAGE).content == content
+
+
+def test_only_chosen_rules():
+    for rule, content, _, _ in REPAIRED.values():
+        fixed = fix_voc(content, IMAGE, rules=VOC_RULES - {rule})
+        assert (fixed.content, fixed.changes) == (content, ())
+
+
+sides = st.sampled_from([-7, -1, 0, 1, 2, 40, 47, 48, 50, 64, 65, 66, 90])
+odd = sides | st.sampled_from(['nan', '-inf', '12.75', '1e3', ' 5 '])
+boxes = st.tuples(odd, sides, odd, sides) | st.just(GOOD)
+sizes = st.sampled_from(
+    [(64, 48), (64, 48), (100, 50), (0, 0), (48, 64), None]
+)
+pictures = st.sampled_from(
+    [None, IMAGE, IMAGE, ImageFacts(width=64, height=48, orientation=6)]
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(boxes, max_size=4), sizes, pictures)
+def test_right_boxes_stay(boxes, size, image):
+    content = voc(*boxes, size=size)
+    fixed = fix_voc(content, image)
+    again = fix_voc(fixed.content, image)
+    assert (again.content, again.changes) == (fixed.content, ())
+    kept = [each.box for each in read_voc(fixed.content).boxes]
+    for facts in read_voc(content).boxes:
+        x1, y1, x2, y2 = facts.box
+        if 0 <= x1 < x2 <= 64 and 0 <= y1 < y2 <= 48 and size != (48, 64):
+            assert facts.box in kept
+    if image is IMAGE and size is not None:
+        left = {each.rule for each in again.left}
+        assert rules_of(fixed.content) & VOC_RULES <= left
+    assert fixed.content.startswith(content[:60])
+
+
+def changed_lines(old: bytes, new: bytes) -> tuple[int, int]:
+    """Lines that are new, and lines that are gone."""
+    lines = (each.splitlines(keepends=True) for each in (old, new))
+    decoded = ([str(line) for line in each] for each in lines)
+    diff = list(difflib.ndiff(*decoded))
+    return tuple(sum(line[0] == sign for line in diff) for sign in '+-')
+
+
+PLAIN = voc(GOOD, (7, 7, 7, 9), GOOD)
+# All that a writer may do otherwise than ElementTree.
+MIXED = """<?xml version='1.0'  encoding="utf-8" ?>
+<!-- <annotation> --> <?tool a?>
+<annotation  verified='yes'>
+  <filename>a &gt; ä.jpg</filename><!-- of a trip -->
+  <folder/>
+  <?tool b?>
+  <source><![CDATA[<x>]]></source>
+  <object><name>cat</name><bndbox><xmin>1</xmin><ymin>2</ymin>
+    <xmax><!-- was -->7<!-- 9 --></xmax><ymax>9</ymax></bndbox>
+  </object>
+
+  </annotation >
+<!-- </annotation> end -->
+""".replace('\n', '\r\n').encode()
+
+
+def test_a_number_changes_one_line():
+    file = XmlFile(PLAIN)
+    file.root.find('object/bndbox/xmax').text = '30'
+    assert changed_lines(PLAIN, file.render()) == (1, 1)
+    assert XmlFile(PLAIN).render() == PLAIN
+
+
+@pytest.mark.parametrize('number', [0, 1, 2])
+def test_an_object_takes_its_lines_along(number):
+    file = XmlFile(PLAIN)
+    element = file.root.findall('object')[number]
+    assert PLAIN.decode().count(file.remove(element)) in (1, 2)
+    assert changed_lines(PLAIN, file.render()) == (0, 9)
+
+
+@pytest.mark.parametrize('more', ['', '<name/>\n  '])
+def test_the_first_child_of_the_root(more):
+    begin, end = '<annotation>', '<a>1</a>\n</annotation>'
+    content = f'{begin}\n  <object />\n  {more}{end}'.encode()
+    file = XmlFile(content)
+    assert file.remove(file.root.find('object')) == '<object />'
+    more = more.replace('<name/>', '<name />')
+    assert file.render().decode() == f'{begin}\n  {more}{end}'
+    bare = XmlFile(b'<annotation><object /></annotation>')
+    bare.remove(bare.root[0])
+    assert read_voc(bare.render()).boxes == ()
+
+
+def test_what_stays_of_unusual_files():
+    new = XmlFile(MIXED).render()
+    assert changed_lines(MIXED, new) == (4, 4)
+    for old, now in (
+        ("  verified='yes'", ' verified="yes"'),
+        ('<folder/>', '<folder />'),
+        ('<![CDATA[<x>]]>', '&lt;x&gt;'),
+        ('</annotation >', '</annotation>'),
+    ):
+        assert old in MIXED.decode()
+        new = new.replace(now.encode(), old.encode(), 1)
+    assert new == MIXED
+
+
+def test_a_number_beside_comments():
+    image = ImageFacts(width=5, height=48)
+    fixed = fix_voc(MIXED, image)
+    (change,) = fixed.changes
+    assert (change.was, change.now) == ('7', '5')
+    (box,) = read_voc(fixed.content).boxes
+    assert box.box == (1, 2, 5, 9)
+
+
+@pytest.mark.parametrize('encoding', ['latin-1', 'utf-8', 'us-ascii'])
+def test_encodings(encoding):
+    name = '\u20ac' if encoding == 'utf-8' else '\u00e4'
+    xml = f'<?xml version="1.0" encoding="{encoding}"?>\n<a>{name}<b>1</b></a>'
+    content = xml.encode(encoding, 'xmlcharrefreplace')
+    assert XmlFile(content).render() == content
+
+
+def test_byte_order_mark():
+    content = b'\xef\xbb\xbf<a>\xc3\xa4<b>1</b></a>\n'
+    assert XmlFile(content).render() == content
+
+
+def test_nearly_the_same_object_is_left():
+    """Nobody knows which of the two boxes is the better one."""
+    fixed = fix_voc(voc((5, 6, 30, 40), (5, 6, 31, 42), (40, 6, 60, 40)))
+    (left,) = fixed.left
+    assert (left.rule, left.place) == ('DET010', 'object[1]')
+    assert fixed.changes == ()

@@ -1,0 +1,98 @@
+import random
+
+import pytest
+from helpers.label_facts import EXPECTED, findings_of, mask_of, sample_of
+from msgspec.structs import replace
+
+from mmext.checks.findings import Finding, Location, Severity
+from mmext.checks.labels.groups import FindingGroup, group_findings
+
+VAL = replace(EXPECTED, split='val')
+
+
+def finding(file: str, value: str = '11', **fields) -> Finding:
+    fields = {'rule': 'SEG001', 'message': f'label {value}'} | fields
+    location = Location(file=file, key=fields.pop('key', ''))
+    return Finding(
+        severity=Severity.ERROR,
+        remedy='r',
+        location=location,
+        value=value,
+        **fields,
+    )
+
+
+def test_one_group_for_many_files():
+    samples = [
+        sample_of(index, split, mask=mask_of({0: 40, 1: 30, 2: 20, 11: 10}))
+        for split in ('train', 'val')
+        for index in range(20)
+    ]
+    (group,) = group_findings(findings_of(samples, EXPECTED, VAL))
+    assert isinstance(group, FindingGroup)
+    assert (group.num_files, group.count, group.value) == (40, 400, '11')
+    assert group.message.startswith('label 11 is out of range; labels must')
+    assert group.message.endswith(': 40 masks, 400 pixels')
+    assert group.splits == (('train', 20), ('val', 20))
+    assert [each.file for each in group.examples][:2] == [
+        'train/0.png',
+        'train/1.png',
+    ]
+
+
+def test_order_does_not_matter():
+    findings = [
+        finding(f'{index}.png', str(index % 1500), count=index + 1)
+        for index in range(3000)
+    ]
+    groups = group_findings(findings)
+    random.Random(0).shuffle(findings)
+    assert group_findings(findings) == groups
+    assert len(groups) == 1001
+    assert groups[-1].value == 'others'
+    assert groups[-1].num_findings == 1000
+    assert sum(group.count for group in groups) == 3000 * 3001 // 2
+
+
+def test_rules_without_values_have_one_group():
+    findings = [
+        finding('a.png', '1', rule='PAIR001', message='1'),
+        finding('b.png', '2', rule='PAIR001', message='2'),
+    ]
+    (group,) = group_findings(findings)
+    assert group.message == 'image and mask have different sizes: 2 masks'
+
+
+def test_findings_of_a_file_count_it_once():
+    findings = [
+        finding('a.json', key=f'annotation {index}', rule='DET002')
+        for index in range(12)
+    ]
+    (group,) = group_findings(findings, num_examples=3)
+    assert group.message.endswith(': 1 image, 12 boxes')
+    places = [each.place for each in group.examples]
+    assert places == ['annotation 0', 'annotation 1', 'annotation 2']
+
+
+@pytest.mark.parametrize('num_examples', [0, 1, 7])
+def test_number_of_examples(num_examples):
+    findings = [finding(f'{index}.png') for index in range(9)]
+    (group,) = group_findings(findings, num_examples=num_examples)
+    assert len(group.examples) == num_examples
+
+
+def test_remedy_of_the_whole_data_set():
+    (group,) = group_findings([finding('a')], remedies={'SEG001': 'better'})
+    assert group.remedy == 'better'
+
+
+def test_rule_that_is_not_known_and_no_findings():
+    (group,) = group_findings([finding('a', rule='NEW001')])
+    assert group.message == 'label 11: 1 file'
+    assert group_findings([]) == []
+
+
+def test_worst_first():
+    mild = replace(finding('a', rule='CLS004'), severity=Severity.INFO)
+    groups = group_findings([mild, finding('b', '9'), finding('b', '10')])
+    assert [each.value for each in groups] == ['9', '10', '']

@@ -1,0 +1,391 @@
+"""The page as text: what is in it, and that nothing in it can act."""
+
+import base64
+import hashlib
+import math
+import re
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+from helpers.label_report import finding, group, report_of, split_of
+
+from mmext.checks.findings import Severity
+from mmext.checks.labels.gallery.pictures import Picture
+from mmext.checks.labels.page import class_charts, report_html
+from mmext.checks.labels.report import ClassCounts, Report, SplitReport
+from mmext.checks.labels.rules import RULES
+
+PLANTED = (
+    '<script>alert(1)</script>',
+    '</script><script>alert(1)</script>',
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    '{{ 7 * 191 }}',
+    '<!--',
+    '&lt;b&gt;',
+)
+VOID = {'br', 'img', 'input', 'link', 'meta', 'rect'}
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and the text of each kind."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict]] = []
+        self.open: list[str] = []
+        self.texts: list[tuple[str, str]] = []
+        self.feed(content.decode())
+        assert self.open == [], 'elements that are not closed'
+
+    def handle_starttag(self, tag, attrs):
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), f'{tag} {names}'
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append((self.open[-1] if self.open else '', data))
+
+    def all(self, tag: str) -> list[dict]:
+        return [attrs for name, attrs in self.elements if name == tag]
+
+    def text(self) -> str:
+        kept = [
+            text for tag, text in self.texts if tag not in ('style', 'script')
+        ]
+        return ' '.join(kept)
+
+
+def picture(rule: str = 'SEG001', **fields) -> Picture:
+    fields = {
+        'split': 'train',
+        'file': 'a.png',
+        'place': 'y=1, x=2',
+        'value': '7',
+        'message': 'label 7 is out of range',
+        'group': 0,
+        'uri': 'data:image/png;base64,AAAA',
+        'width': 4,
+        'height': 3,
+        'alt': 'image',
+    } | fields
+    return Picture(rule=rule, severity=RULES[rule].severity, **fields)
+
+
+def full_report() -> Report:
+    return report_of(
+        group(
+            'SEG001',
+            finding('SEG001', file='a.png', split='train', pixel=(1, 2)),
+            finding('SEG001', file='b.png', split='val', value='8'),
+            value='7',
+            num_findings=1234,
+            num_files=1200,
+            count=5_000_000,
+        ),
+        group('CLS001', finding('CLS001', value='1', split='train')),
+        group('DUP003', finding('DUP003', file='c.jpg')),
+        splits=(
+            split_of('train', [70, 0, 30], ('road', 'car', 'sky')),
+            split_of('val', [50, 40, 10], ('road', 'car', 'sky')),
+        ),
+    )
+
+
+def test_all_is_said():
+    text = Page(report_html(full_report(), [picture()])).text()
+    for words in (
+        '1 error, 1 warning, 1 note',
+        '20 samples of 2 splits',
+        'in 1,234 places',
+        'mend it',
+        'a.png',
+        'y=1, x=2',
+        '2 examples of 1,234',
+        '5,000,000',
+        'pixels',
+        'road',
+        '70.00 %',
+        'label 7 is out of range',
+        f'{len(RULES)} rules were applied; 3 found something',
+        *(rule.title for rule in RULES.values()),
+        *(rule.remedy for rule in RULES.values()),
+    ):
+        assert words in text, words
+
+
+def test_the_worst_is_first():
+    page = Page(report_html(full_report()))
+    rows = [each for each in page.all('tr') if 'data-severity' in each]
+    ranks = [Severity[each['data-severity'].upper()] for each in rows]
+    assert ranks == sorted(ranks, reverse=True)
+    assert [each['data-class'] for each in rows] == ['', 'car', '']
+
+
+def test_filters_offer_what_there_is():
+    content = report_html(
+        full_report(),
+        [
+            picture(classes=('sky', 'road')),
+            picture('DUP003', split='', group=2),
+        ],
+    )
+    values = [each.get('value') for each in Page(content).all('option')]
+    assert values == [
+        *['', 'CLS001', 'DUP003', 'SEG001'],
+        *['', 'train', 'val'],
+        *['', 'car'],
+        *['', 'DUP003', 'SEG001'],
+        *['', 'road', 'sky'],
+        *['', 'train', 'val'],
+    ]
+
+
+def test_nothing_found():
+    page = Page(report_html(report_of(splits=[split_of('train', [1, 2])])))
+    text = page.text()
+    assert 'Nothing was found' in text
+    assert 'Label check: nothing was found' in text
+    assert not page.all('form')
+    assert page.all('rect')
+
+
+def test_nothing_at_all():
+    page = Page(report_html(Report()))
+    assert '0 samples of 0 splits' in page.text()
+    assert 'classes' not in {each.get('id') for each in page.all('section')}
+
+
+def test_a_picture_that_could_not_be_made():
+    content = report_html(
+        full_report(), [picture(uri='', alt='no picture: empty')]
+    )
+    page = Page(content)
+    assert 'no picture: empty' in page.text()
+    assert [each for each in page.all('img') if 'src' in each] == []
+
+
+@pytest.mark.parametrize('planted', PLANTED)
+def test_nothing_planted_is_an_element(planted):
+    """Wherever a text from the data goes, it stays a text."""
+
+    def page_of(word: str) -> Page:
+        where = dict.fromkeys(('split', 'file', 'value'), word)
+        own = finding('DET006', message=word, remedy=word, key=word, **where)
+        report = report_of(
+            group('DET006', own, message=word, remedy=word, value=word),
+            splits=[split_of(word, [3, 4], (word, 'x'))],
+        )
+        shown = picture(
+            'DET006',
+            message=word,
+            alt=word,
+            classes=(word,),
+            place=word,
+            **where,
+        )
+        return Page(report_html(report, [shown]))
+
+    plain, page = page_of('plain'), page_of(planted)
+    tags = [tag for tag, _ in page.elements]
+    assert tags == [tag for tag, _ in plain.elements]
+    names = [sorted(attrs) for _, attrs in page.elements]
+    assert names == [sorted(attrs) for _, attrs in plain.elements]
+    assert planted in page.text()
+    scripts = [text for tag, text in page.texts if tag == 'script']
+    assert scripts == [text for tag, text in plain.texts if tag == 'script']
+
+
+def hash_of(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def test_policy():
+    page = Page(report_html(full_report(), [picture()]))
+    (policy,) = [
+        each['content']
+        for each in page.all('meta')
+        if each.get('http-equiv') == 'Content-Security-Policy'
+    ]
+    rules = dict(part.split(' ', 1) for part in policy.split('; '))
+    for name in ('script', 'style'):
+        (text,) = [text for tag, text in page.texts if tag == name]
+        assert rules[f'{name}-src'] == hash_of(text)
+        assert '\r' not in text
+    assert rules['default-src'] == "'none'"
+    assert rules['img-src'] == 'data:'
+    assert rules['base-uri'] == rules['form-action'] == "'none'"
+    assert 'unsafe' not in policy
+    # Ahead of all that it is about.
+    order = [tag for tag, _ in page.elements]
+    assert order[:4] == ['html', 'head', 'meta', 'meta']
+
+
+def test_nothing_is_loaded_and_nothing_inline():
+    page = Page(report_html(full_report(), [picture()]))
+    for tag, attrs in page.elements:
+        for name, value in attrs.items():
+            assert not name.startswith('on'), (tag, name)
+            assert name != 'style', tag
+            if name in ('src', 'href', 'action', 'srcset'):
+                assert value.startswith(('data:', '#')), (tag, value)
+    (style,) = [text for tag, text in page.texts if tag == 'style']
+    assert 'url(' not in style
+    assert '@import' not in style
+
+
+def test_odd_names():
+    """Bytes that are not UTF-8, and direction marks, in a file name."""
+    name = b'a\xff\xe2\x80\xae.png'.decode('utf-8', 'surrogateescape')
+    report = report_of(group('SEG001', finding('SEG001', file=name)))
+    content = report_html(report)
+    assert b'a\\xff\xe2\x80\xae.png</bdi>' in content
+    content.decode()
+
+
+def test_names_of_several_lines():
+    report = report_of(
+        splits=[split_of('train', [1], ('a\nb',))],
+    )
+    shown = picture(classes=('a\nb', 'c'))
+    page = Page(report_html(report, [shown]))
+    (card,) = page.all('figure')
+    assert card['data-class'] == 'a b\nc'
+    values = [each.get('value') for each in page.all('option')]
+    assert 'a b' in values
+
+
+def test_same_report_same_page():
+    pages = [report_html(full_report(), [picture()]) for _ in range(2)]
+    assert pages[0] == pages[1]
+
+
+def test_ids_are_unique_and_links_lead_somewhere():
+    page = Page(report_html(full_report(), [picture()]))
+    ids = [attrs['id'] for _, attrs in page.elements if 'id' in attrs]
+    assert len(ids) == len(set(ids))
+    links = {each['href'][1:] for each in page.all('a')}
+    assert links - set(ids) == set()
+    labelled = {
+        attrs['aria-labelledby']
+        for _, attrs in page.elements
+        if 'aria-labelledby' in attrs
+    }
+    assert labelled <= set(ids)
+
+
+def test_thousands_of_groups_stay_small():
+    groups = [
+        group(
+            'SEG001',
+            *(
+                finding('SEG001', file=f'{n}/{i}.png', split='train')
+                for i in range(5)
+            ),
+            value=str(n),
+        )
+        for n in range(3000)
+    ]
+    content = report_html(report_of(*groups))
+    assert content.count(b'data-severity') == 3000
+    assert len(content) < 3000 * 2500
+    assert not re.search(rb'<details[^>]* open', content)
+
+
+def charts(*splits) -> list[dict]:
+    return class_charts(report_of(splits=splits))
+
+
+def cells(measure: dict, key: str) -> list[list]:
+    return [[cell[key] for cell in row['cells']] for row in measure['rows']]
+
+
+def test_widths_are_of_one_scale():
+    train = split_of('train', [750, 240, 10])
+    val = split_of('val', [100, 0, 100])
+    (chart,) = charts(train, val)
+    assert [each['split'] for each in chart['splits']] == ['train', 'val']
+    pixels, maps = chart['measures']
+    assert cells(pixels, 'count') == [[750, 100], [240, 0], [10, 100]]
+    assert cells(pixels, 'share') == [
+        ['75.00 %', '50.00 %'],
+        ['24.00 %', '0.00 %'],
+        ['1.00 %', '50.00 %'],
+    ]
+    assert pixels['most'] == '75 %'
+    assert cells(pixels, 'linear') == [
+        ['100.00', '66.67'],
+        ['32.00', '0'],
+        ['1.33', '66.67'],
+    ]
+    decades = math.log10(0.75) + 3
+    assert pixels['least'] == '0.1 %'
+    assert cells(pixels, 'log')[0][0] == '100.00'
+    assert cells(pixels, 'log')[1] == [
+        f'{100 * (math.log10(0.24) + 3) / decades:.2f}',
+        '0',
+    ]
+    assert float(cells(pixels, 'log')[2][0]) == pytest.approx(
+        100 / decades, 1e-3
+    )
+    assert cells(maps, 'count') == [[10, 10], [10, 0], [10, 10]]
+    assert cells(maps, 'share')[0] == ['100.00 %', '100.00 %']
+
+
+def test_what_is_rare_is_seen():
+    (chart,) = charts(split_of('train', [10**9, 1, 0]))
+    (first, *_) = chart['measures']
+    assert cells(first, 'share') == [['100.00 %'], ['< 0.01 %'], ['0.00 %']]
+    assert cells(first, 'linear') == [['100.00'], ['0.40'], ['0']]
+    assert (first['least'], first['most']) == ('0.00000001 %', '100 %')
+
+
+@pytest.mark.parametrize('pixels', [[5], [0, 0], [1, 1]])
+def test_plain_splits(pixels):
+    split = split_of('train', pixels)
+    (chart,) = charts(split)
+    for measure in chart['measures']:
+        for key in ('linear', 'log'):
+            for (width,) in cells(measure, key):
+                assert 0 <= float(width) <= 100
+
+
+def test_objects():
+    split = SplitReport(
+        split='train',
+        task='detection',
+        num_samples=4,
+        num_images=4,
+        num_masks=0,
+        num_boxes=10,
+        classes=(
+            ClassCounts(label=0, name='cat', boxes=8, images=4),
+            ClassCounts(label=1, name='dog', boxes=2, images=1),
+        ),
+    )
+    (chart,) = charts(split)
+    objects, images = chart['measures']
+    assert (objects['name'], images['name']) == ('objects', 'images')
+    assert cells(objects, 'share') == [['80.00 %'], ['20.00 %']]
+    assert cells(images, 'share') == [['100.00 %'], ['25.00 %']]
+    assert chart['splits'][0]['extent'] == '4 images'
+
+
+def test_splits_of_other_classes_are_apart():
+    train, val = split_of('a', [1, 2]), split_of('b', [1, 2, 3])
+    empty = msgspec.structs.replace(train, split='c', classes=())
+    names = [
+        [each['split'] for each in chart['splits']]
+        for chart in charts(train, val, empty, split_of('d', [4, 4]))
+    ]
+    assert names == [['a', 'd'], ['b']]

@@ -1,0 +1,185 @@
+"""Facts of images: size, damage, and hashes that find near-duplicates."""
+
+import hashlib
+import io
+
+import cv2
+import numpy as np
+import pytest
+from helpers import image_bytes
+from PIL import Image
+
+from mmext.checks.labels.readers.image import difference_hash, read_image_facts
+
+PHOTO = Image.fromarray(image_bytes.photo(0, 480, 640, 30))
+JPEG = image_bytes.saved(PHOTO, 'JPEG', quality=90)
+# Bits of 64 that near-duplicates may differ by, and other images must.
+NEAR = 6
+FAR = 12
+
+
+def distance(first: int, second: int) -> int:
+    return (first ^ second).bit_count()
+
+
+def fingerprint(image: Image.Image, kind: str = 'PNG', **options) -> int:
+    facts = read_image_facts(image_bytes.saved(image, kind, **options))
+    assert facts.error is None
+    return facts.fingerprint
+
+
+@pytest.mark.parametrize('kind', ['PNG', 'JPEG', 'BMP', 'TIFF', 'WEBP'])
+def test_plain_facts(kind):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    options = {} if kind == 'BMP' else {'exif': exif}
+    if kind == 'TIFF':
+        options = {}
+    content = image_bytes.saved(PHOTO, kind, **options)
+    facts = read_image_facts(content)
+    assert (facts.width, facts.height) == (640, 480)
+    assert (facts.mode, facts.error) == ('RGB', None)
+    assert facts.orientation == (6 if options else 1)
+    assert facts.digest == hashlib.sha256(content).hexdigest()
+    assert 0 < facts.fingerprint < 1 << 64
+
+
+def test_hash_matches_the_plain_formula(rng):
+    """Means of equal cells, compared with their right neighbours."""
+    pixels = rng.integers(0, 256, (80, 90)).astype(np.float32)
+    cells = pixels.reshape(8, 10, 9, 10).mean((1, 3))
+    bits = ''.join(
+        str(int(row[x + 1] > row[x])) for row in cells for x in range(8)
+    )
+    assert difference_hash(pixels) == int(bits, 2)
+
+
+@pytest.mark.parametrize('dtype', ['?', 'u1', 'u2', 'i4', 'f4', 'f8'])
+@pytest.mark.parametrize('channels', [0, 1, 2, 3, 4])
+@pytest.mark.parametrize('scale', [1, 2])
+def test_hash_takes_every_kind_of_pixels(dtype, channels, scale):
+    """Dark, then bright from the middle of the fifth of nine cells."""
+    shape = (80 * scale, 1)
+    pixels = np.tile(np.arange(90 * scale) >= 45 * scale, shape).astype(dtype)
+    if channels:
+        pixels = np.repeat(pixels[..., None], channels, -1)
+    assert f'{difference_hash(pixels):064b}' == '00011000' * 8
+
+
+def test_images_without_contrast_have_hash_0():
+    assert fingerprint(Image.new('RGB', (64, 48), (9, 8, 7))) == 0
+
+
+def test_near_duplicates():
+    original = fingerprint(PHOTO)
+    for image, kind, options in (
+        (PHOTO, 'JPEG', {'quality': 90}),
+        (PHOTO, 'JPEG', {'quality': 30}),
+        (PHOTO, 'JPEG', {'quality': 75, 'progressive': True}),
+        (PHOTO, 'WEBP', {'quality': 60}),
+        (PHOTO.resize((320, 240)), 'JPEG', {}),
+        (PHOTO.resize((1000, 700)), 'PNG', {}),
+        (PHOTO.convert('L'), 'PNG', {}),
+        (PHOTO.convert('RGBA'), 'PNG', {}),
+        (PHOTO.convert('CMYK'), 'JPEG', {}),
+        (PHOTO.quantize(128), 'PNG', {}),
+        (PHOTO.point(lambda v: int(v * 0.8 + 20)), 'PNG', {}),
+    ):
+        near = fingerprint(image, kind, **options)
+        assert distance(original, near) <= NEAR, (image, kind, options)
+
+
+def test_other_images_are_far():
+    hashes = [
+        fingerprint(Image.fromarray(image_bytes.photo(seed, 240, 320, 20)))
+        for seed in range(12)
+    ]
+    hashes.append(
+        fingerprint(PHOTO.transpose(Image.Transpose.FLIP_LEFT_RIGHT))
+    )
+    for index, first in enumerate(hashes):
+        for second in hashes[:index]:
+            assert distance(first, second) >= FAR
+
+
+def test_16_bits_are_hashed_by_all_of_them():
+    grey = np.asarray(PHOTO.convert('L')).astype(np.uint16)
+    for factor in (1, 100, 257):
+        wide = fingerprint(Image.fromarray(grey * factor))
+        assert distance(wide, fingerprint(PHOTO)) <= NEAR
+
+
+@pytest.mark.parametrize('share', [0.02, 0.5, 0.999])
+@pytest.mark.parametrize('kind', ['JPEG', 'PNG'])
+def test_cut_files_are_found(kind, share):
+    content = image_bytes.saved(PHOTO, kind)
+    cut = content[: int(len(content) * share)]
+    facts = read_image_facts(cut)
+    assert facts.error.text.startswith('truncated: ')
+    assert facts.fingerprint == -1
+
+
+def test_damage_that_pillow_does_not_tell():
+    """Bits flipped in a scan: Pillow reads on, libjpeg-turbo warns."""
+    rng = np.random.default_rng(0)
+    suspect = 0
+    for position in rng.integers(len(JPEG) // 2, len(JPEG) - 2, 30):
+        changed = bytearray(JPEG)
+        changed[position] ^= 0x10
+        facts = read_image_facts(bytes(changed))
+        if facts.error:
+            assert facts.error.text.startswith('suspect: libjpeg-turbo warns')
+            assert facts.fingerprint >= 0
+            suspect += 1
+    assert suspect >= 5
+
+
+def test_corrupt_exif_is_an_error():
+    extra = image_bytes.chunk(b'eXIf', b'no TIFF header')
+    rows = b'\x00' + bytes(range(9))
+    content = image_bytes.bare_png(9, 1, rows, extra=extra)
+    facts = read_image_facts(content)
+    assert facts.error.text.startswith('corrupt: the EXIF data')
+    assert facts.fingerprint >= 0
+
+
+def test_claimed_size_is_refused():
+    facts = read_image_facts(image_bytes.bare_png(100_000, 100_000))
+    assert '100000 x 100000 pixels are refused' in facts.error.text
+    assert facts.fingerprint == -1
+    small = read_image_facts(JPEG, max_pixels=1000)
+    assert small.error.text.endswith('more than max_pixels=1,000')
+
+
+def test_fuzzed_files_end_in_an_error(rng):
+    """None raises, and what Pillow cannot read gets an error."""
+    image = Image.fromarray(image_bytes.photo())
+    files = [
+        image_bytes.saved(image),
+        image_bytes.saved(image, 'JPEG'),
+        image_bytes.saved(image, 'JPEG', progressive=True),
+        image_bytes.saved(image.convert('L'), 'JPEG'),
+        cv2.imencode('.png', image_bytes.street())[1].tobytes(),
+        *(image_bytes.saved(image, kind) for kind in ('BMP', 'TIFF', 'GIF')),
+    ]
+    unreadable = 0
+    for content in image_bytes.fuzzed(files, 1000, rng):
+        facts = read_image_facts(content)
+        try:
+            with Image.open(io.BytesIO(content)) as opened:
+                opened.load()
+        except (OSError, SyntaxError, ValueError, IndexError):
+            unreadable += 1
+            assert facts.error
+    assert unreadable > 400
+
+
+def test_missing_rows_of_a_palette():
+    """Pillow fills them up without a word."""
+    palette = image_bytes.chunk(b'PLTE', bytes(range(30)))
+    options = {'colour': 3, 'extra': palette}
+    good = image_bytes.bare_png(50, 50, b'\x00' * 51 * 50, **options)
+    assert read_image_facts(good).error is None
+    content = image_bytes.bare_png(50, 50, b'\x00' * 51 * 30, **options)
+    error = read_image_facts(content).error
+    assert error.text.startswith('truncated: the IDAT chunks hold 1,530 of')

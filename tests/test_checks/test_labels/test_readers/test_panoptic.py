@@ -1,0 +1,110 @@
+"""Panoptic annotation files, right and damaged."""
+
+import io
+import json
+
+import pytest
+
+from mmext.checks.labels.readers.panoptic import holds_key, read_panoptic
+
+
+def content(**changes) -> dict:
+    """An image of two segments; ids are those of Cityscapes, names."""
+    return {
+        'images': [
+            {'id': 'a_0', 'file_name': 'a.png', 'width': 9, 'height': 7}
+        ],
+        'annotations': [
+            {
+                'image_id': 'a_0',
+                'file_name': 'a_panoptic.png',
+                'segments_info': [
+                    {'id': 26001, 'category_id': 26, 'area': 30, 'bbox': BOX},
+                    {'id': 7, 'category_id': 7, 'area': 33.0, 'bbox': BOX},
+                ],
+            }
+        ],
+        'categories': [
+            {'id': 7, 'name': 'road', 'isthing': 0},
+            {'id': 26, 'name': 'car', 'isthing': 1},
+        ],
+        **changes,
+    }
+
+
+BOX = [0, 0, 9, 7]
+
+
+def read(found: dict):
+    return read_panoptic(json.dumps(found).encode())
+
+
+def places(found: dict) -> list[str]:
+    return [error.place for error in read(found).coco.errors]
+
+
+def test_a_right_file():
+    file = read(content())
+    assert file.coco.errors == ()
+    (image,) = file.coco.images.id.tolist()
+    assert file.coco.annotations.image_id.tolist() == [image, image]
+    assert file.coco.annotations.index.tolist() == [0, 0]
+    assert file.maps == {image: 'a_panoptic.png'}
+    assert [(each.id, each.area) for each in file.segments[image]] == [
+        (26001, 30),
+        (7, 33),
+    ]
+    assert file.things == {'road': False, 'car': True}
+
+
+def test_names_for_ids_of_images_and_categories():
+    found = content()
+    found['categories'][0]['id'] = 'r'
+    found['annotations'][0]['segments_info'][1]['category_id'] = 'r'
+    found['annotations'][0]['segments_info'][0]['category_id'] = 26.0
+    file = read(found)
+    assert file.coco.errors == ()
+    (image,) = file.maps
+    road, car = file.coco.categories.id.tolist()
+    assert file.coco.annotations.category_id.tolist() == [car, road]
+    assert file.coco.images.id.tolist() == [image] == [*file.segments]
+    assert file.coco.ids == {image: 'a_0', road: 'r'}
+
+
+def test_which_files_are_panoptic():
+    assert holds_key(io.BytesIO(json.dumps(content()).encode()))
+    assert not holds_key(io.BytesIO(b'{"annotations": []}'))
+
+
+def test_form_of_a_large_file_is_found(monkeypatch):
+    """The key is found where two blocks meet, too."""
+    monkeypatch.setattr('mmext.checks.labels.readers.panoptic._BLOCK', 5)
+    text = b'{"a": 1, "segments_info": []}'
+    assert holds_key(io.BytesIO(text))
+    assert not holds_key(io.BytesIO(text.replace(b'_', b' ')))
+
+
+@pytest.mark.parametrize('text', [b'', b'[]', b'{"images": [', b'\xff'])
+def test_what_is_no_file_of_annotations(text):
+    file = read_panoptic(text)
+    assert file.coco.errors
+    assert not file.segments
+
+
+@pytest.mark.parametrize(
+    ('change', 'place'),
+    [
+        ({'id': '7'}, 'annotations[0].segments_info[1].id'),
+        ({'bbox': [1, 2]}, 'annotations[0].segments_info[1].bbox'),
+        ({'category_id': None}, 'annotations[0].segments_info[1].category_id'),
+    ],
+)
+def test_places_of_what_is_wrong(change, place):
+    found = content()
+    found['annotations'][0]['segments_info'][1] |= change
+    assert places(found) == [place]
+
+
+def test_records_without_segments():
+    found = content(annotations=[{'image_id': 'a_0'}, 5])
+    assert places(found) == ['annotations[0]', 'annotations[1]']

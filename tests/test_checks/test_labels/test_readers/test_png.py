@@ -1,0 +1,166 @@
+"""The walk over PNG chunks: each damage is named, with its place."""
+
+import zlib
+
+import numpy as np
+import pytest
+from helpers import image_bytes
+from PIL import Image
+
+from mmext.checks.labels.facts import ReadError
+from mmext.checks.labels.readers.png import (
+    PNG_SIGNATURE,
+    png_data_error,
+    walk_png,
+)
+
+PLAIN = image_bytes.png(image_bytes.street())
+
+
+@pytest.mark.parametrize(
+    ('name', 'content'), image_bytes.kinds_of_images().items()
+)
+def test_sound_files_have_no_error(name, content):
+    header = walk_png(content)
+    assert header.error is None
+    assert (header.width, header.height) == (21, 13)
+    assert header.animated == (name == 'animated')
+
+
+def test_header_is_read():
+    header = walk_png(image_bytes.kinds_of_images()['rgb_16'])
+    assert (header.depth, header.colour) == (16, 2)
+
+
+def test_every_cut_is_found():
+    for length in range(len(PNG_SIGNATURE), len(PLAIN)):
+        error = walk_png(PLAIN[:length]).error
+        assert error.text.startswith('truncated: '), length
+        assert f'after {length:,} bytes' in error.text
+
+
+def test_every_flipped_bit_is_found():
+    for position in range(len(PNG_SIGNATURE), len(PLAIN)):
+        changed = bytearray(PLAIN)
+        changed[position] ^= 1 << (position % 8)
+        assert walk_png(bytes(changed)).error, position
+
+
+def test_crc_names_chunk_and_place():
+    changed = bytearray(PLAIN)
+    changed[60] ^= 1
+    assert walk_png(bytes(changed)).error.text.startswith(
+        'corrupt: CRC of chunk IDAT at byte 33 is '
+    )
+
+
+def test_size_is_kept_where_the_rest_is_lost():
+    header = walk_png(PLAIN[: len(PLAIN) // 2])
+    assert (header.width, header.height) == (128, 96)
+    assert 'inside of chunk IDAT at byte 33' in header.error.text
+
+
+def test_lost_end():
+    assert walk_png(PLAIN[:-12]).error.text.endswith('before chunk IEND')
+
+
+def test_no_pixels():
+    content = PLAIN[:33] + image_bytes.chunk(b'IEND', b'')
+    assert walk_png(content).error.text == (
+        'no pixels: the file has no IDAT chunk'
+    )
+
+
+def test_first_chunk_must_be_the_header():
+    content = PNG_SIGNATURE + image_bytes.chunk(b'IDAT', b'abc')
+    assert (
+        'must be IHDR of 13 bytes, got IDAT of 3'
+        in walk_png(content).error.text
+    )
+
+
+def test_no_size():
+    error = walk_png(image_bytes.bare_png(0, 5)).error
+    assert error.text == 'the header claims 0 x 5 pixels'
+
+
+def test_what_follows_the_end_is_no_error():
+    assert walk_png(PLAIN + b'more').error is None
+
+
+def test_exif_is_kept():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    content = image_bytes.png(image_bytes.street(), exif=exif)
+    assert walk_png(content).exif == exif.tobytes().removeprefix(
+        b'Exif\x00\x00'
+    )
+
+
+ROWS = b''.join(b'\0' + row.tobytes() for row in image_bytes.street())
+
+
+def data_error(stream: bytes, cuts: int = 1) -> ReadError | None:
+    """Of a file with that zlib stream, and with the right CRCs."""
+    size = -(-len(stream) // cuts)
+    parts = [stream[i : i + size] for i in range(0, len(stream), size)]
+    content = (
+        PLAIN[:33]
+        + b''.join(image_bytes.chunk(b'IDAT', part) for part in parts)
+        + image_bytes.chunk(b'IEND', b'')
+    )
+    header = walk_png(content)
+    assert header.error is None
+    return png_data_error(content, header)
+
+
+@pytest.mark.parametrize(
+    ('name', 'content'), image_bytes.kinds_of_images().items()
+)
+def test_sound_pixels_have_no_error(name, content):
+    header = walk_png(content)
+    assert png_data_error(content, header) is None
+    assert header.interlaced == (name == 'interlaced')
+
+
+@pytest.mark.parametrize('height', range(1, 10))
+@pytest.mark.parametrize('width', range(1, 10))
+def test_passes_of_small_images(height, width):
+    pixels = np.full((height, width), 7, np.uint8)
+    content = image_bytes.interlaced_png(pixels)
+    assert png_data_error(content, walk_png(content)) is None
+
+
+@pytest.mark.parametrize('cuts', [1, 2, 7])
+def test_missing_rows(cuts):
+    """Pillow fills them with zeros and says nothing."""
+    assert data_error(zlib.compress(ROWS), cuts) is None
+    error = data_error(zlib.compress(ROWS[:-1]), cuts)
+    assert error.text.startswith(
+        'truncated: the IDAT chunks hold 12,383 of 12,384'
+    )
+    error = data_error(zlib.compress(ROWS)[:-500], cuts)
+    assert error.text.startswith('truncated: the IDAT chunks hold ')
+    assert data_error(zlib.compress(b'')).text.startswith(
+        'truncated: the IDAT chunks hold 0 of'
+    )
+
+
+def test_every_flip_before_the_checksums_is_found(rng):
+    """The CRCs are right: memory was damaged before the file was written."""
+    stream = zlib.compress(ROWS)
+    for position in rng.integers(0, len(stream), 300):
+        changed = bytearray(stream)
+        changed[position] ^= 1 << int(rng.integers(8))
+        try:
+            same = zlib.decompress(changed) == ROWS
+        except zlib.error:
+            same = False
+        assert same or data_error(bytes(changed)), position
+
+
+def test_more_than_the_pixels_is_no_error():
+    assert data_error(zlib.compress(ROWS + b'more' * 99)) is None
+    assert data_error(zlib.compress(ROWS) + b'more') is None
+    # Nor is a checksum that was left out: all pixels are there.
+    assert data_error(zlib.compress(ROWS)[:-4]) is None

@@ -1,0 +1,213 @@
+"""Pascal VOC files: what they say, what is wrong, what is refused."""
+
+import math
+
+import pytest
+
+from mmext.checks.labels.facts import BoxFacts
+from mmext.checks.labels.readers.voc import read_voc
+
+PLAIN = b"""<?xml version="1.0"?>
+<annotation>
+  <filename>a.jpg</filename>
+  <size><width>640</width><height>480</height><depth>3</depth></size>
+  <object>
+    <name>RBC</name><difficult>0</difficult>
+    <bndbox><xmin>1</xmin><ymin>2.5</ymin><xmax>30</xmax><ymax>40</ymax>
+    </bndbox>
+  </object>
+  <object>
+    <name>WBC </name><difficult>1</difficult>
+    <bndbox><ymin>6</ymin><xmin>5</xmin><ymax>6</ymax><xmax>-5</xmax></bndbox>
+  </object>
+</annotation>
+"""
+
+
+def test_plain_file():
+    file = read_voc(PLAIN)
+    assert (file.image, file.width, file.height) == ('a.jpg', 640, 480)
+    assert file.error is None
+    assert file.boxes == (
+        BoxFacts(
+            box=(1.0, 2.5, 30.0, 40.0), class_name='RBC', place='object[0]'
+        ),
+        BoxFacts(
+            box=(5.0, 6.0, -5.0, 6.0),
+            class_name='WBC ',
+            place='object[1]',
+            ignored=True,
+        ),
+    )
+
+
+def test_what_the_file_does_not_say():
+    file = read_voc(b'<annotation/>')
+    assert (file.image, file.width, file.height) == ('', 0, 0)
+    assert not file.has_size
+    assert (file.boxes, file.error) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ('old', 'new', 'error'),
+    [
+        (b'2.5', b'two', "object[0].bndbox.ymin must be a number, got 'two'"),
+        (b'<ymin>2.5</ymin>', b'', 'object[0].bndbox.ymin is missing'),
+        (b'RBC', b'', 'object[0].name is empty'),
+        (b'<name>RBC</name>', b'', 'object[0].name is missing'),
+        (b'>640<', b'>6x<', 'size.width must be a whole number of pixels'),
+        (b'>640<', b'><', 'size.width is empty'),
+        (b'<width>640</width>', b'', 'size.width is missing'),
+        (b'>480<', b'>-4<', 'size.height is -4; the loader drops'),
+        (b'>480<', b'>480.0<', 'size.height must be a whole number of pixels'),
+        (b'>480<', b'>inf<', 'size.height must be a whole number of pixels'),
+        (b'>1<', b'>x<', 'object[1].difficult must be a whole number'),
+        (b'<difficult>1', b'<difficult>', 'object[1].difficult is empty'),
+    ],
+)
+def test_errors_have_their_place(old, new, error):
+    head, _, tail = PLAIN.rpartition(old)
+    file = read_voc(head + new + tail)
+    assert file.error.text.startswith(error)
+    assert len(file.boxes) == 2
+
+
+# What is written, and what it takes the place of.
+WRITTEN = [
+    ('0</difficult>', '</difficult>'),
+    ('0</difficult>', ' </difficult>'),
+    ('0</difficult>', '2</difficult>'),
+    ('0</difficult>', '0.0</difficult>'),
+    ('0</difficult>', 'Unspecified</difficult>'),
+    ('<difficult>0</difficult>', ''),
+    ('640</width>', '</width>'),
+    ('<width>640</width>', ''),
+    ('640</width>', '640.0</width>'),
+    ('640</width>', ' 640 </width>'),
+    ('640</width>', '0</width>'),
+    ('<name>RBC</name>', ''),
+    ('<name>RBC</name>', '<name/>'),
+    ('<name>RBC</name>', '<name>RBC </name>'),
+    ('2.5', '64.0'),
+    ('2.5', '1,5'),
+    ('2.5', ''),
+    ('<ymin>2.5</ymin>', ''),
+]
+
+
+@pytest.mark.parametrize(('old', 'new'), WRITTEN)
+def test_it_fails_where_the_loader_of_mmdetection_does(old, new, tmp_path):
+    datasets = pytest.importorskip('mmdet.datasets')
+    text = PLAIN.decode()
+    assert old in text
+    # Only objects of a class are read by the loader.
+    text = text.replace(old, new, 1).replace('WBC ', 'RBC')
+    (tmp_path / 'Annotations').mkdir()
+    (tmp_path / 'Annotations' / 'a.xml').write_text(text)
+    (tmp_path / 'list.txt').write_text('a')
+    file = read_voc(text.encode())
+
+    def load() -> list[dict]:
+        return datasets.XMLDataset(
+            data_root=str(tmp_path),
+            ann_file='list.txt',
+            data_prefix={'sub_data_root': ''},
+            metainfo={'classes': ('RBC',)},
+            pipeline=[],
+            serialize_data=False,
+        ).data_list
+
+    if 'fails' in (str(file.error) if file.error else ''):
+        with pytest.raises((TypeError, ValueError, AttributeError)):
+            load()
+        return
+    (info,) = load()
+    assert (info['width'], info['height']) == (file.width, file.height)
+    boxes = [each for each in file.boxes if each.class_name == 'RBC']
+    assert [each['ignore_flag'] for each in info['instances']] == [
+        int(each.ignored) for each in boxes
+    ]
+    dropped = len(file.boxes) - len(boxes)
+    assert bool(dropped) == ('<name>' in old)
+
+
+def test_every_error_is_told():
+    content = PLAIN.replace(b'2.5', b'two').replace(b'>640<', b'>x<')
+    places = [error.place for error in read_voc(content).errors]
+    assert places == ['object[0].bndbox.ymin', 'size.width']
+
+
+def test_nan_is_a_number_for_rules():
+    file = read_voc(PLAIN.replace(b'2.5', b'NaN'))
+    assert file.error is None
+    assert math.isnan(file.boxes[0].box[1])
+
+
+@pytest.mark.parametrize('encoding', ['utf-8', 'utf-16'])
+def test_doctype_is_refused(encoding):
+    lol = ''.join(f'<!ENTITY l{i + 1} "{f"&l{i};" * 10}">' for i in range(9))
+    text = (
+        f'<?xml version="1.0" encoding="{encoding}"?>'
+        f'<!DOCTYPE bomb [<!ENTITY l0 "lol">{lol}]>'
+        '<annotation><filename>&l9;</filename></annotation>'
+    )
+    assert read_voc(text.encode(encoding)).error.text == (
+        'malformed XML: <!ENTITY l0> is refused: it may grow, or be a file'
+    )
+
+
+@pytest.mark.parametrize('doctype', ['annotation', 'a SYSTEM "a.dtd"'])
+def test_a_doctype_without_entities_is_read(doctype):
+    doctype = f'?><!DOCTYPE {doctype}>'.encode()
+    assert read_voc(PLAIN.replace(b'?>', doctype)) == read_voc(PLAIN)
+
+
+def test_external_entities_are_refused(tmp_path):
+    secret = tmp_path / 'secret.txt'
+    secret.write_text('secret')
+    text = (
+        f'<!DOCTYPE a [<!ENTITY x SYSTEM "{secret.as_uri()}">]>'
+        '<annotation><filename>&x;</filename></annotation>'
+    )
+    file = read_voc(text.encode())
+    assert '<!ENTITY x> is refused' in file.error.text
+    assert file.image == ''
+
+
+@pytest.mark.parametrize(
+    ('content', 'error'),
+    [
+        (b'', 'malformed XML: no element found'),
+        (b'<annotation><a></annotation>', 'malformed XML: mismatched tag'),
+        (b'<annotation>&x;</annotation>', 'malformed XML: undefined entity'),
+        (b'<?xml version="1.0" encoding="no"?><a/>', 'malformed XML: '),
+        (b'<html/>', 'the root element must be <annotation>, got <html>'),
+    ],
+)
+def test_no_annotation_file(content, error):
+    assert read_voc(content).error.text.startswith(error)
+
+
+def test_the_name_of_the_root_does_not_matter():
+    """The loader takes what is in it."""
+    file = read_voc(PLAIN.replace(b'annotation>', b'Annotation>'))
+    assert (file.error, len(file.boxes)) == (None, 2)
+
+
+def test_deep_nesting():
+    assert read_voc(b'<annotation>' * 100_000).error.text.startswith(
+        'malformed XML: '
+    )
+
+
+def test_fuzzed_files_do_not_raise(rng):
+    errors = 0
+    for _ in range(1000):
+        changed = bytearray(PLAIN[: int(rng.integers(len(PLAIN)))])
+        if len(changed) % 3:
+            changed = bytearray(PLAIN)
+        for position in rng.integers(0, len(changed) or 1, 3):
+            if changed:
+                changed[position] = int(rng.integers(256))
+        errors += bool(read_voc(bytes(changed)).error)
+    assert errors > 500

@@ -1,0 +1,403 @@
+"""The report: as data, in a terminal and as SARIF."""
+
+import io
+import json
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from mmext.checks.findings import Finding, Location, Severity, terminal
+from mmext.checks.findings import sarif as findings_sarif
+from mmext.checks.labels import Expectations
+from mmext.checks.labels.groups import FindingGroup
+from mmext.checks.labels.report import (
+    ClassCounts,
+    Report,
+    SplitReport,
+    make_split_report,
+    print_report,
+    report_json,
+    report_sarif,
+    report_schema,
+)
+from mmext.checks.labels.rules import RULES
+from mmext.checks.labels.totals import SplitTotals
+
+EXPECTED = Expectations(num_classes=2, classes=('road', 'car'))
+
+
+def totals() -> SplitTotals:
+    return SplitTotals(
+        split='train',
+        num_samples=3,
+        num_images=3,
+        num_masks=2,
+        pixels={0: 70, 1: 20, 255: 10},
+        masks={0: 2, 1: 1, 255: 1},
+        area={0: 100, 1: 50, 255: 50},
+        boxes={1: 4},
+        box_images={1: 2},
+    )
+
+
+def test_a_row_for_each_class():
+    split = make_split_report(totals(), EXPECTED)
+    assert (split.num_samples, split.num_masks, split.num_boxes) == (3, 2, 4)
+    road, car = split.classes
+    assert (road.name, road.pixels, road.masks, road.area) == (
+        'road',
+        70,
+        2,
+        100,
+    )
+    assert (car.boxes, car.images) == (4, 2)
+
+
+def test_counts_are_those_after_loading():
+    reduced = msgspec.structs.replace(EXPECTED, reduce_zero_label=True)
+    road, car = make_split_report(totals(), reduced).classes
+    assert (road.pixels, car.pixels) == (20, 0)
+
+
+def test_json_round_trip_and_version():
+    group = FindingGroup(
+        rule='SEG001',
+        severity=Severity.ERROR,
+        message='<b>',
+        remedy='r',
+        value='11',
+    )
+    report = Report(
+        rules=('SEG001',),
+        splits=(make_split_report(totals(), EXPECTED),),
+        groups=(group,),
+    )
+    content = report_json(report)
+    assert json.loads(content)['schema_version'] == 1
+    assert msgspec.json.decode(content, type=Report) == report
+    assert content.endswith(b'}\n')
+
+
+def test_worst():
+    assert Report().worst() is None
+    groups = tuple(
+        FindingGroup(rule='X', severity=each, message='', remedy='')
+        for each in (Severity.INFO, Severity.WARNING)
+    )
+    assert Report(groups=groups).worst() is Severity.WARNING
+
+
+def test_schema_names_every_field():
+    schema = json.loads(report_schema())
+    group = FindingGroup(
+        rule='SEG001', severity=Severity.ERROR, message='m', remedy='r'
+    )
+    split = make_split_report(totals(), EXPECTED)
+    written = json.loads(report_json(Report(splits=(split,), groups=(group,))))
+    parts = {
+        'Report': written,
+        'SplitReport': written['splits'][0],
+        'ClassCounts': written['splits'][0]['classes'][0],
+        'FindingGroup': written['groups'][0],
+    }
+    for name, part in parts.items():
+        known = schema['$defs'][name]
+        assert set(part) <= set(known['properties'])
+        assert set(known['required']) <= set(part)
+        assert 'Attributes:' in known['description']
+
+
+def printed(function, *args, width: int = 100, **options) -> str:
+    out = io.StringIO()
+    function(*args, Console(file=out, width=width), **options)
+    return out.getvalue()
+
+
+def shown_group(severity: Severity, rule: str, **more) -> FindingGroup:
+    example = Finding(
+        rule=rule,
+        severity=severity,
+        message='m',
+        remedy='r',
+        location=Location(file='[red]a[/red].png', pixel=(3, 5)),
+        value='11',
+    )
+    return FindingGroup(
+        rule=rule,
+        severity=severity,
+        message=f'message of {rule}',
+        remedy='do [this]',
+        num_findings=4,
+        examples=(example,),
+        **more,
+    )
+
+
+def shown_report(**split) -> Report:
+    groups = (
+        shown_group(Severity.ERROR, 'SEG001'),
+        shown_group(Severity.INFO, 'DUP003'),
+    )
+    counts = ClassCounts(label=0, name='road', **split)
+    return Report(
+        rules=('SEG001', 'DUP003'),
+        splits=(
+            SplitReport(
+                split='train',
+                task='semantic',
+                num_samples=2,
+                num_images=2,
+                num_masks=2,
+                num_boxes=0,
+                classes=(counts,),
+            ),
+        ),
+        groups=groups,
+    )
+
+
+def test_findings_the_worst_last():
+    text = printed(print_report, shown_report(pixels=1234, masks=2))
+    assert text.index('note DUP003') < text.index('error SEG001')
+    assert '    - [red]a[/red].png: y=3, x=5: 11\n' in text
+    assert 'and 3 more' in text
+    assert 'remedy: do [this]' in text
+    assert '1 error, 0 warnings, 1 note; 2 rules applied' in text
+
+
+def test_classes_with_pixels_or_objects():
+    text = printed(
+        print_report, shown_report(pixels=1234, masks=2), verbose=True
+    )
+    assert '1,234' in text
+    assert 'pixels' in text
+    text = printed(
+        print_report, shown_report(boxes=77, images=2), verbose=True
+    )
+    assert '77' in text
+    assert 'objects' in text
+    # Nothing is wrong with the classes.
+    assert '77' not in printed(print_report, shown_report(boxes=77, images=2))
+
+
+@pytest.mark.parametrize(
+    ('rules', 'verdict'),
+    [
+        (
+            ['SEG001', 'DET002', 'DUP004'],
+            'Do not train with a.py yet: mend 2 errors: label out of range '
+            '(SEG001) at [red]a[/red].png and box without area (DET002) at '
+            '[red]a[/red].png; --fix DIR writes repaired copies where there '
+            'is no doubt.',
+        ),
+        (
+            ['DUP004'],
+            'The labels of a.py can be trained with, but look at 1 warning '
+            'first; 2 samples were checked.',
+        ),
+        (
+            ['DUP003'],
+            'The labels of a.py can be trained with: nothing is wrong with 2 '
+            'samples.',
+        ),
+    ],
+)
+def test_the_first_line_says_what_to_do(rules, verdict):
+    groups = tuple(
+        shown_group(RULES[each].severity, each, num_files=1) for each in rules
+    )
+    report = msgspec.structs.replace(shown_report(), groups=groups)
+    lines = printed(print_report, report, name='a.py', width=500).splitlines()
+    assert lines[0] == verdict
+    assert lines[1] == '  train: 2 samples, 2 images, 2 label maps, 1 class'
+
+
+def test_nothing_to_check():
+    text = printed(print_report, Report(), name='a.py')
+    assert text.startswith('Nothing was checked: a.py has no samples.\n')
+
+
+def test_rules():
+    text = printed(terminal.print_rules, RULES.values())
+    for rule_id in RULES:
+        assert rule_id in text
+
+
+def group(rule: str, *files: str, **more) -> FindingGroup:
+    examples = tuple(
+        Finding(
+            rule=rule,
+            severity=RULES[rule].severity,
+            message='label 11 is out of range',
+            remedy='r',
+            location=Location(file=file, pixel=(3, 5)),
+        )
+        for file in files
+    )
+    return FindingGroup(
+        rule=rule,
+        severity=RULES[rule].severity,
+        message='label 11 is out of range: 2 masks',
+        remedy='set ignore_index=11',
+        examples=examples,
+        **more,
+    )
+
+
+def sarif(*groups: FindingGroup) -> dict:
+    report = Report(rules=tuple(RULES), groups=groups)
+    return json.loads(report_sarif(report, 'configs/a.py'))
+
+
+def test_a_result_for_each_file():
+    log = sarif(group('SEG001', 'masks/a b.png', 'masks/ü.png'))
+    assert log['version'] == '2.1.0'
+    (run,) = log['runs']
+    rules = run['tool']['driver']['rules']
+    assert [each['id'] for each in rules] == list(RULES)
+    assert len(run['results']) == 2
+    for result, uri in zip(
+        run['results'], ('masks/a%20b.png', 'masks/%C3%BC.png')
+    ):
+        assert result['level'] == 'error'
+        assert rules[result['ruleIndex']]['id'] == result['ruleId']
+        assert 'y=3, x=5' in result['message']['text']
+        assert 'set ignore_index=11' in result['message']['text']
+        (place,) = result['locations']
+        found = place['physicalLocation']['artifactLocation']['uri']
+        assert found == uri
+
+
+def test_findings_about_no_file():
+    (run,) = sarif(group('CFG001'))['runs']
+    (result,) = run['results']
+    (place,) = result['locations']
+    # That of the config: code scanning takes no result without a location.
+    assert place['physicalLocation']['artifactLocation'] == {
+        'uri': 'configs/a.py',
+        'uriBaseId': '%SRCROOT%',
+    }
+    assert '2 masks' in result['message']['text']
+
+
+@pytest.mark.parametrize(
+    ('path', 'uri', 'base'),
+    [
+        ('masks/a b.png', 'masks/a%20b.png', '%SRCROOT%'),
+        ('./masks/../a.png', 'a.png', '%SRCROOT%'),
+        ('here/a.png', 'a.png', '%SRCROOT%'),
+        ('/x/a.png', 'x/a.png', 'ROOT'),
+        ('../data/a.png', 'data/a.png', 'ROOT'),
+        ('s3://bucket/b/a.png', 'b/a.png', 's3://bucket/'),
+        ('a\udcff.png', 'a%FF.png', '%SRCROOT%'),
+    ],
+)
+def test_uris_are_relative(path, uri, base, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = path.replace('here', str(tmp_path))
+    (run,) = sarif(group('SEG001', path))['runs']
+    location = run['results'][0]['locations'][0]['physicalLocation']
+    artifact = location['artifactLocation']
+    assert artifact['uriBaseId'] == base
+    if base == 'ROOT' and path.startswith('..'):
+        assert artifact['uri'].endswith(uri)
+    else:
+        assert artifact['uri'] == uri
+    bases = run.get('originalUriBaseIds', {})
+    assert set(bases) == {base} - {'%SRCROOT%'}
+    if bases:
+        wanted = {'ROOT': 'file:///'}.get(base, base)
+        assert bases[base] == {'uri': wanted}
+
+
+def test_what_code_scanning_asks_for():
+    """The fields that GitHub's documentation calls required."""
+    (run,) = sarif(
+        group('SEG001', 'a.png', 'a.png', 'b.png'), group('CFG001')
+    )['runs']
+    for rule in run['tool']['driver']['rules']:
+        for name in ('shortDescription', 'fullDescription', 'help'):
+            assert rule[name]['text']
+        assert len(rule['fullDescription']['text']) <= 1024
+    for result in run['results']:
+        assert result['message']['text']
+        (place,) = result['locations']
+        place = place['physicalLocation']
+        assert '://' not in place['artifactLocation']['uri']
+        assert not place['artifactLocation']['uri'].startswith(('/', '..'))
+        region = place['region']
+        assert set(region) == {
+            *('startLine', 'startColumn', 'endLine', 'endColumn')
+        }
+        assert min(region.values()) >= 1
+    prints = [
+        each['partialFingerprints']['primaryLocationLineHash']
+        for each in run['results']
+    ]
+    assert len(set(prints)) == 4
+    assert [each.split(':')[1] for each in prints] == ['1', '2', '1', '1']
+
+
+def test_fingerprints_do_not_go_by_lines(tmp_path):
+    """A finding stays itself where lines above it are added."""
+
+    def printed(text: str, line: int) -> dict:
+        (tmp_path / 'a.py').write_text(text)
+        location = Location(file=str(tmp_path / 'a.py'), line=line, key='x.y')
+        return findings_sarif.result('CFG001', Severity.ERROR, 'm', location)
+
+    one = printed('x = dict(y=1)\n', 1)
+    two = printed('# new\n\nx = dict(y=1)\n', 3)
+    assert one['partialFingerprints'] == two['partialFingerprints']
+    regions = [
+        each['locations'][0]['physicalLocation']['region']
+        for each in (one, two)
+    ]
+    assert [each['startLine'] for each in regions] == [1, 3]
+    assert {each['endColumn'] for each in regions} == {
+        len('x = dict(y=1)') + 1
+    }
+
+
+def test_levels():
+    levels = {
+        rule['id']: rule['defaultConfiguration']['level']
+        for rule in sarif()['runs'][0]['tool']['driver']['rules']
+    }
+    words = {
+        Severity.ERROR: 'error',
+        Severity.WARNING: 'warning',
+        Severity.INFO: 'note',
+    }
+    assert levels == {each.id: words[each.severity] for each in RULES.values()}
+
+
+def test_json_of_an_example():
+    """The form of version 1: file and place stand beside the message."""
+    report = Report(groups=(group('SEG001', 'a.png'), group('CFG001')))
+    (first, second) = json.loads(report_json(report))['groups']
+    assert first['examples'] == [
+        {
+            'rule': 'SEG001',
+            'severity': 2,
+            'message': 'label 11 is out of range',
+            'remedy': 'r',
+            'file': 'a.png',
+            'place': 'y=3, x=5',
+        }
+    ]
+    assert 'examples' not in second
+    schema = json.loads(report_schema())['$defs']
+    assert 'Location' not in schema
+    assert list(schema['Finding']['properties']) == [
+        'rule',
+        'severity',
+        'message',
+        'remedy',
+        'split',
+        'file',
+        'place',
+        'value',
+        'count',
+    ]

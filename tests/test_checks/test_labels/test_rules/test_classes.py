@@ -1,0 +1,134 @@
+from helpers.label_facts import EXPECTED, findings_of, mask_of, only, sample_of
+from msgspec.structs import replace
+
+from mmext.checks.findings import Severity
+from mmext.checks.labels.facts import BoxFacts
+
+VAL = replace(EXPECTED, split='val')
+
+
+def test_absent_in_training():
+    sample = sample_of(mask=mask_of({0: 50, 1: 50}))
+    (finding,) = only('CLS001', [sample])
+    assert 'class 2 (sky) has no pixels' in finding.message
+    assert finding.value == '2'
+
+
+def test_classes_without_a_name_are_the_matter_of_the_config():
+    """A head of 80 classes for a data set of 3 has one error, not 78."""
+    wide = replace(EXPECTED, num_classes=80)
+    sample = sample_of(mask=mask_of({0: 50, 1: 50}))
+    found = findings_of([sample], wide)
+    absent = [each.value for each in found if each.rule == 'CLS001']
+    assert absent == ['2']
+    bare = replace(EXPECTED, num_classes=5, classes=())
+    found = findings_of([sample], bare)
+    absent = [each.value for each in found if each.rule == 'CLS001']
+    assert absent == ['2', '3', '4']
+
+
+def test_absent_in_evaluation():
+    sample = sample_of(split='val', mask=mask_of({0: 50, 1: 50}))
+    (finding,) = only('CLS002', [sample_of(), sample], EXPECTED, VAL)
+    assert (finding.split, finding.value) == ('val', '2')
+
+
+def test_a_class_that_no_split_has_is_said_once():
+    """Of the training, where it has to be mended."""
+    mask = mask_of({0: 50, 1: 50})
+    samples = [sample_of(mask=mask), sample_of(split='val', mask=mask)]
+    found = findings_of(samples, EXPECTED, VAL)
+    assert 'CLS002' not in rules(found)
+    assert rules(found).count('CLS001') == 1
+
+
+def test_only_evaluated():
+    train = sample_of(mask=mask_of({0: 50, 1: 50}))
+    val = sample_of(split='val')
+    (finding,) = only('CLS003', [train, val], EXPECTED, VAL)
+    assert 'class 2 (sky) has pixels in val' in finding.message
+    assert finding.count == 20
+
+
+def test_imbalance():
+    sample = sample_of(mask=mask_of({0: 2000, 1: 28, 2: 2}, height=203))
+    found = findings_of([sample])
+    assert 'CLS004' in {each.rule for each in found}
+    (finding,) = (each for each in found if each.rule == 'CLS004')
+    assert '1,000 times as many as class 2 (sky)' in finding.message
+
+
+def test_no_labels():
+    sample = sample_of(mask=mask_of({255: 100}))
+    only('CLS005', [sample])
+
+
+def test_without_masks_no_class_is_said_to_be_absent():
+    found = findings_of([sample_of(mask=None, sample={'mask': ''})])
+    assert not {'CLS001', 'CLS004'} & {finding.rule for finding in found}
+
+
+def test_boxes_are_counted_for_detection():
+    expected = replace(EXPECTED, task='detection')
+    boxes = tuple(
+        BoxFacts(
+            box=(1, 1, 5, 5), label=label, class_name=name, place=f'a {label}'
+        )
+        for label, name in ((0, 'road'), (1, 'car'))
+    )
+    sample = sample_of(
+        mask=None, sample={'mask': '', 'boxes': boxes, 'annotation': 'a.json'}
+    )
+    (finding,) = only('CLS001', [sample], expected)
+    assert 'class 2 (sky) has no boxes' in finding.message
+
+
+def part(number: int, *values: int):
+    """A part of a joined training set, and what it holds."""
+    split = f'train[{number}]'
+    counts = dict.fromkeys(values, 100 // len(values))
+    return (
+        sample_of(split=split, mask=mask_of(counts)),
+        replace(EXPECTED, split=split),
+    )
+
+
+def test_parts_of_a_joined_set_make_up_for_each_other():
+    samples, expected = zip(part(0, 0, 1), part(1, 2))
+    assert 'CLS001' not in rules(findings_of(samples, *expected))
+    samples, expected = zip(part(0, 0, 1), part(1, 1))
+    (finding,) = only('CLS001', samples, *expected)
+    assert (finding.split, finding.value) == ('train[0]', '2')
+
+
+def rules(found) -> list[str]:
+    return [each.rule for each in found]
+
+
+def test_models_of_texts_are_evaluated_on_other_classes():
+    train = sample_of(mask=mask_of({0: 50, 1: 50}))
+    val = sample_of(split='val')
+    expected = [
+        replace(each, classes_are_texts=True) for each in (EXPECTED, VAL)
+    ]
+    assert 'CLS003' not in rules(findings_of([train, val], *expected))
+
+
+def test_labels_that_are_kept_back():
+    """Public sets have evaluation files without objects."""
+    images = sample_of(mask=None, sample={'mask': '', 'annotation': 'a.json'})
+    for split, severity in (
+        ('train', Severity.ERROR),
+        ('val', Severity.WARNING),
+        ('test', Severity.WARNING),
+    ):
+        expected = replace(EXPECTED, task='detection', split=split)
+        sample = replace(images, split=split)
+        (finding,) = (
+            each
+            for each in findings_of([sample], expected)
+            if each.rule == 'CLS005'
+        )
+        assert finding.severity == severity
+    expected = replace(EXPECTED, task='unlabelled')
+    assert 'CLS005' not in rules(findings_of([images], expected))

@@ -1,0 +1,216 @@
+import pytest
+from helpers.label_facts import EXPECTED, findings_of, mask_of, only, sample_of
+from msgspec.structs import replace
+
+from mmext.checks.findings import Severity
+from mmext.checks.labels import HeadFacts
+from mmext.checks.labels.expectations import IgnorePlace
+from mmext.checks.labels.rules import RULES
+
+HEAD = HeadFacts(place='model.decode_head', num_classes=3, ignore_index=255)
+SAMPLES = [sample_of()]
+PAD = 'model.data_preprocessor.seg_pad_val'
+
+
+def expect(head: dict | None = None, **fields):
+    return replace(EXPECTED, heads=(replace(HEAD, **(head or {})),), **fields)
+
+
+def test_good_config():
+    places = (
+        IgnorePlace(place='model.decode_head.ignore_index', value=255),
+        IgnorePlace(place=PAD, value=255, role='pad', pads='always'),
+    )
+    good = expect(ignore_places=places)
+    assert findings_of(SAMPLES, good) == []
+
+
+@pytest.mark.parametrize(
+    ('place', 'role'),
+    [
+        ('model.decode_head.loss_decode.ignore_label', 'loss'),
+        ('train_dataloader.dataset.pipeline[3].seg_pad_val', 'fill'),
+    ],
+)
+def test_one_ignored_value(place, role):
+    wrong = expect(
+        ignore_places=(IgnorePlace(place=place, value=1, role=role),)
+    )
+    (finding,) = only('CFG001', SAMPLES, wrong)
+    assert finding.place == place
+    assert 'must be 255' in finding.message
+    assert 'got 1, which is a class (car)' in finding.message
+
+
+def test_ignored_value_of_a_head():
+    (finding,) = only('CFG001', SAMPLES, expect({'ignore_index': 11}))
+    assert finding.place == 'model.decode_head.ignore_index'
+
+
+@pytest.mark.parametrize('length', [2, 4])
+def test_weight_length(length):
+    weights = (('model.decode_head.loss_decode', (1.0,) * length),)
+    (finding,) = only('CFG002', SAMPLES, expect({'class_weights': weights}))
+    assert f'must have 3 numbers (num_classes=3), got {length}' in (
+        finding.message
+    )
+
+
+def test_detectors_may_weigh_the_background():
+    weights = (('model.bbox_head.loss_cls', (1.0,) * 4),)
+    good = expect({'class_weights': weights}, task='detection')
+    rules = {each.rule for each in findings_of(SAMPLES, good)}
+    assert 'CFG002' not in rules
+
+
+def test_class_count():
+    wrong = expect({'num_classes': 4})
+    (finding,) = only('CFG003', SAMPLES, wrong)
+    assert 'model.decode_head.num_classes must be 3' in finding.message
+
+
+def test_padding():
+    place = IgnorePlace(place=PAD, value=0, role='pad', pads='always')
+    (finding,) = only('CFG004', SAMPLES, expect(ignore_places=(place,)))
+    assert 'got 0, which is a class (road)' in finding.message
+    assert finding.severity is Severity.ERROR
+
+
+def fill(**fields) -> list:
+    """Findings on a place that fills or ignores, with 3 classes and 255."""
+    fields = {'place': 'x.pipeline[1].seg_pad_val', 'role': 'fill', **fields}
+    classes = fields.pop('classes', EXPECTED.classes)
+    good = expect(ignore_places=(IgnorePlace(**fields),), classes=classes)
+    return findings_of(SAMPLES, good)
+
+
+def test_filling_with_a_background_may_be_meant():
+    (finding,) = fill(value=0, classes=('Background', 'b', 'c'))
+    assert finding.severity is Severity.WARNING
+    (finding,) = fill(value=0)
+    assert finding.severity is Severity.ERROR
+
+
+def test_padding_that_may_not_happen():
+    (finding,) = fill(value=7, role='pad', pads='perhaps')
+    assert finding.severity is Severity.WARNING
+    assert 'where an image is smaller' in finding.message
+    # The images are 10 x 10.
+    stored = {'value': 7, 'role': 'pad', 'pads': 'stored'}
+    (finding,) = fill(**stored, size=(80, 80))
+    assert finding.severity is Severity.ERROR
+    (finding,) = fill(**stored, size=(9, 9))
+    assert finding.severity is Severity.WARNING
+
+
+@pytest.mark.parametrize('role', ['loss', 'metric', 'look'])
+def test_another_ignored_value_without_such_pixels(role):
+    """The sample of a binary task has no void at all."""
+    place = IgnorePlace(place='x.ignore_index', value=7, role=role)
+    samples = [
+        sample_of(index, split, mask=mask_of({0: 50, 1: 30, 2: 20}))
+        for index, split in enumerate(('train', 'val'))
+    ]
+    good = expect(ignore_places=(place,))
+    assert findings_of(samples, good, replace(good, split='val')) == []
+
+
+def test_a_metric_is_held_against_its_own_split():
+    place = IgnorePlace(
+        place='val_evaluator.ignore_index', value=7, role='metric'
+    )
+    void, none = {0: 50, 1: 30, 2: 10, 255: 10}, {0: 50, 1: 30, 2: 20}
+    wrong = expect(ignore_places=(place,))
+    for val, found in ((void, 1), (none, 0)):
+        samples = [
+            sample_of(0, mask=mask_of(void)),
+            sample_of(1, 'val', mask=mask_of(val)),
+        ]
+        split = replace(wrong, split='val')
+        findings = findings_of(samples, wrong, split)
+        assert [each.rule for each in findings] == ['CFG001'] * found
+
+
+def test_a_default_that_is_not_known_to_matter():
+    """Without label maps, as in the preflight."""
+    for said, severity in ((True, Severity.ERROR), (False, Severity.WARNING)):
+        place = IgnorePlace(
+            place='x.ignore_label', value=7, said=said, kind='Ohem'
+        )
+        wrong = expect(ignore_places=(place,))
+        (finding,) = RULES['CFG001'].check((), (wrong,))
+        assert finding.severity is severity
+    assert finding.remedy.startswith('set ignore_label=255 of Ohem')
+
+
+def test_ignored_class():
+    wrong = expect({'ignore_index': 1}, ignore_index=1)
+    samples = [sample_of(mask=mask_of({0: 50, 1: 30, 2: 20}))]
+    assert only('CFG005', samples, wrong)
+
+
+def test_reduced_class():
+    wrong = expect(reduce_zero_label=True)
+    samples = [sample_of(mask=mask_of({0: 50, 1: 30, 2: 20}))]
+    (finding,) = only('CFG006', samples, wrong)
+    assert finding.count == 50
+
+
+def test_reduced_background_is_fine():
+    good = expect(reduce_zero_label=True)
+    samples = [sample_of(mask=mask_of({0: 40, 1: 30, 2: 20, 3: 10}))]
+    assert findings_of(samples, good) == []
+
+
+@pytest.mark.parametrize(
+    ('values', 'right'),
+    [
+        ({0: 50, 1: 30, 2: 20}, False),
+        ({0: 40, 1: 30, 2: 20, 3: 10}, True),
+        ({0: 70, 1: 30}, None),
+    ],
+)
+def test_the_values_tell_which_reduction_is_right(values, right):
+    """3 is out of range unless it is reduced; 0 is what is ignored then."""
+    wrong = expect(reduce_zero_label=True, dataset_reduces=False)
+    if right is False:
+        wrong = replace(wrong, ignore_index=0)
+    samples = [
+        sample_of(index, split, mask=mask_of(values))
+        for index, split in enumerate(('train', 'val'))
+    ]
+    val = replace(wrong, split='val', reduce_zero_label=False)
+    found = [
+        each
+        for each in findings_of(samples, wrong, val)
+        if each.rule in ('CFG008', 'CFG009')
+    ]
+    assert [(each.rule, each.split) for each in found] == [('CFG009', 'train')]
+    if right is None:
+        assert 'data set alone' in found[0].remedy
+    else:
+        assert f'reduce_zero_label={right} of' in found[0].remedy
+
+
+def test_named_twice():
+    assert only('CFG007', SAMPLES, expect(classes=('a', 'b', 'a')))
+
+
+@pytest.mark.parametrize('field', ['classes', 'reduce_zero_label'])
+def test_splits_differ(field):
+    other = {'classes': ('car', 'road', 'sky'), 'reduce_zero_label': True}
+    val = expect(split='val', **{field: other[field]})
+    values = {0: 50, 1: 30, 2: 20}
+    if field != 'classes':
+        values = {0: 40, 1: 30, 2: 20, 3: 10}
+    mask = mask_of(values)
+    samples = [*SAMPLES, sample_of(1, 'val', mask=mask)]
+    (finding,) = only('CFG008', samples, expect(), val)
+    assert (finding.split, finding.value) == ('val', field)
+
+
+def test_splits_share_a_finding():
+    wrong = expect({'num_classes': 4})
+    samples = [*SAMPLES, sample_of(1, 'val')]
+    found = only('CFG003', samples, wrong, replace(wrong, split='val'))
+    assert len(found) == 1

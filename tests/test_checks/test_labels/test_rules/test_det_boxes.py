@@ -1,0 +1,283 @@
+"""Each error of a box is found by its rule, and by no other."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from mmext.checks.findings.finding import Severity
+from mmext.checks.labels.expectations import Expectations
+from mmext.checks.labels.facts import (
+    BoxFacts,
+    ErrorKind,
+    ImageFacts,
+    ReadError,
+    RecordError,
+    Sample,
+    SampleFacts,
+    VocFile,
+)
+from mmext.checks.labels.rules import RULES, det_boxes
+
+CORRUPT = ReadError(ErrorKind.CORRUPT, 'no data')
+
+EXPECTED = Expectations(
+    task='instance', num_classes=3, classes=('a', 'b', 'c')
+)
+GOOD = BoxFacts(
+    box=(10.0, 20.0, 30.0, 50.0),
+    label=1,
+    class_name='b',
+    place='annotation 7',
+    mask_box=(10.0, 20.0, 30.0, 49.0),
+)
+NAN = math.nan
+PLANTS = {
+    'DET001': {'box': (NAN, 20.0, 30.0, 50.0)},
+    'DET002': {'box': (30.0, 20.0, 10.0, 50.0)},
+    'DET003': {'box': (10.0, 20.0, 10.5, 50.0), 'mask_box': ()},
+    'DET004': {'box': (100.0, 20.0, 130.0, 50.0), 'mask_box': ()},
+    'DET005': {'box': (90.0, 20.0, 130.0, 50.0), 'mask_box': ()},
+    'DET006': {'label': -1, 'class_name': 'd'},
+    'DET007': {'label': 3, 'box': (40.0, 20.0, 60.0, 50.0), 'mask_box': ()},
+    'DET008': {
+        'box': (21.0, 20.0, 41.0, 50.0),
+        'mask_box': (21.0, 20.0, 41.0, 40.0),
+    },
+    'DET009': {
+        'box': (21.0, 20.0, 41.0, 50.0),
+        'mask_box': (),
+        'polygon_error': 'fewer than 3 points',
+    },
+}
+
+
+def sample(*boxes: BoxFacts, **image) -> SampleFacts:
+    image = {'width': 100, 'height': 80, **image}
+    return SampleFacts(
+        split='train',
+        sample=Sample(
+            index=0, image='x.jpg', annotation='ann.json', boxes=boxes
+        ),
+        image=ImageFacts(**image),
+    )
+
+
+def findings(facts: SampleFacts, expected: Expectations = EXPECTED) -> list:
+    return [
+        finding
+        for rule_id, rule in RULES.items()
+        if rule_id.startswith('DET')
+        for finding in rule.check(facts, expected)
+    ]
+
+
+def test_all_rules_are_tested():
+    ids = {each for each in RULES if each.startswith('DET')}
+    assert ids == {*PLANTS, 'DET010', 'DET011', 'DET012'}
+    assert det_boxes.__doc__
+
+
+def test_clean_boxes():
+    other = replace(GOOD, box=(0.0, 0.0, 100.0, 80.0), mask_box=())
+    assert findings(sample(GOOD, other)) == []
+
+
+@pytest.mark.parametrize('rule_id', PLANTS)
+def test_planted_error(rule_id):
+    bad = replace(GOOD, place='annotation 8', **PLANTS[rule_id])
+    (finding,) = findings(sample(GOOD, bad))
+    assert finding.rule == rule_id
+    assert finding.file == 'ann.json'
+    assert finding.split == 'train'
+    assert finding.remedy
+    if rule_id not in ('DET006', 'DET007'):
+        assert finding.place == 'annotation 8 of x.jpg'
+
+
+def test_the_same_object_twice():
+    (finding,) = findings(sample(GOOD, replace(GOOD, place='annotation 9')))
+    assert (finding.rule, finding.severity) == ('DET010', Severity.WARNING)
+    assert finding.place.startswith('annotation 9')
+
+
+def test_nearly_the_same_object():
+    near = replace(GOOD, box=(12.0, 20.0, 30.0, 51.0), mask_box=())
+    (finding,) = findings(sample(GOOD, near))
+    assert finding.rule == 'DET010'
+    assert 'nearly the same box' in finding.message
+    far = replace(GOOD, box=(12.5, 20.0, 32.5, 50.0), mask_box=())
+    assert findings(sample(GOOD, far)) == []
+
+
+def test_small_objects_may_stand_closely():
+    one = replace(GOOD, box=(10.0, 20.0, 16.0, 26.0), mask_box=())
+    other = replace(GOOD, box=(12.0, 22.0, 18.0, 28.0), mask_box=())
+    assert findings(sample(one, other)) == []
+
+
+def test_one_box_with_two_classes():
+    other = replace(GOOD, label=2, class_name='c', place='annotation 9')
+    (finding,) = findings(sample(GOOD, other))
+    assert (finding.rule, finding.severity) == ('DET012', Severity.WARNING)
+    assert finding.place.startswith('annotation 9')
+    near = replace(other, box=(11.0, 20.0, 30.0, 50.0))
+    assert findings(sample(GOOD, near)) == []
+
+
+def test_corners_in_place_of_width_and_height():
+    """What a loader makes of ``bbox=[10, 20, 30, 50]``."""
+    wrong = replace(GOOD, box=(10.0, 20.0, 40.0, 70.0))
+    (finding,) = findings(sample(wrong))
+    assert (finding.rule, finding.severity) == ('DET008', Severity.ERROR)
+    assert '(x1, y1, x2, y2) of the mask' in finding.message
+
+
+def test_an_empty_image():
+    (finding,) = findings(sample())
+    assert (finding.rule, finding.severity) == ('DET011', Severity.INFO)
+    assert findings(sample(), replace(EXPECTED, task='semantic')) == []
+    unread = replace(sample(), annotation=VocFile(error=CORRUPT))
+    assert {each.rule for each in findings(unread)} <= {'VOC002'}
+
+
+def test_what_is_no_number_is_named_once():
+    """By the rule for the file, which knows what is written there."""
+    box = replace(GOOD, box=(NAN, 20.0, 30.0, 50.0), place='object[1]')
+    assert [each.rule for each in findings(sample(box))] == ['DET001']
+    facts = sample(replace(box, unreadable=True))
+    assert 'DET001' not in {each.rule for each in findings(facts)}
+
+
+def test_a_label_with_a_name_is_the_matter_of_the_config():
+    facts = sample(replace(GOOD, label=2, class_name='c'))
+    assert findings(facts, replace(EXPECTED, num_classes=2)) == []
+    bare = replace(EXPECTED, num_classes=2, classes=())
+    assert [each.rule for each in findings(facts, bare)] == ['DET007']
+
+
+def test_counts_objects_of_a_class():
+    bad = replace(GOOD, label=-1, class_name='d')
+    third = replace(bad, box=(1.0, 1.0, 9.0, 9.0), mask_box=())
+    (finding,) = findings(sample(bad, third))
+    assert (finding.value, finding.count) == ('d', 2)
+
+
+def test_a_box_without_a_name_is_another_matter():
+    assert findings(sample(replace(GOOD, label=-1, class_name=''))) == []
+
+
+def test_size_of_a_damaged_file_does_not_count():
+    facts = sample(GOOD, width=5, error=CORRUPT)
+    noted = replace(facts, sample=replace(facts.sample, width=200, height=80))
+    assert findings(noted) == []
+    assert [each.rule for each in findings(sample(GOOD, width=5))]
+
+
+def test_size_of_the_file_counts_not_that_of_the_annotation():
+    facts = sample(replace(GOOD, box=(90.0, 20.0, 110.0, 50.0), mask_box=()))
+    noted = replace(facts, sample=replace(facts.sample, width=200, height=80))
+    assert [each.rule for each in findings(noted)] == ['DET005']
+    unread = replace(noted, image=None)
+    assert findings(unread) == []
+
+
+def test_images_that_are_turned_when_loaded():
+    """A box is of the loaded image, unless the annotation says else."""
+    tall = replace(GOOD, box=(10.0, 60.0, 30.0, 95.0), mask_box=())
+    facts = sample(tall, orientation=6)
+    assert not list(findings(facts))
+    assert list(findings(sample(tall)))
+    # PAIR005 says that boxes are of the stored image: that is one error.
+    wide = replace(GOOD, box=(60.0, 20.0, 95.0, 50.0), mask_box=())
+    stored = replace(facts.sample, boxes=(wide,), width=100, height=80)
+    assert not list(findings(replace(facts, sample=stored)))
+
+
+def test_without_a_size_nothing_is_outside():
+    facts = sample(replace(GOOD, box=(9e5, 0.0, 9e6, 50.0), mask_box=()))
+    assert findings(replace(facts, image=None)) == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.tuples(*[st.floats(width=32) for _ in range(4)]),
+    st.integers(-1, 4),
+)
+def test_no_box_is_lost(box, label):
+    """Whatever the numbers: a box is fine, or something is said of it."""
+    facts = sample(BoxFacts(box=box, label=label, class_name='a'))
+    rules = {each.rule for each in findings(facts)}
+    x1, y1, x2, y2 = box
+    finite = all(math.isfinite(side) for side in box)
+    fine = (
+        finite
+        and -1 <= x1 <= x2 - 1
+        and -1 <= y1 <= y2 - 1
+        and x2 <= 101
+        and y2 <= 81
+        and x1 < 100
+        and y1 < 80
+        and x2 > 0
+        and y2 > 0
+    )
+    geometric = rules & {'DET001', 'DET002', 'DET003', 'DET004', 'DET005'}
+    assert bool(geometric) != fine
+    assert ('DET006' in rules) == (label < 0)
+    assert ('DET007' in rules) == (label >= 3)
+
+
+def judge(file: VocFile | None, image: str = 'x/a.jpg') -> list[tuple]:
+    sample = Sample(
+        index=0, image=image, annotation='y/a.xml', annotation_kind='voc'
+    )
+    facts = SampleFacts(split='train', sample=sample, annotation=file)
+    return [
+        (found.rule, found.file, found.place, found.value)
+        for name, rule in RULES.items()
+        if name.startswith('VOC')
+        for found in rule.check(facts, Expectations(task='detection'))
+    ]
+
+
+@pytest.mark.parametrize(
+    'file',
+    [
+        None,
+        VocFile(),
+        VocFile(image='a.jpg'),
+        VocFile(image='a.png'),
+        VocFile(image='C:\\data\\a.jpg'),
+    ],
+)
+def test_clean(file):
+    assert judge(file) == []
+
+
+def test_missing():
+    file = VocFile(error=ReadError(ErrorKind.MISSING, 'x'))
+    assert judge(file) == [('VOC001', 'y/a.xml', '', '')]
+
+
+def test_each_error_with_its_place():
+    file = VocFile(
+        error=CORRUPT,
+        errors=(
+            RecordError('object[1].bndbox.xmin', "must be a number, got 'x'"),
+            RecordError('object[3].name', 'is missing'),
+        ),
+    )
+    assert judge(file) == [
+        ('VOC002', 'y/a.xml', 'object[1].bndbox.xmin', ''),
+        ('VOC002', 'y/a.xml', 'object[3].name', ''),
+    ]
+    malformed = VocFile(error=CORRUPT)
+    assert judge(malformed) == [('VOC002', 'y/a.xml', '', '')]
+
+
+def test_another_image():
+    file = VocFile(image='b.jpg')
+    assert judge(file) == [('VOC003', 'y/a.xml', 'filename', 'b.jpg')]
+    assert judge(file, image='') == []

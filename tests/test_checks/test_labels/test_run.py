@@ -1,0 +1,214 @@
+"""From settings to exit code."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from helpers.label_data import write_pairs
+from PIL import Image
+from rich.console import Console
+
+from mmext.checks.labels.rules import RULES
+from mmext.checks.labels.run import list_rules, run_check, sources_of
+from mmext.checks.labels.settings import CheckSettings
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_pairs(tmp_path / 'data')
+
+
+def run(tmp_path, **options) -> tuple[int, str]:
+    options.setdefault('workers', 1)
+    settings = CheckSettings(store=tmp_path / 'x' / 'facts.sqlite', **options)
+    out = io.StringIO()
+    code = run_check(settings, Console(file=out, width=400))
+    return code, out.getvalue()
+
+
+def folders(data, **more) -> dict:
+    return {
+        'masks': data / 'masks',
+        'images': data / 'images',
+        'num_classes': 3,
+        **more,
+    }
+
+
+def spoil(data) -> None:
+    path = data / 'masks' / '1.png'
+    mask = np.array(Image.open(path))
+    mask[4, 4] = 77
+    Image.fromarray(mask).save(path)
+
+
+def test_clean(data, tmp_path):
+    code, text = run(tmp_path, **folders(data))
+    assert code == 0
+    assert '0 errors, 0 warnings' in text
+
+
+def test_error_and_json(data, tmp_path):
+    spoil(data)
+    file = tmp_path / 'report.json'
+    sarif = tmp_path / 'report.sarif'
+    code, text = run(tmp_path, json=file, sarif=sarif, **folders(data))
+    assert code == 1
+    assert 'SEG001' in text
+    (result,) = json.loads(sarif.read_bytes())['runs'][0]['results']
+    assert result['ruleId'] == 'SEG001'
+    (group,) = json.loads(file.read_bytes())['groups']
+    assert (group['rule'], group['value'], group['count']) == (
+        'SEG001',
+        '77',
+        1,
+    )
+
+
+def test_fail_on(data, tmp_path):
+    """A copied image in a split is worth a note or a warning, no error."""
+    content = (data / 'images' / '0.png').read_bytes()
+    (data / 'images' / '1.png').write_bytes(content)
+    code, text = run(tmp_path, **folders(data))
+    assert 'DUP001' in text
+    assert code == 0
+    assert run(tmp_path, fail_on='info', **folders(data))[0] == 1
+
+
+def test_select_and_ignore(data, tmp_path):
+    spoil(data)
+    assert run(tmp_path, ignore=['SEG'], **folders(data))[0] == 0
+    assert run(tmp_path, select=['SEG001'], **folders(data))[0] == 1
+
+
+def test_two_workers(data, tmp_path):
+    spoil(data)
+    assert run(tmp_path, workers=2, **folders(data))[0] == 1
+
+
+def test_class_weights(data, tmp_path):
+    _, text = run(tmp_path, class_weights='inverse', **folders(data))
+    code = text[text.index('class_weight = [') :]
+    names: dict = {}
+    exec(code, names)
+    assert len(names['class_weight']) == 3
+    assert sum(names['class_weight']) == pytest.approx(3, abs=1e-3)
+
+
+def test_class_weights_of_objects(tmp_path):
+    box = '<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax>'
+    names = {'a': ('dog', 'cat'), 'b': ('dog',), 'c': ('dog',)}
+    for name, objects in names.items():
+        text = ''.join(
+            f'<object><name>{each}</name>{box}</bndbox></object>'
+            for each in objects
+        )
+        path = tmp_path / f'{name}.xml'
+        path.write_text(f'<annotation>{text}</annotation>')
+    _, text = run(tmp_path, voc=tmp_path, class_weights='inverse')
+    assert '# inverse, from objects of train' in text
+    values: dict = {}
+    exec(text[text.index('class_weight = [') :], values)
+    cat, dog = values['class_weight']
+    assert cat == pytest.approx(3 * dog, rel=1e-2)
+
+
+def test_class_weights_of_nothing(tmp_path):
+    (tmp_path / 'a.xml').write_text('<annotation/>')
+    code, text = run(tmp_path, voc=tmp_path, class_weights='inverse')
+    assert '# inverse: no weights, train has no labels' in text
+    assert code in (0, 1)
+
+
+def test_camvid(shared_path, tmp_path):
+    """Clean with its config; with another ignore_index, what is wrong."""
+    root = f'{shared_path("data/camvid")}/'
+    options = {'config': 'configs/pidnet/pidnet_s_camvid.py'}
+    options['cfg_options'] = {'data_root': root}
+    code, text = run(tmp_path, **options)
+    assert code == 0
+    assert '0 errors, 0 warnings' in text
+    options['cfg_options']['model.decode_head.ignore_index'] = 255
+    code, text = run(tmp_path, select=['SEG'], **options)
+    assert code == 1
+    assert '468 masks, 2,801,266 pixels' in text
+    assert 'set ignore_index=11' in text
+    assert '1 error, 0 warnings' in text
+
+
+def test_rejects_settings(data, tmp_path):
+    with pytest.raises(ValueError, match='--workers must be at least 0'):
+        run(tmp_path, workers=-1, **folders(data))
+    with pytest.raises(ValueError, match='select must hold ids of rules'):
+        run(tmp_path, select=['NOPE'], **folders(data))
+
+
+def test_rules_are_listed():
+    out = io.StringIO()
+    list_rules(Console(file=out, width=120))
+    assert all(rule_id in out.getvalue() for rule_id in RULES)
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    return write_pairs(tmp_path / 'data')
+
+
+def test_masks(pairs):
+    (source,) = sources_of(
+        CheckSettings(masks=pairs / 'masks', classes=['a', 'b', 'c'])
+    )
+    assert source.expected.num_classes == 3
+    assert source.expected.classes == ('a', 'b', 'c')
+    assert len(list(source.samples())) == 6
+
+
+def test_coco(tmp_path):
+    path = tmp_path / 'a.json'
+    categories = [{'id': 3, 'name': 'cat'}, {'id': 1, 'name': 'dog'}]
+    content = {'images': [], 'annotations': [], 'categories': categories}
+    path.write_text(json.dumps(content))
+    (source,) = sources_of(CheckSettings(coco=path))
+    assert source.expected.classes == ('cat', 'dog')
+    (source,) = sources_of(CheckSettings(coco=path, classes=['dog', 'cat']))
+    assert source.expected.classes == ('dog', 'cat')
+
+
+def test_voc(tmp_path):
+    (tmp_path / 'a.xml').write_text('<annotation/>')
+    (source,) = sources_of(CheckSettings(voc=tmp_path))
+    assert source.learn_classes
+    (sample,) = source.samples()
+    assert sample.annotation == str(tmp_path / 'a.xml')
+
+
+@pytest.mark.parametrize(
+    ('settings', 'message'),
+    [
+        ({}, 'give a config, or --masks.* got none of them'),
+        (
+            {'config': 'a.py', 'masks': '.'},
+            'got the config a.py and --masks .',
+        ),
+        ({'coco': 'a', 'voc': 'b'}, 'got --coco a and --voc b'),
+        ({'masks': '.'}, '--masks needs --num-classes'),
+        (
+            {'masks': '.', 'num_classes': 3, 'classes': ['a']},
+            '--classes must have as many names .* got 1 and 3',
+        ),
+    ],
+)
+def test_rejects(settings, message):
+    with pytest.raises(ValueError, match=message):
+        sources_of(CheckSettings(**settings))
+
+
+def test_rejects_what_is_not_there(tmp_path):
+    none = tmp_path / 'none'
+    with pytest.raises(FileNotFoundError, match='--coco must be an annotat'):
+        sources_of(CheckSettings(coco=none))
+    with pytest.raises(NotADirectoryError, match='voc must be an existing'):
+        sources_of(CheckSettings(voc=none))
+    with pytest.raises(NotADirectoryError, match='--images must be'):
+        sources_of(CheckSettings(voc=tmp_path, images=none))

@@ -1,0 +1,182 @@
+"""Pairs of images and label maps by their names."""
+
+from pathlib import Path
+
+import pytest
+
+from mmext.checks.labels.expectations import Expectations
+from mmext.checks.labels.sources import split_of_folders
+from mmext.checks.labels.sources.folder import (
+    files_below,
+    names_in,
+    stem_below,
+)
+
+
+def touch(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+def pairs(source) -> list[tuple[str, str]]:
+    return [
+        (Path(each.image).name, Path(each.mask).name)
+        for each in source.samples()
+    ]
+
+
+def test_pairs_by_name(tmp_path):
+    masks = touch(tmp_path / 'masks', 'b/1.png', 'a.png', 'x.txt')
+    images = touch(tmp_path / 'images', 'b/1.jpg', 'a.JPG', 'c.jpg')
+    source = split_of_folders(masks, images, Expectations())
+    assert pairs(source) == [
+        ('a.JPG', 'a.png'),
+        ('c.jpg', ''),
+        ('1.jpg', '1.png'),
+    ]
+    assert [each.index for each in source.samples()] == [0, 1, 2]
+
+
+def test_suffixes(tmp_path):
+    masks = touch(tmp_path / 'm', 'u_gtFine_labelTrainIds.png')
+    images = touch(tmp_path / 'i', 'u_leftImg8bit.png')
+    source = split_of_folders(
+        masks,
+        images,
+        Expectations(),
+        mask_suffix='_gtFine_labelTrainIds.png',
+        image_suffix='_leftImg8bit.png',
+    )
+    assert pairs(source) == [
+        ('u_leftImg8bit.png', 'u_gtFine_labelTrainIds.png')
+    ]
+
+
+def test_masks_alone(tmp_path):
+    masks = touch(tmp_path, 'a.png', 'b.png')
+    assert pairs(split_of_folders(masks, None, Expectations())) == [
+        ('', 'a.png'),
+        ('', 'b.png'),
+    ]
+
+
+def test_rejects_missing_folders(tmp_path):
+    with pytest.raises(NotADirectoryError, match='masks must be an existing'):
+        split_of_folders(tmp_path / 'no', None, Expectations())
+    with pytest.raises(NotADirectoryError, match='images must be'):
+        split_of_folders(tmp_path, tmp_path / 'no', Expectations())
+
+
+def test_two_files_of_a_name(tmp_path):
+    """One is read, the other is told of."""
+    masks = touch(tmp_path / 'masks', 'a.png', 'a.tif')
+    images = touch(tmp_path / 'images', 'a.jpg', 'a.webp')
+    source = split_of_folders(masks, images, Expectations())
+    assert pairs(source) == [('a.jpg', 'a.png')]
+    assert [(Path(o.path).name, o.kind) for o in source.orphans()] == [
+        ('a.tif', 'mask'),
+        ('a.webp', 'image'),
+    ]
+
+
+def test_in_the_order_of_names(tmp_path):
+    for name in ('b/2.PNG', 'b/1.png', 'a/3.png', '0.png', 'a/x.txt'):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    names = [
+        Path(path).relative_to(tmp_path).as_posix()
+        for path in files_below(tmp_path, ('.png',))
+    ]
+    assert names == ['0.png', 'a/3.png', 'b/1.png', 'b/2.PNG']
+
+
+def test_of_no_folder(tmp_path):
+    assert list(files_below(tmp_path / 'none', ('.png',))) == []
+
+
+def test_stems(tmp_path):
+    root = str(tmp_path)
+    assert stem_below(f'{root}/a/b.c.png', root) == 'a/b.c'
+    assert stem_below(f'{root}/b_mask.png', root, '_mask.png') == 'b'
+    assert stem_below(f'{root}/b.png', root, '_mask.png') == 'b'
+
+
+def test_names(tmp_path):
+    for name in ('b.png', 'a.PNG', 'x.txt'):
+        (tmp_path / name).touch()
+    (tmp_path / 'sub').mkdir()
+    # A link to a folder above would have no end.
+    (tmp_path / 'loop').symlink_to(tmp_path)
+    assert names_in(str(tmp_path), ('.png',)) == (['a.PNG', 'b.png'], ['sub'])
+    assert names_in(str(tmp_path / 'none'), ('.png',)) == ([], [])
+
+
+def names_of(source) -> list[tuple[str, str]]:
+    return [
+        tuple(path.rpartition('/')[2] for path in (each.image, each.mask))
+        for each in source.samples()
+    ]
+
+
+@pytest.mark.parametrize('suffix', ['_gt_ids.png', '_gt_ids'])
+def test_a_suffix_leaves_out_other_kinds_of_maps(tmp_path, suffix):
+    for name in ('a_gt_ids.png', 'a_gt_color.png', 'a_gt_instanceIds.png'):
+        (tmp_path / name).touch()
+    images = tmp_path / 'images'
+    images.mkdir()
+    (images / 'a_left.jpg').touch()
+    source = split_of_folders(
+        tmp_path,
+        images,
+        Expectations(),
+        mask_suffix=suffix,
+        image_suffix='_left',
+    )
+    assert names_of(source) == [('a_left.jpg', 'a_gt_ids.png')]
+    assert not list(source.orphans())
+
+
+def test_a_suffix_that_no_file_has(tmp_path):
+    (tmp_path / 'a_gt.png').touch()
+    with pytest.raises(ValueError, match=r'mask_suffix .* first is .a_gt.png'):
+        split_of_folders(
+            tmp_path, None, Expectations(), mask_suffix='_ids.png'
+        )
+
+
+def test_images_of_other_tasks_in_the_layout_of_voc(tmp_path):
+    """Most images have boxes alone; what a list names must have a map."""
+    for folder in ('SegmentationClass', 'JPEGImages'):
+        (tmp_path / folder).mkdir()
+    for name in 'abc':
+        (tmp_path / f'JPEGImages/{name}.jpg').touch()
+    (tmp_path / 'SegmentationClass/a.png').touch()
+    lists = tmp_path / 'ImageSets/Segmentation'
+    lists.mkdir(parents=True)
+    (lists / 'train.txt').write_text('a\nb\n')
+    source = split_of_folders(
+        tmp_path / 'SegmentationClass', tmp_path / 'JPEGImages', Expectations()
+    )
+    assert names_of(source) == [('a.jpg', 'a.png'), ('b.jpg', '')]
+    assert [each.path[-5:] for each in source.orphans()] == ['c.jpg']
+
+
+def test_jpeg_is_a_mask_where_nothing_else_is(tmp_path):
+    """Beside masks of another format, JPEG files are pictures."""
+    masks = touch(tmp_path / 'masks', 'a.jpg', 'b/1.JPG')
+    images = touch(tmp_path / 'images', 'a.png', 'b/1.png')
+    source = split_of_folders(masks, images, Expectations())
+    assert pairs(source) == [('a.png', 'a.jpg'), ('1.png', '1.JPG')]
+    mixed = touch(tmp_path / 'mixed', 'a.jpg', 'a.png')
+    assert pairs(split_of_folders(mixed, None, Expectations())) == [
+        ('', 'a.png')
+    ]
+    source = split_of_folders(tmp_path / 'images', images, Expectations())
+    assert [mask for _, mask in pairs(source)] == ['a.png', '1.png']
+    alone = touch(tmp_path / 'alone', 'a.jpg')
+    assert pairs(split_of_folders(alone, alone, Expectations())) == [
+        ('a.jpg', '')
+    ]

@@ -1,0 +1,194 @@
+"""Heads and ignored labels of a config's model."""
+
+import pytest
+from mmengine.config import Config
+
+import mmext
+from mmext.checks.labels.sources import (
+    ignored_value,
+    read_heads,
+    read_ignore_places,
+)
+
+
+def load(name: str) -> dict:
+    return Config.fromfile(mmext.config_path(name)).to_dict()
+
+
+def test_heads_of_a_segmentor():
+    heads = read_heads(load('pidnet/pidnet_s_camvid.py')['model'])
+    (head,) = heads
+    assert head.place == 'model.decode_head'
+    assert (head.num_classes, head.ignore_index) == (11, 11)
+    assert [len(weights) for _, weights in head.class_weights] == [11, 11, 11]
+    assert head.losses[2] == (
+        'model.decode_head.loss_decode[2]',
+        'mmext.CheckedBoundaryLoss',
+    )
+
+
+def test_heads_with_the_default_ignore_index():
+    name = 'pspnet/pspnet_r50_d8_4xb4_160k_ade20k.py'
+    heads = read_heads(load(name)['model'])
+    assert [head.place for head in heads] == [
+        'model.decode_head',
+        'model.auxiliary_head',
+    ]
+    assert {head.ignore_index for head in heads} == {255}
+
+
+def test_heads_of_a_detector_ignore_nothing():
+    model = {
+        'bbox_head': {
+            'num_classes': 3,
+            'loss_cls': {'type': 'mmdet.FocalLoss'},
+        }
+    }
+    (head,) = read_heads(model)
+    assert head.ignore_index is None
+    assert head.losses == (('model.bbox_head.loss_cls', 'mmdet.FocalLoss'),)
+
+
+def test_heads_of_masks_weigh_masks_of_no_class():
+    head = {'num_classes': 3, 'loss_cls': {'type': 'X', 'class_weight': [1]}}
+    for kind in ('Mask2FormerHead', 'mmseg.MaskFormerHead'):
+        assert read_heads({'decode_head': {**head, 'type': kind}})[0].of_masks
+    assert not read_heads({'head': {**head, 'type': 'FCNHead'}})[0].of_masks
+
+
+def test_class_weights_of_files_have_no_length():
+    model = {
+        'decode_head': {
+            'num_classes': 3,
+            'loss_decode': {'type': 'X', 'class_weight': 'weights.npy'},
+        }
+    }
+    assert read_heads(model)[0].class_weights == ()
+
+
+def test_ignore_places_are_those_that_are_read():
+    found = read_ignore_places(load('pidnet/pidnet_s_camvid.py'))
+    places = {each.place: each.value for each in found}
+    assert set(places.values()) == {11}
+    for where in (
+        'model.data_preprocessor.seg_pad_val',
+        'model.decode_head.ignore_index',
+        'train_dataloader.dataset.ignore_index',
+        'val_evaluator.ignore_index',
+    ):
+        assert where in places
+    assert not any(place.startswith('train_pipeline') for place in places)
+
+
+@pytest.mark.parametrize('value', [True, '255', None])
+def test_other_values_are_no_labels(value):
+    assert read_ignore_places({'model': {'ignore_index': value}}) == ()
+
+
+CRITERION = {'type': 'OhemCrossEntropy'}
+
+
+def test_defaults_count():
+    steps = [
+        {'type': 'RandomRotate', 'prob': 0.5, 'degree': 10},
+        {'type': 'RandomRotate', 'prob': 0, 'degree': 10},
+        {'type': 'RandomCutOut', 'prob': 0.5, 'n_holes': 1},
+        {'type': 'RandomCrop', 'crop_size': (4, 4)},
+        {'type': 'RandomCrop', 'crop_size': (4, 4), 'cat_max_ratio': 0.75},
+        {'type': 'Pad', 'size': (9, 9), 'pad_val': 3},
+        {'type': 'Pad', 'size': (9, 9), 'padding_mode': 'reflect'},
+        {'type': 'mine.Pad', 'pad_val': 3},
+    ]
+    head = {'num_classes': 3, 'loss_decode': CRITERION}
+    config = {
+        'default_scope': 'mmseg',
+        'model': {
+            'data_preprocessor': {'type': 'SegDataPreProcessor'},
+            'decode_head': {**head, 'type': 'FCNHead'},
+        },
+        'train_dataloader': {'dataset': {'pipeline': steps}},
+        'val_evaluator': {'type': 'IoUMetric'},
+    }
+    found = {
+        each.place.removeprefix('train_dataloader.dataset.'): each.role
+        for each in read_ignore_places(config)
+    }
+    assert found == {
+        'model.data_preprocessor.seg_pad_val': 'pad',
+        'model.decode_head.loss_decode.ignore_label': 'loss',
+        'pipeline[0].seg_pad_val': 'fill',
+        'pipeline[4].ignore_index': 'look',
+        'pipeline[5].pad_val': 'pad',
+        'val_evaluator.ignore_index': 'metric',
+    }
+
+
+CROP = {'type': 'RandomCrop', 'crop_size': (512, 512)}
+SCALE = {'scale': (2048, 512), 'keep_ratio': True}
+
+
+@pytest.mark.parametrize(
+    ('steps', 'pads'),
+    [
+        ([{'type': 'LoadAnnotations'}], 'stored'),
+        ([CROP, {'type': 'RandomFlip'}], 'stored'),
+        ([{'type': 'Resize', **SCALE}, CROP], 'perhaps'),
+        ([{'type': 'Resize', 'scale': (640, 480)}], 'always'),
+        ([{'type': 'Resize', 'scale': (512, 512)}], None),
+        (
+            [{'type': 'RandomResize', 'ratio_range': (0.5, 2), **SCALE}, CROP],
+            'always',
+        ),
+        (
+            [{'type': 'RandomResize', 'ratio_range': (1, 2), **SCALE}, CROP],
+            'perhaps',
+        ),
+        ([{'type': 'Pad', 'size': (512, 512)}], None),
+        ([{'type': 'ResizeToMultiple'}], 'perhaps'),
+    ],
+)
+def test_whether_images_are_padded(steps, pads):
+    config = {
+        'default_scope': 'mmseg',
+        'model': {
+            'data_preprocessor': {
+                'type': 'SegDataPreProcessor',
+                'size': (512, 512),
+            }
+        },
+        'train_dataloader': {'dataset': {'pipeline': steps}},
+    }
+    found = [
+        each.pads
+        for each in read_ignore_places(config)
+        if each.place == 'model.data_preprocessor.seg_pad_val'
+    ]
+    assert found == ([pads] if pads else [])
+
+
+def test_the_value_that_the_losses_ignore():
+    def ignored(loss: dict, **head) -> int | None:
+        head = {'num_classes': 3, 'loss_decode': loss, **head}
+        config = {'model': {'decode_head': head}}
+        places = read_ignore_places(config)
+        return ignored_value(read_heads(config['model']), places, 255)
+
+    own = {**CRITERION, 'ignore_label': 7}
+    assert ignored(CRITERION) == 255
+    assert ignored(CRITERION, ignore_index=3) == 3
+    assert ignored(own) == 7
+    assert ignored(own, ignore_index=3) == 3
+    assert ignored([own, CRITERION]) == 255
+
+
+def test_what_a_config_says_is_found_without_its_components(monkeypatch):
+    cfg = load('pidnet/pidnet_s_camvid.py')
+    every = read_ignore_places(cfg)
+    monkeypatch.setattr(
+        'mmext.checks.labels.sources.ignore_places.find_component', None
+    )
+    said = read_ignore_places(cfg, defaults=False)
+    assert {(each.place, each.value) for each in said} == {
+        (each.place, each.value) for each in every if each.said
+    }
+    assert said

@@ -1,0 +1,129 @@
+"""Data sets inside of a config's wrappers, and how their labels are read."""
+
+import pytest
+from helpers.toy_ranks import load_tool
+from mmdet.datasets import CocoDataset, LVISV1Dataset, XMLDataset
+from mmengine.config import Config
+
+from mmext.checks.labels.sources.leaves import (
+    build_leaves,
+    classes_of,
+    load_step,
+    reads_coco,
+    reads_voc,
+    task_of,
+)
+
+CFG = Config({'default_scope': 'mmdet'})
+
+
+class OtherCoco(CocoDataset):
+    """Reads the file in a way of its own."""
+
+    def parse_data_info(self, raw_data_info):
+        return raw_data_info
+
+
+def coco(**more) -> dict:
+    return {
+        'type': 'CocoDataset',
+        'ann_file': 'no/such.json',
+        'metainfo': {'classes': ('a', 'b')},
+        'pipeline': [{'type': 'LoadAnnotations'}],
+        **more,
+    }
+
+
+def test_files_are_not_loaded():
+    """A loader fails at files that are not there."""
+    (leaf,) = build_leaves(coco(), CFG)
+    assert reads_coco(leaf)
+    assert not reads_voc(leaf)
+    assert classes_of(leaf) == ('a', 'b')
+
+
+def test_wrappers():
+    dataset = {
+        'type': 'RepeatDataset',
+        'times': 2,
+        'dataset': {
+            'type': 'ConcatDataset',
+            'datasets': [coco(), coco(data_root='x')],
+        },
+    }
+    before = str(dataset)
+    leaves = build_leaves(dataset, CFG)
+    assert [each.ann_file for each in leaves] == [
+        'no/such.json',
+        'x/no/such.json',
+    ]
+    assert str(dataset) == before
+
+
+def test_which_files_are_read():
+    assert reads_voc(XMLDataset(lazy_init=True))
+    assert not reads_coco(XMLDataset(lazy_init=True))
+    assert not reads_coco(OtherCoco(lazy_init=True))
+
+
+def leaf_with(*steps):
+    steps = [{'type': 'LoadImageFromFile'}, *steps]
+    (leaf,) = build_leaves(coco(pipeline=steps), CFG)
+    return leaf
+
+
+@pytest.mark.parametrize(
+    ('kind', 'package'),
+    [('LoadAnnotations', 'mmdet'), ('mmseg.LoadAnnotations', 'mmseg')],
+)
+def test_the_step_that_loads_labels(kind, package):
+    step = {'type': kind, 'with_mask': True}
+    inside = {'type': 'RandomApply', 'transforms': [step]}
+    assert load_step(leaf_with(inside)) == (step, package)
+    assert load_step(leaf_with({'type': 'LoadPoints'})) == ({}, '')
+
+
+@pytest.mark.parametrize(
+    ('kind', 'task'),
+    [
+        ('LoadEmptyAnnotations', 'unlabelled'),
+        ('LoadAnnotations', 'detection'),
+        ('FilterAnnotations', 'detection'),
+        ('LoadMine', 'detection'),
+    ],
+)
+def test_what_the_steps_say_of_labels(kind, task):
+    assert task_of(leaf_with({'type': kind}), 'train') == task
+
+
+def test_lvis_is_read_without_its_package():
+    assert reads_coco(LVISV1Dataset(lazy_init=True))
+
+
+def test_a_data_set_that_raises_is_named(tmp_path, capsys):
+    """By the tool: one line, and no traceback."""
+    (tmp_path / 'failing_set.py').write_text(
+        'from mmdet.datasets import CocoDataset\n'
+        'from mmdet.registry import DATASETS\n\n\n'
+        '@DATASETS.register_module(force=True)\n'
+        'class FailingSet(CocoDataset):\n'
+        '    def load_data_list(self):\n'
+        "        return {}['missing']\n"
+    )
+    annotations = tmp_path / 'a.json'
+    annotations.write_text('{"images": [], "annotations": []}')
+    dataset = dict(type='FailingSet', ann_file=str(annotations), pipeline=[])
+    config = tmp_path / 'config.py'
+    config.write_text(
+        f'import sys\nsys.path.insert(0, {str(tmp_path)!r})\n'
+        "custom_imports = dict(imports=['failing_set'])\n"
+        "default_scope = 'mmdet'\n"
+        f'train_dataloader = dict(dataset={dataset!r})\n'
+    )
+    with pytest.raises(SystemExit) as stopped:
+        raise SystemExit(load_tool('validate_labels').main([str(config)]))
+    assert stopped.value.code == 2
+    printed = capsys.readouterr().err
+    assert "the data set FailingSet raises KeyError: 'missing' (" in printed
+    assert 'failing_set.py:8 in load_data_list' in printed
+    assert printed.count('\n') == 1

@@ -1,0 +1,136 @@
+"""Folders of XML files."""
+
+import pytest
+from helpers.toy_ranks import load_tool
+
+from mmext.checks.labels.check import check_labels
+from mmext.checks.labels.expectations import Expectations
+from mmext.checks.labels.facts import Orphan
+from mmext.checks.labels.sources.voc import split_of_pairs, splits_of_voc
+from mmext.checks.labels.store import FactStore
+
+XML = (
+    '<annotation><filename>{name}.jpg</filename><object><name>{cls}</name>'
+    '<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax>'
+    '</bndbox></object></annotation>'
+)
+
+
+def write(folder, lists=None):
+    for part in ('Annotations', 'JPEGImages', 'ImageSets/Main'):
+        (folder / part).mkdir(parents=True)
+    for name, cls in (('a', 'dog'), ('b', 'cat'), ('c', 'dog')):
+        text = XML.format(name=name, cls=cls)
+        (folder / 'Annotations' / f'{name}.xml').write_text(text)
+        (folder / 'JPEGImages' / f'{name}.jpeg').touch()
+    for split, names in (lists or {}).items():
+        path = folder / 'ImageSets/Main' / f'{split}.txt'
+        path.write_text('\n'.join(names) + '\n')
+    return folder
+
+
+def test_lists(tmp_path):
+    root = write(tmp_path, {'train': ['a'], 'val': ['b'], 'test': ['x']})
+    train, val = splits_of_voc(root, ('train', 'val'))
+    assert (train.expected.split, val.expected.split) == ('train', 'val')
+    (sample,) = val.samples()
+    assert sample.image == str(root / 'JPEGImages/b.jpeg')
+    assert sample.annotation == str(root / 'Annotations/b.xml')
+    assert sample.annotation_kind == 'voc'
+    # No list names c; what another list names is no orphan.
+    assert list(train.orphans()) == [
+        Orphan(
+            split='train',
+            path=str(root / 'Annotations/c.xml'),
+            kind='annotation',
+        ),
+        Orphan(
+            split='train', path=str(root / 'JPEGImages/c.jpeg'), kind='image'
+        ),
+    ]
+    assert list(val.orphans()) == []
+
+
+def test_named_and_not_there(tmp_path):
+    root = write(tmp_path, {'train': ['x']})
+    (source,) = splits_of_voc(root, ['train'])
+    (sample,) = source.samples()
+    assert sample.image == str(root / 'JPEGImages/x.jpg')
+    assert sample.annotation == str(root / 'Annotations/x.xml')
+
+
+def test_without_lists(tmp_path):
+    root = write(tmp_path)
+    (source,) = splits_of_voc(root, ['train', 'val'])
+    assert source.expected.split == 'train'
+    assert len(list(source.samples())) == 3
+
+
+def test_classes_are_learnt(tmp_path):
+    sources = splits_of_voc(write(tmp_path), ['train'])
+    with FactStore(tmp_path / 'facts.sqlite') as store:
+        (split,) = check_labels(sources, store, rules=()).splits
+    assert [(c.name, c.boxes) for c in split.classes] == [
+        ('cat', 1),
+        ('dog', 2),
+    ]
+
+
+def test_classes_are_given(tmp_path):
+    sources = splits_of_voc(write(tmp_path), ['train'], classes=['dog'])
+    with FactStore(tmp_path / 'facts.sqlite') as store:
+        report = check_labels(sources, store)
+    (group,) = [each for each in report.groups if each.rule == 'DET006']
+    assert (group.value, group.num_files) == ('cat', 1)
+    (split,) = report.splits
+    assert [(c.name, c.boxes) for c in split.classes] == [('dog', 2)]
+
+
+def test_pairs():
+    source = split_of_pairs([('a.jpg', 'a.xml')], Expectations(classes=('x',)))
+    assert not source.learn_classes
+    assert [each.image for each in source.samples()] == ['a.jpg']
+
+
+def test_rejects(tmp_path):
+    with pytest.raises(FileNotFoundError, match='voc must hold XML files'):
+        splits_of_voc(tmp_path, ['train'])
+    with pytest.raises(NotADirectoryError, match='images must be'):
+        splits_of_voc(tmp_path, ['train'], images=tmp_path / 'none')
+
+
+def test_bccd(shared_path, tmp_path):
+    """Two boxes without area, each looked up by hand."""
+    sources = splits_of_voc(shared_path('data/bccd'), ('train', 'val'))
+    with FactStore(tmp_path / 'facts.sqlite') as store:
+        report = check_labels(sources, store)
+    assert [s.num_samples for s in report.splits] == [205, 87]
+    (group,) = [each for each in report.groups if each.rule == 'DET002']
+    assert [each.value for each in group.examples] == [
+        '(181, 329, 181, 329)',
+        '(504, 337, 504, 337)',
+    ]
+
+
+def test_lines_of_lists_are_whole_names_as_for_the_loader(tmp_path):
+    """'b 1' is a class's list; XMLDataset looks for the file 'b 1.xml'."""
+    root = write(tmp_path, {'train': ['my a', 'b 1'], 'cat_train': ['c -1']})
+    for part, old in (('Annotations', 'a.xml'), ('JPEGImages', 'a.jpeg')):
+        (root / part / old).rename(root / part / f'my {old}')
+    (source,) = splits_of_voc(root, ['train'])
+    mine, other = source.samples()
+    assert mine.annotation == str(root / 'Annotations/my a.xml')
+    assert other.annotation == str(root / 'Annotations/b 1.xml')
+    assert [orphan.path for orphan in source.orphans()] == []
+
+
+def test_a_list_that_is_not_utf8_is_named(tmp_path, capsys):
+    root = write(tmp_path, {'train': ['a']})
+    path = root / 'ImageSets' / 'Main' / 'train.txt'
+    path.write_bytes('ä\n'.encode('latin-1'))
+    with pytest.raises(SystemExit) as stopped:
+        raise SystemExit(
+            load_tool('validate_labels').main(['--voc', str(root)])
+        )
+    assert stopped.value.code == 2
+    assert f'{path} must be text in UTF-8' in capsys.readouterr().err

@@ -1,0 +1,213 @@
+"""The store, against dictionaries, other SQLite files and a second reader."""
+
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import threading
+
+import pytest
+from helpers.label_child import stored_paths
+
+from mmext.checks.labels.store import (
+    SCHEMA_VERSION,
+    FactStore,
+    Stored,
+    TemporaryRows,
+)
+from mmext.checks.labels.work import Result
+
+
+def row(path: str, *, kind='mask', reader='1', stamp='9', facts=b'f', **more):
+    return Result(
+        path=path,
+        kind=kind,
+        reader=reader,
+        stamp=stamp,
+        facts=facts,
+        failed=more.get('failed', False),
+    )
+
+
+@pytest.fixture
+def store(tmp_path):
+    with FactStore(tmp_path / 'facts.db') as store:
+        yield store
+
+
+def test_gives_back_what_was_written_after_it_was_closed(tmp_path):
+    with FactStore(tmp_path / 'facts.db') as store:
+        store.write([row('a', failed=True), row('a', kind='image', stamp='')])
+    with FactStore(tmp_path / 'facts.db') as store:
+        assert store.stored('mask', ['b', 'a']) == [None, Stored('1', '9', 1)]
+        assert store.stored('image', ['a']) == [Stored('1', '', 0)]
+        assert store.facts('mask', ['a', 'b', 'a']) == [b'f', None, b'f']
+        assert len(store) == 2
+
+
+def test_thousands_of_keys_against_a_dictionary(store):
+    rng = random.Random(0)
+    names = [f'folder/{rng.randrange(10**6)}.png' for _ in range(5000)]
+    expected = {}
+    for begin in range(0, 5000, 700):
+        part = names[begin : begin + 700]
+        facts = [rng.randbytes(rng.randrange(1, 40)) for _ in part]
+        store.write([row(n, facts=f) for n, f in zip(part, facts)])
+        expected.update(zip(part, facts))
+    assert store.facts('mask', names) == [expected[name] for name in names]
+    assert store.facts('image', names) == [None] * 5000
+
+
+def test_names_that_are_no_valid_text(store):
+    names = ['a\udcff.png', 'ü.png', "it's;--.png", 'new\nline', '']
+    store.write(
+        [
+            row(name, facts=name.encode('utf-8', 'replace') or b'0')
+            for name in names
+        ]
+    )
+    assert None not in store.facts('mask', names)
+    assert stored_paths(store.path) == set(names)
+
+
+def test_a_result_without_facts_leaves_what_is_stored(store):
+    store.write([row('a', facts=b'old')])
+    store.write([row('a', facts=b''), row('b', facts=b'')])
+    assert store.facts('mask', ['a', 'b']) == [b'old', None]
+
+
+def test_a_write_that_fails_writes_nothing(store):
+    with pytest.raises(sqlite3.IntegrityError):
+        store.write([row('a'), row('b', reader=None)])
+    assert len(store) == 0
+    store.write([row('a')])
+    assert len(store) == 1
+
+
+def test_a_second_reader_sees_what_is_written(store):
+    with FactStore(store.path) as reader:
+        assert len(reader) == 0
+        store.write([row('a')])
+        assert reader.facts('mask', ['a']) == [b'f']
+
+
+def test_far_apart_and_side_by_side(store):
+    """Neighbours are read in one go, others one by one; both are right."""
+    names = [f'{i:05}' for i in range(3000)]
+    for kind in ('mask', 'image'):
+        store.write(
+            [row(n, kind=kind, facts=(kind + n).encode()) for n in names]
+        )
+    for asked in (names, names[::50], names[::-1], names[5:900], ['x', '7']):
+        assert store.facts('mask', asked) == [
+            f'mask{name}'.encode() if name in names else None for name in asked
+        ]
+    for _ in range(40):
+        assert store.facts('image', ['00000', '02999', '00000']) == [
+            b'image00000',
+            b'image02999',
+            b'image00000',
+        ]
+
+
+def test_refuses_files_that_are_not_ours(tmp_path):
+    text = tmp_path / 'notes.txt'
+    text.write_text('no data base, and longer than a header' * 10)
+    before = text.read_bytes()
+    with pytest.raises(ValueError, match=r'notes\.txt must be a store'):
+        FactStore(text)
+    assert text.read_bytes() == before
+    other = tmp_path / 'other.db'
+    db = sqlite3.connect(other)
+    db.execute('CREATE TABLE facts (a)')
+    db.commit()
+    db.close()
+    before = other.read_bytes()
+    with pytest.raises(ValueError, match=r'must be a store.*1 tables'):
+        FactStore(other)
+    assert other.read_bytes() == before
+
+
+def test_refuses_another_version_and_an_empty_file(tmp_path):
+    path = tmp_path / 'facts.db'
+    FactStore(path).close()
+    db = sqlite3.connect(path)
+    db.execute('PRAGMA user_version = 4')
+    db.close()
+    with pytest.raises(ValueError, match='version 1 to 3, got version 4'):
+        FactStore(path)
+    empty = tmp_path / 'empty.db'
+    empty.touch()
+    with FactStore(empty) as store:
+        assert len(store) == 0
+
+
+def test_says_what_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match='folder of the store'):
+        FactStore(tmp_path / 'no' / 'facts.db')
+
+
+@pytest.mark.parametrize('version', [1, 2])
+def test_an_old_file_is_brought_up_to_date_once(tmp_path, version):
+    """Its facts stay; what rules had found goes."""
+    path = tmp_path / 'facts.db'
+    with FactStore(path) as store:
+        store.write([row('old')])
+    db = sqlite3.connect(path)
+    if version == 2:
+        db.execute('CREATE TABLE verdicts (key BLOB PRIMARY KEY)')
+    db.execute(f'PRAGMA user_version = {version}')
+    db.close()
+    seen = []
+
+    def work(name):
+        with FactStore(path) as store:
+            store.write([row(name)])
+            seen.extend(store.facts('mask', ['old', name]))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in 'abcd']
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [b'f'] * 8
+    db = sqlite3.connect(path)
+    assert db.execute('PRAGMA user_version').fetchone() == (SCHEMA_VERSION,)
+    names = db.execute('SELECT name FROM sqlite_master').fetchall()
+    db.close()
+    assert ('verdicts',) not in names
+
+
+@pytest.mark.parametrize('number', [0, 1, 5000])
+def test_temporary_rows_are_gone_through_again_and_again(number):
+    rows = [(f'name {index}', index, None) for index in range(number)]
+    kept = TemporaryRows(3)
+    kept.extend(iter(rows[:100]))
+    kept.extend(iter(rows[100:]))
+    assert len(kept) == number
+    assert list(kept) == list(kept) == rows
+    assert list(zip(kept, kept)) == list(zip(rows, rows))
+    assert [kept.at(index) for index in range(number)] == rows
+
+
+def test_temporary_rows_with_names_of_any_bytes():
+    name = os.fsdecode(b'a\xff\xc3\xa9.png')
+    kept = TemporaryRows(2)
+    kept.extend([(name, 'caf\u00e9')])
+    assert list(kept) == [(name, 'caf\u00e9')]
+
+
+def test_temporary_rows_leave_nothing(tmp_path):
+    """In a process of its own, as SQLite looks for the folder once."""
+    code = (
+        'from mmext.checks.labels.store import TemporaryRows\n'
+        'kept = TemporaryRows(1)\n'
+        'kept.extend((str(n) * 100,) for n in range(50_000))\n'
+        'print(len(kept))\n'
+    )
+    env = {**os.environ, 'SQLITE_TMPDIR': str(tmp_path)}
+    command = [sys.executable, '-c', code]
+    done = subprocess.run(command, env=env, capture_output=True, check=True)
+    assert done.stdout.split() == [b'50000']
+    assert list(tmp_path.iterdir()) == []

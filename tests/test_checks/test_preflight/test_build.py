@@ -1,0 +1,313 @@
+"""Models and optimizers of configs, built on one CPU."""
+
+import copy
+import logging
+import urllib.request
+from collections import OrderedDict
+
+import pytest
+import torch
+from helpers.preflight_configs import detector, segmentor
+from mmdet.models.dense_heads import RetinaHead
+from mmengine.config import Config
+from mmengine.logging import MessageHub, MMLogger
+from mmengine.model import BaseDataPreprocessor, BaseModule, PretrainedInit
+from mmengine.registry import MODELS
+from torch import nn
+
+from mmext import config_path
+from mmext.checks.ddp import trace_train_step
+from mmext.checks.preflight.batches.making import make_batches
+from mmext.checks.preflight.build import (
+    build_for_preflight,
+    drop_init_weights,
+    drop_weights,
+)
+from mmext.checks.preflight.sandbox import CannotBuildError
+
+
+def state(model):
+    return {k: v.clone() for k, v in model.state_dict().items()}
+
+
+def test_builds_without_weights_or_data():
+    built = build_for_preflight(detector())
+    assert type(built.model).__name__ == 'RetinaNet'
+    assert built.task == 'detection'
+    assert built.recipe.size == (160, 256)
+    assert built.recipe.num_classes == 3
+    assert any('torchvision://resnet18' in note for note in built.notes)
+    assert built.random_weights
+    held = {
+        id(parameter)
+        for group in built.optim_wrapper.param_groups
+        for parameter in group['params']
+    }
+    assert held == {id(p) for p in built.model.parameters()}
+
+
+def test_does_not_edit_its_config():
+    cfg = Config(detector())
+    before = copy.deepcopy(cfg.to_dict())
+    build_for_preflight(cfg)
+    assert cfg.to_dict() == before
+
+
+def test_is_the_same_each_time_and_leaves_random_numbers_alone():
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    first = state(build_for_preflight(detector()).model)
+    assert torch.equal(torch.rand(2), expected)
+    second = state(build_for_preflight(detector()).model)
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+def test_says_nothing_of_weights_and_leaves_the_level(caplog):
+    logger = MMLogger.get_current_instance()
+    level = logger.level
+    with caplog.at_level(logging.INFO):
+        build_for_preflight(detector())
+    assert logger.level == level
+    assert 'NormalInit' not in caplog.text
+
+
+@pytest.mark.parametrize('kind', ['SyncBN', 'MMSyncBN'])
+def test_one_process_and_float32(kind):
+    cfg = segmentor()
+    cfg['model']['decode_head']['norm_cfg']['type'] = kind
+    built = build_for_preflight(cfg)
+    kinds = {type(module) for module in built.model.modules()}
+    assert nn.SyncBatchNorm not in kinds
+    assert type(built.optim_wrapper).__name__ == 'OptimWrapper'
+    notes = ' '.join(built.notes)
+    assert 'SyncBN are BN' in notes
+    assert 'AmpOptimWrapper is OptimWrapper' in notes
+    assert 'padded to (96, 192), not to (512, 1024)' in notes
+    assert built.model.data_preprocessor.size == (96, 192)
+
+
+@pytest.mark.parametrize('size', [(512, 1024), 'declared'])
+def test_size_of_the_training(size):
+    built = build_for_preflight(segmentor(), size=size)
+    assert built.recipe.size == built.recipe.declared_size == (512, 1024)
+    assert built.model.data_preprocessor.size == (512, 1024)
+    assert 'padded' not in ' '.join(built.notes)
+
+
+def test_preprocessor_beside_the_model():
+    cfg = segmentor()
+    beside = cfg['model'].pop('data_preprocessor')
+    built = build_for_preflight({**cfg, 'data_preprocessor': beside})
+    assert built.model.data_preprocessor.size == (96, 192)
+    built = build_for_preflight({**segmentor(), 'data_preprocessor': {}})
+    assert built.model.data_preprocessor.size == (96, 192)
+
+
+def test_parts_find_the_start_of_a_training(monkeypatch):
+    monkeypatch.setattr(MessageHub, '_instance_dict', OrderedDict())
+    loop = {'max_epochs': 12, 'by_epoch': True}
+    build_for_preflight(detector(train_cfg=loop))
+    hub = MessageHub.get_current_instance()
+    assert hub.get_info('iter') == hub.get_info('epoch') == 0
+    assert hub.get_info('max_epochs') == 12
+    # MoCo v3 divides by it; how long an epoch is, is not known.
+    assert hub.get_info('max_iters') == 12_000
+    hub.update_info('iter', 7)
+    build_for_preflight(detector())
+    assert hub.get_info('iter') == 7
+
+
+def test_model_that_can_only_load_weights(monkeypatch):
+    def init_weights(self):
+        raise AttributeError('no init_weights')
+
+    monkeypatch.setattr(RetinaHead, 'init_weights', init_weights)
+    built = build_for_preflight(detector())
+    assert built.notes[1].endswith('fails without: no init_weights')
+    cfg = detector()
+    del cfg['model']['backbone']['init_cfg']
+    with pytest.raises(CannotBuildError, match='no init_weights'):
+        build_for_preflight(cfg)
+
+
+def test_optimizer_that_does_not_build_is_reported():
+    built = build_for_preflight(
+        detector(optim_wrapper={'optimizer': {'type': 'NoSuchOptimizer'}})
+    )
+    assert built.optim_wrapper is None
+    assert built.optim_failure is not None
+
+
+def test_config_without_optimizer():
+    cfg = detector()
+    del cfg['optim_wrapper']
+    built = build_for_preflight(cfg)
+    assert built.optim_wrapper is None
+    assert built.optim_failure is None
+
+
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
+def test_scope_is_found_by_the_prefix(scope):
+    cfg = detector() if scope == 'mmdet' else segmentor()
+    del cfg['default_scope']
+    cfg['model']['type'] = f'{scope}.{cfg["model"]["type"]}'
+    cfg['model']['_scope_'] = scope
+    assert build_for_preflight(cfg).scope == scope
+
+
+def test_model_alone_is_enough():
+    cfg = {'default_scope': 'mmdet', 'model': detector()['model']}
+    built = build_for_preflight(cfg)
+    ((batch,),) = make_batches(built, ['normal'], steps=1).values()
+    assert not trace_train_step(built.model, batch).unused
+
+
+def test_rejects_config_without_model():
+    with pytest.raises(CannotBuildError, match=r"must have a model.*\['a'\]"):
+        build_for_preflight({'a': 1})
+
+
+def test_rejects_unknown_part_and_names_its_key():
+    cfg = detector()
+    cfg['model']['backbone']['type'] = 'NoSuchBackbone'
+    with pytest.raises(
+        CannotBuildError, match=r'cannot build model\.backbone\.type: KeyError'
+    ):
+        build_for_preflight(cfg)
+
+
+def test_names_the_part_that_raised():
+    cfg = detector()
+    cfg['model']['neck']['num_outs'] = 0
+    with pytest.raises(
+        CannotBuildError, match=r'build model\.neck: AssertionError'
+    ):
+        build_for_preflight(cfg)
+
+
+def test_refuses_to_download_and_names_host(monkeypatch):
+    class Downloading(BaseDataPreprocessor):
+        def __init__(self, url):
+            super().__init__()
+            urllib.request.urlopen(url)
+
+    monkeypatch.setitem(MODELS.module_dict, 'Downloading', Downloading)
+    cfg = detector()
+    cfg['model']['data_preprocessor'] = {
+        'type': 'Downloading',
+        'url': 'http://weights.invalid/a.pth',
+    }
+    with pytest.raises(
+        CannotBuildError,
+        match=r'data_preprocessor.*needs files of weights\.invalid .* fetch',
+    ):
+        build_for_preflight(cfg)
+
+
+@pytest.mark.parametrize(
+    'name',
+    [
+        'pidnet/pidnet_small_shapes.py',
+        'co_dino/co_dino_r18_shapes.py',
+        'co_dino/co_dino_class_embed_r18_shapes.py',
+    ],
+)
+def test_traces_a_step_of_shipped_configs(name):
+    built = build_for_preflight(Config.fromfile(config_path(name)))
+    assert built.optim_wrapper is not None, built.optim_failure
+    ((batch,),) = make_batches(built, ['normal'], steps=1).values()
+    assert not trace_train_step(built.model, batch).unused
+
+
+def pretrained(name):
+    return {'type': 'Pretrained', 'checkpoint': name}
+
+
+def test_drops_all_places_of_weights_and_says_so():
+    kaiming = {'type': 'Kaiming', 'layer': 'Conv2d'}
+    model = {
+        'pretrained': 'open-mmlab://a',
+        'backbone': {
+            'init_cfg': pretrained('b.pth'),
+            'stages': [{'init_cfg': [kaiming, pretrained('c.pth')]}],
+        },
+        'neck': {'pretrained': True, 'init_cfg': kaiming},
+        'teacher_ckpt': 'https://d.pth',
+    }
+    notes = drop_weights(model)
+    assert model == {
+        'pretrained': None,
+        'backbone': {'stages': [{'init_cfg': [kaiming]}]},
+        'neck': {'pretrained': False, 'init_cfg': kaiming},
+        'teacher_ckpt': None,
+    }
+    assert notes == [
+        "model.pretrained: weights 'open-mmlab://a' are not loaded",
+        "model.teacher_ckpt: weights 'https://d.pth' are not loaded",
+        "model.backbone.init_cfg: weights 'b.pth' are not loaded",
+        "model.backbone.stages[0].init_cfg: weights 'c.pth' are not loaded",
+        'model.neck.pretrained: weights True are not loaded',
+    ]
+
+
+@pytest.mark.parametrize(
+    'kind', [PretrainedInit, 'mmengine.model.weight_init.PretrainedInit']
+)
+def test_drops_what_a_config_of_python_names(kind):
+    model = {'init_cfg': {'type': kind, 'checkpoint': 'a.pth'}}
+    assert len(drop_weights(model)) == 1
+    assert model == {}
+
+
+def test_drops_weights_without_a_type():
+    model = {'backbone': {'init_cfg': {'checkpoint': 'https://a.pth'}}}
+    assert drop_weights(model) == [
+        "model.backbone.init_cfg: weights 'https://a.pth' are not loaded"
+    ]
+    assert model == {'backbone': {}}
+
+
+def test_nothing_to_drop():
+    model = {'pretrained': None, 'depth': 50, 'init_cfg': None}
+    before = copy.deepcopy(model)
+    assert drop_weights(model) == []
+    assert model == {k: before[k] for k in ('pretrained', 'depth')}
+
+
+def test_reads_config_of_teacher_below_a_root(tmp_path):
+    folder = tmp_path / 'gfl'
+    folder.mkdir()
+    (folder / 'teacher.py').write_text(
+        "model = dict(type='A', pretrained='x.pth')\n"
+    )
+    model = {'teacher_config': 'configs/gfl/teacher.py'}
+    notes = drop_weights(model, config_roots=(tmp_path,))
+    assert isinstance(model['teacher_config'], Config)
+    assert model['teacher_config'].model.pretrained is None
+    assert notes == [
+        'model.teacher_config: read from configs/gfl/teacher.py',
+        "model.teacher_config.model.pretrained: weights 'x.pth' are not "
+        'loaded',
+    ]
+
+
+def test_rejects_teacher_that_is_not_there(tmp_path):
+    with pytest.raises(
+        FileNotFoundError, match=r'model\.teacher_config must be an existing'
+    ):
+        drop_weights({'teacher_config': 'no.py'}, config_roots=(tmp_path,))
+
+
+def test_drops_what_default_arguments_load():
+    inner = BaseModule(init_cfg=pretrained('a.pth'))
+    inner.pretrained = 'b.pth'
+    other = BaseModule(init_cfg={'type': 'Normal', 'layer': 'Linear'})
+    model = nn.ModuleDict({'inner': inner, 'other': other})
+    assert drop_init_weights(model) == [
+        "inner: weights 'a.pth' are not loaded",
+        "inner: weights 'b.pth' are not loaded",
+    ]
+    assert inner.init_cfg is None
+    assert inner.pretrained is None
+    assert other.init_cfg['type'] == 'Normal'

@@ -1,0 +1,247 @@
+"""Row by row: what two real processes do with each of these is in MATRIX."""
+
+from functools import cache
+from importlib.util import find_spec
+
+import msgspec
+import pytest
+from helpers.ddp_cases import (
+    NUM_STEPS,
+    WORLD_SIZE,
+    Case,
+    batch_of,
+    build_model,
+)
+from helpers.ddp_matrix import MATRIX
+from helpers.preflight_models import dry_run_planted
+
+from mmext.checks.ddp import Outcome, SyncSettings
+from mmext.checks.preflight.dry_run.facts import StepRecord
+from mmext.checks.preflight.dry_run.run import dry_run_model
+from mmext.checks.preflight.dry_run.verdicts import (
+    NO_SEARCH,
+    SEARCH,
+    STATIC,
+    Checkpoints,
+    OutcomeTable,
+    first_outcome,
+    verdict_table,
+)
+
+# What stands first in an outcome of the matrix; what is lost is the echo of
+# another process.
+OUTCOMES = {
+    'ok': Outcome.OK,
+    'unfinished': Outcome.UNFINISHED,
+    'twice': Outcome.READY_TWICE,
+    'changed': Outcome.GRAPH_CHANGED,
+    'diverged': Outcome.DIVERGED,
+}
+
+
+@cache
+def steps_of(
+    model: str, head: str, empty: bool, rank: int
+) -> list[StepRecord]:
+    """Steps of one process, the same for all settings of DDP."""
+    case = next(
+        each.case
+        for each in MATRIX.values()
+        if (repr(each.case.model), each.case.head, each.case.empty)
+        == (model, head, empty)
+    )
+    batches = [batch_of(case, step, rank) for step in range(NUM_STEPS)]
+    dry_run = dry_run_model(build_model(case), {'normal': batches})
+    assert dry_run.crashes == ()
+    return list(dry_run.all_steps())
+
+
+def settings_of(case: Case) -> SyncSettings:
+    return STATIC if case.static else SyncSettings(case.find_unused)
+
+
+@pytest.mark.filterwarnings('ignore:None of the inputs have requires_grad')
+@pytest.mark.parametrize('name', MATRIX)
+def test_as_real_processes_do(name):
+    case, expected, names = MATRIX[name]
+    if case.model.get('checkpoint') == 'fairscale' and not find_spec(
+        'fairscale'
+    ):
+        pytest.skip('needs fairscale')
+    rows = [
+        first_outcome(
+            steps_of(repr(case.model), case.head, case.empty, rank),
+            settings_of(case),
+        )
+        for rank in range(WORLD_SIZE)
+    ]
+    wrong = [row for row in rows if row.outcome is not Outcome.OK]
+    if expected in ('ok', 'untrained'):
+        assert wrong == []
+        dead = [row for row in rows if row.untrained]
+        assert bool(dead) is (expected == 'untrained')
+        return
+    words = [part.partition('@')[0] for part in expected.split('/')]
+    told = {OUTCOMES[word] for word in words if word != 'lost'}
+    assert {row.outcome for row in wrong} == told
+    # Both heads are named where each process leaves out another one.
+    found = {name for row in wrong for name in row.names}
+    assert found <= set(names)
+    assert found
+
+
+def test_any_step_may_follow_any():
+    dry_run = dry_run_planted('extra by kind', ('normal', 'empty'))
+    steps = list(dry_run.all_steps())
+    for order in (steps, steps[::-1]):
+        row = first_outcome(order, STATIC)
+        # Which of the two depends on what comes first.
+        assert row.outcome in (Outcome.GRAPH_CHANGED, Outcome.UNFINISHED)
+        assert row.names == ('extra.weight', 'extra.bias')
+    row = first_outcome(steps, NO_SEARCH)
+    assert (row.kind, row.step, row.result) == ('empty', 0, 'error at step 2')
+    assert first_outcome(steps, SEARCH).is_ok
+
+
+def test_what_is_silent_comes_first():
+    silent = list(dry_run_planted('reentrant silent').all_steps())
+    loud = list(dry_run_planted('extra').all_steps())
+    row = first_outcome([*loud, *silent], NO_SEARCH)
+    assert (row.outcome, row.result) == (Outcome.DIVERGED, 'silent')
+    assert first_outcome(silent, SEARCH).result == 'error at step 1'
+
+
+def test_all_names_that_are_marked_twice():
+    steps = list(dry_run_planted('reentrant').all_steps())
+    row = first_outcome(steps, SEARCH)
+    assert set(row.names) == {'block.0.weight', 'block.0.bias'}
+    assert first_outcome(steps, SEARCH, Checkpoints.NO_REENTRANT).is_ok
+
+
+def test_a_table_has_every_choice():
+    dry_run = dry_run_planted('reentrant')
+    table = OutcomeTable(dry_run, SyncSettings(True, True))
+    assert len(table.rows) == 9
+    assert table.current is table.row(STATIC)
+    assert table.reentrant
+    assert table.checkpointed
+    assert table.cost.nodes > 0
+    plain = OutcomeTable(dry_run_planted(), SyncSettings())
+    assert not plain.checkpointed
+
+
+HOOK = 'default_hooks.activation_checkpoint'
+FLAG = 'find_unused_parameters'
+
+
+def table(mistake, *flags, kinds=('normal',)):
+    return verdict_table(dry_run_planted(mistake, kinds), SyncSettings(*flags))
+
+
+def outcomes(found):
+    return {
+        (row.checkpointing, row.find_unused_parameters, row.static_graph): (
+            row.outcome.partition(':')[0]
+        )
+        for row in found.rows
+    }
+
+
+def test_of_a_clean_model():
+    found = table('')
+    assert outcomes(found) == {
+        ('none', False, False): 'ok',
+        ('none', True, False): 'ok',
+        ('none', False, True): 'ok',
+    }
+    assert [row.recommended for row in found.rows] == [True, False, False]
+    assert [row.current for row in found.rows] == [True, False, False]
+    assert (found.fix, found.options) == ('', {})
+    assert found.nodes > 0
+    assert f'{found.nodes} nodes' in found.cost
+
+
+def test_of_a_silent_model():
+    found = table('reentrant silent')
+    as_is, other, none = (
+        'as they are',
+        'none of them reentrant',
+        'none at all',
+    )
+    assert outcomes(found) == {
+        (as_is, False, False): 'silent',
+        (as_is, True, False): 'error at step 1',
+        (as_is, False, True): 'ok',
+        **{
+            (checkpointing, search, static): 'ok'
+            for checkpointing in (other, none)
+            for search, static in (
+                (False, False),
+                (True, False),
+                (False, True),
+            )
+        },
+    }
+    (chosen,) = [row for row in found.rows if row.recommended]
+    assert (chosen.checkpointing, chosen.find_unused_parameters) == (
+        other,
+        False,
+    )
+    assert list(found.options) == [HOOK]
+    assert HOOK in found.fix
+    wrong = found.rows[0]
+    assert not wrong.works
+    assert set(wrong.names) == {'block.0.weight', 'block.0.bias'}
+    assert wrong.batches == 'normal'
+
+
+@pytest.mark.parametrize(
+    ('mistake', 'flags', 'options'),
+    [
+        ('extra', (), {FLAG: True}),
+        ('', (True,), {FLAG: False}),
+        ('', (False, True), {'model_wrapper_cfg.static_graph': False}),
+        ('extra by kind', (), {FLAG: True}),
+        ('reentrant', (True,), {FLAG: False}),
+    ],
+)
+def test_smallest_change(mistake, flags, options):
+    found = table(mistake, *flags, kinds=('normal', 'empty'))
+    assert found.options == options
+
+
+def test_the_model_is_the_better_place():
+    found = table('extra')
+    assert found.rows[0].outcome.startswith('error at step 2: ')
+    assert 'freeze 2 parameter(s) with requires_grad_(False)' in found.fix
+    assert found.reason.startswith('some parameters get no gradient')
+    assert table('extra', True).fix.startswith('better freeze 2')
+    found = table('extra by kind', kinds=('normal', 'empty'))
+    assert found.fix.startswith('use 2 parameter(s) in every step, times 0')
+
+
+@pytest.mark.filterwarnings('ignore:None of the inputs have requires_grad')
+def test_untrained_is_not_ok():
+    found = table('frozen stem reentrant', True)
+    assert all(
+        row.works == (row.checkpointing != 'as they are') for row in found.rows
+    )
+    assert found.rows[3].outcome.startswith('silent: ')
+    assert found.options == {FLAG: False} | {
+        HOOK: {
+            'type': 'mmext.ActivationCheckpointHook',
+            'replace_reentrant': True,
+        }
+    }
+
+
+def test_static_and_search_together_are_static():
+    found = table('', True, True)
+    (current,) = [row for row in found.rows if row.current]
+    assert current.static_graph
+
+
+def test_it_can_be_written():
+    found = table('reentrant silent')
+    read = msgspec.json.decode(msgspec.json.encode(found))
+    assert len(read['rows']) == 9

@@ -1,0 +1,222 @@
+"""Weights that cannot be loaded, found without loading them."""
+
+import zipfile
+
+import pytest
+import torch
+from helpers.lint_findings import lint
+from mmengine.model import BaseModule
+from torch import nn
+
+from mmext.checks.config import DELETE
+from mmext.checks.preflight.rules import checkpoints
+from mmext.checks.preflight.rules.checkpoints import file_fault
+
+INIT = 'model.backbone.init_cfg'
+
+
+def pretrained(checkpoint):
+    return {INIT: {'type': 'Pretrained', 'checkpoint': checkpoint}}
+
+
+@pytest.fixture
+def weights(tmp_path):
+    """A file of weights as torch writes them."""
+    file = tmp_path / 'a.pth'
+    torch.save({'state_dict': {'w': torch.zeros(1000)}}, file)
+    return file
+
+
+def test_a_file_of_weights(weights):
+    assert file_fault(weights) == ''
+    assert lint(pretrained(str(weights)), 'CKPT') == []
+    assert lint({'load_from': str(weights)}, 'CKPT') == []
+
+
+def test_a_folder_that_was_shared(tmp_path):
+    (tmp_path / 'config.json').write_text('{}')
+    assert lint({'load_from': str(tmp_path)}, 'CKPT') == []
+    (found,) = lint(pretrained(str(tmp_path)), 'CKPT')
+    assert 'is a folder' in found.message
+
+
+def test_the_old_format(tmp_path):
+    file = tmp_path / 'old.pth'
+    torch.save({'w': 1}, file, _use_new_zipfile_serialization=False)
+    assert file_fault(file) == ''
+
+
+def test_other_formats_are_not_judged(tmp_path):
+    file = tmp_path / 'a.safetensors'
+    file.write_text('text')
+    assert file_fault(file) == ''
+
+
+@pytest.mark.parametrize(
+    ('content', 'fault'),
+    [
+        (b'', 'is empty'),
+        (b'  <!DOCTYPE html><html>404', 'is a web page'),
+        (b'<?xml version="1.0"?><Error>', 'is a web page'),
+        (b'version https://git-lfs.github.com/spec/v1', 'pointer of Git LFS'),
+        (b'{"message": "Not Found"}', 'is a text of 24 bytes'),
+    ],
+)
+def test_files_that_are_none(tmp_path, content, fault):
+    file = tmp_path / 'a.pth'
+    file.write_bytes(content)
+    (found,) = lint(pretrained(str(file)), 'CKPT')
+    assert found.rule == 'CKPT002'
+    assert fault in found.message
+    assert found.key == f'{INIT}.checkpoint'
+
+
+def test_cut_off(weights):
+    content = weights.read_bytes()
+    weights.write_bytes(content[: len(content) // 2])
+    (found,) = lint({'load_from': str(weights)}, 'CKPT')
+    assert 'is cut off' in found.message
+    assert found.key == 'load_from'
+    assert not zipfile.is_zipfile(weights)
+    with pytest.raises(RuntimeError):
+        torch.load(weights)
+
+
+def test_flipped_bit(weights):
+    content = bytearray(weights.read_bytes())
+    content[len(content) // 2] ^= 1
+    weights.write_bytes(content)
+    (found,) = lint({'load_from': str(weights)}, 'CKPT')
+    assert found.rule == 'CKPT002'
+    assert 'is damaged: record' in found.message
+
+
+def test_trusted_file(tmp_path):
+    file = tmp_path / 'a.pth'
+    torch.save({'a': print}, file)
+    (found,) = lint({'load_from': str(file)}, 'CKPT')
+    assert found.rule == 'CKPT008'
+    assert 'builtin' in found.message
+    assert 'print' in found.message
+    options = {'load_from': str(file), 'trust_checkpoint': True}
+    assert lint(options, 'CKPT') == []
+
+
+def test_missing(tmp_path):
+    (found,) = lint({'load_from': str(tmp_path)}, 'CKPT')
+    assert 'is a folder' in found.message
+    (found,) = lint({'model.pretrained': 'no.pth'}, 'CKPT001')
+    assert found.key == 'model.pretrained'
+
+
+@pytest.mark.parametrize(
+    'address',
+    [
+        'https://host.org/a.pth',
+        'http://host.org/b/a.pth',
+        'open-mmlab://detectron2/resnet50_caffe',
+        's3://bucket/a.pth',
+    ],
+)
+def test_addresses(address):
+    assert lint(pretrained(address), 'CKPT') == []
+
+
+@pytest.mark.parametrize(
+    ('address', 'severity', 'text'),
+    [
+        ('htps://host.org/a.pth', 'ERROR', 'no loader knows'),
+        ('torchvison://resnet50', 'ERROR', 'no loader knows'),
+        ('mycloud://a.pth', 'WARNING', 'no loader knows'),
+        ('https:///a.pth', 'ERROR', 'names no file'),
+        ('https://host.org/', 'ERROR', 'names no file'),
+        ('https://host.org/a b.pth', 'ERROR', 'has blanks'),
+    ],
+)
+def test_bad_addresses(address, severity, text):
+    (found,) = lint(pretrained(address), 'CKPT')
+    assert (found.rule, found.severity.name) == ('CKPT003', severity)
+    assert text in found.message
+
+
+@pytest.mark.parametrize('value', [None, ''])
+def test_nothing_named(value):
+    (found,) = lint(pretrained(value), 'CKPT')
+    assert found.rule == 'CKPT004'
+    # None may be meant; an empty text is not.
+    assert found.options == ({INIT: DELETE} if value is None else {})
+
+
+def test_resume_is_a_switch():
+    assert lint({'resume': True}, 'CKPT005') == []
+    assert lint({'resume': 'auto'}, 'CKPT005') == []
+
+
+def test_torchvision_is_installed(monkeypatch):
+    monkeypatch.setattr(
+        checkpoints.importlib.util, 'find_spec', lambda name: object()
+    )
+    assert lint(pretrained('torchvision://resnet50'), 'CKPT') == []
+
+
+@pytest.fixture
+def detector():
+    """As far as weights are concerned."""
+    model = nn.Module()
+    model.backbone = BaseModule()
+    model.backbone.conv = nn.Conv2d(1, 2, 3)
+    return model
+
+
+def weights_of(module, file, prefix=''):
+    state = {f'{prefix}{k}': v for k, v in module.state_dict().items()}
+    torch.save({'state_dict': state, 'meta': {}}, file)
+    return str(file)
+
+
+def test_weights_of_the_whole_model(detector, tmp_path):
+    file = weights_of(detector, tmp_path / 'a.pth', 'module.')
+    assert lint({'load_from': file}, 'CKPT', model=detector) == []
+
+
+def test_weights_that_do_not_fit(detector, tmp_path):
+    file = weights_of(detector, tmp_path / 'a.pth', 'student.')
+    (found,) = lint({'load_from': file}, 'CKPT', model=detector)
+    assert (found.rule, found.options) == ('CKPT009', {})
+    assert 'student.backbone.conv.weight' in found.message
+    # The same names with other shapes do not fit either.
+    other = nn.Module()
+    other.backbone = nn.Module()
+    other.backbone.conv = nn.Conv2d(1, 3, 3)
+    file = weights_of(other, tmp_path / 'b.pth')
+    (found,) = lint({'load_from': file}, 'CKPT', model=detector)
+    assert found.rule == 'CKPT009'
+
+
+def test_weights_of_a_backbone(detector, tmp_path):
+    file = weights_of(detector.backbone, tmp_path / 'a.pth')
+    (found,) = lint({'load_from': file}, 'CKPT', model=detector)
+    assert found.options['load_from'] is None
+    assert found.options['model.backbone.init_cfg']['checkpoint'] == file
+    assert lint(pretrained(file), 'CKPT', model=detector) == []
+
+
+def test_a_prefix_that_lacks(detector, tmp_path):
+    file = weights_of(detector, tmp_path / 'a.pth')
+    (found,) = lint(pretrained(file), 'CKPT', model=detector)
+    assert found.rule == 'CKPT009'
+    assert found.options == {'model.backbone.init_cfg.prefix': 'backbone.'}
+    changes = pretrained(file)
+    changes['model.backbone.init_cfg']['prefix'] = 'backbone.'
+    assert lint(changes, 'CKPT', model=detector) == []
+
+
+def test_a_backbone_that_converts_weights(detector, tmp_path):
+    file = weights_of(detector, tmp_path / 'a.pth')
+
+    def init_weights(self):
+        pass
+
+    own = type('Own', (BaseModule,), {'init_weights': init_weights})
+    detector.backbone = own()
+    assert lint(pretrained(file), 'CKPT', model=detector) == []

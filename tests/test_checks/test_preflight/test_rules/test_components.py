@@ -1,0 +1,210 @@
+"""Components that are not there, and arguments that they do not take."""
+
+import pytest
+from helpers.lint_findings import changed, lint
+from mmdet.models import ResNet
+from mmengine.config import Config, ConfigDict
+from mmengine.registry import MODELS, DefaultScope
+from torch import nn
+
+from mmext.checks.config import DELETE, write_child_config
+
+
+def test_of_another_scope():
+    (found,) = lint(
+        {'model.backbone.type': 'mmdet.VisionTransformer2'}, 'TYPE'
+    )
+    assert found.rule == 'TYPE001'
+    # Known where it is registered: only the prefix lacks.
+    cfg = changed({'model.backbone.type': 'MixVisionTransformer'})
+    cfg.default_scope = 'mmext'
+    assert 'TYPE001' in {each.rule for each in lint(cfg, 'TYPE')}
+
+
+def test_a_near_name_is_needed_inside():
+    assert lint({'model.backbone.type': 'Qqqqqqqqqq'}, 'TYPE001') == []
+    assert lint({'model.type': 'Qqqqqqqqqq'}, 'TYPE001')
+
+
+@pytest.mark.parametrize(
+    ('place', 'key', 'near'),
+    [
+        ('model.backbone', 'dept', '(depth)'),
+        ('model.neck', 'outchannels', 'out_channels'),
+        ('train_dataloader.dataset', 'anno_file', 'ann_file'),
+        ('train_dataloader.dataset', 'ann_files', 'ann_file'),
+        ('val_evaluator', 'metrics', '(metric)'),
+        ('default_hooks.logger', 'ignore_lasts', 'ignore_last'),
+        ('default_hooks.logger', 'intervall', '(interval)'),
+        ('default_hooks.checkpoint', 'max_keep_ckpt', 'max_keep_ckpts'),
+        ('optim_wrapper.optimizer', 'weight_deca', 'weight_decay'),
+        ('optim_wrapper.optimizer', 'beta', '(betas)'),
+    ],
+)
+def test_unknown_argument(place, key, near):
+    """Renamed where it can be nothing else, and the right one is free."""
+    changes = {'optim_wrapper.optimizer': {'type': 'AdamW', 'betas': (0, 0)}}
+    changes['model.neck'] = {'type': 'FPN', 'in_channels': [1], 'num_outs': 1}
+    (found,) = lint({**changes, f'{place}.{key}': 1}, 'ARG001')
+    assert found.key == f'{place}.{key}'
+    assert found.names == (near.strip('()'),)
+    right = {f'{place}.{key}': DELETE, f'{place}.{near}': 1}
+    assert found.options == ({} if near[0] == '(' else right)
+
+
+def test_is_what_building_says():
+    cfg = changed({'model.backbone.dept': 50})
+    assert lint(cfg, 'ARG001')
+    with (
+        DefaultScope.overwrite_default_scope('mmdet'),
+        pytest.raises(TypeError, match='dept'),
+    ):
+        MODELS.build(ConfigDict(cfg.model.backbone))
+
+
+def test_what_others_take_away_is_no_error():
+    changes = {
+        'optim_wrapper.constructor': 'X',
+        'optim_wrapper.paramwise_cfg': {},
+        'param_scheduler.1.convert_to_iter_based': True,
+        'default_hooks.logger.priority': 'LOW',
+        'model.bbox_head.norm_cfg': {'type': 'BN', 'requires_grad': True},
+        'model.backbone.conv_cfg': {'type': 'DCNv2', 'deform_groups': 1},
+        'model.test_cfg': {'nms': {'type': 'nms', 'iou_threshold': 0.5}},
+    }
+    assert lint(changes, 'ARG001') == []
+
+
+def test_misplaced_settings_are_told_once():
+    found = lint({'optim_wrapper.find_unused_parameters': True})
+    assert [each.rule for each in found] == ['KEY003']
+
+
+def child_of(tmp_path, text, **changes):
+    (tmp_path / 'base.py').write_text(changed(changes).pretty_text)
+    child = tmp_path / 'child.py'
+    child.write_text(f"_base_ = 'base.py'\n{text}\n")
+    return Config.fromfile(child)
+
+
+def test_left_over_of_a_base(tmp_path):
+    """One finding, at the type that takes the place of the other one."""
+    cfg = child_of(
+        tmp_path,
+        "model = dict(backbone=dict(type='SwinTransformer', depths=(2, 2)))",
+        **{'model.backbone.style': 'pytorch', 'model.backbone.strides': ()},
+    )
+    (found,) = lint(cfg, 'ARG001')
+    assert (found.key, found.line) == ('model.backbone.type', 2)
+    assert found.names == ('depth', 'style')
+    assert 'backbone=dict(_delete_=True' in found.remedy
+    assert 'in child.py:2; strides of the base would go, too' in found.remedy
+    # What is meant for `strides` is not known.
+    assert found.options == {}
+
+
+def test_both_ways_are_the_same(tmp_path):
+    cfg = child_of(
+        tmp_path,
+        "optim_wrapper = dict(optimizer=dict(type='AdamW', lr=1e-4))",
+        **{'optim_wrapper.optimizer.momentum': 0.9},
+    )
+    (found,) = lint(cfg, 'ARG001')
+    assert found.options == {'optim_wrapper.optimizer.momentum': DELETE}
+
+
+@pytest.mark.parametrize(
+    ('key', 'value', 'new'),
+    [
+        ('classes', ('a', 'b'), 'metainfo.classes'),
+        ('classes', 'a', None),
+    ],
+)
+def test_names_of_mmcv_1(key, value, new):
+    place = 'train_dataloader.dataset'
+    (found,) = lint({f'{place}.{key}': value}, 'ARG001')
+    assert 'now' in found.remedy
+    moved = {f'{place}.{key}': DELETE, f'{place}.{new}': value}
+    assert found.options == (moved if new else {})
+
+
+def test_dropped_arguments():
+    """``**kwargs`` that are not handed on."""
+    metric = {'type': 'mmseg.IoUMetric', 'iou_metric': ['mDice']}
+    (found,) = lint({'val_evaluator': metric}, 'ARG002')
+    assert found.severity.name == 'WARNING'
+    assert found.options['val_evaluator.iou_metrics'] == ['mDice']
+    metric = {'type': 'mmseg.IoUMetric', 'of_another': 1}
+    (found,) = lint({'val_evaluator': metric}, 'ARG002')
+    assert (found.severity.name, found.options) == ('INFO', {})
+
+
+def test_a_switch_of_checkpoints_that_nothing_reads():
+    model = nn.Module()
+    model.encoder = nn.Sequential(nn.Linear(1, 1))
+    changes = {'model.encoder': {'ffn_cfg': {'with_cp': True}}}
+    (found,) = lint(changes, 'ARG002', model=model)
+    assert found.key == 'model.encoder.ffn_cfg.with_cp'
+    reads = type('Reads', (ResNet,), {'__init__': nn.Module.__init__})
+    model.encoder[0] = reads()
+    assert lint(changes, 'ARG002', model=model) == []
+
+
+def test_names_of_one_package_without_a_scope():
+    cfg = changed({'default_scope': None})
+    (found,) = lint(cfg, 'TYPE')
+    assert 'there is no default_scope' in found.message
+    # Of all packages that have a ResNet, one has the other names.
+    assert found.options == {'default_scope': 'mmdet'}
+
+
+def test_names_of_albumentations_are_others():
+    step = {'type': 'Albu', 'transforms': [{'type': 'RandomRotate90'}]}
+    changes = {'train_dataloader.dataset.pipeline': [step]}
+    found = lint({**changes, 'default_scope': 'mmseg'}, 'TYPE')
+    assert [each for each in found if 'transforms' in each.key] == []
+
+
+def test_what_an_average_takes():
+    hook = {'type': 'EMAHook', 'momentun': 0.1}
+    (found,) = lint({'custom_hooks': [hook]}, 'ARG001')
+    assert found.key == 'custom_hooks[0].momentun'
+    hook = {'type': 'EMAHook', 'momentum': 0.1, 'gamma': 9}
+    assert lint({'custom_hooks': [hook]}, 'ARG001')
+    hook['ema_type'] = 'ExpMomentumEMA'
+    assert lint({'custom_hooks': [hook]}, 'ARG001') == []
+
+
+def test_settings_one_step_too_far_inside():
+    place = 'optim_wrapper.optimizer'
+    settings = {'custom_keys': {}}
+    (found,) = lint({f'{place}.paramwise_cfg': settings}, 'ARG001')
+    assert found.options == {
+        f'{place}.paramwise_cfg': DELETE,
+        'optim_wrapper.paramwise_cfg': settings,
+    }
+
+
+def test_lengths_of_the_other_loop():
+    (found,) = lint({'train_cfg.max_iters': 9}, 'ARG001')
+    assert "train_cfg.type='IterBasedTrainLoop'" in found.remedy
+    assert found.options == {}
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        "val_evaluator = [dict(_delete_=True, type='CocoMetric')]",
+        "custom_hooks = [dict(_delete_=True, type='EMAHook')]",
+        "test_evaluator = dict(_delete_=True, type='CocoMetric')",
+    ],
+)
+def test_delete_where_nothing_is_merged(tmp_path, text):
+    (found,) = lint(child_of(tmp_path, text), 'ARG001')
+    assert found.key.endswith('._delete_')
+    ((key, value),) = found.options.items()
+    assert value['_delete_'] is True
+    path = write_child_config(
+        str(tmp_path / 'child.py'), {key: value}, tmp_path / 'a.py', reasons={}
+    )
+    assert lint(Config.fromfile(path), 'ARG001') == []

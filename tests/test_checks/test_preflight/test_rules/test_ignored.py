@@ -1,0 +1,147 @@
+"""Settings that another setting puts out of work."""
+
+import pytest
+from helpers.lint_findings import lint
+from mmengine.config import Config
+
+BASE = """
+epochs = 12
+size = (64, 64)
+steps = [dict(type='Resize', scale=size)]
+train_cfg = dict(by_epoch=True, max_epochs=epochs)
+"""
+
+
+def inherited(tmp_path, text, base=BASE):
+    (tmp_path / 'base.py').write_text(base)
+    child = tmp_path / 'child.py'
+    child.write_text(f"_base_ = 'base.py'\n{text}")
+    return Config.fromfile(child)
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        'epochs = 12\n',
+        'epochs = 24\ntrain_cfg = dict(max_epochs=epochs)\n',
+        'other = 3\n',
+        '',
+    ],
+)
+def test_variables_that_are_fine(tmp_path, text):
+    assert lint(inherited(tmp_path, text), 'IGN') == []
+
+
+PREPROCESSOR = """
+data_preprocessor = dict(size=(64, 64), bgr_to_rgb=True)
+model = dict(data_preprocessor=data_preprocessor)
+"""
+
+
+def test_preprocessor_of_the_model(tmp_path):
+    text = 'data_preprocessor = dict(size=(128, 128))\n'
+    cfg = inherited(tmp_path, text, PREPROCESSOR)
+    found = [each for each in lint(cfg, 'IGN') if each.rule == 'IGN002']
+    assert [each.options for each in found] == [
+        {'model.data_preprocessor.size': (128, 128)}
+    ]
+    assert cfg.model.data_preprocessor.size == (64, 64), 'as it says'
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        '',
+        'data_preprocessor = dict(bgr_to_rgb=True)\n',
+        'model = dict(data_preprocessor=dict(size=(32, 32)))\n',
+        'data_preprocessor = dict(size=(32, 32))\n'
+        'model = dict(data_preprocessor=data_preprocessor)\n',
+    ],
+)
+def test_preprocessors_that_are_fine(tmp_path, text):
+    cfg = inherited(tmp_path, text, PREPROCESSOR)
+    assert lint(cfg, 'IGN') == []
+
+
+@pytest.mark.parametrize('runner', ['Runner', 'mmext.PortableRunner'])
+def test_broadcast_buffers(runner):
+    changes = {
+        'model_wrapper_cfg': {'type': 'MMDistributedDataParallel'},
+        'runner_type': runner,
+    }
+    found = lint(changes, 'IGN')
+    # mmext's runner keeps to MMEngine's value.
+    assert [each.rule for each in found] == (
+        ['IGN003'] if runner == 'Runner' else []
+    )
+    changes['model_wrapper_cfg']['broadcast_buffers'] = True
+    assert lint(changes, 'IGN') == []
+
+
+PIPELINE = """
+train_pipeline = [dict(type='LoadImageFromFile')]
+train_dataloader = dict(
+    sampler=dict(type='DefaultSampler', shuffle=True),
+    dataset=dict(type='CocoDataset', pipeline=train_pipeline))
+"""
+STEPS = "[dict(type='LoadImageFromFile'), dict(type='LoadAnnotations')]"
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        '',
+        f'train_dataloader = dict(dataset=dict(pipeline={STEPS}))\n',
+        f'train_pipeline = {STEPS}\n'
+        'train_dataloader = dict(dataset=dict(pipeline=train_pipeline))\n',
+    ],
+)
+def test_pipelines_that_are_fine(tmp_path, text):
+    assert lint(inherited(tmp_path, text, PIPELINE), 'IGN') == []
+
+
+def test_settings_of_the_optimizer_wrapper():
+    key = 'optim_wrapper.paramwise_cfg'
+    settings = {'custom_keys': {}, 'norm_decay_mul': 0}
+    changes = {key: settings, 'optim_wrapper.constructor': 'Mine'}
+    assert lint(changes, 'IGN') == []
+
+
+def test_settings_are_those_that_mmengine_reads():
+    import inspect
+
+    from mmengine.optim import DefaultOptimWrapperConstructor
+
+    from mmext.checks.preflight.rules.ignored import _PARAMWISE
+
+    source = inspect.getsource(DefaultOptimWrapperConstructor)
+    for key in _PARAMWISE:
+        assert f"'{key}'" in source
+    assert source.count('paramwise_cfg.get(') <= len(_PARAMWISE)
+
+
+def test_imports_of_a_base(tmp_path):
+    base = "custom_imports = dict(imports=['json', 'csv'])\n"
+    text = "custom_imports = dict(imports=['csv'])\n"
+    (found,) = lint(inherited(tmp_path, text, base), 'IGN')
+    assert (found.rule, found.names) == ('IGN006', ('json',))
+    # What it registers may be there already, by another module.
+    assert (found.severity.name, found.options) == ('INFO', {})
+    unknown = f"{text}model = dict(type='Unknown')\n"
+    (found,) = lint(inherited(tmp_path, unknown, base), 'IGN')
+    assert found.options == {'custom_imports.imports': ['json', 'csv']}
+    text = "custom_imports = dict(imports=['json', 'csv', 'abc'])\n"
+    assert lint(inherited(tmp_path, text, base), 'IGN') == []
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        'train_cfg = dict(a=1)\ntrain_cfg = dict(**train_cfg, b=2)\n',
+        'val_cfg = dict(a=1)\ntest_cfg = val_cfg\nval_cfg = dict(b=2)\n',
+        'other = 1\nother = 2\n',
+        'train_cfg = dict(a=1)\ntrain_cfg.update(b=2)\n',
+    ],
+)
+def test_set_twice_and_used(tmp_path, text):
+    assert lint(inherited(tmp_path, text), 'IGN007') == []

@@ -1,0 +1,149 @@
+"""Top-level keys that nobody reads."""
+
+import inspect
+
+import pytest
+from helpers.lint_findings import changed, lint
+from mmengine.config import Config
+from mmengine.runner import FlexibleRunner, Runner
+
+from mmext.checks.config import DELETE
+from mmext.checks.preflight.rules.keys import (
+    _KEYS_OF_SECTIONS,
+    READ_KEYS,
+    reads_key,
+)
+from mmext.engine import PortableRunner
+from mmext.ops import choose_ops_backend
+
+
+def test_reads_what_runners_take():
+    for runner in (Runner, FlexibleRunner):
+        for name in inspect.signature(runner.from_cfg).parameters:
+            assert name == 'cfg'
+        source = inspect.getsource(runner)
+        for name in READ_KEYS:
+            if f"cfg.get('{name}'" in source:
+                assert reads_key(name)
+    assert reads_key('train_cfg')
+    assert not reads_key('max_epochs')
+
+
+@pytest.mark.parametrize(
+    ('name', 'meant'),
+    [
+        ('trian_cfg', 'train_cfg'),
+        ('optim_wraper', 'optim_wrapper'),
+        ('param_schedulers', 'param_scheduler'),
+        ('custom_hook', 'custom_hooks'),
+        ('auto_scale_ls', 'auto_scale_lr'),
+    ],
+)
+def test_misspelt(name, meant):
+    (found,) = lint(Config({name: {'a': 1}}), 'KEY001')
+    assert found.key == name
+    assert found.names == (meant,)
+    assert f'{meant} is near' in found.message
+    # It may be a setting of another program.
+    assert found.options == {}
+
+
+@pytest.mark.parametrize(
+    ('name', 'value', 'meant'),
+    [
+        ('trian_cfg', {'type': 'EpochBasedTrainLoop'}, 'train_cfg'),
+        ('optim_wraper', {'type': 'OptimWrapper'}, 'optim_wrapper'),
+        ('param_schedulers', [{'type': 'PolyLR'}], 'param_scheduler'),
+        ('custom_hook', [{'type': 'EMAHook'}], 'custom_hooks'),
+        ('load_form', 'a.pth', 'load_from'),
+        ('custom_hooks_', [{'type': 'EMAHook'}], ''),
+        ('custom_hooks2', [{'type': 'EMAHook'}], ''),
+        ('custom_hook', [{'type': 'Mine'}], ''),
+        ('devices', 4, ''),
+        ('compiler', 'gcc', ''),
+    ],
+)
+def test_renamed_where_it_can_be_nothing_else(name, value, meant):
+    (found,) = lint(Config({name: value}), 'KEY001')
+    renamed = {meant: value, name: DELETE}
+    assert found.options == (renamed if meant else {})
+
+
+def test_keys_of_own_code():
+    cfg = Config({'devices': 4, 'with_cp': True, 'mine_1': 1, 'mine_2': 2})
+    assert len(lint(cfg, 'KEY')) == 4
+    cfg.own_keys = ['devices', 'with_cp', 'mine_*']
+    assert lint(cfg, 'KEY') == []
+    cfg = changed({'model.backbone.own': 1})
+    assert lint(cfg, 'ARG001')
+    cfg.own_keys = ['model.backbone.own']
+    assert lint(cfg, 'ARG001') == []
+    cfg.own_keys = 'own'
+    (found, *_) = lint(cfg, 'CHECK001')
+    assert 'own_keys must be a list' in found.message
+
+
+def test_misspelt_beside_the_right_one():
+    (found,) = lint({'models': {}}, 'KEY001')
+    assert found.names == ('model',)
+    (found,) = lint({'trian_cfg': {}}, 'KEY001')
+    assert found.options == {}
+
+
+@pytest.mark.parametrize(
+    'name', ['test_pipeline', 'train_cfg2', 'train_cfg_b', '_train_cfg']
+)
+def test_names_of_variables_are_no_errors(name):
+    assert lint({name: [1]}, 'KEY001') == []
+
+
+def test_misplaced_keys_may_be_allowed():
+    cfg = changed({'model.train_cfg': {'find_unused_parameters': True}})
+    cfg.check_misplaced_keys = False
+    assert lint(cfg, 'KEY003') == []
+
+
+@pytest.mark.parametrize(
+    ('section', 'severity'),
+    [
+        ({'randomness': {'sed': 1}}, 'ERROR'),
+        ({'env_cfg': {'cudnn_benchmarks': True}}, 'WARNING'),
+        ({'auto_scale_lr': {'enabled': True}}, 'WARNING'),
+        ({'randomness': {'seed': 1, 'deterministic': True}}, ''),
+        ({'env_cfg': {'mp_cfg': {}, 'dist_cfg': {}}}, ''),
+    ],
+)
+def test_sections_of_the_runner(section, severity):
+    found = lint(section, 'KEY005')
+    assert [each.severity.name for each in found] == (
+        [severity] if severity else []
+    )
+
+
+def test_are_the_keys_that_mmengine_reads():
+    keys = _KEYS_OF_SECTIONS['randomness']
+    assert tuple(inspect.signature(Runner.set_randomness).parameters) == (
+        'self',
+        *keys,
+    )
+    source = inspect.getsource(Runner.setup_env)
+    for key in _KEYS_OF_SECTIONS['env_cfg']:
+        assert f"'{key}'" in source
+    source = inspect.getsource(Runner.scale_lr)
+    source += inspect.getsource(PortableRunner.scale_lr)
+    for key in _KEYS_OF_SECTIONS['auto_scale_lr']:
+        assert f"'{key}'" in source
+
+
+@pytest.mark.parametrize('name', [None, 'auto', 'numba', 'deformops'])
+def test_back_end_of_operators(name):
+    assert lint(Config({'ops_backend': name}), 'KEY006') == []
+
+
+@pytest.mark.parametrize('name', ['Numba', 1, ['numba']])
+def test_no_back_end_of_operators(name):
+    (found,) = lint(Config({'ops_backend': name}), 'KEY006')
+    with pytest.raises(ValueError, match='ops_backend must be') as error:
+        choose_ops_backend(name)
+    assert found.message == str(error.value)
+    assert (found.key, found.severity.name) == ('ops_backend', 'ERROR')

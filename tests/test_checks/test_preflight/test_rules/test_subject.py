@@ -1,0 +1,123 @@
+"""What rules ask of a config."""
+
+from pathlib import Path
+
+import pytest
+from helpers.lint_findings import CLEAN, changed
+from mmdet.models import RetinaNet
+from mmengine.config import Config
+
+from mmext.checks.preflight.rules.subject import (
+    Subject,
+    as_mapping,
+    plain_name,
+)
+
+
+@pytest.mark.parametrize('value', [None, 3, 'text', [1]])
+def test_other_values_are_empty_dicts(value):
+    assert as_mapping(value) == {}
+
+
+def test_names_without_scopes():
+    assert plain_name('mmext.models.X') == 'X'
+    assert plain_name(RetinaNet) == 'RetinaNet'
+    assert plain_name(3) == ''
+
+
+def test_finds_components_by_scope():
+    subject = Subject(changed({}))
+    found = {
+        '.'.join(map(str, section.path)): subject.component(section)
+        for section in subject.sections
+    }
+    assert found['model'] is RetinaNet
+    assert found['model.backbone'].__module__.startswith('mmdet.')
+    assert found['train_dataloader'] is None
+
+
+def test_sections_below_a_place():
+    subject = Subject(changed({}))
+    names = [each.cfg['type'] for each in subject.below('model')]
+    assert names == ['RetinaNet', 'ResNet', 'RetinaHead']
+
+
+def test_classes_of_splits():
+    subject = Subject(
+        changed({'val_dataloader.dataset.metainfo': {'classes': ('a', 'b')}})
+    )
+    assert len(subject.classes('train')) == 80
+    assert subject.classes('val') == ('a', 'b')
+    assert subject.classes('test') == ()
+
+
+def test_unknown_data_have_no_classes():
+    subject = Subject(changed({'train_dataloader.dataset.type': 'NoSuch'}))
+    assert subject.classes('train') == ()
+
+
+def test_does_not_change_the_config():
+    cfg = changed({})
+    subject = Subject(cfg)
+    assert subject.sections
+    assert subject.misplaced == []
+    assert cfg.to_dict() == CLEAN
+
+
+def test_uses_in_all_files(tmp_path):
+    (tmp_path / 'base.py').write_text(
+        'size = 3\nx = dict(a=size)  # y\nmodels = "models/a.py"\n'
+    )
+    child = tmp_path / 'child.py'
+    child.write_text("_base_ = 'base.py'\ny = 4\nz = {{_base_.x}}\n")
+    subject = Subject(Config.fromfile(child))
+    assert [Path(each).name for each in subject.files] == [
+        'child.py',
+        'base.py',
+    ]
+    used = [
+        name
+        for name in ['size', 'x', 'y', 'z', 'models']
+        if subject.is_used(name)
+    ]
+    assert used == ['size', 'x']
+    assert subject.users('x') == [str(child)]
+
+
+def test_uses_in_a_text_without_a_file():
+    subject = Subject(Config({'a': 1, 'b': 1}, cfg_text='a = 1\nb = [a]  # b'))
+    assert subject.files == []
+    assert subject.is_used('a')
+    assert not subject.is_used('b')
+
+
+def test_trees_of_other_files_are_empty(tmp_path):
+    file = tmp_path / 'a.json'
+    file.write_text('{"a": 1}')
+    subject = Subject(Config.fromfile(file))
+    assert subject.tree_of(str(file)).body == []
+
+
+def test_runner():
+    assert not Subject(changed({})).is_flexible
+    subject = Subject(changed({'runner_type': 'FlexibleRunner'}))
+    assert subject.is_flexible
+
+
+@pytest.mark.parametrize(
+    ('child', 'base', 'environ', 'expected'),
+    [
+        ('a_4xb2', 'b_8xb4_1x', {}, 4),
+        ('a', 'b_8xb4_1x', {}, 8),
+        ('a_4xb2', 'b', {'WORLD_SIZE': '3'}, 3),
+        ('a_4xb2', 'b', {'WORLD_SIZE': 'x'}, 4),
+        ('swin_4xb', 'r50x4xb2', {}, None),
+    ],
+)
+def test_number_of_processes(child, base, environ, expected, tmp_path):
+    (tmp_path / f'{base}.py').write_text('x = 3\n')
+    file = tmp_path / f'{child}.py'
+    file.write_text(f"_base_ = '{base}.py'\n")
+    cfg = Config.fromfile(file)
+    assert Subject(cfg, environ=environ).world == expected
+    assert Subject(cfg, environ=environ, world=7).world == 7

@@ -1,0 +1,173 @@
+import pytest
+from helpers.preflight_models import batches, build, find, sgd
+
+from mmext.checks.ddp import SyncSettings
+from mmext.checks.findings.finding import Severity
+from mmext.checks.preflight.dry_run.facts import DryRun
+from mmext.checks.preflight.dry_run.options import ConfigOptions
+from mmext.checks.preflight.dry_run.run import dry_run_model
+from mmext.checks.preflight.rules.steps import proof_findings
+
+HOOK = 'default_hooks.activation_checkpoint'
+BLOCK = {'block.0.weight', 'block.0.bias'}
+EXTRA = ('extra.weight', 'extra.bias')
+
+
+@pytest.mark.parametrize(
+    ('mistake', 'said'),
+    [
+        ('extra', 'never used in forward'),
+        ('extra dropped', 'its output is not in the loss'),
+        ('extra logged', "forward returns it in 'norm'"),
+        ('extra no_grad', 'used under no_grad (extra, '),
+        ('extra detached', 'detached on its way to the loss (by detach, '),
+    ],
+)
+def test_unused(mistake, said):
+    found = find(mistake)['DDP001']
+    assert said in found.message
+    assert '2 trainable parameters in extra:' in found.message
+    assert found.names == EXTRA
+    assert found.severity is Severity.ERROR
+    assert 'requires_grad_(False)' in found.remedy
+    assert found.options == {'find_unused_parameters': True}
+
+
+def test_frozen_in_a_forward():
+    found = find('extra frozen within')['DDP001']
+    assert 'frozen (requires_grad=False) after the model' in found.message
+    assert found.names == EXTRA
+    assert found.remedy.startswith('freeze it earlier')
+
+
+@pytest.mark.parametrize('flags', [(True,), (False, True)])
+def test_unused_and_allowed(flags):
+    found = find('extra', *flags)
+    assert list(found) == ['DDP001']
+    assert found['DDP001'].severity is Severity.WARNING
+    assert found['DDP001'].options == {}
+
+
+def test_data_dependent():
+    kinds = ('normal', 'empty')
+    found = find('extra by kind', kinds=kinds)
+    assert list(found) == ['DDP007']
+    found = found['DDP007']
+    assert (found.names, found.batches) == (EXTRA, ('empty',))
+    assert found.severity is Severity.ERROR
+    assert 'times 0' in found.remedy
+    assert found.options == {'find_unused_parameters': True}
+    allowed = find('extra by kind', True, kinds=kinds)['DDP007']
+    assert (allowed.severity, allowed.options) == (Severity.INFO, {})
+    static = find('extra by kind', False, True, kinds=kinds)
+    assert list(static) == ['DDP007']
+    assert static['DDP007'].options == {
+        'model_wrapper_cfg.static_graph': False,
+        'find_unused_parameters': True,
+    }
+
+
+def test_what_the_data_set_leaves_out_is_less_bad():
+    dataset = {'filter_cfg': {'filter_empty_gt': True}}
+    cfg = {'train_dataloader': {'dataset': {'datasets': [dataset]}}}
+    for mistake in ('extra by kind', 'crash'):
+        given = batches(('normal', 'empty'))
+        proof = dry_run_model(build(mistake), given, cfg=cfg)
+        (found,) = proof_findings(proof, SyncSettings())
+        assert found.severity is Severity.WARNING
+        assert 'filter_empty_gt' in found.message + found.remedy
+
+
+def test_special_batches_alone_do_not_judge():
+    given = batches(('normal', 'empty'))
+    steps = dry_run_model(build('extra'), given).steps
+    (found,) = proof_findings(DryRun(steps), SyncSettings())
+    assert found.rule == 'DDP001'
+    alone = DryRun({**steps, 'normal': ()})
+    assert proof_findings(alone, SyncSettings()) == []
+
+
+def test_reentrant_with_the_search():
+    found = find('reentrant', True)
+    assert list(found) == ['DDP002']
+    found = found['DDP002']
+    assert set(found.names) == BLOCK
+    # Where it is called, not what it runs.
+    assert 'preflight_models.py:' in found.message
+    assert 'in _checkpoints)' in found.message
+    # The flag may be there for batches that were not tried.
+    assert list(found.options) == [HOOK]
+    assert find('reentrant') == {}
+
+
+def test_reentrant_and_used_twice():
+    found = find('reentrant twice')['DDP002']
+    assert set(found.names) == BLOCK
+    assert list(found.options) == [HOOK]
+    assert 'DDP002' not in find('reentrant twice', False, True)
+
+
+def test_silent():
+    found = find('reentrant silent')
+    assert list(found) == ['DDP003']
+    found = found['DDP003']
+    assert set(found.names) == BLOCK
+    assert 'drift apart' in found.message
+    assert found.severity is Severity.ERROR
+    assert list(found.options) == [HOOK]
+
+
+@pytest.mark.filterwarnings('ignore:None of the inputs have requires_grad')
+@pytest.mark.parametrize('flags', [(), (True,), (False, True)])
+def test_dead_behind_a_frozen_stem(flags):
+    found = find('frozen stem reentrant', *flags)
+    assert list(found) == ['DDP004']
+    found = found['DDP004']
+    assert set(found.names) == BLOCK
+    assert 'in _checkpoints)' in found.message
+    assert list(found.options) == [HOOK]
+
+
+def test_needless_flags():
+    found = find('', True)
+    assert list(found) == ['DDP005']
+    assert found['DDP005'].key == 'find_unused_parameters'
+    assert found['DDP005'].options == {}
+    found = find('', False, True)
+    assert list(found) == ['DDP006']
+    assert found['DDP006'].key == 'model_wrapper_cfg.static_graph'
+
+
+def test_a_static_graph_and_an_output_that_is_in_no_loss():
+    found = find('extra logged', False, True)['DDP008']
+    assert found.names == EXTRA
+    assert found.options['find_unused_parameters'] is True
+
+
+def test_used_outside_of_forward():
+    model = build('extra')
+    plain = model.parse_losses
+
+    def parse_losses(losses):
+        loss, logs = plain(losses)
+        return loss + model.extra.weight.sum() + model.extra.bias.sum(), logs
+
+    model.parse_losses = parse_losses
+    proof = dry_run_model(model, batches())
+    assert proof_findings(proof, SyncSettings()) == []
+    (found,) = proof_findings(proof, SyncSettings(True))
+    assert (found.rule, set(found.names)) == ('DDP009', set(EXTRA))
+    assert found.options == {'find_unused_parameters': False}
+
+
+def test_options_are_where_the_config_sets_them():
+    wrapper = {'type': 'MMDistributedDataParallel'}
+    cfg = {
+        'model_wrapper_cfg': {**wrapper, 'find_unused_parameters': True},
+        'runner_type': 'Runner',
+    }
+    model = build()
+    proof = dry_run_model(model, batches(), optim_wrapper=sgd(model), cfg=cfg)
+    assert isinstance(proof.config, ConfigOptions)
+    (found,) = proof_findings(proof, SyncSettings(True))
+    assert found.key == 'model_wrapper_cfg.find_unused_parameters'

@@ -1,0 +1,320 @@
+"""From the settings of a preflight to its report and exit code."""
+
+import io
+import json
+import warnings
+from pathlib import Path
+
+import pytest
+from helpers.preflight_reports import sample_report
+from helpers.reduce_semantic_config import reduce_model
+from mmengine.config import Config
+from mmseg.models import EncoderDecoder
+from rich.console import Console
+from torch import nn
+
+import mmext
+from mmext.checks.findings import Finding, Severity
+from mmext.checks.preflight.report import PreflightReport
+from mmext.checks.preflight.run import (
+    PreflightSettings,
+    check_settings,
+    fit_batch_size,
+    preflight,
+    run_preflight,
+)
+
+SMALL = {'batches': ('normal',), 'image_size': (64, 64)}
+
+
+@pytest.fixture
+def clean() -> str:
+    return mmext.config_path('pidnet/pidnet_small_shapes.py')
+
+
+@pytest.fixture
+def child(clean, tmp_path):
+    """Write a config that inherits the clean one."""
+
+    def write(text: str) -> str:
+        path = tmp_path / 'child.py'
+        path.write_text(f'_base_ = {str(clean)!r}\n{text}\n')
+        return str(path)
+
+    return write
+
+
+def run(config: str, **options) -> tuple[int, str]:
+    out = io.StringIO()
+    settings = PreflightSettings(config=config, **{**SMALL, **options})
+    code = run_preflight(settings, Console(file=out, width=300))
+    return code, out.getvalue()
+
+
+def test_clean(clean, tmp_path):
+    code, text = run(clean, json=tmp_path / 'a.json', html=tmp_path / 'a.html')
+    assert code == 0
+    assert '0 errors, 0 warnings' in text
+    assert 'incomplete: labels were not checked' in text
+    written = json.loads((tmp_path / 'a.json').read_bytes())
+    assert written['task'] == 'semantic'
+    assert [each['kind'] for each in written['batches']] == ['normal']
+    rows = written['verdicts']['rows']
+    assert [row['works'] for row in rows if row['current']] == [True]
+    assert b'Preflight' in (tmp_path / 'a.html').read_bytes()
+
+
+def test_what_is_printed_and_warned_meanwhile(clean, monkeypatch, capfd):
+    """The verdict is first; all of it is in the report."""
+
+    def noisy(*args, **kwargs):
+        print('loading annotations into memory...')
+        print('loading annotations into memory...')
+        warnings.warn('old_key is deprecated', stacklevel=1)
+        return PreflightReport(config='a.py', batches=sample_report().batches)
+
+    monkeypatch.setattr('mmext.checks.preflight.run.preflight', noisy)
+    _, text = run(clean)
+    assert text.startswith('a.py can be trained')
+    assert 'warned meanwhile: UserWarning: old_key is deprecated (' in text
+    assert 'loading' not in text
+    _, text = run(clean, verbose=True)
+    assert text.count('  note: printed: loading annotations into mem') == 1
+    printed = capfd.readouterr()
+    assert printed.out == printed.err == ''
+
+    def failing(*args, **kwargs):
+        print('where it was')
+        raise KeyError('x')
+
+    monkeypatch.setattr('mmext.checks.preflight.run.preflight', failing)
+    with pytest.raises(KeyError):
+        run(clean)
+    assert capfd.readouterr().err == 'where it was\n'
+
+
+@pytest.mark.slow
+def test_num_classes_off_by_one(child):
+    config = child('model = dict(decode_head=dict(num_classes=6))')
+    code, text = run(config)
+    assert code == 1
+    assert 'num_classes' in text
+    assert 'child.py:2' in text
+
+
+@pytest.mark.slow
+def test_an_unused_layer(child, tmp_path, monkeypatch):
+    """It is named, and a flag fixes it, at a cost."""
+    model = tmp_path / 'lonely_layer.py'
+    model.write_text(
+        'from mmseg.models import EncoderDecoder\n'
+        'from mmseg.registry import MODELS\n'
+        'from torch import nn\n'
+        '@MODELS.register_module(force=True)\n'
+        'class LonelyLayer(EncoderDecoder):\n'
+        '    def __init__(self, **kwargs):\n'
+        '        super().__init__(**kwargs)\n'
+        '        self.lonely = nn.Linear(2, 2)\n'
+    )
+    config = child(
+        "custom_imports = dict(imports=['lonely_layer'])\n"
+        "model = dict(type='mmseg.LonelyLayer')"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    code, text = run(config, fix=Path(''))
+    # That of the fixed config, whose report is the second one.
+    assert code == 0
+    assert 'error DDP001: 2 trainable parameters in lonely' in text
+    assert 'never used in forward' in text
+    # With the flag it would run; that it is unused is still worth a warning.
+    code, text = run(str(tmp_path / 'child_fixed.py'))
+    assert code == 0
+    assert 'warning DDP001' in text
+
+
+@pytest.mark.slow
+def test_reentrant_checkpoints_are_fixed(tmp_path, monkeypatch):
+    """The hook that the written config has is part of the dry run."""
+    (tmp_path / 'two_views.py').write_text(
+        'from mmdet.models import RetinaNet\n'
+        'from mmdet.registry import MODELS\n'
+        '@MODELS.register_module(force=True)\n'
+        'class TwoViews(RetinaNet):\n'
+        '    def loss(self, inputs, data_samples):\n'
+        '        one = super().loss(inputs, data_samples)\n'
+        '        two = super().loss(inputs.flip(-1), data_samples)\n'
+        "        return {**one, **{f'{k}_flip': two[k] for k in two}}\n"
+    )
+    base = mmext.config_path('retinanet/retinanet_r50_fpn_cp_8xb2_1x_coco.py')
+    config = tmp_path / 'two.py'
+    config.write_text(
+        f'_base_ = {str(base)!r}\n'
+        "custom_imports = dict(imports=['two_views'])\n"
+        'default_hooks = dict(activation_checkpoint=None)\n'
+        "model = dict(type='mmdet.TwoViews', backbone=dict(depth=18, "
+        'base_channels=4, stem_channels=4, with_cp=True, frozen_stages=-1), '
+        'neck=dict(in_channels=[4, 8, 16, 32]))\n'
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    code, text = run(str(config), fix=Path(''))
+    assert code == 0
+    assert 'error DDP002: marked ready twice' in text
+    code, text = run(str(tmp_path / 'two_fixed.py'), verbose=True)
+    assert code == 0
+    assert '8 modules are checkpointed, 8 were reentrant' in text
+
+
+@pytest.mark.slow
+def test_a_needless_flag_is_left_alone(child, tmp_path):
+    """Batches that were not tried may need it."""
+    config = child('find_unused_parameters = True')
+    code, text = run(config, fix=Path(''), fail_on='warning')
+    assert code == 1
+    assert 'find_unused_parameters' in text
+    assert 'no config was written' in text
+    fixed = tmp_path / 'child_fixed.py'
+    fixed.touch()
+    with pytest.raises(FileExistsError, match='--fix must name a new file'):
+        run(config, fix=Path(''))
+
+
+def test_a_model_that_cannot_be_built(child):
+    code, text = run(child("model = dict(backbone=dict(type='NoSuchNet'))"))
+    assert code in (1, 2)
+    assert 'incomplete: the model was not built' in text
+    assert 'NoSuchNet' in text
+
+
+@pytest.mark.slow
+def test_progress_is_reported(clean):
+    """What is being done is reported; a config that is no file will do."""
+    done = []
+    settings = PreflightSettings(config='mine', labels=False, **SMALL)
+    report = preflight(settings, Config.fromfile(clean), done.append)
+    assert report.config == 'mine'
+    assert report.not_done == ()
+    assert done[0] == 'building the model'
+    assert 'training 2 steps of normal' in done
+
+
+@pytest.mark.slow
+def test_two_processes(clean):
+    code, text = run(clean, world=2)
+    assert code == 0
+    assert 'real processes agree' in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'weights', [None, pytest.param('x.pth', marks=pytest.mark.slow)]
+)
+def test_overflow_with_random_weights_is_no_error(weights, monkeypatch):
+    finding = Finding(
+        rule='STEP003', severity=Severity.ERROR, message='m', remedy='r'
+    )
+    monkeypatch.setattr(
+        'mmext.checks.preflight.run.proof_findings', lambda *args: [finding]
+    )
+    cfg = small_config()
+    cfg.model.pretrained = weights
+    report, _ = examine(cfg, image_size=(64, 64))
+    (found,) = (each for each in report.findings if each.rule == 'STEP003')
+    random = weights is not None
+    assert found.severity is (Severity.WARNING if random else Severity.ERROR)
+    assert found.message == (
+        'm; the weights are random here' if random else 'm'
+    )
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / 'a.py'
+    path.touch()
+    return str(path)
+
+
+def test_accepts(config):
+    assert check_settings(PreflightSettings(config=config, world=2)) is None
+
+
+@pytest.mark.parametrize(
+    ('settings', 'message'),
+    [
+        ({'batches': ('odd',)}, r"kinds must be some of .*\['odd'\]"),
+        ({'steps': 1}, '--steps must be at least 2.* got 1'),
+        ({'batch_size': -1}, '--batch-size must be at least 1.* got -1'),
+        ({'world': 1}, '--world must be 2 or more processes.* got 1'),
+        ({'image_size': (0, 8)}, '--image-size must be two positive'),
+    ],
+)
+def test_rejects(config, settings, message):
+    with pytest.raises(ValueError, match=message):
+        check_settings(PreflightSettings(config=config, **settings))
+
+
+def test_rejects_a_config_that_is_not_there(tmp_path):
+    settings = PreflightSettings(config=str(tmp_path / 'none.py'))
+    with pytest.raises(FileNotFoundError, match='config must be an existing'):
+        check_settings(settings)
+
+
+def examine(cfg: Config, **options):
+    """The report of a config, and what was said to be done."""
+    done = []
+    settings = PreflightSettings(
+        config='x', labels=False, **{'batches': ('normal',), **options}
+    )
+    return preflight(settings, cfg, done.append), done
+
+
+def small_config() -> Config:
+    return Config.fromfile(mmext.config_path('pidnet/pidnet_small_shapes.py'))
+
+
+def test_batch_size():
+    class Frozen(nn.BatchNorm2d):
+        def train(self, mode=True):
+            return super().train(False)
+
+    assert fit_batch_size(nn.Sequential(nn.GroupNorm(1, 2), Frozen(2))) == 1
+    assert fit_batch_size(nn.Sequential(Frozen(2), nn.BatchNorm2d(2))) == 2
+    assert fit_batch_size(nn.GroupNorm(2, 2)) == 2
+
+
+@pytest.mark.slow
+def test_kinds_that_mean_nothing():
+    report, done = examine(
+        small_config(), batches=('normal', 'empty'), image_size=(64, 64)
+    )
+    # The first kind shows what a step leaves behind.
+    steps = {batch.kind: batch.steps for batch in report.batches}
+    assert steps == {'normal': 2, 'empty': 1}
+    assert report.not_done == ()
+    assert done[0] == 'building the model'
+
+
+@pytest.mark.slow
+def test_once_more_with_the_size_of_the_training(monkeypatch):
+    """A layer that needs more than small pictures have."""
+    forward = EncoderDecoder.extract_feat
+
+    def picky(self, inputs):
+        if inputs.shape[-1] < 256:
+            raise RuntimeError('Output size is too small')
+        return forward(self, inputs)
+
+    monkeypatch.setattr(EncoderDecoder, 'extract_feat', picky)
+    cfg = Config.fromfile(mmext.config_path('pidnet/pidnet_s_camvid.py'))
+    model = cfg.to_dict()['model']
+    cfg.model = reduce_model(model)
+    cfg.model.data_preprocessor = model['data_preprocessor']
+    report, done = examine(cfg)
+    assert [batch.steps for batch in report.batches] == [2]
+    assert report.notes[-1].endswith(
+        'are too small for it (Output size is too small); they have (320, 320)'
+    )
+    assert any(text.startswith('once more') for text in done)
+    # What was asked for is not changed.
+    report, _ = examine(cfg, image_size=(64, 64))
+    assert [batch.steps for batch in report.batches] == [0]
+    assert any('too small' in each.message for each in report.findings)

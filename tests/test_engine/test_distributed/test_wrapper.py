@@ -1,0 +1,493 @@
+"""The wrapper on two processes; its cases are in ``test_ddp_matrix``."""
+
+import copy
+import json
+import os
+import time
+
+import pytest
+import torch
+from helpers.toy_ranks import run_on_ranks
+from mmdet.utils import reduce_mean
+from mmengine.model import (
+    BaseModel,
+    MMFullyShardedDataParallel,
+    is_model_wrapper,
+)
+from mmengine.optim import OptimWrapper
+from torch import distributed as dist
+from torch import nn
+
+from mmext.engine.distributed import (
+    DistributedDataParallel,
+    GradientSyncError,
+    PeerError,
+    model_wrapper_config,
+)
+from mmext.registry import MODEL_WRAPPERS
+
+pytestmark = pytest.mark.xdist_group('processes')
+
+
+class Net(BaseModel):
+    """A stem, a branch, a head, and a parameter that nothing uses."""
+
+    def __init__(self, extra=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem = nn.Linear(2, 2)
+        self.branch = nn.Linear(2, 2)
+        self.head = nn.Linear(2, 1)
+        self.norm = nn.BatchNorm1d(2)
+        if extra:
+            self.class_embed = nn.Parameter(torch.zeros(3))
+
+    def forward(self, inputs, branch=True, mode='loss'):
+        x = self.norm(self.stem(inputs))
+        if branch:
+            x = self.branch(x)
+        return {'loss': self.head(x).mean()}
+
+
+def batch(rank, step, **kwargs):
+    generator = torch.Generator().manual_seed(10 * step + rank)
+    return {'inputs': torch.randn(4, 2, generator=generator), **kwargs}
+
+
+def train(model, batches, accumulate=1, lr=0.1):
+    """One step per batch; returns the wrapper."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    optim = OptimWrapper(optimizer, accumulative_counts=accumulate)
+    optim.initialize_count_status(model, 0, len(batches))
+    for data in batches:
+        model.train_step(data, optim)
+    return model
+
+
+def wait_for(file, seconds=30):
+    end = time.monotonic() + seconds
+    while not file.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def on_two_ranks(function, tmp_path):
+    """Results of a function of the rank, or the error it ended with."""
+
+    def run():
+        rank = dist.get_rank()
+        try:
+            result = {'value': function(rank)}
+        except RuntimeError as error:
+            result = {'error': type(error).__name__, 'text': str(error)}
+        (tmp_path / f'{rank}.json').write_text(json.dumps(result))
+        if 'error' in result:
+            # The group is in the middle of a step: no barrier any more.
+            wait_for(tmp_path / f'{1 - rank}.json')
+            os._exit(0)
+
+    ranks = run_on_ranks(run, 2, tmp_path / 'out')
+    codes = ranks.wait()
+    assert codes == [0, 0], ranks.output(0) + ranks.output(1)
+    return [
+        json.loads((tmp_path / f'{rank}.json').read_text()) for rank in (0, 1)
+    ]
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def test_it_is_registered_and_a_wrapper():
+    assert MODEL_WRAPPERS.get('mmext.DistributedDataParallel') is (
+        DistributedDataParallel
+    )
+    assert is_model_wrapper(
+        DistributedDataParallel.__new__(DistributedDataParallel)
+    )
+
+
+def test_gradients_are_the_mean_over_ranks(tmp_path):
+    def run(rank):
+        model = DistributedDataParallel(Net(), device_ids=[0])
+        train(model, [batch(rank, 0)])
+        return [weights(model).tolist(), model.module.norm.training]
+
+    (first, _), (second, _) = [r['value'] for r in on_two_ranks(run, tmp_path)]
+    assert first == second
+    nets = [Net(), Net()]
+    start = weights(nets[0])
+    for rank, net in enumerate(nets):
+        net(**batch(rank, 0))['loss'].backward()
+    mean = torch.cat(
+        [
+            (a.grad + b.grad).flatten() / 2
+            for a, b in zip(*(net.parameters() for net in nets))
+        ]
+    )
+    torch.testing.assert_close(torch.tensor(first), start - 0.1 * mean)
+
+
+def test_an_unused_parameter_stops_all_before_the_optimizer(tmp_path):
+    def run(rank):
+        model = DistributedDataParallel(Net(extra=True))
+        start = weights(model)
+        with pytest.raises(GradientSyncError, match=r'class_embed') as caught:
+            train(model, [batch(rank, 0)])
+        assert torch.equal(weights(model), start)
+        assert [r.missing for r in caught.value.reports] == [
+            ('class_embed',)
+        ] * 2
+        # It stays broken: its hooks are gone.
+        with pytest.raises(GradientSyncError):
+            model(**batch(rank, 1))
+        raise caught.value
+
+    first, second = on_two_ranks(run, tmp_path)
+    assert first == second
+    assert 'never used in forward' in first['text']
+    assert '\nfind_unused_parameters = True' in first['text']
+
+
+def test_the_flag_makes_it_train(tmp_path):
+    def run(rank):
+        model = DistributedDataParallel(
+            Net(extra=True), find_unused_parameters=True
+        )
+        return weights(train(model, [batch(rank, i) for i in (0, 1)])).tolist()
+
+    first, second = on_two_ranks(run, tmp_path)
+    assert first['value'] == second['value']
+
+
+def test_a_branch_of_one_rank_in_a_later_step(tmp_path):
+    def run(rank):
+        model = DistributedDataParallel(Net())
+        train(model, [batch(rank, 0), batch(rank, 1, branch=rank == 0)])
+
+    results = on_two_ranks(run, tmp_path)
+    for result in results:
+        assert result['error'] == 'GradientSyncError'
+        assert (
+            '2 parameters on rank 1 got no gradient: in a branch that was '
+            'not taken for this batch\n    branch.weight' in result['text']
+        )
+
+
+def test_a_forward_that_averages_over_ranks_does_not_hang(tmp_path):
+    class Averaging(Net):
+        def forward(self, inputs, **kwargs):
+            losses = super().forward(inputs, **kwargs)
+            return {'loss': losses['loss'] * reduce_mean(torch.ones(1))}
+
+    def run(rank):
+        # Rank 0 has begun reductions in which rank 1 will not take part.
+        model = DistributedDataParallel(Averaging(), bucket_cap_mb=1e-5)
+        train(model, [batch(rank, 0), batch(rank, 1, branch=rank == 0)])
+
+    for result in on_two_ranks(run, tmp_path):
+        assert result['error'] == 'GradientSyncError'
+        assert 'in a branch that was not taken' in result['text']
+
+
+def test_freezing_and_unfreezing_after_wrapping(tmp_path):
+    def run(rank):
+        net = Net()
+        net.branch.requires_grad_(False)
+        model = DistributedDataParallel(net)
+        train(model, [batch(rank, 0)])
+        net.branch.requires_grad_(True)
+        net.head.requires_grad_(False)
+        train(model, [batch(rank, 1)])
+
+    for result in on_two_ranks(run, tmp_path):
+        assert 'would never be averaged\n    branch.weight' in result['text']
+        assert (
+            'frozen (requires_grad=False) after the model was wrapped\n'
+            '    head.weight' in result['text']
+        )
+
+
+def test_an_error_of_one_rank_reaches_the_other(tmp_path):
+    def run(rank):
+        model = DistributedDataParallel(Net())
+        train(model, [batch(rank, 0)])
+        data = batch(rank, 1)
+        if rank == 1:
+            data['inputs'] = data['inputs'][:, :1]
+        train(model, [data])
+
+    first, second = on_two_ranks(run, tmp_path)
+    assert first['error'] == 'PeerError'
+    assert 'rank 1: RuntimeError: mat1 and mat2 shapes' in first['text']
+    assert second['error'] == 'RuntimeError'
+    assert 'mat1 and mat2' in second['text']
+
+
+def test_a_process_that_is_gone_is_named_as_the_reason(tmp_path):
+    def run(rank):
+        model = DistributedDataParallel(Net())
+        train(model, [batch(rank, 0)])
+        if rank == 1:
+            (tmp_path / '1.json').write_text('{}')
+            os._exit(0)
+        train(model, [batch(rank, 1)])
+
+    first, _ = on_two_ranks(run, tmp_path)
+    assert first['error'] == 'PeerError'
+    assert 'another process has failed or ended: rank 1' in first['text']
+
+
+def test_two_ranks_that_fail_differently(tmp_path):
+    def run(rank):
+        model = DistributedDataParallel(Net(extra=True))
+        data = batch(rank, 1)
+        if rank == 1:
+            data['inputs'] = data['inputs'][:, :1]
+        train(model, [data])
+
+    first, second = on_two_ranks(run, tmp_path)
+    # What is certain comes first; the gradients are of no use anyway.
+    assert first['error'] == 'PeerError'
+    assert second['error'] == 'RuntimeError'
+
+
+def test_accumulated_steps_count_when_they_are_averaged(tmp_path):
+    def run(rank):
+        model = DistributedDataParallel(Net())
+        batches = [
+            batch(rank, 0, branch=False),  # not averaged, so of no concern
+            batch(rank, 1),
+            batch(rank, 2, branch=False),
+            batch(rank, 3),
+        ]
+        return weights(train(model, batches, accumulate=2)).tolist()
+
+    first, second = on_two_ranks(run, tmp_path)
+    assert first['value'] == second['value']
+
+
+def test_a_static_graph_cannot_begin_with_an_accumulated_step(tmp_path):
+    def run(rank):
+        model = DistributedDataParallel(Net(), static_graph=True)
+        train(model, [batch(rank, 0), batch(rank, 1)], accumulate=2)
+
+    for result in on_two_ranks(run, tmp_path):
+        assert 'accumulative_counts' in result['text']
+        assert 'static_graph' in result['text']
+
+
+def test_without_checks_errors_are_those_of_pytorch(tmp_path):
+    def run(rank):
+        model = DistributedDataParallel(Net(extra=True), check_gradients=False)
+        train(model, [batch(rank, 0), batch(rank, 1)])
+
+    for result in on_two_ranks(run, tmp_path):
+        assert result['error'] == 'RuntimeError'
+        assert 'Expected to have finished reduction' in result['text']
+
+
+def test_buffers_are_equal_at_the_start_and_then_of_each_rank(tmp_path):
+    def run(rank):
+        net = Net()
+        net.norm.running_mean.fill_(rank)
+        model = DistributedDataParallel(net)
+        start = net.norm.running_mean.tolist()
+        train(model, [batch(rank, 0)], lr=0.0)
+        return [start, net.norm.running_mean.tolist()]
+
+    first, second = [r['value'] for r in on_two_ranks(run, tmp_path)]
+    assert first[0] == second[0] == [0.0, 0.0]
+    assert first[1] != second[1]
+
+
+def test_a_backward_without_train_step_is_checked_too(tmp_path):
+    def run(rank):
+        model = DistributedDataParallel(Net(extra=True))
+        model(**batch(rank, 0))['loss'].backward()
+
+    for result in on_two_ranks(run, tmp_path):
+        assert result['error'] == 'GradientSyncError'
+
+
+def test_evaluation_is_not_watched(tmp_path):
+    def run(rank):
+        model = DistributedDataParallel(Net(extra=True)).eval()
+        with torch.no_grad():
+            return float(model(**batch(0, 0))['loss'])
+
+    first, second = on_two_ranks(run, tmp_path)
+    assert first == second
+
+
+def test_one_process_needs_no_vote(tmp_path):
+    os.environ.pop('LOCAL_RANK', None)
+    dist.init_process_group(
+        'gloo', f'file://{tmp_path}/store', rank=0, world_size=1
+    )
+    try:
+        train(DistributedDataParallel(Net()), [batch(0, 0)])
+        with pytest.raises(GradientSyncError, match='class_embed'):
+            train(DistributedDataParallel(Net(extra=True)), [batch(0, 0)])
+    finally:
+        dist.destroy_process_group()
+
+
+def test_peer_error_is_an_error_of_its_own():
+    assert not issubclass(PeerError, GradientSyncError)
+
+
+CPU, GPU = torch.device('cpu'), torch.device('cuda', 1)
+DDP = dict(type='mmext.DistributedDataParallel')
+
+
+def test_config_of_the_default_wrapper():
+    assert model_wrapper_config(None, CPU) == dict(
+        **DDP, broadcast_buffers=False, find_unused_parameters=False
+    )
+    assert model_wrapper_config(None, GPU, True) == dict(
+        **DDP,
+        broadcast_buffers=False,
+        find_unused_parameters=True,
+        device_ids=[1],
+    )
+
+
+def test_config_at_top_level_holds_with_a_config_too():
+    cfg = dict(static_graph=True, broadcast_buffers=True)
+    before = copy.deepcopy(cfg)
+    assert model_wrapper_config(cfg, CPU, True) == dict(
+        **DDP,
+        static_graph=True,
+        broadcast_buffers=True,
+        find_unused_parameters=True,
+    )
+    assert cfg == before
+
+
+def test_config_for_a_cpu_has_no_device_ids():
+    cfg = dict(**DDP, device_ids=[0], output_device=0)
+    result = model_wrapper_config(cfg, CPU)
+    assert not {'device_ids', 'output_device'} & set(result)
+    assert model_wrapper_config(cfg, GPU)['device_ids'] == [0]
+
+
+def test_configs_of_other_wrappers_are_left_alone():
+    cfg = dict(type=MMFullyShardedDataParallel, use_orig_params=True)
+    assert model_wrapper_config(cfg, GPU, True) == cfg
+
+
+def test_config_rejects_contradiction():
+    with pytest.raises(ValueError, match='got True at the top level and Fals'):
+        model_wrapper_config(dict(find_unused_parameters=False), CPU, True)
+
+
+def test_config_rejects_unknown_type():
+    with pytest.raises(KeyError, match="got 'NoSuchWrapper'"):
+        model_wrapper_config(dict(type='NoSuchWrapper'), CPU)
+
+
+def test_two_backwards_of_a_forward_are_refused(tmp_path):
+    class Twice(OptimWrapper):
+        def backward(self, loss, **kwargs):
+            loss.backward(retain_graph=True)
+            super().backward(loss, **kwargs)
+
+    def run(rank):
+        model = DistributedDataParallel(Net())
+        start = weights(model)
+        optim = Twice(torch.optim.SGD(model.parameters(), lr=0.1))
+        with pytest.raises(GradientSyncError) as caught:
+            model.train_step(batch(rank, 0), optim)
+        assert torch.equal(weights(model), start)
+        raise caught.value
+
+    first, second = on_two_ranks(run, tmp_path)
+    assert first == second
+    assert 'more than one backward for a forward' in ' '.join(
+        first['text'].split()
+    )
+    assert 'stem.weight' in first['text']
+
+
+def late_backward(model, data, times):
+    """A step of a loop of one's own."""
+    loss = model(**data)['loss']
+    for index in range(times):
+        loss.backward(retain_graph=index < times - 1)
+
+
+def test_a_second_backward_of_one_rank_in_a_later_step(tmp_path):
+    """The other rank, which sees no reason, is told at its next backward."""
+
+    def run(rank):
+        model = DistributedDataParallel(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(8):
+            twice = rank == 1 and step == 6
+            late_backward(model, batch(rank, step), 1 + twice)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    for result in on_two_ranks(run, tmp_path):
+        assert result['error'] == 'GradientSyncError'
+        assert 'the processes are out of step' in result['text']
+
+
+def test_gradients_that_are_averaged_by_hand_are_fine(tmp_path):
+    def run(rank):
+        model = DistributedDataParallel(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(6):
+            loss = model(**batch(rank, step))['loss']
+            parameters = list(model.parameters())
+            grads = torch.autograd.grad(loss, parameters)
+            for parameter, grad in zip(parameters, grads):
+                dist.all_reduce(grad)
+                parameter.grad = grad / 2
+            optimizer.step()
+        return weights(model).tolist()
+
+    first, second = on_two_ranks(run, tmp_path)
+    assert first['value'] == second['value']
+
+
+def test_two_forwards_and_one_backward(tmp_path):
+    def run(rank):
+        model = DistributedDataParallel(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            losses = [model(**batch(rank, 2 * step + i)) for i in (0, 1)]
+            sum(out['loss'] for out in losses).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return weights(model).tolist()
+
+    first, second = on_two_ranks(run, tmp_path)
+    assert first['value'] == second['value']
+
+
+def test_a_step_of_what_was_never_averaged_is_refused(tmp_path):
+    """Gradients from a forward around the wrapper, or under no_sync."""
+
+    def run(rank):
+        model = DistributedDataParallel(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(model, [batch(rank, i) for i in range(5)])
+        optimizer.zero_grad()
+        with model.no_sync():
+            model(**batch(rank, 5))['loss'].backward()
+        optimizer.step()
+
+    for result in on_two_ranks(run, tmp_path):
+        assert result['error'] == 'GradientSyncError'
+        assert 'drift apart' in result['text']
+
+
+def test_lazy_parameters_are_refused(tmp_path):
+    def run(rank):
+        net = Net()
+        net.late = nn.LazyLinear(2)
+        with pytest.raises(ValueError, match=r'lazy ones: late.weight'):
+            DistributedDataParallel(net)
+
+    assert on_two_ranks(run, tmp_path) == [{'value': None}] * 2
