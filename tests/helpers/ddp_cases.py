@@ -17,7 +17,7 @@ from mmengine.optim import OptimWrapper
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-import mmext.checks.ddp
+import mmext.engine.distributed
 from mmext.models.checkpointing.checkpoint import checkpoint_modules
 
 __all__ = [

@@ -93,8 +93,7 @@ def test_locations_and_details(usage):
     # The root module has no name.
     for name, module in (('teacher.bias', 'teacher, '), ('detached.bias', '')):
         assert re.fullmatch(
-            rf'{module}tests/test_checks/test_ddp/test_trace.py:\d+ '
-            'in forward',
+            rf'{module}test_checks/test_ddp/test_trace.py:\d+ in forward',
             usage.unused[name].location,
         )
     assert usage.unused['dead.bias'].location.startswith('dead')
