@@ -13,7 +13,6 @@ import os
 import re
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing import get_context
@@ -160,7 +159,7 @@ def lines_of(name: str, code: int, report: dict, folder: Path) -> list[str]:
 
 
 def _run(name: str, case: Case, out: str, printed: str) -> None:
-    """What the process of a case does."""
+    """What the process of a case does; after an error there are no lines."""
     file = os.open(printed, os.O_WRONLY | os.O_CREAT)
     for number in (1, 2):
         os.dup2(file, number)
@@ -173,9 +172,6 @@ def _run(name: str, case: Case, out: str, printed: str) -> None:
             code, report = case(root / 'case')
         except SystemExit as error:
             code, report = error.code, {}
-        except BaseException:
-            traceback.print_exc()
-            code, report = 'exception', {}
         lines = lines_of(name, code, report, root / 'case')
     Path(out).write_text('\n'.join(lines))
 
