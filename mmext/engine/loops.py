@@ -189,13 +189,12 @@ class _Resumable:
                 step built.
         """
         model, batch = unwrap_model(self.runner.model), args[-1]
-        look, self._look = self._look, False
-        groups = self.runner.optim_wrapper.param_groups
-        outsiders = find_outsiders(model, groups, batch)
-        with (
-            name_stale_graphs(model, batch),
-            outsiders if look else nullcontext(()) as found,
-        ):
+        outsiders = nullcontext(())
+        if self._look:
+            self._look = False
+            groups = self.runner.optim_wrapper.param_groups
+            outsiders = find_outsiders(model, groups, batch)
+        with name_stale_graphs(model, batch), outsiders as found:
             super().run_iter(*args)
         for text in found:
             print_log(

@@ -33,6 +33,7 @@ __all__ = [
     'StepUsage',
     'UnusedParameter',
     'UnusedReason',
+    'put_back',
     'record_step',
     'run_training_forward',
     'trace_step',
@@ -285,6 +286,21 @@ def trace_step(
         return record_step(model, forward, loss_of, backward=backward)
 
 
+def put_back(values: Mapping[Tensor, Tensor]) -> None:
+    """Give tensors the values, and the shapes, that they had.
+
+    Args:
+        values: A copy of each tensor, made before; same dtype and device.
+    """
+    with torch.no_grad():
+        for tensor, value in values.items():
+            if tensor.shape != value.shape:
+                tensor.resize_(value.shape)
+            # An expanded one cannot be written to, and has not changed.
+            if not torch.equal(tensor, value):
+                tensor.copy_(value)
+
+
 @contextmanager
 def _unchanged(model: nn.Module) -> Iterator[None]:
     """Put gradients, buffers and random numbers back afterwards."""
@@ -303,13 +319,7 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
     finally:
         for parameter in {*grads, *model.parameters()}:
             parameter.grad = grads.get(parameter)
-        with torch.no_grad():
-            for buffer, value in buffers.items():
-                if buffer.shape != value.shape:
-                    buffer.resize_(value.shape)
-                # An expanded one cannot be written to, and has not changed.
-                if not torch.equal(buffer, value):
-                    buffer.copy_(value)
+        put_back(buffers)
 
 
 def record_step(

@@ -75,10 +75,8 @@ class ProgressHook(Hook):
         mode: str = 'train',
     ) -> None:
         self._steps += 1
-        size, now = (
-            len(getattr(runner, f'{mode}_dataloader')),
-            time.monotonic(),
-        )
+        size = len(getattr(runner, f'{mode}_dataloader'))
+        now = time.monotonic()
         logged = (mode == 'train' and batch_idx + 1 == size) or any(
             isinstance(hook, LoggerHook)
             and self.every_n_inner_iters(batch_idx, hook.interval)

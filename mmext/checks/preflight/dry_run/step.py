@@ -28,6 +28,7 @@ from ...ddp import (
     location_of,
     name_stale_graphs,
     named_tensors,
+    put_back,
     record_step,
     run_training_forward,
 )
@@ -331,13 +332,7 @@ def restored(
             module._buffers.update(own)
         for optimizer in fresh:
             optimizer.state.clear()
-        with torch.no_grad():
-            for tensor, value in values.items():
-                if tensor.shape != value.shape:
-                    tensor.resize_(value.shape)
-                # An expanded one cannot be written to, and has not changed.
-                if not torch.equal(tensor, value):
-                    tensor.copy_(value)
+        put_back(values)
 
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
