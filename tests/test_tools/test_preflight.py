@@ -9,6 +9,7 @@ import mmdet
 import mmseg
 import pytest
 from helpers.toy_ranks import load_tool
+from mmengine.config import Config
 
 import mmext
 
@@ -83,6 +84,21 @@ def test_configs_of_mmdet_without_errors(name, main, tmp_path):
     rules = [each['rule'] for each in found if each['severity']]
     # torchvision may not be here, which has the weights.
     assert [rule for rule in rules if rule != 'CKPT006'] == []
+
+
+def test_names_that_no_annotation_of_a_tracking_set_has(main, tmp_path):
+    """QDTrack of MMDetection: MOT's data set knows 13, its files have one."""
+    name = 'qdtrack_faster-rcnn_r50_fpn_8xb2-4e_mot17halftrain_test'
+    cfg = Config.fromfile(of_mmdet(f'qdtrack/{name}-mot17halfval.py'))
+    config, report = tmp_path / 'config.py', tmp_path / 'report.json'
+    for names, expected in (('pedestrian', []), ('car', ['HEAD003'] * 2)):
+        cfg.train_dataloader.dataset.metainfo.classes = (names,)
+        # The rules of the config alone: one of them needs no step.
+        cfg.model.type = 'NotThere'
+        cfg.dump(config)
+        main([str(config), '--no-labels', '--json', str(report)])
+        told = json.loads(report.read_bytes())['findings']
+        assert [f['rule'] for f in told if f['rule'] == 'HEAD003'] == expected
 
 
 @pytest.mark.slow
