@@ -17,17 +17,6 @@ from torch.nn.functional import normalize
 from ..utils.files import atomic_path, is_stream
 from .text_encoders import TextEncoder
 
-__all__ = [
-    'SIMILAR_COSINE',
-    'check_embeddings_path',
-    'check_templates',
-    'class_phrases',
-    'closest_classes',
-    'make_class_embeddings',
-    'read_lines',
-    'save_class_embeddings',
-]
-
 # About 18 degrees. The cosines of any one query to two classes of cosine c
 # differ by sqrt(2 - 2c) at the most: 0.32 of a range of 2 for this one.
 SIMILAR_COSINE = 0.95

@@ -13,17 +13,6 @@ from matplotlib.ticker import FuncFormatter
 
 from ..utils.files import atomic_path, is_stream
 
-__all__ = [
-    'ScalarLog',
-    'Series',
-    'draw_curves',
-    'group_losses',
-    'loss_group',
-    'merge_records',
-    'plot_log',
-    'read_scalars',
-]
-
 _PATTERNS = (
     'scalars.json',
     'vis_data/scalars.json',

@@ -40,8 +40,6 @@ from .data_folders import find_data
 from .data_splits import DataFolder, DataSplit, make_val_split
 from .draw import class_palette
 
-__all__ = ['NewConfig', 'new_config']
-
 # Characters of the names of classes; more of them are in a file.
 _MAX_NAMES = 400
 # Steps of a training on few pictures, as far as it takes to learn them.

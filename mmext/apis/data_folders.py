@@ -31,8 +31,6 @@ from .data_splits import (
 )
 from .mask_folders import find_masks
 
-__all__ = ['find_data']
-
 # Below the folder that is given.
 _MAX_DEPTH = 4
 _MAX_JSON = 50

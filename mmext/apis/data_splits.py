@@ -7,16 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    'SPLITS',
-    'DataFolder',
-    'DataSplit',
-    'Tree',
-    'by_split',
-    'make_val_split',
-    'split_of',
-]
-
 SPLITS = ('train', 'val', 'test')
 Tree = dict[str, list[str]]
 

@@ -24,12 +24,6 @@ from ..models import MAE
 from ..ops import choose_ops_backend
 from ..utils.safe_load import careful_readers
 
-__all__ = [
-    'inference_pipeline',
-    'load_detector',
-    'read_metainfo',
-]
-
 
 def _plain_dataset(config: Config) -> Mapping:
     """Config of the outermost test data set that has a pipeline."""

@@ -16,22 +16,6 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ..utils.files import atomic_path
 
-__all__ = [
-    'PICTURE_SIDE',
-    'Color',
-    'class_palette',
-    'draw_instances',
-    'draw_labels',
-    'font_size',
-    'ink_on',
-    'picture_scale',
-    'side_by_side',
-    'text_size',
-    'tile_sheet',
-    'title_bar',
-    'write_picture',
-]
-
 Color = tuple[int, int, int]
 
 _PAPER = (250, 250, 250)

@@ -31,12 +31,6 @@ from .exported_models import (
     make_exportable,
 )
 
-__all__ = [
-    'CHECKED_SIZES',
-    'ExportReport',
-    'export_model',
-]
-
 CHECKED_SIZES = ((160, 192), (224, 160), (256, 320))
 """Heights and widths that a file is checked at, in pixels."""
 

@@ -26,18 +26,6 @@ from torch import Tensor, nn
 from ..models import CoDETR
 from .traced_parts import attend_in_windows, pool_boxes
 
-__all__ = [
-    'BOX_TOLERANCE',
-    'MASK_TOLERANCE',
-    'SCORE_TOLERANCE',
-    'ExportError',
-    'ExportableDetector',
-    'ExportableMaskDetector',
-    'ExportableModel',
-    'ExportableSegmentor',
-    'make_exportable',
-]
-
 BOX_TOLERANCE = 1e-2
 """Pixels that a coordinate may differ by."""
 

@@ -12,8 +12,6 @@ from mmengine.registry import DATASETS, DefaultScope
 from ..checks.config import check_data_paths
 from ..utils.safe_load import careful_readers
 
-__all__ = ['GroundTruth', 'open_validation_set', 'read_ground_truth']
-
 
 @dataclass(frozen=True)
 class GroundTruth:

@@ -19,19 +19,6 @@ from torch import nn
 from ..utils.files import require_regular_file
 from .detector import inference_pipeline
 
-__all__ = [
-    'IMAGE_SUFFIXES',
-    'VIDEO_SUFFIXES',
-    'Detections',
-    'Segmentation',
-    'UnreadableImageError',
-    'infer_images',
-    'is_video',
-    'list_images',
-    'output_paths',
-    'prepare_image',
-]
-
 # What loaders raise for a file that is not a whole image.
 _LOAD_ERRORS = (AssertionError, OSError, ValueError, cv2.error)
 

@@ -20,14 +20,6 @@ from .draw import (
 )
 from .infer import Segmentation
 
-__all__ = [
-    'class_shares',
-    'draw_segmentation',
-    'draw_segmented_frame',
-    'segmentation_to_dict',
-    'write_label_map',
-]
-
 _TINT = 0.55
 _IGNORED = (120, 120, 120)
 

@@ -20,8 +20,6 @@ from .data_splits import (
     split_of,
 )
 
-__all__ = ['find_masks']
-
 _MAX_MASKS = 500
 _MASK_END, _CITY_END = '_mask', '_leftImg8bit'
 _LISTS = 'ImageSets/Segmentation'

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ['run_onnx']
-
 # Settings of mmcv's NMS and soft-NMS that are known, and their defaults.
 _NMS = {
     **{'type': 'nms', 'iou_threshold': 0.3, 'class_agnostic': False},

@@ -48,19 +48,6 @@ from .label_maps import (
 from .reconstruct import reconstruct_images
 from .videos import Video, write_video
 
-__all__ = [
-    'InferReport',
-    'Outputs',
-    'choose_outputs',
-    'detections_to_dict',
-    'draw_comparison',
-    'draw_detections',
-    'infer_to_folder',
-    'refuse_videos',
-    'track',
-    'write_predictions',
-]
-
 
 def draw_detections(
     detections: Detections,

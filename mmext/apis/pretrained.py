@@ -21,8 +21,6 @@ from ..checks.config import config_to_json, read_config, walk_dicts
 from ..engine import is_pretrained, read_checkpoint, write_pretrained
 from .detector import load_detector
 
-__all__ = ['from_pretrained', 'save_pretrained']
-
 _HUB_NAME = re.compile(r'[\w-][\w.-]*(/[\w-][\w.-]*)?', re.ASCII)
 # Times of a step, which are among the metrics in MMEngine's files.
 _NO_METRICS = ('data_time', 'time', 'epoch', 'iter', 'step')

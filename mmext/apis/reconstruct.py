@@ -14,11 +14,6 @@ from ..engine import draw_reconstruction
 from ..models import MAE
 from .infer import UnreadableImageError, prepare_image
 
-__all__ = [
-    'Reconstruction',
-    'reconstruct_images',
-]
-
 
 @dataclass(frozen=True)
 class Reconstruction:

@@ -28,8 +28,6 @@ from ..evaluation import (
 from ..utils.files import atomic_path
 from .report_page import report_page
 
-__all__ = ['ReportMetric', 'write_report']
-
 NUM_PICTURES = 24
 """So many of the worst pictures are drawn."""
 

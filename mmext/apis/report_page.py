@@ -21,8 +21,6 @@ from .draw import (
     tile_sheet,
 )
 
-__all__ = ['report_page']
-
 _COLORS = {
     'missed': (255, 0, 144),
     'doubled': (255, 196, 0),

@@ -34,16 +34,6 @@ from ..utils.precision import has_bfloat16
 from ..utils.safe_load import careful_readers
 from .views import wrap_test
 
-__all__ = [
-    'build_runner',
-    'prepare_config',
-    'prepare_test',
-    'prepare_training',
-    'process_group',
-    'run_test',
-    'run_training',
-]
-
 _DEFAULT_RUNNER = 'mmext.PortableRunner'
 
 

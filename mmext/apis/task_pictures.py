@@ -39,8 +39,6 @@ from .prediction_files import (
     track,
 )
 
-__all__ = ['infer_tasks_to_folder', 'read_task_samples']
-
 _IGNORED = (120, 120, 120)
 
 

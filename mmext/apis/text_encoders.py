@@ -28,8 +28,6 @@ from torch.nn import functional as F
 
 from ..engine import resolve_device
 
-__all__ = ['TextEncoder']
-
 # For models that were trained on pictures and their captions ...
 _CAPTIONS = (
     'a photo of a {}.',

@@ -15,11 +15,6 @@ from mmcv.ops import roi_align
 from mmdet.models.roi_heads.roi_extractors import SingleRoIExtractor
 from torch import Tensor, nn
 
-__all__ = [
-    'attend_in_windows',
-    'pool_boxes',
-]
-
 
 def attend_in_windows(
     attention: nn.Module, query: Tensor, hw_shape: tuple[int, int]

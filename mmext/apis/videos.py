@@ -13,8 +13,6 @@ from mmengine.logging import print_log
 from ..utils.files import atomic_path, require_regular_file
 from .infer import UnreadableImageError
 
-__all__ = ['Video', 'write_video']
-
 
 class Video:
     """A video file; iterating over it gives its frames, once.

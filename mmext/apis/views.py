@@ -10,8 +10,6 @@ from torch import nn
 
 from ..checks.config import dataset_configs
 
-__all__ = ['add_views', 'wrap_test']
-
 SCALES = (1.0, 0.75, 1.25)
 """Of test-time augmentation; each view is also flipped."""
 

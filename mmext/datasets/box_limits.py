@@ -17,24 +17,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    'BORDER_TOLERANCE',
-    'MASK_TOLERANCE',
-    'MIN_SIZE',
-    'NEAR_OVERLAP',
-    'NEAR_TOLERANCE',
-    'close_pairs',
-    'has_area',
-    'is_beyond',
-    'is_finite',
-    'is_near',
-    'is_off_mask',
-    'is_outside',
-    'is_tiny',
-    'lacks_area',
-    'sides_of_coco',
-]
-
 # A box may end at the last pixel's index or behind it, by convention.
 BORDER_TOLERANCE = 1.0
 # The loaders of MMDetection drop what is narrower or lower than that.

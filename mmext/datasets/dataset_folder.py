@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ['check_counts', 'new_dataset_folder']
-
 
 def check_counts(num_train: int, num_val: int) -> dict[str, int]:
     """Samples by split.

@@ -9,8 +9,6 @@ from torch.utils.data import Dataset
 
 from ..registry import DATASETS
 
-__all__ = ['GeneratedCategoricalDataset']
-
 _SPLITS = ('train', 'val', 'test')
 _DIM = 8  # of the hidden embeddings
 _OTHERS = 8192

@@ -10,8 +10,6 @@ from ..registry import DATASETS
 from .nyuv2_layout import NYUV2_CLASSES, layout_files
 from .scenes_generator import SCENE_CLASSES
 
-__all__ = ['NYUv2MultiTaskDataset', 'ScenesMultiTaskDataset']
-
 _KEYS = {
     'image': 'img_path',
     'label': 'seg_map_path',

@@ -19,14 +19,6 @@ from pathlib import Path
 
 from .scenes_generator import SCENES_MARKER
 
-__all__ = [
-    'LAYOUT_FOLDERS',
-    'NYUV2_CLASSES',
-    'classes_of_layout',
-    'is_layout',
-    'layout_files',
-]
-
 LAYOUT_FOLDERS = ('image', 'label', 'depth', 'normal')
 NYUV2_CLASSES = (
     'bed',

@@ -21,16 +21,6 @@ from numpy.typing import NDArray
 
 from .dataset_folder import check_counts, new_dataset_folder
 
-__all__ = [
-    'SCENES_MARKER',
-    'SCENE_CLASSES',
-    'ScenesSample',
-    'ScenesSpec',
-    'draw_scene',
-    'scene_rays',
-    'write_scenes_dataset',
-]
-
 SCENES_MARKER = 'scenes_dataset.json'
 SCENE_CLASSES = ('floor', 'wall', 'ceiling', 'sphere', 'box', 'pillar')
 _FLOOR, _WALL, _CEILING, _SPHERE, _BOX, _PILLAR = range(len(SCENE_CLASSES))

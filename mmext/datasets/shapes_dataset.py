@@ -6,11 +6,6 @@ from mmseg.datasets import BaseSegDataset
 from ..registry import DATASETS
 from .shapes_geometry import SHAPE_CLASSES
 
-__all__ = [
-    'ShapesDataset',
-    'ShapesSegDataset',
-]
-
 
 @DATASETS.register_module()
 class ShapesDataset(CocoDataset):

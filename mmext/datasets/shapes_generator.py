@@ -21,14 +21,6 @@ from numpy.typing import NDArray
 
 from .shapes_geometry import SHAPE_CLASSES, PlacedShape, place_shapes
 
-__all__ = [
-    'PATTERNS',
-    'ShapesSample',
-    'ShapesSpec',
-    'draw_pattern',
-    'draw_sample',
-]
-
 Weights = NDArray[np.float32]
 
 

@@ -14,8 +14,6 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-__all__ = ['SHAPE_CLASSES', 'PlacedShape', 'place_shapes', 'unit_outline']
-
 SHAPE_CLASSES = ('circle', 'square', 'triangle', 'star', 'ring', 'cross')
 
 _DIAMETER = (0.2, 0.5)  # of the short side of the picture

@@ -25,8 +25,6 @@ from .dataset_folder import check_counts, new_dataset_folder
 from .shapes_generator import ShapesSample, ShapesSpec, draw_sample
 from .shapes_geometry import SHAPE_CLASSES
 
-__all__ = ['coco_annotations', 'write_shapes_dataset']
-
 _VERSION = '1'  # to be raised when the same settings give other pictures
 _MARKER = 'shapes_dataset.json'
 _SPLITS = ('train', 'val')

@@ -11,10 +11,6 @@ from mmengine.registry import DATASETS as ALL_DATASETS
 from ..checks.config import inner_datasets, walk_datasets, walk_dicts
 from ..registry import DATASETS
 
-__all__ = [
-    'UnlabelledImages',
-]
-
 _SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
 
 

@@ -11,8 +11,6 @@ from ..utils.files import require_regular_file
 from .box_limits import MIN_SIZE, is_finite
 from .yolo_labels import read_yolo_labels, yolo_label_path, yolo_pictures
 
-__all__ = ['YOLODataset']
-
 _EXIF_ORIENTATION = 0x0112
 _QUARTER_TURNS = (5, 6, 7, 8)
 _MAX_LISTED = 5

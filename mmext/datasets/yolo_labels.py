@@ -18,17 +18,6 @@ import yaml
 
 from ..utils.files import require_regular_file
 
-__all__ = [
-    'PICTURE_SUFFIXES',
-    'YoloBox',
-    'YoloData',
-    'YoloProblem',
-    'find_yolo_data',
-    'read_yolo_labels',
-    'yolo_label_path',
-    'yolo_pictures',
-]
-
 PICTURE_SUFFIXES = (
     *('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp'),
 )

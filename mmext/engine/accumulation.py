@@ -15,18 +15,6 @@ import torch
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from torch import Tensor
 
-__all__ = [
-    'Gradients',
-    'get_gradients',
-    'get_windows',
-    'is_not_of_lost_gradients',
-    'named_wrappers',
-    'restore_gradients',
-    'restore_windows',
-    'share_equal',
-    'window_changes',
-]
-
 # Name of the optimizer wrapper -> index of the parameter in its optimizer, or,
 # where each task has gradients of its own, task and index -> gradient, on the
 # CPU.

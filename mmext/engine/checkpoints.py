@@ -29,20 +29,6 @@ from .class_rows import ClassRows
 from .pretrained import CONFIG_FILE, is_pretrained, read_pretrained
 from .resume_plan import table_text
 
-__all__ = [
-    'WRAPPER_PREFIX',
-    'CheckpointSummary',
-    'LoadReport',
-    'SearchResult',
-    'check_complete',
-    'check_fits',
-    'find_newest_checkpoint',
-    'load_weights',
-    'read_checkpoint',
-    'remove_leftovers',
-    'summarize_checkpoint',
-]
-
 # What torch.load raises for files that are cut off, damaged, or no
 # checkpoints at all.
 _READ_ERRORS = (

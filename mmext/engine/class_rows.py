@@ -21,12 +21,6 @@ from torch import Tensor, nn
 from ..checks.config import copy_tree, walk_dicts
 from ..utils.contain import Contained
 
-__all__ = [
-    'ClassRows',
-    'checkpoint_metainfo',
-    'class_rows',
-]
-
 # The layer that rates a query, in the public CO-DETR models, too.
 _CO_DETR = 'query_head.cls_branches.0.bias'
 _NUM_COCO = 80

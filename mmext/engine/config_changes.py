@@ -11,12 +11,6 @@ from typing import Any
 
 from ..checks.config import Steps, join_key
 
-__all__ = [
-    'ConfigChange',
-    'config_changes',
-    'read_config_text',
-]
-
 # They say which run it is, not how it trains.
 _OF_THE_RUN = {
     'experiment_name',

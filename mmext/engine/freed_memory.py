@@ -10,8 +10,6 @@ import os
 import platform
 from collections.abc import Mapping
 
-__all__ = ['keep_freed_memory']
-
 # The user's own settings of glibc, or another allocator.
 _SETTINGS = (
     'MALLOC_MMAP_MAX_',

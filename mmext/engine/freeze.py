@@ -10,8 +10,6 @@ from torch import nn
 
 from .distributed import unwrap_model
 
-__all__ = ['FreezeHook', 'freeze_modules']
-
 
 def _as_names(names: Any) -> list[str]:
     names = [names] if isinstance(names, str) else names

@@ -19,23 +19,6 @@ from torch import distributed as dist
 
 from .distributed import RankWatch, start_watch, stop_watch
 
-__all__ = [
-    'DEFAULT_TIMEOUT_S',
-    'LAUNCHERS',
-    'LauncherEnv',
-    'choose_backend',
-    'close_process_group',
-    'default_store',
-    'export_launcher_env',
-    'first_slurm_host',
-    'init_process_group',
-    'loopback_interface',
-    'pin_device',
-    'read_launcher_env',
-    'resolve_device',
-    'watch_ranks',
-]
-
 LAUNCHERS = ('none', 'pytorch', 'slurm', 'mpi')
 
 # Field -> variables that may hold it, the first one set is taken.

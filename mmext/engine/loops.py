@@ -26,17 +26,6 @@ from ..registry import LOOPS
 from .distributed import unwrap_model
 from .rng_state import get_rng_state, set_rng_state
 
-__all__ = [
-    'ResumableEpochBasedTrainLoop',
-    'ResumableIterBasedTrainLoop',
-    'SkippableBatches',
-    'batch_size_of',
-    'make_skippable',
-    'remaining_iterations',
-    'set_sampler_epoch',
-    'skip_batches',
-]
-
 
 def batch_size_of(dataloader: Any) -> int | None:
     """Samples per batch, None if batches have no fixed size."""

@@ -16,15 +16,6 @@ from typing import Any
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.logging import MessageHub
 
-__all__ = [
-    'OUTDATED',
-    'adopt_checkpoints',
-    'checkpoint_dir',
-    'is_below',
-    'join_names',
-    'with_names_only',
-]
-
 _LAST, _BEST, _KEPT = 'last_ckpt', 'best_ckpt', 'keep_ckpt_ids'
 # Steps of checkpoints that go when the one that says so is complete.
 OUTDATED = 'outdated_ckpt_ids'

@@ -20,14 +20,6 @@ from ..checks.config import config_from_json, config_to_json
 from ..utils.files import atomic_path, new_tree, require_regular_file
 from ..version import __version__
 
-__all__ = [
-    'CONFIG_FILE',
-    'WEIGHTS_FILE',
-    'is_pretrained',
-    'read_pretrained',
-    'write_pretrained',
-]
-
 CONFIG_FILE = 'config.json'
 WEIGHTS_FILE = 'model.safetensors'
 _CARD_FILE = 'README.md'

@@ -57,11 +57,6 @@ from .resume_plan import ResumePlan, by_wrapper
 from .resume_schedule import without_functions
 from .rng_state import exchange_states, get_rng_state, set_rng_state
 
-__all__ = [
-    'CheckpointingRunner',
-    'MissingRanksError',
-]
-
 # How long rank 0 waits for the states of the others, which arrive unless only
 # rank 0 was asked to save; and how long when there was a signal, which may be
 # due to the loss of a process.

@@ -36,12 +36,6 @@ from .resume_schedule import (
     settings_of,
 )
 
-__all__ = [
-    'compare',
-    'describe_training',
-    'num_samples',
-]
-
 _OTHERWISE = (
     'set load_from (and not resume) to begin a new training from its weights'
 )

@@ -18,8 +18,6 @@ from .accumulation import named_wrappers
 from .optim import IMPLEMENTATIONS, MULTIPLIERS
 from .resume_plan import CONFIG, Change, by_wrapper
 
-__all__ = ['group_sizes', 'parameter_names', 'take_over_groups']
-
 # Lists in the states of schedulers that have an entry for each group.
 _PER_GROUP = ('_last_value', 'base_values', 'min_values')
 

@@ -13,17 +13,6 @@ from rich.table import Table
 from .accumulation import named_wrappers
 from .resume_schedule import ScheduleChange
 
-__all__ = [
-    'CHECKPOINT',
-    'CONFIG',
-    'RECOMPUTED',
-    'REFUSED',
-    'Change',
-    'ResumePlan',
-    'by_wrapper',
-    'table_text',
-]
-
 CHECKPOINT, CONFIG = 'checkpoint', 'config'
 RECOMPUTED, REFUSED = 'recomputed', 'REFUSED'
 

@@ -23,14 +23,6 @@ from mmengine.optim import (
     _ParamScheduler,
 )
 
-__all__ = [
-    'Position',
-    'ScheduleChange',
-    'change_schedule',
-    'settings_of',
-    'without_functions',
-]
-
 # Attributes of a scheduler that are no settings.
 _PROGRESS = {
     '_global_step',

@@ -12,8 +12,6 @@ from torch import distributed as dist
 
 from .distributed import lost_ranks, waiting_for_ranks
 
-__all__ = ['exchange_states', 'get_rng_state', 'set_rng_state']
-
 # A store takes values of up to 8 MiB.
 _PIECE_BYTES = 4 << 20
 

@@ -76,14 +76,6 @@ from .resume import CheckpointingRunner
 from .sample_errors import name_failing_samples
 from .work_dir_lock import work_dir_lock
 
-__all__ = [
-    'PortableRunner',
-    'end_workers',
-    'protect_workers',
-    'replace_type',
-    'start_worker',
-]
-
 
 class _IgnoreOnce:
     """Handler that takes only the second SIGTERM at its word.

@@ -22,11 +22,6 @@ from ..checks.config import walk_datasets
 from ..utils import local_backend  # noqa: F401
 from ..utils.files import require_regular_file
 
-__all__ = [
-    'SampleError',
-    'name_failing_samples',
-]
-
 # What transforms raise on data they cannot digest. Interrupts, exits and lack
 # of memory are not about the sample and pass.
 _SAMPLE_ERRORS = (

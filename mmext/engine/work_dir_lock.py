@@ -14,8 +14,6 @@ try:
 except ImportError:  # not on Windows
     fcntl = None
 
-__all__ = ['WorkDirInUseError', 'work_dir_lock']
-
 _NAME = 'training.lock'
 
 

@@ -19,17 +19,6 @@ from mmdet.structures.bbox import bbox_overlaps
 from pycocotools import mask as coco_mask
 from scipy.optimize import linear_sum_assignment
 
-__all__ = [
-    'ERROR_KINDS',
-    'BoxError',
-    'Found',
-    'JudgedBoxes',
-    'Truth',
-    'average_precision',
-    'calibration',
-    'judge_boxes',
-]
-
 ERROR_KINDS = ('missed', 'doubled', 'confused', 'invented')
 _SIZES = ('', '_s', '_m', '_l')
 _IOUS = ('', '_50', '_75')

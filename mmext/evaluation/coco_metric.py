@@ -8,8 +8,6 @@ from mmdet.evaluation import FasterCocoMetric
 
 from ..registry import METRICS
 
-__all__ = ['CocoMetric']
-
 
 @METRICS.register_module()
 class CocoMetric(HostCocoMetric):

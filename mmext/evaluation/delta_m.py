@@ -9,8 +9,6 @@ from mmengine.evaluator import Evaluator
 
 from ..registry import EVALUATOR
 
-__all__ = ['MultiTaskEvaluator', 'delta_m']
-
 _HIGHER = (
     'mIoU',
     'aAcc',

@@ -16,13 +16,6 @@ from torch import Tensor
 
 from ..registry import METRICS
 
-__all__ = [
-    'ClassificationTaskMetric',
-    'DepthMetric',
-    'RegressionTaskMetric',
-    'SurfaceNormalMetric',
-]
-
 
 class _TaskMetric(BaseMetric):
     """Metric of the field that a head of the same ``target`` predicts."""

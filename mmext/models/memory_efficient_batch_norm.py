@@ -8,8 +8,6 @@ from torch import Tensor, nn
 
 from ..registry import MODELS
 
-__all__ = ['MemoryEfficientBatchNorm']
-
 
 @MODELS.register_module()
 class MemoryEfficientBatchNorm(nn.BatchNorm2d):

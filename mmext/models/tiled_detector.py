@@ -12,8 +12,6 @@ from torch import Tensor
 
 from ..registry import MODELS
 
-__all__ = ['TiledDetector']
-
 # A box that ends closer to the border of its tile is cut there, in pixels.
 _BORDER = 2.0
 # The share of a cut box that a whole one of its class has to cover.

@@ -15,8 +15,6 @@ import numpy as np
 
 from ..utils.jit import FAST, kernel
 
-__all__ = ['backward', 'forward']
-
 _INSIDE, _OUTSIDE, _NOT_FINITE = range(3)
 
 

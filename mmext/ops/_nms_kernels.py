@@ -9,8 +9,6 @@ import numpy as np
 
 from ..utils.jit import kernel
 
-__all__ = ['lower_scores', 'suppress']
-
 
 @kernel()
 def _overlaps(rows, at, first, last, offset, iou):

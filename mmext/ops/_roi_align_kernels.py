@@ -12,8 +12,6 @@ import numpy as np
 
 from ..utils.jit import FAST, kernel
 
-__all__ = ['CHANNELS', 'average', 'find_taps', 'mark', 'spread']
-
 # Of a block.
 CHANNELS = 64
 

@@ -8,11 +8,6 @@ from torch import Tensor
 
 from ..utils.precision import wide_type
 
-__all__ = [
-    'PixelTable',
-    'check_rois',
-]
-
 
 def check_rois(rois: Tensor, images: int) -> None:
     """Refuse regions that the compiled operators would read memory with.

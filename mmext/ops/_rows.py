@@ -12,8 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ['add_rows_', 'sum_rows']
-
 
 def sum_rows(table: Tensor, index: Tensor, weight: Tensor) -> Tensor:
     """Add up weighted rows of a table.

@@ -23,14 +23,6 @@ from .ms_deform_attn import ms_deform_attn_backward, ms_deform_attn_forward
 from .nms import nms, nms_match, softnms
 from .roi_align import roi_align_backward, roi_align_forward
 
-__all__ = [
-    'OPS',
-    'fill_module',
-    'get_compiler_version',
-    'get_compiling_cuda_version',
-    'unsupported_op',
-]
-
 
 def unsupported_op(name: str) -> Callable[..., NoReturn]:
     """Stand-in for an operator that only compiled mmcv has.

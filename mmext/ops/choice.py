@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = [
-    'BACKENDS',
-    'ORDER',
-    'VARIABLE',
-    'backend_of',
-    'check_ops_backend',
-    'choose_ops_backend',
-    'compile_kernels',
-    'log_backend',
-    'uses_numba',
-]
-
 # Environment variable that chooses; it wins over the config.
 VARIABLE = 'MMEXT_OPS'
 

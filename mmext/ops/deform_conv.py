@@ -30,18 +30,6 @@ from torch import Tensor
 from ..utils.precision import exact, widen
 from ._rows import add_rows_, sum_rows
 
-__all__ = [
-    'ConvGeometry',
-    'DeformColumns',
-    'by_pixel',
-    'corner_terms',
-    'deform_conv_backward_input',
-    'deform_conv_backward_parameters',
-    'deform_conv_forward',
-    'modulated_deform_conv_backward',
-    'modulated_deform_conv_forward',
-]
-
 # Values of the sampled columns, (B, K, C), that are worked on at once.
 _VALUES = 1 << 22
 

@@ -17,14 +17,6 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-__all__ = [
-    'EXT_NAME',
-    'ExtFinder',
-    'ExtLoader',
-    'active_backend',
-    'install_ext_finder',
-]
-
 EXT_NAME = 'mmcv._ext'
 # Where mmdet crops the masks of objects.
 _MASKS = 'mmdet.structures.mask.structures'

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from ..utils.precision import exact, widen
 
-__all__ = ['sigmoid_focal_loss_backward', 'sigmoid_focal_loss_forward']
-
 
 def _safe_log(probability: Tensor) -> Tensor:
     """Logarithm that stays finite at zero, as in the compiled kernels."""

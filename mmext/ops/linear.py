@@ -18,8 +18,6 @@ from torch import Tensor, nn
 
 from .choice import backend_of
 
-__all__ = ['apply_linear', 'is_plain', 'linear', 'linear_product']
-
 # N * K * M from which on oneDNN is the faster; below, MKL is, by little.
 LEAST = 2**27
 

@@ -25,13 +25,6 @@ from ..utils.precision import exact, widen
 from ..utils.traced_sizes import is_traced_for_others
 from .choice import backend_of
 
-__all__ = [
-    'attend_level',
-    'ms_deform_attn_backward',
-    'ms_deform_attn_forward',
-    'multi_scale_deform_attn',
-]
-
 
 def _arrays(
     value: Tensor, shapes: Tensor, starts: Tensor, *others: Tensor

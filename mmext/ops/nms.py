@@ -14,18 +14,6 @@ from torch import Tensor
 from ..utils.precision import exact, widen
 from .choice import uses_numba
 
-__all__ = [
-    'box_rows',
-    'decay',
-    'iou_matrix',
-    'iou_with_rest',
-    'nms',
-    'nms_by_blocks',
-    'nms_match',
-    'softnms',
-    'split_by_gaps',
-]
-
 
 def box_rows(boxes: Tensor, offset: int) -> Tensor:
     """Store boxes by coordinate, with their areas.

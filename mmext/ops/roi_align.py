@@ -20,15 +20,6 @@ from ._rois import PixelTable, check_rois
 from ._rows import add_rows_, sum_rows
 from .choice import uses_numba
 
-__all__ = [
-    'SampleGrid',
-    'axis_taps',
-    'interpolate_axis',
-    'roi_align_backward',
-    'roi_align_forward',
-    'sample_grid',
-]
-
 
 class SampleGrid(NamedTuple):
     """Sampling of every region; the last axis of each tensor is y, x."""

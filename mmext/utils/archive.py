@@ -19,8 +19,6 @@ from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 
-__all__ = ['Coverage', 'DamagedFileError', 'check_archive', 'seal_archive']
-
 _Bytes = mmap.mmap | memoryview | bytes
 
 _LOCAL = b'PK\x03\x04'

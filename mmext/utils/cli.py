@@ -17,19 +17,6 @@ from .config_bases import require_regular_bases
 from .contain import Contained
 from .files import check_outputs
 
-__all__ = [
-    'ConfigOptions',
-    'ToolParser',
-    'add_run_arguments',
-    'add_trust_argument',
-    'add_view_arguments',
-    'find_device',
-    'generate_dataset',
-    'hide_gpus',
-    'report_errors',
-    'run_tool',
-]
-
 # As mmext.engine.launch has them, which is not imported here to stay light.
 _LAUNCHERS = ('none', 'pytorch', 'slurm', 'mpi')
 _INPUT_ERRORS = (

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from .files import require_regular_file
 
-__all__ = ['require_regular_bases']
-
 
 def require_regular_bases(file: str | Path) -> None:
     """Raise OSError if a config, or a base of it, is a FIFO or a device.

@@ -7,12 +7,6 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
-__all__ = [
-    'Contained',
-    'code_place',
-    'frames_of',
-]
-
 _STANDARD = sysconfig.get_paths()['stdlib'] + os.sep
 _PACKAGES = tuple(
     path + os.sep

@@ -22,16 +22,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = [
-    'IrregularFileError',
-    'atomic_path',
-    'check_outputs',
-    'is_stream',
-    'new_tree',
-    'prepare_outputs',
-    'require_regular_file',
-]
-
 _STDOUT = '-'
 # Where the descriptors of a process are; only those of this one are ours.
 _DESCRIPTORS = re.compile(r'/proc/(\d+)(?:/task/\d+)?/fd|/dev/fd')

@@ -16,8 +16,6 @@ import numpy as np
 import torch
 from numba import njit
 
-__all__ = ['FAST', 'kernel', 'run_rows']
-
 # Without 'nnan' and 'ninf': comparisons with NaN have to be false.
 FAST = frozenset({'arcp', 'contract', 'nsz', 'reassoc'})
 

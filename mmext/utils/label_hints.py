@@ -2,8 +2,6 @@
 
 from collections.abc import Collection, Mapping
 
-__all__ = ['likely_cause']
-
 _CITYSCAPES_CLASSES = 19
 _CITYSCAPES_LABEL_IDS = 33
 _FEW_CLASSES = 2

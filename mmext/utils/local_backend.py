@@ -9,8 +9,6 @@ from mmengine.fileio import LocalBackend, register_backend
 
 from .files import require_regular_file
 
-__all__ = ['RegularFileBackend']
-
 
 @register_backend('local', force=True, prefixes='')
 class RegularFileBackend(LocalBackend):

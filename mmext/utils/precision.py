@@ -11,17 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = [
-    'bfloat16_slowdown',
-    'exact',
-    'float32_region',
-    'has_bfloat16',
-    'to_device',
-    'to_float32',
-    'wide_type',
-    'widen',
-]
-
 P = ParamSpec('P')
 T = TypeVar('T')
 

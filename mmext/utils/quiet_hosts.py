@@ -19,12 +19,6 @@ from typing import Any
 import mmengine.logging
 from mmengine.logging import logger as log_module
 
-__all__ = [
-    'collected_warnings',
-    'defer_imports',
-    'quiet_imports',
-]
-
 _HOSTS = {
     'albumentations',
     'mmcv',

@@ -39,14 +39,6 @@ from mmengine.runner.checkpoint import CheckpointLoader
 
 from .archive import DamagedFileError, check_archive
 
-__all__ = [
-    'UntrustedTypeError',
-    'careful_readers',
-    'foreign_names',
-    'is_trusted',
-    'load_torch',
-]
-
 _TRUSTED = ContextVar('mmext_trust_checkpoint', default=False)
 _TORCH_LOAD = torch.load
 _MAX_NAMES = 5

@@ -8,8 +8,6 @@ import importlib
 
 from mmengine.registry import init_default_scope as set_default_scope
 
-__all__ = ['register_all_modules']
-
 
 def register_all_modules(init_default_scope: bool = True) -> None:
     """Import every mmext package that registers a component.

@@ -13,12 +13,6 @@ from torch import Tensor
 
 from .precision import to_device
 
-__all__ = [
-    'is_traced_for_others',
-    'shapes_tensor',
-    'smaller',
-]
-
 # PyTorch 2.7 is the first that tells.
 _is_exporting = getattr(torch.compiler, 'is_exporting', lambda: False)
 

@@ -7,11 +7,6 @@ from .archive import DamagedFileError, check_archive
 from .files import is_stream
 from .safe_load import load_torch
 
-__all__ = [
-    'check_paths',
-    'read_weights',
-]
-
 
 def check_paths(
     source: str | Path, target: str | Path, overwrite: bool

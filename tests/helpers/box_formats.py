@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-__all__ = ['CONVERTERS', 'voc_objects']
-
 _SPLITS = ('train', 'val')
 
 

@@ -8,15 +8,6 @@ from mmext.checks.labels.readers.coco import CocoFacts, read_coco
 from mmext.checks.labels.rules import RULES
 from mmext.checks.labels.sources.coco import coco_samples
 
-__all__ = [
-    'EXPECTED',
-    'GOOD',
-    'encoded',
-    'findings',
-    'images_of',
-    'rules_of',
-]
-
 CLASSES = ('cat', 'dog', 'cow')
 EXPECTED = Expectations(task='detection', num_classes=3, classes=CLASSES)
 SIZE = (64, 48)

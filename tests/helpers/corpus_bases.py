@@ -16,15 +16,6 @@ import torch
 import mmext
 from mmext.datasets import SHAPE_CLASSES, ShapesSpec, write_shapes_dataset
 
-__all__ = [
-    'BASES',
-    'CONFIGS',
-    'Case',
-    'parse_cases',
-    'write_base',
-    'write_data',
-]
-
 CONFIGS = {
     'mmdet': Path(mmdet.__file__).parent / '.mim' / 'configs',
     'mmseg': Path(mmseg.__file__).parent / '.mim' / 'configs',

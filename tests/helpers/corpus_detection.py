@@ -2,8 +2,6 @@
 
 from helpers.corpus_bases import parse_cases
 
-__all__ = ['CASES']
-
 # Each: its name, what it inherits, and where the mistake was reported; after a
 # tilde, expressions of which a finding must have one; what the user set; and,
 # after the dashes, the same after the remedy was followed.

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from helpers.corpus_bases import BASES, CONFIGS, write_base
 
-__all__ = ['RIGHT', 'write_right']
-
 # Each: its name, what it inherits (a base, or a config of a host), and what
 # is set.
 _TEXT = """

@@ -22,8 +22,6 @@ from helpers import corpus_detection, corpus_right, corpus_segmentation
 from helpers.corpus_bases import Case, write_base, write_data
 from helpers.toy_ranks import load_segmentation, start_ranks
 
-__all__ = ['CASES', 'Outcome', 'check_right', 'check_wrong', 'print_table']
-
 CASES = {
     case.name: case
     for case in (*corpus_detection.CASES, *corpus_segmentation.CASES)

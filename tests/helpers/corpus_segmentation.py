@@ -2,8 +2,6 @@
 
 from helpers.corpus_bases import parse_cases
 
-__all__ = ['CASES']
-
 # As in corpus_detection.
 _TEXT = r"""
 == auxiliary_forgotten psp open-mmlab/mmsegmentation#42

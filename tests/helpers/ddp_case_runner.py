@@ -8,11 +8,6 @@ from typing import Any
 from helpers.ddp_cases import Case, run_rank
 from helpers.forked_pairs import Report, run_jobs
 
-__all__ = [
-    'Result',
-    'run_cases',
-]
-
 # Part of the message -> its name; the first that fits.
 KINDS = {
     'Expected to have finished reduction': 'unfinished',

@@ -20,17 +20,6 @@ from torch.utils.checkpoint import checkpoint
 import mmext.engine.distributed
 from mmext.models.checkpointing.checkpoint import checkpoint_modules
 
-__all__ = [
-    'NUM_STEPS',
-    'WORLD_SIZE',
-    'Case',
-    'Toy',
-    'batch_of',
-    'build_model',
-    'build_wrapper',
-    'run_rank',
-]
-
 WORLD_SIZE = 2
 NUM_STEPS = 3
 WIDTH = 4

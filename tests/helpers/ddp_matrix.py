@@ -13,14 +13,6 @@ from typing import Any, NamedTuple
 
 from helpers.ddp_cases import Case
 
-__all__ = [
-    'MATRIX',
-    'Expected',
-    'matrix_a',
-    'matrix_b',
-    'ours_of',
-]
-
 UNFINISHED = 'unfinished@1'
 TWICE = 'twice@0'
 # Rank 1 takes no part in the reduction of step 1; rank 0 waits for it until

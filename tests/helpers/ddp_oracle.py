@@ -21,15 +21,6 @@ from mmext.checks import ddp
 from mmext.checks.ddp import SyncSettings
 from mmext.engine.distributed import DistributedDataParallel
 
-__all__ = [
-    'NUM_STEPS',
-    'Rank',
-    'judge',
-    'judge_wrapper',
-    'plain_rank',
-    'wrapped_rank',
-]
-
 NUM_STEPS = 4
 RATE = 0.05
 Job = tuple[Spec, SyncSettings]

@@ -8,8 +8,6 @@ from mmengine.config import ConfigDict
 from mmengine.registry import DefaultScope, Registry
 from torch import nn
 
-__all__ = ['OURS', 'THEIRS', 'assert_drop_in', 'build_pair', 'replace_type']
-
 THEIRS = 'CrossEntropyLoss'
 OURS = 'mmext.CheckedCrossEntropyLoss'
 

@@ -8,16 +8,6 @@ from mmdet.structures import DetDataSample
 from mmdet.structures.mask import BitmapMasks
 from mmengine.structures import InstanceData, PixelData
 
-__all__ = [
-    'CLASSES',
-    'META',
-    'features',
-    'normal',
-    'objects',
-    'sampled',
-    'semantic',
-]
-
 SIZE = (64, 64)
 META = {'img_shape': SIZE, 'batch_input_shape': SIZE, 'pad_shape': SIZE}
 CLASSES = 4

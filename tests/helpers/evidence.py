@@ -29,8 +29,6 @@ from helpers.preflight_plants import PLANTS, write_plant
 from helpers.right_sets import RIGHT, check
 from helpers.toy_ranks import load_tool
 
-__all__ = ['cases', 'lines_of', 'main']
-
 SHARED = Path(__file__).resolve().parents[3] / 'shared' / 'data'
 SMALL = ('--batches', 'normal', '--image-size', '64', '64', '--no-labels')
 SECONDS = 300

@@ -22,8 +22,6 @@ import torch
 import torch._dynamo  # Optimizers load it late: seconds in each process.
 from torch import distributed as dist
 
-__all__ = ['WORLD', 'Report', 'run_jobs']
-
 WORLD = 2
 HANG_SECONDS = 20.0
 AT_ONCE = 16

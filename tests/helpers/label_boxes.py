@@ -6,16 +6,6 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-__all__ = [
-    'BOXES',
-    'coco_records',
-    'edit_json',
-    'edit_xml',
-    'openmmlab_records',
-    'voc_text',
-    'yolo_text',
-]
-
 # One of each class: left, top, width, height, in an image of 48 x 36.
 BOXES = ((4, 5, 12, 9), (20, 6, 15, 11), (8, 20, 30, 10))
 

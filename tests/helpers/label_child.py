@@ -9,8 +9,6 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-__all__ = ['SlowTool', 'stored_paths']
-
 # Python runs this as each process starts, those of a pool, too.
 _CUSTOMIZE = """
 import os, sys, time

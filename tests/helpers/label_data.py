@@ -5,8 +5,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-__all__ = ['write_pairs']
-
 
 def write_pairs(
     folder: Path, number: int = 6, classes: int = 3, ignore: int = 255

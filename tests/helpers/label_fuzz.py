@@ -10,8 +10,6 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-__all__ = ['fuzz', 'plausible_coco', 'plausible_voc']
-
 
 def fuzz(content: bytes, random: np.random.Generator) -> bytes:
     """Cut a file off, flip some of its bits, or put other bytes in place."""

@@ -12,14 +12,6 @@ from pathlib import Path
 
 from helpers.label_sets import DataSet
 
-__all__ = [
-    'CONSEQUENCES',
-    'Plant',
-    'Planted',
-    'all_plants',
-    'plant',
-]
-
 
 @dataclass(frozen=True)
 class Planted:

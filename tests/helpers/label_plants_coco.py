@@ -6,12 +6,6 @@ from helpers.label_boxes import edit_json
 from helpers.label_plants import Planted, plant
 from helpers.label_sets import DataSet
 
-__all__ = [
-    'COCO',
-    'change_coco',
-    'change_note',
-]
-
 COCO = ('coco', 'coco_bare')
 
 

@@ -9,8 +9,6 @@ from helpers.label_boxes import edit_json
 from helpers.label_plants import Planted, plant
 from helpers.label_sets import DataSet
 
-__all__: list[str] = []
-
 _KINDS = ('panoptic', 'panoptic_bare')
 _FIRST = 70_003
 

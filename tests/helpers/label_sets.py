@@ -24,15 +24,6 @@ from helpers.label_boxes import (
 from helpers.toy_ranks import load_tool
 from mmext.checks.labels.report import Report
 
-__all__ = [
-    'CLASSES',
-    'CLEAN',
-    'SIZES',
-    'DataSet',
-    'clean',
-    'noise',
-]
-
 CLASSES = ('road', 'car', 'sky')
 SIZES = {'train': 6, 'val': 4}
 # 3 x 4 blocks of the size that JPEG compresses by.

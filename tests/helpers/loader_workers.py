@@ -10,8 +10,6 @@ from weakref import WeakSet
 
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-__all__ = ['shut_down_loaders']
-
 _started: WeakSet = WeakSet()
 _init = _MultiProcessingDataLoaderIter.__init__
 

@@ -2,8 +2,6 @@
 
 from mmengine.utils import ManagerMixin
 
-__all__ = ['managed_kinds']
-
 
 def managed_kinds() -> list[type]:
     """MMEngine's classes that keep a table of their instances.

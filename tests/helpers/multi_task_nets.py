@@ -6,16 +6,6 @@ from torch import nn
 from mmext.registry import MODELS
 from mmext.utils import register_all_modules
 
-__all__ = [
-    'TASKS',
-    'TorchvisionLike',
-    'architecture',
-    'backbone',
-    'backward',
-    'small_bottleneck_net',
-    'without_gradient',
-]
-
 TASKS = ('seg', 'depth', 'normal')
 SMALL = dict(
     depth=18, base_channels=4, stem_channels=4, out_indices=(3,), init_cfg=None

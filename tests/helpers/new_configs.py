@@ -8,8 +8,6 @@ from mmengine.registry import DATASETS, DefaultScope
 from helpers.toy_ranks import load_tool
 from mmext.checks.config import check_data_paths, read_config
 
-__all__ = ['dataset_of', 'made', 'run']
-
 BASE = 'mmext::co_dino/co_dino_5scale_r50_8xb2_1x_coco.py'
 
 

@@ -17,8 +17,6 @@ from torch.utils.data import Dataset
 from helpers.forked_pairs import Report
 from mmext.engine.distributed import DistributedDataParallel
 
-__all__ = ['CASES', 'Case', 'config_of', 'real_rank']
-
 WIDTH = 4
 NUM_BATCHES = 6
 

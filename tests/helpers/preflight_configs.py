@@ -2,15 +2,6 @@
 
 import copy
 
-__all__ = [
-    'classifier',
-    'detector',
-    'instance_segmentor',
-    'segmentor',
-    'two_views',
-    'with_pipeline',
-]
-
 _RESNET = {
     'depth': 18,
     'base_channels': 4,

@@ -17,16 +17,6 @@ from mmext.checks.preflight.dry_run.facts import DryRun
 from mmext.checks.preflight.dry_run.run import dry_run_model
 from mmext.checks.preflight.rules.steps import proof_findings
 
-__all__ = [
-    'Planted',
-    'batches',
-    'build',
-    'dry_run_planted',
-    'find',
-    'in_process',
-    'sgd',
-]
-
 WIDTH = 3
 
 

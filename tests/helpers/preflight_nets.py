@@ -15,16 +15,6 @@ from torch.utils.checkpoint import checkpoint
 
 from helpers.preflight_twists import BACKWARDS, CONTAINERS, TWISTS
 
-__all__ = [
-    'Net',
-    'Part',
-    'Spec',
-    'batch_of',
-    'build_net',
-    'make_specs',
-    'make_twisted',
-]
-
 WIDTH = 4
 NUM_BLOCKS = 3
 HOWS = (

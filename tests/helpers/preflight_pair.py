@@ -8,8 +8,6 @@ from helpers.preflight_nets import Spec, batch_of, build_net
 from mmext.checks.ddp import SyncSettings
 from mmext.checks.preflight.ranks import RankOutcome, RankResult, run_rank
 
-__all__ = ['run_pairs']
-
 NUM_STEPS = 3
 Job = tuple[Spec, SyncSettings]
 

@@ -11,12 +11,6 @@ import mmdet
 
 import mmext
 
-__all__ = [
-    'PLANTS',
-    'Plant',
-    'write_plant',
-]
-
 _HERE = '# here'
 _MMDET = Path(mmdet.__file__).parent / '.mim' / 'configs'
 _NECK = 'dict(in_channels=[4, 8, 16, 32], out_channels=8)'

@@ -5,10 +5,6 @@ from types import SimpleNamespace
 from mmext.checks.findings import Finding, Location, Severity
 from mmext.checks.preflight.report import BatchReport, PreflightReport
 
-__all__ = [
-    'sample_report',
-]
-
 _ROWS = (
     SimpleNamespace(
         checkpointing='as configured',

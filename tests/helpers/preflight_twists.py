@@ -18,8 +18,6 @@ from mmengine.structures import BaseDataElement, InstanceData
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-__all__ = ['BACKWARDS', 'CONTAINERS', 'TWISTS', 'Container', 'Twist']
-
 WIDTH = 4
 
 

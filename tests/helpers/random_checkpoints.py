@@ -9,8 +9,6 @@ from mmengine.registry import MODELS, DefaultScope
 import mmext
 from helpers import reduce_config, reduce_semantic_config
 
-__all__ = ['CLASSES', 'PALETTE', 'write_co_dino', 'write_pidnet']
-
 CLASSES = tuple(f'class {n}' for n in range(7))
 PALETTE = [[30 * n, 255 - 20 * n, 7 * n] for n in range(7)]
 

@@ -21,15 +21,6 @@ from torch import distributed as dist
 
 from helpers.toy_training import ToyDataset, ToyModel
 
-__all__ = [
-    'FaultHook',
-    'FaultyDataset',
-    'FaultyModel',
-    'SkippingOptimWrapper',
-    'UnevenSampler',
-    'strike',
-]
-
 
 def strike(kind, mark):
     """Do to this process what a fault does; notes when in file ``mark``."""

@@ -21,8 +21,6 @@ from helpers.right_sets import (
     write_json,
 )
 
-__all__: list[str] = []
-
 _CITIES = {'train': 'aachen', 'val': 'munster'}
 
 

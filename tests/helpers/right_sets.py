@@ -21,18 +21,6 @@ from pycocotools import mask as coco_masks
 from helpers.label_sets import noise
 from helpers.toy_ranks import load_tool
 
-__all__ = [
-    'RIGHT',
-    'Right',
-    'categories_of',
-    'check',
-    'coco_file',
-    'host_path',
-    'label_map',
-    'picture',
-    'right_set',
-]
-
 SIZE = (64, 48)
 RIGHT: dict[str, Callable[[Path], 'Right']] = {}
 

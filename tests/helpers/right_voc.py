@@ -4,8 +4,6 @@ from pathlib import Path
 
 from helpers.right_sets import SIZE, Right, picture, right_set
 
-__all__: list[str] = []
-
 _BOX = (
     '<bndbox><xmin>{0}</xmin><ymin>{1}</ymin><xmax>{2}</xmax>'
     '<ymax>{3}</ymax></bndbox>'

@@ -2,8 +2,4 @@
 
 from helpers.toy_ranks import load_tool
 
-__all__ = [
-    'SyncCensus',
-]
-
 SyncCensus = load_tool('benchmarks/sync_count').SyncCensus

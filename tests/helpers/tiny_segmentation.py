@@ -8,15 +8,6 @@ from mmseg.registry import MODELS
 from mmseg.structures import SegDataSample
 from torch import nn
 
-__all__ = [
-    'CHANNELS',
-    'assert_same_as_host',
-    'make_pair',
-    'make_samples',
-    'same_step',
-    'step',
-]
-
 CHANNELS = (4, 6, 8, 8)
 
 

@@ -30,18 +30,6 @@ from helpers import toy_training as toy
 from helpers.managed_kinds import managed_kinds
 from mmext.engine import init_process_group, read_launcher_env
 
-__all__ = [
-    'Ranks',
-    'cells',
-    'free_port',
-    'kill_and_resume',
-    'load_segmentation',
-    'load_tool',
-    'process_environ',
-    'run_on_ranks',
-    'start_ranks',
-]
-
 TESTS = Path(__file__).resolve().parents[1]
 TOOLS = TESTS.parent / 'tools'
 

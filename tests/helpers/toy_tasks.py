@@ -18,17 +18,6 @@ from helpers.toy_ranks import kill_and_resume, run_on_ranks, start_ranks
 from mmext.engine.distributed import DistributedDataParallel
 from mmext.models import MultiTaskModel, TaskFeatures
 
-__all__ = [
-    'AGGREGATORS',
-    'BALANCERS',
-    'Job',
-    'config',
-    'kill_on_two_ranks',
-    'model_cfg',
-    'train',
-    'train_on_ranks',
-]
-
 # Each balancer with its arguments; those with epochs take two steps for one.
 BALANCERS = {
     'EqualWeights': {},

@@ -473,30 +473,3 @@ def quicken(monkeypatch):
         'yapf.yapflib.yapf_api.FormatCode',
         lambda text, **options: (text, True),
     )
-
-
-__all__ = [
-    'AimHook',
-    'ClockHook',
-    'FullDiskHook',
-    'KillHook',
-    'Killed',
-    'Pair',
-    'PairConstructor',
-    'StrikeHook',
-    'ToyDataset',
-    'ToyMetric',
-    'ToyModel',
-    'TraceHook',
-    'build',
-    'config',
-    'differences',
-    'interrupted',
-    'loader',
-    'quicken',
-    'read_trace',
-    'steps',
-    'traced',
-    'train',
-    'write',
-]

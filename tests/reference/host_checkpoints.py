@@ -29,8 +29,6 @@ from mmengine.registry import DefaultScope
 from mmseg.models import backbones as mmseg
 from torch import Tensor, nn
 
-__all__ = ['CHECKPOINTED', 'feed', 'loss_of', 'reentrant_nodes']
-
 _HR = {
     'stage1': {
         'num_modules': 1,

@@ -32,8 +32,6 @@ from LibMTL.model import resnet  # noqa: E402
 from LibMTL.model.resnet_dilated import ResnetDilated  # noqa: E402
 from LibMTL.weighting import EW  # noqa: E402
 
-__all__ = ['TASKS']
-
 TASKS = ['seg', 'depth', 'normal']
 CPU = torch.device('cpu')
 # Stage widths of LibMTL's MTAN are written into it; we divide them.

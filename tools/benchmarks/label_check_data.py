@@ -9,8 +9,6 @@ import cv2
 import numpy as np
 from PIL import Image
 
-__all__ = ['KINDS', 'draw_street', 'write_coco', 'write_maps', 'write_pairs']
-
 KINDS = ('grey', 'palette', 'noise')
 NUM_CLASSES = 19
 IGNORED = 255

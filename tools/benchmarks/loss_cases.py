@@ -18,8 +18,6 @@ from torch import Tensor, nn
 
 from mmext.models.losses import ResizedLogits
 
-__all__ = ['CASES', 'GRID', 'Case', 'Side', 'make_case']
-
 IGNORED = 255
 OURS, MMSEG, TORCH = 'mmext', 'mmseg', 'torch'
 ACCURATE = 'mmseg with accuracy'

@@ -8,14 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = [
-    'deform_conv',
-    'nms',
-    'roi_align',
-    'sigmoid_focal',
-    'soft_nms',
-]
-
 
 def iou_with(box: Tensor, boxes: Tensor) -> Tensor:
     """IoU of one box ``(4,)`` with ``(N, 4)``."""

@@ -13,8 +13,6 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ['SyncCensus', 'counting_syncs']
-
 # Read a value, or need the number of results to go on.
 _READS = {
     '_local_scalar_dense',

@@ -7,8 +7,6 @@ from typing import Any
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ['TensorPeak']
-
 
 def _tensors(value: Any) -> Iterator[Tensor]:
     """All tensors in nested containers, as operators take and give them."""

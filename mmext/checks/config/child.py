@@ -16,13 +16,6 @@ from ...utils.files import atomic_path
 from .source import ConfigWriter, is_argument_name, source_of
 from .walk import Steps, copy_tree, split_key
 
-__all__ = [
-    'DELETE',
-    'apply_options',
-    'is_same',
-    'write_child_config',
-]
-
 # Value of an option whose key is to be removed.
 DELETE = '__delete__'
 

@@ -19,10 +19,6 @@ from .places import BASE
 from .source import ConfigWriter, source_of
 from .walk import Steps, split_key
 
-__all__ = [
-    'config_diff',
-]
-
 # What MMEngine puts in by the place of the file.
 _BY_PLACE = re.compile(r'\{\{\s*file')
 

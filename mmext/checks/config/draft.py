@@ -12,8 +12,6 @@ from typing import Any
 from .source import source_of
 from .walk import Steps, join_key
 
-__all__ = ['ConfigDraft', 'Variable']
-
 _WIDTH = 79
 
 

@@ -42,13 +42,6 @@ from .sections import (
 from .source import config_lines
 from .walk import Steps, join_key, nest
 
-__all__ = [
-    'MisplacedKey',
-    'MisplacedKeyError',
-    'check_misplaced_keys',
-    'find_misplaced_keys',
-]
-
 _WRAPPERS = (('model_wrapper_cfg',), ('strategy', 'model_wrapper'))
 _CP = 'with_cp'
 # Dicts of settings that components look up by name, and that nobody checks.

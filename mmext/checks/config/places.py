@@ -20,16 +20,6 @@ from mmengine.fileio import load
 
 from .walk import Steps, split_key
 
-__all__ = [
-    'BASE',
-    'KeyPlace',
-    'bindings',
-    'config_files',
-    'key_place',
-    'parse_text',
-    'used_names',
-]
-
 BASE = '_base_'
 
 # What MMEngine replaces in the text before it parses it.

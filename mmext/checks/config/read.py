@@ -32,14 +32,6 @@ from .walk import (
     walk_dicts,
 )
 
-__all__ = [
-    'apply_data_root',
-    'check_data_paths',
-    'config_file',
-    'read_config',
-    'read_config_classes',
-]
-
 _SPLITS = ('train', 'val', 'test')
 # The keys that hold paths, ``data_prefix`` aside, in mmdet and mmseg.
 _DATASET_KEYS = ('data_root', 'ann_file', 'proposal_file')

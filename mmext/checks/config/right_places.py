@@ -12,17 +12,6 @@ from mmengine.registry import MODEL_WRAPPERS, RUNNERS, STRATEGIES
 from .sections import find_component, takes
 from .walk import Steps, nest
 
-__all__ = [
-    'FLAG',
-    'RIGHT_PLACES',
-    'RightPlaces',
-    'RunnerKind',
-    'checkpoint_hook',
-    'merge',
-    'of_checkpointing',
-    'wrapper_takes',
-]
-
 FLAG = 'find_unused_parameters'
 _WRAPPER = 'in the top-level model_wrapper_cfg'
 

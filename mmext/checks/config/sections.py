@@ -40,22 +40,6 @@ from mmengine.registry import (
 
 from .walk import Steps, walk_dicts
 
-__all__ = [
-    'OLD_LOADER_KEYS',
-    'SECTIONS',
-    'UNREAD',
-    'ConfigNode',
-    'find_component',
-    'is_own_key',
-    'is_used',
-    'own_code_with',
-    'rate_factor',
-    'swallows',
-    'takes',
-    'unknown_loader_keys',
-    'walk_nodes',
-]
-
 _DATA = (DATASETS, DATA_SAMPLERS, TRANSFORMS, FUNCTIONS)
 _METRICS = (METRICS, EVALUATOR)
 

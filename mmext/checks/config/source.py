@@ -10,13 +10,6 @@ from typing import Any
 
 from .walk import Steps, join_key
 
-__all__ = [
-    'ConfigWriter',
-    'config_lines',
-    'is_argument_name',
-    'source_of',
-]
-
 _WIDTH = 79
 # Between the braces of those that MMEngine would replace.
 _BRACES = re.compile(r'(?<=\{)(?=\{)')

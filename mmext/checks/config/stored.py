@@ -27,8 +27,6 @@ from mmengine.utils import import_modules_from_strings
 
 from .walk import join_key, walk_dicts
 
-__all__ = ['config_from_json', 'config_to_json', 'read_stored_config']
-
 _PACKAGES = ('mmcv', 'mmdet', 'mmengine', 'mmext', 'mmpretrain', 'mmseg')
 # Whoever loads a shared model has these, too.
 _INSTALLED = (*_PACKAGES, 'torch', 'torchvision')

@@ -8,21 +8,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = [
-    'Steps',
-    'copy_tree',
-    'dataset_configs',
-    'inner_dataset_configs',
-    'inner_datasets',
-    'join_key',
-    'nest',
-    'option_key',
-    'split_key',
-    'transforms_of',
-    'walk_datasets',
-    'walk_dicts',
-]
-
 Steps = tuple[str | int, ...]
 
 

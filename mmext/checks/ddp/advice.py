@@ -9,11 +9,6 @@ from dataclasses import dataclass
 from .reducer import Outcome, SyncSettings, predict_outcome
 from .trace import StepUsage, UnusedReason
 
-__all__ = [
-    'Advice',
-    'find_advice',
-]
-
 _FLAG = 'find_unused_parameters = {}'
 _HOOK = """default_hooks = dict(
     activation_checkpoint=dict(

@@ -6,13 +6,6 @@ from types import FrameType
 
 import torch
 
-__all__ = [
-    'checkpoint_call_site',
-    'code_location',
-    'location_of',
-    'reentrant_backward',
-]
-
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _CHECKS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _MMEXT = os.path.dirname(_CHECKS)

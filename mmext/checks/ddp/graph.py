@@ -8,13 +8,6 @@ from torch import Tensor
 
 from .outputs import all_tensors
 
-__all__ = [
-    'graph_leaves',
-    'graph_nodes',
-    'named_tensors',
-    'tensors_in',
-]
-
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
     """Tensors in nested lists, tuples, dicts and dataclasses.

@@ -19,17 +19,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import distributed as torch_ddp
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-__all__ = [
-    'OpenedOutput',
-    'all_tensors',
-    'joined',
-    'open_output',
-    'passed_tensors',
-    'searched_tensors',
-    'trainable_tensors',
-    'unopened_containers',
-]
-
 _MAX_DEPTH = 12
 # These hold no results, or are not to be looked into.
 _CLOSED = (

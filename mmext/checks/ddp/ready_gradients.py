@@ -15,11 +15,6 @@ from torch.nn.parameter import is_lazy
 
 from .code_location import code_location, reentrant_backward
 
-__all__ = [
-    'ReadyGradient',
-    'ReadyRecorder',
-]
-
 
 @dataclass(frozen=True)
 class ReadyGradient:

@@ -15,14 +15,6 @@ from enum import Enum
 from .ready_gradients import ReadyGradient
 from .trace import StepUsage
 
-__all__ = [
-    'Outcome',
-    'Prediction',
-    'SyncSettings',
-    'predict_failures',
-    'predict_outcome',
-]
-
 
 @dataclass(frozen=True)
 class SyncSettings:

@@ -26,13 +26,6 @@ from torch import Tensor, nn
 from .graph import graph_leaves, graph_nodes
 from .outputs import all_tensors
 
-__all__ = [
-    'StaleGraphError',
-    'find_outsiders',
-    'kept_tensors',
-    'name_stale_graphs',
-]
-
 # What PyTorch says of a graph that was freed, or whose values have changed.
 _FREED = 'backward through the graph a second time'
 _CHANGED = 'has been modified by an inplace operation'

@@ -29,17 +29,6 @@ from .outputs import (
 from .ready_gradients import ReadyGradient, ReadyRecorder
 from .value_flow import Cut, ValueFlow
 
-__all__ = [
-    'StepUsage',
-    'UnusedParameter',
-    'UnusedReason',
-    'put_back',
-    'record_step',
-    'run_training_forward',
-    'trace_step',
-    'trace_train_step',
-]
-
 
 class UnusedReason(str, Enum):
     """Why a trainable parameter got no gradient."""

@@ -15,15 +15,6 @@ from mmengine.model import BaseModel, MMSeparateDistributedDataParallel
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-__all__ = [
-    'STEP_REMEDY',
-    'WRAPPERS',
-    'bypassed_methods',
-    'has_own_train_step',
-    'keep_parameter_names',
-    'loose_parameters',
-]
-
 STEP_REMEDY = (
     "move what it does into forward(mode='loss') and parse_losses, which are "
     'called; or, for a model of several modules with an optimizer each, set '

@@ -21,12 +21,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 from .code_location import checkpoint_call_site, code_location
 from .graph import tensors_in
 
-__all__ = [
-    'Cut',
-    'ValueFlow',
-    'reentrant_calls',
-]
-
 
 @dataclass(frozen=True)
 class Cut:

@@ -5,12 +5,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = [
-    'Finding',
-    'Location',
-    'Severity',
-]
-
 
 class Severity(IntEnum):
     """How bad a finding is; a larger number is worse."""

@@ -7,13 +7,6 @@ import msgspec
 
 from .finding import Finding
 
-__all__ = [
-    'as_record',
-    'readable',
-    'to_json',
-    'to_json_line',
-]
-
 _SURROGATE = re.compile('[\ud800-\udfff]')
 
 _Record = TypeVar('_Record', bound=msgspec.Struct)

@@ -21,15 +21,6 @@ if TYPE_CHECKING:
     import jinja2
     import numpy as np
 
-__all__ = [
-    'data_uri',
-    'plural',
-    'render',
-    'severity_word',
-    'summary',
-    'tiles',
-]
-
 _WORDS = {
     Severity.ERROR: ('error', 'error'),
     Severity.WARNING: ('warning', 'warning'),

@@ -11,11 +11,6 @@ from .finding import Finding, Location
 from .json import readable, to_json_line
 from .terminal import severity_noun
 
-__all__ = [
-    'PlaceRecord',
-    'place_writer',
-]
-
 
 class PlaceRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A place of a finding.

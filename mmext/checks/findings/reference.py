@@ -4,10 +4,6 @@ from collections.abc import Iterable
 
 from .rule import SCOPES, TOOLS, Rule, rules_of
 
-__all__ = [
-    'rule_reference',
-]
-
 _HEAD = """# Rules
 
 What the two tools look for, with the ids that stand in their reports. Ids are

@@ -37,15 +37,6 @@ import msgspec
 
 from .finding import Finding, Location, Severity
 
-__all__ = [
-    'TOOLS',
-    'Family',
-    'Rule',
-    'found',
-    'rules_of',
-    'select_rules',
-]
-
 # Package of each tool, and how it is run.
 TOOLS = MappingProxyType(
     {

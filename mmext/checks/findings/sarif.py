@@ -20,11 +20,6 @@ from .finding import Location, Severity
 from .json import to_json
 from .rule import Rule
 
-__all__ = [
-    'log',
-    'result',
-]
-
 _SCHEMA = 'https://json.schemastore.org/sarif-2.1.0.json'
 # The root of the repository, as services know it; and that of the machine.
 _HERE, _ROOT = '%SRCROOT%', 'ROOT'

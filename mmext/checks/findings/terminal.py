@@ -22,22 +22,6 @@ from .json import readable
 from .page import plural
 from .rule import Rule
 
-__all__ = [
-    'counts_of',
-    'in_words',
-    'make_console',
-    'place_of',
-    'print_counts',
-    'print_diff',
-    'print_heading',
-    'print_rules',
-    'print_source',
-    'print_table',
-    'print_text',
-    'print_verdict',
-    'severity_noun',
-]
-
 _COLOURS = {
     Severity.ERROR: 'bold red',
     Severity.WARNING: 'bold yellow',

@@ -18,8 +18,6 @@ from itertools import chain, islice
 
 from .work import Result, WorkItem, read_batch
 
-__all__ = ['run_dask', 'run_in_flight', 'run_joblib', 'run_serial']
-
 Batch = Sequence[WorkItem]
 
 

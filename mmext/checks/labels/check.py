@@ -25,8 +25,6 @@ from .store import FactStore
 from .totals import SplitTotals
 from .work import WorkItem
 
-__all__ = ['check_labels']
-
 _MAP_SHAPE = (1, 1, 1)
 # What rules of the scope 'sample' may need, in the order of facts below.
 _NEEDS = ('mask', 'image', 'annotation', 'yolo', 'boxes')

@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-__all__ = ['CLASS_WEIGHT_KINDS', 'class_weights', 'format_class_weights']
-
 _ENET_OFFSET = 1.02
 _BETA = 0.9999
 

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-__all__ = ['Expectations', 'HeadFacts', 'IgnorePlace', 'why_left_out']
-
 
 class HeadFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A head of the model that reads labels.

@@ -8,26 +8,6 @@ from enum import Enum
 
 import msgspec
 
-__all__ = [
-    'DEFAULT_MAX_PIXELS',
-    'ArrayFacts',
-    'BoxFacts',
-    'ErrorKind',
-    'ImageFacts',
-    'MaskFacts',
-    'Orphan',
-    'ReadError',
-    'RecordError',
-    'Sample',
-    'SampleFacts',
-    'SegmentFacts',
-    'VocFile',
-    'YoloFile',
-    'has_size',
-    'is_turned',
-    'loaded_size',
-]
-
 # What Pillow itself refuses, unless it is configured.
 DEFAULT_MAX_PIXELS = 178_956_970
 

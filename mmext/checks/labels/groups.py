@@ -9,11 +9,6 @@ import msgspec
 from ..findings import Finding, Severity, page
 from .rules.registry import RULES
 
-__all__ = [
-    'FindingGroup',
-    'group_findings',
-]
-
 _MAX_VALUES = 1000
 _NUMBERS = re.compile(r'(\d+)')
 _OTHERS = 'others'

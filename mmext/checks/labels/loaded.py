@@ -11,15 +11,6 @@ import msgspec
 from .expectations import Expectations
 from .facts import MaskFacts
 
-__all__ = [
-    'INDEX_MODES',
-    'LoadedValues',
-    'count_classes',
-    'holds_indices',
-    'load_value',
-    'loaded_values',
-]
-
 # One number per pixel; all others have several channels.
 INDEX_MODES = frozenset(
     ('1', 'L', 'P', 'I', 'I;16', 'I;16B', 'I;16L', 'I;16N', 'F')

@@ -12,11 +12,6 @@ from .groups import FindingGroup
 from .report import ClassCounts, Report, SplitReport
 from .rules.registry import RULES
 
-__all__ = [
-    'class_charts',
-    'report_html',
-]
-
 # In percent of the width: what is there at all is seen.
 _LEAST_WIDTH = 0.4
 

@@ -24,17 +24,6 @@ from .loaded import count_classes
 from .rules import RULES
 from .totals import SplitTotals
 
-__all__ = [
-    'ClassCounts',
-    'Report',
-    'SplitReport',
-    'make_split_report',
-    'print_report',
-    'report_json',
-    'report_sarif',
-    'report_schema',
-]
-
 SCHEMA_VERSION = 1
 # A table of so many classes is read.
 _FEW_CLASSES = 30

@@ -41,12 +41,6 @@ from .sources.voc import splits_of_voc
 from .sources.yolo import splits_of_yolo
 from .store import FactStore
 
-__all__ = [
-    'list_rules',
-    'run_check',
-    'sources_of',
-]
-
 # Places that are named of a finding, without --all.
 _EXAMPLES = 5
 _BARE = ('masks', 'coco', 'voc', 'yolo', 'nyuv2')

@@ -31,17 +31,6 @@ from .work import (
     unpack,
 )
 
-__all__ = [
-    'ScanCounts',
-    'sample_facts',
-    'scan',
-    'stamps_of',
-    'stored_facts',
-    'with_boxes',
-    'with_lines',
-    'work_items',
-]
-
 # Files that are looked up together.
 _CHUNK = 4096
 

@@ -7,8 +7,6 @@ import msgspec
 
 from .class_weights import CLASS_WEIGHT_KINDS
 
-__all__ = ['BACKENDS', 'CheckSettings', 'check_settings']
-
 BACKENDS = ('serial', 'joblib', 'dask')
 
 

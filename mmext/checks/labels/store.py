@@ -17,8 +17,6 @@ import msgspec
 
 from .work import Result
 
-__all__ = ['SCHEMA_VERSION', 'FactStore', 'Stored', 'TemporaryRows']
-
 # 'mmLC', big-endian: says in the header of the file that it is ours.
 APPLICATION_ID = 0x6D6D4C43
 # Version 2 kept what rules had found, too, in a table of its own.

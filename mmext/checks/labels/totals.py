@@ -10,8 +10,6 @@ from .facts import BoxFacts, ImageFacts, MaskFacts, SampleFacts
 from .loaded import INDEX_MODES
 from .store import TemporaryRows
 
-__all__ = ['ImageRow', 'ImagesByDigest', 'SplitTotals']
-
 _MAX_STORED = 65535
 _SIZE_STEP = 64
 _BLOCK = 1024

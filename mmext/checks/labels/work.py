@@ -27,21 +27,6 @@ from .facts import (
     YoloFile,
 )
 
-__all__ = [
-    'READERS',
-    'ReadOptions',
-    'Reader',
-    'Result',
-    'WorkItem',
-    'failed_result',
-    'read_batch',
-    'read_content',
-    'read_item',
-    'reader_key',
-    'stored_kind',
-    'unpack',
-]
-
 # What file backends raise for a file that they cannot give. HTTP's errors
 # and those of the file system are OSError; a name that no file can have
 # (a zero in it, not ASCII for LMDB, two '://') is a ValueError.

@@ -10,17 +10,6 @@ from mmengine.config import Config
 from ...utils.contain import frames_of
 from ..config import Steps, key_place, walk_dicts
 
-__all__ = [
-    'UNEXPECTED',
-    'Blamed',
-    'Merged',
-    'error_text',
-    'find_part',
-    'merged_keys',
-    'part_at',
-    'plain_name',
-]
-
 # Functions of MMEngine that build what a dict says, their argument ``cfg``.
 _BUILDERS = ('build_from_cfg', 'build_scheduler_from_cfg')
 UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")

@@ -32,15 +32,6 @@ from .sandbox import (
     seeded,
 )
 
-__all__ = [
-    'Built',
-    'build_for_preflight',
-    'build_optimizer',
-    'drop_init_weights',
-    'drop_weights',
-]
-
-
 # Keys whose value is where weights are.
 _WEIGHTS = ('pretrained', 'teacher_ckpt', 'checkpoint_file')
 

@@ -10,16 +10,6 @@ from mmengine.config import Config
 from ..config import apply_options, is_same, write_child_config
 from ..findings import Finding, Severity, rules_of
 
-__all__ = [
-    'Changes',
-    'Fixed',
-    'collect_changes',
-    'fix_config',
-    'fixed_path',
-    'write_fixed_config',
-]
-
-
 # Each round mends what the one before has shown; a few are usual.
 _MAX_ROUNDS = 8
 

@@ -53,12 +53,6 @@ from ..config import (
 from .build import Built
 from .sandbox import no_network, no_traces, quiet, seeded
 
-__all__ = [
-    'Failure',
-    'Parts',
-    'build_parts',
-]
-
 _SPLITS = ('train', 'val', 'test')
 # Batches of an epoch where the data are not here: more than any setting in
 # iterations counts on.

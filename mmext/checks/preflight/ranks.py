@@ -44,15 +44,6 @@ from .dry_run.step import (
     own_backward,
 )
 
-__all__ = [
-    'RankOutcome',
-    'RankResult',
-    'WorldResult',
-    'compare_ranks',
-    'run_rank',
-    'run_world',
-]
-
 
 class RankOutcome(str, Enum):
     """How a process ended."""

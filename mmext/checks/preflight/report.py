@@ -24,18 +24,6 @@ from ..findings import (
 )
 from .dry_run.facts import DryRun
 
-__all__ = [
-    'BatchReport',
-    'PreflightReport',
-    'make_batch_reports',
-    'outcome_words',
-    'print_report',
-    'report_html',
-    'report_json',
-    'report_sarif',
-    'sort_findings',
-]
-
 SCHEMA_VERSION = 1
 _MAX_NAMES = 6
 _MAX_LOSSES = 6

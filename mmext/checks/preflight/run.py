@@ -67,13 +67,6 @@ from .rules.registry import contained, lint_config
 from .rules.steps import proof_findings, world_findings
 from .sandbox import CannotBuildError, quiet
 
-__all__ = [
-    'PreflightSettings',
-    'list_rules',
-    'preflight',
-    'run_preflight',
-]
-
 Report = Callable[[str], Any]
 
 # What a layer raises that a picture is too small for.

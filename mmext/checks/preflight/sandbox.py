@@ -12,16 +12,6 @@ import torch
 from mmengine.logging import MMLogger
 from mmengine.utils import ManagerMixin
 
-__all__ = [
-    'CannotBuildError',
-    'NetworkRefusedError',
-    'explain_failure',
-    'no_network',
-    'no_traces',
-    'quiet',
-    'seeded',
-]
-
 
 class CannotBuildError(RuntimeError):
     """No model, or no batches, can be made of a config here.

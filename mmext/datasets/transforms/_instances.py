@@ -14,14 +14,6 @@ from .label_problem import (
     is_loaded_late,
 )
 
-__all__ = [
-    'box_problems',
-    'boxes_around',
-    'mask_problems',
-    'panoptic_problems',
-    'same_counts',
-]
-
 _PER_BOX = ('gt_bboxes', 'gt_bboxes_labels', 'gt_ignore_flags', 'gt_masks')
 _MAX_LABELS = 12
 

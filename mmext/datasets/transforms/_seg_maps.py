@@ -8,8 +8,6 @@ import numpy as np
 from ...utils.label_hints import likely_cause
 from .label_problem import LabelProblem, LabelSpec, image_size
 
-__all__ = ['in_range', 'out_of_range', 'seg_map_keys', 'seg_map_problems']
-
 _KEYS = ('gt_seg_map', 'gt_seg_map_from', 'gt_seg_map_to')
 _MAX_VALUES = 12
 

@@ -16,21 +16,6 @@ import numpy as np
 
 from .. import box_limits
 
-__all__ = [
-    'JournalEntry',
-    'LabelError',
-    'LabelJournal',
-    'LabelProblem',
-    'LabelSpec',
-    'Tally',
-    'as_array',
-    'describe',
-    'file_of',
-    'image_size',
-    'is_loaded_late',
-    'tally',
-]
-
 # What steps that resize, pad or crop leave behind.
 _SIZE_KEYS = ('scale_factor', 'pad_shape', 'crop_size', 'border')
 

@@ -19,14 +19,6 @@ from mmengine.structures import BaseDataElement, PixelData
 
 from ...registry import TRANSFORMS
 
-__all__ = [
-    'LoadMultiTaskAnnotations',
-    'MultiTaskRandomFlip',
-    'MultiTaskRandomScaleCrop',
-    'MultiTaskResize',
-    'PackMultiTaskInputs',
-]
-
 _IGNORED = 255
 _MAPS = ('img', 'gt_seg_map', 'gt_depth', 'gt_normal')
 _CHECK = 'tools/validate_labels.py finds all such files of a data set'

@@ -11,11 +11,6 @@ from mmengine.structures import BaseDataElement
 
 from ...registry import TRANSFORMS
 
-__all__ = [
-    'PackImages',
-    'RandomResizedCrop',
-]
-
 _ATTEMPTS = 10
 
 

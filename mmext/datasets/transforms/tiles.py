@@ -10,8 +10,6 @@ from mmcv.transforms import BaseTransform, Compose
 
 from ...registry import TRANSFORMS
 
-__all__ = ['TileViews']
-
 
 def _starts(length: int, size: int, overlap: float) -> list[int]:
     """Where tiles begin: evenly spread, from one end to the other."""

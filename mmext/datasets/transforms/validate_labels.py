@@ -26,10 +26,6 @@ from .label_problem import (
     file_of,
 )
 
-__all__ = [
-    'ValidateLabels',
-]
-
 ACTIONS = ('raise', 'warn', 'ignore_pixels', 'skip_sample')
 _BOX_KEYS = ('gt_bboxes', 'gt_bboxes_labels', 'gt_masks')
 _MAX_LOGGED = 5

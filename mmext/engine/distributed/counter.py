@@ -20,12 +20,6 @@ from ...checks.ddp import (
 from .local_collectives import local_collectives
 from .report import RankReport
 
-__all__ = [
-    'GradientCheck',
-    'GradientCounter',
-    'Lack',
-]
-
 # What a second run of a step may end with; a lack of memory is a RuntimeError.
 _TRACE_ERRORS = (
     ArithmeticError,

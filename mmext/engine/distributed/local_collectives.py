@@ -14,10 +14,6 @@ import torch
 from torch import distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-__all__ = [
-    'local_collectives',
-]
-
 
 @contextmanager
 def local_collectives() -> Iterator[None]:

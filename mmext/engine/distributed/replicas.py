@@ -5,14 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-__all__ = [
-    'ReplicaSums',
-    'checksum',
-    'different_names',
-    'first_difference',
-    'replica_sums',
-]
-
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _NUM_WEIGHTS = 65521  # the largest prime below 2 ** 16
 

@@ -28,21 +28,6 @@ from ...checks.ddp import (
 from .replicas import ReplicaSums, different_names
 from .watch import lost_ranks, missing_ranks
 
-__all__ = [
-    'Doubt',
-    'GradientSyncError',
-    'PeerError',
-    'RankReport',
-    'ReplicaReport',
-    'drift_of',
-    'format_sync_report',
-    'is_peer_error',
-    'peer_failed',
-    'peer_gone',
-    'peers_elsewhere',
-    'refine_reasons',
-]
-
 _MAX_NAMES = 12
 _HEAD = (
     'the gradients of this step cannot be averaged over the processes '

@@ -10,11 +10,6 @@ from torch import distributed as dist
 from .report import PeerError, peer_gone, peers_elsewhere
 from .watch import group_timeout_s, waiting_for_ranks
 
-__all__ = [
-    'StepVote',
-    'Vote',
-]
-
 # For a process that fails: how long it waits for others to come to the end of
 # their backward. They may be waiting for it in a collective of the forward.
 _FAILED_TIMEOUT_S = 10

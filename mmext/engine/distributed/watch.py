@@ -32,22 +32,6 @@ from pathlib import Path
 
 from torch import distributed as dist
 
-__all__ = [
-    'CHECKPOINT',
-    'RankWatch',
-    'current_watch',
-    'group_timeout_s',
-    'lost_ranks',
-    'missing_ranks',
-    'note_failure',
-    'note_phase',
-    'start_watch',
-    'stop_watch',
-    'waiting_for_ranks',
-    'watch_parent',
-    'watched_run',
-]
-
 _BEAT_S = 0.5
 _TICK_S = 0.25
 # In which the store answers, or is taken to be silent.

@@ -44,12 +44,6 @@ from .report import (
 from .vote import StepVote, Vote
 from .watch import note_phase
 
-__all__ = [
-    'DistributedDataParallel',
-    'model_wrapper_config',
-    'unwrap_model',
-]
-
 # PyTorch has renamed it; by the old name, False leaves buffers different even
 # at the start.
 _BUFFERS = 'broadcast_buffers'

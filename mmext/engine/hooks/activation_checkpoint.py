@@ -10,10 +10,6 @@ from torch import nn
 from ...registry import HOOKS
 from ..distributed import unwrap_model
 
-__all__ = [
-    'ActivationCheckpointHook',
-]
-
 if TYPE_CHECKING:
     from ...models.checkpointing import CheckpointedModules
 

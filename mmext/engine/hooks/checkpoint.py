@@ -34,12 +34,6 @@ from ..own_checkpoints import (
 )
 from ..resume import CheckpointingRunner, MissingRanksError
 
-__all__ = [
-    'AtomicCheckpointHook',
-    'saving_on_all_ranks',
-    'write_last_checkpoint',
-]
-
 
 def write_last_checkpoint(work_dir: str | Path, checkpoint: str) -> None:
     """Note in a work dir which checkpoint, a path or address, is the last.

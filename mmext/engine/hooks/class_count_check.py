@@ -10,13 +10,6 @@ from torch import nn
 
 from ...registry import HOOKS
 
-__all__ = [
-    'ClassCountCheckHook',
-    'check_class_count',
-    'class_vocabulary',
-    'model_class_counts',
-]
-
 # Where hosts keep the head that names the classes, best first. Not all
 # modules with `num_classes`: that of an RPN is 1, that of a semantic branch
 # counts other classes.

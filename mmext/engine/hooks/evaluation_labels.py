@@ -19,8 +19,6 @@ from ...models.losses import (
 from ...registry import HOOKS
 from .class_count_check import check_class_count
 
-__all__ = ['EvaluationLabelHook']
-
 _POLICIES = ('raise', 'ignore')
 _IGNORED = 255
 _MAX_VALUES = 12

@@ -26,13 +26,6 @@ from ..distributed import (
 from ..launch import DEFAULT_TIMEOUT_S, default_store
 from .checkpoint import saving_on_all_ranks, write_last_checkpoint
 
-__all__ = [
-    'GracefulExit',
-    'GracefulStopHook',
-    'LocalStore',
-    'StopGate',
-]
-
 _POLL_S = 0.05
 # A rank answers after each step and each batch of a validation. One that has
 # not for so long after a signal is not there any more: a launcher that loses

@@ -17,12 +17,6 @@ from ...models.losses import (
 from ...registry import HOOKS
 from ..distributed import StepVote, Vote, unwrap_model
 
-__all__ = [
-    'LabelRangeHook',
-    'find_monitors',
-    'image_paths',
-]
-
 
 def find_monitors(model: nn.Module) -> dict[str, LabelRangeMonitor]:
     """Label checks of a model's losses, by the names of the losses."""

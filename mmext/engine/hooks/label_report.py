@@ -15,10 +15,6 @@ from ...checks.config import transforms_of
 from ...datasets.transforms import LabelJournal, Tally, ValidateLabels, tally
 from ...registry import HOOKS
 
-__all__ = [
-    'LabelReportHook',
-]
-
 _PHRASES = {
     'skipped': 'skipped {times:,} sample(s)',
     'ignored': 'ignored {pixels:,} pixel(s) in {times:,} sample(s)',

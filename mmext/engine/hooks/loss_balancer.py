@@ -15,10 +15,6 @@ from ..accumulation import named_wrappers
 from ..distributed import unwrap_model
 from ..rng_state import get_rng_state, set_rng_state
 
-__all__ = [
-    'LossBalancerHook',
-]
-
 _KEY = 'loss_balancer'
 
 

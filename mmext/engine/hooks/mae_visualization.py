@@ -13,11 +13,6 @@ from mmengine.structures import BaseDataElement
 from ...registry import HOOKS
 from ..distributed import unwrap_model
 
-__all__ = [
-    'MAEVisualizationHook',
-    'draw_reconstruction',
-]
-
 _GAP = 4
 
 

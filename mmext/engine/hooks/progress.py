@@ -12,8 +12,6 @@ from mmengine.hooks import Hook, LoggerHook
 from mmengine.logging import MMLogger
 from mmengine.runner import Runner
 
-__all__ = ['ProgressHook', 'shorten_console']
-
 # Functions of MMEngine that log hooks, environment and config, that there is
 # no SyncBN, and all parts of the loss; then lines for each parameter.
 _LONG = ('__init__', '_log_env', 'wrap_model')

@@ -9,8 +9,6 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from ..distributed import DistributedDataParallel, note_phase
 
-__all__ = ['RankWatchHook', 'check_even_batches']
-
 
 def check_even_batches(num_batches: Sequence[int | None]) -> None:
     """Raise if the processes have different numbers of batches per epoch.

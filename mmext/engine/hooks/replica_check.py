@@ -11,10 +11,6 @@ from torch import nn
 from ...registry import HOOKS
 from ..distributed import checksum, first_difference, unwrap_model
 
-__all__ = [
-    'ReplicaCheckHook',
-]
-
 
 @HOOKS.register_module()
 class ReplicaCheckHook(Hook):

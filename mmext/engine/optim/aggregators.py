@@ -8,8 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ['build_aggregator', 'get_state', 'of_tasks', 'set_state']
-
 _INSTALL = 'pip install "mmext[multi_task]"'
 
 

@@ -9,12 +9,6 @@ import torch
 from mmengine.optim import OptimWrapper
 from torch import Tensor, nn
 
-__all__ = [
-    'CPU_VERSIONS',
-    'CpuAmpOptimWrapper',
-    'cpu_amp_cfg',
-]
-
 
 class CpuAmpOptimWrapper(OptimWrapper):
     """Train in bfloat16 autocast, on a CPU.

@@ -27,12 +27,6 @@ from .aggregators import build_aggregator, get_state, of_tasks, set_state
 from .cpu_amp import CPU_VERSIONS, CpuAmpOptimWrapper
 from .task_gradients import TaskGradients, layout_of
 
-__all__ = [
-    'AmpGradientSurgeryOptimWrapper',
-    'CpuAmpGradientSurgeryOptimWrapper',
-    'GradientSurgeryOptimWrapper',
-]
-
 
 class _GradientSurgery:
     """The part that does not depend on the kind of mixed precision.

@@ -12,13 +12,6 @@ from torch import nn
 
 from ...registry import OPTIM_WRAPPER_CONSTRUCTORS
 
-__all__ = [
-    'IMPLEMENTATIONS',
-    'MULTIPLIERS',
-    'MergedOptimWrapperConstructor',
-    'merge_groups',
-]
-
 # Keys of a group that say how a step is computed, and not what it does.
 IMPLEMENTATIONS = ('foreach', 'fused')
 # Keys that MMEngine notes in a group, and that no optimizer reads: what they

@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-__all__ = ['TaskGradients', 'layout_of']
-
 
 def layout_of(
     touched: set[tuple[int, int]],

@@ -15,16 +15,6 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import checkpoint
 
-__all__ = [
-    'CheckpointedForward',
-    'checkpoint_module',
-    'checkpoint_modules',
-    'checkpointable_blocks',
-    'held_statistics',
-    'is_checkpointed',
-    'num_checkpointed',
-]
-
 
 @contextmanager
 def held_statistics(module: nn.Module) -> Iterator[None]:

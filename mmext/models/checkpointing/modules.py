@@ -10,14 +10,6 @@ from torch import nn
 from .checkpoint import checkpoint_module, is_checkpointed
 from .reentrant import replace_reentrant_checkpoints, unreplaced_checkpoints
 
-__all__ = [
-    'CheckpointedModules',
-    'checkpoint_model',
-    'find_modules',
-    'matches_class',
-    'matches_name',
-]
-
 
 class CheckpointedModules(NamedTuple):
     """What is checkpointed in a model, by names of modules.

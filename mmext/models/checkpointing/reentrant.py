@@ -23,13 +23,6 @@ from torch.utils import checkpoint as torch_checkpoint
 
 from .checkpoint import checkpoint_module, is_checkpointed
 
-__all__ = [
-    'CheckpointCall',
-    'checkpoint_calls',
-    'replace_reentrant_checkpoints',
-    'unreplaced_checkpoints',
-]
-
 _TARGETS = (
     torch_checkpoint.checkpoint,
     torch_checkpoint.checkpoint_sequential,

@@ -25,20 +25,6 @@ from torch import Tensor, nn
 from ...utils.precision import to_device
 from .losses import overlaps
 
-__all__ = [
-    'IGNORED',
-    'NEGATIVE',
-    'AnchorGrid',
-    'Samples',
-    'anchor_grid',
-    'assign_atss',
-    'assign_max_iou',
-    'assigns_plainly',
-    'decode_boxes',
-    'draw_samples',
-    'encode_boxes',
-]
-
 NEGATIVE = -1
 IGNORED = -2
 """In the place of the index of a box: background, and neither of both."""

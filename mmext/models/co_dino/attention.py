@@ -12,10 +12,6 @@ from torch import Tensor
 from ...ops import apply_linear, multi_scale_deform_attn
 from ...utils.precision import float32_region, to_float32
 
-__all__ = [
-    'DeformableAttention',
-]
-
 
 class DeformableAttention(MultiScaleDeformableAttention):
     """Deformable attention that samples in float32 whatever the autocast.

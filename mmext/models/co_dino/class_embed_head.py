@@ -31,19 +31,6 @@ from .positives import CoPositives
 from .query_head import CoDINOHead
 from .transformer import EncodedImage, Proposals
 
-__all__ = [
-    'CLASS_EMBED_MODES',
-    'COSINE_EPS',
-    'LOG_TEMPERATURE_INIT',
-    'LOG_TEMPERATURE_RANGE',
-    'PRIOR_BIAS',
-    'CoDINOClassEmbedHead',
-    'bound_log_temperature',
-    'cosine_logits',
-    'init_class_embed',
-    'init_prototypes',
-]
-
 COSINE_EPS = 1e-6
 """Vectors shorter than this are divided by it: a zero vector stays zero."""
 

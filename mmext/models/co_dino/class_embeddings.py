@@ -18,15 +18,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.nn.functional import normalize
 
-__all__ = [
-    'ClassEmbeddings',
-    'check_class_embeddings',
-    'given_embeddings',
-    'keep_given',
-    'read_class_embeddings',
-    'training_dims',
-]
-
 _KEY = 'class_embeddings'
 _CLASSES = 'classes'
 # What torch.load and numpy.load raise for damaged files and other kinds.

@@ -25,10 +25,6 @@ from .anchors import (
 from .losses import each_iou_loss
 from .positives import UNUSED_LABEL, CoPositives
 
-__all__ = [
-    'CoATSSHead',
-]
-
 
 @dataclass(frozen=True)
 class _Targets:

@@ -31,10 +31,6 @@ from .losses import each_iou_loss
 from .positives import UNUSED_LABEL, CoPositives
 from .region_proposals import RegionProposals
 
-__all__ = [
-    'CoStandardRoIHead',
-]
-
 
 @MODELS.register_module()
 class CoStandardRoIHead(StandardRoIHead):

@@ -19,13 +19,6 @@ from ..checkpointing.checkpoint import checkpoint_modules
 from .attention import DeformableAttention
 from .feed_forward import FeedForward
 
-__all__ = [
-    'REFERENCE_EPS',
-    'CoDINODecoder',
-    'CoDINODecoderLayer',
-    'SelfAttention',
-]
-
 # Boxes are refined in logit space; DINO clips at 1e-3 there.
 REFERENCE_EPS = 1e-3
 

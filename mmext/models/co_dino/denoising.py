@@ -18,12 +18,6 @@ from .decoder import REFERENCE_EPS
 from .losses import GroupTargets
 from .matching import GroundTruth
 
-__all__ = [
-    'DenoisingGenerator',
-    'DenoisingQueries',
-    'group_attention_mask',
-]
-
 
 @dataclass(frozen=True)
 class DenoisingQueries:

@@ -47,10 +47,6 @@ from .settings import (
 )
 from .transformer import EncodedImage
 
-__all__ = [
-    'CoDETR',
-]
-
 
 @MODELS.register_module()
 class CoDETR(BaseDetector):

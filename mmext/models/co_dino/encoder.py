@@ -13,12 +13,6 @@ from ..checkpointing.checkpoint import checkpoint_modules
 from .attention import DeformableAttention
 from .feed_forward import FeedForward
 
-__all__ = [
-    'CoDINOEncoder',
-    'CoDINOEncoderLayer',
-    'encoder_reference_points',
-]
-
 
 def encoder_reference_points(
     spatial_shapes: list[tuple[int, int]], valid_ratios: Tensor

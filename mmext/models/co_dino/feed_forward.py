@@ -13,8 +13,6 @@ from torch.autograd.function import once_differentiable
 
 from ...ops import is_plain, linear_product
 
-__all__ = ['FeedForward']
-
 # Tokens of a part. The hidden values of a part stay in the processor's cache,
 # and their memory is used again for the next part.
 PART = 2048

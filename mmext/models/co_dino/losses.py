@@ -14,17 +14,6 @@ from mmdet.utils import reduce_mean
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = [
-    'GroupTargets',
-    'LayerTargets',
-    'box_losses',
-    'class_losses',
-    'each_iou_loss',
-    'join_targets',
-    'loss_divisors',
-    'overlaps',
-]
-
 
 @dataclass(frozen=True)
 class GroupTargets:

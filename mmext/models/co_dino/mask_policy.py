@@ -14,13 +14,6 @@ import torch.nn.functional as F
 from mmdet.structures import DetDataSample
 from torch import Tensor
 
-__all__ = [
-    'MASK_POLICIES',
-    'apply_mask_policy',
-    'check_mask_policy',
-    'level_padding_masks',
-]
-
 MASK_POLICIES = ('valid', 'canvas')
 
 

@@ -19,14 +19,6 @@ from torch import Tensor
 from ...utils.precision import to_device
 from .losses import GroupTargets
 
-__all__ = [
-    'GroundTruth',
-    'image_scales',
-    'match_queries',
-    'matched_targets',
-    'read_ground_truth',
-]
-
 
 @dataclass(frozen=True)
 class GroundTruth:

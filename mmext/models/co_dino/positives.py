@@ -14,14 +14,6 @@ from torch import Tensor
 from ...utils.precision import to_float32
 from .losses import GroupTargets
 
-__all__ = [
-    'MIN_CO_QUERIES',
-    'UNUSED_LABEL',
-    'CoPositives',
-    'CoQueries',
-    'make_co_queries',
-]
-
 # Fewer queries than this are filled up with negatives.
 MIN_CO_QUERIES = 9
 

@@ -15,8 +15,6 @@ from torch import Tensor
 from ...utils.files import atomic_path
 from ...utils.weight_files import check_paths, read_weights
 
-__all__ = ['convert_checkpoint_file', 'convert_codetr_state_dict']
-
 _LABEL_EMBEDDING = re.compile(r'query_head\.label_embedding\.')
 _SWIN_LAYER = re.compile(
     r'backbone\.layers\.(\d+)\.'

@@ -46,13 +46,6 @@ from .positives import CoPositives, CoQueries, make_co_queries
 from .settings import build_with
 from .transformer import EncodedImage, Proposals
 
-__all__ = [
-    'CoDINOHead',
-    'filler_padding_mask',
-    'image_detections',
-    'select_detections',
-]
-
 
 def select_detections(
     cls_score: Tensor, boxes: Tensor, max_per_img: int, use_sigmoid: bool

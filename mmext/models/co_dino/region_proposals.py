@@ -30,12 +30,6 @@ from .anchors import (
 )
 from .matching import image_scales
 
-__all__ = [
-    'RegionProposals',
-    'given_proposals',
-    'propose_and_learn',
-]
-
 
 class RegionProposals(NamedTuple):
     """Proposals of a batch, padded to the same number.

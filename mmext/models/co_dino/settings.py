@@ -12,20 +12,6 @@ from torch import nn
 
 from ...checks.config import RIGHT_PLACES
 
-__all__ = [
-    'EVAL_MODULES',
-    'TEST_CFG_KEYS',
-    'TRAIN_CFG_KEYS',
-    'as_list',
-    'build_with',
-    'check_backbone_host',
-    'check_eval_module',
-    'check_named_cfg',
-    'per_head',
-    'share_num_classes',
-    'with_head_keys',
-]
-
 
 def as_list(cfg: Mapping | Sequence[Mapping] | None) -> list[Mapping]:
     """Configs of all parts of one kind, given as one, several or none."""

@@ -20,14 +20,6 @@ from ...utils.traced_sizes import shapes_tensor, smaller
 from .decoder import CoDINODecoder
 from .encoder import CoDINOEncoder, encoder_reference_points
 
-__all__ = [
-    'CoDINOTransformer',
-    'EncodedImage',
-    'Proposals',
-    'box_sine_encoding',
-    'encoder_proposals',
-]
-
 # A proposal on level l spans 0.05 * 2^l of the valid image area.
 PROPOSAL_SCALE = 0.05
 PROPOSAL_MARGIN = 0.01

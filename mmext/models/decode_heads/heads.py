@@ -12,19 +12,6 @@ from ...registry import MODELS
 from ..losses.label_range import valid_labels
 from ..losses.resized_logits import ResizedLogits
 
-__all__ = [
-    'ASPPHead',
-    'DepthwiseSeparableASPPHead',
-    'FCNHead',
-    'PSPHead',
-    'ResizedLossMixin',
-    'SegformerHead',
-    'UPerHead',
-    'accuracy_of',
-    'called',
-    'warn_once',
-]
-
 _REPLACED = ('CrossEntropyLoss', 'OhemCrossEntropy')
 _EPS = torch.finfo(torch.float32).eps
 

@@ -13,10 +13,6 @@ from ..losses.reduction import check_class_weight
 from ..losses.resized_logits import ResizedLogits
 from .heads import accuracy_of, called, warn_once
 
-__all__ = [
-    'PIDHead',
-]
-
 _EDGE_PROBABILITY = 0.8
 _LOSSES = (
     CheckedCrossEntropyLoss,

@@ -27,8 +27,6 @@ from ._resized_cross_entropy import (
     StripPass,
 )
 
-__all__ = ['KernelPass']
-
 TILE = 256
 """Columns of a row that are done at once: their logits stay in the cache."""
 

@@ -21,17 +21,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = [
-    'FLOOR',
-    'LN_2',
-    'TOO_LARGE',
-    'PassResult',
-    'PixelTargets',
-    'ResizeAxis',
-    'binary_logits',
-    'strip_cross_entropy',
-]
-
 LOG2_E = math.log2(math.e)
 LN_2 = math.log(2)
 

@@ -30,14 +30,6 @@ from ._resized_cross_entropy import (
     binary_logits,
 )
 
-__all__ = [
-    'HAS_TRITON',
-    'can_use_triton',
-    'pixel_kernel',
-    'source_kernel',
-    'triton_cross_entropy',
-]
-
 HAS_TRITON = find_spec('triton') is not None
 """Without it, the kernels below are functions that can not be called."""
 OLDEST_GPU = (7, 0)

@@ -17,11 +17,6 @@ from .reduction import (
     reduce_losses,
 )
 
-__all__ = [
-    'checked_binary_cross_entropy',
-    'checked_mask_cross_entropy',
-]
-
 
 def checked_binary_cross_entropy(
     pred: Tensor,

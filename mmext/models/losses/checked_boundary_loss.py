@@ -10,10 +10,6 @@ from .label_range import LabelRangeMonitor
 from .reduction import divide
 from .resized_logits import ResizedLogits
 
-__all__ = [
-    'CheckedBoundaryLoss',
-]
-
 _NUM_KINDS = 2
 _DEFAULT_IGNORE_INDEX = 255
 

@@ -26,13 +26,6 @@ from .reduction import (
 )
 from .resized_logits import ResizedLogits
 
-__all__ = [
-    'CheckedCrossEntropyLoss',
-    'checked_cross_entropy',
-    'nll_map',
-    'soft_cross_entropy',
-]
-
 
 def check_shapes(
     pred: Tensor | ResizedLogits, label: Tensor, weight: Tensor | None

@@ -13,13 +13,6 @@ from .label_range import LabelRangeMonitor
 from .reduction import check_class_weight, divide, read_class_weight
 from .resized_logits import ResizedLogits
 
-__all__ = [
-    'CheckedOhemCrossEntropy',
-    'hardest',
-    'host_kth_smallest',
-    'kth_smallest',
-]
-
 _INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 

@@ -12,21 +12,6 @@ from torch import Tensor
 
 from ...utils.label_hints import likely_cause
 
-__all__ = [
-    'BatchContext',
-    'ImageCount',
-    'LabelRangeError',
-    'LabelRangeMonitor',
-    'LabelReport',
-    'current_batch',
-    'find_out_of_range',
-    'is_probability',
-    'make_report',
-    'out_of_range',
-    'set_current_batch',
-    'valid_labels',
-]
-
 _MAX_VALUES = 12
 _MAX_IMAGES = 8
 # Interpolated masks and mixed labels miss 0 and 1 by rounding.

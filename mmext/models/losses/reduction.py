@@ -10,19 +10,6 @@ from torch import Tensor
 
 from ...utils.safe_load import careful_readers
 
-__all__ = [
-    'DENOMINATORS',
-    'REDUCTIONS',
-    'check_class_weight',
-    'check_denominator',
-    'check_reduction',
-    'check_smoothing',
-    'divide',
-    'mean_of_sum',
-    'read_class_weight',
-    'reduce_losses',
-]
-
 REDUCTIONS = ('none', 'mean', 'sum')
 DENOMINATORS = ('numel', 'valid', 'weight_sum')
 # Of pickles, those that hold plain values only.

@@ -27,10 +27,6 @@ from ._resized_cross_entropy import (
 from ._triton_cross_entropy import can_use_triton, triton_cross_entropy
 from .reduction import check_smoothing
 
-__all__ = [
-    'ResizedLogits',
-]
-
 _INTEGER = {
     torch.uint8,
     torch.int8,

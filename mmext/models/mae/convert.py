@@ -24,14 +24,6 @@ from ...utils.weight_files import check_paths, read_weights
 from .layers import patch_grid, to_pair
 from .positions import fit_positions
 
-__all__ = [
-    'LAYOUTS',
-    'Converted',
-    'convert_mae_file',
-    'export_mae_state_dict',
-    'import_mae_state_dict',
-]
-
 # What a state dict can be written for, and the key of it in the file.
 LAYOUTS = {
     'mmext': 'state_dict',

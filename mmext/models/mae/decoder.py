@@ -16,10 +16,6 @@ from .layers import Block, init_parameters, patch_grid, to_pair
 from .masking import PatchMask, take_patches
 from .positions import fit_positions, sincos_positions
 
-__all__ = [
-    'MAEDecoder',
-]
-
 
 @MODELS.register_module()
 class MAEDecoder(BaseModule):

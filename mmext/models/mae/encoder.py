@@ -16,11 +16,6 @@ from .layers import Block, PatchEmbed, init_parameters, patch_grid, to_pair
 from .masking import PatchMask, take_patches
 from .positions import fit_positions, resize_positions, sincos_positions
 
-__all__ = [
-    'ARCHITECTURES',
-    'MAEViT',
-]
-
 _KEYS = ('embed_dims', 'num_layers', 'num_heads', 'feedforward_channels')
 _TABLE = {
     ('mini',): (96, 6, 3, 384),

@@ -15,10 +15,6 @@ from ...registry import MODELS
 from .layers import patch_grid, split_patches, to_pair
 from .masking import PatchMask, take_patches
 
-__all__ = [
-    'MAEHead',
-]
-
 _EPS = 1e-6
 
 

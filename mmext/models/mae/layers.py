@@ -13,15 +13,6 @@ from torch.nn import functional as F
 
 from .masking import take_patches
 
-__all__ = [
-    'Block',
-    'PatchEmbed',
-    'init_parameters',
-    'patch_grid',
-    'split_patches',
-    'to_pair',
-]
-
 _EPS = 1e-6
 
 

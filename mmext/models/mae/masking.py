@@ -11,13 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = [
-    'PatchMask',
-    'draw_noise',
-    'make_mask',
-    'take_patches',
-]
-
 
 class PatchMask(NamedTuple):
     """Patches of each picture that stay, and those that are masked.

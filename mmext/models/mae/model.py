@@ -13,12 +13,6 @@ from torch import Tensor, nn
 from ...registry import MODELS
 from .masking import PatchMask, draw_noise, make_mask
 
-__all__ = [
-    'MAE',
-    'NonFiniteError',
-    'first_non_finite',
-]
-
 # What a mask is drawn for, the second word of its key.
 _TRAINING, _PREDICTION = 0, 1
 

@@ -6,12 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = [
-    'fit_positions',
-    'resize_positions',
-    'sincos_positions',
-]
-
 _TEMPERATURE = 10000.0
 
 

@@ -10,8 +10,6 @@ from ...registry import MODELS
 from .model import TaskFeatures
 from .stages import backbone_channels, backbone_features
 
-__all__ = ['Architecture', 'HardSharing']
-
 
 class Architecture(BaseModule):
     """Base class: turns inputs into features for each task.

@@ -23,20 +23,6 @@ from torch import Tensor, nn
 
 from ...registry import MODELS
 
-__all__ = [
-    'EPS',
-    'IMTLL',
-    'NO_SHARE',
-    'BalancedLosses',
-    'EqualWeights',
-    'FixedWeights',
-    'GeometricMean',
-    'LossBalancer',
-    'RandomWeights',
-    'UncertaintyWeights',
-    'around_mean',
-]
-
 # Added to a loss before a logarithm or a division.
 EPS = 1e-8
 # In place of a logit that has no share in a softmax.

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 from ...registry import MODELS
 from .mixture import linear_layers
 
-__all__ = ['CategoricalEmbedding']
-
 
 @MODELS.register_module()
 class CategoricalEmbedding(BaseModule):

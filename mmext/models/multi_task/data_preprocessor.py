@@ -11,8 +11,6 @@ from torch.nn import functional as F
 
 from ...registry import MODELS
 
-__all__ = ['MultiTaskDataPreprocessor']
-
 
 @MODELS.register_module()
 class MultiTaskDataPreprocessor(ImgDataPreprocessor):

@@ -15,15 +15,6 @@ from torch.nn import functional as F
 from ...registry import MODELS
 from ..losses.resized_logits import ResizedLogits
 
-__all__ = [
-    'ClassificationTaskHead',
-    'DepthTaskHead',
-    'RegressionTaskHead',
-    'SegmentationTaskHead',
-    'SurfaceNormalTaskHead',
-    'TaskHead',
-]
-
 _CHECKED = {'type': 'mmext.CheckedCrossEntropyLoss'}
 
 

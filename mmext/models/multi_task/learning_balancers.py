@@ -16,8 +16,6 @@ from .balancers import (
     around_mean,
 )
 
-__all__ = ['DWA', 'FAMO', 'STCH']
-
 
 class _EpochMeans(LossBalancer):
     """Averages the raw losses over ranks and over epochs, or intervals.

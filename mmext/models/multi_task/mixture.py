@@ -14,8 +14,6 @@ from .architecture import Architecture
 from .model import TaskFeatures
 from .stages import backbone_channels, backbone_features
 
-__all__ = ['CGC', 'ConvExpert', 'MLPExpert', 'MMoE']
-
 
 @MODELS.register_module()
 class ConvExpert(nn.Module):

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from ...registry import MODELS
 
-__all__ = ['MultiTaskModel', 'TaskFeatures']
-
 
 class TaskFeatures(NamedTuple):
     """What an architecture gives to the heads.

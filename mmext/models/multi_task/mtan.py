@@ -14,8 +14,6 @@ from .architecture import Architecture
 from .model import TaskFeatures
 from .stages import run_stages, stages_of
 
-__all__ = ['MTAN']
-
 
 @MODELS.register_module()
 class MTAN(Architecture):

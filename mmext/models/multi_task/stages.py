@@ -13,16 +13,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-__all__ = [
-    'Stage',
-    'StageMaps',
-    'backbone_channels',
-    'backbone_features',
-    'register_stages',
-    'run_stages',
-    'stages_of',
-]
-
 
 class Stage(NamedTuple):
     """A part of a backbone that works at one resolution.

@@ -8,17 +8,6 @@ import msgspec
 from ..rules.registry import RULES
 from .out_tree import SampleList
 
-__all__ = [
-    'Change',
-    'ChangeLog',
-    'FixSummary',
-    'FixedFile',
-    'Left',
-    'LeftGroup',
-    'NewPlace',
-    'in_groups',
-]
-
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One change of a label file.

@@ -26,19 +26,6 @@ from .coco_boxes import (
 from .coco_draft import CocoDraft
 from .json_records import JsonRecords
 
-__all__ = [
-    'COCO_RULES',
-    'NotedSize',
-    'drop_repeated_images',
-    'fix_coco',
-    'fix_images',
-    'fix_sizes',
-    'number_annotations',
-    'sort_categories',
-    'why_size_stays',
-]
-
-
 _MAX_ID = (1 << 63) - 1
 
 

@@ -11,19 +11,6 @@ from ..readers.coco import POLYGONS
 from ..sources.coco import lacks_mask
 from .coco_draft import CocoDraft
 
-__all__ = [
-    'area_of',
-    'clip_box',
-    'clip_boxes',
-    'clip_polygon',
-    'fill_fields',
-    'leave_nearly_repeated',
-    'remove_dangling',
-    'remove_repeated',
-    'remove_without_area',
-    'remove_without_mask',
-]
-
 _MIN_POINTS = 3
 
 

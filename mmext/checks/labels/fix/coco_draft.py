@@ -12,8 +12,6 @@ from ..sources.coco import image_rows
 from .change_log import Change, Left
 from .json_records import JsonRecords
 
-__all__ = ['CocoDraft', 'as_text']
-
 
 def as_text(value: Any) -> str:
     """JSON of a value, for the log."""

@@ -38,17 +38,6 @@ from .out_tree import (
 )
 from .voc import VOC_RULES, fix_voc
 
-__all__ = [
-    'NewFiles',
-    'SplitFixer',
-    'Survey',
-    'fix_labels',
-    'folder_of',
-    'label_files',
-    'other_file',
-    'survey',
-]
-
 
 def folder_of(path: str) -> str:
     """Folder of a file, by path or URL."""

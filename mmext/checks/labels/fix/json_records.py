@@ -7,10 +7,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = [
-    'JsonRecords',
-]
-
 _SPACE = re.compile(rb'[ \t\n\r]*')
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 # What json writes and JSON does not have; texts come first, to be passed by.

@@ -26,15 +26,6 @@ from ..readers.mask import read_mask_facts
 from ..rules.registry import fixable
 from .change_log import Change, FixedFile, Left
 
-__all__ = [
-    'MASK_RULES',
-    'ValuePlan',
-    'fix_mask',
-    'is_black_and_white',
-    'needs_fix',
-    'plan_values',
-]
-
 VOID = 255
 _WIDE_VOIDS = (-1, 65535)
 _FEW_CLASSES = 2

@@ -13,15 +13,6 @@ from ..facts import Sample
 from ..rules import RULES
 from ..sources.split_source import SplitSource
 
-__all__ = [
-    'NOT_TRAINABLE',
-    'SampleList',
-    'check_out',
-    'common_folder',
-    'relative_to',
-    'write_lists',
-]
-
 
 def _parts(path: str) -> tuple[str, ...]:
     """Names of a path from its root on, for a URL from its scheme on."""

@@ -13,12 +13,6 @@ from ..rules.registry import fixable
 from .change_log import Change, FixedFile, Left
 from .coco import NotedSize, why_size_stays
 
-__all__ = [
-    'VOC_RULES',
-    'XmlFile',
-    'fix_voc',
-]
-
 # Encodings in which ASCII is not ASCII: the ends of the root are not found.
 _WIDE_MARKS = (b'\xff\xfe', b'\xfe\xff', b'<\x00', b'\x00<')
 _ENCODING = re.compile(rb"""encoding\s*=\s*["']([\w.-]+)""")

@@ -16,15 +16,6 @@ from ..sources.split_source import SplitSource
 from ..work import READERS, ReadOptions, WorkItem, read_content
 from .painting import class_colours
 
-__all__ = [
-    'ExampleIndex',
-    'SampleFiles',
-    'UnreadableFile',
-    'coloured',
-    'low_bytes',
-    'wrong_boxes',
-]
-
 
 def _keys(finding: Finding) -> set[str]:
     """Records that a finding is about."""

@@ -13,25 +13,6 @@ import cv2
 import numpy as np
 from PIL import Image, ImageDraw
 
-__all__ = [
-    'BEHIND',
-    'FINE',
-    'OTHER',
-    'OUTSIDE',
-    'WRONG',
-    'class_colours',
-    'dimmed',
-    'fitted_size',
-    'half_size',
-    'nearest',
-    'paint_boxes',
-    'paint_pixels',
-    'paint_ring',
-    'pool_any',
-    'resized',
-    'together',
-]
-
 # What the finding is about, and what else is wrong.
 WRONG = (255, 0, 144)
 OTHER = (255, 196, 0)

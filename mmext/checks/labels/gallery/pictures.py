@@ -33,11 +33,6 @@ from .painting import (
     together,
 )
 
-__all__ = [
-    'Picture',
-    'make_gallery',
-]
-
 _MIN_SIDE = 32
 _MAP = 'label map'
 _BYTE = 256

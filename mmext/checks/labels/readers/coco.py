@@ -21,21 +21,6 @@ import numpy as np
 from ..facts import RecordError
 from .coco_stream import UnusualFile, decode_records, record_batches
 
-__all__ = [
-    'CocoAnnotations',
-    'CocoCategories',
-    'CocoFacts',
-    'CocoFile',
-    'CocoImages',
-    'RawAnnotation',
-    'RawCategory',
-    'RawImage',
-    'convert_record',
-    'match_ids',
-    'number_ids',
-    'read_coco',
-]
-
 _MAX_SHOWN = 60
 # Stands for the first id that is no number; those of others follow below.
 _OTHER_IDS = -(1 << 62)

@@ -9,11 +9,6 @@ import numpy as np
 
 from .coco import NO_SEGMENTATION, POLYGONS, RLE, CocoAnnotations
 
-__all__ = [
-    'mask_of',
-    'rle_error',
-]
-
 # A polygon of three points has six numbers.
 _MIN_POLYGON = 6
 # Five bits a character, from this one on; the sixth says that more follow.

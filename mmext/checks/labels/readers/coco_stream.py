@@ -14,8 +14,6 @@ from typing import BinaryIO
 
 import msgspec
 
-__all__ = ['UnusualFile', 'decode_records', 'record_batches']
-
 _BLOCK = 2 << 20
 # Pieces that are tried before a file is left to another reader.
 _TRIES = 4

@@ -20,17 +20,6 @@ from PIL import Image
 from ..facts import ErrorKind, ReadError
 from .png import PNG_SIGNATURE, PngHeader, png_data_error, walk_png
 
-__all__ = [
-    'DECODER_ERRORS',
-    'JPEG_SIGNATURE',
-    'ImageHead',
-    'jpeg_error',
-    'open_image',
-    'pixels_of',
-    'read_head',
-    'try_rust',
-]
-
 JPEG_SIGNATURE = b'\xff\xd8'
 _START_OF_SCAN = 0xDA
 _END_OF_IMAGE = 0xD9

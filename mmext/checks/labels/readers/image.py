@@ -17,11 +17,6 @@ from .decode import (
 )
 from .png import png_data_error
 
-__all__ = [
-    'difference_hash',
-    'read_image_facts',
-]
-
 _HASH_SIZE = (9, 8)
 # Means of integers are rounded: once in cells of this size, which are then
 # averaged as real numbers.

@@ -6,14 +6,6 @@ import numpy as np
 from ..facts import DEFAULT_MAX_PIXELS, ErrorKind, MaskFacts, ReadError
 from .decode import pixels_of, read_head
 
-__all__ = [
-    'MAX_VALUES',
-    'count_values',
-    'index_numbers',
-    'pack_colours',
-    'read_mask_facts',
-]
-
 MAX_VALUES = 4096
 
 # With more changes than this share of the pixels, it is noise. A part of

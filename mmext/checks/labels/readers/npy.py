@@ -18,8 +18,6 @@ from ..facts import (
 from .image import difference_hash
 from .mask import count_values, index_numbers
 
-__all__ = ['read_npy_image', 'read_npy_map', 'read_npy_mask']
-
 _MAGIC = b'\x93NUMPY'
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,

@@ -10,12 +10,6 @@ import numpy as np
 from ..facts import RecordError, SegmentFacts
 from .coco import CocoFile, number_ids, read_coco
 
-__all__ = [
-    'PanopticFile',
-    'holds_key',
-    'read_panoptic',
-]
-
 _BLOCK = 1 << 20
 _ROW = re.compile(r'annotations\[(\d+)\](.*)', re.DOTALL)
 

@@ -12,13 +12,6 @@ import msgspec
 
 from ..facts import ErrorKind, ReadError
 
-__all__ = [
-    'PNG_SIGNATURE',
-    'PngHeader',
-    'png_data_error',
-    'walk_png',
-]
-
 PNG_SIGNATURE = b'\x89PNG\r\n\x1a\n'
 _FRAME = 12  # Bytes of a chunk apart from its data: length, type, CRC.
 _IHDR_LENGTH = 13

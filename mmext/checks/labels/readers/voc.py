@@ -6,10 +6,6 @@ from xml.parsers import expat
 
 from ..facts import BoxFacts, ErrorKind, ReadError, RecordError, VocFile
 
-__all__ = [
-    'read_voc',
-]
-
 _CORNERS = ('xmin', 'ymin', 'xmax', 'ymax')
 # Numbers beyond it are not kept: facts hold 64 bits.
 _MAX_LENGTH = (1 << 31) - 1

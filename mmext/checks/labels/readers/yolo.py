@@ -3,8 +3,6 @@
 from ....datasets import read_yolo_labels
 from ..facts import BoxFacts, ErrorKind, ReadError, RecordError, YoloFile
 
-__all__ = ['read_yolo']
-
 
 def read_yolo(content: bytes) -> YoloFile:
     """Read a label file; nothing is raised for damaged files."""

@@ -7,8 +7,6 @@ from ..expectations import Expectations
 from ..facts import ArrayFacts, ImageFacts, SampleFacts, has_size
 from .registry import MTL, MTL_VALUES
 
-__all__: list[str] = []
-
 _MUST_BE = {
     'not finite': 'be finite',
     'negative': 'be at least 0 (0 is invalid)',

@@ -7,8 +7,6 @@ from ..expectations import Expectations
 from ..totals import SplitTotals
 from .registry import CFG
 
-__all__ = ['likeness', 'written_like']
-
 _BLANKS = str.maketrans('', '', '_-')
 
 

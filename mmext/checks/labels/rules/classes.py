@@ -8,8 +8,6 @@ from ..loaded import count_classes
 from ..totals import SplitTotals
 from .registry import CLS
 
-__all__: list[str] = []
-
 _IMBALANCE = 1000
 
 

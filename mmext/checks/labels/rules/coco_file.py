@@ -17,10 +17,6 @@ from ..sources.coco import image_rows, lacks_mask, rows_of
 from .class_names import written_like
 from .registry import COCO
 
-__all__ = [
-    'CocoFacts',
-]
-
 _MAX_EXAMPLES = 20
 _NO_ANNOTATIONS = RecordError('annotations', 'the key is missing')
 

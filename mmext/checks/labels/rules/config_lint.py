@@ -13,8 +13,6 @@ from ..loaded import loaded_values
 from ..totals import SplitTotals
 from .registry import CFG
 
-__all__: list[str] = []
-
 _Totals = Sequence[SplitTotals]
 _Expected = Sequence[Expectations]
 

@@ -19,8 +19,6 @@ from ..facts import (
 from .class_names import written_like
 from .registry import DET, VOC, YOLO
 
-__all__: list[str] = []
-
 
 def _file(facts: SampleFacts) -> str:
     return facts.sample.annotation or facts.sample.image

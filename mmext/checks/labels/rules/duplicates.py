@@ -11,11 +11,6 @@ from ..expectations import Expectations
 from ..totals import SplitTotals
 from .registry import DUP
 
-__all__ = [
-    'MAX_DISTANCE',
-    'near_pairs',
-]
-
 MAX_DISTANCE = 4
 _BITS = 64
 _BLOCKS = 6

@@ -13,8 +13,6 @@ from ..totals import SplitTotals
 from .class_names import likeness
 from .registry import CFG
 
-__all__: list[str] = []
-
 _Totals = Sequence[SplitTotals]
 _Expected = Sequence[Expectations]
 

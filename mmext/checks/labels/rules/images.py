@@ -7,8 +7,6 @@ from ..expectations import Expectations
 from ..facts import ErrorKind, SampleFacts
 from .registry import IMG
 
-__all__: list[str] = []
-
 
 def _unreadable(facts: SampleFacts, *kinds: ErrorKind) -> Iterator[Finding]:
     error = facts.image.error if facts.image is not None else None

@@ -8,8 +8,6 @@ from ..facts import Orphan, SampleFacts, has_size, loaded_size
 from ..totals import SplitTotals
 from .registry import PAIR
 
-__all__: list[str] = []
-
 
 def _sizes(facts: SampleFacts) -> tuple | None:
     """Of the loaded image, of the mask, of the image as stored."""

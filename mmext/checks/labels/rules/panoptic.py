@@ -9,8 +9,6 @@ from ..facts import SampleFacts
 from ..readers.coco import CocoFacts
 from .registry import PAN
 
-__all__: list[str] = []
-
 _VOID = 0
 _MAX_SHOWN = 5
 # Others hold one number, or indices, for each pixel.

@@ -19,28 +19,6 @@ from collections.abc import Iterable
 from ... import findings
 from ...findings import Family, Rule, Severity, rules_of
 
-__all__ = [
-    'CFG',
-    'CLS',
-    'COCO',
-    'DET',
-    'DUP',
-    'IMG',
-    'MTL',
-    'MTL_VALUES',
-    'PAIR',
-    'PAN',
-    'READ',
-    'READ001',
-    'RULES',
-    'SEG',
-    'SEG_VALUES',
-    'VOC',
-    'YOLO',
-    'fixable',
-    'select_rules',
-]
-
 RULES = rules_of('label_check')
 
 

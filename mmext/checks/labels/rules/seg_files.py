@@ -8,8 +8,6 @@ from ..facts import ErrorKind, SampleFacts
 from ..loaded import INDEX_MODES
 from .registry import SEG
 
-__all__: list[str] = []
-
 
 def _mode(facts: SampleFacts) -> str:
     """Mode of a mask that can be read, else empty."""

@@ -12,8 +12,6 @@ from ..loaded import LoadedValues, holds_indices, loaded_values
 from ..totals import SplitTotals
 from .registry import SEG_VALUES
 
-__all__: list[str] = []
-
 _FEW_CLASSES = 2
 _BLACK_AND_WHITE = frozenset((0, 255))
 

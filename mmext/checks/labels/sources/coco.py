@@ -29,19 +29,6 @@ from ..readers.coco_masks import mask_of
 from .folder import IMAGE_SUFFIXES, files_below
 from .split_source import SplitSource
 
-__all__ = [
-    'coco_class_counts',
-    'coco_samples',
-    'coco_task',
-    'image_rows',
-    'lacks_mask',
-    'read_bytes',
-    'rows_of',
-    'seg_maps_of_coco',
-    'split_of_coco',
-    'suspicious_rows',
-]
-
 # Ids whose range is not larger than so many times their number are looked
 # up in a table.
 _MAX_GAP = 16

@@ -43,12 +43,6 @@ from .panoptic import split_of_panoptic
 from .split_source import SplitSource
 from .voc import split_of_pairs
 
-__all__ = [
-    'compares_reduction',
-    'read_heads',
-    'splits_of_config',
-]
-
 _DEFAULT_IGNORE = 255
 _NO_CHECK = (FileNotFoundError, NotADirectoryError, NothingToCheckError)
 # Heads of proposals and of identities, whose classes are not the data's.

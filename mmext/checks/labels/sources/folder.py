@@ -10,16 +10,6 @@ from ..facts import Orphan, Sample
 from ..store import TemporaryRows
 from .split_source import SplitSource
 
-__all__ = [
-    'IMAGE_SUFFIXES',
-    'MASK_SUFFIXES',
-    'files_below',
-    'leads_back',
-    'names_in',
-    'split_of_folders',
-    'stem_below',
-]
-
 MASK_SUFFIXES = ('.png', '.tif', '.tiff', '.bmp', '.gif')
 # Of label maps where no other ones are; else they are pictures beside them.
 _LOSSY_SUFFIXES = ('.jpg', '.jpeg', '.webp')

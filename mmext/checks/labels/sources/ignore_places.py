@@ -17,8 +17,6 @@ from ...config import (
 )
 from ..expectations import HeadFacts, IgnorePlace
 
-__all__ = ['default_of', 'ignored_value', 'read_ignore_places']
-
 # Key that holds the value -> what is done with it, see IgnorePlace.
 _ROLES = {
     'ignore_index': '',

@@ -18,24 +18,6 @@ from ..facts import BoxFacts, Orphan, Sample
 from .folder import IMAGE_SUFFIXES
 from .voc import names_below
 
-__all__ = [
-    'NothingToCheckError',
-    'build_leaves',
-    'classes_of',
-    'image_name_of',
-    'leaf_orphans',
-    'leaf_samples',
-    'load_step',
-    'reads_coco',
-    'reads_layout',
-    'reads_panoptic',
-    'reads_voc',
-    'reads_yolo',
-    'task_of',
-    'unread_form',
-    'voc_pairs',
-]
-
 
 class NothingToCheckError(ValueError):
     """A data set of a kind whose files are not known, or none at all."""

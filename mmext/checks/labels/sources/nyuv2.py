@@ -10,8 +10,6 @@ from ..expectations import Expectations
 from ..facts import Sample
 from .split_source import SplitSource
 
-__all__ = ['split_of_layout', 'splits_of_layout']
-
 
 def split_of_layout(folder: str, expected: Expectations) -> SplitSource:
     """A sample for each name that occurs in any of the four folders.

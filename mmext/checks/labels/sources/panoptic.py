@@ -13,8 +13,6 @@ from ..readers.panoptic import read_panoptic
 from .coco import coco_samples, read_bytes
 from .split_source import SplitSource
 
-__all__ = ['split_of_panoptic']
-
 
 def split_of_panoptic(
     path: str,

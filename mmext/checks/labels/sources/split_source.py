@@ -7,8 +7,6 @@ from ..expectations import Expectations
 from ..facts import Orphan, Sample
 from ..readers.coco import CocoFacts
 
-__all__ = ['SplitSource']
-
 
 @dataclass(frozen=True)
 class SplitSource:

@@ -13,13 +13,6 @@ from ..facts import Orphan, Sample
 from .folder import IMAGE_SUFFIXES, files_below, stem_below
 from .split_source import SplitSource
 
-__all__ = [
-    'names_below',
-    'read_voc_list',
-    'split_of_pairs',
-    'splits_of_voc',
-]
-
 _ANNOTATIONS, _IMAGES, _LISTS = 'Annotations', 'JPEGImages', 'ImageSets/Main'
 
 

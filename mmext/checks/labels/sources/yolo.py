@@ -13,8 +13,6 @@ from .folder import names_in
 from .split_source import SplitSource
 from .voc import split_of_pairs
 
-__all__ = ['splits_of_yolo']
-
 # Text files beside labels that hold none.
 _NO_LABELS = ('classes.txt', 'labels.txt', 'notes.txt')
 

@@ -15,13 +15,6 @@ from ..sandbox import CannotBuildError, explain_failure, no_network, seeded
 from .pipelines import Fields, step_name
 from .recipe import Recipe
 
-__all__ = [
-    'collate_function',
-    'fake_batch',
-    'make_scene',
-    'raw_sample',
-]
-
 # Sides of objects as parts of the picture's shorter one: from what the
 # finest level of a pyramid takes to what the coarsest does.
 _SIDES = (0.12, 0.2, 0.3, 0.45, 0.65, 0.9)

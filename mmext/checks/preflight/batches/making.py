@@ -12,15 +12,6 @@ from torch.utils.data import DataLoader
 from ..sandbox import CannotBuildError, seeded
 from .fake import collate_function, fake_batch
 
-__all__ = [
-    'KINDS',
-    'SIGNATURE',
-    'check_kinds',
-    'kinds_of',
-    'make_batches',
-    'real_batches',
-]
-
 
 def real_batches(
     cfg: Mapping, *, steps: int = 2, batch_size: int = 2, seed: int = 0

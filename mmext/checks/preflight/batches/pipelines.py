@@ -15,18 +15,6 @@ from mmengine.registry import TRANSFORMS
 
 from ...config import inner_dataset_configs, walk_dicts
 
-__all__ = [
-    'PICTURE_PACKERS',
-    'Fields',
-    'find_pipelines',
-    'is_known',
-    'pipeline_fields',
-    'shortened_pipeline',
-    'step_name',
-    'steps_of',
-    'task_of',
-]
-
 # Steps of the hosts that add to a sample, or pack it; all the others of
 # theirs read a file, or change nothing but pixels and places.
 _KEPT = {

@@ -20,19 +20,6 @@ from .pipelines import (
     task_of,
 )
 
-__all__ = [
-    'Recipe',
-    'Sizes',
-    'class_counts',
-    'declared_size',
-    'fit_model',
-    'fit_to_pictures',
-    'fixed_size',
-    'make_recipe',
-    'query_area',
-    'reduced_size',
-]
-
 Size = tuple[int, int]
 
 # Longer side in pixels: every level of a pyramid up to stride 128 exists,

@@ -25,8 +25,6 @@ from ...ddp import all_tensors
 from .facts import Cause
 from .step import frames_of_caller, modules_of_error, place_of_frames
 
-__all__ = ['explain_crash']
-
 _IN_PLACE = 'modified by an inplace operation'
 _SIZES = re.compile(
     r'shapes cannot be multiplied|to have \d+ channels, but got'

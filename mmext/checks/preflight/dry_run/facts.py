@@ -9,18 +9,6 @@ from dataclasses import dataclass, field
 from ...ddp import StepUsage
 from .options import ConfigOptions
 
-__all__ = [
-    'Cause',
-    'Crash',
-    'DryRun',
-    'GraphCost',
-    'KeptGraph',
-    'LossTerm',
-    'NormUse',
-    'OptimizerFacts',
-    'StepRecord',
-]
-
 
 @dataclass(frozen=True)
 class LossTerm:

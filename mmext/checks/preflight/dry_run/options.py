@@ -8,13 +8,6 @@ from mmengine.config import Config
 from ...config import FLAG, RightPlaces, RunnerKind, walk_dicts
 from ...ddp import SyncSettings
 
-__all__ = [
-    'FLAG',
-    'STATIC_GRAPH',
-    'ConfigOptions',
-    'current_settings',
-]
-
 
 def current_settings(cfg: Config | Mapping[str, Any]) -> SyncSettings:
     """The settings that a training with this config would run with.

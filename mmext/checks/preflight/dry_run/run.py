@@ -26,12 +26,6 @@ from .step import (
     restored,
 )
 
-__all__ = [
-    'custom_key_use',
-    'dry_run_model',
-    'optimizer_facts',
-]
-
 _SIMILAR = 0.6
 _READ_CUSTOM_KEYS = (
     DefaultOptimWrapperConstructor.add_params,

@@ -34,17 +34,6 @@ from ...ddp import (
 )
 from .facts import GraphCost, KeptGraph, LossTerm, NormUse, StepRecord
 
-__all__ = [
-    'StepRun',
-    'error_place',
-    'frames_of_caller',
-    'is_finite',
-    'modules_of_error',
-    'own_backward',
-    'place_of_frames',
-    'restored',
-]
-
 
 class StepRun:
     """One step of a model in training mode, without a wrapper.

@@ -17,18 +17,6 @@ from ...ddp import (
 from .facts import DryRun, GraphCost, StepRecord
 from .options import ConfigOptions
 
-__all__ = [
-    'NO_SEARCH',
-    'SEARCH',
-    'STATIC',
-    'Checkpoints',
-    'OutcomeTable',
-    'Verdicts',
-    'averaged_steps',
-    'first_outcome',
-    'verdict_table',
-]
-
 NO_SEARCH = SyncSettings()
 SEARCH = SyncSettings(find_unused_parameters=True)
 STATIC = SyncSettings(static_graph=True)

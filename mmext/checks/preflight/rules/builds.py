@@ -35,8 +35,6 @@ from .names import INSTALL
 from .registry import BUILD
 from .subject import change
 
-__all__ = ['build_findings']
-
 _LIKE = 0.7
 _MAX_ARGUMENTS = 12
 _MISSING = re.compile(r'missing \d+ required [\w-]+ arguments?: (.*)')

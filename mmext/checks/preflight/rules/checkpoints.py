@@ -23,10 +23,6 @@ from ...findings import Finding, Severity
 from .registry import CKPT, found
 from .subject import Subject, as_mapping, change, kind_of
 
-__all__ = [
-    'file_fault',
-]
-
 _SCHEME = re.compile(r'([A-Za-z][\w+.-]*)://')
 _MAX_NAMES = 5
 _WEB = ('http', 'https')

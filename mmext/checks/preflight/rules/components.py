@@ -38,8 +38,6 @@ from .subject import (
     sure_name,
 )
 
-__all__: list[str] = []
-
 # Keys that are read, and taken away, by whoever builds the component:
 # MMEngine's registries, its runner in a section, MMCV's layers.
 _OF_BUILDERS = {'type', '_scope_', '_delete_'}

@@ -13,8 +13,6 @@ from ...findings import Finding, Severity
 from .registry import DATA, found
 from .subject import SPLITS, Subject, change, sure_name
 
-__all__: list[str] = []
-
 _PREFIX = 'data_prefix'
 _FILTER = 'filter_cfg'
 # Names of MMCV 1.x.

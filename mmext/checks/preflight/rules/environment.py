@@ -13,8 +13,6 @@ from ...findings import Finding, Severity
 from .registry import ENV, found
 from .subject import SPLITS, Subject, as_mapping
 
-__all__: list[str] = []
-
 _DRIVER = Path('/dev/nvidiactl')
 _RANKS = ('RANK', 'LOCAL_RANK', 'WORLD_SIZE')
 

@@ -19,8 +19,6 @@ from ...findings import Finding, Severity
 from .registry import EVAL, found
 from .subject import Subject, as_mapping, change, kind_of
 
-__all__: list[str] = []
-
 _SPLITS = ('val', 'test')
 _COCO_BOXES = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
 _COCO_PROPOSALS = (

@@ -24,8 +24,6 @@ from .subject import (
     sure_name,
 )
 
-__all__: list[str] = []
-
 # Besides those by which a model is judged when it is built.
 _MORE = ('auxiliary_head', 'roi_head.mask_head')
 # Models that have one of these count something else than classes of the data.
@@ -33,8 +31,8 @@ _TEXTS = ('language_model', 'text_encoder')
 _OTHER_COUNTS = ('panoptic_fusion_head', 'panoptic_head', *_TEXTS)
 # Heads that tell edges from the rest.
 _EDGE_HEADS = ('STDCHead',)
-# Data sets that know names which no annotation file of theirs has: MMDetection's
-# converters of MOT write the category pedestrian alone.
+# Their files have fewer names than they: MMDetection's converters of
+# MOT write the category pedestrian alone.
 _WITH_UNUSED_NAMES = ('MOTChallengeDataset',)
 _SHOWN = 4
 _FIX = 'set a num_classes of a base, where the config names the classes'

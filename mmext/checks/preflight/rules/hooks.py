@@ -8,8 +8,6 @@ from .loops import training_length
 from .registry import HOOK, found
 from .subject import Subject, as_mapping, kind_of
 
-__all__: list[str] = []
-
 _ONCE = ('CheckpointHook', 'EMAHook', 'ParamSchedulerHook', 'LoggerHook')
 
 

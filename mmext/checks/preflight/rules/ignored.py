@@ -29,8 +29,6 @@ from .subject import (
     sure_name,
 )
 
-__all__: list[str] = []
-
 _DDP = (
     '',
     'MMDistributedDataParallel',

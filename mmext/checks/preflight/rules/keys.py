@@ -20,11 +20,6 @@ from ...findings import Finding, Severity
 from .registry import KEY, found
 from .subject import Subject, as_mapping, sure_name
 
-__all__ = [
-    'READ_KEYS',
-    'reads_key',
-]
-
 # Keys that are read from the config itself, beside the arguments of the
 # runners -> by whom.
 READ_KEYS = {

@@ -26,12 +26,6 @@ from ...labels.sources import (
 )
 from .subject import SPLITS, Subject, as_mapping, kind_of
 
-__all__ = [
-    'config_label_findings',
-    'label_findings',
-    'without_known',
-]
-
 _DEFAULT_IGNORE = 255
 # What a training cannot read, building its data sets shows.
 _UNCERTAIN = ('READ001',)

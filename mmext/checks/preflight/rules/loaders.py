@@ -16,8 +16,6 @@ from .loops import training_length
 from .registry import DATA, found
 from .subject import SPLITS, Subject, as_mapping, kind_of, sure_name
 
-__all__: list[str] = []
-
 
 def _loaders(subject: Subject) -> Iterator[tuple[str, Mapping]]:
     for split in SPLITS:

@@ -8,11 +8,6 @@ from ...findings import Finding, Severity
 from .registry import LOOP, found
 from .subject import SPLITS, Subject, as_mapping, kind_of, sure_name
 
-__all__ = [
-    'TrainingLength',
-    'training_length',
-]
-
 _EPOCHS = ('EpochBasedTrainLoop', 'ResumableEpochBasedTrainLoop')
 # So many can only be iterations.
 _MANY_EPOCHS = 1000

@@ -7,8 +7,6 @@ from ...findings import Finding, Severity
 from .registry import LOSS, found
 from .subject import Subject, as_mapping, change, kind_of
 
-__all__: list[str] = []
-
 _WEIGHT = 'loss_weight'
 
 

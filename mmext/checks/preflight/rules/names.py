@@ -2,8 +2,6 @@
 
 from collections.abc import Collection, Iterable
 
-__all__ = ['INSTALL', 'by_module', 'count_of', 'in_words']
-
 # Remedy for a package that is not here.
 INSTALL = 'install the package that it needs where the training runs'
 

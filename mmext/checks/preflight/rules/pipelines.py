@@ -16,8 +16,6 @@ from .subject import (
     names_key,
 )
 
-__all__: list[str] = []
-
 # Heads that read gt_edge_map, by the name of the class or of one it inherits.
 _EDGE_HEADS = ('PIDHead',)
 _EDGE = 'GenerateEdge'

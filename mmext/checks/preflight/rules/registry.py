@@ -31,34 +31,6 @@ from ...findings import Family, Finding, Location, Severity, rules_of
 from .labels import config_label_findings
 from .subject import Subject
 
-__all__ = [
-    'ARG',
-    'BUILD',
-    'CHECK',
-    'CKPT',
-    'DATA',
-    'DDP',
-    'ENV',
-    'EVAL',
-    'HEAD',
-    'HOOK',
-    'IGN',
-    'KEY',
-    'LOOP',
-    'LOSS',
-    'NORM',
-    'OPT',
-    'PIPE',
-    'RULES',
-    'SCHED',
-    'STEP',
-    'TYPE',
-    'WORLD',
-    'contained',
-    'found',
-    'lint_config',
-]
-
 RULES = rules_of('preflight')
 
 

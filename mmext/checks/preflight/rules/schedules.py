@@ -9,8 +9,6 @@ from .loops import TrainingLength, training_length
 from .registry import SCHED, found
 from .subject import Subject, as_mapping, kind_of
 
-__all__: list[str] = []
-
 _ENDLESS = 10**9
 # A schedule that begins later is not one after a warm-up.
 _WARM_UP = 0.1

@@ -22,14 +22,6 @@ from .names import INSTALL, count_of, in_words
 from .registry import NORM, OPT, STEP, WORLD
 from .sync import sync_findings
 
-__all__ = [
-    'optimizer_findings',
-    'proof_findings',
-    'step_findings',
-    'world_findings',
-]
-
-
 _STALE = 'StaleGraphError'
 _NO_PACKAGE = ('ImportError', 'ModuleNotFoundError')
 _DETACH = 'keep it detached: value.detach()'

@@ -33,18 +33,6 @@ from ...config import (
     walk_nodes,
 )
 
-__all__ = [
-    'SPLITS',
-    'Subject',
-    'as_mapping',
-    'change',
-    'kind_of',
-    'names_key',
-    'plain_name',
-    'sources',
-    'sure_name',
-]
-
 SPLITS = ('train', 'val', 'test')
 # Names with fewer letters are near to too many others.
 _LONG_NAME = 6

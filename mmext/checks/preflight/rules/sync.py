@@ -19,10 +19,6 @@ from ..dry_run.verdicts import (
 from .names import count_of, in_words
 from .registry import DDP
 
-__all__ = [
-    'sync_findings',
-]
-
 _FREEZE = (
     'freeze it in __init__ with requires_grad_(False), or remove it, if it is '
     'not to be trained'
