@@ -1,100 +1,35 @@
 """Outputs: tried before the work begins, then written whole or not at all.
 
-Regular files appear by a rename (:func:`atomic_path`). Standard output
-(``-``), open descriptors (``/dev/stdout``, ``/dev/fd/3``), FIFOs and
-character devices are written to as such and never replaced.
-:func:`prepare_outputs` is for tools: it tries every output first.
+Regular files appear by a rename (:func:`atomic_path`). Standard output (``-``)
+and what is no regular file, such as ``/dev/null`` or a pipe, are written to as
+such and never replaced. :func:`prepare_outputs` is for tools: it tries every
+output first.
 """
 
 import contextlib
 import errno
-import fcntl
 import os
-import re
-import select
 import shutil
 import stat
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 _STDOUT = '-'
-# Where the descriptors of a process are; only those of this one are ours.
-_DESCRIPTORS = re.compile(r'/proc/(\d+)(?:/task/\d+)?/fd|/dev/fd')
-_MAX_LINKS = 40
-# Seconds that a FIFO may be without a reader.
-_READER_WAIT = 20
 # Bytes of a file name that are left for the temporary one.
 _STEM_BYTES = 200
 _KINDS = {
     stat.S_IFBLK: 'a block device',
     stat.S_IFCHR: 'a character device',
-    stat.S_IFDIR: 'a folder',
     stat.S_IFIFO: 'a FIFO',
     stat.S_IFSOCK: 'a socket',
 }
-
-
-@dataclass(frozen=True)
-class _Target:
-    """What an output path leads to, symbolic links followed.
-
-    ``descriptor`` is the number of an open descriptor of this process; a
-    ``stream`` is written to, all else is a regular file or not there.
-    """
-
-    path: Path
-    descriptor: int | None = None
-    stream: bool = False
-
-
-def _find_target(path: str | Path) -> _Target:
-    """Follow links; OSError for what no output can be written to."""
-    if str(path) == _STDOUT:
-        return _Target(Path(_STDOUT), descriptor=1, stream=True)
-    current = os.path.abspath(path)
-    for _ in range(_MAX_LINKS):
-        folder, name = os.path.split(current)
-        folder = os.path.realpath(folder)
-        current = os.path.join(folder, name)
-        process = _DESCRIPTORS.fullmatch(folder)
-        if process and name.isdecimal():
-            if process[1] in (None, str(os.getpid())):
-                return _Target(Path(current), int(name), stream=True)
-            return _Target(Path(current), stream=True)
-        if not os.path.islink(current):
-            return _Target(Path(current), stream=_is_special(current))
-        current = os.path.join(folder, os.readlink(current))
-    raise OSError(f'{path} is a symbolic link that leads to itself')
-
-
-def _is_special(path: str) -> bool:
-    """Whether there is a FIFO or a character device."""
-    try:
-        mode = os.stat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(f'path must be a file, got directory {path}')
-    if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
-        raise OSError(
-            f'path must be a file, a pipe or a character device, got {path}, '
-            f'which is {_KINDS[stat.S_IFMT(mode)]}'
-        )
-    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
-
-
-def is_stream(path: str | Path) -> bool:
-    """Whether an output is written to as such, and not as a regular file.
-
-    True for ``-``, FIFOs, character devices and open descriptors, such as
-    ``/dev/stdout``, also where a symbolic link leads to one.
-    """
-    return _find_target(path).stream
+# What writes to standard output while prints go to standard error, and the
+# outputs that lead there.
+_claimed: Callable[[bytes], object] | None = None
+_claiming: set[str] = set()
 
 
 class IrregularFileError(OSError):
@@ -111,6 +46,17 @@ class IrregularFileError(OSError):
         self.path = str(path)
 
 
+def _irregular_kind(path: str | Path) -> str:
+    """What a path is that is neither file nor folder; empty otherwise."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return ''
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return ''
+    return _KINDS.get(stat.S_IFMT(mode), 'of an unknown kind')
+
+
 def require_regular_file(path: str | Path) -> None:
     """Raise IrregularFileError if a path is neither file nor folder.
 
@@ -118,13 +64,28 @@ def require_regular_file(path: str | Path) -> None:
     for a writer, and to read a device such as ``/dev/zero`` never ends.
     Nothing is raised where there is no file.
     """
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:
-        return
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        kind = _KINDS.get(stat.S_IFMT(mode), 'of an unknown kind')
+    kind = _irregular_kind(path)
+    if kind:
         raise IrregularFileError(path, kind)
+
+
+def _is_standard_output(path: str | Path) -> bool:
+    """Whether a path is ``-``, or leads to where the descriptor does."""
+    if str(path) == _STDOUT or _claimed is not None:
+        return str(path) in (_STDOUT, *_claiming)
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(1))
+    except OSError:
+        return False
+
+
+def is_stream(path: str | Path) -> bool:
+    """Whether an output is written to as such, and not as a regular file.
+
+    True for standard output (``-``, ``/dev/stdout``) and for pipes and
+    devices.
+    """
+    return _is_standard_output(path) or bool(_irregular_kind(path))
 
 
 @contextmanager
@@ -145,17 +106,17 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
     Raises:
         IsADirectoryError: If ``path`` is a directory.
-        OSError: If it is a block device or a socket, if nobody opens a FIFO
-            for reading within 20 seconds, or if writing fails.
+        OSError: If writing fails.
     """
-    target = _find_target(path)
-    if target.stream:
+    if is_stream(path):
         with tempfile.TemporaryDirectory(prefix='mmext.') as folder:
             temporary = Path(folder, f'output{Path(path).suffix}')
             yield temporary
-            _send(temporary, target)
+            _send(temporary, path)
         return
-    path = target.path
+    if os.path.isdir(path):
+        raise IsADirectoryError(f'path must be a file, got directory {path}')
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     stem = os.fsdecode(os.fsencode(path.stem)[:_STEM_BYTES])
     temporary = path.with_name(f'.{stem}.{os.getpid()}.tmp{path.suffix}')
@@ -197,12 +158,11 @@ def _replace(temporary: Path, path: Path, mode: int) -> None:
         os.chmod(temporary, mode)
         old = os.stat(path)
         new = os.stat(temporary)
-        os.chmod(temporary, stat.S_IMODE(old.st_mode))
         owners = (old.st_uid, old.st_gid)
         if os.geteuid() == 0 and owners != (new.st_uid, new.st_gid):
             os.chown(temporary, *owners)
-            # Changing the owner may take special bits away.
-            os.chmod(temporary, stat.S_IMODE(old.st_mode))
+        # After the owner, whose change may take special bits away.
+        os.chmod(temporary, stat.S_IMODE(old.st_mode))
     try:
         os.replace(temporary, path)
     except OSError as error:
@@ -212,109 +172,51 @@ def _replace(temporary: Path, path: Path, mode: int) -> None:
         shutil.copyfile(temporary, path)
 
 
-def _send(source: Path, target: _Target) -> None:
+def _send(source: Path, path: str | Path) -> None:
     """Copy a file into a stream; a reader that has gone is no error."""
-    with (
-        open(source, 'rb') as file,
-        contextlib.suppress(BrokenPipeError),
-        _writer(target) as write,
-    ):
-        while data := file.read(1 << 16):
-            write(data)
+    with open(source, 'rb') as file, contextlib.suppress(BrokenPipeError):
+        if _is_standard_output(path):
+            write = _claimed or _writer_of(sys.stdout)
+            while data := file.read(1 << 16):
+                write(data)
+        else:
+            with open(path, 'wb', buffering=0) as stream:
+                shutil.copyfileobj(file, stream)
 
 
-@contextmanager
-def _writer(target: _Target) -> Iterator[Callable[[bytes], None]]:
-    if target.descriptor == 1:
-        yield _standard_output()
-    elif target.descriptor is not None:
-        yield lambda data: _write_all(target.descriptor, data)
-    else:
-        descriptor = _open_stream(target.path)
-        try:
-            yield lambda data: _write_all(descriptor, data)
-        finally:
-            os.close(descriptor)
-
-
-def _open_stream(path: Path) -> int:
-    """Open a FIFO or device; wait some seconds for who reads a FIFO."""
-    end = time.monotonic() + _READER_WAIT
-    told = False
-    while True:
-        try:
-            # Not to replace what a regular file of another process holds.
-            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_APPEND
-            return os.open(path, flags)
-        except OSError as error:
-            if error.errno != errno.ENXIO or not path.is_fifo():
-                raise
-        if time.monotonic() > end:
-            raise OSError(
-                f'{path} is a FIFO that no process has opened for reading '
-                f'within {_READER_WAIT} seconds; start the reader first'
-            )
-        if not told:
-            print(f'waiting for a reader of the FIFO {path}', file=sys.stderr)
-            told = True
-        time.sleep(0.05)
+def _writer_of(stream: object) -> Callable[[bytes], object]:
+    """Bytes into a descriptor, or into a text stream, whatever is below it."""
+    if isinstance(stream, int):
+        return lambda data: _write_all(stream, data)
+    stream.flush()
+    buffer = getattr(stream, 'buffer', None)
+    if buffer is None:
+        return lambda data: stream.write(data.decode())
+    return lambda data: (buffer.write(data), buffer.flush())
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    """Write all bytes, also where the descriptor does not block."""
-    rest = memoryview(data)
-    while rest:
-        try:
-            rest = rest[os.write(descriptor, rest) :]
-        except BlockingIOError:
-            poll = select.poll()
-            poll.register(descriptor, select.POLLOUT)
-            poll.poll()
-
-
-# What writes to standard output while prints go to standard error.
-_claimed: Callable[[bytes], None] | None = None
-
-
-def _standard_output() -> Callable[[bytes], None]:
-    if _claimed is not None:
-        return _claimed
-    sys.stdout.flush()
-    return _writer_of(sys.stdout)
-
-
-def _is_descriptor_one(stream: object) -> bool:
-    try:
-        return stream.fileno() == 1
-    except (AttributeError, OSError, ValueError):
-        # Such as io.StringIO, or what a test framework puts there.
-        return False
-
-
-def _writer_of(stream: object) -> Callable[[bytes], None]:
-    """Bytes into a text stream, whatever lies below it."""
-    if _is_descriptor_one(stream):
-        return lambda data: _write_all(1, data)
-    buffer = getattr(stream, 'buffer', None)
-    if buffer is not None:
-        return lambda data: (buffer.write(data), buffer.flush())
-    return lambda data: stream.write(data.decode())
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 @contextmanager
-def _claim_standard_output() -> Iterator[None]:
+def _claim_standard_output(outputs: set[str]) -> Iterator[None]:
     """Inside, only :func:`atomic_path` writes there; prints go to stderr.
 
     The descriptor is changed, too, for child processes and libraries.
     """
-    global _claimed
+    global _claimed, _claiming
     stdout = sys.stdout
     stdout.flush()
-    real = _is_descriptor_one(stdout)
     saved = os.dup(1)
-    _claimed = (
-        (lambda data: _write_all(saved, data)) if real else _writer_of(stdout)
-    )
+    try:
+        is_real = stdout.fileno() == 1
+    except (AttributeError, OSError):
+        # Such as io.StringIO, or what a test framework puts there.
+        is_real = False
+    _claimed = _writer_of(saved if is_real else stdout)
+    _claiming = outputs
     os.dup2(2, 1)
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -323,17 +225,14 @@ def _claim_standard_output() -> Iterator[None]:
         stdout.flush()
         os.dup2(saved, 1)
         os.close(saved)
-        _claimed = None
-
-
-def _nearest_folder(path: Path) -> Path:
-    """The folder of a path, or the first above it that is there."""
-    return next(folder for folder in path.parents if os.path.lexists(folder))
+        _claimed, _claiming = None, set()
 
 
 def _try_folder(path: Path) -> None:
     """Raise OSError unless files can be made in a folder, or below it."""
-    folder = path if os.path.lexists(path) else _nearest_folder(path)
+    folder = next(
+        place for place in (path, *path.parents) if os.path.lexists(place)
+    )
     if not folder.is_dir():
         raise NotADirectoryError(f'{folder} is not a folder')
     for part in path.parts:
@@ -351,44 +250,27 @@ def _try_folder(path: Path) -> None:
 
 def _try_file(path: str | Path, regular: bool) -> None:
     """Raise OSError unless an output can be written."""
-    target = _find_target(path)
-    if target.stream and regular:
-        raise OSError('it is not a regular file, and has to be one')
-    if target.descriptor is not None:
-        _try_descriptor(target.descriptor)
-    elif os.path.lexists(target.path) and not os.access(target.path, os.W_OK):
+    if is_stream(path):
+        if regular:
+            raise OSError('it is not a regular file, and has to be one')
+        kind = _irregular_kind(path)
+        if kind in (_KINDS[stat.S_IFBLK], _KINDS[stat.S_IFSOCK]):
+            raise OSError(f'it is {kind}')
+    elif os.path.isdir(path):
+        raise IsADirectoryError('path must be a file, got a directory')
+    elif os.path.exists(path) and not os.access(path, os.W_OK):
         raise PermissionError('there is no permission to write it')
-    elif target.stream and not target.path.is_fifo():
-        # A FIFO is opened once: its reader would take closing for the end.
-        os.close(_open_stream(target.path))
-    elif not target.stream:
-        _try_folder(target.path.parent)
-
-
-def _try_descriptor(number: int) -> None:
-    if number == 1 and (
-        _claimed is not None or not _is_descriptor_one(sys.stdout)
-    ):
-        return
-    try:
-        flags = fcntl.fcntl(number, fcntl.F_GETFL)
-    except (OSError, OverflowError) as error:
-        raise OSError(f'descriptor {number} is not open') from error
-    if flags & os.O_ACCMODE == os.O_RDONLY:
-        raise OSError(f'descriptor {number} is open for reading only')
+    else:
+        _try_folder(Path(os.path.realpath(path)).parent)
 
 
 def _identity(path: str | Path) -> str | None:
     """The same for paths to one output; None for a sink such as /dev/null."""
-    try:
-        target = _find_target(path)
-    except OSError:
+    if os.path.realpath(path) == os.devnull:
         return None
-    if target.descriptor is not None:
-        return f'descriptor {target.descriptor}'
-    if target.stream and not target.path.is_fifo():
-        return None
-    return str(target.path)
+    if _is_standard_output(path):
+        return _STDOUT
+    return None if is_stream(path) else os.path.realpath(path)
 
 
 Paths = Mapping[str, 'str | Path | None']
@@ -482,9 +364,14 @@ def prepare_outputs(
         new_folders=new_folders,
         inputs=inputs,
     )
-    identities = map(_identity, _given(files).values())
-    if 'descriptor 1' not in identities:
-        yield
-        return
-    with _claim_standard_output():
+    outputs = {
+        str(path)
+        for path in _given(files).values()
+        if _identity(path) == _STDOUT
+    }
+    with (
+        _claim_standard_output(outputs)
+        if outputs
+        else contextlib.nullcontext()
+    ):
         yield

@@ -141,45 +141,6 @@ class TestStreams:
         assert os.stat(path).st_ino == before
         assert '0 errors' in (tmp_path / 'out').read_text()
 
-    def test_an_open_descriptor_and_a_fifo(self, data, tmp_path):
-        fifo = tmp_path / 'fifo'
-        os.mkfifo(fifo)
-        read, write = os.pipe()
-        os.set_inheritable(write, True)
-        texts = {}
-        reader = threading.Thread(
-            target=lambda: texts.update(fifo=fifo.read_text())
-        )
-        reader.start()
-        arguments = argv(data, '--json', f'/dev/fd/{write}', '--sarif', fifo)
-        with open(tmp_path / 'out', 'wb') as out:
-            forked = Forked(
-                'validate_labels', arguments, out.fileno(), keep=(write,)
-            )
-        os.close(write)
-        text = _read_all(read)
-        code, errors = forked.wait()
-        reader.join(10)
-        assert code == 0, errors
-        assert json.loads(text)['splits']
-        assert json.loads(texts['fifo'])['version'] == '2.1.0'
-        assert fifo.is_fifo()
-        assert '0 errors' in (tmp_path / 'out').read_text()
-
-    def test_a_fifo_without_a_reader_is_given_up(
-        self, data, tmp_path, monkeypatch
-    ):
-        monkeypatch.setattr('mmext.utils.files._READER_WAIT', 0.3)
-        os.mkfifo(tmp_path / 'fifo')
-        code, errors = run(
-            'validate_labels',
-            argv(data, '--json', tmp_path / 'fifo'),
-            tmp_path / 'out',
-        )
-        assert code == 2
-        assert 'start the reader first' in errors
-        assert 'Traceback' not in errors
-
     def test_a_full_device_is_an_error(self, data, tmp_path):
         code, errors = run(
             'validate_labels',
@@ -315,15 +276,6 @@ class TestTried:
         assert code == 2
         assert f'--json {file}: there is no permission' in errors
         assert f'--html {folder}/a.html: no file can be made' in errors
-
-    def test_a_descriptor_that_is_not_open(self, data, tmp_path):
-        code, errors = run(
-            'validate_labels',
-            argv(data, '--json', '/dev/fd/987', '--sarif', '/dev/fd/0'),
-            tmp_path / 'out',
-        )
-        assert code == 2
-        assert '--json /dev/fd/987: descriptor 987 is not open' in errors
 
     @pytest.mark.parametrize(
         ('tool', 'arguments'),
