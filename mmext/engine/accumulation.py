@@ -195,7 +195,7 @@ def window_changes(
                 'accumulation window',
                 f'{window["inner"] % before} of {before} batches',
                 'a new one',
-                'recomputed',
+                'config',
                 'the last one of the shorter training ended early',
             )
         ranks = saved.get('gradients', [])
@@ -204,7 +204,7 @@ def window_changes(
                 'accumulated gradients',
                 f'of {len(ranks) - ranks.count(None)} processes',
                 f'{world_size} processes',
-                'recomputed',
+                'config',
                 'each process begins with their mean',
             )
 

@@ -51,10 +51,10 @@ from .resume_changes import (
     compare,
     describe_training,
     num_samples,
+    without_functions,
 )
 from .resume_groups import take_over_groups
 from .resume_plan import ResumePlan, by_wrapper
-from .resume_schedule import without_functions
 from .rng_state import exchange_states, get_rng_state, set_rng_state
 
 # How long rank 0 waits for the states of the others, which arrive unless only

@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmengine.hooks import EarlyStoppingHook, EMAHook
-from mmengine.optim import OptimWrapper
+from mmengine.optim import (
+    ExponentialParamScheduler,
+    MultiStepParamScheduler,
+    OptimWrapper,
+    ReduceOnPlateauParamScheduler,
+    StepParamScheduler,
+    _ParamScheduler,
+)
 from mmengine.registry import PARAM_SCHEDULERS
 from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch.utils.data import DataLoader
@@ -23,21 +30,36 @@ from .resume_groups import group_sizes, parameter_names
 from .resume_plan import (
     CHECKPOINT,
     CONFIG,
-    RECOMPUTED,
     REFUSED,
     Change,
     ResumePlan,
     by_wrapper,
 )
-from .resume_schedule import (
-    Position,
-    ScheduleChange,
-    change_schedule,
-    settings_of,
-)
 
 _OTHERWISE = (
     'set load_from (and not resume) to begin a new training from its weights'
+)
+# Attributes of a scheduler that are no settings, or follow from others.
+_PROGRESS = {
+    '_global_step',
+    '_last_value',
+    'base_values',
+    'best',
+    'cooldown_counter',
+    'last_step',
+    'min_values',
+    'num_bad_epochs',
+    'optimizer',
+    'total_iters',
+    'use_betas',
+    'verbose',
+}
+# Their values before the end do not follow from it.
+_FREE_OF_END = (
+    ExponentialParamScheduler,
+    MultiStepParamScheduler,
+    ReduceOnPlateauParamScheduler,
+    StepParamScheduler,
 )
 
 
@@ -72,7 +94,7 @@ def describe_training(runner: Runner) -> dict[str, Any]:
                     'functions': {
                         key: value.__name__
                         for key, value in vars(item).items()
-                        if callable(value) and key in settings_of(vars(item))
+                        if callable(value) and key in _settings(vars(item))
                     },
                 }
                 for item in items
@@ -80,6 +102,38 @@ def describe_training(runner: Runner) -> dict[str, Any]:
             for name, items in schedulers.items()
         },
     }
+
+
+def without_functions(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of a scheduler, to be read without running code."""
+    return {key: value for key, value in state.items() if not callable(value)}
+
+
+def _settings(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings in the state of a scheduler; functions by their names."""
+    return {
+        key: value.__name__ if callable(value) else value
+        for key, value in state.items()
+        if key not in _PROGRESS
+    }
+
+
+def _changed_settings(
+    scheduler: _ParamScheduler,
+    state: Mapping[str, Any],
+    kind: tuple[type | None, Mapping[str, str]],
+) -> list[tuple[str, Any, Any]]:
+    """``(setting, before, now)`` of a scheduler and its saved state."""
+    old_type, functions = kind
+    if old_type not in (None, type(scheduler)):
+        return [('type', old_type.__name__, type(scheduler).__name__)]
+    before, now = {**_settings(state), **functions}, _settings(vars(scheduler))
+    return [
+        (key, before[key], now[key])
+        # Other releases of MMEngine know other settings.
+        for key in sorted(before.keys() & now.keys())
+        if before[key] != now[key]
+    ]
 
 
 def num_samples(dataloader: DataLoader) -> int | None:
@@ -111,7 +165,8 @@ class _Comparison:
         self.meta = checkpoint['meta']
         self.training = self.meta.get('training') or {}
         self.changes: list[Change] = []
-        self.schedules: dict[str, ScheduleChange] = {}
+        # Name of the optimizer and index of the scheduler -> end.
+        self.moved_ends: dict[tuple[str, int], int] = {}
         self.config: list[ConfigChange] | None = None
         self.old_cfg = read_config_text(self.meta.get('cfg'))
 
@@ -138,7 +193,7 @@ class _Comparison:
         self.averages()
         self.data()
         self.rest_of_config()
-        return ResumePlan(self.changes, self.schedules)
+        return ResumePlan(self.changes, self.moved_ends)
 
     # Position
 
@@ -310,7 +365,7 @@ class _Comparison:
             name: present.get(name, [])
             for name in named_wrappers(self.runner.optim_wrapper)
         }
-        for name, wrapper in named_wrappers(self.runner.optim_wrapper).items():
+        for name in named_wrappers(self.runner.optim_wrapper):
             states, schedulers = saved.get(name, []), present[name]
             prefix = f'param_scheduler{name and "." + name}'
             if len(states) != len(schedulers):
@@ -330,137 +385,73 @@ class _Comparison:
                     )
                 )
             elif schedulers:
-                self.one_schedule(prefix, name, wrapper, schedulers, states)
+                self.one_schedule(prefix, name, schedulers, states)
 
     def one_schedule(
         self,
         prefix: str,
         name: str,
-        wrapper: OptimWrapper,
         schedulers: Sequence[Any],
         states: Sequence[Mapping[str, Any]],
     ) -> None:
-        """The schedulers of one optimizer."""
-        optimizer = self.checkpoint['optimizer']
-        optimizer = optimizer[name] if name else optimizer
-        groups = list(optimizer['param_groups'])
-        if wrapper.base_param_settings is not None:
-            base = optimizer.get('base_param_settings')
-            groups.append(base or wrapper.base_param_settings)
-        before, now = self.positions(states)
-        change = change_schedule(
-            wrapper,
-            schedulers,
-            states,
-            self.kinds(name, len(states)),
-            groups,
-            before,
-            now,
-        )
-        for index, key, old, new in change.settings:
-            if key.startswith('_') or key in ('total_iters', 'use_betas'):
-                continue  # follow from others
-            self.changes.append(
-                Change(
+        """The schedulers of one optimizer: only their ends may move."""
+        ends = []
+        for index, (scheduler, state, kind) in enumerate(
+            zip(schedulers, states, self.kinds(name, len(states)), strict=True)
+        ):
+            changed = _changed_settings(scheduler, state, kind)
+            if isinstance(scheduler, _FREE_OF_END) and [
+                key for key, *_ in changed
+            ] == ['end']:
+                self.moved_ends[name, index] = scheduler.end
+                self.add(f'{prefix}[{index}].end', *changed[0][1:], CONFIG)
+                changed = []
+            for key, before, now in changed:
+                self.add(
                     f'{prefix}[{index}].{key}',
-                    old,
-                    new,
-                    REFUSED if change.error else RECOMPUTED,
-                    f'{change.error}. Resume with the param_scheduler and '
-                    'train_cfg of the checkpoint'
-                    if change.error
-                    else '',
+                    before,
+                    now,
+                    REFUSED,
+                    'the schedule goes on as it began: resume with the '
+                    f'param_scheduler and train_cfg of the checkpoint, or '
+                    f'{_OTHERWISE}',
                 )
-            )
-        for key, old, new in change.values:
-            self.add(
-                f'{key} of the next step',
-                old,
-                new,
-                RECOMPUTED,
-                'as if trained with this config from the beginning',
-            )
-        self.schedules[name] = change
-        if not change.error:
-            self.end_of_schedule(prefix, schedulers, change.groups or groups)
+            ends.append((scheduler.end, scheduler.by_epoch))
+        self.end_of_schedule(prefix, ends)
 
     def end_of_schedule(
-        self,
-        prefix: str,
-        schedulers: Sequence[Any],
-        groups: Sequence[Mapping[str, Any]],
+        self, prefix: str, ends: Sequence[tuple[int, bool]]
     ) -> None:
-        """A longer training needs a longer schedule."""
+        """A longer training needs a schedule that covers it."""
         loop = self.runner.train_loop
-        by_epoch = isinstance(loop, EpochBasedTrainLoop)
-        unit = 'max_epochs' if by_epoch else 'max_iters'
+        goes_by_epoch = isinstance(loop, EpochBasedTrainLoop)
+        unit = 'max_epochs' if goes_by_epoch else 'max_iters'
         hub = self.checkpoint['message_hub'].get('runtime_info', {})
         total = getattr(loop, unit)
-        if total <= hub.get(unit, total):
-            return
-        bases = [
-            group.get('initial_lr', group.get('lr', 0)) for group in groups
-        ]
-        if all(
-            group.get('lr', 1) <= 1e-9 * base
-            for group, base in zip(groups, bases, strict=True)
-        ):
-            self.changes.append(
-                Change(
-                    'lr of the next step',
-                    groups[0]['lr'],
-                    groups[0]['lr'],
-                    REFUSED,
-                    f'the schedule is at its end, and train_cfg.{unit} is '
-                    f'{total}: lengthen {prefix}, too (end, T_max, '
-                    'total_steps, periods), or leave these out, so that they '
-                    'follow the training',
-                )
-            )
-            return
-        length = len(self.runner.train_dataloader) if by_epoch else 1
-        ends = [
-            (item.end if item.by_epoch else item.end / length, item.end)
-            for item in schedulers
-            if by_epoch or not item.by_epoch
-        ]
-        if ends and max(ends)[0] < total:
-            end = max(ends)[1]
-            self.changes.append(
-                Change(
-                    f'{prefix}: end',
-                    end,
-                    end,
-                    CONFIG,
-                    f'before that of the training ({total}); the last '
-                    'learning rate stays',
-                )
-            )
-
-    def positions(
-        self, states: Sequence[Mapping]
-    ) -> tuple[Position, Position]:
-        """Steps that were taken, in the counts of both configs."""
-        meta, runner = self.meta, self.runner
-        length = len(runner.train_dataloader)
-        steps: dict[bool, list[int]] = {True: [], False: []}
-        for state in states:
-            steps[bool(state['by_epoch'])].append(state['_global_step'])
-        before = Position(
-            max(steps[False], default=meta['iter']),
-            max(steps[True], default=meta['epoch']),
-            meta.get('batches_per_epoch') or length,
+        length = len(self.runner.train_dataloader) if goes_by_epoch else 1
+        last = max(
+            (
+                end if by_epoch else end / length
+                for end, by_epoch in ends
+                if goes_by_epoch or not by_epoch
+            ),
+            default=total,
         )
-        iters = before.iters
-        if (
-            isinstance(runner.train_loop, EpochBasedTrainLoop)
-            and before.epoch_length != length
-        ):
-            iters = (meta['epoch'] + self.is_end_of_epoch) * length
-        return before, Position(iters, before.epochs, length)
+        # Not one that was over before the training, such as a warm-up alone.
+        if hub.get(unit, total) <= last < total:
+            self.add(
+                f'train_cfg.{unit}',
+                hub[unit],
+                total,
+                REFUSED,
+                f'the schedule ends at {last:g}, and the training would go '
+                f'on with its last values: {_OTHERWISE}',
+            )
 
-    def kinds(self, name: str, num: int) -> list[tuple[type | None, dict]]:
-        """Classes of the schedulers of the checkpoint."""
+    def kinds(
+        self, name: str, num: int
+    ) -> list[tuple[type | None, Mapping[str, str]]]:
+        """Classes and functions of the schedulers of the checkpoint."""
         known = self.training.get('schedulers', {}).get(name)
         if known is None:
             cfg = (self.old_cfg or {}).get('param_scheduler')

@@ -5,16 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mmengine.optim import ReduceOnPlateauParamScheduler
 from mmengine.runner import Runner
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from .accumulation import named_wrappers
-from .resume_schedule import ScheduleChange
-
 CHECKPOINT, CONFIG = 'checkpoint', 'config'
-RECOMPUTED, REFUSED = 'recomputed', 'REFUSED'
+REFUSED = 'REFUSED'
 
 
 @dataclass(frozen=True)
@@ -25,8 +23,8 @@ class Change:
         key: Key of the config, or what it is about.
         before: In the checkpoint.
         now: In the present config.
-        holds: What is used: ``'checkpoint'``, ``'config'``, ``'recomputed'``
-            or ``'REFUSED'``.
+        holds: What is used: ``'checkpoint'`` or ``'config'``, or
+            ``'REFUSED'``.
         note: What follows from it.
     """
 
@@ -43,11 +41,11 @@ class ResumePlan:
 
     Args:
         changes: The differences.
-        schedules: Change of the schedule by name of the optimizer.
+        ends: New ends of schedulers, by name of the optimizer and index.
     """
 
     changes: list[Change]
-    schedules: dict[str, ScheduleChange] = field(default_factory=dict)
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
 
     @property
     def refused(self) -> list[Change]:
@@ -83,11 +81,17 @@ class ResumePlan:
             raise ValueError(f'cannot resume from {filename!r}: {text}')
 
     def apply(self, runner: Runner) -> None:
-        """Set what was recomputed, after the states were loaded."""
-        schedulers = by_wrapper(runner.param_schedulers, '')
-        for name, wrapper in named_wrappers(runner.optim_wrapper).items():
-            if name in self.schedules:
-                self.schedules[name].apply(wrapper, schedulers[name])
+        """Set what the states of the checkpoint have of the old config."""
+        schedulers = by_wrapper(runner.param_schedulers, [])
+        for (name, index), end in self.ends.items():
+            scheduler = schedulers[name][index]
+            # From its end on a scheduler counts, and does nothing else.
+            idle = max(0, scheduler._global_step - scheduler.end + 1)
+            scheduler.end = end
+            if not isinstance(scheduler, ReduceOnPlateauParamScheduler):
+                scheduler._global_step -= idle
+                for _ in range(idle):
+                    scheduler.step()
 
 
 def table_text(table: Table) -> str:

@@ -109,7 +109,6 @@ def test_nothing_left_to_train(tmp_path, trained):
         tmp_path,
         trained / 'iter_18.pth',
         train_cfg=dict(by_epoch=True, max_epochs=2, val_interval=1),
-        param_scheduler=[dict(type='StepLR', step_size=1)] * 2,
     )
     assert (
         'nothing is left to train: 2 are done' in found['train_cfg.max_epochs']

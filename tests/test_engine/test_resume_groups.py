@@ -1,6 +1,5 @@
 """Checkpoints of single parameter groups go on in merged ones, and back."""
 
-import copy
 
 import pytest
 import torch
@@ -206,19 +205,3 @@ def test_a_rate_that_was_changed_in_one_of_them_is_refused(tmp_path, trained):
     torch.save(checkpoint, tmp_path / 'a.pth')
     with pytest.raises(ValueError, match=r'4 in 4 groups .* 4 in 2 groups'):
         resume(tmp_path / 'a', tmp_path / 'a.pth', **options(merged=True))
-
-
-@SLOW
-def test_a_longer_training(tmp_path, trained):
-    """The schedule is recomputed for the groups of now."""
-    longer = dict(
-        train_cfg=dict(by_epoch=True, max_epochs=4, val_interval=1),
-        param_scheduler=[SCHEDULE[0], dict(SCHEDULE[1], T_max=4)],
-    )
-    changes = {**options(merged=True), **longer}
-    path = trained(merged=False) / 'iter_8.pth'
-    trace = resume(tmp_path, path, **copy.deepcopy(changes))
-    whole = toy.train(tmp_path / 'whole', **changes)
-    assert [line['lr'] for line in toy.steps(trace)] == [
-        line['lr'] for line in toy.steps(whole)[8:]
-    ]
