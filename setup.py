@@ -40,7 +40,9 @@ class BuildPyWithMim(build_py):
                 shutil.copytree(
                     ROOT / name,
                     mim / name,
-                    ignore=shutil.ignore_patterns('__pycache__', '*.py[cod]'),
+                    ignore=shutil.ignore_patterns(
+                        '__pycache__', '*.py[cod]', 'benchmarks'
+                    ),
                 )
             else:
                 shutil.copyfile(ROOT / name, mim / name)
