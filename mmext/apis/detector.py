@@ -57,7 +57,7 @@ def _without_annotations(steps: Sequence[Mapping]) -> list[dict]:
         if inner and isinstance(inner[0], Sequence):
             # Of TestTimeAug: choices for each of its steps.
             choices = map(_without_annotations, inner)
-            step['transforms'] = [each for each in choices if each]
+            step['transforms'] = [choice for choice in choices if choice]
         elif inner:
             step['transforms'] = _without_annotations(inner)
         kept.append(step)

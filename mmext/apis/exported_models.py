@@ -272,9 +272,9 @@ class ExportableDetector(ExportableModel):
 def _stacked(found: Sequence[InstanceData]) -> dict[str, Tensor]:
     """Detections of pictures that have as many."""
     return {
-        'boxes': torch.stack([each.bboxes for each in found]),
-        'scores': torch.stack([each.scores for each in found]),
-        'labels': torch.stack([each.labels for each in found]),
+        'boxes': torch.stack([item.bboxes for item in found]),
+        'scores': torch.stack([item.scores for item in found]),
+        'labels': torch.stack([item.labels for item in found]),
     }
 
 

@@ -49,8 +49,8 @@ class GroundTruth:
                 'height': height,
                 'width': width,
                 'instances': [
-                    {'mask': each, 'ignore_flag': 0}
-                    for each in self.segmentations
+                    {'mask': segmentation, 'ignore_flag': 0}
+                    for segmentation in self.segmentations
                 ],
             }
         )

@@ -266,7 +266,7 @@ def infer_images(
     if isinstance(images, np.ndarray):
         images = [images]
     elif isinstance(images, str | Path):
-        images = [each for each in list_images([images]) if not is_video(each)]
+        images = [item for item in list_images([images]) if not is_video(item)]
     return _infer(
         model, _read_files(model, images, on_unreadable), score_thr, batch_size
     )
@@ -296,21 +296,21 @@ def _read_files(
 ) -> Iterator[_Input]:
     of_files: list[Callable] = []
     of_arrays: list[Callable] = []
-    for index, each in enumerate(images):
-        if isinstance(each, np.ndarray):
+    for index, item in enumerate(images):
+        if isinstance(item, np.ndarray):
             of_arrays = of_arrays or _array_transforms(model)
             path = Path(f'array_{index}')
-            if each.dtype != np.uint8 or each.shape[2:] != (3,):
+            if item.dtype != np.uint8 or item.shape[2:] != (3,):
                 raise ValueError(
                     'arrays of images must be (H, W, 3), uint8, blue green '
-                    f'red, got {each.shape}, {each.dtype} as {path}'
+                    f'red, got {item.shape}, {item.dtype} as {path}'
                 )
-            results = {'img': each, 'img_id': index}
+            results = {'img': item, 'img_id': index}
             for transform in of_arrays:
                 results = transform(results)
-            yield path, results, _as_rgb(each)
+            yield path, results, _as_rgb(item)
             continue
-        path = Path(each)
+        path = Path(item)
         of_files = of_files or _build(model, inference_pipeline(model.cfg))
         try:
             results, image = prepare_image(path, index, of_files)

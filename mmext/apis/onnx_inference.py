@@ -171,7 +171,7 @@ def _label_map(
     """Classes of the pixels of the picture."""
     places = [_places(*sides, align) for sides in zip(inner, size)]
     if 'labels' in found:
-        nearest = (np.rint(each).astype(int) for each in places)
+        nearest = (np.rint(place).astype(int) for place in places)
         return found['labels'][np.ix_(*nearest)]
     # Logits but for a number that all classes of a pixel share.
     logits = np.log(found['scores'][:, : inner[0], : inner[1]].clip(1e-37))

@@ -97,7 +97,7 @@ class ReportMetric(BaseMetric):
             'counts': coo_matrix(counts.numpy()),
             'wrong': wrong,
             'maps': tuple(
-                each.numpy().astype('u2') for each in (truth, found)
+                item.numpy().astype('u2') for item in (truth, found)
             ),
         }
         self.results.append(record)
@@ -148,13 +148,21 @@ def _read_truth(dataset: Any, paths: Sequence[str]) -> list[Truth]:
                 f'{type(dataset).__name__} must give instances, got none for '
                 f'{path}: there is nothing to compare with; leave --report out'
             )
-        boxes = np.array([each['bbox'] for each in instances], np.float32)
+        boxes = np.array(
+            [instance['bbox'] for instance in instances], np.float32
+        )
         truths.append(
             Truth(
                 boxes.reshape(-1, 4),
-                np.array([each['bbox_label'] for each in instances], int),
                 np.array(
-                    [bool(each.get('ignore_flag')) for each in instances], bool
+                    [instance['bbox_label'] for instance in instances], int
+                ),
+                np.array(
+                    [
+                        bool(instance.get('ignore_flag'))
+                        for instance in instances
+                    ],
+                    bool,
                 ),
             )
         )
@@ -196,14 +204,14 @@ def _coco_truth(
     ]
     data = {
         'images': [
-            {'id': n, 'height': each['size'][0], 'width': each['size'][1]}
-            for n, each in enumerate(records)
+            {'id': n, 'height': item['size'][0], 'width': item['size'][1]}
+            for n, item in enumerate(records)
         ],
         'categories': [
             {'id': n, 'name': name} for n, name in enumerate(classes)
         ],
         'annotations': [
-            {'id': n, **each} for n, each in enumerate(annotations, 1)
+            {'id': n, **item} for n, item in enumerate(annotations, 1)
         ],
     }
     return data, list(range(len(classes))), list(range(len(records)))
@@ -300,8 +308,12 @@ def _judge_detector(
     score_thr: float,
 ) -> tuple[dict[str, Any], list[tuple]]:
     """The report, and what is needed to draw the worst pictures."""
-    truths = _read_truth(dataset, [each['img_path'] for each in records])
-    coco = (each for each in evaluators if isinstance(each, CocoMetric))
+    truths = _read_truth(dataset, [item['img_path'] for item in records])
+    coco = (
+        evaluator
+        for evaluator in evaluators
+        if isinstance(evaluator, CocoMetric)
+    )
     totals, by_class = _box_figures(records, truths, classes, next(coco, None))
     judged, scores, right = [], [np.zeros(0)], [np.zeros(0, bool)]
     for truth, record in zip(truths, records):
@@ -312,18 +324,18 @@ def _judge_detector(
         judged.append(
             judge_boxes(truth, found.at_least(score_thr), iou_thr=_IOU_THR)
         )
-    matrix = _confusion([p for each in judged for p in each.pairs], classes)
+    matrix = _confusion([p for item in judged for p in item.pairs], classes)
     errors = Counter(
         (
             error.kind,
             error.truth_label if error.kind == 'confused' else error.label,
         )
-        for each in judged
-        for error in each.errors
+        for item in judged
+        for error in item.errors
     )
     counts = Counter()
-    for each in judged:
-        counts.update(_error_counts(each))
+    for item in judged:
+        counts.update(_error_counts(item))
     per_class = []
     for label, (name, figures) in enumerate(zip(classes, by_class)):
         if (curve := figures['precision']) is not None:
@@ -335,7 +347,7 @@ def _judge_detector(
             | {kind: errors[kind, label] for kind in ERROR_KINDS}
         )
     order = sorted(
-        (n for n, each in enumerate(judged) if each.errors),
+        (n for n, item in enumerate(judged) if item.errors),
         key=lambda n: (-len(judged[n].errors), records[n]['img_path']),
     )
     report = {
@@ -384,7 +396,7 @@ def _judge_segmentor(
         for n, name in enumerate(classes)
     ]
     order = sorted(
-        (n for n, each in enumerate(records) if each['wrong']),
+        (n for n, item in enumerate(records) if item['wrong']),
         key=lambda n: (-records[n]['wrong'], records[n]['img_path']),
     )
     report = {

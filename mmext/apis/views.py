@@ -49,9 +49,9 @@ def _scaled(step: Mapping, factor: float) -> dict:
         if value is None:
             continue
         many = isinstance(value, Sequence)
-        values = [each * factor for each in (value if many else [value])]
+        values = [item * factor for item in (value if many else [value])]
         if key == 'scale':
-            values = [round(each) for each in values]
+            values = [round(item) for item in values]
         step[key] = tuple(values) if many else values[0]
         return step
     raise ValueError(
@@ -182,7 +182,7 @@ def _refuse_masks(model: Mapping) -> None:
     """Neither model that puts views together takes masks."""
     heads = model.get('roi_head') or []
     heads = [heads] if isinstance(heads, Mapping) else heads
-    masks = any(each.get('mask_head') for each in (model, *heads))
+    masks = any(item.get('mask_head') for item in (model, *heads))
     if masks and model.get('eval_masks', True):
         raise ValueError(
             '--tta and --tile put boxes together, not masks, got a model with '

@@ -79,7 +79,7 @@ class YOLODataset(BaseDetDataset):
         width, height = _size(picture)
         boxes, wrong = read_yolo_labels(_text(labels))
         classes = self.metainfo.get('classes') or ()
-        problems += [f'{labels}:{each.line}: {each.message}' for each in wrong]
+        problems += [f'{labels}:{item.line}: {item.message}' for item in wrong]
         instances = []
         for line, label, box in boxes:
             if label >= len(classes):
@@ -88,7 +88,7 @@ class YOLODataset(BaseDetDataset):
                     f'{len(classes)}, the number of names, got {label}'
                 )
             elif not is_finite(box):
-                if line not in {each.line for each in wrong}:
+                if line not in {item.line for item in wrong}:
                     problems.append(f'{labels}:{line}: a side is not finite')
             else:
                 # float32 is what is trained with. Whole pixels become whole

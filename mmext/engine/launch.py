@@ -189,7 +189,7 @@ _DIST_KEYS = ('backend', 'timeout', 'port', 'init_backend')
 
 
 def choose_backend(device: torch.device, backend: str | None = None) -> str:
-    """Backend of collectives; ``'nccl'`` gives way on CPUs."""
+    """Backend of collectives; ``'nccl'`` falls back to gloo on CPU."""
     if device.type == 'cpu':
         return 'gloo' if backend in (None, 'nccl') else backend
     return backend or 'nccl'

@@ -78,7 +78,7 @@ from .work_dir_lock import work_dir_lock
 
 
 class _IgnoreOnce:
-    """Handler that takes only the second SIGTERM at its word.
+    """Handler that ignores the first SIGTERM and exits on the second.
 
     PyTorch sends one to a worker that hangs at the end, and Python another
     one, so such a worker still goes. A worker whose main process has gone

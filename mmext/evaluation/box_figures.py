@@ -109,7 +109,7 @@ class JudgedBoxes:
 
 def _overlaps(one: np.ndarray, other: np.ndarray, mode: str) -> np.ndarray:
     """``(N, M)``, of boxes ``(N, 4)`` and ``(M, 4)``."""
-    boxes = (torch.from_numpy(each).double() for each in (one, other))
+    boxes = (torch.from_numpy(item).double() for item in (one, other))
     return bbox_overlaps(*boxes, mode=mode).numpy()
 
 
@@ -284,12 +284,12 @@ def average_precision(
     """
     kind, evaluator = _tools()
     rows = [
-        {**each, 'id': n, 'iscrowd': 0, 'area': _area(each)}
-        for n, each in enumerate(found, 1)
+        {**item, 'id': n, 'iscrowd': 0, 'area': _area(item)}
+        for n, item in enumerate(found, 1)
     ]
     # Ids of VOC's pictures are names, which the faster package does not take.
     numbers = {image['id']: n for n, image in enumerate(truth['images'])}
-    images = [{**each, 'id': numbers[each['id']]} for each in truth['images']]
+    images = [{**item, 'id': numbers[item['id']]} for item in truth['images']]
     masks = bool(found) and 'segmentation' in found[0]
     shared = {'images': images, 'categories': truth['categories']}
     data = []
@@ -299,9 +299,9 @@ def average_precision(
             part.dataset = {
                 **shared,
                 'annotations': [
-                    {**each, 'image_id': numbers[each['image_id']]}
-                    for each in annotations
-                    if each['image_id'] in numbers
+                    {**annotation, 'image_id': numbers[annotation['image_id']]}
+                    for annotation in annotations
+                    if annotation['image_id'] in numbers
                 ],
             }
             part.createIndex()
@@ -345,8 +345,8 @@ def calibration(
     """
     edges = np.linspace(0, 1, num_bins + 1)
     counts, *sums = (
-        np.histogram(scores, edges, weights=each)[0]
-        for each in (None, scores, right.astype(float))
+        np.histogram(scores, edges, weights=item)[0]
+        for item in (None, scores, right.astype(float))
     )
     bins = list(_bins(edges, counts, *sums))
     error = None

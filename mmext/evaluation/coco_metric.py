@@ -27,13 +27,13 @@ class CocoMetric(HostCocoMetric):
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Figures by name, as ``mmdet.CocoMetric`` gives them."""
-        ids = [each['img_id'] for each, _ in results]
+        ids = [item['img_id'] for item, _ in results]
         if self._coco_api is not None:
             ids += [*self._coco_api.cats, *self._coco_api.anns]
         if (
             self.use_mp_eval
             or find_spec('faster_coco_eval') is None
-            or not all(isinstance(each, Integral) for each in ids)
+            or not all(isinstance(item, Integral) for item in ids)
         ):
             figures = super().compute_metrics(results)
         else:

@@ -46,7 +46,7 @@ class MemoryEfficientBatchNorm(nn.BatchNorm2d):
         if (
             self.training
             or self.running_mean is None
-            or any(each.requires_grad for each in self.parameters())
+            or any(item.requires_grad for item in self.parameters())
             or not (input.requires_grad and torch.is_grad_enabled())
             or torch.compiler.is_compiling()
             or torch.jit.is_tracing()

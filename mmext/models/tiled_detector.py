@@ -47,10 +47,10 @@ class TiledDetector(DetTTAModel):
     def _merge(self, views: Sequence[DetDataSample]) -> DetDataSample:
         height, width = views[0].ori_shape[:2]
         parts = [self._place(view, width, height) for view in views]
-        boxes, cut = (torch.cat(each) for each in zip(*parts))
+        boxes, cut = (torch.cat(item) for item in zip(*parts))
         found = [view.pred_instances for view in views]
-        scores = torch.cat([each.scores for each in found])
-        labels = torch.cat([each.labels for each in found])
+        scores = torch.cat([item.scores for item in found])
+        labels = torch.cat([item.labels for item in found])
         merged = InstanceData()
         if len(boxes):
             kept = ~_repeated(boxes, labels, cut)

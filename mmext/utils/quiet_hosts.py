@@ -1,4 +1,4 @@
-"""Keeps what the hosts say of themselves, and load for nothing, out of tools.
+"""Silence import-time messages of mmdet and mmseg.
 
 To be imported by a tool before anything of the hosts. While mmdet, mmseg and
 their like are imported, they warn of packages that they could use, of their

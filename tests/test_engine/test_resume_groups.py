@@ -1,6 +1,5 @@
 """Checkpoints of single parameter groups go on in merged ones, and back."""
 
-
 import pytest
 import torch
 from helpers import toy_training as toy

@@ -171,7 +171,7 @@ def check_same(results: Sequence[Result]) -> None:
         ('loss', LOSS_TOLERANCE),
         ('gradient', GRADIENT_TOLERANCE),
     ):
-        values = {each.name: getattr(each, what) for each in results}
+        values = {result.name: getattr(result, what) for result in results}
         first, *others = values.values()
         if not all(
             math.isclose(first, other, rel_tol=tolerance) for other in others

@@ -168,8 +168,8 @@ def make_batch(args: argparse.Namespace, num_classes: int) -> dict:
     shape = args.height, args.width
     noise = torch.Generator().manual_seed(0)
     batch: dict = {'inputs': [], 'data_samples': []}
-    for each in batches:
-        (sample,) = each['data_samples']
+    for item in batches:
+        (sample,) = item['data_samples']
         sample.set_metainfo({'img_shape': shape, 'ori_shape': shape})
         image = torch.randint(0, 256, (3, *shape), generator=noise)
         batch['inputs'].append(image.to(torch.uint8))

@@ -72,16 +72,16 @@ def write_truth(path: Path, images: int, rng: np.random.Generator) -> None:
 def predictions(path: Path, rng: np.random.Generator) -> list[dict]:
     """Samples with boxes near those of the file, and others."""
     truth: dict[int, list[dict]] = {}
-    for each in json.loads(path.read_text())['annotations']:
-        truth.setdefault(each['image_id'], []).append(each)
+    for annotation in json.loads(path.read_text())['annotations']:
+        truth.setdefault(annotation['image_id'], []).append(annotation)
     samples = []
     for index, objects in truth.items():
-        near = np.array([each['bbox'] for each in objects])
+        near = np.array([item['bbox'] for item in objects])
         near = near * rng.normal(1, 0.08, near.shape)
         guess = np.vstack((near, boxes(rng, GUESSES - len(near))))
         guess[:, 2:] += guess[:, :2]
         labels = rng.integers(len(CLASSES), size=GUESSES)
-        labels[: len(near)] = [each['category_id'] for each in objects]
+        labels[: len(near)] = [item['category_id'] for item in objects]
         found = {
             'bboxes': torch.from_numpy(guess),
             'scores': torch.from_numpy(rng.random(GUESSES)),

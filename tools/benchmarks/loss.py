@@ -165,7 +165,7 @@ def check_same(results: Sequence[Result]) -> None:
         ('gradient', GRADIENT_TOLERANCE),
     ):
         errors = {
-            each.side: getattr(each, f'{what}_error') for each in results
+            result.side: getattr(result, f'{what}_error') for result in results
         }
         # Not "any is above": NaN is above nothing.
         if not all(error <= limit for error in errors.values()):
@@ -210,30 +210,30 @@ def make_table(title: str, results: Sequence[Result]) -> Table:
         columns[5:5] = ['allocated MiB', 'ratio']
     for column in columns:
         table.add_column(column, justify='right')
-    for each in results:
+    for result in results:
         cells = [
-            f'{each.seconds * 1000:.2f}',
-            f'{each.seconds / first.seconds:.2f}',
-            f'{each.peak / MIB:.1f}',
-            f'{each.peak / each.full:.2f}',
-            f'{each.peak / first.peak:.2f}',
-            str(each.syncs),
-            f'{each.loss:.6f}',
-            f'{each.gradient_error:.0e}',
+            f'{result.seconds * 1000:.2f}',
+            f'{result.seconds / first.seconds:.2f}',
+            f'{result.peak / MIB:.1f}',
+            f'{result.peak / result.full:.2f}',
+            f'{result.peak / first.peak:.2f}',
+            str(result.syncs),
+            f'{result.loss:.6f}',
+            f'{result.gradient_error:.0e}',
         ]
         if with_cuda:
             cells[5:5] = [
-                f'{each.allocated / MIB:.1f}',
-                f'{each.allocated / first.allocated:.2f}',
+                f'{result.allocated / MIB:.1f}',
+                f'{result.allocated / first.allocated:.2f}',
             ]
-        table.add_row(each.side, *cells)
+        table.add_row(result.side, *cells)
     return table
 
 
 def make_grid(rows: Sequence[list[Result]]) -> Table:
     """The table of the grid: ours against each of the others."""
     table = Table(title='grid: resize and cross-entropy, 1 image, ms')
-    others = [each.side for each in rows[0][1:]]
+    others = [row.side for row in rows[0][1:]]
     table.add_column('case', no_wrap=True)
     for column in ('mmext', *others):
         table.add_column(column, justify='right')
@@ -241,8 +241,8 @@ def make_grid(rows: Sequence[list[Result]]) -> Table:
         table.add_column(f'mmext / {side}', justify='right')
     table.add_column('peak / torch', justify='right')
     for ours, *theirs in rows:
-        times = [f'{each.seconds * 1000:.2f}' for each in (ours, *theirs)]
-        ratios = [f'{ours.seconds / each.seconds:.2f}' for each in theirs]
+        times = [f'{item.seconds * 1000:.2f}' for item in (ours, *theirs)]
+        ratios = [f'{ours.seconds / their.seconds:.2f}' for their in theirs]
         peak = f'{ours.peak / theirs[-1].peak:.2f}'
         table.add_row(ours.case, *times, *ratios, peak)
     return table
@@ -257,7 +257,7 @@ def write_json(path: str, device: torch.device, results: list) -> None:
         'torch': torch.__version__,
         'device': name,
         'threads': torch.get_num_threads(),
-        'results': [each._asdict() for each in results],
+        'results': [result._asdict() for result in results],
     }
     with atomic_path(Path(path)) as temporary:
         temporary.write_text(json.dumps(content, indent=2) + '\n')
@@ -269,7 +269,7 @@ def run(args: argparse.Namespace) -> None:
     device = resolve_device(args.device)
     for name in args.cases:
         if name == 'grid':
-            cases = (make_case(each, args.scale, device) for each in GRID)
+            cases = (make_case(item, args.scale, device) for item in GRID)
             rows = [measure(case, args.repeats) for case in cases]
             Console().print(make_grid(rows))
             every += [result for row in rows for result in row]

@@ -161,9 +161,9 @@ def make_samples(label: Tensor) -> list[SegDataSample]:
     edge[:, :, 1:] |= (label[:, :, 1:] != label[:, :, :-1]).long()
     edge[:, 1:] |= (label[:, 1:] != label[:, :-1]).long()
     samples = []
-    for each, border in zip(label, edge):
+    for item, border in zip(label, edge):
         sample = SegDataSample()
-        sample.gt_sem_seg = PixelData(data=each[None])
+        sample.gt_sem_seg = PixelData(data=item[None])
         sample.gt_edge_map = PixelData(data=border[None])
         samples.append(sample)
     return samples

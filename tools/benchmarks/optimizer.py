@@ -102,7 +102,7 @@ def compare(
         )
     model = build_model(config, device)
     trained = [p for p in model.parameters() if p.requires_grad]
-    gradients = [1e-3 * torch.randn_like(each) for each in trained]
+    gradients = [1e-3 * torch.randn_like(item) for item in trained]
     logger = MMLogger.get_current_instance()
     logger.setLevel('ERROR')  # else some lines for each parameter
     built = [make_optimizer(model, cfg, way) for way in WAYS]

@@ -126,7 +126,7 @@ def counting_syncs(device: torch.device) -> Iterator[list[str]]:
     finally:
         torch.cuda.set_sync_debug_mode(before)
     found += [
-        str(each.message)
-        for each in caught
-        if 'synchroniz' in str(each.message)
+        str(item.message)
+        for item in caught
+        if 'synchroniz' in str(item.message)
     ]

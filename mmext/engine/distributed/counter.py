@@ -134,8 +134,8 @@ class _Tree:
     def __init__(self, module: nn.Module, known: Container[int]) -> None:
         self._dicts = [
             held
-            for each in module.modules()
-            for held in (each._modules, each._parameters)
+            for item in module.modules()
+            for held in (item._modules, item._parameters)
         ]
         self._sizes = list(map(len, self._dicts))
         self._values = [held.values() for held in self._dicts if held]

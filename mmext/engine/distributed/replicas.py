@@ -76,10 +76,10 @@ def different_names(
     sums: Sequence[ReplicaSums],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Parameters whose weights, and whose gradients, are not all the same."""
-    names = dict.fromkeys(name for each in sums for name in each)
+    names = dict.fromkeys(name for item in sums for name in item)
     weights, gradients = [], []
     for name in names:
-        pairs = [each.get(name, (None, None)) for each in sums]
+        pairs = [item.get(name, (None, None)) for item in sums]
         if len({weight for weight, _ in pairs}) > 1:
             weights.append(name)
         if len({gradient for _, gradient in pairs}) > 1:

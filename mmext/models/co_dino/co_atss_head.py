@@ -197,8 +197,8 @@ class CoATSSHead(ATSSHead):
             'loss_centerness': centre.view_as(wanted) * positive / number,
         }
         return {
-            name: [level.sum() for level in each.split(targets.counts, 1)]
-            for name, each in terms.items()
+            name: [level.sum() for level in item.split(targets.counts, 1)]
+            for name, item in terms.items()
         }
 
     @staticmethod

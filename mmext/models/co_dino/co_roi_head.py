@@ -104,11 +104,11 @@ class CoStandardRoIHead(StandardRoIHead):
                 x, proposals, batch_data_samples, with_feats
             )
         gts, ignored, _ = unpack_gt_instances(batch_data_samples)
-        for i, each in enumerate(gts):
-            if self.with_mask and 'masks' not in each:
+        for i, item in enumerate(gts):
+            if self.with_mask and 'masks' not in item:
                 raise ValueError(
                     'gt_instances must carry masks for a roi_head with '
-                    f'mask_head, got {sorted(each.keys())} in sample {i}; set '
+                    f'mask_head, got {sorted(item.keys())} in sample {i}; set '
                     'with_mask=True of LoadAnnotations'
                 )
         sampled = self._sample(x, proposals.instances(), gts, ignored)
@@ -174,7 +174,7 @@ class CoStandardRoIHead(StandardRoIHead):
         )
         order = order[: sum(counts)]
         labels, targets = (
-            each.flatten(0, 1)[order] for each in (rois.labels, rois.targets)
+            item.flatten(0, 1)[order] for item in (rois.labels, rois.targets)
         )
         results = self._bbox_forward(x, flat[order], counts)
         losses = self._losses(results, flat[order], labels, targets)
@@ -351,14 +351,14 @@ class CoStandardRoIHead(StandardRoIHead):
             The same results with ``masks`` ``(N, H, W)`` bool. Boxes in
             float64 are rounded to float32, in which mmdet places masks.
         """
-        dtypes = [each.bboxes.dtype for each in results_list]
-        for each in results_list:
-            each.bboxes = each.bboxes.float()
+        dtypes = [item.bboxes.dtype for item in results_list]
+        for item in results_list:
+            item.bboxes = item.bboxes.float()
         results = super().predict_mask(
             x, batch_img_metas, results_list, rescale
         )
-        for each, dtype in zip(results, dtypes):
-            each.bboxes = each.bboxes.to(dtype)
+        for item, dtype in zip(results, dtypes):
+            item.bboxes = item.bboxes.to(dtype)
         return results
 
     def _positives(

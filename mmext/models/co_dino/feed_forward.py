@@ -103,10 +103,10 @@ class _InParts(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
         tokens, *kept = ctx.saved_tensors
-        weight, bias, out_weight = (each.to(tokens.dtype) for each in kept)
+        weight, bias, out_weight = (item.to(tokens.dtype) for item in kept)
         grad_tokens = torch.empty_like(tokens)
         grad_weight, grad_bias, grad_out_weight = map(torch.zeros_like, kept)
-        parts = (each.split(PART) for each in (tokens, grad, grad_tokens))
+        parts = (item.split(PART) for item in (tokens, grad, grad_tokens))
         with torch.autocast('cpu', enabled=False):
             for part, given, into in zip(*parts):
                 hidden = linear_product(part, weight, bias).relu_()

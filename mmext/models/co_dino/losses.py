@@ -275,8 +275,8 @@ def box_losses(
         (bbox_cxcywh_to_xyxy(targets.boxes) * scales[:, None]).flatten(0, 2),
     )
     losses = {}
-    for name, each in (('loss_bbox', distance), ('loss_iou', overlap)):
-        weighted = each.view_as(targets.box_weights) * targets.box_weights
+    for name, item in (('loss_bbox', distance), ('loss_iou', overlap)):
+        weighted = item.view_as(targets.box_weights) * targets.box_weights
         sums = _sum_groups(weighted, targets)
         losses |= _named(sums / targets.divisors[1], targets, name)
     return losses

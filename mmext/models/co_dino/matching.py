@@ -58,12 +58,12 @@ def read_ground_truth(
     """
     instances = [sample.gt_instances for sample in batch_data_samples]
     scales = image_scales(batch_data_samples, instances[0].bboxes.device)
-    counts = [len(each.bboxes) for each in instances]
+    counts = [len(instance.bboxes) for instance in instances]
     boxes = scales.new_zeros((len(counts), max(counts), 4))
     labels = instances[0].labels.new_full(boxes.shape[:2], num_classes)
-    for i, (each, count) in enumerate(zip(instances, counts)):
-        boxes[i, :count] = bbox_xyxy_to_cxcywh(each.bboxes / scales[i])
-        labels[i, :count] = each.labels
+    for i, (item, count) in enumerate(zip(instances, counts)):
+        boxes[i, :count] = bbox_xyxy_to_cxcywh(item.bboxes / scales[i])
+        labels[i, :count] = item.labels
     return GroundTruth(boxes, labels, scales)
 
 

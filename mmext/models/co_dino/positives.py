@@ -105,17 +105,17 @@ def make_co_queries(
     if not positives:
         return []
     numbers = []
-    for each in positives:
-        usable = each.labels >= 0
-        positive = usable & (each.labels < num_classes)
+    for item in positives:
+        usable = item.labels >= 0
+        positive = usable & (item.labels < num_classes)
         numbers += [positive.sum(1).max(), usable.sum(1).min()]
     # The host waits here.
     numbers = torch.stack(numbers).tolist()
     queries = []
-    for each, most, fewest in zip(positives, numbers[::2], numbers[1::2]):
+    for item, most, fewest in zip(positives, numbers[::2], numbers[1::2]):
         count = max(MIN_CO_QUERIES, min(max_queries, most))
         queries.append(
-            _choose(each, scales, num_classes, count, fewest < count)
+            _choose(item, scales, num_classes, count, fewest < count)
         )
     return queries
 

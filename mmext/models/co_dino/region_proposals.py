@@ -68,8 +68,8 @@ def given_proposals(samples: Sequence[DetDataSample]) -> RegionProposals:
 
 def _padded(proposals: Sequence[InstanceData]) -> RegionProposals:
     """Proposals of one length."""
-    boxes = [to_float32(each.bboxes) for each in proposals]
-    real = [torch.ones_like(each[:, 0], dtype=torch.bool) for each in boxes]
+    boxes = [to_float32(proposal.bboxes) for proposal in proposals]
+    real = [torch.ones_like(box[:, 0], dtype=torch.bool) for box in boxes]
     pad = torch.nn.utils.rnn.pad_sequence
     return RegionProposals(pad(boxes, True), pad(real, True))
 
@@ -218,8 +218,8 @@ def _losses(
         (index >= start) & (index < stop) for start, stop in pairwise(starts)
     ]
     return {
-        name: [(each * level).sum() / divisor for level in levels]
-        for name, each in (
+        name: [(item * level).sum() / divisor for level in levels]
+        for name, item in (
             ('loss_rpn_cls', classes),
             ('loss_rpn_bbox', distance),
         )
@@ -243,9 +243,9 @@ def _propose(
         count = level.shape[1] if count <= 0 else min(count, level.shape[1])
         best.append(level.topk(count, 1))
     starts = [sum(grid.counts[:i]) for i in range(levels)]
-    values = torch.cat([each.values for each in best], 1)
+    values = torch.cat([item.values for item in best], 1)
     index = torch.cat(
-        [each.indices + first for each, first in zip(best, starts)], 1
+        [item.indices + first for item, first in zip(best, starts)], 1
     )
     boxes = decode_boxes(
         head.bbox_coder,
@@ -254,7 +254,7 @@ def _propose(
         scales[:, None],
     )
     level = torch.cat(
-        [torch.full_like(each.indices, i) for i, each in enumerate(best)],
+        [torch.full_like(item.indices, i) for i, item in enumerate(best)],
         1,
     )
     image = torch.arange(batch, device=index.device)[:, None]

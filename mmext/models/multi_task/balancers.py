@@ -245,7 +245,7 @@ class FixedWeights(LossBalancer):
         weights: Weight by name of the task, 1 for those that are not named.
 
     Raises:
-        ValueError: If a weight is of no task, negative, or not finite.
+        ValueError: If a task is unknown, or a weight negative or not finite.
     """
 
     def __init__(
@@ -259,8 +259,8 @@ class FixedWeights(LossBalancer):
         for task, weight in weights.items():
             if task not in self.tasks:
                 raise ValueError(
-                    f'weights.{task} is of no task; the tasks are '
-                    f'{", ".join(self.tasks)}'
+                    f'weights: unknown task {task!r}, tasks are '
+                    f'{list(self.tasks)}'
                 )
             if not (math.isfinite(weight) and weight >= 0):
                 raise ValueError(

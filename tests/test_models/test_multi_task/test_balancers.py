@@ -214,7 +214,7 @@ def test_fixed_weights():
     assert weights.tolist() == [1, 2, 1]
     torch.testing.assert_close(terms, torch.tensor([0.3, 8.0, 1.2]))
     for wrong, text in [
-        (dict(dpeth=2), 'weights.dpeth is of no task'),
+        (dict(dpeth=2), "weights: unknown task 'dpeth', tasks are"),
         (dict(depth=-1), 'weights.depth must be finite'),
         (dict(depth=math.inf), 'weights.depth must be finite'),
     ]:
