@@ -11,7 +11,7 @@ from ..facts import BoxFacts, ImageFacts, VocFile, has_size, is_turned
 from ..readers.voc import read_voc
 from ..rules.registry import fixable
 from .change_log import Change, FixedFile, Left
-from .coco import NotedSize, why_size_stays
+from .geometry import why_size_stays
 
 # Encodings in which ASCII is not ASCII: the ends of the root are not found.
 _WIDE_MARKS = (b'\xff\xfe', b'\xfe\xff', b'<\x00', b'\x00<')
@@ -206,7 +206,7 @@ def _fix_size(
         and x1 < x2 <= noted[0] + box_limits.BORDER_TOLERANCE
         and y1 < y2 <= noted[1] + box_limits.BORDER_TOLERANCE
     )
-    why = why_size_stays(NotedSize(noted, stored), fits)
+    why = why_size_stays(noted, stored, fits)
     if why or 'PAIR004' not in draft.rules:
         draft.leave('PAIR004', 'size', why)
         return None

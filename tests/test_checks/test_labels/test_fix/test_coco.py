@@ -3,26 +3,13 @@
 import copy
 import json
 
-import numpy as np
 import pytest
 from helpers.coco_to_fix import EXPECTED, GOOD, encoded, images_of, rules_of
 
 from mmext.checks.labels import Expectations
 from mmext.checks.labels.facts import ErrorKind, ImageFacts, ReadError
-from mmext.checks.labels.fix.coco import (
-    COCO_RULES,
-    NotedSize,
-    drop_repeated_images,
-    fix_coco,
-    fix_images,
-    fix_sizes,
-    number_annotations,
-    sort_categories,
-    why_size_stays,
-)
-from mmext.checks.labels.fix.coco_draft import CocoDraft, as_text
-from mmext.checks.labels.fix.json_records import JsonRecords
-from mmext.checks.labels.readers.coco import read_coco
+from mmext.checks.labels.fix.change_log import FixedFile
+from mmext.checks.labels.fix.coco import COCO_RULES, fix_coco
 
 
 def twins(content):
@@ -150,12 +137,53 @@ def test_size_of_the_file_is_written():
     assert json.loads(change.was) == {'width': 100, 'height': 50}
 
 
-def test_clean_file_keeps_its_bytes():
-    for options in ({}, {'indent': 2}, {'separators': (',', ':')}):
-        content = encoded(GOOD, **options)
-        fixed = fix_coco(content, EXPECTED, images_of(GOOD))
-        assert fixed.content == content
-        assert fixed.changes == fixed.left == ()
+STYLES = [
+    {},
+    {'separators': (',', ':')},
+    {'indent': 2},
+    {'indent': 0},
+    {'indent': '\t', 'separators': (',', ':')},
+    {'ensure_ascii': False},
+]
+
+
+@pytest.mark.parametrize('options', STYLES, ids=str)
+@pytest.mark.parametrize('end', ['', '\n', '\r\n\r\n'])
+def test_style_of_the_file_is_kept(options, end):
+    content = {
+        'by "ä\r\n"': ['ü', float('nan'), -float('inf'), -0.0, 1e-7, 2**80],
+        'share': 0.1 + 0.2,
+        **copy.deepcopy(GOOD),
+    }
+
+    def text() -> bytes:
+        text = json.dumps(content, **options) + end
+        # Of a file with lines of DOS.
+        return text.replace('\n', '\r\n' if '\r' in end else '\n').encode()
+
+    clean = fix_coco(text(), EXPECTED, images_of(content))
+    assert (clean.content, clean.changes, clean.left) == (text(), (), ())
+    at_3(bbox=[1, 2, 0, 4])(content)
+    fixed = fix_coco(text(), EXPECTED, images_of(content))
+    del content['annotations'][3]
+    assert fixed.content == text()
+
+
+def test_keys_that_occur_twice():
+    """One of the values would be lost."""
+    content = copy.deepcopy(GOOD)
+    at_3(bbox=[1, 2, 0, 4])(content)
+    for old, new in (
+        (b'"info"', b'"categories"'),
+        (b'"year"', b'"version"'),
+    ):
+        before = encoded(content).replace(old, new)
+        fixed = fix_coco(before, EXPECTED)
+        assert (fixed.content, fixed.changes) == (before, ())
+        key = new.decode().strip('"')
+        assert [each.reason for each in fixed.left] == [
+            f"it cannot be edited: the key '{key}' occurs twice in an object"
+        ]
 
 
 def test_removed_record_is_in_the_log():
@@ -337,79 +365,117 @@ def test_rejects_facts_of_other_images():
         fix_coco(encoded(GOOD), EXPECTED, images_of(GOOD)[:2])
 
 
-CONTENT = {
-    'images': [
-        {'id': 5, 'file_name': 'a'},
-        {'id': [], 'file_name': 'b'},
-        {'id': 5, 'file_name': 'c'},
-        {'id': 6, 'file_name': 'd'},
+FINE = {'image_id': 1, 'category_id': 1, 'bbox': [1, 2, 10, 9]}
+WITH_CROWD = {**FINE, 'area': 90, 'iscrowd': 0}
+ONE = [{'id': 1, 'file_name': 'a', 'width': 64, 'height': 48}]
+
+
+def fix_notes(*notes, rules, images=ONE, facts=()) -> tuple[list, FixedFile]:
+    """Annotations after a repair, and what was done."""
+    content = {
+        'images': images,
+        'annotations': [{'id': i, **note} for i, note in enumerate(notes)],
+        'categories': [{'id': 1, 'name': 'cat'}],
+    }
+    fixed = fix_coco(encoded(content), Expectations(), facts, rules=rules)
+    return json.loads(fixed.content)['annotations'], fixed
+
+
+@pytest.mark.parametrize(
+    ('box', 'rule'),
+    [
+        ([1, 2, float('nan'), 4], 'DET001'),
+        ([float('-inf'), 2, 3, 4], 'DET001'),
+        ([1e308, 2, 1e308, 4], 'DET001'),
+        ([1, 2, 0, 4], 'DET002'),
+        ([1, 2, 3, -4], 'DET002'),
+        ([1e17, 2, 1, 4], 'DET002'),
+        ([1, 2, 0.1, 4], ''),
+        (None, ''),
     ],
-    'annotations': [
-        {'id': 1, 'image_id': 6, 'category_id': 1, 'bbox': [1, 2, 3, 4]},
-        {'id': 2, 'image_id': 7, 'category_id': 1},
-        {'id': 3, 'image_id': 5, 'category_id': 1},
-    ],
-    'categories': [],
-}
-
-
-def draft_of(content: dict) -> CocoDraft:
-    text = json.dumps(content).encode()
-    records = JsonRecords(text, list(content))
-    return CocoDraft(read_coco(text), records, Expectations(), {'COCO002'})
-
-
-def test_columns():
-    draft = draft_of(CONTENT)
-    assert draft.broken == {'images'}
-    assert draft.image_row.tolist() == [2, -1, 0]
-    assert draft.place(1, 'images') == 'images[2]'
-    assert draft.get(1, 'images')['file_name'] == 'c'
-    assert draft.shared_ids().tolist() == [True, True, False]
-    assert np.isnan(draft.box[1]).all()
-
-
-def test_removed_records_are_logged():
-    draft = draft_of(CONTENT)
-    draft.remove('COCO005', 1, 'why')
-    assert draft.alive.tolist() == [True, False, True]
-    draft.remove('COCO003', 1, 'why', 'images')
-    assert draft.shared_ids().tolist() == [False, False, False]
-    assert [each.place for each in draft.changes] == [
-        'annotations[1]',
-        'images[2]',
-    ]
-    left = json.loads(draft.records.render())
-    assert [each['id'] for each in left['annotations']] == [1, 3]
-    assert [each['file_name'] for each in left['images']] == ['a', 'b', 'd']
-
-
-def test_notes():
-    draft = draft_of(CONTENT)
-    draft.note('COCO002', 0, 1, 4, reason='why', field='id', count=3)
-    (change,) = draft.changes
-    assert (change.place, change.was, change.now, change.count) == (
-        'annotations[0].id',
-        '1',
-        '4',
-        3,
+)
+def test_without_area(box, rule):
+    notes, fixed = fix_notes(
+        FINE, {**FINE, 'bbox': box}, rules=('DET001', 'DET002')
     )
-    draft.leave('COCO002', 'why', 'here')
-    assert draft.left[0].place == 'here'
-    assert as_text({'ä': float('inf')}) == '{"ä": Infinity}'
+    assert [each.rule for each in fixed.changes] == ([rule] if rule else [])
+    assert len(notes) == 2 - bool(rule)
 
 
-def test_no_images():
-    draft = draft_of({**CONTENT, 'images': []})
-    assert draft.image_row.tolist() == [-1, -1, -1]
-    assert draft.shared_ids().tolist() == []
+@pytest.mark.parametrize(
+    ('box', 'after'),
+    [
+        ([-1, -1, 66, 50], [-1, -1, 66, 50]),
+        ([-2, 3, 20, 9], [0, 3, 18, 9]),
+        ([50, 40, 16, 20], [50, 40, 14, 8]),
+        ([64, 3, 20, 9], None),
+        ([3, -9, 20, 9], None),
+        ([-30, 3, 30.5, 9], [-30, 3, 30.5, 9]),
+    ],
+)
+def test_clipped(box, after):
+    notes, _ = fix_notes(
+        FINE, {**FINE, 'bbox': box}, rules=('DET004', 'DET005')
+    )
+    boxes = [each['bbox'] for each in notes]
+    assert boxes == [FINE['bbox'], *([] if after is None else [after])]
 
 
-RULES = ('COCO002', 'COCO003', 'COCO004', 'COCO008')
+def test_area_follows_the_box_if_it_was_the_area_of_the_box():
+    box = [-10, 0, 20, 10]
+    for area, after in ((200, 100), (200.4, 100), (77, 77), (None, None)):
+        note = {**FINE, 'bbox': box, 'area': area}
+        (note,), _ = fix_notes(note, rules=('DET005',))
+        assert note['area'] == after
+
+
+def test_filled():
+    triangle = {**FINE, 'segmentation': [[0, 0, 8, 0, 0, 8]]}
+    broken = {**FINE, 'segmentation': [[0, 0]]}
+    ignored = {**FINE, 'ignore': 1}
+    null = {**WITH_CROWD, 'iscrowd': None}
+    notes, fixed = fix_notes(
+        *(WITH_CROWD, FINE, triangle, broken, ignored, null),
+        rules=('COCO011', 'COCO014'),
+    )
+    areas = [each.get('area') for each in notes]
+    assert areas == [90, 90, 32, None, None, 90]
+    assert [each['iscrowd'] for each in notes] == [0, 0, 0, 0, 0, None]
+    assert [each.reason for each in fixed.left] == [
+        'its segmentation gives no area',
+        'its iscrowd is null',
+    ]
+
+
+def test_repeated():
+    notes, fixed = fix_notes(
+        WITH_CROWD,
+        {**WITH_CROWD, 'bbox': [1.0, 2.0, 10.0, 9.0]},
+        {**WITH_CROWD, 'by': 'me'},
+        WITH_CROWD,
+        {**WITH_CROWD, 'bbox': [9, 9, 10, 9]},
+        rules=('DET010',),
+    )
+    assert [each['id'] for each in notes] == [0, 1, 2, 4]
+    (left,) = fixed.left
+    assert left.place == 'annotations[0]'
+    assert left.reason.endswith('differ in bbox, by')
+
+
+def test_a_box_that_is_another_after_the_cut():
+    notes, _ = fix_notes(
+        {**WITH_CROWD, 'bbox': [-5, 2, 15, 9], 'area': 135},
+        {**WITH_CROWD, 'bbox': [0, 2, 10, 9]},
+        rules=('DET005', 'DET010'),
+    )
+    assert [each['bbox'] for each in notes] == [[0, 2, 10, 9]]
+
+
 LARGEST = (1 << 63) - 1
 
 
-def coco_ids_draft_of(images=(), notes=(), kinds=(), classes=(), rules=RULES):
+def fix_ids(images=(), notes=(), kinds=(), classes='', rules=None):
+    """The file after a repair of its ids and names, and what was done."""
     content = {
         'images': [
             {'id': number, 'file_name': name} for number, name in images
@@ -420,165 +486,102 @@ def coco_ids_draft_of(images=(), notes=(), kinds=(), classes=(), rules=RULES):
         ],
         'categories': [{'id': number, 'name': name} for number, name in kinds],
     }
-    text = json.dumps(content).encode()
-    return CocoDraft(
-        read_coco(text),
-        JsonRecords(text, list(content)),
-        Expectations(classes=tuple(classes)),
-        rules,
-    )
+    expected = Expectations(classes=tuple(classes))
+    rules = rules or ('COCO002', 'COCO003', 'COCO004', 'COCO008')
+    fixed = fix_coco(encoded(content), expected, rules=rules)
+    return json.loads(fixed.content), fixed
 
 
-def column(draft, kind: str, key: str) -> list:
-    records = json.loads(draft.records.render())[kind]
+def column(records: list[dict], key: str) -> list:
     return [each[key] for each in records]
 
 
 def test_annotations_get_new_ids():
-    draft = coco_ids_draft_of(notes=[(3, 1), (5, 1), (3, 2), (3, 2), (-1, 1)])
-    number_annotations(draft)
-    assert column(draft, 'annotations', 'id') == [3, 5, 6, 7, -1]
-    assert column(draft, 'annotations', 'image_id') == [1, 1, 2, 2, 1]
+    after, _ = fix_ids(notes=[(3, 1), (5, 1), (3, 2), (3, 2), (-1, 1)])
+    assert column(after['annotations'], 'id') == [3, 5, 6, 7, -1]
+    assert column(after['annotations'], 'image_id') == [1, 1, 2, 2, 1]
 
 
 def test_ids_of_removed_annotations_are_free():
-    draft = coco_ids_draft_of(notes=[(3, 1), (3, 1)])
-    draft.remove('COCO005', 0, 'why')
-    number_annotations(draft)
-    assert column(draft, 'annotations', 'id') == [3]
-    assert len(draft.changes) == 1
+    after, fixed = fix_ids(
+        [(1, 'a')], [(3, 9), (3, 1)], rules=('COCO002', 'COCO005')
+    )
+    assert column(after['annotations'], 'id') == [3]
+    assert len(fixed.changes) == 1
 
 
 def test_no_larger_id():
-    draft = coco_ids_draft_of(notes=[(LARGEST, 1), (LARGEST, 1)])
-    number_annotations(draft)
-    assert draft.changes == []
-    assert draft.left[0].reason == 'there is no larger id'
+    _, fixed = fix_ids(notes=[(LARGEST, 1), (LARGEST, 1)])
+    assert fixed.changes == ()
+    assert fixed.left[0].reason == 'there is no larger id'
 
 
 def test_equal_images_become_one():
-    draft = coco_ids_draft_of(
-        [(1, 'a'), (1, 'a'), (1, 'a'), (2, 'b')], [(7, 1)]
-    )
-    drop_repeated_images(draft)
-    fix_images(draft)
-    assert column(draft, 'images', 'id') == [1, 2]
-    assert draft.left == []
+    images = [(1, 'a'), (1, 'a'), (1, 'a'), (2, 'b')]
+    after, fixed = fix_ids(images, [(7, 1)])
+    assert column(after['images'], 'id') == [1, 2]
+    assert fixed.left == ()
 
 
 def test_images_that_nothing_names_get_new_ids():
-    draft = coco_ids_draft_of(
-        [(1, 'a'), (1, 'b'), (2, 'c'), (2, 'd')], [(7, 9)]
-    )
-    fix_images(draft)
-    assert column(draft, 'images', 'id') == [1, 10, 2, 11]
-    assert column(draft, 'images', 'file_name') == ['a', 'b', 'c', 'd']
-
-
-def test_images_with_annotations_are_left():
-    draft = coco_ids_draft_of([(1, 'a'), (1, 'b')], [(7, 1)])
-    fix_images(draft)
-    assert column(draft, 'images', 'id') == [1, 1]
-    assert [each.rule for each in draft.left] == ['COCO003']
+    images = [(1, 'a'), (1, 'b'), (2, 'c'), (2, 'd')]
+    after, _ = fix_ids(images, [(7, 9)])
+    assert column(after['images'], 'id') == [1, 10, 2, 11]
+    assert column(after['images'], 'file_name') == ['a', 'b', 'c', 'd']
 
 
 @pytest.mark.parametrize('used', [1, 2])
 def test_of_images_with_one_file_the_annotated_is_kept(used):
-    draft = coco_ids_draft_of([(1, 'a'), (2, 'a'), (3, 'c')], [(7, used)])
-    fix_images(draft)
-    assert column(draft, 'images', 'id') == [used, 3]
+    after, _ = fix_ids([(1, 'a'), (2, 'a'), (3, 'c')], [(7, used)])
+    assert column(after['images'], 'id') == [used, 3]
 
 
 def test_two_annotated_images_of_one_file_are_left():
-    draft = coco_ids_draft_of([(1, 'a'), (2, 'a')], [(7, 1), (8, 2)])
-    fix_images(draft)
-    assert column(draft, 'images', 'id') == [1, 2]
-    assert [each.rule for each in draft.left] == ['COCO004']
+    after, fixed = fix_ids([(1, 'a'), (2, 'a')], [(7, 1), (8, 2)])
+    assert column(after['images'], 'id') == [1, 2]
+    assert [each.rule for each in fixed.left] == ['COCO004']
 
 
 def test_categories_are_sorted():
     kinds = [(1, 'c'), (2, 'no class'), (3, 'a'), (4, 'b')]
-    draft = coco_ids_draft_of(kinds=kinds, classes='abc')
-    sort_categories(draft)
-    names = column(draft, 'categories', 'name')
+    after, fixed = fix_ids(kinds=kinds, classes='abc')
+    names = column(after['categories'], 'name')
     assert names == ['a', 'no class', 'b', 'c']
-    assert column(draft, 'categories', 'id') == [3, 2, 4, 1]
-    assert draft.changes[0].count == 3
+    assert column(after['categories'], 'id') == [3, 2, 4, 1]
+    assert fixed.changes[0].count == 3
 
 
 @pytest.mark.parametrize('classes', ['', 'ab', 'abd', 'cab'])
 def test_other_categories_stay(classes):
     kinds = [(1, 'c'), (3, 'a'), (4, 'b')]
-    draft = coco_ids_draft_of(kinds=kinds, classes=classes)
-    sort_categories(draft)
-    if classes == 'ab':
-        assert column(draft, 'categories', 'name') == ['c', 'a', 'b']
-    assert draft.changes == []
-
-
-def test_rules_that_are_not_chosen():
-    draft = coco_ids_draft_of(
-        [(1, 'a'), (1, 'a'), (2, 'a')],
-        [(7, 9), (7, 9)],
-        [(1, 'b'), (2, 'a')],
-        'ab',
-        rules=(),
-    )
-    drop_repeated_images(draft)
-    fix_images(draft)
-    number_annotations(draft)
-    sort_categories(draft)
-    assert draft.changes == draft.left == []
-
-
-@pytest.mark.parametrize(
-    ('noted', 'stored', 'fits', 'part'),
-    [
-        ((0, 0), (320, 240), False, ''),
-        ((640, 0), (320, 240), False, ''),
-        ((640, 480), (320, 240), True, 'scaled'),
-        ((1333, 750), (640, 360), True, 'scaled'),
-        ((640, 480), (480, 640), True, ''),
-        ((640, 480), (480, 640), False, 'objects fit'),
-    ],
-)
-def test_reasons(noted, stored, fits, part):
-    why = why_size_stays(NotedSize(noted, stored), fits)
-    assert part in why
-    assert bool(part) == bool(why)
-
-
-def sizes_of(noted, facts, box=(1, 2, 3, 4), rules=('PAIR004',), **more):
-    image = {'id': 1, 'file_name': 'a'} | dict(zip(('width', 'height'), noted))
-    note = {'id': 1, 'image_id': 1, 'category_id': 1, 'bbox': box} | more
-    content = {'images': [image], 'annotations': [note], 'categories': []}
-    text = json.dumps(content).encode()
-    draft = CocoDraft(
-        read_coco(text),
-        JsonRecords(text, list(content)),
-        Expectations(),
-        rules,
-    )
-    sizes, certain = fix_sizes(draft, facts)
-    after = json.loads(draft.records.render())['images'][0]
-    return sizes.tolist()[0], certain.tolist()[0], after, draft
+    after, fixed = fix_ids(kinds=kinds, classes=classes)
+    assert column(after['categories'], 'name') == ['c', 'a', 'b']
+    assert fixed.changes == ()
 
 
 FILE = ImageFacts(width=64, height=48)
+BEYOND = {**FINE, 'bbox': [-9, 2, 20, 9]}
 
 
-def test_size_of_the_file():
-    sizes, certain, after, draft = sizes_of((100, 48), [FILE])
-    assert (sizes, certain) == ([64, 48], True)
-    assert (after['width'], after['height']) == (64, 48)
-    assert len(draft.changes) == 1
-    _, _, after, _ = sizes_of((), [FILE])
-    assert (after['width'], after['height']) == (64, 48)
+def fix_size(noted, facts, **more):
+    """Noted size after a repair, whether a box could be cut, what is left."""
+    image = {**ONE[0], 'width': noted[0], 'height': noted[1]}
+    content = {
+        'images': [image],
+        'annotations': [{'id': 1, **BEYOND}, {'id': 2, **FINE, **more}],
+        'categories': [],
+    }
+    rules = 'PAIR004', 'DET005'
+    fixed = fix_coco(encoded(content), Expectations(), facts, rules=rules)
+    after = json.loads(fixed.content)
+    (image,) = after['images']
+    cut = after['annotations'][0]['bbox'] == [0, 2, 11, 9]
+    return (image['width'], image['height']), cut, fixed.left
 
 
-def test_sizes_that_are_right_stay():
-    sizes, certain, _, draft = sizes_of((64.0, 48), [FILE])
-    assert (sizes, certain, draft.changes) == ([64, 48], True, [])
+def test_sizes():
+    for noted in ((100, 48), (0, 0), (64.0, 48)):
+        assert fix_size(noted, [FILE]) == ((64, 48), True, ())
 
 
 @pytest.mark.parametrize(
@@ -594,29 +597,18 @@ def test_sizes_that_are_right_stay():
     ],
 )
 def test_without_a_file_the_noted_size_counts(facts):
-    sizes, certain, _, draft = sizes_of((100, 48), facts)
-    assert (sizes, certain, draft.changes) == ([100, 48], True, [])
-    _, certain, _, _ = sizes_of((), facts)
-    assert not certain
+    assert fix_size((100, 48), facts) == ((100, 48), True, ())
+    assert fix_size((0, 0), facts) == ((0, 0), False, ())
 
 
 @pytest.mark.parametrize(
     'more',
     [
-        {'box': (60, 2, 30, 4)},
+        {'bbox': (60, 2, 30, 4)},
         {'segmentation': {'size': [48, 100], 'counts': 'x'}},
     ],
 )
 def test_objects_of_the_noted_size(more):
-    _, certain, after, draft = sizes_of((100, 48), [FILE], **more)
-    assert not certain
-    assert after['width'] == 100
-    assert len(draft.left) == 1
-
-
-def test_turned_images_and_other_rules_are_not_certain():
-    turned = ImageFacts(width=64, height=48, orientation=8)
-    _, certain, after, draft = sizes_of((100, 48), [turned])
-    assert (certain, after['width'], draft.left) == (False, 100, [])
-    _, certain, after, draft = sizes_of((100, 48), [FILE], rules=())
-    assert (certain, after['width'], draft.left) == (False, 100, [])
+    size, cut, left = fix_size((100, 48), [FILE], **more)
+    assert (size, cut) == ((100, 48), False)
+    assert {each.rule for each in left} == {'PAIR004', 'DET005'}
