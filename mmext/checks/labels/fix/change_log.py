@@ -1,12 +1,10 @@
 """What a repair has done, and what it has left alone."""
 
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import msgspec
 
 from ..rules.registry import RULES
-from .out_tree import SampleList
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,19 +35,15 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
-    """One error that was not repaired.
+    """One error of a file that was not repaired.
 
     Attributes:
         rule: Id of the rule that finds it.
-        split: ``'train'``, ``'val'``, ...
-        file: Path of the file as the data set names it.
         place: Where in the file; empty for all of it.
         reason: Why it was not repaired.
     """
 
     rule: str
-    split: str = ''
-    file: str = ''
     place: str = ''
     reason: str = ''
 
@@ -69,29 +63,6 @@ class FixedFile(msgspec.Struct, frozen=True, kw_only=True):
     left: tuple[Left, ...] = ()
 
 
-class ChangeLog:
-    """Writes changes to a file as they come, one JSON object a line."""
-
-    def __init__(self, path: Path):
-        self.by_rule: dict[str, int] = {}
-        self._encoder = msgspec.json.Encoder()
-        self._path = path
-
-    def __enter__(self) -> 'ChangeLog':
-        self._file = open(self._path, 'xb')
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._file.close()
-
-    def add(self, changes: Iterable[Change]) -> None:
-        """Write changes."""
-        for change in changes:
-            count = self.by_rule.get(change.rule, 0)
-            self.by_rule[change.rule] = count + 1
-            self._file.write(self._encoder.encode(change) + b'\n')
-
-
 class LeftGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Errors of one kind that were not repaired, for one reason.
 
@@ -106,27 +77,6 @@ class LeftGroup(msgspec.Struct, frozen=True, kw_only=True):
     split: str
     reason: str
     files: tuple[str, ...]
-
-
-def in_groups(left: Iterable[Left]) -> list[LeftGroup]:
-    """Bring together what was left for the same reason."""
-    files: dict[tuple[str, str, str], set[str]] = {}
-    for item in left:
-        key = (item.rule, item.split, item.reason)
-        files.setdefault(key, set()).add(item.file)
-    return [
-        LeftGroup(
-            rule=rule, split=split, reason=reason, files=tuple(sorted(names))
-        )
-        for (rule, split, reason), names in sorted(files.items())
-    ]
-
-
-SCHEMA_VERSION = 1
-
-
-def _number(count: int, noun: str) -> str:
-    return f'{count:,} {noun}' if count == 1 else f'{count:,} {noun}s'
 
 
 class NewPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +96,23 @@ class NewPlace(msgspec.Struct, frozen=True, kw_only=True):
     now: str
 
 
+class SampleList(msgspec.Struct, frozen=True, kw_only=True):
+    """Lists that were written for a split.
+
+    Attributes:
+        split: ``'train'``, ``'val'``, ...
+        excluded: Number of samples that cannot be trained with.
+        exclude_file: Name of the list of them.
+        include_file: Name of the list of the others; empty if the split has
+            no list of its own that it could take the place of.
+    """
+
+    split: str
+    excluded: int
+    exclude_file: str
+    include_file: str = ''
+
+
 class FixSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What a repair has done, in all.
 
@@ -160,7 +127,7 @@ class FixSummary(msgspec.Struct, frozen=True, kw_only=True):
         not_repaired: What is left, and why.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = 1
     out: str
     num_files: int
     num_fixed: int
@@ -206,3 +173,7 @@ class FixSummary(msgspec.Struct, frozen=True, kw_only=True):
                 f'with{more}'
             )
         return '\n'.join(lines)
+
+
+def _number(count: int, noun: str) -> str:
+    return f'{count:,} {noun}' if count == 1 else f'{count:,} {noun}s'

@@ -22,25 +22,9 @@ from mmext.checks.findings import Severity
 from mmext.checks.labels import Expectations
 from mmext.checks.labels.check import check_labels
 from mmext.checks.labels.facts import Orphan, Sample
-from mmext.checks.labels.fix.change_log import (
-    Change,
-    ChangeLog,
-    FixedFile,
-    FixSummary,
-    Left,
-)
-from mmext.checks.labels.fix.fix_labels import (
-    NewFiles,
-    SplitFixer,
-    Survey,
-    fix_labels,
-    folder_of,
-    label_files,
-    other_file,
-    survey,
-)
+from mmext.checks.labels.fix.change_log import FixSummary
+from mmext.checks.labels.fix.fix_labels import fix_labels
 from mmext.checks.labels.report import Report
-from mmext.checks.labels.rules import RULES
 from mmext.checks.labels.rules.registry import select_rules
 from mmext.checks.labels.run import sources_of
 from mmext.checks.labels.settings import CheckSettings
@@ -156,6 +140,7 @@ def test_repaired_data_have_no_finding(plant: Plant, tmp_path):
     changes = [json.loads(line) for line in log]
     assert len(changes) == sum(summary.changes.values())
     for each in changes:
+        assert list(each) == list(changes[0])
         assert each['rule'] == plant.rule
         assert Path(each['file']).exists()
         assert (out / each['new_file']).is_file()
@@ -291,96 +276,55 @@ def test_data_set_without_files(tmp_path):
     assert {path.name for path in (tmp_path / 'out').iterdir()} == LOGS
 
 
-@pytest.fixture
-def files(tmp_path):
-    (tmp_path / 'tree').mkdir()
-    with ChangeLog(tmp_path / 'log') as log:
-        yield NewFiles(tmp_path / 'tree', str(tmp_path / 'data'), log)
-
-
-def test_put(files, tmp_path):
-    path = str(tmp_path / 'data' / 'a' / '1.png')
-    change = Change(rule='SEG011')
-    left = Left(rule='SEG001', reason='why')
-    new = FixedFile(content=b'new', changes=(change,), left=(left,))
-    assert files.put('train', path, b'old', new) == b'new'
-    assert (files.tree / 'a' / '1.png').read_bytes() == b'new'
-    assert files.put('val', path, b'old', new) == b'new'
-    assert [each.split for each in files.left] == ['train', 'val']
-    other = FixedFile(content=b'old')
-    assert files.put('test', path, b'old', other) == b'new'
-    assert 'in another way' in files.left[-1].reason
-    assert (files.num_files, files.num_fixed) == (1, 1)
-    assert files.log.by_rule == {'SEG011': 1}
-
-
-def test_split(files, tmp_path):
+def test_orphans_are_copied_and_damaged_files_listed(tmp_path):
     folder = write_pairs(tmp_path / 'data')
-    palette = Image.fromarray(np.array(Image.open(folder / 'masks' / '1.png')))
-    palette.putpalette([1, 2, 3] * 256)
-    palette.save(folder / 'masks' / '1.png')
     (folder / 'masks' / '2.png').write_bytes(b'')
     (folder / 'lonely.png').write_bytes(b'anything')
-    expected = Expectations(num_classes=3, loader_backend='cv2')
+    expected = Expectations(num_classes=3)
     bare = split_of_folders(folder / 'masks', folder / 'images', expected)
     orphans = [
         Orphan(split='train', path=str(folder / 'lonely.png'), kind='mask'),
         Orphan(split='train', path=str(folder / 'image.png'), kind='image'),
     ]
     source = SplitSource(expected, bare.samples, orphans=lambda: iter(orphans))
-    fixer = SplitFixer(source, files, tuple(RULES.values()))
-    with FactStore(tmp_path / 'facts.sqlite') as store:
-        check_labels([source], store)
-        fixer.fix(store)
-    assert (files.num_files, files.num_fixed) == (7, 1)
-    assert files.log.by_rule == {'SEG011': 1}
-    assert [each.index for each in fixer.excluded] == [2]
-    assert {each.rule for each in files.left} == {'SEG016', 'PAIR009'}
-    assert (files.tree / 'lonely.png').read_bytes() == b'anything'
-    assert not (files.tree / 'image.png').exists()
+    out = tmp_path / 'out'
+    _, summary = check_and_fix([source], out)
+    assert (summary.num_files, summary.num_fixed) == (7, 0)
+    assert [
+        (each.rule, Path(each.files[0]).name) for each in summary.not_repaired
+    ] == [('PAIR009', 'lonely.png'), ('SEG016', '2.png')]
+    assert (out / 'exclude_train.txt').read_text() == '2\n'
+    assert (out / 'lonely.png').read_bytes() == b'anything'
+    assert (out / 'masks' / '2.png').read_bytes() == b''
+    assert not (out / 'image.png').exists()
 
 
-def test_survey_of_splits(tmp_path):
-    for name, label in (('train', 0), ('val', 1)):
-        folder = write_pairs(tmp_path / name, number=1) / 'masks'
+@pytest.mark.parametrize(('labels', 'repaired'), [((1, 2), 2), ((1, 1), 0)])
+def test_void_may_be_a_class_that_no_split_has(labels, repaired, tmp_path):
+    splits = []
+    for number, label in enumerate(labels):
+        folder = write_pairs(tmp_path / f'{number}', number=1) / 'masks'
         mask = np.full((24, 32), label, np.uint8)
-        mask[0] = 255
-        Image.fromarray(mask).save(folder / '0.png')
-    splits = [
-        split_of_folders(
-            tmp_path / name / 'masks',
-            tmp_path / name / 'images',
-            Expectations(split=name, num_classes=number),
+        mask[:2] = [[0], [255]]
+        expected = Expectations(
+            split=f'{number}', num_classes=3, ignore_index=254
         )
-        for name, number in (('train', 4), ('val', 4))
-    ]
-    with FactStore(tmp_path / 'facts.sqlite') as store:
-        check_labels(splits, store)
-        surveys, unseen = survey(splits, store)
-        assert [own.seen for own in surveys] == [{0}, {1}]
-        assert unseen == [(2, 3), (2, 3)]
-        assert surveys[0].labels() == {str(tmp_path / 'train' / 'masks')}
-        assert surveys[1].images == {str(tmp_path / 'val' / 'images')}
+        Image.fromarray(mask).save(folder / '0.png')
+        splits.append(split_of_folders(folder, None, expected))
+    _, summary = check_and_fix(splits, tmp_path / 'out')
+    assert summary.num_fixed == repaired
 
 
-def test_folder_of():
-    assert folder_of('/a.png') == '/'
-    assert folder_of('a/b.png') == 'a'
-
-
-def test_label_files():
-    sample = Sample(
-        index=0, mask='m.png', annotation='a.xml', annotation_kind='voc'
-    )
-    assert list(label_files(sample)) == [('mask', 'm.png'), ('voc', 'a.xml')]
-    assert list(label_files(Sample(index=0, annotation='a.json'))) == []
-
-
-def test_other_files():
-    sample = Sample(index=0, annotation='notes/a.json')
-    for task, path in (('semantic', ''), ('detection', 'notes/a.json')):
+def test_files_that_no_reader_repairs_are_copied(tmp_path):
+    path = tmp_path / 'notes' / 'a.json'
+    path.parent.mkdir()
+    path.write_text('anything')
+    sample = Sample(index=0, annotation=str(path))
+    for task, number in (('detection', 1), ('semantic', 0)):
         source = SplitSource(Expectations(task=task), lambda: iter([sample]))
-        assert other_file(source, sample) == path
-    own = Survey()
-    own.add(sample, 'notes/a.json')
-    assert own.labels() == {'notes'}
+        out = tmp_path / task
+        _, summary = check_and_fix([source], out)
+        assert summary.num_files == number
+        assert [(each.key, each.was, each.now) for each in summary.places] == [
+            ('ann_file', str(path), str(out / 'a.json'))
+        ] * number
