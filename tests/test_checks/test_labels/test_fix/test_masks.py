@@ -12,13 +12,8 @@ from PIL import Image
 
 from mmext.checks.labels import Expectations
 from mmext.checks.labels.facts import Sample, SampleFacts
-from mmext.checks.labels.fix.masks import (
-    MASK_RULES,
-    fix_mask,
-    needs_fix,
-    plan_values,
-)
-from mmext.checks.labels.loaded import load_value, loaded_values
+from mmext.checks.labels.fix.masks import fix_mask, needs_fix
+from mmext.checks.labels.loaded import load_value
 from mmext.checks.labels.readers.mask import read_mask_facts
 from mmext.checks.labels.rules import RULES
 
@@ -254,11 +249,6 @@ def test_leaves_black_and_white():
     fixed = fix_mask(png(BLACK_AND_WHITE), expected)
     assert fixed.content == png(BLACK_AND_WHITE)
     assert [each.reason for each in fixed.left] == []
-    fixed = fix_mask(
-        png(BLACK_AND_WHITE), expected, rules={*MASK_RULES, 'SEG005'}
-    )
-    (left,) = fixed.left
-    assert left.reason == 'white may be a class or void'
 
 
 def test_void_may_be_a_class_without_a_pixel():
@@ -352,12 +342,6 @@ def test_right_pixels_keep_their_labels(case):
     assert rules_of(fixed.content, expected) & repaired <= still
 
 
-def plan(values, unseen=(), rules=MASK_RULES, **fields):
-    expected = Expectations(**{'num_classes': 3, **fields})
-    pairs = [(value, 5) for value in values]
-    return plan_values(pairs, loaded_values(expected), rules, unseen)
-
-
 @pytest.mark.parametrize(
     ('values', 'fields', 'new'),
     [
@@ -386,20 +370,21 @@ def plan(values, unseen=(), rules=MASK_RULES, **fields):
     ],
 )
 def test_new_values(values, fields, new):
-    made = plan(values, **fields)
-    assert made.new == new
-    assert made.rule.keys() == new.keys()
-    expected = made.table.expected
+    expected = Expectations(**{'num_classes': 3, **fields})
+    content = saved(Image.fromarray(np.array([values], np.int32)), 'TIFF')
+    fixed = fix_mask(content, expected)
+    after = [new.get(value, value) for value in values]
+    assert pixels_of(fixed.content).tolist() == [after]
+    assert [int(each.now) for each in fixed.changes] == list(new.values())
     for value in new.values():
         assert load_value(value, expected) == expected.ignore_index
 
 
-def test_classes_without_a_pixel():
-    assert plan([0, 255], unseen=[1], ignore_index=9).new == {}
-    # They cannot be classes of a mask of 8 bits.
-    assert plan([0, 65535], unseen=[1], ignore_index=9).new == {65535: 9}
-
-
-def test_rules_that_are_not_chosen():
-    made = plan([0, -1, 300], rules=())
-    assert (made.new, made.left) == ({}, [])
+def test_wide_void_is_no_class_without_a_pixel():
+    expected = Expectations(num_classes=3, ignore_index=9)
+    for void in (255, 65535):
+        pixels = np.array([[0, void]], np.int32)
+        content = saved(Image.fromarray(pixels), 'TIFF')
+        fixed = fix_mask(content, expected, unseen=[1])
+        # It cannot be one of a mask of 8 bits.
+        assert bool(fixed.changes) == (void == 65535)
