@@ -89,8 +89,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _repair(draft: '_Draft', images: Sequence[ImageFacts | None]) -> None:
     """All repairs; one of a second run would find nothing to do."""
     _remove_dangling(draft)
-    _remove_without_area(draft)
-    _remove_without_mask(draft)
+    _remove_useless(draft)
     sizes, certain = _fix_sizes(draft, images)
     _remove_repeated_images(draft)
     _clip_boxes(draft, sizes, certain)
@@ -249,28 +248,26 @@ def _remove_dangling(draft: _Draft) -> None:
                 draft.remove(rule, row, 'loaders drop it')
 
 
-def _remove_without_area(draft: _Draft) -> None:
-    there = draft.file.annotations.has_bbox & draft.alive
+def _remove_useless(draft: _Draft) -> None:
+    """Remove annotations without an area, or without a mask that is loaded."""
+    there = draft.file.annotations.has_bbox
     sides = box_limits.sides_of_coco(draft.box)
+    flat = box_limits.lacks_area(sides)
+    no_mask = np.zeros_like(there)
+    if 'COCO016' in draft.rules and draft.expected.loads_masks:
+        no_mask = lacks_mask(draft.file, draft.expected)
     for rule, rows, reason in (
-        ('DET001', ~box_limits.is_finite(sides), 'the box is not finite'),
         (
-            'DET002',
-            box_limits.lacks_area(sides),
-            'the box has no area; loaders drop it',
+            'DET001',
+            there & ~box_limits.is_finite(sides),
+            'the box is not finite',
         ),
+        ('DET002', there & flat, 'the box has no area; loaders drop it'),
+        ('COCO016', no_mask, 'it has no mask; --select asks so'),
     ):
         if rule in draft.rules:
-            for row in np.flatnonzero(rows & there).tolist():
+            for row in np.flatnonzero(rows & draft.alive).tolist():
                 draft.remove(rule, row, reason)
-
-
-def _remove_without_mask(draft: _Draft) -> None:
-    """Remove annotations that lack the mask that the pipeline loads."""
-    if 'COCO016' in draft.rules and draft.expected.loads_masks:
-        lacks = lacks_mask(draft.file, draft.expected) & draft.alive
-        for row in np.flatnonzero(lacks).tolist():
-            draft.remove('COCO016', row, 'it has no mask; --select asks so')
 
 
 def _fix_sizes(

@@ -84,12 +84,7 @@ def fix_labels(
                 unseen -= seen[split.reads_as]
                 split.fix(files, rules, sorted(unseen), asked)
         lists = [
-            write_lists(
-                tree,
-                split.source,
-                split.excluded,
-                split.folders['image'] or split.label_folders(),
-            )
+            write_lists(tree, split.source, split.excluded, split.folders)
             for split in splits
         ]
         summary = FixSummary(
@@ -198,32 +193,33 @@ class _Split:
             expected.reduce_zero_label,
             expected.label_map,
         )
-        files: dict[str, set[str]] = {
+        self.folders: dict[str, set[str]] = {
             'mask': set(),
             'annotation': set(),
             'image': set(),
         }
         for facts in sample_facts(source, store):
             sample = facts.sample
-            files['mask'].add(sample.mask)
-            files['image'].add(sample.image)
+            self._add('mask', sample.mask)
+            self._add('image', sample.image)
             if sample.annotation_kind:
-                files['annotation'].add(sample.annotation)
+                self._add('annotation', sample.annotation)
             elif source.coco is None and expected.task != 'semantic':
                 # What a semantic data set names is a list of its samples.
+                self._add('annotation', sample.annotation)
                 self.others.add(sample.annotation)
             if facts.mask is not None:
                 self._see(facts.mask)
         self.others.discard('')
         if source.coco is not None:
-            files['annotation'].add(source.coco().path)
+            self._add('annotation', source.coco().path)
         for orphan in source.orphans():
             if orphan.kind != 'image':
-                files[orphan.kind].add(orphan.path)
-        self.folders = {
-            kind: {os.path.dirname(path) or '.' for path in paths - {''}}
-            for kind, paths in files.items()
-        }
+                self._add(orphan.kind, orphan.path)
+
+    def _add(self, kind: str, path: str) -> None:
+        if path:
+            self.folders[kind].add(os.path.dirname(path) or '.')
 
     def _see(self, mask: MaskFacts) -> None:
         if mask.error or mask.mode not in INDEX_MODES:
@@ -235,8 +231,7 @@ class _Split:
 
     def label_folders(self) -> set[str]:
         """Folders of label files of any kind."""
-        others = {os.path.dirname(path) or '.' for path in self.others}
-        return self.folders['mask'] | self.folders['annotation'] | others
+        return self.folders['mask'] | self.folders['annotation']
 
     def fix(
         self,
@@ -254,8 +249,9 @@ class _Split:
         images: list[ImageFacts | None] = []
         paths: list[str] = []
         for facts in sample_facts(self.source, self._store):
-            images.append(facts.image)
-            paths.append(facts.sample.image)
+            if self.source.coco is not None:
+                images.append(facts.image)
+                paths.append(facts.sample.image)
             self._fix_sample(facts, unseen)
         if self.source.coco is not None:
             self._fix_coco(images, paths, asked)

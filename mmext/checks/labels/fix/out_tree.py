@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from mmengine.fileio import list_from_file
@@ -65,13 +65,14 @@ def write_lists(
     tree: Path,
     source: SplitSource,
     excluded: Sequence[Sample],
-    folders: Iterable[str],
+    folders: Mapping[str, Iterable[str]],
 ) -> SampleList | None:
     """List the samples that cannot be trained with; None if there are none.
 
     If a list of the split's own names its samples, lines are those of that
     list; otherwise names are those of images, or else of label files, without
-    suffix, relative to the folder that holds all ``folders``.
+    suffix, relative to the folder that holds all of this kind (``folders``:
+    ``'image'``, ``'mask'``, ``'annotation'``).
     """
     if not excluded:
         return None
@@ -86,15 +87,15 @@ def write_lists(
         include_file = f'include_{name}'
         _write(tree / include_file, kept)
     else:
-        folder = common_folder(folders)
-        left_out = [
-            os.path.splitext(
-                os.path.relpath(
-                    sample.image or sample.mask or sample.annotation, folder
-                )
-            )[0]
-            for sample in excluded
-        ]
+        bases = {kind: common_folder(own) for kind, own in folders.items()}
+        left_out = []
+        for sample in excluded:
+            kind = next(
+                (kind for kind in ('image', 'mask') if getattr(sample, kind)),
+                'annotation',
+            )
+            name = os.path.relpath(getattr(sample, kind), bases[kind])
+            left_out.append(os.path.splitext(name)[0])
     _write(tree / exclude_file, left_out)
     return SampleList(
         split=split,

@@ -54,7 +54,10 @@ SAMPLES = [
     Sample(index=i, image=f'data/img/{name}.jpg', mask=f'data/ann/{name}.png')
     for i, name in enumerate(['a/0', 'a/1', 'b/2'])
 ]
-FOLDERS = ['data/img/a', 'data/img/b']
+FOLDERS = {
+    'image': ['data/img/a', 'data/img/b'],
+    'mask': ['data/ann/a', 'data/ann/b'],
+}
 
 
 def source(list_file: str = '', split: str = 'train') -> SplitSource:
@@ -68,6 +71,12 @@ def test_names_without_a_list(tmp_path):
     assert (listed.excluded, listed.include_file) == (2, '')
     text = (tmp_path / listed.exclude_file).read_text()
     assert text == 'a/1\nb/2\n'
+
+
+def test_names_of_masks_without_an_image(tmp_path):
+    sample = Sample(index=1, mask='data/ann/a/1.png')
+    listed = write_lists(tmp_path, source(), [sample], FOLDERS)
+    assert (tmp_path / listed.exclude_file).read_text() == 'a/1\n'
 
 
 def test_lines_of_the_list(tmp_path):
