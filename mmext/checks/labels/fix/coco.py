@@ -5,7 +5,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Container, Hashable, Sequence
+from collections.abc import Container, Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -321,7 +321,7 @@ def _fits(draft: _Draft, noted: np.ndarray, stored: np.ndarray) -> np.ndarray:
 
 
 def _groups(
-    values: Sequence[Hashable], kept: Sequence[bool]
+    values: Iterable[Hashable], kept: Sequence[bool]
 ) -> list[list[int]]:
     """Kept rows of each value that several of them have."""
     rows = defaultdict(list)
@@ -461,7 +461,13 @@ def _remove_repeated(draft: _Draft) -> None:
     """Remove annotations that are another one but for the id."""
     if 'DET010' not in draft.rules:
         return
-    for rows in _same_box(draft):
+    notes = draft.file.annotations
+    boxes = zip(
+        notes.image_id.tolist(),
+        notes.category_id.tolist(),
+        map(tuple, draft.box.tolist()),
+    )
+    for rows in _groups(boxes, draft.alive & notes.has_bbox):
         firsts: dict[str, int] = {}
         for row in rows:
             record = draft.record(row) | {'id': None}
@@ -473,25 +479,6 @@ def _remove_repeated(draft: _Draft) -> None:
         if len(firsts) > 1:
             reason = 'objects with the same box and class differ otherwise'
             draft.leave('DET010', reason)
-
-
-def _same_box(draft: _Draft) -> list[list[int]]:
-    """Rows of one image, category and box, where there are several."""
-    notes = draft.file.annotations
-    rows = np.flatnonzero(draft.alive & notes.has_bbox)
-    # 0.0 and -0.0 are the same side.
-    box = (draft.box[rows] + 0.0).view(np.int64)
-    key = np.column_stack((notes.image_id[rows], notes.category_id[rows], box))
-    _, group, count = np.unique(
-        key, axis=0, return_inverse=True, return_counts=True
-    )
-    # NumPy 2.0 gives it a second dimension.
-    group = group.reshape(-1)
-    again = count[group] > 1
-    groups = defaultdict(list)
-    for number, row in zip(group[again].tolist(), rows[again].tolist()):
-        groups[number].append(row)
-    return list(groups.values())
 
 
 def _new_ids(ids: np.ndarray) -> itertools.count | None:
@@ -592,7 +579,7 @@ def _sort_categories(draft: _Draft) -> None:
     present = [names[row] for row in rows]
     if 'COCO008' not in draft.rules or present == list(classes):
         return
-    if len(present) != len(classes) or set(present) != set(classes):
+    if sorted(present) != sorted(classes):
         return
     if 'categories' in draft.broken:
         draft.leave('COCO008', 'some of the categories cannot be read')

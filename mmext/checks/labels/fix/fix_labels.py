@@ -246,6 +246,7 @@ class _Split:
         repair may lose labels.
         """
         self._files, self._rules = files, rules
+        self._chosen = {rule.id for rule in rules}
         images: list[ImageFacts | None] = []
         paths: list[str] = []
         for facts in sample_facts(self.source, self._store):
@@ -271,9 +272,6 @@ class _Split:
 
     def _put(self, path: str, old: bytes, new: FixedFile) -> bytes:
         return self._files.put(self._expected.split, path, old, new)
-
-    def _chosen(self, possible: Container[str]) -> set[str]:
-        return {rule.id for rule in self._rules if rule.id in possible}
 
     def _findings(self, scope: str, facts: object) -> list[Finding]:
         return [
@@ -312,10 +310,10 @@ class _Split:
                 raise
             fixed = FixedFile(content=content)
             if path == voc:
-                rules = self._chosen(VOC_RULES)
+                rules = self._chosen & VOC_RULES
                 fixed = fix_voc(content, facts.image, rules=rules)
             elif needs_fix(own, self._expected):
-                rules = self._chosen(MASK_RULES)
+                rules = self._chosen & MASK_RULES
                 fixed = fix_mask(
                     content, self._expected, rules=rules, unseen=unseen
                 )
@@ -357,7 +355,7 @@ class _Split:
         old = self.source.coco()
         content = self._read(old.path)
         # What loses objects has to be asked for.
-        rules = self._chosen(COCO_RULES | {'COCO016'}.intersection(asked))
+        rules = self._chosen & (COCO_RULES | {'COCO016'}.intersection(asked))
         fixed = fix_coco(content, self._expected, images, rules=rules)
         file = read_coco(self._put(old.path, content, fixed))
         facts = CocoFacts(split=old.split, path=old.path, file=file)
