@@ -131,7 +131,7 @@ def _read_coco(path: Path) -> CocoFile | None:
         if holds_key(file):
             return None
         file.seek(0)
-        found = read_coco(file)
+        found = read_coco(file.read())
     wrong = {error.place for error in found.errors}
     keys = {'', 'images', 'annotations', 'categories'}
     return None if wrong & keys else found

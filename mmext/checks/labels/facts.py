@@ -40,10 +40,12 @@ class RecordError(msgspec.Struct, frozen=True):
     Attributes:
         place: ``'annotations[17].bbox'``; empty for the whole file.
         message: What is wrong there.
+        kind: Whether it is missing or damaged.
     """
 
     place: str
     message: str
+    kind: ErrorKind = ErrorKind.CORRUPT
 
 
 class MaskFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,25 +1,22 @@
 """Read annotation files in the JSON format of COCO, as columns.
 
-A file is decoded once, a few MB at a time, types checked; of segmentations
-only the box around polygons is kept. Only if that fails are its records taken
-one by one, so that each bad one is named and the others are kept.
+A file is decoded at once, types checked; of segmentations only the box around
+polygons is kept. Only if that fails are its records taken one by one, so that
+each bad one is named and the others are kept.
 """
 
-import io
 import itertools
 import json
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from operator import attrgetter
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
 
-from ..facts import RecordError
-from .coco_stream import UnusualFile, decode_records, record_batches
+from ..facts import ErrorKind, RecordError
 
 _MAX_SHOWN = 60
 # Stands for the first id that is no number; those of others follow below.
@@ -75,52 +72,23 @@ class RawCategory(msgspec.Struct, gc=False):
     keypoints: list | dict | None = None
 
 
-_RAW = {
-    'images': RawImage,
-    'annotations': RawAnnotation,
-    'categories': RawCategory,
-}
+class _Root(msgspec.Struct, gc=False):
+    images: list[RawImage]
+    annotations: list[RawAnnotation]
+    categories: list[RawCategory]
+
+
 _KINDS = {
     'images': RawImage,
     'annotations': _DecodedAnnotation,
     'categories': RawCategory,
 }
-
-
-def convert_record(
-    key: str, record: Any
-) -> tuple[msgspec.Struct | None, str, str]:
-    """Check the types of one record, as :mod:`json` decodes it.
-
-    Gives the record, None if its types are wrong; the place of the first wrong
-    value in the record, such as ``'.bbox[2]'``; what is wrong.
-    """
-    try:
-        return msgspec.convert(record, _KINDS[key]), '', ''
-    except OverflowError as error:
-        return None, '', f'a number is too large: {error}'
-    except msgspec.ValidationError as error:
-        text, _, place = str(error).partition(' - at `$')
-        place = place.rstrip('`')
-        field = place.lstrip('.').partition('[')[0]
-        if isinstance(record, dict):
-            value = repr(record[field] if field in record else sorted(record))
-            more = '...' if len(value) > _MAX_SHOWN else ''
-            text = f'{text}: {value[:_MAX_SHOWN]}{more}'
-        return None, place, text
-
-
-_KEYS = ('images', 'annotations', 'categories')
+_KEYS = tuple(_KINDS)
 NO_SEGMENTATION, POLYGONS, RLE, NEITHER = range(4)
-_FINE = 4
-_DIGITS = b'0123456789.+- \t\r\n'
-_POLYGONS = re.compile(rb'\[\[,*\](,\[,*\])*\]')
+_SHAPE = msgspec.json.Decoder(list[list[float]] | dict | None)
 _NO_BOX = (np.nan,) * 4
-# Texts of this length may hold a number that json refuses.
-_LONG = 4000
-_MANY_DIGITS = re.compile(rb'\d{%d}' % _LONG)
-# Between the six numbers of three points.
-_MIN_COMMAS = 5
+# Three points have six numbers.
+MIN_POLYGON = 6
 
 
 class CocoImages(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -169,8 +137,7 @@ class CocoAnnotations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             polygons, in pixels, where they are fine; else NaN.
         keypoints: ``(K, 6)``, float64: ``index``, how many numbers (1 if they
             are none), and the box around points with v > 0; NaN without.
-        segmentations: ``M``, not decoded; see :meth:`segmentation`. Those
-            of a file are read again.
+        segmentations: ``M``, not decoded; see :meth:`segmentation`.
     """
 
     index: np.ndarray
@@ -193,8 +160,7 @@ class CocoAnnotations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def segmentation(self, row: int) -> Any:
         """One segmentation, as :mod:`json` decodes it; None if there is none.
 
-        Raises ValueError if it holds a number of thousands of digits, or if
-        the file has changed.
+        Raises ValueError if it holds a number of thousands of digits.
         """
         value = self.segmentations[row]
         if isinstance(value, msgspec.Raw):
@@ -257,157 +223,82 @@ class CocoFacts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     things: dict[str, bool] = {}
 
 
-def read_coco(content: bytes | BinaryIO) -> CocoFile:
+def read_coco(content: bytes) -> CocoFile:
     """Read an annotation file; nothing is raised for damaged files.
 
     NaN and Infinity, which are no JSON but written by :mod:`json`, are kept.
-    90 MB a second; files with an error five times slower.
-
-    ``content``: Text, or a file that is open for reading, which the columns
-    then refer to for segmentations. It is not held in memory, unless it has
-    an error or is written in an unusual way.
+    The content is held in memory as long as the result.
     """
-    file = io.BytesIO(content) if isinstance(content, bytes) else content
     errors: list[RecordError] = []
     ids: dict[int, str | float] = {}
     try:
-        tables = _in_batches(file)
-    except (
-        UnusualFile,
-        msgspec.DecodeError,
-        RecursionError,
-        UnicodeDecodeError,
-    ):
-        file.seek(0)
-        records, indices = _one_by_one(file.read(), errors, ids)
+        if not content.isascii():
+            # msgspec does not look into texts that nothing asks for.
+            content.decode()
+        root = msgspec.json.decode(content, type=_Root)
         tables = {
-            key: _TABLES[key](records[key], np.array(indices[key], np.int64))
+            key: (records := getattr(root, key), range(len(records)))
             for key in _KEYS
         }
-    return CocoFile(**tables, errors=tuple(errors), ids=ids)
-
-
-def _in_batches(file: BinaryIO) -> dict[str, Any]:
-    """The tables of a file all of whose records are right."""
-    tables = {key: _Growing(key) for key in _KEYS}
-    places: list[tuple[int, int]] = []
-    ends: list[int] = []
-    for key, place, records in record_batches(file, _RAW):
-        tables[key].add(records)
-        if key == 'annotations':
-            places.append(place)
-            ends.append(tables[key].size)
-    stored = _Stored(file, places, np.array(ends, np.int64))
-    return {
-        'images': tables['images'].finish(),
-        'annotations': tables['annotations'].finish(segmentations=stored),
-        'categories': tables['categories'].finish(),
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        tables = _one_by_one(content, errors, ids)
+    columns = {
+        key: _TABLES[key](records, np.array(indices, np.int64))
+        for key, (records, indices) in tables.items()
     }
-
-
-class _Growing:
-    """A table that gets its rows in batches, in the memory of one."""
-
-    def __init__(self, key: str) -> None:
-        self._make, self.size = _TABLES[key], 0
-        self._empty = self._make([], np.zeros(0, np.int64))
-        self._arrays: dict[str, bytearray] = {}
-        self._texts: list[str] = []
-
-    def add(self, records: list) -> None:
-        first, self.size = self.size, self.size + len(records)
-        part = self._make(records, np.arange(first, self.size))
-        for name, values in msgspec.structs.asdict(part).items():
-            if isinstance(values, np.ndarray):
-                self._arrays.setdefault(name, bytearray()).extend(
-                    values.tobytes()
-                )
-            elif isinstance(values, tuple):
-                self._texts += values
-
-    def finish(self, **others: Any) -> Any:
-        """The table; ``others`` are columns that were not collected."""
-        columns: dict[str, Any] = {}
-        for name, value in msgspec.structs.asdict(self._empty).items():
-            columns[name] = tuple(self._texts)
-            if isinstance(value, np.ndarray):
-                data = self._arrays.pop(name, bytearray())
-                shape = -1, *value.shape[1:]
-                columns[name] = np.frombuffer(data, value.dtype).reshape(shape)
-        return type(self._empty)(**columns | others)
-
-
-class _Stored(Sequence):
-    """Segmentations that are in a file.
-
-    ``places``: Of each batch of annotations, begin and length; ``ends``: The
-    row behind its last.
-    """
-
-    def __init__(
-        self, file: BinaryIO, places: list[tuple[int, int]], ends: np.ndarray
-    ) -> None:
-        self._file, self._places, self._ends = file, places, ends
-        self._loaded, self._records = -1, []
-
-    def __len__(self) -> int:
-        return int(self._ends[-1]) if len(self._ends) else 0
-
-    def __getitem__(self, row: int) -> msgspec.Raw:
-        batch = int(np.searchsorted(self._ends, row, 'right'))
-        if batch != self._loaded:
-            self._records = self._load(batch)
-            self._loaded = batch
-        # Counted from the last record of the batch.
-        return self._records[row - int(self._ends[batch])].segmentation
-
-    def _load(self, batch: int) -> list[RawAnnotation]:
-        begin, length = self._places[batch]
-        self._file.seek(begin)
-        try:
-            return decode_records(self._file.read(length), RawAnnotation)
-        except msgspec.DecodeError as error:
-            raise ValueError(
-                f'the file has changed since it was read: {error}'
-            ) from error
+    return CocoFile(**columns, errors=tuple(errors), ids=ids)
 
 
 def _one_by_one(
-    content: bytes,
-    errors: list[RecordError],
-    ids: dict[int, str | float],
-) -> tuple[dict[str, list], dict[str, list[int]]]:
+    content: bytes, errors: list[RecordError], ids: dict[int, str | float]
+) -> dict[str, tuple[list, list[int]]]:
     """The records whose types are right, and their positions."""
-    records: dict[str, list] = {key: [] for key in _KEYS}
-    indices: dict[str, list[int]] = {key: [] for key in _KEYS}
+    tables: dict[str, tuple[list, list[int]]] = {
+        key: ([], []) for key in _KEYS
+    }
     try:
         # As loaders, which open it as text.
         root = json.loads(content.decode())
     except (ValueError, RecursionError) as error:
         errors.append(RecordError('', f'malformed JSON: {error}'))
-        return records, indices
+        return tables
     if not isinstance(root, dict):
         kind = type(root).__name__
         message = f'the top level must be an object, got {kind}'
         errors.append(RecordError('', message))
-        return records, indices
+        return tables
     number_ids(root, ids)
-    for key in _KEYS:
+    for key, (records, indices) in tables.items():
         values = root.get(key)
-        if not isinstance(values, list):
+        if key not in root:
+            error = RecordError(key, 'the key is missing', ErrorKind.MISSING)
+            errors.append(error)
+        elif not isinstance(values, list):
             message = f'must be an array, got {type(values).__name__}'
-            if key not in root:
-                message = 'the key is missing'
             errors.append(RecordError(key, message))
-            continue
-        for index, value in enumerate(values):
-            record, place, message = convert_record(key, value)
-            if record is None:
+            values = None
+        for index, value in enumerate(values or ()):
+            try:
+                records.append(msgspec.convert(value, _KINDS[key]))
+                indices.append(index)
+            except (OverflowError, msgspec.ValidationError) as error:
+                place, message = _what_is_wrong(value, error)
                 errors.append(RecordError(f'{key}[{index}]{place}', message))
-            else:
-                records[key].append(record)
-                indices[key].append(index)
-    return records, indices
+    return tables
+
+
+def _what_is_wrong(record: Any, error: Exception) -> tuple[str, str]:
+    """Place of the first wrong value in a record, and what is wrong."""
+    if isinstance(error, OverflowError):
+        return '', f'a number is too large: {error}'
+    text, _, place = str(error).partition(' - at `$')
+    place = place.rstrip('`')
+    field = place.lstrip('.').partition('[')[0]
+    if isinstance(record, dict):
+        value = repr(record[field] if field in record else sorted(record))
+        more = '...' if len(value) > _MAX_SHOWN else ''
+        text = f'{text}: {value[:_MAX_SHOWN]}{more}'
+    return place, text
 
 
 def number_ids(root: dict[str, Any], ids: dict[int, str | float]) -> None:
@@ -488,7 +379,9 @@ def _annotations(records: list, index: np.ndarray) -> CocoAnnotations:
         boxes = [box or _NO_BOX for box in boxes]
     flat = itertools.chain.from_iterable(boxes)
     segmentations = [record.segmentation for record in records]
-    codes, around = _codes_and_boxes(segmentations)
+    shapes = list(map(_kind_and_box, segmentations))
+    kinds = np.array([kind for kind, _ in shapes], np.uint8)
+    around = np.array([box for _, box in shapes], np.float64).reshape(-1, 4)
     return CocoAnnotations(
         index=index,
         id=_column(records, 'id', np.int64),
@@ -502,8 +395,9 @@ def _annotations(records: list, index: np.ndarray) -> CocoAnnotations:
         iscrowd=np.array([crowd or 0 for crowd in crowds], np.int64),
         has_iscrowd=_present(crowds),
         ignore=_column(records, 'ignore', np.bool_),
-        segmentation_kind=codes % _FINE,
-        segmentation_fine=codes >= _FINE,
+        segmentation_kind=kinds,
+        segmentation_fine=(kinds == NO_SEGMENTATION)
+        | (around[:, 0] == around[:, 0]),
         polygon_box=around,
         keypoints=np.array(
             [
@@ -534,75 +428,34 @@ def _present(values: list) -> np.ndarray:
     return np.array([value is not None for value in values], np.bool_)
 
 
-def _codes_and_boxes(segmentations: list) -> tuple[np.ndarray, np.ndarray]:
-    """Kind of each, with :data:`_FINE` if there is no need to decode it.
+def _kind_and_box(segmentation: Any) -> tuple[int, tuple[float, ...]]:
+    """Kind of a segmentation, and the box around polygons that are fine.
 
-    And the boxes around polygons. Without digits, most texts are the same as
-    others: what is left of them tells how many numbers each polygon has, and
-    each such rest is looked at once.
+    NaN for what :mod:`.coco_masks` has to look at.
     """
-    around = np.full((len(segmentations), 4), np.nan)
-    if segmentations and type(segmentations[0]) is not msgspec.Raw:
-        codes = [_kind(value) for value in segmentations]
-        return np.array(codes, np.uint8), around
-    texts = list(map(bytes, segmentations))
-    rests = [
-        text.translate(None, _DIGITS)
-        if len(text) < _LONG
-        else _rest_of_long(text)
-        for text in texts
-    ]
-    code_of = {rest: _code_of_rest(rest) for rest in set(rests)}
-    codes = np.array([code_of[rest] for rest in rests], np.uint8)
-    if b'' in code_of:
-        # There is none, or it is a number.
-        for row, rest in enumerate(rests):
-            if not rest and texts[row]:
-                codes[row] = NEITHER
-    rows = np.flatnonzero(codes == POLYGONS | _FINE)
-    commas = np.array([rests[row].count(b',') for row in rows], np.int64)
+    if not isinstance(segmentation, msgspec.Raw):
+        return _kind(segmentation), _NO_BOX
+    text = bytes(segmentation)
     try:
-        around[rows] = _boxes_of([texts[row] for row in rows], commas + 1)
+        shape = _SHAPE.decode(text or b'null')
     except msgspec.DecodeError:
-        # A number that is too large for a float, which json calls infinite.
-        codes[rows] = POLYGONS
-    return codes, around
+        begins = {b'[': POLYGONS, b'{': RLE}
+        return begins.get(text[:1], NEITHER), _NO_BOX
+    kind = _kind(shape)
+    if kind == POLYGONS and not any(
+        len(polygon) < MIN_POLYGON or len(polygon) % 2 for polygon in shape
+    ):
+        return kind, box_of_polygons(shape)
+    return kind, _NO_BOX
 
 
-def _boxes_of(texts: list[bytes], counts: np.ndarray) -> np.ndarray:
-    """``(R, 4)``, boxes around polygons; ``counts`` ``(R,)`` are numbers."""
-    if not texts:
-        return np.zeros((0, 4))
-    text = b'[%s]' % b','.join(texts).translate(None, b'[]')
-    numbers = msgspec.json.decode(text, type=list[float])
-    points = np.array(numbers, np.float64).reshape(-1, 2)
-    begins = (np.cumsum(counts) - counts) // 2
-    return np.concatenate(
-        [
-            np.minimum.reduceat(points, begins),
-            np.maximum.reduceat(points, begins),
-        ],
-        axis=1,
-    )
-
-
-def _rest_of_long(text: bytes) -> bytes:
-    """With a number of thousands of digits, which json refuses, the text."""
-    rest = text.translate(None, _DIGITS)
-    return text if _MANY_DIGITS.search(text) else rest
-
-
-def _code_of_rest(rest: bytes) -> int:
-    """From the text of a segmentation, its digits and spaces taken out."""
-    if rest in (b'', b'null', b'[]', b'{}'):
-        return NO_SEGMENTATION | _FINE
-    if rest.startswith(b'['):
-        fine = _POLYGONS.fullmatch(rest) and all(
-            commas >= _MIN_COMMAS and commas % 2
-            for commas in map(len, rest[2:-2].split(b'],['))
-        )
-        return POLYGONS | _FINE if fine else POLYGONS
-    return RLE if rest.startswith(b'{') else NEITHER
+def box_of_polygons(polygons: Sequence) -> tuple[float, ...]:
+    """Left, top, right and bottom of polygons, each x, y, x, y, ..."""
+    numbers = polygons[0]
+    if len(polygons) > 1:
+        numbers = list(itertools.chain.from_iterable(polygons))
+    across, down = numbers[::2], numbers[1::2]
+    return tuple(map(float, (min(across), min(down), max(across), max(down))))
 
 
 def _kind(segmentation: Any) -> int:

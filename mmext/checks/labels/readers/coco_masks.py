@@ -1,16 +1,20 @@
 """Masks of annotations in COCO's format: polygons and run lengths."""
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from .coco import NO_SEGMENTATION, POLYGONS, RLE, CocoAnnotations
+from .coco import (
+    MIN_POLYGON,
+    NO_SEGMENTATION,
+    POLYGONS,
+    RLE,
+    CocoAnnotations,
+    box_of_polygons,
+)
 
-# A polygon of three points has six numbers.
-_MIN_POLYGON = 6
 # Five bits a character, from this one on; the sixth says that more follow.
 _FIRST = 48
 _BITS = 5
@@ -102,7 +106,7 @@ def _polygon_error(segmentation: object) -> str:
             isinstance(number, int | float) for number in polygon
         ):
             return f'polygon {index} is no list of numbers'
-        if len(polygon) < _MIN_POLYGON or len(polygon) % 2:
+        if len(polygon) < MIN_POLYGON or len(polygon) % 2:
             return (
                 f'polygon {index} has {len(polygon)} numbers; 3 points or '
                 'more, 2 numbers each, are needed'
@@ -118,13 +122,6 @@ def _is_finite(number: float) -> bool:
         return math.isfinite(number)
     except OverflowError:
         return False
-
-
-def _box_of_polygons(polygons: Sequence) -> tuple[float, ...]:
-    numbers = list(itertools.chain.from_iterable(polygons))
-    across, down = numbers[::2], numbers[1::2]
-    sides = min(across), min(down), max(across), max(down)
-    return tuple(map(float, sides))
 
 
 def mask_of(
@@ -152,7 +149,7 @@ def mask_of(
         return f'it cannot be decoded: {error}', ()
     if kind == POLYGONS:
         error = _polygon_error(value)
-        return error, () if error else _box_of_polygons(value)
+        return error, () if error else box_of_polygons(value)
     if kind == RLE:
         error, lengths = _read_rle(value, size)
         if not error and not any(lengths[1::2]):

@@ -8,15 +8,15 @@ objects for the rules to check.
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import BinaryIO
 
 import msgspec
 import numpy as np
-from mmengine.fileio import LocalBackend, get, get_file_backend
+from mmengine.fileio import get
 
 from ....datasets import box_limits
-from ....utils.files import require_regular_file
-from ....utils.local_backend import RegularFileBackend
+
+# Imported for its effect: files are read by it.
+from ....utils import local_backend  # noqa: F401
 from ..expectations import Expectations, why_left_out
 from ..facts import BoxFacts, Orphan, Sample
 from ..readers.coco import (
@@ -278,15 +278,6 @@ def read_bytes(path: str, backend_args: dict | None) -> bytes:
     return bytes(content)
 
 
-def _opened(path: str, backend_args: dict | None) -> BinaryIO | bytes:
-    """An annotation file; one of this machine is not held in memory."""
-    backend = get_file_backend(path, backend_args=backend_args)
-    if type(backend) not in (LocalBackend, RegularFileBackend):
-        return read_bytes(path, backend_args)
-    require_regular_file(path)
-    return open(path, 'rb')
-
-
 def split_of_coco(
     path: str,
     images: str,
@@ -314,7 +305,7 @@ def split_of_coco(
     Raises:
         FileNotFoundError: If there is no such file.
     """
-    file = read_coco(_opened(path, backend_args))
+    file = read_coco(read_bytes(path, backend_args))
     if name_of is not None:
         names = tuple(map(name_of, file.images.file_name))
         images_of = msgspec.structs.replace(file.images, file_name=names)
