@@ -209,13 +209,13 @@ class YoloFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         boxes: Of each line that can be read, in fractions of the picture;
             NaN, and marked as unreadable, where they are none.
         error: Why it cannot be read, or not all of it; None if it can.
-        form: Of a file of text, lines that cannot be read.
+        errors: Of a file of text, lines that cannot be read.
         range: Lines whose coordinates are no fractions.
     """
 
     boxes: tuple[BoxFacts, ...] = ()
     error: ReadError | None = None
-    form: tuple[RecordError, ...] = ()
+    errors: tuple[RecordError, ...] = ()
     range: tuple[RecordError, ...] = ()
 
 

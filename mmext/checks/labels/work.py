@@ -147,7 +147,7 @@ READERS = {
     'mask': Reader(facts=MaskFacts, read=_read_mask, version=4),
     'image': Reader(facts=ImageFacts, read=_read_image, version=3),
     'voc': Reader(facts=VocFile, read=_read_voc, version=3),
-    'yolo': Reader(facts=YoloFile, read=_read_yolo),
+    'yolo': Reader(facts=YoloFile, read=_read_yolo, version=2),
     'npy_image': _npy_reader('image', ImageFacts),
     'npy_mask': _npy_reader('mask', MaskFacts),
     'npy_depth': _npy_reader('depth', ArrayFacts),

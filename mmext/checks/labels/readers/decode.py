@@ -8,8 +8,6 @@ bytes that are no image; each failure becomes a sentence.
 import functools
 import io
 import re
-import struct
-import zlib
 from collections.abc import Callable
 
 import kornia_rs
@@ -66,26 +64,9 @@ def _corrupt(text: str) -> ReadError:
     return ReadError(ErrorKind.CORRUPT, text)
 
 
-# What Pillow raises for damaged files. Its warnings are among them, for who
-# has turned those into errors.
-DECODER_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    BufferError,
-    EOFError,
-    Image.DecompressionBombError,
-    LookupError,
-    MemoryError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-    Warning,
-    struct.error,
-    zlib.error,
-)
+# What Pillow raises for damaged files: each plugin whatever it meets. It is
+# to be caught around calls of Pillow alone.
+DECODER_ERRORS = (Exception,)
 
 # Those that data sets are made of. Other plugins of Pillow start programs
 # (EPS), or take any bytes for an image (TGA).
@@ -194,7 +175,7 @@ def pixels_of(
         error = png_data_error(content, png)
         if error:
             return np.empty(0, np.uint8), error
-    return _by_pillow(content, head)
+    return by_pillow(content, head)
 
 
 def try_rust(function: Callable, *args) -> tuple[np.ndarray | None, str]:
@@ -293,12 +274,16 @@ def _orientation(
     return (value if value in _ORIENTATIONS else 1), None
 
 
-def _by_pillow(
-    content: bytes, head: ImageHead
+def by_pillow(
+    content: bytes, head: ImageHead, *, grey_size: tuple[int, int] = (0, 0)
 ) -> tuple[np.ndarray, ReadError | None]:
+    """As :func:`pixels_of`; grey, and perhaps reduced to a size above that."""
     try:
         with open_image(content) as image:
-            if image.mode in ('CMYK', 'YCbCr', 'HSV', 'LAB'):
+            if any(grey_size):
+                image.draft('L', grey_size)
+                image = image.convert('L')
+            elif image.mode in ('CMYK', 'YCbCr', 'HSV', 'LAB'):
                 image = image.convert('RGB')
             pixels = np.asarray(image)
     except DECODER_ERRORS as error:

@@ -8,9 +8,8 @@ import numpy as np
 
 from ..facts import DEFAULT_MAX_PIXELS, ErrorKind, ImageFacts, ReadError
 from .decode import (
-    DECODER_ERRORS,
     ImageHead,
-    open_image,
+    by_pillow,
     pixels_of,
     read_head,
     try_rust,
@@ -88,7 +87,7 @@ def _visible(
         error = png_data_error(content, head.png) if head.png else None
         if error:
             return np.empty(0, np.uint8), error
-        return _pillow_grey(content, head)
+        return by_pillow(content, head, grey_size=_DRAFT)
     return pixels_of(content, head)
 
 
@@ -99,24 +98,9 @@ def _jpeg_grey(
     grey, _ = try_rust(kornia_rs.io.decode_image_jpegturbo, content, 'mono')
     if grey is not None:
         return grey.reshape(head.height, head.width), None
-    grey, error = _pillow_grey(content, head)
+    grey, error = by_pillow(content, head, grey_size=_DRAFT)
     return grey, error or ReadError(
         ErrorKind.SUSPECT,
         'suspect: libjpeg-turbo warns of damage in the JPEG data; what '
         'Pillow and OpenCV make of it may be wrong in part',
     )
-
-
-def _pillow_grey(
-    content: bytes, head: ImageHead
-) -> tuple[np.ndarray, ReadError | None]:
-    try:
-        with open_image(content) as image:
-            image.draft('L', _DRAFT)
-            return np.asarray(image.convert('L')), None
-    except DECODER_ERRORS as error:
-        return np.empty(0, np.uint8), ReadError(
-            ErrorKind.CORRUPT,
-            f'corrupt: the {head.kind} data cannot be decoded: '
-            f'{type(error).__name__}: {error}',
-        )

@@ -1,6 +1,5 @@
 """Read what is stored in a label map: values, counts, first pixels."""
 
-import cv2
 import numpy as np
 
 from ..facts import DEFAULT_MAX_PIXELS, ErrorKind, MaskFacts, ReadError
@@ -8,14 +7,6 @@ from .decode import pixels_of, read_head
 
 MAX_VALUES = 4096
 
-# With more changes than this share of the pixels, it is noise. A part of
-# them tells well enough: both ways count the same.
-_NOISE = 1 / 16
-_PART = 1 / 8
-# calcHist counts in float32 in the end: exact up to 2**24 pixels.
-_EXACT = 1 << 24
-_BYTE = 1 << 8
-_PIECE = 1 << 18
 # WebP has a chunk VP8L where it keeps values; metadata may be before it.
 _LOSSY = ('JPEG', 'MPO', 'WEBP')
 _WEBP_HEAD = 1 << 12
@@ -26,23 +17,27 @@ def count_values(
 ) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...], bool]:
     """Count each value, and say where it occurs first.
 
-    Takes integers of at most 32 bits, or bool; at least one pixel and less
-    than ``2**31``. Gives pairs (value, number of pixels), the smallest value
-    first; for each the index of its first pixel in reading order; and whether
-    there are more than :data:`MAX_VALUES` values. If so, the most frequent are
-    listed, of equally frequent ones the smaller.
+    Takes integers of at most 32 bits, or bool; at least one pixel. Gives
+    pairs (value, number of pixels), the smallest value first; for each the
+    index of its first pixel in reading order; and whether there are more than
+    :data:`MAX_VALUES` values. If so, the most frequent are listed, of equally
+    frequent ones the smaller.
 
-    1 ms for 2048x1024 pixels of a street scene, 8 bits each, 2 ms for noise;
-    200 ms for noise of 24 bits, which is sorted.
+    1 ms for 2048x1024 pixels of a street scene, 8 bits each: runs of a value
+    are counted, not pixels. 150 ms for noise.
     """
     flat = pixels.reshape(-1)
     if flat.dtype == np.bool_:
         # True is a byte of 255 where Pillow made it.
         flat = (flat.view(np.uint8) != 0).view(np.uint8)
-    if flat.dtype == np.uint8 and _is_noise(flat):
-        values, counts, first = _of_bytes(flat)
-    else:
-        values, counts, first = _of_runs(flat, _starts(flat))
+    starts = np.append(0, np.flatnonzero(flat[1:] != flat[:-1]) + 1)
+    values, first, runs = np.unique(
+        flat[starts], return_index=True, return_inverse=True
+    )
+    first = starts[first]
+    # Sums of float64 are exact below 2**53.
+    lengths = np.diff(starts, append=flat.size)
+    counts = np.bincount(runs.reshape(-1), lengths).astype(np.int64)
     truncated = len(values) > MAX_VALUES
     if truncated:
         kept = np.argsort(-counts, kind='stable')[:MAX_VALUES]
@@ -59,60 +54,6 @@ def pack_colours(pixels: np.ndarray) -> np.ndarray:
         packed <<= 8
         packed |= pixels[..., channel]
     return packed
-
-
-def _is_noise(flat: np.ndarray) -> bool:
-    half = len(flat) / 2
-    part = flat[int(half * (1 - _PART)) : int(half * (1 + _PART))]
-    changes = np.count_nonzero(part[1:] != part[:-1])
-    return changes > len(part) * _NOISE
-
-
-def _starts(flat: np.ndarray) -> np.ndarray:
-    """Where runs of one value begin; in pieces that a CPU's cache holds."""
-    starts = [np.zeros(1, np.int64)]
-    for begin in range(0, flat.size, _PIECE):
-        piece = flat[begin : begin + _PIECE + 1]
-        found = np.flatnonzero(piece[1:] != piece[:-1])
-        found += begin + 1
-        starts.append(found)
-    return np.concatenate(starts)
-
-
-def _of_bytes(flat: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Values, counts and first pixels of bytes, one look at each pixel."""
-    counts = np.zeros(_BYTE, np.int64)
-    for begin in range(0, flat.size, _EXACT):
-        part = flat[begin : begin + _EXACT, None]
-        histogram = cv2.calcHist([part], [0], None, [_BYTE], [0, _BYTE])
-        counts += histogram[:, 0].astype(np.int64)
-    values = np.flatnonzero(counts)
-    content = flat.tobytes()
-    first = np.array([content.find(bytes((v,))) for v in values.tolist()])
-    return values, counts[values], first
-
-
-def _of_runs(flat: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Values, counts and first pixels from the starts of runs."""
-    lengths = np.diff(starts, append=flat.size)
-    run_values = flat[starts]
-    if flat.dtype in (np.uint8, np.uint16):
-        # Sums of float64 are exact below 2**53.
-        counts = np.bincount(run_values, lengths).astype(np.int64)
-        first = np.zeros(len(counts), np.int64)
-        # Of assignments to one place, the last remains: the first run.
-        first[run_values[::-1]] = starts[::-1]
-        values = np.flatnonzero(counts)
-        return values, counts[values], first[values]
-    # Sorted together with their numbers, equal values stay in order.
-    keys = run_values.astype(np.int64) << 32
-    keys |= np.arange(len(keys))
-    keys.sort()
-    order = keys & 0xFFFFFFFF
-    keys >>= 32
-    begins = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
-    counts = np.add.reduceat(lengths[order], begins)
-    return keys[begins], counts, starts[order[begins]]
 
 
 def read_mask_facts(

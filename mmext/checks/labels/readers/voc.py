@@ -11,25 +11,10 @@ _CORNERS = ('xmin', 'ymin', 'xmax', 'ymax')
 _MAX_LENGTH = (1 << 31) - 1
 
 
-class _NoDoctype(ElementTree.TreeBuilder):
-    """Stops at what may declare entities, before any is read."""
-
-    def doctype(self, name: str, pubid: str, system: str) -> None:
-        raise _DoctypeFound
-
-
-class _DoctypeFound(Exception):
-    pass
-
-
 def _parse(content: bytes) -> ElementTree.Element:
-    parser = ElementTree.XMLParser(target=_NoDoctype())
-    try:
-        return ElementTree.fromstring(content, parser)
-    except _DoctypeFound:
-        checked = expat.ParserCreate()
-        checked.EntityDeclHandler = _refuse_entity
-        checked.Parse(content, True)
+    checked = expat.ParserCreate()
+    checked.EntityDeclHandler = _refuse_entity
+    checked.Parse(content, True)
     return ElementTree.fromstring(content)
 
 
@@ -45,10 +30,13 @@ def read_voc(content: bytes) -> VocFile:
     """
     try:
         root = _parse(content)
-    except (ElementTree.ParseError, expat.ExpatError) as error:
-        return VocFile(error=_corrupt(f'malformed XML: {error}'))
-    # Encodings that are not known, and the refusal above.
-    except (LookupError, ValueError) as error:
+    # Encodings that are not known, and the refusal above, are among them.
+    except (
+        ElementTree.ParseError,
+        expat.ExpatError,
+        LookupError,
+        ValueError,
+    ) as error:
         return VocFile(error=_corrupt(f'malformed XML: {error}'))
     # The loader goes by what is in it, whatever its name.
     named = root.find('size') is not None or root.find('object') is not None

@@ -34,6 +34,6 @@ def read_yolo(content: bytes) -> YoloFile:
             for each in boxes
         ),
         error=ReadError(ErrorKind.CORRUPT, text) if form else None,
-        form=form,
+        errors=form,
         range=outside,
     )

@@ -7,8 +7,8 @@ from . import coco_file as coco_file
 from . import config_lint as config_lint
 from . import det_boxes as det_boxes
 from . import duplicates as duplicates
+from . import files as files
 from . import ignore_values as ignore_values
-from . import images as images
 from . import pairs as pairs
 from . import panoptic as panoptic
 from . import seg_files as seg_files

@@ -1,11 +1,11 @@
 """Names of classes that are equal but for the way they are written."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from ...findings import Finding, Severity, found
+from ...findings import Severity, found
 from ..expectations import Expectations
 from ..totals import SplitTotals
-from .registry import CFG
+from .registry import CFG, Findings
 
 _BLANKS = str.maketrans('', '', '_-')
 
@@ -33,10 +33,9 @@ def written_like(name: str, names: Iterable[str]) -> str:
     subject='class',
     in_preflight=True,
 )
-def alike(
+def _alike(
     totals: Sequence[SplitTotals], expected: Sequence[Expectations]
-) -> Iterator[Finding]:
-    """Two classes that a reader takes for one."""
+) -> Findings:
     seen = set()
     for wanted in expected:
         for index, name in enumerate(wanted.classes):

@@ -1,12 +1,12 @@
 """Rules for how often classes occur."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from ...findings import Finding, Severity, found
+from ...findings import Severity, found
 from ..expectations import Expectations
 from ..loaded import count_classes
 from ..totals import SplitTotals
-from .registry import CLS
+from .registry import CLS, Findings
 
 _IMBALANCE = 1000
 
@@ -43,7 +43,7 @@ def _absent(
     totals: Sequence[SplitTotals],
     expected: Sequence[Expectations],
     training: bool,
-) -> Iterator[Finding]:
+) -> Findings:
     """Classes that no part of a split has, be it of several data sets."""
     parts: dict[tuple, list[tuple[Expectations, dict[int, int]]]] = {}
     for own, wanted in zip(totals, expected):
@@ -83,10 +83,9 @@ def _absent(
     scope='run',
     subject='class',
 )
-def absent_in_training(
+def _absent_in_training(
     totals: Sequence[SplitTotals], expected: Sequence[Expectations]
-) -> Iterator[Finding]:
-    """Classes without pixel or box in a training split."""
+) -> Findings:
     yield from _absent(totals, expected, True)
 
 
@@ -99,10 +98,9 @@ def absent_in_training(
     scope='run',
     subject='class',
 )
-def absent_in_evaluation(
+def _absent_in_evaluation(
     totals: Sequence[SplitTotals], expected: Sequence[Expectations]
-) -> Iterator[Finding]:
-    """Classes that the training has, and no pixel or box of another split."""
+) -> Findings:
     known = {each.message for each in _absent(totals, expected, True)}
     found = _absent(totals, expected, False)
     yield from (each for each in found if each.message not in known)
@@ -117,10 +115,9 @@ def absent_in_evaluation(
     scope='run',
     subject='class',
 )
-def only_evaluated(
+def _only_evaluated(
     totals: Sequence[SplitTotals], expected: Sequence[Expectations]
-) -> Iterator[Finding]:
-    """Classes that a training set lacks and another split has."""
+) -> Findings:
     # Labels of pixels are not those of boxes.
     trained: dict[str, dict[int, int]] = {}
     for own, wanted in zip(totals, expected):
@@ -150,10 +147,7 @@ def only_evaluated(
     remedy='consider class weights (--class-weights prints some), or '
     'sampling rare classes more often',
 )
-def imbalance(
-    totals: SplitTotals, expected: Expectations
-) -> Iterator[Finding]:
-    """The most frequent class is 1000 times as frequent as the rarest."""
+def _imbalance(totals: SplitTotals, expected: Expectations) -> Findings:
     present = [
         (count, label)
         for label, count in _counts(totals, expected).items()
@@ -180,10 +174,7 @@ def imbalance(
     'set are those of the annotations (unknown ones are dropped), or all '
     'pixels are ignored',
 )
-def no_labels(
-    totals: SplitTotals, expected: Expectations
-) -> Iterator[Finding]:
-    """No pixel or box of any class."""
+def _no_labels(totals: SplitTotals, expected: Expectations) -> Findings:
     counts = _counts(totals, expected)
     if counts and not any(counts.values()):
         severity, remedy, marked = Severity.ERROR, '', ''

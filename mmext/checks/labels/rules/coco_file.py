@@ -3,19 +3,19 @@
 Boxes are looked at by the rules of det_boxes.py.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ....datasets.box_limits import BORDER_TOLERANCE
-from ...findings import Finding, Location, Severity, found
+from ...findings import Location, Severity, found
 from ..expectations import Expectations
 from ..facts import ErrorKind
 from ..readers.coco import CocoFacts, match_ids
 from ..sources.coco import image_rows, lacks_mask, rows_of
 from .class_names import written_like
-from .registry import COCO
+from .registry import COCO, Findings
 
 _MAX_EXAMPLES = 20
 
@@ -32,7 +32,7 @@ def _repeated(values: Sequence) -> Iterator[tuple[int, int]]:
 
 def _marked(
     facts: CocoFacts, kind: str, message: str, rows: np.ndarray, **fields: Any
-) -> Iterator[Finding]:
+) -> Findings:
     """One finding for some rows of a table, or for those of a mask."""
     index = getattr(facts.file, kind).index[rows]
     keys = [f'{kind}[{number}]' for number in index[:_MAX_EXAMPLES]]
@@ -54,8 +54,7 @@ def _marked(
     remedy='correct the record, or save the file as UTF-8 without a '
     'byte-order mark; loaders fail at it, or at the first image that needs it',
 )
-def unreadable(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
-    """What the reader could not make sense of."""
+def _unreadable(facts: CocoFacts, expected: Expectations) -> Findings:
     # Lists of images alone have no such key.
     kept_back = expected.task == 'unlabelled' or (
         expected.split.partition('[')[0] == 'test'
@@ -68,22 +67,26 @@ def unreadable(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
             yield found(error.message, file=facts.path, key=error.place)
 
 
-def _duplicates(facts: CocoFacts, kind: str, values: Sequence, what: str):
-    records = getattr(facts.file, kind)
-    if not len(records.index):
-        return
-    ids = facts.file.ids
-    for row, first in _repeated(values):
-        yield found(
-            f'{what} is taken by another record',
-            file=facts.path,
-            key=f'{kind}[{records.index[row]}]',
-            value=f'{ids.get(values[row], values[row])}, '
-            f'first in {kind}[{records.index[first]}]',
-        )
+def _used_twice(kind: str, **columns: str) -> Callable:
+    """A rule for records whose id or name another record has."""
+
+    def check(facts: CocoFacts, expected: Expectations) -> Findings:
+        records, ids = getattr(facts.file, kind), facts.file.ids
+        for column, what in columns.items():
+            values = getattr(records, column)
+            for row, first in _repeated(values) if len(values) else ():
+                yield found(
+                    f'{what} is taken by another record',
+                    file=facts.path,
+                    key=f'{kind}[{records.index[row]}]',
+                    value=f'{ids.get(values[row], values[row])}, '
+                    f'first in {kind}[{records.index[first]}]',
+                )
+
+    return check
 
 
-@COCO.rule(
+COCO.rule(
     'COCO002',
     title='annotation id used twice',
     severity=Severity.ERROR,
@@ -92,16 +95,10 @@ def _duplicates(facts: CocoFacts, kind: str, values: Sequence, what: str):
     unit='annotation',
     fix='give the later annotation a new id',
     fixed_in=('coco',),
-)
-def annotation_ids(
-    facts: CocoFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Annotations with the id of another one."""
-    ids = facts.file.annotations.id
-    yield from _duplicates(facts, 'annotations', ids, 'the annotation id')
+)(_used_twice('annotations', id='the annotation id'))
 
 
-@COCO.rule(
+COCO.rule(
     'COCO003',
     title='image id used twice',
     severity=Severity.ERROR,
@@ -110,14 +107,10 @@ def annotation_ids(
     unit='image',
     fix='remove an equal record; give one without annotations a new id',
     fixed_in=('coco',),
-)
-def image_ids(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
-    """Images with the id of another one."""
-    ids = facts.file.images.id
-    yield from _duplicates(facts, 'images', ids, 'the image id')
+)(_used_twice('images', id='the image id'))
 
 
-@COCO.rule(
+COCO.rule(
     'COCO004',
     title='file name used twice',
     severity=Severity.WARNING,
@@ -126,24 +119,27 @@ def image_ids(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     unit='image',
     fix='remove the images that no annotation names',
     fixed_in=('coco',),
-)
-def file_names(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
-    """Images with the file of another one."""
-    names = facts.file.images.file_name
-    yield from _duplicates(facts, 'images', names, 'the file name')
+)(_used_twice('images', file_name='the file name'))
 
 
-def _dangling(
-    facts: CocoFacts, ids: np.ndarray, known: np.ndarray, message: str
-) -> Iterator[Finding]:
-    """Annotations that name what is not there; one finding for each id."""
-    for value in np.setdiff1d(ids, known).tolist():
-        shown = repr(facts.file.ids.get(value, value))
-        mask = ids == value
-        yield from _marked(facts, 'annotations', message, mask, value=shown)
+def _dangling(column: str, kind: str, name: str) -> Callable:
+    """A rule for annotations of what is not there; a finding for each id."""
+    message = f'no {name} has the {column} of the annotation'
+
+    def check(facts: CocoFacts, expected: Expectations) -> Findings:
+        ids = getattr(facts.file.annotations, column)
+        known = getattr(facts.file, kind).id
+        for value in np.setdiff1d(ids, known).tolist():
+            shown = repr(facts.file.ids.get(value, value))
+            rows = ids == value
+            yield from _marked(
+                facts, 'annotations', message, rows, value=shown
+            )
+
+    return check
 
 
-@COCO.rule(
+COCO.rule(
     'COCO005',
     title='annotation of an image that is not there',
     severity=Severity.ERROR,
@@ -152,18 +148,10 @@ def _dangling(
     unit='annotation',
     fix='remove the annotation',
     fixed_in=('coco',),
-)
-def dangling_image(
-    facts: CocoFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Annotations whose image_id no image has."""
-    ids = facts.file.annotations.image_id
-    known = facts.file.images.id
-    message = 'no image has the image_id of the annotation'
-    yield from _dangling(facts, ids, known, message)
+)(_dangling('image_id', 'images', 'image'))
 
 
-@COCO.rule(
+COCO.rule(
     'COCO006',
     title='annotation of a category that is not there',
     severity=Severity.ERROR,
@@ -172,15 +160,7 @@ def dangling_image(
     unit='annotation',
     fix='remove the annotation',
     fixed_in=('coco',),
-)
-def dangling_category(
-    facts: CocoFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Annotations whose category_id no category has."""
-    ids = facts.file.annotations.category_id
-    known = facts.file.categories.id
-    message = 'no category has the category_id of the annotation'
-    yield from _dangling(facts, ids, known, message)
+)(_dangling('category_id', 'categories', 'category'))
 
 
 @COCO.rule(
@@ -190,10 +170,7 @@ def dangling_category(
     remedy='metainfo.classes must hold the names of the file, letter by '
     'letter; a class that is not found gets no objects',
 )
-def missing_classes(
-    facts: CocoFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Names of classes that are no category of a file that has some."""
+def _missing_classes(facts: CocoFacts, expected: Expectations) -> Findings:
     names = facts.file.categories.name
     if not names and facts.file.errors:
         return  # COCO001 says so.
@@ -222,10 +199,7 @@ def missing_classes(
     fix='sort the categories into the order of the classes',
     fixed_in=('coco',),
 )
-def category_order(
-    facts: CocoFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Classes that will have the objects of others."""
+def _category_order(facts: CocoFacts, expected: Expectations) -> Findings:
     names = [
         name for name in facts.file.categories.name if name in expected.classes
     ]
@@ -255,8 +229,7 @@ def category_order(
     '"ignore", or an area of 0 or less',
     unit='annotation',
 )
-def dropped(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
-    """Annotations that are marked, or have no area by their own account."""
+def _dropped(facts: CocoFacts, expected: Expectations) -> Findings:
     notes = facts.file.annotations
     reasons = {
         'the annotation has "ignore"': notes.ignore,
@@ -268,19 +241,12 @@ def dropped(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
         yield from _marked(facts, 'annotations', message, mask)
 
 
-@COCO.rule(
+COCO.rule(
     'COCO010',
     title='category id or name used twice',
     severity=Severity.ERROR,
     remedy='merge the two categories, and the annotations of both',
-)
-def categories_twice(
-    facts: CocoFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Categories with the id or the name of another one."""
-    kinds = facts.file.categories
-    yield from _duplicates(facts, 'categories', kinds.id, 'the category id')
-    yield from _duplicates(facts, 'categories', kinds.name, 'the name')
+)(_used_twice('categories', id='the category id', name='the name'))
 
 
 @COCO.rule(
@@ -292,8 +258,7 @@ def categories_twice(
     fix='write the area of the polygons or the box',
     fixed_in=('coco',),
 )
-def incomplete(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
-    """Annotations that lack what loaders read."""
+def _incomplete(facts: CocoFacts, expected: Expectations) -> Findings:
     notes = facts.file.annotations
     for key, there in (('bbox', notes.has_bbox), ('area', notes.has_area)):
         message, mask = f'the annotation has no {key}', ~there & ~notes.ignore
@@ -309,7 +274,7 @@ def incomplete(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     unit='annotation',
     per_value=True,
 )
-def left_out(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+def _left_out(facts: CocoFacts, expected: Expectations) -> Findings:
     """Categories with annotations whose name is no class.
 
     An error where a class of the file has the same name but for case or
@@ -356,7 +321,7 @@ def left_out(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     'fail with a KeyError, and with 0 they drop all boxes of the image',
     unit='image',
 )
-def no_size(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
+def _no_size(facts: CocoFacts, expected: Expectations) -> Findings:
     """Images whose noted size is missing, 0, negative or no number."""
     images = facts.file.images
     good = np.isfinite(images.width) & np.isfinite(images.height)
@@ -375,8 +340,7 @@ def no_size(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     fix='write iscrowd=0',
     fixed_in=('coco',),
 )
-def no_iscrowd(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
-    """Annotations of a file that pycocotools evaluates on."""
+def _no_iscrowd(facts: CocoFacts, expected: Expectations) -> Findings:
     metric = expected.coco_metric
     if metric == '':
         return
@@ -401,8 +365,7 @@ def no_iscrowd(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     fix='give the annotation a new id',
     fixed_in=('coco',),
 )
-def id_zero(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
-    """The annotation that a match of pycocotools cannot name."""
+def _id_zero(facts: CocoFacts, expected: Expectations) -> Findings:
     metric = expected.coco_metric
     if not metric:
         return
@@ -427,8 +390,7 @@ def id_zero(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     '--fix leaves such annotations out if --select COCO016 is given',
     unit='annotation',
 )
-def no_mask(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
-    """Annotations that LoadAnnotations gets, and whose mask it asks for."""
+def _no_mask(facts: CocoFacts, expected: Expectations) -> Findings:
     if not expected.loads_masks:
         return
     message = (
@@ -448,8 +410,7 @@ def no_mask(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     'pycocotools and MMPose do',
     unit='annotation',
 )
-def keypoints(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
-    """Lists of another length, and visible points outside of the image."""
+def _keypoints(facts: CocoFacts, expected: Expectations) -> Findings:
     file, notes = facts.file, facts.file.annotations
     places, numbers, x1, y1, x2, y2 = notes.keypoints.T
     rows = np.searchsorted(notes.index, places)
@@ -476,10 +437,7 @@ def keypoints(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
     'predictions without an object are wrong',
     unit='image',
 )
-def category_lists(
-    facts: CocoFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Ids of no category, and of absent ones that have objects."""
+def _category_lists(facts: CocoFacts, expected: Expectations) -> Findings:
     file, images = facts.file, facts.file.images
     places, is_neg, ids = images.listed.T
     if not len(ids):

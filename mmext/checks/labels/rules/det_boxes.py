@@ -2,22 +2,21 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ....datasets import box_limits
-from ...findings import Finding, Severity, found
+from ...findings import Severity, found
 from ..expectations import Expectations
 from ..facts import (
     BoxFacts,
     ErrorKind,
-    ReadError,
-    RecordError,
     SampleFacts,
     has_size,
     loaded_size,
 )
 from .class_names import written_like
-from .registry import DET, VOC, YOLO
+from .registry import DET, VOC, YOLO, Findings
 
 
 def _file(facts: SampleFacts) -> str:
@@ -49,6 +48,29 @@ def _size(facts: SampleFacts) -> tuple[int, int] | None:
     return stored if noted == stored else loaded_size(image)
 
 
+def _box_rule(is_wrong: Callable[[BoxFacts], Any], message: str) -> Callable:
+    """A rule for boxes that are wrong by themselves."""
+
+    def check(facts: SampleFacts, expected: Expectations) -> Findings:
+        for box in facts.sample.boxes:
+            if is_wrong(box):
+                yield found(message, **_about(facts, box))
+
+    return check
+
+
+def _border_rule(is_wrong: Callable[..., Any], message: str) -> Callable:
+    """A rule for boxes beside the size of their image, where it is known."""
+
+    def check(facts: SampleFacts, expected: Expectations) -> Findings:
+        size = _size(facts)
+        for box in facts.sample.boxes if size else ():
+            if is_wrong(box.box, *size):
+                yield found(message, **_about(facts, box))
+
+    return check
+
+
 @DET.rule(
     'DET001',
     title='box with NaN or infinity',
@@ -59,23 +81,18 @@ def _size(facts: SampleFacts) -> tuple[int, int] | None:
     fix='remove the object',
     fixed_in=('coco', 'voc'),
 )
-def not_finite(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Boxes whose sides are not all finite, though they are numbers."""
+def _not_finite(facts: SampleFacts, expected: Expectations) -> Findings:
+    # XMLDataset makes whole numbers of them.
+    message = 'a side of the box is not a finite number'
+    if facts.annotation or facts.yolo:
+        message += ', and the loader fails at it'
     for box in facts.sample.boxes:
         # VOC002 names what is missing or no number.
         if not box_limits.is_finite(box.box) and not box.unreadable:
-            # XMLDataset makes whole numbers of them.
-            reads = facts.annotation or facts.yolo
-            fails = ', and the loader fails at it' if reads else ''
-            yield found(
-                f'a side of the box is not a finite number{fails}',
-                **_about(facts, box),
-            )
+            yield found(message, **_about(facts, box))
 
 
-@DET.rule(
+DET.rule(
     'DET002',
     title='box without area',
     severity=Severity.ERROR,
@@ -84,37 +101,29 @@ def not_finite(
     unit='box',
     fix='remove the object',
     fixed_in=('coco', 'voc'),
+)(
+    _box_rule(
+        lambda box: box_limits.lacks_area(box.box),
+        'width or height of the box is 0 or negative',
+    )
 )
-def degenerate(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Boxes of width or height 0 or less."""
-    for box in facts.sample.boxes:
-        if box_limits.lacks_area(box.box):
-            yield found(
-                'width or height of the box is 0 or negative',
-                **_about(facts, box),
-            )
 
 
-@DET.rule(
+DET.rule(
     'DET003',
     title='box smaller than a pixel',
     severity=Severity.WARNING,
     remedy='remove or enlarge it; loaders drop it without saying so',
     unit='box',
+)(
+    _box_rule(
+        lambda box: box_limits.is_tiny(box.box),
+        'the box is narrower or lower than one pixel',
+    )
 )
-def tiny(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
-    """Boxes that MMDetection's loaders drop for their size."""
-    for box in facts.sample.boxes:
-        if box_limits.is_tiny(box.box):
-            yield found(
-                'the box is narrower or lower than one pixel',
-                **_about(facts, box),
-            )
 
 
-@DET.rule(
+DET.rule(
     'DET004',
     title='box outside of the image',
     severity=Severity.ERROR,
@@ -123,21 +132,15 @@ def tiny(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     unit='box',
     fix='remove the object',
     fixed_in=('coco', 'voc'),
+)(
+    _border_rule(
+        box_limits.is_outside,
+        'the box has no pixel in common with its image',
+    )
 )
-def outside(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
-    """Boxes that share no pixel with the image."""
-    size = _size(facts)
-    if size is None:
-        return
-    for box in facts.sample.boxes:
-        if box_limits.is_outside(box.box, *size):
-            yield found(
-                'the box has no pixel in common with its image',
-                **_about(facts, box),
-            )
 
 
-@DET.rule(
+DET.rule(
     'DET005',
     title='box reaches beyond the image',
     severity=Severity.WARNING,
@@ -146,18 +149,12 @@ def outside(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     unit='box',
     fix='cut the box at the border of the image',
     fixed_in=('coco', 'voc'),
+)(
+    _border_rule(
+        box_limits.is_beyond,
+        'the box reaches beyond the border of its image',
+    )
 )
-def beyond(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
-    """Boxes that lie partly outside, by more than the last pixel."""
-    size = _size(facts)
-    if size is None:
-        return
-    for box in facts.sample.boxes:
-        if box_limits.is_beyond(box.box, *size):
-            yield found(
-                'the box reaches beyond the border of its image',
-                **_about(facts, box),
-            )
 
 
 @DET.rule(
@@ -168,9 +165,7 @@ def beyond(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     'annotations; loaders drop such objects, or fail',
     per_value=True,
 )
-def unknown_class(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
+def _unknown_class(facts: SampleFacts, expected: Expectations) -> Findings:
     """Names that are not among the classes.
 
     A box without a name is the matter of the annotation file: COCO006 and
@@ -206,9 +201,9 @@ def unknown_class(
     'set, or correct the labels',
     per_value=True,
 )
-def label_out_of_range(
+def _label_out_of_range(
     facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
+) -> Findings:
     """Labels that the head has no class for.
 
     Where such a label has a name, CFG003 says that the head lacks a class.
@@ -236,10 +231,7 @@ def label_out_of_range(
     remedy='compute the box from the mask; check that both belong to the '
     'same object and the same image size',
 )
-def mask_and_box(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Boxes that are not those around the masks."""
+def _mask_and_box(facts: SampleFacts, expected: Expectations) -> Findings:
     for box in facts.sample.boxes:
         if not box.mask_box:
             continue
@@ -270,15 +262,11 @@ def mask_and_box(
     severity=Severity.ERROR,
     remedy='draw it anew, or remove the annotation',
 )
-def broken_polygon(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Masks that say nothing."""
+def _broken_polygon(facts: SampleFacts, expected: Expectations) -> Findings:
     for box in facts.sample.boxes:
         if box.polygon_error:
-            yield found(
-                f'segmentation: {box.polygon_error}', **_about(facts, box)
-            )
+            message = f'segmentation: {box.polygon_error}'
+            yield found(message, **_about(facts, box))
 
 
 @DET.rule(
@@ -289,8 +277,7 @@ def broken_polygon(
     fix='remove the object, if it is another one but for its id',
     fixed_in=('coco', 'voc'),
 )
-def twice(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
-    """Objects of a class with the same box, or nearly so."""
+def _twice(facts: SampleFacts, expected: Expectations) -> Findings:
     again: dict[int, str] = {}
     for first, second in _close_boxes(facts):
         one, other = facts.sample.boxes[first], facts.sample.boxes[second]
@@ -334,9 +321,7 @@ def _close_boxes(facts: SampleFacts) -> Iterator[tuple[int, int]]:
     remedy='remove one of the two objects, unless it is meant to have both '
     'classes: a detector with softmax is taught either of them by chance',
 )
-def two_classes(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
+def _two_classes(facts: SampleFacts, expected: Expectations) -> Findings:
     """Objects of different classes whose boxes are equal.
 
     Of those that are trained: no crowds, no classes that are dropped.
@@ -365,13 +350,12 @@ def two_classes(
     needs='',
     unit='',
 )
-def no_objects(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Images in which nothing is annotated, in a file that can be read."""
+def _no_objects(facts: SampleFacts, expected: Expectations) -> Findings:
     if facts.annotation is not None and facts.annotation.error:
         return
-    if _lines_error(facts) is not None:
+    # A file of lines that is missing has no objects.
+    lines = facts.yolo.error if facts.yolo is not None else None
+    if lines is not None and lines.kind is not ErrorKind.MISSING:
         return
     count = facts.sample.num_boxes
     if count < 0:
@@ -381,54 +365,13 @@ def no_objects(
 
 
 @VOC.rule(
-    'VOC001',
-    title='annotation file is missing',
-    severity=Severity.ERROR,
-    remedy='add the file, or correct ann_subdir, or the list that names it; '
-    'building the data set fails at it',
-    blocks_training=True,
-)
-def missing(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
-    """A file that is named and not there."""
-    file = facts.annotation
-    error = file.error if file is not None else None
-    if error is not None and error.kind is ErrorKind.MISSING:
-        yield found(
-            'the annotation file is not there', file=facts.sample.annotation
-        )
-
-
-@VOC.rule(
-    'VOC002',
-    title='annotation file that cannot be read, or not all of it',
-    severity=Severity.ERROR,
-    remedy='correct the file at the place that is named; until then the '
-    'loader fails when the data set is built, or drops what it cannot use',
-    blocks_training=True,
-)
-def unreadable(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """What is no XML, or lacks what every object must have."""
-    file = facts.annotation
-    if file is None or file.error is None:
-        return
-    if file.error.kind is ErrorKind.MISSING:
-        return
-    for error in file.errors or (RecordError('', str(file.error)),):
-        yield found(
-            error.message, file=facts.sample.annotation, key=error.place
-        )
-
-
-@VOC.rule(
     'VOC004',
     title='annotation file with a size of 0',
     severity=Severity.WARNING,
     remedy='write the width and height of the image; loaders go by them, not '
     'by the image',
 )
-def no_size(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+def _no_size(facts: SampleFacts, expected: Expectations) -> Findings:
     """A ``<size>`` that holds 0, which min_size of filter_cfg drops."""
     file = facts.annotation
     if file is None or file.error or not file.has_size:
@@ -458,7 +401,7 @@ def no_size(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     'off, as Pascal VOC counts from 1, and shift each box by a pixel',
     unit='box',
 )
-def from_zero(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
+def _from_zero(facts: SampleFacts, expected: Expectations) -> Findings:
     """Boxes that begin at 0, which begin at -1 when they are loaded."""
     file = facts.annotation
     boxes = [] if file is None else file.boxes
@@ -479,10 +422,7 @@ def from_zero(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     remedy='see whether the two were exchanged: loaders go by the name of the '
     'annotation file and do not read <filename>',
 )
-def other_image(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """The stem of ``<filename>`` is not that of the image."""
+def _other_image(facts: SampleFacts, expected: Expectations) -> Findings:
     file, image = facts.annotation, facts.sample.image
     if file is None or not file.image or not image:
         return
@@ -495,33 +435,6 @@ def other_image(
         )
 
 
-def _lines_error(facts: SampleFacts) -> ReadError | None:
-    """Why lines of YOLO cannot be read; a missing file has no objects."""
-    error = facts.yolo.error if facts.yolo is not None else None
-    missing = error is not None and error.kind is ErrorKind.MISSING
-    return None if missing else error
-
-
-@YOLO.rule(
-    'YOLO001',
-    title='label file that cannot be read, or not all of it',
-    severity=Severity.ERROR,
-    remedy='write one object a line: the number of its class, then x and y of '
-    'the centre, width and height of the box, or the corners of an outline; '
-    'building the data set fails until then',
-)
-def unreadable_line(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Lines with another number of columns, or with no numbers."""
-    error = _lines_error(facts)
-    if error is not None:
-        for each in facts.yolo.form or (RecordError('', str(error)),):
-            yield found(
-                each.message, file=facts.sample.annotation, key=each.place
-            )
-
-
 @YOLO.rule(
     'YOLO002',
     title='coordinates that are no fractions of the picture',
@@ -529,10 +442,7 @@ def unreadable_line(
     remedy='divide x and width by the width of the picture, y and height by '
     'its height; building the data set fails until then',
 )
-def no_fraction(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Coordinates outside of [0, 1], as of pixels."""
+def _no_fraction(facts: SampleFacts, expected: Expectations) -> Findings:
     for each in facts.yolo.range if facts.yolo is not None else ():
         yield found(each.message, file=facts.sample.annotation, key=each.place)
 

@@ -9,7 +9,7 @@ import numpy as np
 from ...findings import Finding, Location, Severity, found
 from ..expectations import Expectations
 from ..totals import SplitTotals
-from .registry import DUP
+from .registry import DUP, Findings
 
 MAX_DISTANCE = 4
 _BITS = 64
@@ -24,9 +24,7 @@ def near_pairs(fingerprints: np.ndarray) -> Iterator[np.ndarray]:
     Of ``(n,)`` uint64 fingerprints, each once; those with fewer than 4 bits
     set, or not set, are left out: flat images.
     """
-    ones = _popcount(fingerprints)
-    usable = (ones >= _FLAT_BITS) & (ones <= _BITS - _FLAT_BITS)
-    usable = np.flatnonzero(usable).astype(np.uint32)
+    usable = np.flatnonzero(_has_contrast(fingerprints)).astype(np.uint32)
     bits = fingerprints[usable]
     edges = np.linspace(0, _BITS, _BLOCKS + 1).astype(int)
     blocks = [
@@ -39,6 +37,11 @@ def near_pairs(fingerprints: np.ndarray) -> Iterator[np.ndarray]:
         ordered = bits[order]
         for pairs in _in_buckets(ordered & mask, ordered):
             yield usable[order[pairs]].astype(np.int64)
+
+
+def _has_contrast(fingerprints: np.ndarray) -> np.ndarray:
+    ones = _popcount(fingerprints)
+    return (ones >= _FLAT_BITS) & (ones <= _BITS - _FLAT_BITS)
 
 
 def _in_buckets(keys: np.ndarray, bits: np.ndarray) -> Iterator[np.ndarray]:
@@ -125,43 +128,23 @@ def _same(totals: Sequence[SplitTotals]) -> Iterator[Counter[_Place]]:
 
 def _alike(totals: Sequence[SplitTotals]) -> Iterator[dict[str, set[_Place]]]:
     """Sets of images that look alike: digest to where it occurs."""
-    first = _one_each(*_columns(totals))
-    own, counts = np.unique(first, return_counts=True)
-    counted = _repeated(own, counts)
-    several = len(own) < len(first)
-    # Columns of all images are let go of before the search needs its own.
-    del first, counts
-    roots = _groups(own)
-    if not roots and not several:
-        return
-    members: dict[int, dict[str, set[_Place]]] = {}
-    listed = np.fromiter(roots.keys() | counted, np.uint64)
     _, prints = _columns(totals)
-    for digest, fingerprint, place in _rows(totals, np.isin(prints, listed)):
+    own, counts = np.unique(prints[prints > 0], return_counts=True)
+    several = own[counts > 1]
+    roots = _groups(own)
+    # Arrays of all images are what this costs in memory.
+    wanted = np.union1d(
+        several[_has_contrast(several)], np.fromiter(roots, np.uint64)
+    )
+    members: dict[int, dict[str, set[_Place]]] = {}
+    rows = _rows(totals, np.isin(prints, wanted)) if len(wanted) else ()
+    for digest, fingerprint, place in rows:
         root = roots.get(fingerprint, fingerprint)
         group = members.setdefault(root, {})
         group.setdefault(digest, set()).add(place)
     for root in sorted(members):
         if len(members[root]) > 1:
             yield members[root]
-
-
-def _one_each(keys: np.ndarray, prints: np.ndarray) -> np.ndarray:
-    """The fingerprint of each digest that has one."""
-    order = np.lexsort((keys, prints))
-    order = order[prints[order] > 0]
-    new = np.diff(keys[order]) != 0
-    new |= np.diff(prints[order]) != 0
-    return prints[order][np.concatenate(([True], new))[: len(order)]]
-
-
-def _repeated(values: np.ndarray, counts: np.ndarray) -> set[int]:
-    """Fingerprints of several images, flat ones left out."""
-    return {
-        value
-        for value in values[counts > 1].tolist()
-        if MAX_DISTANCE <= value.bit_count() <= 64 - MAX_DISTANCE
-    }
 
 
 def _groups(fingerprints: np.ndarray) -> dict[int, int]:
@@ -208,9 +191,7 @@ def _found(
     'right',
     scope='split',
 )
-def same_in_split(
-    totals: SplitTotals, expected: Expectations
-) -> Iterator[Finding]:
+def _same_in_split(totals: SplitTotals, expected: Expectations) -> Findings:
     """Files of the same bytes, and files that a list names repeatedly."""
     for places in _same([totals]):
         if len(places) > 1:
@@ -234,10 +215,9 @@ def same_in_split(
     'good; take the image out of one of the splits',
     scope='run',
 )
-def leaked(
+def _leaked(
     totals: Sequence[SplitTotals], expected: Sequence[Expectations]
-) -> Iterator[Finding]:
-    """Files of the same bytes in the training and in another split."""
+) -> Findings:
     for places in _same(totals) if len(totals) > 1 else ():
         if _leaks(places):
             yield _found('files are the same image', places, True)
@@ -260,9 +240,7 @@ def _all(group: dict[str, set[_Place]]) -> set[_Place]:
     'as one, and make a split seem larger than it is',
     scope='split',
 )
-def alike_in_split(
-    totals: SplitTotals, expected: Expectations
-) -> Iterator[Finding]:
+def _alike_in_split(totals: SplitTotals, expected: Expectations) -> Findings:
     """Fingerprints that differ in at most 4 of 64 bits."""
     for group in _alike([totals]):
         yield _found('images look alike', _all(group), False)
@@ -276,9 +254,9 @@ def alike_in_split(
     'too good; split by scene, video or patient',
     scope='run',
 )
-def alike_across_splits(
+def _alike_across_splits(
     totals: Sequence[SplitTotals], expected: Sequence[Expectations]
-) -> Iterator[Finding]:
+) -> Findings:
     """Fingerprints that differ in at most 4 of 64 bits, and leak."""
     for group in _alike(totals) if len(totals) > 1 else ():
         if _leaks(_all(group)):

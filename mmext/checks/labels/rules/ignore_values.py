@@ -6,12 +6,12 @@ of another value depends on the place, and on what the label maps hold.
 
 from collections.abc import Iterator, Sequence
 
-from ...findings import Finding, Severity, found
+from ...findings import Severity, found
 from ..expectations import Expectations, IgnorePlace
 from ..loaded import loaded_values
 from ..totals import SplitTotals
 from .class_names import likeness
-from .registry import CFG
+from .registry import CFG, Findings
 
 _Totals = Sequence[SplitTotals]
 _Expected = Sequence[Expectations]
@@ -153,10 +153,7 @@ def _ignored(
     'fill or ignore, and in the metric',
     in_preflight=True,
 )
-def one_ignored_value(
-    totals: _Totals, expected: _Expected
-) -> Iterator[Finding]:
-    """Places that ignore, or fill with, another value than the loss."""
+def _one_ignored_value(totals: _Totals, expected: _Expected) -> Findings:
     filled = {
         each.value
         for wanted in expected
@@ -224,7 +221,7 @@ def _is_padded(
     'Pad, to the ignore_index of the heads',
     in_preflight=True,
 )
-def padding(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
+def _padding(totals: _Totals, expected: _Expected) -> Findings:
     """What smaller images are padded with, against the ignored value.
 
     A warning where it is not known whether an image is smaller.
@@ -259,8 +256,7 @@ def padding(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     'is to be learned, set ignore_index=255 of the heads',
     in_preflight=True,
 )
-def ignored_class(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
-    """ignore_index inside of the range of classes."""
+def _ignored_class(totals: _Totals, expected: _Expected) -> Findings:
     seen = set()
     for wanted in expected:
         value = wanted.ignore_index

@@ -1,21 +1,34 @@
 """Rules for what must agree: image and mask, file and annotation."""
 
-from collections.abc import Iterator
-
-from ...findings import Finding, Severity, found
+from ...findings import Severity, found
 from ..expectations import Expectations
-from ..facts import Orphan, SampleFacts, has_size, loaded_size
+from ..facts import (
+    MaskFacts,
+    Orphan,
+    Sample,
+    SampleFacts,
+    has_size,
+    loaded_size,
+)
 from ..totals import SplitTotals
-from .registry import PAIR
+from .registry import PAIR, Findings
+
+_Size = tuple[int, int]
 
 
-def _sizes(facts: SampleFacts) -> tuple | None:
-    """Of the loaded image, of the mask, of the image as stored."""
-    image, mask = facts.image, facts.mask
-    if not has_size(image) or not has_size(mask):
+def _sizes(
+    facts: SampleFacts, of: MaskFacts | Sample | None
+) -> tuple[_Size, _Size, _Size] | None:
+    """Of the loaded image, of its mask or as annotated, of it as stored."""
+    image = facts.image
+    known = of.width and of.height if isinstance(of, Sample) else has_size(of)
+    if not has_size(image) or not known:
         return None
-    stored = image.width, image.height
-    return loaded_size(image), (mask.width, mask.height), stored
+    return (
+        loaded_size(image),
+        (of.width, of.height),
+        (image.width, image.height),
+    )
 
 
 def _text(size: tuple[int, int]) -> str:
@@ -32,11 +45,9 @@ def _text(size: tuple[int, int]) -> str:
     subject='mask',
     blocks_training=True,
 )
-def other_size(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
+def _other_size(facts: SampleFacts, expected: Expectations) -> Findings:
     """Sizes that EXIF does not explain."""
-    sizes = _sizes(facts)
+    sizes = _sizes(facts, facts.mask)
     sample, mask = facts.sample, facts.mask
     if sizes is None and not sample.image and sample.width and has_size(mask):
         # Maps beside boxes: the image is looked at with those.
@@ -63,11 +74,8 @@ def other_size(
     'made for the pixels as they are stored',
     blocks_training=True,
 )
-def turned_image(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """The mask fits the stored image and not the loaded one."""
-    sizes = _sizes(facts)
+def _turned_image(facts: SampleFacts, expected: Expectations) -> Findings:
+    sizes = _sizes(facts, facts.mask)
     if sizes is not None and sizes[1] == sizes[2] != sizes[0]:
         yield found(
             f'EXIF orientation {facts.image.orientation} makes the loaded '
@@ -84,17 +92,15 @@ def turned_image(
     remedy='sizes do not tell whether the labels were made for the image as '
     'stored or as shown: look at one, and save images without orientation',
 )
-def maybe_turned(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
+def _maybe_turned(facts: SampleFacts, expected: Expectations) -> Findings:
     """Half turns, mirrors, quarter turns of squares, and of YOLO any turn."""
     image, sample = facts.image, facts.sample
     if not has_size(image) or image.orientation == 1:
         return
-    sizes, what = _sizes(facts), 'mask'
+    sizes, what = _sizes(facts, facts.mask), 'mask'
     if sizes is None and (sample.num_boxes > 0 or sample.boxes):
         # Files of YOLO, and some of Pascal VOC, note no size.
-        sizes, what = _noted(facts) or (0, 0, 0), 'boxes'
+        sizes, what = _sizes(facts, sample) or (0, 0, 0), 'boxes'
     if sizes is not None and sizes[0] == sizes[1] == sizes[2]:
         yield found(
             'MMCV turns or mirrors the image as EXIF orientation '
@@ -102,17 +108,6 @@ def maybe_turned(
             file=sample.image,
             value=str(image.orientation),
         )
-
-
-def _noted(facts: SampleFacts) -> tuple | None:
-    """Of the loaded image, as annotated, of the image as stored."""
-    image, sample = facts.image, facts.sample
-    if not has_size(image):
-        return None
-    if not sample.width or not sample.height:
-        return None
-    stored = image.width, image.height
-    return loaded_size(image), (sample.width, sample.height), stored
 
 
 @PAIR.rule(
@@ -125,11 +120,8 @@ def _noted(facts: SampleFacts) -> tuple | None:
     fix='write the size of the image file',
     fixed_in=('coco', 'voc'),
 )
-def noted_size(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Width and height that EXIF does not explain."""
-    sizes = _noted(facts)
+def _noted_size(facts: SampleFacts, expected: Expectations) -> Findings:
+    sizes = _sizes(facts, facts.sample)
     if sizes is not None and sizes[1] not in (sizes[0], sizes[2]):
         yield found(
             f'the annotation says {_text(sizes[1])}, the image has '
@@ -146,11 +138,8 @@ def noted_size(
     remedy='save the image without the EXIF orientation, or turn the boxes',
     of_records=True,
 )
-def noted_before_turn(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """The annotation's size is the stored one."""
-    sizes = _noted(facts)
+def _noted_before_turn(facts: SampleFacts, expected: Expectations) -> Findings:
+    sizes = _sizes(facts, facts.sample)
     if sizes is not None and sizes[1] == sizes[2] != sizes[0]:
         yield found(
             f'the annotation says {_text(sizes[1])}, and EXIF orientation '
@@ -169,9 +158,7 @@ def noted_before_turn(
     'seg_map_suffix and data_prefix.seg_map_path',
     blocks_training=True,
 )
-def image_alone(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
+def _image_alone(facts: SampleFacts, expected: Expectations) -> Findings:
     """Semantic samples without a mask; a test split may have none."""
     if (
         expected.task == 'semantic'
@@ -192,10 +179,7 @@ def image_alone(
     subject='mask',
     blocks_training=True,
 )
-def mask_alone(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Masks that no image names, where images were asked for."""
+def _mask_alone(facts: SampleFacts, expected: Expectations) -> Findings:
     sample = facts.sample
     if expected.with_images and sample.mask and not sample.image:
         yield found('no image belongs to the mask', file=sample.mask)
@@ -211,9 +195,7 @@ def mask_alone(
     needs='',
     subject='split',
 )
-def no_samples(
-    totals: SplitTotals, expected: Expectations
-) -> Iterator[Finding]:
+def _no_samples(totals: SplitTotals, expected: Expectations) -> Findings:
     """An img_suffix that fits no file gives an empty data set."""
     if not totals.num_samples:
         yield found('the data set has no sample', value='0')
@@ -232,10 +214,7 @@ _WORDS = {'mask': 'mask', 'annotation': 'annotation file'}
     needs='',
     subject='file',
 )
-def label_file_alone(
-    orphan: Orphan, expected: Expectations
-) -> Iterator[Finding]:
-    """Masks and annotation files beside those of the samples."""
+def _label_file_alone(orphan: Orphan, expected: Expectations) -> Findings:
     if orphan.kind in _WORDS:
         yield found(
             f'no sample of the data set reads this {_WORDS[orphan.kind]}',
@@ -252,10 +231,7 @@ def label_file_alone(
     scope='orphan',
     needs='',
 )
-def image_of_nobody(
-    orphan: Orphan, expected: Expectations
-) -> Iterator[Finding]:
-    """Images beside those that annotations name."""
+def _image_of_nobody(orphan: Orphan, expected: Expectations) -> Findings:
     if orphan.kind == 'image':
         yield found(
             'no annotation of the data set names the image', file=orphan.path
@@ -272,9 +248,7 @@ def image_of_nobody(
     needs='',
     subject='split',
 )
-def not_looked_at(
-    totals: SplitTotals, expected: Expectations
-) -> Iterator[Finding]:
+def _not_looked_at(totals: SplitTotals, expected: Expectations) -> Findings:
     """Volumes and arrays, which pipelines have loaders of their own for."""
     if expected.unread:
         yield found(

@@ -1,13 +1,12 @@
 """Rules for panoptic labels: segments of the file against those of the PNG."""
 
 from collections import Counter
-from collections.abc import Iterator
 
-from ...findings import Finding, Severity, found
+from ...findings import Severity, found
 from ..expectations import Expectations
 from ..facts import SampleFacts
 from ..readers.coco import CocoFacts
-from .registry import PAN
+from .registry import PAN, Findings
 
 _VOID = 0
 _MAX_SHOWN = 5
@@ -46,10 +45,7 @@ def _about(facts: SampleFacts, place: str, value: int) -> dict:
     needs='mask',
     unit='segment',
 )
-def not_painted(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Ids of the file that no pixel has."""
+def _not_painted(facts: SampleFacts, expected: Expectations) -> Findings:
     ids = _ids(facts)
     for segment in facts.sample.segments if ids else ():
         if segment.id != _VOID and segment.id not in ids:
@@ -68,10 +64,7 @@ def not_painted(
     needs='mask',
     unit='pixel',
 )
-def not_listed(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Ids of pixels, but for black, that the file does not list."""
+def _not_listed(facts: SampleFacts, expected: Expectations) -> Findings:
     if expected.task != 'panoptic':
         return
     listed = {_VOID, *(segment.id for segment in facts.sample.segments)}
@@ -100,10 +93,7 @@ def not_listed(
     needs='mask',
     unit='segment',
 )
-def other_area(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Areas against pixels, where there are some."""
+def _other_area(facts: SampleFacts, expected: Expectations) -> Findings:
     ids = _ids(facts)
     for segment in facts.sample.segments:
         count = ids.get(segment.id)
@@ -124,10 +114,7 @@ def other_area(
     needs='',
     unit='segment',
 )
-def segment_ids(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Ids that do not tell one segment from the others."""
+def _segment_ids(facts: SampleFacts, expected: Expectations) -> Findings:
     seen: Counter[int] = Counter()
     for segment in facts.sample.segments:
         seen[segment.id] += 1
@@ -149,9 +136,7 @@ def segment_ids(
     needs='mask',
     subject='mask',
 )
-def no_colours(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
+def _no_colours(facts: SampleFacts, expected: Expectations) -> Findings:
     """One number for each pixel; colours of a palette are colours."""
     mask = facts.mask
     if expected.task != 'panoptic' or mask is None or mask.error:
@@ -174,8 +159,7 @@ def no_colours(
     scope='coco',
     subject='file',
 )
-def is_thing(facts: CocoFacts, expected: Expectations) -> Iterator[Finding]:
-    """Categories of panoptic files, against thing_classes."""
+def _is_thing(facts: CocoFacts, expected: Expectations) -> Findings:
     if expected.task != 'panoptic':
         return
     kinds = facts.file.categories

@@ -14,12 +14,13 @@ scope      facts                                       expected
 ========== =========================================== =====================
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ... import findings
-from ...findings import Family, Rule, Severity, rules_of
+from ...findings import Family, Finding, Rule, Severity, rules_of
 
 RULES = rules_of('label_check')
+Findings = Iterator[Finding]
 
 
 def _family(letters: str, title: str, **common: object) -> Family:

@@ -1,26 +1,16 @@
-"""Rules for files of label maps: channels, bits, damage."""
+"""Rules for files of label maps: channels, bits, formats."""
 
-from collections.abc import Iterator
-
-from ...findings import Finding, Severity, found
+from ...findings import Severity, found
 from ..expectations import Expectations
-from ..facts import ErrorKind, SampleFacts
+from ..facts import SampleFacts
 from ..loaded import INDEX_MODES
-from .registry import SEG
+from .registry import SEG, Findings
 
 
 def _mode(facts: SampleFacts) -> str:
     """Mode of a mask that can be read, else empty."""
     mask = facts.mask
     return '' if mask is None or mask.error else mask.mode
-
-
-def _unreadable(facts: SampleFacts, *kinds: ErrorKind) -> Iterator[Finding]:
-    error = facts.mask.error if facts.mask is not None else None
-    if error is not None and error.kind in kinds:
-        yield found(
-            f'the mask cannot be read: {error}', file=facts.sample.mask
-        )
 
 
 @SEG.rule(
@@ -33,10 +23,7 @@ def _unreadable(facts: SampleFacts, *kinds: ErrorKind) -> Iterator[Finding]:
     fix='write one channel, if all channels are equal',
     fixed_in=('mask',),
 )
-def several_channels(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Colours, or indices with alpha."""
+def _several_channels(facts: SampleFacts, expected: Expectations) -> Findings:
     mode = _mode(facts)
     if expected.task == 'panoptic':
         return
@@ -58,10 +45,7 @@ def several_channels(
     fix='write the indices as grey values, without a palette',
     fixed_in=('mask',),
 )
-def palette_with_cv2(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Mode P with the backend cv2."""
+def _palette_with_cv2(facts: SampleFacts, expected: Expectations) -> Findings:
     if expected.task == 'panoptic':
         return
     if _mode(facts) == 'P' and expected.loader_backend == 'cv2':
@@ -83,10 +67,7 @@ def palette_with_cv2(
     fix='write the values with 8 bits',
     fixed_in=('mask',),
 )
-def one_bit_with_cv2(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Mode 1 with the backend cv2."""
+def _one_bit_with_cv2(facts: SampleFacts, expected: Expectations) -> Findings:
     if _mode(facts) == '1' and expected.loader_backend == 'cv2':
         yield found(
             "the mask has 1 bit, and the loader's backend cv2 makes 0 and "
@@ -103,8 +84,7 @@ def one_bit_with_cv2(
     remedy='lossy compression changes labels at the borders of objects; make '
     'the masks anew as PNG, as a conversion keeps the damage',
 )
-def lossy(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
-    """Masks whose bytes are JPEG or lossy WebP, whatever their name is."""
+def _lossy(facts: SampleFacts, expected: Expectations) -> Findings:
     if _mode(facts) and facts.mask.lossy:
         yield found(
             f'the mask is {facts.mask.lossy}, which does not keep values',
@@ -121,73 +101,10 @@ def lossy(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     'take the sample out of the data set',
     blocks_training=True,
 )
-def one_pixel(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
-    """Masks of a single row or column."""
+def _one_pixel(facts: SampleFacts, expected: Expectations) -> Findings:
     if _mode(facts) and 1 in (facts.mask.width, facts.mask.height):
         yield found(
             'the mask must have at least 2 x 2 pixels',
             file=facts.sample.mask,
             value=f'{facts.mask.width} x {facts.mask.height}',
         )
-
-
-@SEG.rule(
-    'SEG015',
-    title='mask is missing',
-    severity=Severity.ERROR,
-    remedy='add the file, or correct seg_map_suffix, data_prefix or the list '
-    'that names it; the loader finds out in the middle of the training',
-    blocks_training=True,
-)
-def missing(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
-    """A file that is named and not there."""
-    yield from _unreadable(facts, ErrorKind.MISSING)
-
-
-@SEG.rule(
-    'SEG016',
-    title='mask file is empty',
-    severity=Severity.ERROR,
-    remedy='copy or make the file anew',
-    blocks_training=True,
-)
-def empty(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
-    """A file of no bytes."""
-    yield from _unreadable(facts, ErrorKind.EMPTY)
-
-
-@SEG.rule(
-    'SEG017',
-    title='mask file is cut off',
-    severity=Severity.ERROR,
-    remedy='copy the file anew; a download or a full disk may have cut it',
-    blocks_training=True,
-)
-def truncated(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
-    """A file that ends early."""
-    yield from _unreadable(facts, ErrorKind.TRUNCATED)
-
-
-@SEG.rule(
-    'SEG018',
-    title='mask file is damaged or no label map',
-    severity=Severity.ERROR,
-    remedy='copy the file anew, or save it as 8-bit PNG',
-    blocks_training=True,
-)
-def corrupt(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
-    """A file that cannot be decoded."""
-    yield from _unreadable(facts, ErrorKind.CORRUPT, ErrorKind.UNAVAILABLE)
-
-
-@SEG.rule(
-    'SEG019',
-    title='mask is too large to be read',
-    severity=Severity.ERROR,
-    remedy='the file claims more pixels than are allowed; see whether it is '
-    'damaged, and cut large scenes into tiles',
-    blocks_training=True,
-)
-def refused(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
-    """A file that was not decoded for its size."""
-    yield from _unreadable(facts, ErrorKind.REFUSED)

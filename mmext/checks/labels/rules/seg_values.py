@@ -3,36 +3,29 @@
 A value that is wrong is found by one rule, the one that knows most about it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from ...findings import Finding, Severity, found
+from ...findings import Severity, found
 from ..expectations import Expectations
 from ..facts import MaskFacts, SampleFacts
-from ..loaded import LoadedValues, holds_indices, loaded_values
+from ..loaded import holds_indices, loaded_values
 from ..totals import SplitTotals
-from .registry import SEG_VALUES
+from .registry import SEG_VALUES, Findings
 
 _FEW_CLASSES = 2
 _BLACK_AND_WHITE = frozenset((0, 255))
 
 
-def _first_pixel(mask: MaskFacts, number: int) -> tuple[int, int] | None:
-    """Row and column of the first pixel of a value."""
-    if len(mask.first) <= number or not mask.width:
-        return None
-    return divmod(mask.first[number], mask.width)
-
-
 def _wrong(
     facts: SampleFacts, expected: Expectations, kind: str
-) -> Iterator[tuple[int, int, tuple[int, int] | None]]:
+) -> Iterator[tuple[int, int, tuple[int, int]]]:
     """Stored values of a kind, with count and the first pixel."""
     for own_kind, value, count, pixel in _not_fine(facts.mask, expected):
         if own_kind == kind:
             yield value, count, pixel
 
 
-_Wrong = list[tuple[str, int, int, tuple[int, int] | None]]
+_Wrong = list[tuple[str, int, int, tuple[int, int]]]
 _last: tuple[MaskFacts, Expectations, _Wrong] | None = None
 
 
@@ -47,19 +40,12 @@ def _not_fine(mask: MaskFacts | None, expected: Expectations) -> _Wrong:
     table = loaded_values(expected)
     fine = table.fine
     wrong = [
-        (table.kind_of(value), value, count, _first_pixel(mask, number))
-        for number, (value, count) in enumerate(mask.values)
+        (table.kind_of(value), value, count, divmod(first, mask.width))
+        for (value, count), first in zip(mask.values, mask.first)
         if value not in fine
     ]
     _last = mask, expected, wrong
     return wrong
-
-
-def _becomes(value: int, table: LoadedValues) -> str:
-    loaded = table.loaded(value)
-    if loaded == value:
-        return f'label {value}'
-    return f'label {loaded}, which the loader makes of {value}'
 
 
 def _allowed(expected: Expectations) -> str:
@@ -71,20 +57,33 @@ def _allowed(expected: Expectations) -> str:
 
 
 def _out_of_range(
-    facts: SampleFacts, expected: Expectations, kind: str
-) -> Iterator[Finding]:
-    """A finding for each value of a kind."""
-    for value, count, pixel in _wrong(facts, expected, kind):
-        what = _becomes(value, loaded_values(expected))
-        yield found(
-            f'{what}, is out of range; {_allowed(expected)}'
-            if ',' in what
-            else f'{what} is out of range; {_allowed(expected)}',
-            file=facts.sample.mask,
-            pixel=pixel,
-            value=str(value),
-            count=count,
-        )
+    kind: str, *, black_and_white: bool | None = None
+) -> Callable:
+    """A rule with a finding for each value of a kind.
+
+    ``black_and_white``: Only of masks that are, or that are not.
+    """
+
+    def check(facts: SampleFacts, expected: Expectations) -> Findings:
+        if black_and_white is not None and (
+            facts.mask is None
+            or _is_black_and_white(facts.mask, expected) != black_and_white
+        ):
+            return
+        for value, count, pixel in _wrong(facts, expected, kind):
+            loaded = loaded_values(expected).loaded(value)
+            what = f'label {value} is'
+            if loaded != value:
+                what = f'label {loaded}, which the loader makes of {value}, is'
+            yield found(
+                f'{what} out of range; {_allowed(expected)}',
+                file=facts.sample.mask,
+                pixel=pixel,
+                value=str(value),
+                count=count,
+            )
+
+    return check
 
 
 def _is_black_and_white(mask: MaskFacts, expected: Expectations) -> bool:
@@ -96,7 +95,7 @@ def _is_black_and_white(mask: MaskFacts, expected: Expectations) -> bool:
     )
 
 
-@SEG_VALUES.rule(
+SEG_VALUES.rule(
     'SEG001',
     title='label out of range',
     severity=Severity.ERROR,
@@ -104,12 +103,7 @@ def _is_black_and_white(mask: MaskFacts, expected: Expectations) -> bool:
     'set, and with what its label_map and reduce_zero_label make of masks',
     per_value=True,
     blocks_training=True,
-)
-def out_of_range(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Values that are neither a class nor ignored."""
-    yield from _out_of_range(facts, expected, 'bad')
+)(_out_of_range('bad'))
 
 
 @SEG_VALUES.rule(
@@ -123,8 +117,7 @@ def out_of_range(
     fix='write the ignored value in place of 65535 or -1',
     fixed_in=('mask',),
 )
-def wraps(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
-    """Values below 0 or above 255."""
+def _wraps(facts: SampleFacts, expected: Expectations) -> Findings:
     wrong = list(_wrong(facts, expected, 'wraps'))
     if wrong:
         value, _, pixel = wrong[0]
@@ -149,8 +142,7 @@ def wraps(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     per_value=True,
     blocks_training=True,
 )
-def unmapped(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
-    """Values that pass by the label map."""
+def _unmapped(facts: SampleFacts, expected: Expectations) -> Findings:
     for value, count, pixel in _wrong(facts, expected, 'unmapped'):
         loaded = loaded_values(expected).value[value]
         yield found(
@@ -163,7 +155,7 @@ def unmapped(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
         )
 
 
-@SEG_VALUES.rule(
+SEG_VALUES.rule(
     'SEG004',
     title='255 is not what the loss ignores',
     severity=Severity.ERROR,
@@ -175,34 +167,20 @@ def unmapped(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     blocks_training=True,
     fix='write the ignored value in place of 255, if all others are fine',
     fixed_in=('mask',),
-)
-def void_not_ignored(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """255 in a mask, or made by the loader, where it is not ignored."""
-    if facts.mask is not None and not _is_black_and_white(
-        facts.mask, expected
-    ):
-        yield from _out_of_range(facts, expected, 'void')
+)(_out_of_range('void', black_and_white=False))
 
 
-@SEG_VALUES.rule(
+SEG_VALUES.rule(
     'SEG005',
     title='black and white mask, 0 and 255',
     severity=Severity.ERROR,
     remedy='save the masks with 1 in place of 255, or map 255 to 1 by the '
     'label_map of the data set',
     blocks_training=True,
-)
-def black_and_white(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Masks of one or two classes that hold 255 as the second."""
-    if facts.mask is not None and _is_black_and_white(facts.mask, expected):
-        yield from _out_of_range(facts, expected, 'void')
+)(_out_of_range('void', black_and_white=True))
 
 
-@SEG_VALUES.rule(
+SEG_VALUES.rule(
     'SEG006',
     title='254, an ignored 255 reduced by one',
     severity=Severity.ERROR,
@@ -211,12 +189,7 @@ def black_and_white(
     'reduce_zero_label=False if they were reduced already',
     per_value=True,
     blocks_training=True,
-)
-def reduced_void(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """254 that is out of range."""
-    yield from _out_of_range(facts, expected, 'reduced')
+)(_out_of_range('reduced'))
 
 
 @SEG_VALUES.rule(
@@ -226,10 +199,7 @@ def reduced_void(
     remedy='a batch of such masks has no loss, and with some settings NaN; '
     'take the sample out of the data set, or label it',
 )
-def all_ignored(
-    facts: SampleFacts, expected: Expectations
-) -> Iterator[Finding]:
-    """Masks without a pixel that a loss looks at."""
+def _all_ignored(facts: SampleFacts, expected: Expectations) -> Findings:
     mask = facts.mask
     if not holds_indices(mask, expected) or not mask.values:
         return
@@ -254,8 +224,7 @@ def all_ignored(
     fix='write the ignored value in place of the void',
     fixed_in=('mask',),
 )
-def wide_void(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
-    """Void of wide masks."""
+def _wide_void(facts: SampleFacts, expected: Expectations) -> Findings:
     for value, count, pixel in _wrong(facts, expected, 'wide_void'):
         yield found(
             f'{value} wraps to {value % 256}, which is ignored',
@@ -276,10 +245,7 @@ def wide_void(facts: SampleFacts, expected: Expectations) -> Iterator[Finding]:
     needs='',
     subject='split',
 )
-def white_is_ignored(
-    totals: SplitTotals, expected: Expectations
-) -> Iterator[Finding]:
-    """Two classes, all masks 0 and 255, and 255 is ignored."""
+def _white_is_ignored(totals: SplitTotals, expected: Expectations) -> Findings:
     if (
         expected.num_classes == _FEW_CLASSES
         and expected.ignore_index == max(_BLACK_AND_WHITE)
