@@ -96,7 +96,6 @@ def header(text: str) -> bytes:
     return b'\x93NUMPY\x01\x00' + len(content).to_bytes(2, 'little') + content
 
 
-HUGE = "{'descr': '<f4', 'fortran_order': False, 'shape': (99999, 99999, 3)}"
 FIELDS = "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2, 2)}"
 
 
@@ -116,13 +115,6 @@ FIELDS = "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2, 2)}"
 )
 def test_files_that_are_not_read(kind, content, error):
     assert READERS[kind](content).error.kind is error
-
-
-def test_size_is_refused_before_anything_is_read():
-    assert read_npy_image(header(HUGE)).error.kind is ErrorKind.REFUSED
-    small = npy(ARRAYS['depth'])
-    error = READERS['depth'](small, max_pixels=29).error
-    assert error.kind is ErrorKind.REFUSED
 
 
 @pytest.mark.parametrize('kind', READERS)

@@ -71,11 +71,6 @@ def test_names_for_ids_of_images_and_categories():
     assert file.coco.ids == {image: 'a_0', road: 'r'}
 
 
-def test_which_files_are_panoptic():
-    assert holds_key(io.BytesIO(json.dumps(content()).encode()))
-    assert not holds_key(io.BytesIO(b'{"annotations": []}'))
-
-
 def test_form_of_a_large_file_is_found(monkeypatch):
     """The key is found where two blocks meet, too."""
     monkeypatch.setattr('mmext.checks.labels.readers.panoptic._BLOCK', 5)

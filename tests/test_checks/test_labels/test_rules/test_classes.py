@@ -7,13 +7,6 @@ from mmext.checks.labels.facts import BoxFacts
 VAL = replace(EXPECTED, split='val')
 
 
-def test_absent_in_training():
-    sample = sample_of(mask=mask_of({0: 50, 1: 50}))
-    (finding,) = only('CLS001', [sample])
-    assert 'class 2 (sky) has no pixels' in finding.message
-    assert finding.value == '2'
-
-
 def test_classes_without_a_name_are_the_matter_of_the_config():
     """A head of 80 classes for a data set of 3 has one error, not 78."""
     wide = replace(EXPECTED, num_classes=80)
@@ -27,12 +20,6 @@ def test_classes_without_a_name_are_the_matter_of_the_config():
     assert absent == ['2', '3', '4']
 
 
-def test_absent_in_evaluation():
-    sample = sample_of(split='val', mask=mask_of({0: 50, 1: 50}))
-    (finding,) = only('CLS002', [sample_of(), sample], EXPECTED, VAL)
-    assert (finding.split, finding.value) == ('val', '2')
-
-
 def test_a_class_that_no_split_has_is_said_once():
     """Of the training, where it has to be mended."""
     mask = mask_of({0: 50, 1: 50})
@@ -40,27 +27,6 @@ def test_a_class_that_no_split_has_is_said_once():
     found = findings_of(samples, EXPECTED, VAL)
     assert 'CLS002' not in rules(found)
     assert rules(found).count('CLS001') == 1
-
-
-def test_only_evaluated():
-    train = sample_of(mask=mask_of({0: 50, 1: 50}))
-    val = sample_of(split='val')
-    (finding,) = only('CLS003', [train, val], EXPECTED, VAL)
-    assert 'class 2 (sky) has pixels in val' in finding.message
-    assert finding.count == 20
-
-
-def test_imbalance():
-    sample = sample_of(mask=mask_of({0: 2000, 1: 28, 2: 2}, height=203))
-    found = findings_of([sample])
-    assert 'CLS004' in {each.rule for each in found}
-    (finding,) = (each for each in found if each.rule == 'CLS004')
-    assert '1,000 times as many as class 2 (sky)' in finding.message
-
-
-def test_no_labels():
-    sample = sample_of(mask=mask_of({255: 100}))
-    only('CLS005', [sample])
 
 
 def test_without_masks_no_class_is_said_to_be_absent():

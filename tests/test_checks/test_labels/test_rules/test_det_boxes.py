@@ -14,12 +14,11 @@ from mmext.checks.labels.facts import (
     ErrorKind,
     ImageFacts,
     ReadError,
-    RecordError,
     Sample,
     SampleFacts,
     VocFile,
 )
-from mmext.checks.labels.rules import RULES, det_boxes
+from mmext.checks.labels.rules import RULES
 
 CORRUPT = ReadError(ErrorKind.CORRUPT, 'no data')
 
@@ -34,24 +33,6 @@ GOOD = BoxFacts(
     mask_box=(10.0, 20.0, 30.0, 49.0),
 )
 NAN = math.nan
-PLANTS = {
-    'DET001': {'box': (NAN, 20.0, 30.0, 50.0)},
-    'DET002': {'box': (30.0, 20.0, 10.0, 50.0)},
-    'DET003': {'box': (10.0, 20.0, 10.5, 50.0), 'mask_box': ()},
-    'DET004': {'box': (100.0, 20.0, 130.0, 50.0), 'mask_box': ()},
-    'DET005': {'box': (90.0, 20.0, 130.0, 50.0), 'mask_box': ()},
-    'DET006': {'label': -1, 'class_name': 'd'},
-    'DET007': {'label': 3, 'box': (40.0, 20.0, 60.0, 50.0), 'mask_box': ()},
-    'DET008': {
-        'box': (21.0, 20.0, 41.0, 50.0),
-        'mask_box': (21.0, 20.0, 41.0, 40.0),
-    },
-    'DET009': {
-        'box': (21.0, 20.0, 41.0, 50.0),
-        'mask_box': (),
-        'polygon_error': 'fewer than 3 points',
-    },
-}
 
 
 def sample(*boxes: BoxFacts, **image) -> SampleFacts:
@@ -74,33 +55,9 @@ def findings(facts: SampleFacts, expected: Expectations = EXPECTED) -> list:
     ]
 
 
-def test_all_rules_are_tested():
-    ids = {each for each in RULES if each.startswith('DET')}
-    assert ids == {*PLANTS, 'DET010', 'DET011', 'DET012'}
-    assert det_boxes.__doc__
-
-
 def test_clean_boxes():
     other = replace(GOOD, box=(0.0, 0.0, 100.0, 80.0), mask_box=())
     assert findings(sample(GOOD, other)) == []
-
-
-@pytest.mark.parametrize('rule_id', PLANTS)
-def test_planted_error(rule_id):
-    bad = replace(GOOD, place='annotation 8', **PLANTS[rule_id])
-    (finding,) = findings(sample(GOOD, bad))
-    assert finding.rule == rule_id
-    assert finding.file == 'ann.json'
-    assert finding.split == 'train'
-    assert finding.remedy
-    if rule_id not in ('DET006', 'DET007'):
-        assert finding.place == 'annotation 8 of x.jpg'
-
-
-def test_the_same_object_twice():
-    (finding,) = findings(sample(GOOD, replace(GOOD, place='annotation 9')))
-    assert (finding.rule, finding.severity) == ('DET010', Severity.WARNING)
-    assert finding.place.startswith('annotation 9')
 
 
 def test_nearly_the_same_object():
@@ -127,14 +84,6 @@ def test_one_box_with_two_classes():
     assert findings(sample(GOOD, near)) == []
 
 
-def test_corners_in_place_of_width_and_height():
-    """What a loader makes of ``bbox=[10, 20, 30, 50]``."""
-    wrong = replace(GOOD, box=(10.0, 20.0, 40.0, 70.0))
-    (finding,) = findings(sample(wrong))
-    assert (finding.rule, finding.severity) == ('DET008', Severity.ERROR)
-    assert '(x1, y1, x2, y2) of the mask' in finding.message
-
-
 def test_an_empty_image():
     (finding,) = findings(sample())
     assert (finding.rule, finding.severity) == ('DET011', Severity.INFO)
@@ -156,13 +105,6 @@ def test_a_label_with_a_name_is_the_matter_of_the_config():
     assert findings(facts, replace(EXPECTED, num_classes=2)) == []
     bare = replace(EXPECTED, num_classes=2, classes=())
     assert [each.rule for each in findings(facts, bare)] == ['DET007']
-
-
-def test_counts_objects_of_a_class():
-    bad = replace(GOOD, label=-1, class_name='d')
-    third = replace(bad, box=(1.0, 1.0, 9.0, 9.0), mask_box=())
-    (finding,) = findings(sample(bad, third))
-    assert (finding.value, finding.count) == ('d', 2)
 
 
 def test_a_box_without_a_name_is_another_matter():
@@ -254,30 +196,3 @@ def judge(file: VocFile | None, image: str = 'x/a.jpg') -> list[tuple]:
 )
 def test_clean(file):
     assert judge(file) == []
-
-
-def test_missing():
-    file = VocFile(error=ReadError(ErrorKind.MISSING, 'x'))
-    assert judge(file) == [('VOC001', 'y/a.xml', '', '')]
-
-
-def test_each_error_with_its_place():
-    file = VocFile(
-        error=CORRUPT,
-        errors=(
-            RecordError('object[1].bndbox.xmin', "must be a number, got 'x'"),
-            RecordError('object[3].name', 'is missing'),
-        ),
-    )
-    assert judge(file) == [
-        ('VOC002', 'y/a.xml', 'object[1].bndbox.xmin', ''),
-        ('VOC002', 'y/a.xml', 'object[3].name', ''),
-    ]
-    malformed = VocFile(error=CORRUPT)
-    assert judge(malformed) == [('VOC002', 'y/a.xml', '', '')]
-
-
-def test_another_image():
-    file = VocFile(image='b.jpg')
-    assert judge(file) == [('VOC003', 'y/a.xml', 'filename', 'b.jpg')]
-    assert judge(file, image='') == []

@@ -22,23 +22,6 @@ def shown(index: int, digest: str, fingerprint: int = -1, split='train'):
     return sample_of(index, split, image=image)
 
 
-def test_same_in_split():
-    samples = [shown(0, 'a', PRINT), shown(1, 'b'), shown(2, 'a', PRINT)]
-    (finding,) = only('DUP001', samples)
-    assert finding.file == 'train/0.jpg'
-    assert 'train/0.jpg, train/2.jpg' in finding.message
-    assert finding.count == 2
-    assert {each.rule for each in findings_of(samples)} == {'DUP001'}
-
-
-def test_leaked():
-    samples = [shown(0, 'a', PRINT), shown(1, 'a', PRINT, 'val')]
-    (finding,) = only('DUP002', samples, EXPECTED, VAL)
-    assert 'train/0.jpg (train), val/1.jpg (val)' in finding.message
-    rules = {each.rule for each in findings_of(samples, EXPECTED, VAL)}
-    assert rules == {'DUP002'}
-
-
 def test_val_and_test_share_images():
     """They are often the same set; nothing was trained on it."""
     test = replace(EXPECTED, split='test')

@@ -29,31 +29,6 @@ def test_planted_value_is_found_by_one_rule(value, count):
     assert 'in [0, 2] (num_classes=3, ignore_index=255)' in finding.message
 
 
-def test_wide_ids_wrap():
-    sample = plant(26001, mode='I;16')
-    (finding,) = only('SEG002', [*others(), sample])
-    assert '26001 becomes 145' in finding.message
-    assert finding.count == 10
-
-
-def test_value_that_no_label_map_has():
-    label_map = ((0, 0), (1, 255), (2, 1), (3, 2))
-    expected = replace(EXPECTED, label_map=label_map)
-    (finding,) = only(
-        'SEG003',
-        [sample_of(mask=mask_of({0: 25, 2: 25, 3: 25, 7: 25}))],
-        expected,
-    )
-    assert 'value 7 is not in the label_map and stays 7' in finding.message
-
-
-def test_255_is_not_what_is_ignored():
-    expected = replace(EXPECTED, ignore_index=254)
-    (finding,) = only('SEG004', [sample_of()], expected)
-    assert (finding.value, finding.count) == ('255', 10)
-    assert 'ignore_index=255' in finding.remedy
-
-
 def test_zero_is_reduced_to_what_is_not_ignored():
     expected = replace(EXPECTED, reduce_zero_label=True, ignore_index=254)
     mask = mask_of({0: 40, 1: 30, 2: 20, 3: 10})
@@ -73,11 +48,6 @@ def test_black_and_white(num_classes):
     assert finding.count == 60
 
 
-def test_254_after_a_reduction():
-    (finding,) = only('SEG006', [*others(), plant(254)])
-    assert finding.value == '254'
-
-
 def test_254_is_reduced_to_253():
     expected = replace(EXPECTED, reduce_zero_label=True)
     mask = mask_of({0: 10, 1: 40, 2: 30, 3: 10, 254: 10})
@@ -93,18 +63,6 @@ def test_only_ignored():
     sample = sample_of(7, mask=mask_of({65535: 100}, mode='I;16'))
     (finding,) = only('SEG007', [*others(), sample])
     assert finding.count == 100
-
-
-def test_void_of_wide_masks():
-    (finding,) = only('SEG008', [*others(), plant(65535, mode='I;16')])
-    assert finding.value == '65535'
-
-
-def test_white_is_ignored():
-    expected = replace(EXPECTED, num_classes=2, classes=())
-    sample = sample_of(mask=mask_of({0: 40, 255: 60}))
-    (finding,) = only('SEG009', [sample], expected)
-    assert finding.count == 60
 
 
 def test_ignored_class_and_unknown_number_are_fine():
