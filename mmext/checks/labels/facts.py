@@ -288,12 +288,12 @@ class SampleFacts(
         split: ``'train'``, ``'val'``, ...
         sample: What the data set says; boxes of an annotation file that is
             the sample's own are among it.
-        image: Facts of the image; None if there is none.
-        mask: Facts of the label map; None if there is none.
-        annotation: Facts of such a file of Pascal VOC; None if there is none.
-        yolo: Facts of such a file of YOLO; None if there is none.
-        depth: Facts of the depth; None if there is none.
-        normal: Facts of the surface normals; None if there is none.
+        image: Of the image; this and what follows is None without a file.
+        mask: Of the label map.
+        annotation: Of such an annotation file of Pascal VOC.
+        yolo: Of such a file of YOLO.
+        depth: Of the depth.
+        normal: Of the surface normals.
     """
 
     split: str

@@ -58,12 +58,6 @@ class RawAnnotation(msgspec.Struct, gc=False):
     segmentation: msgspec.Raw = msgspec.Raw()
 
 
-class _DecodedAnnotation(RawAnnotation, gc=False):
-    """The same, from a file that had to be decoded whole."""
-
-    segmentation: Any = None
-
-
 class RawCategory(msgspec.Struct, gc=False):
     """One of ``categories``."""
 
@@ -80,7 +74,7 @@ class _Root(msgspec.Struct, gc=False):
 
 _KINDS = {
     'images': RawImage,
-    'annotations': _DecodedAnnotation,
+    'annotations': RawAnnotation,
     'categories': RawCategory,
 }
 _KEYS = tuple(_KINDS)
@@ -155,19 +149,15 @@ class CocoAnnotations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     segmentation_fine: np.ndarray
     polygon_box: np.ndarray
     keypoints: np.ndarray
-    segmentations: Sequence[Any]
+    segmentations: Sequence[msgspec.Raw]
 
     def segmentation(self, row: int) -> Any:
         """One segmentation, as :mod:`json` decodes it; None if there is none.
 
         Raises ValueError if it holds a number of thousands of digits.
         """
-        value = self.segmentations[row]
-        if isinstance(value, msgspec.Raw):
-            # msgspec has found it well-formed; json agrees with pycocotools
-            # on numbers.
-            return json.loads(bytes(value) or b'null')
-        return value
+        # json agrees with pycocotools on numbers.
+        return json.loads(bytes(self.segmentations[row]) or b'null')
 
 
 class CocoCategories(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -237,8 +227,8 @@ def read_coco(content: bytes) -> CocoFile:
             content.decode()
         root = msgspec.json.decode(content, type=_Root)
         tables = {
-            key: (records := getattr(root, key), range(len(records)))
-            for key in _KEYS
+            key: (records, range(len(records)))
+            for key, records in msgspec.structs.asdict(root).items()
         }
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         tables = _one_by_one(content, errors, ids)
@@ -279,18 +269,34 @@ def _one_by_one(
             values = None
         for index, value in enumerate(values or ()):
             try:
-                records.append(msgspec.convert(value, _KINDS[key]))
+                records.append(_converted(value, _KINDS[key]))
                 indices.append(index)
-            except (OverflowError, msgspec.ValidationError) as error:
+            except (
+                OverflowError,
+                RecursionError,
+                msgspec.ValidationError,
+            ) as error:
                 place, message = _what_is_wrong(value, error)
                 errors.append(RecordError(f'{key}[{index}]{place}', message))
     return tables
 
 
+def _converted(value: Any, kind: type) -> Any:
+    """A record of what :mod:`json` has decoded."""
+    outline = None
+    if kind is RawAnnotation and isinstance(value, dict):
+        value = dict(value)
+        outline = value.pop('segmentation', None)
+    record = msgspec.convert(value, kind)
+    if outline is not None:
+        record.segmentation = msgspec.Raw(json.dumps(outline).encode())
+    return record
+
+
 def _what_is_wrong(record: Any, error: Exception) -> tuple[str, str]:
     """Place of the first wrong value in a record, and what is wrong."""
-    if isinstance(error, OverflowError):
-        return '', f'a number is too large: {error}'
+    if not isinstance(error, msgspec.ValidationError):
+        return '', f'a number is too large, or a list too deep: {error}'
     text, _, place = str(error).partition(' - at `$')
     place = place.rstrip('`')
     field = place.lstrip('.').partition('[')[0]
@@ -428,25 +434,26 @@ def _present(values: list) -> np.ndarray:
     return np.array([value is not None for value in values], np.bool_)
 
 
-def _kind_and_box(segmentation: Any) -> tuple[int, tuple[float, ...]]:
+def _kind_and_box(
+    segmentation: msgspec.Raw,
+) -> tuple[int, tuple[float, ...]]:
     """Kind of a segmentation, and the box around polygons that are fine.
 
     NaN for what :mod:`.coco_masks` has to look at.
     """
-    if not isinstance(segmentation, msgspec.Raw):
-        return _kind(segmentation), _NO_BOX
     text = bytes(segmentation)
     try:
         shape = _SHAPE.decode(text or b'null')
     except msgspec.DecodeError:
         begins = {b'[': POLYGONS, b'{': RLE}
         return begins.get(text[:1], NEITHER), _NO_BOX
-    kind = _kind(shape)
-    if kind == POLYGONS and not any(
-        len(polygon) < MIN_POLYGON or len(polygon) % 2 for polygon in shape
-    ):
-        return kind, box_of_polygons(shape)
-    return kind, _NO_BOX
+    if not shape:
+        return NO_SEGMENTATION, _NO_BOX
+    if isinstance(shape, dict):
+        return RLE, _NO_BOX
+    if any(len(one) < MIN_POLYGON or len(one) % 2 for one in shape):
+        return POLYGONS, _NO_BOX
+    return POLYGONS, box_of_polygons(shape)
 
 
 def box_of_polygons(polygons: Sequence) -> tuple[float, ...]:
@@ -456,14 +463,6 @@ def box_of_polygons(polygons: Sequence) -> tuple[float, ...]:
         numbers = list(itertools.chain.from_iterable(polygons))
     across, down = numbers[::2], numbers[1::2]
     return tuple(map(float, (min(across), min(down), max(across), max(down))))
-
-
-def _kind(segmentation: Any) -> int:
-    if segmentation is None or segmentation == [] or segmentation == {}:
-        return NO_SEGMENTATION
-    if isinstance(segmentation, list):
-        return POLYGONS
-    return RLE if isinstance(segmentation, dict) else NEITHER
 
 
 _TABLES = {

@@ -1,10 +1,7 @@
 """Masks of annotations in COCO's format: polygons and run lengths."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from .coco import (
     MIN_POLYGON,
@@ -85,18 +82,14 @@ def _decoded(text: str) -> list[int] | None:
     return None if shift else lengths
 
 
-def _box_of_runs(lengths: Sequence[int], height: int) -> tuple[float, ...]:
-    """Box around the pixels of an RLE, which go down the columns."""
-    ends = np.cumsum(np.array(lengths, np.int64))
-    begins, ends = ends[:-1:2], ends[1::2]
-    there = begins < ends
-    begins, last = begins[there], ends[there] - 1
-    left, right = begins // height, last // height
-    # A run that goes on in the next column has the last pixel of this one.
-    whole = bool((left != right).any())
-    top = 0 if whole else int((begins % height).min())
-    low = height if whole else int((last % height).max()) + 1
-    return float(left.min()), float(top), float(right.max()) + 1, float(low)
+def _box_of_rle(value: dict[str, Any]) -> tuple[float, ...]:
+    """Box around the pixels of run lengths that are right."""
+    from pycocotools import mask
+
+    if isinstance(value['counts'], list):
+        value = mask.frPyObjects(value, *value['size'])
+    left, top, width, height = mask.toBbox(value).tolist()
+    return left, top, left + width, top + height
 
 
 def _polygon_error(segmentation: object) -> str:
@@ -154,5 +147,5 @@ def mask_of(
         error, lengths = _read_rle(value, size)
         if not error and not any(lengths[1::2]):
             error = 'the RLE has no pixel'
-        return error, () if error else _box_of_runs(lengths, value['size'][0])
+        return error, () if error else _box_of_rle(value)
     return 'neither polygons nor RLE', ()

@@ -25,9 +25,7 @@ _DRAFT = (128, 128)
 _RED_GREEN_BLUE = (0.299, 0.587, 0.114)
 
 
-def read_image_facts(
-    content: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS
-) -> ImageFacts:
+def read_image_facts(content: bytes) -> ImageFacts:
     """Read an image; ``error`` says why it cannot be read.
 
     A file that was cut off is found by the chunks of PNG files, their
@@ -35,7 +33,7 @@ def read_image_facts(
     decoding. The error is a suspicion if Pillow reads a JPEG file without
     complaint that libjpeg-turbo warns of.
     """
-    head = read_head(content, max_pixels)
+    head = read_head(content, DEFAULT_MAX_PIXELS)
     error, fingerprint = head.error, -1
     if not error:
         grey, error = _visible(content, head)

@@ -39,7 +39,7 @@ class _RefusedError(Exception):
         self.error = ReadError(kind, f'{kind.value}: {text}')
 
 
-def _array(content: bytes, channels: int, max_pixels: int) -> np.ndarray:
+def _array(content: bytes, channels: int) -> np.ndarray:
     """Numbers, ``(H, W)`` or ``(H, W, 3)``; its header is checked first."""
     if not content:
         raise _RefusedError(ErrorKind.EMPTY, 'the file has no bytes')
@@ -62,10 +62,11 @@ def _array(content: bytes, channels: int, max_pixels: int) -> np.ndarray:
             ErrorKind.CORRUPT,
             f'it must be {wanted} numbers, got {shape} of {dtype}',
         )
-    if shape[0] * shape[1] > max_pixels:
+    if shape[0] * shape[1] > DEFAULT_MAX_PIXELS:
         raise _RefusedError(
             ErrorKind.REFUSED,
-            f'{shape[1]} x {shape[0]} pixels, more than {max_pixels:,}',
+            f'{shape[1]} x {shape[0]} pixels, more than '
+            f'{DEFAULT_MAX_PIXELS:,}',
         )
     missing = math.prod(shape) * dtype.itemsize - len(content) + file.tell()
     if missing > 0:
@@ -90,13 +91,11 @@ def _bad(**wrong: np.ndarray) -> tuple[tuple[str, int, int], ...]:
 
 
 @np.errstate(all='ignore')
-def read_npy_image(
-    content: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS
-) -> ImageFacts:
+def read_npy_image(content: bytes) -> ImageFacts:
     """Read a picture; values must be finite and in [0, 1]."""
     digest = hashlib.sha256(content).hexdigest()
     try:
-        pixels = _array(content, 3, max_pixels).astype(np.float32)
+        pixels = _array(content, 3).astype(np.float32)
     except _RefusedError as refused:
         return ImageFacts(digest=digest, error=refused.error)
     finite = np.isfinite(pixels).all(-1)
@@ -110,12 +109,10 @@ def read_npy_image(
     )
 
 
-def read_npy_mask(
-    content: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS
-) -> MaskFacts:
+def read_npy_mask(content: bytes) -> MaskFacts:
     """Read a label map; -1 is given as 255, which it is loaded as."""
     try:
-        pixels = _array(content, 1, max_pixels)
+        pixels = _array(content, 1)
     except _RefusedError as refused:
         return MaskFacts(error=refused.error)
     mode = 'F' if pixels.dtype.kind == 'f' else 'I'
@@ -140,12 +137,10 @@ def read_npy_mask(
 
 
 @np.errstate(all='ignore')
-def read_npy_map(
-    content: bytes, kind: str, *, max_pixels: int = DEFAULT_MAX_PIXELS
-) -> ArrayFacts:
+def read_npy_map(content: bytes, kind: str) -> ArrayFacts:
     """Read ``'depth'``, at least 0, or ``'normal'``: unit vectors or zeros."""
     try:
-        array = _array(content, 1 if kind == 'depth' else 3, max_pixels)
+        array = _array(content, 1 if kind == 'depth' else 3)
     except _RefusedError as refused:
         return ArrayFacts(error=refused.error)
     array = array.astype(np.float32)

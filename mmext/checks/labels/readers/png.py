@@ -18,16 +18,6 @@ _IHDR_LENGTH = 13
 _UNSEEN = 'truncated: the file ends after {:,} bytes, '
 _TRUNCATED, _CORRUPT = ErrorKind.TRUNCATED, ErrorKind.CORRUPT
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-# First column and row of each pass of Adam7, and the steps of both.
-_PASSES = (
-    (0, 0, 8, 8),
-    (4, 0, 8, 8),
-    (0, 4, 4, 8),
-    (2, 0, 4, 4),
-    (0, 2, 2, 4),
-    (1, 0, 2, 2),
-    (0, 1, 1, 2),
-)
 _AT_ONCE = 1 << 18
 
 
@@ -39,7 +29,6 @@ class PngHeader(msgspec.Struct, frozen=True, kw_only=True):
         height: In pixels.
         depth: Bits of a channel.
         colour: 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6 RGBA.
-        interlaced: The pixels are in the seven passes of Adam7.
         animated: There is a chunk of an animation.
         exif: EXIF data; empty without any.
         error: What is wrong with the chunks; None if nothing is.
@@ -49,7 +38,6 @@ class PngHeader(msgspec.Struct, frozen=True, kw_only=True):
     height: int = 0
     depth: int = 0
     colour: int = -1
-    interlaced: bool = False
     animated: bool = False
     exif: bytes = b''
     error: ReadError | None = None
@@ -57,21 +45,36 @@ class PngHeader(msgspec.Struct, frozen=True, kw_only=True):
 
 def walk_png(content: bytes) -> PngHeader:
     """Read the header of a PNG file, and check all its chunks."""
-    header, position = _read_header(content)
-    if header.error:
-        return header
+    begin = len(PNG_SIGNATURE)
+    kind, end, error = _next_chunk(content, begin)
+    length = end - begin - _FRAME
+    if not error and (kind != b'IHDR' or length != _IHDR_LENGTH):
+        error = ReadError(
+            _CORRUPT,
+            f'the first chunk must be IHDR of 13 bytes, got {_name(kind)} of '
+            f'{length}',
+        )
+    if error:
+        return PngHeader(error=error)
+    width, height, depth, colour = struct.unpack_from('>IIBB', content, 16)
+    header = PngHeader(
+        width=width,
+        height=height,
+        depth=depth,
+        colour=colour,
+    )
+    if not 0 < width < 1 << 31 or not 0 < height < 1 << 31:
+        text = f'the header claims {width} x {height} pixels'
+        error = ReadError(_CORRUPT, text)
     kinds = set()
     exif = b''
-    while b'IEND' not in kinds:
-        begin = position
-        kind, position, error = _next_chunk(content, begin)
-        if error:
-            return msgspec.structs.replace(header, error=error)
+    while not error and b'IEND' not in kinds:
+        begin = end
+        kind, end, error = _next_chunk(content, begin)
         kinds.add(kind)
         if kind == b'eXIf':
-            exif = content[begin + 8 : position - 4]
-    error = None
-    if b'IDAT' not in kinds:
+            exif = content[begin + 8 : end - 4]
+    if not error and b'IDAT' not in kinds:
         text = 'no pixels: the file has no IDAT chunk'
         error = ReadError(_CORRUPT, text)
     return msgspec.structs.replace(
@@ -112,16 +115,12 @@ def png_data_error(content: bytes, header: PngHeader) -> ReadError | None:
 
 
 def _inflated_size(header: PngHeader) -> int:
-    """Bytes of all rows, each with that of its filter."""
+    """Bytes of all rows, each with that of its filter.
+
+    Those of an interlaced file are more.
+    """
     bits = header.depth * _CHANNELS.get(header.colour, 0)
-    passes = _PASSES if header.interlaced else ((0, 0, 1, 1),)
-    size = 0
-    for left, top, step_x, step_y in passes:
-        width = -(-(header.width - left) // step_x)
-        height = -(-(header.height - top) // step_y)
-        if width > 0 and height > 0:
-            size += height * (1 + (width * bits + 7) // 8)
-    return size
+    return header.height * (1 + (header.width * bits + 7) // 8)
 
 
 def _pixel_data(content: bytes) -> Iterator[memoryview]:
@@ -133,33 +132,6 @@ def _pixel_data(content: bytes) -> Iterator[memoryview]:
         if kind == b'IDAT':
             yield view[position + 8 : position + 8 + length]
         position += length + _FRAME
-
-
-def _read_header(content: bytes) -> tuple[PngHeader, int]:
-    begin = len(PNG_SIGNATURE)
-    kind, end, error = _next_chunk(content, begin)
-    if error:
-        return PngHeader(error=error), end
-    if kind != b'IHDR' or end - begin != _IHDR_LENGTH + _FRAME:
-        error = ReadError(
-            _CORRUPT,
-            f'the first chunk must be IHDR of 13 bytes, got {_name(kind)} of '
-            f'{end - begin - _FRAME}',
-        )
-        return PngHeader(error=error), end
-    width, height, depth, colour = struct.unpack_from('>IIBB', content, 16)
-    error = None
-    if not 0 < width < 1 << 31 or not 0 < height < 1 << 31:
-        text = f'the header claims {width} x {height} pixels'
-        error = ReadError(_CORRUPT, text)
-    return PngHeader(
-        width=width,
-        height=height,
-        depth=depth,
-        colour=colour,
-        interlaced=content[28] != 0,
-        error=error,
-    ), end
 
 
 def _next_chunk(

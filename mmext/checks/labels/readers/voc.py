@@ -52,7 +52,7 @@ def read_voc(content: bytes) -> VocFile:
     height = _length(root, 'height', errors)
     text = '; '.join(f'{error.place} {error.message}' for error in errors)
     return VocFile(
-        image=_text(root, 'filename'),
+        image=(root.findtext('filename') or '').strip(),
         width=width,
         height=height,
         has_size=root.find('size') is not None,
@@ -66,36 +66,40 @@ def _corrupt(text: str) -> ReadError:
     return ReadError(ErrorKind.CORRUPT, text)
 
 
-def _text(element: ElementTree.Element, path: str) -> str:
-    return (element.findtext(path) or '').strip()
-
-
 def _length(
     root: ElementTree.Element, name: str, errors: list[RecordError]
 ) -> int:
     """A side of the image; the loader reads it if there is a ``<size>``."""
     if root.find('size') is None:
         return 0
-    text = root.findtext(f'size/{name}')
-    try:
-        number = int(text or '')
-    except ValueError:
-        errors.append(RecordError(f'size.{name}', _no_int(text, 'of pixels')))
-        return 0
+    path, place = f'size/{name}', f'size.{name}'
+    number = _whole(root, path, 'a whole number of pixels', place, errors)
     if number < 0:
         message = f'is {number}; the loader drops the image from a training'
-        errors.append(RecordError(f'size.{name}', message))
+        errors.append(RecordError(place, message))
     return min(max(number, 0), _MAX_LENGTH)
 
 
-def _no_int(text: str | None, what: str) -> str:
-    """Why the loader's ``int(element.text)`` fails."""
-    if text is None:
-        return 'is missing, and the loader fails at it'
-    if not text.strip():
-        return 'is empty, and the loader fails at it'
-    wanted = f'a whole number {what}'.strip()
-    return f'must be {wanted}, got {text.strip()!r}; the loader fails at it'
+def _whole(
+    element: ElementTree.Element,
+    path: str,
+    wanted: str,
+    place: str,
+    errors: list[RecordError],
+) -> int:
+    """A number as the loader's ``int`` reads it; 0, with an error, if none."""
+    text = element.findtext(path)
+    try:
+        return int(text or '')
+    except ValueError:
+        if text is None:
+            problem = 'is missing, and'
+        elif not text.strip():
+            problem = 'is empty, and'
+        else:
+            problem = f'must be {wanted}, got {text.strip()!r};'
+        errors.append(RecordError(place, f'{problem} the loader fails at it'))
+        return 0
 
 
 def _box(
@@ -109,53 +113,30 @@ def _box(
         message = 'is empty; the loader drops the object without saying so'
         errors.append(RecordError(f'{place}.name', message))
         name = ''
-    box, problems = _corners(element, place)
-    errors += problems
+    corners, unreadable = [], False
+    for corner in _CORNERS:
+        text = (element.findtext(f'bndbox/{corner}') or '').strip()
+        try:
+            corners.append(float(text))
+        except ValueError:
+            corners.append(math.nan)
+            unreadable = True
+            problem = f'must be a number, got {text!r};'
+            if not text:
+                problem = 'is missing, and'
+            message = f'{problem} the loader fails at it'
+            errors.append(RecordError(f'{place}.bndbox.{corner}', message))
+    difficult = 0
+    if element.find('difficult') is not None:
+        where = f'{place}.difficult'
+        difficult = _whole(
+            element, 'difficult', 'a whole number', where, errors
+        )
     return BoxFacts(
-        box=box,
+        box=tuple(corners),
         # With its blanks: the loader does not take them away.
         class_name=name or '',
         place=place,
-        ignored=_difficult(element, place, errors),
-        unreadable=bool(problems),
+        ignored=bool(difficult),
+        unreadable=unreadable,
     )
-
-
-def _difficult(
-    element: ElementTree.Element, place: str, errors: list[RecordError]
-) -> bool:
-    text = element.findtext('difficult')
-    if text is None:
-        return False
-    try:
-        return bool(int(text))
-    except ValueError:
-        message = _no_int(text, '')
-        errors.append(RecordError(f'{place}.difficult', message))
-        return False
-
-
-def _corners(
-    element: ElementTree.Element, place: str
-) -> tuple[tuple[float, ...], list[RecordError]]:
-    numbers, errors = [], []
-    for corner in _CORNERS:
-        text = _text(element, f'bndbox/{corner}')
-        number = _number(text)
-        where = f'{place}.bndbox.{corner}'
-        if not text:
-            message = 'is missing, and the loader fails at it'
-            errors.append(RecordError(where, message))
-        elif math.isnan(number) and text.lower() != 'nan':
-            message = f'must be a number, got {text!r}; the loader fails at it'
-            errors.append(RecordError(where, message))
-        numbers.append(number)
-    return tuple(numbers), errors
-
-
-def _number(text: str) -> float:
-    """The number that a text stands for, NaN if none."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan

@@ -1,5 +1,6 @@
 """Rules for how often classes occur."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ...findings import Severity, found
@@ -45,7 +46,7 @@ def _absent(
     training: bool,
 ) -> Findings:
     """Classes that no part of a split has, be it of several data sets."""
-    parts: dict[tuple, list[tuple[Expectations, dict[int, int]]]] = {}
+    parts: dict[tuple, tuple[Expectations, Counter[int]]] = {}
     for own, wanted in zip(totals, expected):
         if wanted.split.startswith('train') != training:
             continue
@@ -54,15 +55,12 @@ def _absent(
             continue
         split = wanted.split.partition('[')[0]
         key = split, _unit(wanted), wanted.classes
-        parts.setdefault(key, []).append((wanted, _counts(own, wanted)))
-    for (_, unit, classes), members in parts.items():
-        counts: dict[int, int] = {}
-        for _, own in members:
-            for label, count in own.items():
-                counts[label] = counts.get(label, 0) + count
+        parts.setdefault(key, (wanted, Counter()))[1].update(
+            _counts(own, wanted)
+        )
+    for (_, unit, classes), (wanted, counts) in parts.items():
         if not any(counts.values()):
             continue
-        wanted = members[0][0]
         # What the head has beyond the names is the matter of CFG003.
         names = len(classes) or wanted.num_classes
         for label, count in counts.items():
@@ -119,12 +117,11 @@ def _only_evaluated(
     totals: Sequence[SplitTotals], expected: Sequence[Expectations]
 ) -> Findings:
     # Labels of pixels are not those of boxes.
-    trained: dict[str, dict[int, int]] = {}
+    trained: dict[str, Counter[int]] = {}
     for own, wanted in zip(totals, expected):
         if wanted.split.startswith('train'):
-            counts = trained.setdefault(_unit(wanted), {})
-            for label, count in _counts(own, wanted).items():
-                counts[label] = counts.get(label, 0) + count
+            counts = trained.setdefault(_unit(wanted), Counter())
+            counts.update(_counts(own, wanted))
     for own, wanted in zip(totals, expected):
         counts = trained.get(_unit(wanted), {})
         if wanted.classes_are_texts or not any(counts.values()):

@@ -3,6 +3,7 @@
 Boxes are looked at by the rules of det_boxes.py.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -280,22 +281,18 @@ def _left_out(facts: CocoFacts, expected: Expectations) -> Findings:
     An error where a class of the file has the same name but for case or
     blanks: the objects are trained as background.
     """
-    if not expected.classes:
-        return
     kinds = facts.file.categories
-    ids, counts = np.unique(
-        facts.file.annotations.category_id, return_counts=True
-    )
-    number = dict(zip(ids.tolist(), counts.tolist()))
-    for category_id, name in zip(kinds.id.tolist(), kinds.name):
-        if name in expected.classes:
-            number.pop(category_id, None)
-    for index, category_id, name in zip(
-        kinds.index.tolist(), kinds.id.tolist(), kinds.name
-    ):
-        if name not in expected.classes and category_id in number:
-            present = set(kinds.name).intersection(expected.classes)
-            like = written_like(name, sorted(present))
+    number = Counter(facts.file.annotations.category_id.tolist())
+    rows = list(zip(kinds.index.tolist(), kinds.id.tolist(), kinds.name))
+    known = {row[1] for row in rows if row[2] in expected.classes}
+    present = sorted(set(kinds.name).intersection(expected.classes))
+    for index, category_id, name in rows if expected.classes else ():
+        if (
+            name not in expected.classes
+            and category_id not in known
+            and number[category_id]
+        ):
+            like = written_like(name, present)
             yield found(
                 f'category {name!r} is not among the '
                 f'{len(expected.classes)} classes of the data set'

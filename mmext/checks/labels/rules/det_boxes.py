@@ -1,9 +1,10 @@
 """Rules for boxes and their classes, one sample at a time."""
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
+
+import numpy as np
 
 from ....datasets import box_limits
 from ...findings import Severity, found
@@ -300,18 +301,14 @@ def _close_boxes(facts: SampleFacts) -> Iterator[tuple[int, int]]:
 
     Only of boxes with an area.
     """
-    boxes = facts.sample.boxes
-    rows = [
-        (box.box[0], number)
-        for number, box in enumerate(boxes)
-        if box_limits.has_area(box.box)
+    lefts = [
+        box.box[0] if box_limits.has_area(box.box) else np.nan
+        for box in facts.sample.boxes
     ]
-    rows.sort()
-    for place, (left, number) in enumerate(rows):
-        for other_left, other in itertools.islice(rows, place + 1, None):
-            if other_left > left + box_limits.NEAR_TOLERANCE:
-                break
-            yield min(number, other), max(number, other)
+    image = np.zeros(len(lefts))
+    for one, other in box_limits.close_pairs(image, np.array(lefts)):
+        for pair in zip(one.tolist(), other.tolist()):
+            yield min(pair), max(pair)
 
 
 @DET.rule(

@@ -40,11 +40,6 @@ def _meaning(value: int, wanted: Expectations) -> str:
     return f'{value}, which is a class{name}'
 
 
-def _is_background(value: int, wanted: Expectations) -> bool:
-    names = wanted.classes[value : value + 1] if value >= 0 else ()
-    return any(likeness(name) in _BACKGROUND for name in names)
-
-
 def _places(
     totals: _Totals, expected: _Expected
 ) -> Iterator[tuple[IgnorePlace, Expectations]]:
@@ -104,15 +99,15 @@ def _remedy(each: IgnorePlace, wanted: Expectations) -> str:
     return f'set {key}={value} of {each.kind}, as the config does not say it'
 
 
-def _filled(each: IgnorePlace, wanted: Expectations) -> str:
+def _filled(each: IgnorePlace, wanted: Expectations) -> tuple[str, Severity]:
+    """What comes of a place that fills with a value that is not ignored."""
+    text = 'the loss fails at what it fills, or trains it as another class'
     if _is_class(each.value, wanted):
-        return 'what it fills is trained as this class'
-    return 'the loss fails at what it fills, or trains it as another class'
-
-
-def _severity_of_filled(each: IgnorePlace, wanted: Expectations) -> Severity:
-    background = _is_background(each.value, wanted)
-    return Severity.WARNING if background else Severity.ERROR
+        text = 'what it fills is trained as this class'
+    names = wanted.classes[each.value : each.value + 1]
+    if each.value >= 0 and any(likeness(n) in _BACKGROUND for n in names):
+        return text, Severity.WARNING
+    return text, Severity.ERROR
 
 
 _LOSS = 'fails at them, or trains them as another class'
@@ -164,7 +159,7 @@ def _one_ignored_value(totals: _Totals, expected: _Expected) -> Findings:
         if each.role == 'pad':
             continue
         if each.role == 'fill':
-            outcome = _filled(each, wanted), _severity_of_filled(each, wanted)
+            outcome = _filled(each, wanted)
         else:
             # A test split that is not looked at is like that of validation.
             split = 'val' if each.role == 'metric' else 'train'
@@ -199,18 +194,14 @@ def _is_padded(
         if wanted.split.startswith('train')
         for text in own.sizes
     ]
-    for sides in sizes:
-        if any(
-            side + _SIZE_STEP <= wanted
-            for side, wanted in zip(sides, each.size)
-        ):
-            return True
-    fits = sizes and all(
-        side >= wanted
+    missing = [
+        wanted - side
         for sides in sizes
         for side, wanted in zip(sides, each.size)
-    )
-    return False if fits else None
+    ]
+    if not missing or 0 < max(missing) < _SIZE_STEP:
+        return None
+    return max(missing) > 0
 
 
 @CFG.rule(
@@ -237,10 +228,10 @@ def _padding(totals: _Totals, expected: _Expected) -> Findings:
             if padded
             else 'where an image is smaller than what it is padded to'
         )
-        severity = _severity_of_filled(each, wanted)
+        text, severity = _filled(each, wanted)
         yield found(
             f'{_difference(each, wanted)}; {where}'
-            f'{", and" if padded else ","} {_filled(each, wanted)}',
+            f'{", and" if padded else ","} {text}',
             severity=severity if padded else Severity.WARNING,
             remedy=_remedy(each, wanted),
             key=each.place,

@@ -1,5 +1,7 @@
 """Rules for what must agree: image and mask, file and annotation."""
 
+from collections.abc import Callable
+
 from ...findings import Severity, found
 from ..expectations import Expectations
 from ..facts import (
@@ -201,10 +203,17 @@ def _no_samples(totals: SplitTotals, expected: Expectations) -> Findings:
         yield found('the data set has no sample', value='0')
 
 
-_WORDS = {'mask': 'mask', 'annotation': 'annotation file'}
+def _orphan_rule(**messages: str) -> Callable:
+    """A rule for files that no sample has, of some kinds."""
+
+    def check(orphan: Orphan, expected: Expectations) -> Findings:
+        if orphan.kind in messages:
+            yield found(messages[orphan.kind], file=orphan.path)
+
+    return check
 
 
-@PAIR.rule(
+PAIR.rule(
     'PAIR009',
     title='label file that no sample reads',
     severity=Severity.WARNING,
@@ -213,16 +222,15 @@ _WORDS = {'mask': 'mask', 'annotation': 'annotation file'}
     scope='orphan',
     needs='',
     subject='file',
+)(
+    _orphan_rule(
+        mask='no sample of the data set reads this mask',
+        annotation='no sample of the data set reads this annotation file',
+    )
 )
-def _label_file_alone(orphan: Orphan, expected: Expectations) -> Findings:
-    if orphan.kind in _WORDS:
-        yield found(
-            f'no sample of the data set reads this {_WORDS[orphan.kind]}',
-            file=orphan.path,
-        )
 
 
-@PAIR.rule(
+PAIR.rule(
     'PAIR010',
     title='image that nothing annotates',
     severity=Severity.INFO,
@@ -230,12 +238,7 @@ def _label_file_alone(orphan: Orphan, expected: Expectations) -> Findings:
     'away',
     scope='orphan',
     needs='',
-)
-def _image_of_nobody(orphan: Orphan, expected: Expectations) -> Findings:
-    if orphan.kind == 'image':
-        yield found(
-            'no annotation of the data set names the image', file=orphan.path
-        )
+)(_orphan_rule(image='no annotation of the data set names the image'))
 
 
 @PAIR.rule(

@@ -4,7 +4,7 @@ from collections import Counter
 
 from ...findings import Severity, found
 from ..expectations import Expectations
-from ..facts import SampleFacts
+from ..facts import SampleFacts, SegmentFacts
 from ..readers.coco import CocoFacts
 from .registry import PAN, Findings
 
@@ -27,12 +27,12 @@ def _ids(facts: SampleFacts) -> dict[int, int]:
     }
 
 
-def _about(facts: SampleFacts, place: str, value: int) -> dict:
+def _about(facts: SampleFacts, segment: SegmentFacts) -> dict:
     return {
         'file': facts.sample.annotation,
-        'key': place,
+        'key': segment.place,
         'image': facts.sample.mask,
-        'value': str(value),
+        'value': str(segment.id),
     }
 
 
@@ -51,7 +51,7 @@ def _not_painted(facts: SampleFacts, expected: Expectations) -> Findings:
         if segment.id != _VOID and segment.id not in ids:
             yield found(
                 'no pixel of the PNG has the id of the segment',
-                **_about(facts, segment.place, segment.id),
+                **_about(facts, segment),
             )
 
 
@@ -101,7 +101,7 @@ def _other_area(facts: SampleFacts, expected: Expectations) -> Findings:
             yield found(
                 f'the area of the segment is {segment.area:g}, the PNG has '
                 f'{count:,} pixels of it',
-                **_about(facts, segment.place, segment.id),
+                **_about(facts, segment),
             )
 
 
@@ -123,7 +123,7 @@ def _segment_ids(facts: SampleFacts, expected: Expectations) -> Findings:
                 'the id of the segment is 0'
                 if segment.id == _VOID
                 else 'the id of the segment is taken by another of the image',
-                **_about(facts, segment.place, segment.id),
+                **_about(facts, segment),
             )
 
 

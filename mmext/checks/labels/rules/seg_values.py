@@ -20,32 +20,13 @@ def _wrong(
     facts: SampleFacts, expected: Expectations, kind: str
 ) -> Iterator[tuple[int, int, tuple[int, int]]]:
     """Stored values of a kind, with count and the first pixel."""
-    for own_kind, value, count, pixel in _not_fine(facts.mask, expected):
-        if own_kind == kind:
-            yield value, count, pixel
-
-
-_Wrong = list[tuple[str, int, int, tuple[int, int]]]
-_last: tuple[MaskFacts, Expectations, _Wrong] | None = None
-
-
-def _not_fine(mask: MaskFacts | None, expected: Expectations) -> _Wrong:
-    """Kind, value, count and first pixel; kept for the next rule."""
-    global _last
-    last = _last
-    if last is not None and last[0] is mask and last[1] is expected:
-        return last[2]
+    mask = facts.mask
     if not holds_indices(mask, expected):
-        return []
+        return
     table = loaded_values(expected)
-    fine = table.fine
-    wrong = [
-        (table.kind_of(value), value, count, divmod(first, mask.width))
-        for (value, count), first in zip(mask.values, mask.first)
-        if value not in fine
-    ]
-    _last = mask, expected, wrong
-    return wrong
+    for (value, count), first in zip(mask.values, mask.first):
+        if value not in table.fine and table.kind_of(value) == kind:
+            yield value, count, divmod(first, mask.width)
 
 
 def _allowed(expected: Expectations) -> str:

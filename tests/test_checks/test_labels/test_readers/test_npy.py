@@ -138,3 +138,10 @@ def test_damaged_bytes_raise_nothing(kind, changes):
         warnings.simplefilter('error')
         facts = READERS[kind](bytes(content))
     assert facts.error is not None or facts.width > 0
+
+
+HUGE = "{'descr': '<f4', 'fortran_order': False, 'shape': (99999, 99999, 3)}"
+
+
+def test_size_is_refused_before_anything_is_read():
+    assert read_npy_image(header(HUGE)).error.kind is ErrorKind.REFUSED

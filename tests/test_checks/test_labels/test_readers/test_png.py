@@ -2,7 +2,6 @@
 
 import zlib
 
-import numpy as np
 import pytest
 from helpers import image_bytes
 from PIL import Image
@@ -97,15 +96,6 @@ def data_error(stream: bytes, cuts: int = 1) -> ReadError | None:
 def test_sound_pixels_have_no_error(name, content):
     header = walk_png(content)
     assert png_data_error(content, header) is None
-    assert header.interlaced == (name == 'interlaced')
-
-
-@pytest.mark.parametrize('height', range(1, 10))
-@pytest.mark.parametrize('width', range(1, 10))
-def test_passes_of_small_images(height, width):
-    pixels = np.full((height, width), 7, np.uint8)
-    content = image_bytes.interlaced_png(pixels)
-    assert png_data_error(content, walk_png(content)) is None
 
 
 @pytest.mark.parametrize('cuts', [1, 2, 7])
