@@ -136,3 +136,7 @@ def test_missing_rows_of_a_palette():
     content = image_bytes.bare_png(50, 50, b'\x00' * 51 * 30, **options)
     error = read_image_facts(content).error
     assert error.text.startswith('truncated: the IDAT chunks hold 1,530 of')
+
+
+def test_images_without_contrast_have_hash_0():
+    assert fingerprint(Image.new('RGB', (64, 48), (9, 8, 7))) == 0

@@ -98,3 +98,11 @@ def test_labels_that_are_kept_back():
         assert finding.severity == severity
     expected = replace(EXPECTED, task='unlabelled')
     assert 'CLS005' not in rules(findings_of([images], expected))
+
+
+def test_imbalance():
+    sample = sample_of(mask=mask_of({0: 2000, 1: 28, 2: 2}, height=203))
+    found = findings_of([sample])
+    assert 'CLS004' in {each.rule for each in found}
+    (finding,) = (each for each in found if each.rule == 'CLS004')
+    assert '1,000 times as many as class 2 (sky)' in finding.message
