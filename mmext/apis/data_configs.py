@@ -35,10 +35,10 @@ from ..checks.config import (
     walk_dicts,
 )
 from ..checks.labels.sources import read_coco, read_heads, read_ignore_places
+from ..utils.draw import class_palette
 from ..utils.files import atomic_path
 from .data_folders import find_data
 from .data_splits import DataFolder, DataSplit, make_val_split
-from .draw import class_palette
 
 # Characters of the names of classes; more of them are in a file.
 _MAX_NAMES = 400

@@ -1,19 +1,18 @@
 """Draw the class of each pixel, and put it into files and plain lists."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import cv2
 import numpy as np
-from PIL import Image
 
-from ..utils.files import atomic_path
-from .draw import (
+from ..utils.draw import (
     PICTURE_SIDE,
     Color,
     class_palette,
+    color_labels,
     font_size,
     picture_scale,
+    scaled,
     side_by_side,
     text_size,
     title_bar,
@@ -48,12 +47,6 @@ def segmentation_to_dict(
     return {'shares': [round(float(share), 6) for share in shares]}
 
 
-def write_label_map(path: str | Path, label_map: np.ndarray) -> None:
-    """Write a ``.png`` of one channel, 8 or 16 bits, whole or not at all."""
-    with atomic_path(path) as temporary:
-        Image.fromarray(label_map).save(temporary)
-
-
 def _tinted(
     image: np.ndarray,
     label_map: np.ndarray,
@@ -67,14 +60,12 @@ def _tinted(
     )
     if scale != 1:
         size = (max(1, round(width * scale)), max(1, round(height * scale)))
-        how = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-        image = cv2.resize(image, size, interpolation=how)
+        image = scaled(image, *size)
         label_map = cv2.resize(
             label_map, size, interpolation=cv2.INTER_NEAREST
         )
-    colors = np.array([*palette, _IGNORED], np.uint8)
-    labels = np.minimum(label_map.astype(np.uint16), len(palette))
-    return cv2.addWeighted(image, 1 - _TINT, colors[labels], _TINT, 0)
+    colors = color_labels(label_map, palette, _IGNORED)
+    return cv2.addWeighted(image, 1 - _TINT, colors, _TINT, 0)
 
 
 def _legend(

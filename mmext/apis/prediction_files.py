@@ -21,14 +21,14 @@ from rich.progress import (
 from torch import nn
 
 from ..models import MAE
-from ..utils.files import atomic_path
-from .draw import (
+from ..utils.draw import (
     class_palette,
     draw_instances,
     side_by_side,
     tile_sheet,
     write_picture,
 )
+from ..utils.files import atomic_path
 from .ground_truth import GroundTruth
 from .infer import (
     Detections,
@@ -43,7 +43,6 @@ from .label_maps import (
     draw_segmentation,
     draw_segmented_frame,
     segmentation_to_dict,
-    write_label_map,
 )
 from .reconstruct import reconstruct_images
 from .videos import Video, write_video
@@ -476,7 +475,7 @@ def infer_to_folder(
         if isinstance(found, Segmentation):
             maps = maps or _map_paths(outputs, out_dir)
             row['label_map'] = str(maps[found.path])
-            write_label_map(maps[found.path], found.label_map)
+            write_picture(maps[found.path], found.label_map)
         write_picture(target, _draw(model, found, truth))
         rows.append(row)
         if sheet:

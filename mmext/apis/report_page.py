@@ -12,7 +12,7 @@ from scipy.sparse import coo_matrix
 
 from ..checks.findings import page
 from ..evaluation import ERROR_KINDS, BoxError, JudgedBoxes
-from .draw import (
+from ..utils.draw import (
     Color,
     class_palette,
     draw_instances,

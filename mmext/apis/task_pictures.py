@@ -21,15 +21,15 @@ from ..models import (
     SegmentationTaskHead,
     SurfaceNormalTaskHead,
 )
-from ..utils.files import atomic_path
-from .detector import inference_pipeline
-from .draw import (
+from ..utils.draw import (
     class_palette,
     picture_scale,
     side_by_side,
     tile_sheet,
     write_picture,
 )
+from ..utils.files import atomic_path
+from .detector import inference_pipeline
 from .ground_truth import open_validation_set
 from .infer import UnreadableImageError, prepare_image
 from .prediction_files import (

@@ -6,27 +6,22 @@ import numpy as np
 
 from helpers.label_report import finding, group, report_of, split_of
 from mmext.checks.findings.page import data_uri
-from mmext.checks.labels.gallery.pictures import Picture
+from mmext.checks.labels.gallery import Picture
 from mmext.checks.labels.report import Report
-from mmext.checks.labels.rules import RULES
 
 
 def picture(rule: str, index: int, *classes: str, **fields) -> Picture:
     """A grey picture, of the finding with that index."""
     pixels = np.full((30, 40, 3), 40 * (index + 1), np.uint8)
-    fields = {'split': 'train', 'file': f'{index}.png', 'value': ''} | fields
+    fields = {'split': 'train', 'file': f'{index}.png'} | fields
     return Picture(
-        rule=rule,
-        severity=RULES[rule].severity,
-        place='',
-        message=f'message {index}',
+        finding=finding(rule, message=f'message {index}', **fields),
         group=index,
         classes=classes,
         width=40,
         height=30,
         uri=data_uri(pixels),
         alt=f'picture {index}',
-        **fields,
     )
 
 

@@ -13,7 +13,7 @@ from helpers.random_checkpoints import CLASSES, PALETTE, write_pidnet
 from helpers.toy_ranks import load_segmentation, load_tool
 from PIL import Image
 
-from mmext.apis.draw import class_palette
+from mmext.utils.draw import class_palette
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from ..findings import Finding, page
-from .gallery.pictures import Picture
+from .gallery import Picture
 from .groups import FindingGroup
 from .report import ClassCounts, Report, SplitReport
 from .rules.registry import RULES
@@ -238,12 +238,13 @@ def _finding(
 
 
 def _picture(picture: Picture) -> dict[str, Any]:
-    fields = {
-        name: getattr(picture, name) for name in picture.__struct_fields__
-    }
-    return fields | {
-        'severity': page.severity_word(picture.severity),
-        'split_data': _line(picture.split),
+    finding = picture.finding
+    return {
+        'picture': picture,
+        'finding': finding,
+        'rule': finding.rule,
+        'severity': page.severity_word(finding.severity),
+        'split_data': _line(finding.split),
         'class_data': _lines(picture.classes),
     }
 

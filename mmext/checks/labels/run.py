@@ -369,7 +369,7 @@ def _finish(
         terminal.print_text(console, f'\n{text}')
 
     def pictures() -> Sequence:
-        from .gallery.pictures import make_gallery
+        from .gallery import make_gallery
 
         return make_gallery(_few(report), sources)
 

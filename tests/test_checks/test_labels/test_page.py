@@ -11,7 +11,7 @@ import pytest
 from helpers.label_report import finding, group, report_of, split_of
 
 from mmext.checks.findings import Severity
-from mmext.checks.labels.gallery.pictures import Picture
+from mmext.checks.labels.gallery import Picture
 from mmext.checks.labels.page import class_charts, report_html
 from mmext.checks.labels.report import ClassCounts, Report, SplitReport
 from mmext.checks.labels.rules import RULES
@@ -66,19 +66,23 @@ class Page(HTMLParser):
 
 
 def picture(rule: str = 'SEG001', **fields) -> Picture:
-    fields = {
-        'split': 'train',
-        'file': 'a.png',
-        'place': 'y=1, x=2',
-        'value': '7',
-        'message': 'label 7 is out of range',
+    own = {
         'group': 0,
         'uri': 'data:image/png;base64,AAAA',
         'width': 4,
         'height': 3,
         'alt': 'image',
+        'classes': (),
+    }
+    own = {name: fields.pop(name, value) for name, value in own.items()}
+    fields = {
+        'split': 'train',
+        'file': 'a.png',
+        'key': 'y=1, x=2',
+        'value': '7',
+        'message': 'label 7 is out of range',
     } | fields
-    return Picture(rule=rule, severity=RULES[rule].severity, **fields)
+    return Picture(finding=finding(rule, **fields), **own)
 
 
 def full_report() -> Report:
@@ -190,7 +194,7 @@ def test_nothing_planted_is_an_element(planted):
             message=word,
             alt=word,
             classes=(word,),
-            place=word,
+            key=word,
             **where,
         )
         return Page(report_html(report, [shown]))

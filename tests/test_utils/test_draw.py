@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmext.apis.draw import (
+from mmext.utils.draw import (
     class_palette,
     draw_instances,
     draw_labels,

@@ -14,7 +14,7 @@ import matplotlib
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from ..utils.files import atomic_path
+from .files import atomic_path
 
 Color = tuple[int, int, int]
 
@@ -149,7 +149,6 @@ def title_bar(
 PICTURE_SIDE = 640
 """Smaller pictures are enlarged, by a whole factor, up to this length."""
 
-_MASK_ALPHA = 0.45
 _FIRST_COLORS = (
     (30, 144, 255),
     (255, 150, 0),
@@ -199,36 +198,56 @@ def picture_scale(
     return float(side // longer)
 
 
-def _draw_boxes(
-    canvas: np.ndarray, boxes: np.ndarray, colors: Sequence[Color]
+def scaled(image: np.ndarray, width: int, height: int) -> np.ndarray:
+    """An image in another size: means where it shrinks."""
+    shrinks = width < image.shape[1] or height < image.shape[0]
+    how = cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC
+    return cv2.resize(image, (width, height), interpolation=how)
+
+
+def color_labels(
+    labels: np.ndarray, palette: Sequence[Color], none: Color
+) -> np.ndarray:
+    """Colours of labels ``(H, W)``; ``none`` where there is no such class."""
+    colors = np.array([*palette, none], np.uint8)
+    return colors[np.minimum(labels.astype(np.uint16), len(palette))]
+
+
+def draw_boxes(
+    canvas: np.ndarray,
+    boxes: np.ndarray,
+    colors: Sequence[Color],
+    thick: int | None = None,
 ) -> None:
     """Rectangles with a black or white rim; the first one ends up on top."""
-    thick = max(2, round(max(canvas.shape[:2]) / 400))
+    thick = thick or max(2, round(max(canvas.shape[:2]) / 400))
     for box, color in reversed(list(zip(boxes, colors))):
         x1, y1, x2, y2 = (round(value) for value in box.tolist())
         for width, ink in ((thick + 2, ink_on(color)), (thick, color)):
             cv2.rectangle(canvas, (x1, y1), (x2, y2), ink, width)
 
 
-def _draw_masks(
-    canvas: np.ndarray, masks: np.ndarray, colors: Sequence[Color]
+def draw_masks(
+    canvas: np.ndarray,
+    masks: Sequence[np.ndarray],
+    colors: Sequence[Color],
+    alpha: float = 0.45,
 ) -> None:
-    """Tinted areas with an outline, in place; the first ends up on top."""
+    """Tinted areas with an outline, in place; the first ends up on top.
+
+    A mask ``(H, W)`` that is larger than the picture loses no pixel.
+    """
     height, width = canvas.shape[:2]
     for mask, color in reversed(list(zip(masks, colors))):
-        area = cv2.resize(
-            mask.astype(np.uint8),
-            (width, height),
-            interpolation=cv2.INTER_NEAREST,
-        )
-        inside = area.astype(bool)
-        tint = (1 - _MASK_ALPHA) * canvas[inside] + _MASK_ALPHA * np.array(
-            color
-        )
+        shrinks = width < mask.shape[1] or height < mask.shape[0]
+        how = cv2.INTER_AREA if shrinks else cv2.INTER_NEAREST
+        full = np.where(mask, np.uint16(65535), np.uint16(0))
+        inside = cv2.resize(full, (width, height), interpolation=how) > 0
+        tint = (1 - alpha) * canvas[inside] + alpha * np.array(color)
         canvas[inside] = tint.round().astype(np.uint8)
         # Of holes, too.
         outline, _ = cv2.findContours(
-            area, cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE
+            inside.astype(np.uint8), cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE
         )
         cv2.drawContours(canvas, outline, -1, color, 1)
 
@@ -281,8 +300,7 @@ def draw_instances(
     height, width = image.shape[:2]
     scale = picture_scale(height, width, side=side, shrink=shrink)
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    how = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-    canvas = cv2.resize(image, size, interpolation=how)
+    canvas = scaled(image, *size)
     order = np.arange(len(boxes)) if scores is None else np.argsort(-scores)
     colors = [palette[labels[index]] for index in order]
     limit = np.array([size[0] - 1, size[1] - 1] * 2)
@@ -293,13 +311,16 @@ def draw_instances(
             f'{text} {scores[index]:.2f}' for text, index in zip(texts, order)
         ]
     if masks is not None:
-        _draw_masks(canvas, masks[order], colors)
-    _draw_boxes(canvas, boxes, colors)
+        draw_masks(canvas, masks[order], colors)
+    draw_boxes(canvas, boxes, colors)
     return draw_labels(canvas, boxes, texts, colors)
 
 
 def write_picture(path: str | Path, picture: np.ndarray) -> None:
-    """Write a .png or .jpg whole or not at all; an older one is replaced."""
+    """Write a .png or .jpg whole or not at all; an older one is replaced.
+
+    Labels ``(H, W)`` of 8 or 16 bits become a .png of one channel.
+    """
     path = Path(path)
     if path.suffix.lower() not in ('.png', '.jpg', '.jpeg'):
         raise ValueError(f'path must end in .png, .jpg or .jpeg, got {path}')
@@ -307,11 +328,8 @@ def write_picture(path: str | Path, picture: np.ndarray) -> None:
         Image.fromarray(picture).save(temporary, quality=95)
 
 
-_SHEETS_PAPER = 250
-
-
 def _paper(height: int, width: int) -> np.ndarray:
-    return np.full((height, width, 3), _SHEETS_PAPER, dtype=np.uint8)
+    return np.full((height, width, 3), _PAPER, dtype=np.uint8)
 
 
 def side_by_side(

@@ -1,0 +1,744 @@
+"""Pictures of the examples of a report."""
+
+import base64
+import dataclasses
+import io
+import math
+
+import numpy as np
+import pytest
+from helpers.image_bytes import bare_png, fuzzed, kinds_of_images, photo
+from helpers.label_report import (
+    box_source,
+    finding,
+    group,
+    report_of,
+    save,
+    semantic_source,
+)
+from PIL import Image, ImageOps
+
+from mmext.checks.findings import Location
+from mmext.checks.labels import Expectations
+from mmext.checks.labels.check import check_labels
+from mmext.checks.labels.facts import BoxFacts, Sample
+from mmext.checks.labels.gallery import (
+    FINE,
+    NO_CLASS,
+    OTHER,
+    OUTSIDE,
+    WRONG,
+    ExampleIndex,
+    Picture,
+    SampleFiles,
+    UnreadableFile,
+    colored,
+    make_gallery,
+    paint_boxes,
+    wrong_boxes,
+)
+from mmext.checks.labels.sources import split_of_folders
+from mmext.checks.labels.sources.coco import split_of_coco
+from mmext.checks.labels.sources.split_source import SplitSource
+from mmext.checks.labels.store import FactStore
+
+
+def pixels_of(picture: Picture) -> np.ndarray:
+    content = base64.b64decode(picture.uri.partition(';base64,')[2])
+    image = Image.open(io.BytesIO(content))
+    assert image.size == (picture.width, picture.height)
+    return np.asarray(image.convert('RGB'))
+
+
+def shares(picture: Picture) -> tuple[float, float]:
+    """Of the picture: what is about the colour of what is wrong, of else."""
+    pixels = pixels_of(picture).astype(int)
+    return tuple(
+        (np.abs(pixels - colour).max(-1) < 90).mean()
+        for colour in (WRONG, OTHER)
+    )
+
+
+def checked(tmp_path, *sources, **options) -> list[Picture]:
+    with FactStore(tmp_path / 'facts.sqlite') as store:
+        report = check_labels(sources, store)
+    pictures = make_gallery(report, sources, **options)
+    for each in pictures:
+        group = report.groups[each.group]
+        assert each.finding in group.examples
+    return pictures
+
+
+def of_rule(pictures: list[Picture], rule: str) -> list[Picture]:
+    return [each for each in pictures if each.finding.rule == rule]
+
+
+def clean() -> np.ndarray:
+    mask = np.zeros((24, 32), np.uint8)
+    mask[8:16], mask[16:] = 1, 2
+    return mask
+
+
+def test_wrong_pixels(tmp_path):
+    area, one = clean(), clean()
+    area[:, :16], area[:, 16:20] = 7, 9
+    one[3, 5] = 7
+    source = semantic_source(
+        tmp_path, {'area': area, 'clean': clean(), 'one': one}
+    )
+    pictures = checked(tmp_path, source)
+    found = of_rule(pictures, 'SEG001')
+    assert [
+        (each.finding.file[-8:], each.finding.value) for each in found
+    ] == [
+        ('area.png', '7'),
+        ('/one.png', '7'),
+        ('area.png', '9'),
+    ]
+    seven, single, nine = map(shares, found)
+    assert seven == pytest.approx((1 / 2, 1 / 8), abs=0.02)
+    assert nine == pytest.approx((1 / 8, 1 / 2), abs=0.02)
+    # One pixel of 768, enlarged, at its place.
+    pixels = pixels_of(found[1]).astype(int)
+    wrong = np.abs(pixels - WRONG).max(-1) < 60
+    scale = found[1].width // 32
+    y, x = np.argwhere(wrong).mean(0) / scale
+    assert (y, x) == pytest.approx((3.5, 5.5), abs=0.5)
+    assert single[1] == 0
+    assert found[1].classes == ('road', 'car', 'sky')
+    assert 'value 7' in found[1].alt
+    assert found[1].finding.place == 'y=3, x=5'
+
+
+def test_a_pixel_of_a_large_mask(tmp_path):
+    mask = np.zeros((600, 1200), np.uint8)
+    mask[599, 1199] = 77
+    source = semantic_source(tmp_path, {'a': mask})
+    (picture,) = of_rule(checked(tmp_path, source), 'SEG001')
+    assert (picture.width, picture.height) == (480, 240)
+    pixels = pixels_of(picture).astype(int)
+    assert (np.abs(pixels[-3:, -3:] - WRONG).max(-1) < 60).mean() > 0.5
+
+
+def test_label_maps_alone_and_of_many_bits(tmp_path):
+    mask = clean().astype(np.uint16)
+    mask[:12] = 300
+    source = semantic_source(tmp_path, {'a': mask})
+    bare = dataclasses.replace(
+        source,
+        samples=lambda: (
+            type(each)(index=0, mask=each.mask) for each in source.samples()
+        ),
+    )
+    (picture,) = of_rule(checked(tmp_path, bare), 'SEG002')
+    assert shares(picture)[0] == pytest.approx(0.5, abs=0.02)
+    assert picture.alt.startswith('label map')
+
+
+def test_two_values_of_a_kind_that_wraps(tmp_path):
+    mask = clean().astype(np.uint16)
+    mask[:6], mask[6:12] = 300, 301
+    source = semantic_source(tmp_path, {'a': mask})
+    (picture,) = of_rule(checked(tmp_path, source), 'SEG002')
+    assert shares(picture) == pytest.approx((0.25, 0.25), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ('rule', 'mask'),
+    [
+        ('SEG010', np.full((24, 32, 3), 90, np.uint8)),
+        ('SEG007', np.full((24, 32), 255, np.uint8)),
+    ],
+)
+def test_image_and_mask_together(tmp_path, rule, mask):
+    source = semantic_source(tmp_path, {'a': mask})
+    (picture,) = of_rule(checked(tmp_path, source), rule)
+    assert 'beside it its label map' in picture.alt
+    right = pixels_of(picture)[30:, picture.width // 2 + 4 :]
+    assert np.ptp(right.astype(int), axis=(0, 1)).max() < 60
+    assert picture.width > picture.height
+
+
+def test_other_size(tmp_path):
+    source = semantic_source(tmp_path, {'a': clean()})
+    Image.new('RGB', (30, 90)).save(tmp_path / 'images' / 'a.png')
+    pictures = checked(tmp_path, source)
+    (picture,) = of_rule(pictures, 'PAIR001')
+    assert 'beside it' in picture.alt
+    assert picture.height < 540
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    source = semantic_source(tmp_path, {'a': clean(), 'b': clean()})
+    (tmp_path / 'masks' / 'a.png').unlink()
+    (tmp_path / 'images' / 'b.png').write_bytes(b'')
+    pictures = checked(tmp_path, source)
+    (missing,) = of_rule(pictures, 'SEG015')
+    (empty,) = of_rule(pictures, 'IMG002')
+    for each, word in ((missing, 'missing'), (empty, 'empty')):
+        assert (each.uri, each.width, each.height) == ('', 0, 0)
+        assert each.alt.startswith(f'no picture: {word}')
+
+
+def test_a_mask_of_an_unreadable_image(tmp_path):
+    mask = clean()
+    mask[:12] = 7
+    source = semantic_source(tmp_path, {'a': mask})
+    (tmp_path / 'images' / 'a.png').write_bytes(b'GIF')
+    (picture,) = of_rule(checked(tmp_path, source), 'SEG001')
+    assert shares(picture)[0] == pytest.approx(0.5, abs=0.02)
+
+
+def test_boxes(tmp_path):
+    boxes = {
+        'fine': [(1.0, 1.0, 20.0, 20.0)],
+        'flat': [(1.0, 1.0, 20.0, 20.0), (30.0, 30.0, 30.0, 40.0)],
+        'far': [(900.0, 0.0, 950.0, 10.0)],
+        'nan': [(float('nan'), 0.0, 9.0, 9.0)],
+    }
+    source = box_source(tmp_path, boxes, annotation='all.json')
+    pictures = checked(tmp_path, source)
+    assert {each.finding.rule for each in pictures} >= {
+        'DET001',
+        'DET002',
+        'DET004',
+    }
+    for rule, number in (('DET001', 1), ('DET002', 2), ('DET004', 1)):
+        (picture,) = of_rule(pictures, rule)
+        assert picture.classes == ('cat',)
+        assert picture.alt == f'image with 1 wrong of {number} boxes marked'
+        assert shares(picture)[0] > 0
+
+
+def test_the_same_image_twice(tmp_path):
+    source = semantic_source(tmp_path, {'a': clean(), 'b, c (1)': clean()})
+    content = (tmp_path / 'images' / 'a.png').read_bytes()
+    (tmp_path / 'images' / 'b, c (1).png').write_bytes(content)
+    (picture,) = of_rule(checked(tmp_path, source), 'DUP001')
+    assert picture.alt.endswith('b, c (1).png')
+    source = semantic_source(tmp_path, {'a': clean(), 'b (1)': clean()})
+    (tmp_path / 'images' / 'b (1).png').write_bytes(content)
+    (picture,) = of_rule(checked(tmp_path, source), 'DUP001')
+    assert picture.alt.endswith('b (1).png')
+    pixels = pixels_of(picture)
+    half = (pixels.shape[1] - 6) // 2
+    left, right = (
+        pixels[30:, x].astype(int) for x in (slice(half), slice(-half, None))
+    )
+    assert np.abs(left - right).mean() < 3
+
+
+def test_across_splits(tmp_path):
+    sources = [
+        semantic_source(tmp_path / name, {'a': clean()}, split=name)
+        for name in ('train', 'val')
+    ]
+    (picture,) = of_rule(checked(tmp_path, *sources), 'DUP002')
+    assert 'val' in picture.alt
+
+
+def test_each_rule_has_its_share():
+    groups = [
+        group(
+            'SEG001',
+            *(finding('SEG001', file=f'{n}-{i}.png') for i in range(3)),
+            value=str(n),
+        )
+        for n in range(5)
+    ]
+    groups.append(group('SEG010', finding('SEG010', file='x.png')))
+    groups.append(group('CFG001', finding('CFG001', key='model')))
+    report = report_of(*groups)
+    asked = []
+
+    def samples():
+        for number in range(5):
+            for index in range(3):
+                asked.append((number, index))
+                yield Sample(index=0, mask=f'{number}-{index}.png')
+        yield Sample(index=0, mask='x.png')
+
+    source = SplitSource(Expectations(split=''), samples)
+    files = [each.finding.file for each in make_gallery(report, [source])]
+    ordered = [f'{n}-{i}.png' for n in range(5) for i in range(3)]
+    assert files == [*ordered, 'x.png']
+    few = [
+        each.finding.file
+        for each in make_gallery(report, [source], max_pictures=3)
+    ]
+    assert few == ['0-0.png', '1-0.png', 'x.png']
+    asked.clear()
+    assert make_gallery(report, [source], max_pictures=0) == []
+    assert asked == []
+
+
+def test_stops_when_all_are_found(tmp_path):
+    mask = clean()
+    mask[0] = 7
+    source = semantic_source(tmp_path, {'a': mask, 'b': clean()})
+    first, _ = source.samples()
+
+    def samples():
+        yield first
+        raise AssertionError('went on')
+
+    report = report_of(
+        group('SEG001', finding('SEG001', file=first.mask, value='7'))
+    )
+    lazy = dataclasses.replace(source, samples=samples)
+    (picture,) = make_gallery(report, [lazy])
+    assert picture.uri
+
+
+def test_findings_of_another_split_are_not_mixed_up(tmp_path):
+    mask = clean()
+    mask[0] = 7
+    train = semantic_source(tmp_path, {'a': mask})
+    val = semantic_source(tmp_path, {'a': mask}, split='val')
+    (sample,) = train.samples()
+    wrong = finding('SEG001', file=sample.mask, value='7', split='val')
+    report = report_of(group('SEG001', wrong))
+    assert make_gallery(report, [train]) == []
+    assert len(make_gallery(report, [train, val])) == 1
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        ({'max_pictures': -1}, 'max_pictures must be >= 0, got -1'),
+        ({'max_side': 8}, 'max_side must be >= 32, got 8'),
+    ],
+)
+def test_rejects(options, message):
+    with pytest.raises(ValueError, match=message):
+        make_gallery(report_of(), [], **options)
+
+
+def test_camvid(shared_path, tmp_path):
+    root = shared_path('data/camvid')
+    source = split_of_folders(
+        root / 'valannot', root / 'val', Expectations(num_classes=11)
+    )
+    (first, *_) = pictures = of_rule(checked(tmp_path, source), 'SEG001')
+    assert len(pictures) == 5
+    sample = next(
+        each for each in source.samples() if each.mask == first.finding.file
+    )
+    mask = np.asarray(Image.open(sample.mask))
+    assert shares(first)[0] == pytest.approx((mask == 11).mean(), abs=0.02)
+
+
+def test_damaged_files_end_in_an_entry(tmp_path):
+    """Whatever the bytes are, there is a picture or a reason."""
+    rng = np.random.default_rng(0)
+    kinds = list(kinds_of_images().values())
+    contents = [*kinds, *fuzzed(kinds, 150, rng)]
+    samples = []
+    for index, content in enumerate(contents):
+        path = tmp_path / f'{index}.png'
+        path.write_bytes(content)
+        samples.append(Sample(index=index, image=str(path), mask=str(path)))
+    source = SplitSource(Expectations(num_classes=3), lambda: iter(samples))
+    rules = ('SEG001', 'SEG018', 'IMG004', 'DUP001', 'PAIR001')
+    report = report_of(
+        *(
+            group(
+                rule, *(finding(rule, file=s.mask, value='7') for s in samples)
+            )
+            for rule in rules
+        )
+    )
+    pictures = make_gallery(report, [source], max_pictures=10_000, max_side=64)
+    assert len(pictures) == len(rules) * len(samples)
+    for each in pictures:
+        assert bool(each.uri) == bool(each.width)
+        assert each.alt
+        assert each.uri or each.alt.startswith('no picture: ')
+    shown = [each for each in pictures if each.uri]
+    assert len(shown) >= len(kinds) * len(rules)
+
+
+def box(place: str, label: int = 0, name: str = 'cat', **fields) -> BoxFacts:
+    sides = fields.pop('box', (0.0, 0.0, 1.0, 1.0))
+    return BoxFacts(
+        box=sides, label=label, class_name=name, place=place, **fields
+    )
+
+
+def index_of(*findings) -> ExampleIndex:
+    return ExampleIndex(enumerate(findings))
+
+
+def test_by_image_and_mask():
+    index = index_of(
+        finding('SEG001', file='a.png', pixel=(1, 2), value='7'),
+        finding('IMG001', file='a.jpg'),
+        finding('SEG001', file='b.png'),
+    )
+    sample = Sample(index=0, image='a.jpg', mask='a.png')
+    assert list(index.take(sample)) == [0, 1]
+    assert index.take(sample) == {}
+    assert len(index.left) == 1
+
+
+def test_in_a_file_of_all_images():
+    """The image, a box or a class tells which sample it is."""
+    index = index_of(
+        finding(
+            'DET002', file='all.json', key='instance 1', image='x of y.jpg'
+        ),
+        finding('DET006', file='all.json', value='dog'),
+        finding('DET007', file='all.json', value='9'),
+        finding(
+            'COCO009',
+            file='all.json',
+            key='annotations[3]',
+            related=(Location(file='all.json', key='annotations[4]'),),
+        ),
+        finding('COCO001', file='all.json', key='categories'),
+    )
+
+    def sample(image: str, *boxes: BoxFacts) -> Sample:
+        return Sample(index=0, image=image, annotation='all.json', boxes=boxes)
+
+    assert index.take(sample('y.jpg', box('instance 1'))) == {}
+    assert list(index.take(sample('x of y.jpg', box('instance 1')))) == [0]
+    assert index.take(sample('1.jpg', box('', 0, 'dog'))) == {}
+    assert list(index.take(sample('2.jpg', box('', -1, 'dog')))) == [1]
+    assert list(index.take(sample('3.jpg', box('', 9, 'x')))) == [2]
+    assert list(index.take(sample('4.jpg', box('annotations[4]')))) == [3]
+    assert len(index.left) == 1
+
+
+def test_an_annotation_file_of_its_own():
+    index = index_of(finding('VOC002', file='a.xml', key='size.width'))
+    sample = Sample(
+        index=0, image='a.jpg', annotation='a.xml', annotation_kind='voc'
+    )
+    assert list(index.take(sample)) == [0]
+
+
+def test_no_name_is_not_a_name():
+    index = index_of(finding('CFG001', file='', key='model'))
+    assert index.take(Sample(index=0)) == {}
+
+
+def test_boxes_that_a_finding_is_about():
+    boxes = (
+        box('instance 0'),
+        box('instance 1', box=(1.5, 2.0, 3.0, 4.0)),
+        box('', -1, 'dog'),
+        box('', 9, 'x'),
+    )
+    sample = Sample(index=0, image='a.jpg', boxes=boxes)
+
+    def found(**fields) -> list[int]:
+        own = wrong_boxes(finding('DET002', **fields), sample)
+        return [boxes.index(each) for each in own]
+
+    assert found(key='instance 1', image='a.jpg') == [1]
+    related = (Location(key='instance 0'),)
+    assert found(key='instance 1', related=related, count=5) == [0, 1]
+    assert found(image='a.jpg', value='(1.5, 2, 3, 4)') == [1]
+    assert found(value='dog') == [2]
+    assert found(value='9') == [3]
+    assert found(image='a.jpg') == []
+    assert found() == []
+
+
+def files_of(max_side: int = 480, backend_args=None, **paths) -> SampleFiles:
+    sample = Sample(index=0, **paths)
+    source = SplitSource(
+        Expectations(num_classes=3, classes=('cat',)),
+        lambda: iter([sample]),
+        backend_args=backend_args,
+    )
+    return SampleFiles(sample, source, max_side)
+
+
+def test_image_is_reduced_and_keeps_its_size(tmp_path):
+    pixels = photo(0, 300, 900, blur=20)
+    for suffix in ('png', 'jpg'):
+        path = save(tmp_path / f'a.{suffix}', pixels)
+        image, size = files_of(100, image=path).image
+        assert size == (900, 300)
+        assert max(image.shape) <= 200
+        whole = np.asarray(Image.fromarray(pixels).resize(image.shape[1::-1]))
+        assert np.abs(image - whole.astype(int)).mean() < 4
+
+
+@pytest.mark.parametrize('orientation', range(1, 9))
+def test_turned_as_exif_says(tmp_path, orientation):
+    pixels = np.zeros((20, 40, 3), np.uint8)
+    pixels[:10, :20] = 200
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = tmp_path / 'a.png'
+    Image.fromarray(pixels).save(path, exif=exif)
+    image, size = files_of(image=str(path)).image
+    assert size == image.shape[1::-1]
+    wanted = np.asarray(ImageOps.exif_transpose(Image.open(path)))
+    assert (image == wanted).all()
+
+
+@pytest.mark.parametrize(
+    'pixels',
+    [
+        np.arange(64, dtype=np.uint16).reshape(8, 8) * 1000,
+        np.arange(64, dtype=np.int32).reshape(8, 8) * 1000,
+        np.arange(64, dtype=np.float32).reshape(8, 8) / 64,
+    ],
+)
+def test_images_of_many_bits_are_scaled(tmp_path, pixels):
+    path = save(tmp_path / 'a.tif', pixels)
+    image = files_of(image=path).image[0]
+    assert image.min() == 0
+    assert image.max() == 255
+    assert (np.diff(image[..., 0].reshape(-1).astype(int)) >= 3).all()
+
+
+@pytest.mark.parametrize('mode', ['1', 'L', 'P', 'LA', 'RGBA', 'CMYK'])
+def test_images_of_all_kinds(tmp_path, mode):
+    image = Image.fromarray(photo(0, 30, 40)).convert(mode)
+    path = tmp_path / ('a.tif' if mode == 'CMYK' else 'a.png')
+    image.save(path)
+    assert files_of(image=str(path)).image[0].shape == (30, 40, 3)
+
+
+def test_masks(tmp_path):
+    pixels = np.array([[0, 1, 2], [3, 255, 7]], np.uint8)
+    files = files_of(mask=save(tmp_path / 'a.png', pixels))
+    assert (files.mask[0] == pixels).all()
+    assert files.mask[1] == 'L'
+    one_bit = save(tmp_path / 'b.png', pixels > 2)
+    mask, mode = files_of(mask=one_bit).mask
+    assert (mode, mask.tolist()) == ('1', [[0, 0, 0], [1, 1, 1]])
+    real = save(tmp_path / 'c.tif', np.array([[3.0, np.nan]], np.float32))
+    assert files_of(mask=real).mask[0].tolist() == [[3, 0]]
+    grey_alpha = save(tmp_path / 'd.png', np.dstack([pixels, pixels]))
+    assert (files_of(mask=grey_alpha).mask[0] == pixels).all()
+
+
+@pytest.mark.parametrize(
+    ('content', 'message'),
+    [
+        (None, 'missing'),
+        (b'', 'empty'),
+        (b'GIF', 'not an image'),
+        (bare_png(9, 9)[:40], 'truncated'),
+        (bare_png(9_000, 10_000), 'max_pixels=89,478,485'),
+        (bare_png(9, 9, b'\0' * 3), 'truncated|corrupt'),
+    ],
+)
+def test_what_cannot_be_shown(tmp_path, content, message):
+    path = tmp_path / 'a.png'
+    if content is not None:
+        path.write_bytes(content)
+    for name in ('image', 'mask'):
+        with pytest.raises(UnreadableFile, match=message):
+            getattr(files_of(**{name: str(path)}), name)
+
+
+def test_read_by_the_file_backend(tmp_path):
+    save(tmp_path / 'a.png', photo(0, 8, 8))
+    args = {'backend': 'http'}
+    files = files_of(image='http://localhost:9/a.png', backend_args=args)
+    with pytest.raises(UnreadableFile, match='cannot be read'):
+        files.read_image(files.sample.image)
+
+
+def test_boxes_of_an_annotation_file_of_its_own(tmp_path):
+    path = tmp_path / 'a.xml'
+    path.write_text(
+        '<annotation><size><width>80</width><height>60</height></size>'
+        '<object><name>cat</name><bndbox><xmin>1</xmin><ymin>2</ymin>'
+        '<xmax>3</xmax><ymax>4</ymax></bndbox></object></annotation>'
+    )
+    files = files_of(annotation=str(path), annotation_kind='voc')
+    (box,) = files.annotated.boxes
+    assert (box.label, box.class_name) == (0, 'cat')
+    assert files.boxes() == [box.box]
+
+
+def test_all_boxes_of_a_coco_file(tmp_path):
+    """Samples list only what may be wrong."""
+    path = tmp_path / 'a.json'
+    path.write_text(
+        '{"images": [{"id": 3, "file_name": "x.jpg", "width": 80, '
+        '"height": 60}, {"id": 5, "file_name": "y.jpg", "width": 80, '
+        '"height": 60}], "categories": [{"id": 1, "name": "cat"}], '
+        '"annotations": ['
+        '{"id": 1, "image_id": 5, "category_id": 1, "bbox": [1, 2, 3, 4], '
+        '"area": 12, "iscrowd": 0},'
+        '{"id": 2, "image_id": 3, "category_id": 1, "bbox": [0, 0, 0, 0], '
+        '"area": 12, "iscrowd": 0}]}'
+    )
+    source = split_of_coco(str(path), '', Expectations())
+    first, second = source.samples()
+    assert SampleFiles(second, source, 64).boxes() == [(1, 2, 4, 6)]
+    assert SampleFiles(first, source, 64).boxes() == [(0, 0, 0, 0)]
+
+
+def test_boxes_that_a_source_lists(tmp_path):
+    source = box_source(tmp_path, {'a': [(1.0, 2.0, 3.0, 4.0)]})
+    (sample,) = source.samples()
+    assert SampleFiles(sample, source, 64).boxes() == [(1, 2, 3, 4)]
+
+
+def test_colours(tmp_path):
+    expected = Expectations(num_classes=2, ignore_index=255)
+    pixels = np.array([[0, 1, 2, 255, 256, 0]], np.uint16)
+    colours = colored(pixels, expected)[0].tolist()
+    assert colours[0] == colours[5] == colours[4] != colours[1]
+    assert colours[2] == colours[3] == list(NO_CLASS)
+    own = np.full((2, 2, 4), 9, np.uint8)
+    assert colored(own, expected).tolist() == [[[9] * 3] * 2] * 2
+    wide = np.full((1, 1, 3), 0x1234, np.uint16)
+    assert colored(wide, expected).tolist() == [[[0x12] * 3]]
+
+
+def test_source_of_masks_reads(tmp_path):
+    mask = np.zeros((24, 32), np.uint8)
+    source = semantic_source(tmp_path, {'a': mask})
+    (sample,) = source.samples()
+    files = SampleFiles(sample, source, 64)
+    assert files.image[1] == (32, 24)
+    assert (files.mask[0] == 0).all()
+
+
+GREY = np.full((60, 80, 3), 128, np.uint8)
+
+
+def painted(*wrong, fine=(), other=(), side=80) -> np.ndarray:
+    return paint_boxes(GREY, (80, 60), wrong, fine, side, other)
+
+
+def where(picture: np.ndarray, colour: tuple) -> tuple | None:
+    """Box around the pixels of a colour: x1, y1, x2, y2, the last inside."""
+    found = np.argwhere((picture == colour).all(-1))
+    if not len(found):
+        return None
+    (y1, x1), (y2, x2) = found.min(0), found.max(0)
+    return x1, y1, x2, y2
+
+
+def around(picture: np.ndarray, box: tuple) -> None:
+    """The marks are at a box, of lines three pixels wide."""
+    assert where(picture, WRONG) == pytest.approx(box, abs=2)
+
+
+def test_a_box_inside():
+    picture = painted((20, 10, 60, 40), fine=[(2, 3, 9, 30)], side=80)
+    assert picture.shape == (60, 80, 3)
+    around(picture, (20, 10, 60, 40))
+    assert (picture[14:37, 24:56] == 128).all()
+    assert where(picture, FINE) == (2, 3, 9, 30)
+    assert (picture[50:, 64:] == 128).all()
+
+
+def test_scaled_with_the_picture():
+    picture = painted((20, 10, 60, 40), side=480)
+    assert picture.shape == (360, 480, 3)
+    around(picture, (120, 60, 360, 240))
+    reduced = paint_boxes(
+        GREY, (8000, 6000), [(2000, 1000, 6000, 4000)], (), 80
+    )
+    around(reduced, (20, 10, 60, 40))
+
+
+def test_reaching_beyond_shows_what_is_outside():
+    picture = painted((60, 20, 88, 40), side=240)
+    # A quarter of the image on each side, below the box.
+    width = picture.shape[1]
+    (columns,) = np.nonzero((picture[130] == OUTSIDE).all(-1))
+    right = columns[columns > width / 2].min()
+    assert right == pytest.approx(width * 100 / 120, abs=2)
+    assert right < where(picture, WRONG)[2] < width
+
+
+@pytest.mark.parametrize(
+    'box',
+    [
+        (30, 20, 30, 20),
+        (30, 20, 30, 21),
+        (30.2, 20.2, 30.5, 20.5),
+        (31, 21, 30, 20),
+        (0, 0, 0, 0),
+        (80, 60, 80, 60),
+    ],
+)
+def test_without_area(box):
+    picture = painted(box)
+    assert where(picture, WRONG) is not None
+    assert where(picture, (255, 255, 255)) is not None
+
+
+@pytest.mark.parametrize(
+    ('box', 'side'),
+    [
+        ((900, 20, 950, 40), 'right'),
+        ((-9e6, 20, -8e6, 40), 'left'),
+        ((30, 1e9, 40, 2e9), 'bottom'),
+        ((30, -900, 40, -800), 'top'),
+    ],
+)
+def test_far_outside(box, side):
+    picture = painted(box, side=240)
+    height, width = picture.shape[:2]
+    x1, y1, x2, y2 = where(picture, WRONG)
+    near = {
+        'right': x2 >= width - 4,
+        'left': x1 <= 3,
+        'bottom': y2 >= height - 4,
+        'top': y1 <= 3,
+    }
+    assert near.pop(side)
+    assert not any(near.values())
+    assert max(picture.shape) <= 240
+
+
+@pytest.mark.parametrize(
+    'box',
+    [
+        (math.nan, 10, 40, 40),
+        (10, 10, math.inf, 40),
+        (-math.inf, -math.inf, math.inf, math.inf),
+        (math.nan,) * 4,
+        (-1e300, -1e300, 1e300, 1e300),
+    ],
+)
+def test_not_finite(box):
+    assert where(painted(box), WRONG) is not None
+
+
+def test_fine_boxes_that_cannot_be_drawn_are_left_out():
+    picture = painted(fine=[(math.nan, 0, 9, 9), (-50, -50, -20, -20)])
+    assert (picture == 128).all()
+
+
+def test_what_a_box_is_compared_with():
+    picture = painted((20, 10, 60, 40), other=[(5, 5, 70, 55)])
+    x1, y1, x2, y2 = where(picture, OTHER)
+    assert (x1, y1) <= (5, 5)
+    assert (x2, y2) >= (70, 55)
+    around(picture, (20, 10, 60, 40))
+
+
+def test_an_image_of_one_pixel():
+    image = np.zeros((1, 1, 3), np.uint8)
+    picture = paint_boxes(image, (1, 1), [(0, 0, 1, 1)], (), 64)
+    assert where(picture, WRONG) is not None
+
+
+def test_any_box_can_be_drawn():
+    """Sides of any size, and those that are no numbers."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        sides = rng.normal(30, 30, 8) * 10.0 ** rng.integers(0, 9)
+        odd = rng.random(8) < 0.1
+        sides[odd] = rng.choice([np.nan, np.inf, -np.inf, 1e308, 0], odd.sum())
+        wrong, fine = sides.reshape(2, 4).tolist()
+        size = tuple(rng.integers(1, 200, 2).tolist())
+        picture = paint_boxes(GREY, size, [wrong], [fine], 96, [fine])
+        assert max(picture.shape) <= 96
+        assert where(picture, WRONG) is not None, (wrong, size)
