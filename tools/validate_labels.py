@@ -14,26 +14,11 @@ check could not run.
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import ConfigOptions, ToolParser, report_errors, run_tool
-
-_PATHS = (
-    'masks',
-    'coco',
-    'voc',
-    'yolo',
-    'nyuv2',
-    'images',
-    'json',
-    'sarif',
-    'html',
-    'jsonl',
-    'csv',
-    'fix',
-    'store',
-)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -41,13 +26,14 @@ def make_parser() -> argparse.ArgumentParser:
     parser = ToolParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        # Defaults are those of check_labels.
+        argument_default=argparse.SUPPRESS,
     )
     add = parser.add_argument
     add('config', nargs='?', help='config file of the training')
     add(
         '--split',
         nargs='+',
-        default=['train', 'val'],
         choices=('train', 'val', 'test'),
         help='splits of the config to check (default: train val)',
     )
@@ -55,6 +41,7 @@ def make_parser() -> argparse.ArgumentParser:
         '--cfg-options',
         nargs='+',
         action=ConfigOptions,
+        default={},
         metavar='KEY=VALUE',
         help='settings to put over the config, such as data_root=FOLDER',
     )
@@ -67,58 +54,53 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_bare(parser: argparse.ArgumentParser) -> None:
     """What takes the place of a config."""
     add = parser.add_argument
-    add(
+    add_path = partial(add, type=Path)
+    add_path(
         '--masks',
         metavar='DIR',
         help='label maps to check without a config; beside --coco, the PNG '
         'files of a panoptic one (default: the folder of its name)',
     )
-    add('--coco', metavar='FILE', help="annotation file in COCO's format")
-    add(
+    add_path('--coco', metavar='FILE', help="annotation file in COCO's format")
+    add_path(
         '--voc',
         metavar='DIR',
         help='folder with Annotations, JPEGImages and ImageSets/Main, or of '
         'XML files',
     )
-    add(
+    add_path(
         '--yolo',
         metavar='DIR',
         help='folder with data.yaml, or that file, or a folder with images, '
         'labels and --classes or classes.txt',
     )
-    add(
+    add_path(
         '--nyuv2',
         metavar='DIR',
         help='folder with {train,val}/{image,label,depth,normal}/*.npy; it '
         'may also take the place of the config',
     )
-    add(
+    add_path(
         '--images',
         metavar='DIR',
         help='the images of --masks, --coco or --voc',
     )
     add(
         '--mask-suffix',
-        default='',
         metavar='TEXT',
         help='end of the names of --masks that --images lack, such as '
         '_gtFine_labelTrainIds.png',
     )
-    add(
-        '--image-suffix', default='', metavar='TEXT', help='the same of images'
-    )
+    add('--image-suffix', metavar='TEXT', help='the same of images')
     add('--num-classes', type=int, metavar='N', help='of --masks')
     add(
         '--classes',
         nargs='+',
-        default=[],
         metavar='NAME',
         help='names of the classes in the order of labels; without, --coco '
         'and --voc have those of the files',
     )
-    add(
-        '--ignore-index', type=int, default=255, metavar='N', help='of --masks'
-    )
+    add('--ignore-index', type=int, metavar='N', help='of --masks')
     add(
         '--reduce-zero-label',
         action='store_true',
@@ -129,11 +111,11 @@ def _add_bare(parser: argparse.ArgumentParser) -> None:
 def _add_output(parser: argparse.ArgumentParser) -> None:
     """What to look for, and what to write."""
     add = parser.add_argument
+    add_path = partial(add, type=Path)
     add(
         '--select',
         nargs='+',
         action='extend',
-        default=[],
         metavar='RULE',
         help='only these; may be given again',
     )
@@ -141,18 +123,16 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         '--ignore',
         nargs='+',
         action='extend',
-        default=[],
         metavar='RULE',
         help='not these; may be given again',
     )
     add('--list-rules', action='store_true', help='print all rules, and end')
     add(
         '--fail-on',
-        default='error',
         choices=('info', 'warning', 'error'),
         help='least severity that makes the exit code 1 (default: error)',
     )
-    add(
+    add_path(
         '--json',
         metavar='FILE',
         help='write the report as JSON; - is standard output, for this and '
@@ -163,10 +143,12 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         action='store_true',
         help='print the schema of --json, and end',
     )
-    add('--sarif', metavar='FILE', help='write it in SARIF 2.1.0')
-    add('--html', metavar='FILE', help='write it as one page, with pictures')
+    add_path('--sarif', metavar='FILE', help='write it in SARIF 2.1.0')
+    add_path(
+        '--html', metavar='FILE', help='write it as one page, with pictures'
+    )
     for form, name in (('jsonl', 'JSON Lines'), ('csv', 'CSV')):
-        add(
+        add_path(
             f'--{form}',
             metavar='FILE',
             help=f'write every place of every finding, one a line, as {name}',
@@ -182,7 +164,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         action='store_true',
         help='print how much there is of each class',
     )
-    add(
+    add_path(
         '--fix',
         metavar='DIR',
         help='write repaired label files into a new folder, with a log of '
@@ -201,10 +183,10 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         '--store',
+        type=Path,
         metavar='FILE',
-        default='work_dirs/label_check.sqlite',
         help='keeps what was read of each file, so that only what changed is '
-        'read again (default: %(default)s)',
+        'read again (default: work_dirs/label_check.sqlite)',
     )
     add(
         '--verify',
@@ -215,13 +197,11 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
     add(
         '--workers',
         type=int,
-        default=0,
         metavar='N',
         help='processes that read files; 0 for one each CPU (default)',
     )
     add(
         '--backend',
-        default='joblib',
         choices=('serial', 'joblib', 'dask'),
         help='what reads files: this process, processes of this machine '
         '(default), or a Dask cluster that is running',
@@ -243,26 +223,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     parser = make_parser()
-    args = parser.parse_args(argv)
-    from mmext.checks.labels import run as run_check
+    options = vars(parser.parse_args(argv))
+    from mmext.checks.findings import terminal
+    from mmext.checks.labels import check_labels
     from mmext.checks.labels.report import report_schema
-    from mmext.checks.labels.settings import CheckSettings
+    from mmext.checks.labels.rules import RULES
 
-    if args.list_rules:
-        run_check.list_rules()
+    if options.pop('list_rules', False):
+        terminal.print_rules(RULES.values(), terminal.make_console())
         return 0
-    if args.json_schema:
+    if options.pop('json_schema', False):
         sys.stdout.write(report_schema().decode())
         return 0
-    settings = vars(args)
-    for name in ('list_rules', 'json_schema'):
-        settings.pop(name)
-    for name in _PATHS:
-        if settings[name] is not None:
-            settings[name] = Path(settings[name])
-    return report_errors(
-        parser, run_check.run_check, CheckSettings(**settings)
-    )
+    check = partial(check_labels, **options)
+    return report_errors(parser, check).exit_code
 
 
 if __name__ == '__main__':

@@ -6,7 +6,7 @@ from mmengine.registry import DATASETS, DefaultScope
 
 import mmext
 from mmext.checks.config import apply_data_root, check_data_paths
-from mmext.checks.labels import check_labels
+from mmext.checks.labels import check_sources
 from mmext.checks.labels.sources.config import splits_of_config
 from mmext.checks.labels.store import FactStore
 from mmext.datasets import ShapesSpec, write_shapes_dataset
@@ -136,7 +136,7 @@ def test_label_check_looks_at_the_pictures(tmp_path):
     (train,) = splits_of_config(cfg, ['train'])
     assert train.expected.task == 'unlabelled'
     with FactStore(tmp_path / 'facts.sqlite') as store:
-        report = check_labels([train], store)
+        report = check_sources([train], store)
     rules = {group.rule for group in report.groups}
     # Breaks off; the same file twice; and nothing about labels.
     assert {'IMG003', 'DUP001'} <= rules

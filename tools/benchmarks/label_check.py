@@ -1,6 +1,6 @@
 """Time and memory of the label check, beside programs that do less.
 
-- maps: check_labels with all rules on label maps, against Pillow with
+- maps: check_sources with all rules on label maps, against Pillow with
   numpy.bincount, and OpenCV with numpy.unique, which count values and
   nothing else; one process, one thread each.
 - coco: reading and checking an annotation file with polygons, against
@@ -48,7 +48,7 @@ import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.checks.findings import Severity
 from mmext.checks.labels import Expectations
 from mmext.checks.labels.backends import run_joblib
-from mmext.checks.labels.check import check_labels
+from mmext.checks.labels.check import check_sources
 from mmext.checks.labels.report import Report
 from mmext.checks.labels.scan import scan
 from mmext.checks.labels.sources import split_of_folders
@@ -75,14 +75,14 @@ def check(masks: str, images: str | None, store: Path) -> Report:
     """
     source = split_of_folders(masks, images, EXPECTED)
     with FactStore(store) as opened:
-        return _in_order(check_labels([source], opened))
+        return _in_order(check_sources([source], opened))
 
 
 def check_file(path: Path, store: Path) -> Report:
     """Check an annotation file; raises ValueError if there are errors."""
     source = split_of_coco(str(path), '', Expectations(task='instance'))
     with FactStore(store) as opened:
-        return _in_order(check_labels([source], opened))
+        return _in_order(check_sources([source], opened))
 
 
 def _in_order(report: Report) -> Report:

@@ -11,17 +11,26 @@ from .expectations import Expectations, HeadFacts
 from .store import FactStore
 
 if TYPE_CHECKING:
-    from .check import check_labels
+    from .check import check_sources
     from .groups import FindingGroup
+    from .run import LabelCheck, check_labels
 
 __all__ = [
     'Expectations',
     'FactStore',
     'FindingGroup',
     'HeadFacts',
+    'LabelCheck',
     'check_labels',
+    'check_sources',
 ]
 
 __getattr__ = lazy_names(
-    __name__, {'FindingGroup': '.groups', 'check_labels': '.check'}
+    __name__,
+    {
+        'FindingGroup': '.groups',
+        'LabelCheck': '.run',
+        'check_labels': '.run',
+        'check_sources': '.check',
+    },
 )

@@ -21,6 +21,43 @@ from .work import Result, WorkItem, read_batch
 Batch = Sequence[WorkItem]
 
 
+def choose_backend(
+    name: str, workers: int, scheduler: str | None
+) -> Callable[[Iterable[Batch]], Iterator[list[Result]]]:
+    """The function that reads batches, its options bound.
+
+    Args:
+        name: ``'serial'``, ``'joblib'`` or ``'dask'``.
+        workers: Processes of ``'joblib'``; 0 for one each CPU.
+        scheduler: Address of the cluster of ``'dask'``.
+
+    Raises:
+        ValueError: If these do not go together.
+    """
+    if workers < 0:
+        raise ValueError(f'--workers must be at least 0, got {workers}')
+    if name not in ('serial', 'joblib', 'dask'):
+        raise ValueError(
+            f"--backend must be one of ('serial', 'joblib', 'dask'), got "
+            f'{name!r}'
+        )
+    if name == 'dask' and not scheduler:
+        raise ValueError(
+            '--backend dask needs --scheduler, such as '
+            "'tcp://10.0.0.1:8786', got none"
+        )
+    if scheduler and name != 'dask':
+        raise ValueError(
+            '--scheduler must come with --backend dask, got '
+            f'{scheduler!r} with {name!r}'
+        )
+    if name == 'dask':
+        return partial(run_dask, scheduler=scheduler)
+    if name == 'serial' or workers == 1:
+        return run_serial
+    return partial(run_joblib, workers=workers)
+
+
 def run_in_flight(
     batches: Iterable[Batch],
     submit: Callable[[Batch], Future],
@@ -35,8 +72,6 @@ def run_in_flight(
             ``lost``. It is not known which of the batches at work it read,
             so all of them are named.
     """
-    if limit < 1:
-        raise ValueError(f'limit must be at least 1, got {limit}')
     batches = iter(batches)
     batch: Batch = ()
     waiting: dict[Future, Batch] = {}
@@ -89,11 +124,6 @@ def run_joblib(
     threads waits for the interpreter lock wherever a decoder does not let go
     of it.
     """
-    if workers < 0 or in_flight < 0:
-        raise ValueError(
-            'workers and in_flight must be at least 0, got '
-            f'{workers} and {in_flight}'
-        )
     # Not at the top: the processes that read do not need it.
     from joblib import cpu_count
     from joblib.externals.loky import get_reusable_executor

@@ -35,15 +35,13 @@ class _Crashes:
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
+        # Splits of which nothing else can be checked.
         self.splits: set[str] = set()
 
     def contained(
         self, split: str, what: str, file: str = '', whole: bool = False
     ) -> Contained:
-        """A block whose exception becomes a finding of a split.
-
-        ``whole`` if nothing else can be checked of the split then.
-        """
+        """A block whose exception becomes a finding of a split."""
 
         def take(error: Exception) -> None:
             text = ' '.join(f'{type(error).__name__}: {error}'.split())
@@ -53,14 +51,13 @@ class _Crashes:
                 self.splits.add(split)
                 at += ', so that it is not checked, nor compared with others'
             name = split.partition('[')[0]
+            irregular = isinstance(error, IrregularFileError)
             self.findings.append(
                 READ001.finding(
                     f'{what} ended with {text}{at}',
                     split=split,
                     value=text,
-                    file=error.path
-                    if isinstance(error, IrregularFileError)
-                    else file,
+                    file=error.path if irregular else file,
                     key=f'{name}_dataloader.dataset' if name else '',
                 )
             )
@@ -93,15 +90,8 @@ def _likely_remedies(
                 fine.add(value)
     if wanted is None:
         return {}
-    return {
-        'SEG001': likely_cause(
-            wanted.num_classes,
-            wanted.ignore_index,
-            bad,
-            fine,
-            _MAP_SHAPE,
-        )
-    }
+    known = wanted.num_classes, wanted.ignore_index
+    return {'SEG001': likely_cause(*known, bad, fine, _MAP_SHAPE)}
 
 
 def _learn_classes(
@@ -230,7 +220,7 @@ def _told(
         yield finding
 
 
-def check_labels(
+def check_sources(
     sources: Sequence[SplitSource],
     store: FactStore,
     *,
@@ -270,8 +260,7 @@ def check_labels(
     if rules is None:
         rules = tuple(RULES.values())
     crashes = _Crashes()
-    items = crashes.work_items(sources)
-    scan(items, store, run=run, progress=progress)
+    scan(crashes.work_items(sources), store, run=run, progress=progress)
     # Nothing is known of the samples of the others.
     sources = [
         source

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from .report import SplitReport
+
 _ENET_OFFSET = 1.02
 _BETA = 0.9999
 
@@ -107,3 +109,29 @@ def format_class_weights(weights: Sequence[float], width: int = 72) -> str:
             line = '   '
         line += item
     return '\n'.join([*lines, line, ']'])
+
+
+def check_kind(kind: str | None) -> None:
+    """Raise ValueError for a kind of weights that there is not."""
+    if kind is not None and kind not in CLASS_WEIGHT_KINDS:
+        raise ValueError(
+            f'--class-weights must be one of {sorted(CLASS_WEIGHT_KINDS)}, '
+            f'got {kind!r}'
+        )
+
+
+def describe_class_weights(kind: str, split: SplitReport) -> str:
+    """Class weights of a split, of pixels or else of objects."""
+    pixels = any(row.pixels for row in split.classes)
+    counts = [
+        (row.pixels, row.area) if pixels else (row.boxes, row.images)
+        for row in split.classes
+    ]
+    if not any(count for count, _ in counts):
+        return f'# {kind}: no weights, {split.split} has no labels'
+    weights = class_weights(kind, *map(list, zip(*counts)))
+    unit = 'pixels' if pixels else 'objects'
+    return (
+        f'# {kind}, from {unit} of {split.split}\n'
+        f'{format_class_weights(weights)}'
+    )

@@ -96,7 +96,7 @@ class PreflightSettings(msgspec.Struct, kw_only=True):
         labels: Check the labels of the data, too, if they are there.
         splits: Those whose labels are checked.
         store: File that keeps what was read of them, see
-            :class:`~mmext.checks.labels.settings.CheckSettings`.
+            :class:`~mmext.checks.labels.run.check_labels`.
         fail_on: Least severity that makes the exit code 1.
         json: File for the report; None for none.
         sarif: The same in SARIF.

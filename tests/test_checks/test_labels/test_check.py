@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from PIL import Image
 
 from mmext.checks.findings import Severity
-from mmext.checks.labels import Expectations, check_labels
+from mmext.checks.labels import Expectations, check_sources
 from mmext.checks.labels.backends import run_joblib
 from mmext.checks.labels.facts import (
     BoxFacts,
@@ -62,7 +62,7 @@ def plant(folder, name: str, value: int) -> None:
 
 
 def test_clean_data(data, store):
-    report = check_labels([source(data)], store)
+    report = check_sources([source(data)], store)
     assert report.groups == ()
     (split,) = report.splits
     assert (split.num_samples, split.num_images, split.num_masks) == (6, 6, 6)
@@ -75,7 +75,7 @@ def test_clean_data(data, store):
 def test_planted_value(data, store):
     plant(data, '2.png', 7)
     plant(data, '4.png', 7)
-    found = errors(check_labels([source(data)], store))
+    found = errors(check_sources([source(data)], store))
     assert set(found) == {'SEG001'}
     group = found['SEG001']
     assert (group.value, group.num_files, group.count) == ('7', 2, 8)
@@ -88,7 +88,7 @@ def test_broken_missing_and_lonely_files(data, store):
     (data / 'masks' / '3.png').unlink()
     content = (data / 'images' / '5.png').read_bytes()
     (data / 'images' / '5.png').write_bytes(content[: len(content) // 2])
-    found = errors(check_labels([source(data)], store))
+    found = errors(check_sources([source(data)], store))
     files = {
         each.file[-12:] for group in found.values() for each in group.examples
     }
@@ -107,31 +107,31 @@ def test_leakage_between_splits(data, tmp_path, store):
         other / 'images',
         Expectations(split='val', num_classes=3, classes=('a', 'b', 'c')),
     )
-    found = errors(check_labels([source(data), val], store))
+    found = errors(check_sources([source(data), val], store))
     assert set(found) == {'DUP002'}
 
 
 def test_warm_run_reads_nothing_and_says_the_same(data, store):
     plant(data, '2.png', 7)
-    first = check_labels([source(data)], store)
+    first = check_sources([source(data)], store)
     counts = scan(work_items([source(data)]), store)
     assert (counts.read, counts.cached) == (0, 12)
-    assert report_json(check_labels([source(data)], store)) == report_json(
+    assert report_json(check_sources([source(data)], store)) == report_json(
         first
     )
 
 
 def test_changed_files_are_read_again(data, store):
-    assert not errors(check_labels([source(data)], store))
+    assert not errors(check_sources([source(data)], store))
     plant(data, '0.png', 9)
-    assert set(errors(check_labels([source(data)], store))) == {'SEG001'}
+    assert set(errors(check_sources([source(data)], store))) == {'SEG001'}
 
 
 def test_other_expectations_need_no_reading(data, store):
-    check_labels([source(data)], store)
+    check_sources([source(data)], store)
     narrow = Expectations(num_classes=2, classes=('a', 'b'))
     assert scan(work_items([source(data, narrow)]), store).read == 0
-    found = errors(check_labels([source(data, narrow)], store))
+    found = errors(check_sources([source(data, narrow)], store))
     assert found['SEG001'].value == '2'
 
 
@@ -140,14 +140,14 @@ def test_several_processes_say_the_same(data, store, tmp_path):
     run = partial(run_joblib, workers=2)
     with FactStore(tmp_path / 'other.sqlite') as other:
         assert report_json(
-            check_labels([source(data)], other, run=run)
-        ) == report_json(check_labels([source(data)], store))
+            check_sources([source(data)], other, run=run)
+        ) == report_json(check_sources([source(data)], store))
 
 
 def test_rules_can_be_chosen(data, store):
     plant(data, '2.png', 7)
     rules = select_rules(['PAIR'])
-    report = check_labels([source(data)], store, rules=rules)
+    report = check_sources([source(data)], store, rules=rules)
     assert report.groups == ()
     assert all(name.startswith('PAIR') for name in report.rules)
 
@@ -163,7 +163,7 @@ def test_facts_belong_to_their_samples(data, store):
 
 def test_rejects_two_splits_of_one_name(data, store):
     with pytest.raises(ValueError, match='must have different names'):
-        check_labels([source(data), source(data)], store)
+        check_sources([source(data), source(data)], store)
 
 
 BOX = BoxFacts(box=(-5.0, 2.0, 40.0, 3.0), label=9, class_name='?')
@@ -228,7 +228,7 @@ def remedy_of(tmp_path, store, values: list[int]) -> str:
     rows = np.repeat(np.array(values, np.uint8)[:, None], 32, axis=1)
     Image.fromarray(rows).save(data / 'masks' / '0.png')
     (data / 'images' / '0.png').unlink()
-    found = errors(check_labels([source(data)], store))
+    found = errors(check_sources([source(data)], store))
     return found['SEG001'].remedy if 'SEG001' in found else ''
 
 

@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mmext.checks.findings import Finding
-from mmext.checks.labels.check import check_labels
+from mmext.checks.labels.check import check_sources
+from mmext.checks.labels.inputs import sources_of
 from mmext.checks.labels.rules.registry import select_rules
-from mmext.checks.labels.run import sources_of
-from mmext.checks.labels.settings import CheckSettings
 from mmext.checks.labels.store import FactStore
 
 HEIGHT, WIDTH = 24, 32
@@ -37,9 +36,9 @@ random_examples = settings(
 def findings(data: DataSet, *ignore: str) -> list[Finding]:
     """All findings; not those of rules for whole splits."""
     rules = select_rules((), ('CLS', 'DUP', 'SEG007', 'DET011', *ignore))
-    sources = sources_of(CheckSettings(**data.settings))
+    sources = sources_of(**data.settings)
     with FactStore(data.root / 'facts.sqlite') as store:
-        report = check_labels(sources, store, rules=rules, num_examples=10**6)
+        report = check_sources(sources, store, rules=rules, num_examples=10**6)
     return [each for group in report.groups for each in group.examples]
 
 

@@ -16,7 +16,7 @@ from helpers.label_fuzz import fuzz, plausible_coco, plausible_voc
 from PIL import Image
 
 from mmext.checks.labels import Expectations
-from mmext.checks.labels.check import check_labels
+from mmext.checks.labels.check import check_sources
 from mmext.checks.labels.readers.coco import read_coco
 from mmext.checks.labels.readers.decode import DECODER_ERRORS
 from mmext.checks.labels.readers.voc import read_voc
@@ -50,7 +50,7 @@ def random():
 def check(sources, folder: Path, *, rules=()) -> dict[str, set[str]]:
     """Each file with a finding, and the rules that found it."""
     with FactStore(folder / 'facts.sqlite') as store:
-        report = check_labels(
+        report = check_sources(
             sources, store, rules=select_rules(rules), num_examples=10**6
         )
     found: dict[str, set[str]] = {}

@@ -20,7 +20,7 @@ from PIL import Image, ImageOps
 
 from mmext.checks.findings import Location
 from mmext.checks.labels import Expectations
-from mmext.checks.labels.check import check_labels
+from mmext.checks.labels.check import check_sources
 from mmext.checks.labels.facts import BoxFacts, Sample
 from mmext.checks.labels.gallery import (
     FINE,
@@ -61,7 +61,7 @@ def shares(picture: Picture) -> tuple[float, float]:
 
 def checked(tmp_path, *sources, **options) -> list[Picture]:
     with FactStore(tmp_path / 'facts.sqlite') as store:
-        report = check_labels(sources, store)
+        report = check_sources(sources, store)
     pictures = make_gallery(report, sources, **options)
     for each in pictures:
         group = report.groups[each.group]

@@ -1,4 +1,4 @@
-"""From settings to exit code."""
+"""From options to exit code."""
 
 import io
 import json
@@ -6,12 +6,13 @@ import json
 import numpy as np
 import pytest
 from helpers.label_data import write_pairs
+from helpers.label_sets import clean
+from mmengine.config import Config
 from PIL import Image
 from rich.console import Console
 
-from mmext.checks.labels.rules import RULES
-from mmext.checks.labels.run import list_rules, run_check, sources_of
-from mmext.checks.labels.settings import CheckSettings
+from mmext.checks.labels import check_labels
+from mmext.checks.labels.inputs import sources_of
 
 
 @pytest.fixture
@@ -21,10 +22,10 @@ def data(tmp_path):
 
 def run(tmp_path, **options) -> tuple[int, str]:
     options.setdefault('workers', 1)
-    settings = CheckSettings(store=tmp_path / 'x' / 'facts.sqlite', **options)
+    options['store'] = tmp_path / 'x' / 'facts.sqlite'
     out = io.StringIO()
-    code = run_check(settings, Console(file=out, width=400))
-    return code, out.getvalue()
+    result = check_labels(console=Console(file=out, width=400), **options)
+    return result.exit_code, out.getvalue()
 
 
 def folders(data, **more) -> dict:
@@ -137,17 +138,36 @@ def test_camvid(shared_path, tmp_path):
     assert '1 error, 0 warnings' in text
 
 
-def test_rejects_settings(data, tmp_path):
-    with pytest.raises(ValueError, match='--workers must be at least 0'):
-        run(tmp_path, workers=-1, **folders(data))
-    with pytest.raises(ValueError, match='select must hold ids of rules'):
-        run(tmp_path, select=['NOPE'], **folders(data))
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        ({'workers': -1}, '--workers must be at least 0, got -1'),
+        ({'class_weights': 'even'}, "--class-weights must be one of .*'even'"),
+        ({'backend': 'ray'}, "--backend must be one of .*got 'ray'"),
+        ({'backend': 'dask'}, '--backend dask needs --scheduler'),
+        ({'scheduler': 'tcp://a:1'}, '--scheduler must come with --backend'),
+        ({'select': ['NOPE']}, 'select must hold ids of rules'),
+    ],
+)
+def test_rejects_options(data, tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path, **options, **folders(data))
 
 
-def test_rules_are_listed():
-    out = io.StringIO()
-    list_rules(Console(file=out, width=120))
-    assert all(rule_id in out.getvalue() for rule_id in RULES)
+def test_a_config_that_is_read_already(tmp_path, capsys):
+    """Findings come back; a quiet console prints none."""
+    made = clean('semantic', tmp_path / 'data')
+    wrong = np.full((24, 32), 77, np.uint8)
+    Image.fromarray(wrong).save(made.mask(0))
+    report, code = check_labels(
+        Config(made.config),
+        store=tmp_path / 'facts.sqlite',
+        workers=1,
+        console=Console(quiet=True),
+    )
+    assert code == 1
+    assert 'SEG001' in {group.rule for group in report.groups}
+    assert capsys.readouterr().out == ''
 
 
 @pytest.fixture
@@ -156,9 +176,7 @@ def pairs(tmp_path):
 
 
 def test_masks(pairs):
-    (source,) = sources_of(
-        CheckSettings(masks=pairs / 'masks', classes=['a', 'b', 'c'])
-    )
+    (source,) = sources_of(masks=pairs / 'masks', classes=['a', 'b', 'c'])
     assert source.expected.num_classes == 3
     assert source.expected.classes == ('a', 'b', 'c')
     assert len(list(source.samples())) == 6
@@ -169,15 +187,15 @@ def test_coco(tmp_path):
     categories = [{'id': 3, 'name': 'cat'}, {'id': 1, 'name': 'dog'}]
     content = {'images': [], 'annotations': [], 'categories': categories}
     path.write_text(json.dumps(content))
-    (source,) = sources_of(CheckSettings(coco=path))
+    (source,) = sources_of(coco=path)
     assert source.expected.classes == ('cat', 'dog')
-    (source,) = sources_of(CheckSettings(coco=path, classes=['dog', 'cat']))
+    (source,) = sources_of(coco=path, classes=['dog', 'cat'])
     assert source.expected.classes == ('dog', 'cat')
 
 
 def test_voc(tmp_path):
     (tmp_path / 'a.xml').write_text('<annotation/>')
-    (source,) = sources_of(CheckSettings(voc=tmp_path))
+    (source,) = sources_of(voc=tmp_path)
     assert source.learn_classes
     (sample,) = source.samples()
     assert sample.annotation == str(tmp_path / 'a.xml')
@@ -201,14 +219,14 @@ def test_voc(tmp_path):
 )
 def test_rejects(settings, message):
     with pytest.raises(ValueError, match=message):
-        sources_of(CheckSettings(**settings))
+        sources_of(**settings)
 
 
 def test_rejects_what_is_not_there(tmp_path):
     none = tmp_path / 'none'
     with pytest.raises(FileNotFoundError, match='--coco must be an annotat'):
-        sources_of(CheckSettings(coco=none))
+        sources_of(coco=none)
     with pytest.raises(NotADirectoryError, match='voc must be an existing'):
-        sources_of(CheckSettings(voc=none))
+        sources_of(voc=none)
     with pytest.raises(NotADirectoryError, match='--images must be'):
-        sources_of(CheckSettings(voc=tmp_path, images=none))
+        sources_of(voc=tmp_path, images=none)

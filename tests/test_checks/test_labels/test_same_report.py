@@ -14,11 +14,10 @@ from helpers.label_sets import clean
 from PIL import Image
 
 from mmext.checks.labels.backends import run_dask, run_joblib
-from mmext.checks.labels.check import check_labels
+from mmext.checks.labels.check import check_sources
+from mmext.checks.labels.inputs import sources_of
 from mmext.checks.labels.report import report_json
-from mmext.checks.labels.run import sources_of
 from mmext.checks.labels.scan import scan, work_items
-from mmext.checks.labels.settings import CheckSettings
 from mmext.checks.labels.store import FactStore
 from mmext.checks.labels.work import read_batch
 
@@ -74,9 +73,9 @@ def wanted(settings, tmp_path_factory):
 
 
 def checked(settings: dict, store: Path, **options) -> bytes:
-    sources = sources_of(CheckSettings(**settings))
+    sources = sources_of(**settings)
     with FactStore(store) as opened:
-        return report_json(check_labels(sources, opened, **options))
+        return report_json(check_sources(sources, opened, **options))
 
 
 def test_there_is_something_to_report(wanted):
@@ -136,7 +135,7 @@ def test_dask_with_a_process_that_is_killed(
 
     address = cluster.scheduler_address
     run = partial(run_dask, scheduler=address, in_flight=4)
-    sources = sources_of(CheckSettings(**settings))
+    sources = sources_of(**settings)
     store = FactStore(tmp_path / 'facts.sqlite')
     with store:
         # Some batches are at work as a process dies, others come later.
@@ -145,7 +144,7 @@ def test_dask_with_a_process_that_is_killed(
         )
         assert killed
         assert counts.read == len(store)
-        assert report_json(check_labels(sources, store)) == wanted
+        assert report_json(check_sources(sources, store)) == wanted
     with cluster.get_client() as client:
         client.wait_for_workers(2, timeout=240)
         after = set(client.run(os.getpid).values())

@@ -13,7 +13,7 @@ from ...labels import (
     Expectations,
     FactStore,
     FindingGroup,
-    check_labels,
+    check_sources,
 )
 from ...labels.rules import RULES
 from ...labels.sources import (
@@ -132,7 +132,7 @@ def label_findings(
         path = Path(store or f'{folder}/facts.sqlite')
         path.parent.mkdir(parents=True, exist_ok=True)
         with FactStore(path) as facts:
-            report = check_labels(sources, facts)
+            report = check_sources(sources, facts)
     return [_of_group(group, cfg) for group in report.groups]
 
 

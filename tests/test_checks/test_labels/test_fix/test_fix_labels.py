@@ -20,14 +20,13 @@ from PIL import Image
 
 from mmext.checks.findings import Severity
 from mmext.checks.labels import Expectations
-from mmext.checks.labels.check import check_labels
+from mmext.checks.labels.check import check_sources
 from mmext.checks.labels.facts import Orphan, Sample
 from mmext.checks.labels.fix.change_log import FixSummary
 from mmext.checks.labels.fix.fix_labels import fix_labels
+from mmext.checks.labels.inputs import sources_of
 from mmext.checks.labels.report import Report
 from mmext.checks.labels.rules.registry import select_rules
-from mmext.checks.labels.run import sources_of
-from mmext.checks.labels.settings import CheckSettings
 from mmext.checks.labels.sources import split_of_folders
 from mmext.checks.labels.sources.split_source import SplitSource
 from mmext.checks.labels.store import FactStore
@@ -66,7 +65,7 @@ def check_and_fix(
     path = out.with_suffix('.sqlite')
     path.parent.mkdir(exist_ok=True)
     with FactStore(path) as store:
-        report = check_labels(sources, store)
+        report = check_sources(sources, store)
         return report, fix_labels(sources, store, out, **options)
 
 
@@ -77,7 +76,7 @@ def sources(data: DataSet, more: dict) -> list[SplitSource]:
         lines = (f'{key} = {value!r}\n' for key, value in data.config.items())
         path.write_text(''.join(lines))
         settings['config'] = str(path)
-    return sources_of(CheckSettings(**settings))
+    return sources_of(**settings)
 
 
 def put_in_place(summary: FixSummary) -> None:
@@ -245,7 +244,7 @@ def test_error_leaves_nothing_behind(tmp_path, monkeypatch):
     module = sys.modules[fix_labels.__module__]
     monkeypatch.setattr(module, 'write_lists', fail)
     with FactStore(tmp_path / 'facts.sqlite') as store:
-        check_labels(splits, store)
+        check_sources(splits, store)
         with pytest.raises(OSError, match='the disk is full'):
             fix_labels(splits, store, out)
     assert list(out.parent.iterdir()) == []
@@ -254,7 +253,7 @@ def test_error_leaves_nothing_behind(tmp_path, monkeypatch):
 def test_refuses_folders_of_the_data(tmp_path):
     splits = both_ways(tmp_path / 'data')
     with FactStore(tmp_path / 'facts.sqlite') as store:
-        check_labels(splits, store)
+        check_sources(splits, store)
         with pytest.raises(ValueError, match='apart from the data'):
             fix_labels(splits, store, tmp_path / 'data' / 'masks' / 'out')
         with pytest.raises(FileExistsError, match='nothing is ever over'):

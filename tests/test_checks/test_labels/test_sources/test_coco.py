@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from mmext.checks.labels.check import check_labels
+from mmext.checks.labels.check import check_sources
 from mmext.checks.labels.expectations import Expectations
 from mmext.checks.labels.facts import SampleFacts
 from mmext.checks.labels.readers.coco import read_coco
@@ -195,7 +195,7 @@ def write(tmp_path, **more) -> str:
 
 def check(source, tmp_path):
     with FactStore(tmp_path / 'facts.sqlite') as store:
-        return check_labels([source], store)
+        return check_sources([source], store)
 
 
 def test_clean(tmp_path):

@@ -7,7 +7,7 @@ from mmengine.config import Config
 
 import mmext
 from mmext.checks.config import read_config
-from mmext.checks.labels.check import check_labels
+from mmext.checks.labels.check import check_sources
 from mmext.checks.labels.sources.config import splits_of_config
 from mmext.checks.labels.store import FactStore
 from mmext.datasets import ShapesSpec, write_shapes_dataset
@@ -67,7 +67,7 @@ def test_a_file_that_no_loader_takes(shapes, tmp_path):
     cfg.train_dataloader.dataset.ann_file = str(path)
     (train,) = splits_of_config(cfg, ['train'])
     with FactStore(tmp_path / 'facts.sqlite') as store:
-        report = check_labels([train], store)
+        report = check_sources([train], store)
     assert 'COCO002' in [each.rule for each in report.groups]
 
 

@@ -3,8 +3,7 @@
 import pytest
 from helpers.label_sets import CLASSES, clean
 
-from mmext.checks.labels.run import sources_of
-from mmext.checks.labels.settings import CheckSettings
+from mmext.checks.labels.inputs import refuse_fix, sources_of
 from mmext.checks.labels.sources.nyuv2 import splits_of_layout
 from mmext.datasets import (
     NYUV2_CLASSES,
@@ -53,16 +52,16 @@ def test_missing_folders(data, tmp_path):
 
 
 def test_folder_in_place_of_a_config(data):
-    sources = sources_of(CheckSettings(config=str(data.root)))
+    sources = sources_of(config=str(data.root))
     assert [source.expected.split for source in sources] == ['train', 'val']
-    with pytest.raises(ValueError, match=r'--masks .* and --nyuv2 '):
-        sources_of(CheckSettings(config=str(data.root), masks='.'))
+    with pytest.raises(ValueError, match=r'the config .* and --masks \.'):
+        sources_of(config=str(data.root), masks='.')
 
 
 def test_config_is_read_though_files_are_missing(data):
     (data.root / 'train/image/0.npy').unlink()
     config = data.argv()[0]
-    train, val = sources_of(CheckSettings(config=config))
+    train, val = sources_of(config=config)
     assert train.expected.classes == val.expected.classes == CLASSES
     assert len(list(train.samples())) == 6
 
@@ -72,10 +71,10 @@ def test_generated_samples_have_no_files(tmp_path):
     dataset = {'type': 'mmext.GeneratedCategoricalDataset', 'num_samples': 2}
     config.write_text(f'train_dataloader = dict(dataset={dataset})\n')
     with pytest.raises(ValueError, match='got GeneratedCategoricalDataset'):
-        sources_of(CheckSettings(config=str(config)))
+        sources_of(config=str(config))
 
 
 def test_npy_files_are_refused_by_fix(data, tmp_path):
-    settings = CheckSettings(nyuv2=data.root, fix=tmp_path / 'out')
+    sources = sources_of(nyuv2=data.root)
     with pytest.raises(ValueError, match='does not repair npy files'):
-        sources_of(settings)
+        refuse_fix(tmp_path / 'out', sources)

@@ -3,7 +3,7 @@
 import pytest
 from helpers.toy_ranks import load_tool
 
-from mmext.checks.labels.check import check_labels
+from mmext.checks.labels.check import check_sources
 from mmext.checks.labels.expectations import Expectations
 from mmext.checks.labels.facts import Orphan
 from mmext.checks.labels.sources.voc import split_of_pairs, splits_of_voc
@@ -69,7 +69,7 @@ def test_without_lists(tmp_path):
 def test_classes_are_learnt(tmp_path):
     sources = splits_of_voc(write(tmp_path), ['train'])
     with FactStore(tmp_path / 'facts.sqlite') as store:
-        (split,) = check_labels(sources, store, rules=()).splits
+        (split,) = check_sources(sources, store, rules=()).splits
     assert [(c.name, c.boxes) for c in split.classes] == [
         ('cat', 1),
         ('dog', 2),
@@ -79,7 +79,7 @@ def test_classes_are_learnt(tmp_path):
 def test_classes_are_given(tmp_path):
     sources = splits_of_voc(write(tmp_path), ['train'], classes=['dog'])
     with FactStore(tmp_path / 'facts.sqlite') as store:
-        report = check_labels(sources, store)
+        report = check_sources(sources, store)
     (group,) = [each for each in report.groups if each.rule == 'DET006']
     assert (group.value, group.num_files) == ('cat', 1)
     (split,) = report.splits
@@ -103,7 +103,7 @@ def test_bccd(shared_path, tmp_path):
     """Two boxes without area, each looked up by hand."""
     sources = splits_of_voc(shared_path('data/bccd'), ('train', 'val'))
     with FactStore(tmp_path / 'facts.sqlite') as store:
-        report = check_labels(sources, store)
+        report = check_sources(sources, store)
     assert [s.num_samples for s in report.splits] == [205, 87]
     (group,) = [each for each in report.groups if each.rule == 'DET002']
     assert [each.value for each in group.examples] == [
