@@ -226,7 +226,7 @@ def check_sources(
     *,
     rules: Sequence[Rule] | None = None,
     run: Callable[..., Iterator[Any]] = run_serial,
-    progress: Callable[[int], Any] | None = None,
+    progress: Callable[[int], Any] = lambda done: None,
     num_examples: int | None = 5,
     tell: Callable[[Finding], Any] = lambda finding: None,
 ) -> Report:

@@ -159,12 +159,12 @@ def check_labels(
 @contextmanager
 def _progress(
     sources: Sequence[SplitSource],
-) -> Iterator[Callable[[int], Any] | None]:
+) -> Iterator[Callable[[int], Any]]:
     """A bar on standard error, which takes the number of files done."""
     console = terminal.make_console(stderr=True)
     if not console.is_terminal:
         # Counting goes through all samples.
-        yield None
+        yield lambda done: None
         return
     bar = Progress(
         TextColumn('reading files'),

@@ -35,30 +35,16 @@ from .work import (
 _CHUNK = 4096
 
 
-class ScanCounts(msgspec.Struct):
-    """What a scan did, in files.
-
-    ``cached`` are those whose facts were stored already, or that were named
-    before in the same scan; ``errors`` those, read or stored, whose facts
-    have an error.
-    """
-
-    read: int = 0
-    cached: int = 0
-    errors: int = 0
-
-
-def stamps_of(items: Sequence[WorkItem]) -> list[str]:
-    """What files are now, without reading them.
+def _stamp(item: WorkItem) -> str:
+    """What a file is now, without reading it.
 
     Size and time of change in nanoseconds; ``'absent'`` for a file that is
     not there; empty where only reading can tell, as in object stores.
     """
-    return [_stamp(item) for item in items]
-
-
-def _stamp(item: WorkItem) -> str:
-    if not _is_local(item):
+    args = item.options.backend_args or {}
+    prefix = item.path.rpartition('://')[0]
+    # Whether mmengine reads the path from the file system, by name.
+    if args.get('backend', prefix) not in ('', 'local'):
         return ''
     try:
         state = os.stat(item.path)
@@ -68,15 +54,6 @@ def _stamp(item: WorkItem) -> str:
         # Reading it will say what is wrong with it.
         return ''
     return f'{state.st_size}:{state.st_mtime_ns}'
-
-
-def _is_local(item: WorkItem) -> bool:
-    """Whether mmengine reads the path from the file system, by name."""
-    args = item.options.backend_args
-    if not args and '://' not in item.path:
-        return True
-    prefix = item.path.rpartition('://')[0]
-    return (args or {}).get('backend', prefix) in ('', 'local')
 
 
 def _chunks(items: Iterable, size: int) -> Iterator[list]:
@@ -101,74 +78,14 @@ def _keys(items: Iterable[WorkItem]) -> list[tuple[str, str]]:
 def _look_up(
     find: Callable[[str, list[str]], list[Any]],
     items: Sequence[WorkItem],
-    kinds: Sequence[str],
+    keys: Sequence[tuple[str, str]],
 ) -> list[Any]:
     """Ask the store once for each kind; in the order of the files."""
-    rows_of = {}
-    for wanted in dict.fromkeys(kinds):
-        paths = [
-            item.path for item, kind in zip(items, kinds) if kind == wanted
-        ]
-        rows_of[wanted] = iter(find(wanted, paths))
-    return [next(rows_of[kind]) for kind in kinds]
-
-
-class _Scan:
-    """State of one call of :func:`scan`."""
-
-    def __init__(
-        self,
-        store: FactStore,
-        progress: Callable[[int], Any] | None,
-    ):
-        self.store = store
-        self.progress = progress
-        self.counts = ScanCounts()
-        # Handed out and not stored yet: bounded, as batches in flight are.
-        # Whether the facts that are stored of it have an error.
-        self.at_work: dict[tuple[str, str], bool] = {}
-
-    def stale(self, items: Iterable[WorkItem]) -> Iterator[WorkItem]:
-        """Files that must be read; counts the others."""
-        for chunk in _chunks(items, _CHUNK):
-            keys = _keys(chunk)
-            stamps = stamps_of(chunk)
-            rows = _look_up(
-                self.store.stored, chunk, [kind for kind, _ in keys]
-            )
-            # Handed out before the look-up and not stored then, or since.
-            handed_out = set(self.at_work)
-            for item, key, stamp, row in zip(chunk, keys, stamps, rows):
-                kind, reader = key
-                fits = row is not None and row.reader == reader
-                # Most often there are none.
-                if handed_out and (kind, item.path) in handed_out:
-                    self.counts.cached += 1
-                elif fits and stamp and row.stamp == stamp:
-                    self.counts.cached += 1
-                    self.counts.errors += row.failed
-                else:
-                    handed_out.add((kind, item.path))
-                    self.at_work[kind, item.path] = bool(fits and row.failed)
-                    known = row.stamp if fits else ''
-                    yield msgspec.structs.replace(
-                        item, stamp=stamp, known=known
-                    )
-            self.report()
-
-    def take(self, results: Sequence[Result]) -> None:
-        """Store results."""
-        self.store.write(results)
-        for result in results:
-            failed = self.at_work.pop((result.kind, result.path))
-            self.counts.errors += result.failed if result.facts else failed
-        self.counts.read += len(results)
-        self.report()
-
-    def report(self) -> None:
-        """Report how many files are done."""
-        if self.progress is not None:
-            self.progress(self.counts.read + self.counts.cached)
+    paths: dict[str, list[str]] = {}
+    for item, (kind, _) in zip(items, keys):
+        paths.setdefault(kind, []).append(item.path)
+    rows = {kind: iter(find(kind, own)) for kind, own in paths.items()}
+    return [next(rows[kind]) for kind, _ in keys]
 
 
 def scan(
@@ -177,20 +94,50 @@ def scan(
     *,
     run: Callable[..., Iterator[Sequence[Result]]] = run_serial,
     batch_size: int = 16,
-    progress: Callable[[int], Any] | None = None,
-) -> ScanCounts:
+    progress: Callable[[int], Any] = lambda done: None,
+) -> int:
     """Read the files that the store does not know as they are now.
 
     Results are stored as each batch arrives, so whatever ends the process
     loses no more than the batches that are at work; what has been stored is
     not read again. Memory does not depend on the number of files.
+
+    Returns:
+        How many files were read.
     """
-    if batch_size < 1:
-        raise ValueError(f'batch_size must be at least 1, got {batch_size}')
-    state = _Scan(store, progress)
-    for results in run(_chunks(state.stale(items), batch_size)):
-        state.take(results)
-    return state.counts
+    read = known = 0
+    # Handed out and not stored yet: bounded, as batches in flight are.
+    at_work: set[tuple[str, str]] = set()
+
+    def stale() -> Iterator[WorkItem]:
+        nonlocal known
+        for chunk in _chunks(items, _CHUNK):
+            keys = _keys(chunk)
+            stamps = [_stamp(item) for item in chunk]
+            rows = _look_up(store.stored, chunk, keys)
+            # Handed out before the look-up and not stored then, or since.
+            handed_out = set(at_work)
+            for item, key, stamp, row in zip(chunk, keys, stamps, rows):
+                kind, reader = key
+                fits = row is not None and row.reader == reader
+                if (fits and stamp and row.stamp == stamp) or (
+                    (kind, item.path) in handed_out
+                ):
+                    known += 1
+                    continue
+                for place in (handed_out, at_work):
+                    place.add((kind, item.path))
+                yield msgspec.structs.replace(
+                    item, stamp=stamp, known=row.stamp if fits else ''
+                )
+            progress(read + known)
+
+    for results in run(_chunks(stale(), batch_size)):
+        store.write(results)
+        at_work.difference_update((r.kind, r.path) for r in results)
+        read += len(results)
+        progress(read + known)
+    return read
 
 
 def stored_facts(
@@ -202,9 +149,7 @@ def stored_facts(
     by the thousand; memory does not depend on their number.
     """
     for chunk in _chunks(items, _CHUNK):
-        packed = _look_up(
-            store.facts, chunk, [kind for kind, _ in _keys(chunk)]
-        )
+        packed = _look_up(store.facts, chunk, _keys(chunk))
         for item, facts in zip(chunk, packed):
             if facts is None:
                 raise KeyError(

@@ -8,7 +8,6 @@ check writes small batches and asks for single files.
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,13 @@ from .work import Result
 
 # 'mmLC', big-endian: says in the header of the file that it is ours.
 APPLICATION_ID = 0x6D6D4C43
-# Version 2 kept what rules had found, too, in a table of its own.
-SCHEMA_VERSION = 3
+# Files of other versions are made anew.
+SCHEMA_VERSION = 4
 _MAGIC = b'SQLite format 3\x00'
 _TABLE = """
 CREATE TABLE facts (
     path BLOB NOT NULL, kind TEXT NOT NULL, reader TEXT NOT NULL,
-    stamp TEXT NOT NULL, failed INTEGER NOT NULL, facts BLOB NOT NULL,
+    stamp TEXT NOT NULL, facts BLOB NOT NULL,
     PRIMARY KEY (path, kind)
 ) WITHOUT ROWID
 """
@@ -35,7 +34,7 @@ _KEYS_A_QUERY = 900
 # more, so many are not tried that way.
 _FEW_MORE = 3
 _TRY_AGAIN = 30
-_WRITE = 'INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?)'
+_WRITE = 'INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?)'
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
@@ -43,7 +42,6 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
     reader: str
     stamp: str
-    failed: int
 
 
 def _key(path: str) -> bytes:
@@ -68,11 +66,11 @@ class FactStore:
     writes it; a second writer waits for up to half a minute.
 
     Args:
-        path: File; made if it is not there. One of an older version is
-            brought up to date.
+        path: File; made if it is not there, and anew if it is of another
+            version.
 
     Raises:
-        ValueError: If the file is not a store, or one of a newer version.
+        ValueError: If the file is not a store.
         FileNotFoundError: If the folder does not exist.
 
     Note:
@@ -84,7 +82,7 @@ class FactStore:
     Examples:
         >>> from tempfile import TemporaryDirectory
         >>> row = Result(path='a.png', kind='mask', reader='1', stamp='9',
-        ...              facts=b'...', failed=False)
+        ...              facts=b'...')
         >>> with TemporaryDirectory() as folder:
         ...     with FactStore(f'{folder}/facts.db') as store:
         ...         store.write([row])
@@ -113,14 +111,11 @@ class FactStore:
         )
         try:
             self._open()
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, ValueError) as error:
             self._db.close()
-            if isinstance(error, sqlite3.OperationalError):
+            if isinstance(error, (sqlite3.OperationalError, ValueError)):
                 raise
             raise ValueError(self._refusal(str(error))) from error
-        except ValueError:
-            self._db.close()
-            raise
 
     def __enter__(self) -> 'FactStore':
         return self
@@ -144,33 +139,14 @@ class FactStore:
             f'is none ({reason}); give another path, or move the file away'
         )
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """All that is written inside, or nothing if an error is raised."""
-        self._db.execute('BEGIN IMMEDIATE')
-        try:
-            yield
-        except BaseException:
-            self._db.execute('ROLLBACK')
-            raise
-        self._db.execute('COMMIT')
-
     def _version(self) -> int:
         """Version of the file, 0 if it is still empty; raise if not ours."""
         ours = self._value('PRAGMA application_id')
         version = self._value('PRAGMA user_version')
         tables = self._value('SELECT count(*) FROM sqlite_master')
-        if not (ours or version or tables):
-            return 0
-        if ours != APPLICATION_ID:
+        if (ours or version or tables) and ours != APPLICATION_ID:
             raise ValueError(
                 self._refusal(f'application id {ours}, {tables} tables')
-            )
-        if not 1 <= version <= SCHEMA_VERSION:
-            raise ValueError(
-                f'{self.path} must be a store of version 1 to '
-                f'{SCHEMA_VERSION}, got version {version}; delete it to have '
-                f'all files read anew, or give another path'
             )
         return version
 
@@ -181,17 +157,18 @@ class FactStore:
         self._db.execute('PRAGMA synchronous = NORMAL')
         if version == SCHEMA_VERSION:
             return
-        with self._transaction():
+        with self._db:
+            self._db.execute('BEGIN IMMEDIATE')
             # Another process may have been faster.
-            if not self._version():
+            if self._version() != SCHEMA_VERSION:
+                self._db.execute('DROP TABLE IF EXISTS facts')
                 self._db.execute(_TABLE)
                 self._db.execute(f'PRAGMA application_id = {APPLICATION_ID}')
-            self._db.execute('DROP TABLE IF EXISTS verdicts')
-            self._db.execute(f'PRAGMA user_version = {SCHEMA_VERSION}')
+                self._db.execute(f'PRAGMA user_version = {SCHEMA_VERSION}')
 
     def stored(self, kind: str, paths: Iterable[str]) -> list[Stored | None]:
         """Rows of files of one kind, without facts; None if not stored."""
-        rows = self._select('reader, stamp, failed', kind, paths)
+        rows = self._select('reader, stamp', kind, paths)
         return [row and Stored(*row[2:]) for row in rows]
 
     def facts(self, kind: str, paths: Iterable[str]) -> list[bytes | None]:
@@ -204,11 +181,12 @@ class FactStore:
         Results without facts are left out: what is stored still holds.
         """
         rows = [
-            (_key(r.path), r.kind, r.reader, r.stamp, r.failed, r.facts)
+            (_key(r.path), r.kind, r.reader, r.stamp, r.facts)
             for r in results
             if r.facts
         ]
-        with self._transaction():
+        with self._db:
+            self._db.execute('BEGIN IMMEDIATE')
             self._db.executemany(_WRITE, rows)
 
     def _select(
@@ -259,9 +237,9 @@ class TemporaryRows:
 
     def extend(self, rows: Iterable[tuple]) -> None:
         """Add rows, any number; do not iterate meanwhile."""
-        self._db.execute('BEGIN')
-        self._db.executemany(self._insert, map(_packed, rows))
-        self._db.execute('COMMIT')
+        with self._db:
+            self._db.execute('BEGIN')
+            self._db.executemany(self._insert, map(_packed, rows))
 
     def __len__(self) -> int:
         return self._db.execute('SELECT count(*) FROM rows').fetchone()[0]

@@ -8,7 +8,8 @@ packed already, so that the process that collects them has little to do.
 import hashlib
 import http.client
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -93,7 +94,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         reader: Version and options that the facts depend on.
         stamp: Of the file; empty for facts that must not be used again.
         facts: Packed facts; empty if those that are stored still hold.
-        failed: Whether the facts have an error.
     """
 
     path: str
@@ -101,57 +101,39 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     reader: str
     stamp: str
     facts: bytes
-    failed: bool
 
 
-# Decoders are loaded when the first file is read, not with this module.
+def _late(module: str, name: str, *args: Any) -> Callable:
+    """A reader; its decoders are loaded with the first file that it reads."""
+
+    def read(content: bytes, _: ReadOptions) -> Any:
+        found = import_module(f'{__package__}.readers.{module}')
+        return getattr(found, name)(content, *args)
+
+    return read
+
+
 def _read_mask(content: bytes, options: ReadOptions) -> MaskFacts:
     from .readers.mask import read_mask_facts
 
     return read_mask_facts(content, verify=options.verify)
 
 
-def _read_image(content: bytes, _: ReadOptions) -> ImageFacts:
-    from .readers.image import read_image_facts
-
-    return read_image_facts(content)
-
-
-def _read_voc(content: bytes, _: ReadOptions) -> VocFile:
-    from .readers.voc import read_voc
-
-    return read_voc(content)
-
-
-def _read_yolo(content: bytes, _: ReadOptions) -> YoloFile:
-    from .readers.yolo import read_yolo
-
-    return read_yolo(content)
-
-
-def _read_npy(
-    content: bytes, _: ReadOptions, kind: str
-) -> ImageFacts | MaskFacts | ArrayFacts:
-    from .readers.npy import read_npy_image, read_npy_map, read_npy_mask
-
-    if kind in ('image', 'mask'):
-        return (read_npy_image if kind == 'image' else read_npy_mask)(content)
-    return read_npy_map(content, kind)
-
-
-def _npy_reader(kind: str, facts: type) -> Reader:
-    return Reader(facts=facts, read=partial(_read_npy, kind=kind))
-
-
 READERS = {
     'mask': Reader(facts=MaskFacts, read=_read_mask, version=4),
-    'image': Reader(facts=ImageFacts, read=_read_image, version=3),
-    'voc': Reader(facts=VocFile, read=_read_voc, version=3),
-    'yolo': Reader(facts=YoloFile, read=_read_yolo, version=2),
-    'npy_image': _npy_reader('image', ImageFacts),
-    'npy_mask': _npy_reader('mask', MaskFacts),
-    'npy_depth': _npy_reader('depth', ArrayFacts),
-    'npy_normal': _npy_reader('normal', ArrayFacts),
+    'image': Reader(
+        facts=ImageFacts, read=_late('image', 'read_image_facts'), version=3
+    ),
+    'voc': Reader(facts=VocFile, read=_late('voc', 'read_voc'), version=3),
+    'yolo': Reader(facts=YoloFile, read=_late('yolo', 'read_yolo'), version=2),
+    'npy_image': Reader(facts=ImageFacts, read=_late('npy', 'read_npy_image')),
+    'npy_mask': Reader(facts=MaskFacts, read=_late('npy', 'read_npy_mask')),
+    'npy_depth': Reader(
+        facts=ArrayFacts, read=_late('npy', 'read_npy_map', 'depth')
+    ),
+    'npy_normal': Reader(
+        facts=ArrayFacts, read=_late('npy', 'read_npy_map', 'normal')
+    ),
 }
 
 
@@ -234,7 +216,6 @@ def _result(item: WorkItem, facts: Any, stamp: str) -> Result:
         reader=reader_key(item),
         stamp=stamp,
         facts=b'' if facts is None else _ENCODER.encode(facts),
-        failed=facts is not None and facts.error is not None,
     )
 
 

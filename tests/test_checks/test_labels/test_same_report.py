@@ -139,11 +139,11 @@ def test_dask_with_a_process_that_is_killed(
     store = FactStore(tmp_path / 'facts.sqlite')
     with store:
         # Some batches are at work as a process dies, others come later.
-        counts = scan(
+        read = scan(
             work_items(sources), store, run=run, progress=kill, batch_size=2
         )
         assert killed
-        assert counts.read == len(store)
+        assert read == len(store)
         assert report_json(check_sources(sources, store)) == wanted
     with cluster.get_client() as client:
         client.wait_for_workers(2, timeout=240)

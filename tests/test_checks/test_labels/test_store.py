@@ -11,7 +11,6 @@ import pytest
 from helpers.label_child import stored_paths
 
 from mmext.checks.labels.store import (
-    SCHEMA_VERSION,
     FactStore,
     Stored,
     TemporaryRows,
@@ -19,14 +18,13 @@ from mmext.checks.labels.store import (
 from mmext.checks.labels.work import Result
 
 
-def row(path: str, *, kind='mask', reader='1', stamp='9', facts=b'f', **more):
+def row(path: str, *, kind='mask', reader='1', stamp='9', facts=b'f'):
     return Result(
         path=path,
         kind=kind,
         reader=reader,
         stamp=stamp,
         facts=facts,
-        failed=more.get('failed', False),
     )
 
 
@@ -38,10 +36,10 @@ def store(tmp_path):
 
 def test_gives_back_what_was_written_after_it_was_closed(tmp_path):
     with FactStore(tmp_path / 'facts.db') as store:
-        store.write([row('a', failed=True), row('a', kind='image', stamp='')])
+        store.write([row('a'), row('a', kind='image', stamp='')])
     with FactStore(tmp_path / 'facts.db') as store:
-        assert store.stored('mask', ['b', 'a']) == [None, Stored('1', '9', 1)]
-        assert store.stored('image', ['a']) == [Stored('1', '', 0)]
+        assert store.stored('mask', ['b', 'a']) == [None, Stored('1', '9')]
+        assert store.stored('image', ['a']) == [Stored('1', '')]
         assert store.facts('mask', ['a', 'b', 'a']) == [b'f', None, b'f']
         assert len(store) == 2
 
@@ -129,14 +127,7 @@ def test_refuses_files_that_are_not_ours(tmp_path):
     assert other.read_bytes() == before
 
 
-def test_refuses_another_version_and_an_empty_file(tmp_path):
-    path = tmp_path / 'facts.db'
-    FactStore(path).close()
-    db = sqlite3.connect(path)
-    db.execute('PRAGMA user_version = 4')
-    db.close()
-    with pytest.raises(ValueError, match='version 1 to 3, got version 4'):
-        FactStore(path)
+def test_an_empty_file_becomes_a_store(tmp_path):
     empty = tmp_path / 'empty.db'
     empty.touch()
     with FactStore(empty) as store:
@@ -148,15 +139,12 @@ def test_says_what_is_not_there(tmp_path):
         FactStore(tmp_path / 'no' / 'facts.db')
 
 
-@pytest.mark.parametrize('version', [1, 2])
-def test_an_old_file_is_brought_up_to_date_once(tmp_path, version):
-    """Its facts stay; what rules had found goes."""
+@pytest.mark.parametrize('version', [3, 5])
+def test_a_file_of_another_version_is_made_anew_once(tmp_path, version):
     path = tmp_path / 'facts.db'
     with FactStore(path) as store:
         store.write([row('old')])
     db = sqlite3.connect(path)
-    if version == 2:
-        db.execute('CREATE TABLE verdicts (key BLOB PRIMARY KEY)')
     db.execute(f'PRAGMA user_version = {version}')
     db.close()
     seen = []
@@ -171,12 +159,9 @@ def test_an_old_file_is_brought_up_to_date_once(tmp_path, version):
         thread.start()
     for thread in threads:
         thread.join()
-    assert seen == [b'f'] * 8
-    db = sqlite3.connect(path)
-    assert db.execute('PRAGMA user_version').fetchone() == (SCHEMA_VERSION,)
-    names = db.execute('SELECT name FROM sqlite_master').fetchall()
-    db.close()
-    assert ('verdicts',) not in names
+    assert seen == [None, b'f'] * 4
+    with FactStore(path) as store:
+        assert len(store) == 4
 
 
 @pytest.mark.parametrize('number', [0, 1, 5000])
