@@ -2,6 +2,7 @@
 
 import heapq
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -46,7 +47,7 @@ class FindingGroup(
 
 
 class _Collected:
-    """Sums of a group; of bounded size."""
+    """Sums of a group; of bounded size, unless all examples are kept."""
 
     def __init__(self, first: Finding, num_examples: int | None) -> None:
         self.rule, self.severity = first.rule, first.severity
@@ -72,32 +73,37 @@ class _Collected:
             self.message = None
         if finding.remedy != self.remedy:
             self.remedy = None
-        self._keep((finding,))
+        self.examples.append(finding)
+        most = self.num_examples
+        if most is not None and len(self.examples) > 2 * most + 100:
+            self.examples = heapq.nsmallest(most, self.examples, key=_order)
 
-    def merge(self, other: '_Collected') -> None:
-        """Add the group of a value that is not listed any more."""
-        self.num_files += other.num_files
-        self.num_findings += other.num_findings
-        self.count += other.count
-        for split, count in other.splits.items():
-            self.splits[split] = self.splits.get(split, 0) + count
-        self.message = None
-        self.severity = max(self.severity, other.severity)
-        if other.remedy != self.remedy:
-            self.remedy = None
-        self._keep(other.examples)
-
-    def _keep(self, new: Iterable[Finding]) -> None:
-        if self.num_examples is None:
-            self.examples += new
-            return
-        if len(self.examples) >= self.num_examples:
-            last = _order(self.examples[-1]) if self.examples else ()
-            new = [example for example in new if _order(example) < last]
-        if new:
-            self.examples = heapq.nsmallest(
-                self.num_examples, [*self.examples, *new], key=_order
-            )
+    def finish(self, value: str, remedy: str | None) -> FindingGroup:
+        """The group of all that was added."""
+        rule = RULES.get(self.rule)
+        message = self.message
+        if message is None:
+            message = rule.title if rule else self.rule
+            if value:
+                message += f', value {value}'
+        number = self.num_files or self.num_findings
+        subject = rule.subject if rule else 'file'
+        extent = f'{number:,} {page.plural(number, subject)}'
+        if rule and rule.unit:
+            extent += f', {self.count:,} {page.plural(self.count, rule.unit)}'
+        examples = sorted(self.examples, key=_order)[: self.num_examples]
+        return FindingGroup(
+            rule=self.rule,
+            severity=self.severity,
+            message=f'{message}: {extent}',
+            remedy=remedy or self.remedy or (rule.remedy if rule else ''),
+            value=value,
+            num_files=self.num_files,
+            num_findings=self.num_findings,
+            count=self.count,
+            splits=tuple(sorted(self.splits.items())),
+            examples=tuple(examples),
+        )
 
 
 def _by_size(text: str) -> list[tuple[int, str]]:
@@ -131,37 +137,35 @@ def group_findings(
     """Group findings, the worst first, then by rule and value.
 
     Findings of a rule are one group, or one for each value if the rule says
-    so (``per_value``; the 1,000 smallest values, and one group of all
-    others). A group whose findings have different messages, or remedies,
-    gets the title, or the remedy, of its rule. The result does not depend on
-    the order of files, and memory not on the number of findings, unless
-    ``num_examples`` is None, and all are kept.
+    so (``per_value``; the first 1,000 values, and one group of all others).
+    A group whose findings have different messages, or remedies, gets the
+    title, or the remedy, of its rule. Memory does not depend on the number
+    of findings, unless ``num_examples`` is None, and all are kept.
     """
     groups: dict[tuple[str, str], _Collected] = {}
-    values: dict[str, list[tuple[int, str]]] = {}
+    values = Counter[str]()
     for finding in findings:
-        value = _value(finding)
+        rule = RULES.get(finding.rule)
+        value = finding.value if rule is not None and rule.per_value else ''
+        if (finding.rule, value) not in groups and value:
+            if values[finding.rule] < _MAX_VALUES:
+                values[finding.rule] += 1
+            else:
+                value = _OTHERS
         key = finding.rule, value
-        if key not in groups and value:
-            key = _make_room(groups, values, finding.rule, value)
         if key not in groups:
             groups[key] = _Collected(finding, num_examples)
         groups[key].add(finding)
-        if key[1] == _OTHERS:
+        if value == _OTHERS:
             groups[key].message = None
     done = [
-        _finish(group, value, (remedies or {}).get(group.rule))
-        for (_, value), group in groups.items()
+        group.finish(value, (remedies or {}).get(rule))
+        for (rule, value), group in groups.items()
     ]
     return sorted(
         done,
         key=lambda group: (-group.severity, group.rule, _rank(group.value)),
     )
-
-
-def _value(finding: Finding) -> str:
-    rule = RULES.get(finding.rule)
-    return finding.value if rule is not None and rule.per_value else ''
 
 
 def _rank(value: str) -> tuple[int, int, str]:
@@ -170,52 +174,3 @@ def _rank(value: str) -> tuple[int, int, str]:
         return 0, int(value), value
     except ValueError:
         return int(value == _OTHERS) + 1, 0, value
-
-
-def _make_room(
-    groups: dict, values: dict, rule: str, value: str
-) -> tuple[str, str]:
-    """Keep the smallest values: this does not depend on the order."""
-    kept = values.setdefault(rule, [])
-    if len(kept) < _MAX_VALUES:
-        kept.append(value)
-        kept.sort(key=_rank)
-        return rule, value
-    if _rank(value) >= _rank(kept[-1]):
-        return rule, _OTHERS
-    out = groups.pop((rule, kept.pop()))
-    if (rule, _OTHERS) in groups:
-        groups[rule, _OTHERS].merge(out)
-    else:
-        out.message = None
-        groups[rule, _OTHERS] = out
-    kept.append(value)
-    kept.sort(key=_rank)
-    return rule, value
-
-
-def _finish(group: _Collected, value: str, remedy: str | None) -> FindingGroup:
-    rule = RULES.get(group.rule)
-    message = group.message
-    if message is None:
-        message = rule.title if rule else group.rule
-        if value:
-            message += f', value {value}'
-    number = group.num_files or group.num_findings
-    subject = rule.subject if rule else 'file'
-    extent = f'{number:,} {page.plural(number, subject)}'
-    if rule and rule.unit:
-        extent += f', {group.count:,} {page.plural(group.count, rule.unit)}'
-    default = rule.remedy if rule else ''
-    return FindingGroup(
-        rule=group.rule,
-        severity=group.severity,
-        message=f'{message}: {extent}',
-        remedy=remedy or group.remedy or default,
-        value=value,
-        num_files=group.num_files,
-        num_findings=group.num_findings,
-        count=group.count,
-        splits=tuple(sorted(group.splits.items())),
-        examples=tuple(sorted(group.examples, key=_order)),
-    )
