@@ -41,7 +41,6 @@ NO_CLASS = (40, 40, 46)
 
 # Above this, Pillow warns; they take hundreds of megabytes to decode.
 _MAX_PIXELS = 89_478_485
-_MIN_SIDE = 32
 _BYTE = 256
 # Below this share of the picture, what is wrong is made larger.
 _FEW = 0.002
@@ -107,10 +106,6 @@ def make_gallery(
         Files of one sample are in memory at a time; what has more than 89
         million pixels is not decoded.
     """
-    if max_pictures < 0:
-        raise ValueError(f'max_pictures must be >= 0, got {max_pictures}')
-    if max_side < _MIN_SIDE:
-        raise ValueError(f'max_side must be >= {_MIN_SIDE}, got {max_side}')
     chosen = _chosen(report.groups, max_pictures)
     done: dict[int, Picture] = {}
     for source in sources:
@@ -359,21 +354,20 @@ def _picture(finding: Finding, group: int, files: SampleFiles) -> Picture:
 def _paint(finding: Finding, files: SampleFiles) -> _Painted:
     """Choose how to show it, from what the rule counts."""
     sample, expected = files.sample, files.source.expected
-    rule = RULES.get(finding.rule)
-    picture = rule.picture if rule is not None else 'boxes'
+    rule = RULES[finding.rule]
     about_mask = bool(sample.mask) and finding.file == sample.mask
     if about_mask and rule.unit == 'pixel':
         mask = MaskFacts(mode=files.mask[1])
         # Not of values such as 'nan'.
         if holds_indices(mask, expected) and _is_whole(finding.value):
             return _wrong_pixels(finding, files)
-    if about_mask or (sample.mask and picture == 'pair'):
+    if about_mask or (sample.mask and rule.picture == 'pair'):
         return _image_and_mask(files)
     if not sample.image:
         raise UnreadableFile('the sample has no image')
-    if picture == 'alike':
+    if rule.picture == 'alike':
         return _alike(finding, files)
-    return _objects(finding, files, picture == 'boxes')
+    return _objects(finding, files, rule.picture == 'boxes')
 
 
 def _is_whole(text: str) -> bool:

@@ -80,23 +80,20 @@ class _Collected:
 
     def finish(self, value: str, remedy: str | None) -> FindingGroup:
         """The group of all that was added."""
-        rule = RULES.get(self.rule)
+        rule = RULES[self.rule]
         message = self.message
         if message is None:
-            message = rule.title if rule else self.rule
-            if value:
-                message += f', value {value}'
+            message = rule.title + (f', value {value}' if value else '')
         number = self.num_files or self.num_findings
-        subject = rule.subject if rule else 'file'
-        extent = f'{number:,} {page.plural(number, subject)}'
-        if rule and rule.unit:
+        extent = f'{number:,} {page.plural(number, rule.subject)}'
+        if rule.unit:
             extent += f', {self.count:,} {page.plural(self.count, rule.unit)}'
         examples = sorted(self.examples, key=_order)[: self.num_examples]
         return FindingGroup(
             rule=self.rule,
             severity=self.severity,
             message=f'{message}: {extent}',
-            remedy=remedy or self.remedy or (rule.remedy if rule else ''),
+            remedy=remedy or self.remedy or rule.remedy,
             value=value,
             num_files=self.num_files,
             num_findings=self.num_findings,
@@ -145,8 +142,7 @@ def group_findings(
     groups: dict[tuple[str, str], _Collected] = {}
     values = Counter[str]()
     for finding in findings:
-        rule = RULES.get(finding.rule)
-        value = finding.value if rule is not None and rule.per_value else ''
+        value = finding.value if RULES[finding.rule].per_value else ''
         if (finding.rule, value) not in groups and value:
             if values[finding.rule] < _MAX_VALUES:
                 values[finding.rule] += 1

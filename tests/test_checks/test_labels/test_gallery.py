@@ -302,18 +302,6 @@ def test_findings_of_another_split_are_not_mixed_up(tmp_path):
     assert len(make_gallery(report, [train, val])) == 1
 
 
-@pytest.mark.parametrize(
-    ('options', 'message'),
-    [
-        ({'max_pictures': -1}, 'max_pictures must be >= 0, got -1'),
-        ({'max_side': 8}, 'max_side must be >= 32, got 8'),
-    ],
-)
-def test_rejects(options, message):
-    with pytest.raises(ValueError, match=message):
-        make_gallery(report_of(), [], **options)
-
-
 def test_camvid(shared_path, tmp_path):
     root = shared_path('data/camvid')
     source = split_of_folders(

@@ -203,30 +203,10 @@ def test_enlarges(page):
     assert driver.switch_to.active_element == buttons[0]
 
 
-def test_scale_and_measure(page):
+def test_bars_are_of_one_scale(page):
     driver = page(small_report())
-
-    def shown() -> list[str]:
-        return driver.execute_script(
-            "return [...document.querySelectorAll('.bars rect')]"
-            '.filter((each) => each.checkVisibility())'
-            ".map((each) => each.closest('.measure').classList[1] + ' ' +"
-            'each.classList[0])'
-        )
-
-    def switch(value: str) -> None:
-        find(driver, f'[type=radio][value={value}]').click()
-
-    assert set(shown()) == {'measure-1 linear'}
-    switch('log')
-    assert set(shown()) == {'measure-1 log'}
-    switch('measure-2')
-    assert set(shown()) == {'measure-2 log'}
-    switch('linear')
-    assert set(shown()) == {'measure-2 linear'}
-    switch('measure-1')
     widths = driver.execute_script(
-        "return [...document.querySelectorAll('.measure-1 rect.linear')]"
+        "return [...document.querySelectorAll('.bars rect')]"
         '.map((each) => each.getBoundingClientRect().width / each'
         '.ownerSVGElement.getBoundingClientRect().width)'
     )
@@ -338,9 +318,6 @@ def test_without_javascript(driver, tmp_path):
             assert word in text
         for image in driver.find_elements('css selector', '#gallery img'):
             assert image.is_displayed()
-        find(driver, '[type=radio][value=log]').click()
-        assert find(driver, '.measure-1 rect.log').is_displayed()
-        assert not find(driver, '.measure-1 rect.linear').is_displayed()
     finally:
         driver.execute_cdp_cmd(
             'Emulation.setScriptExecutionDisabled', {'value': False}
@@ -379,9 +356,7 @@ def test_thousands_of_findings(page):
     assert found == sorted(found, reverse=True)
     find(driver, '[name=text]').send_keys('masks/2999.png')
     soon(driver, ROWS, ['SEG0012999'])
-    assert (
-        len(driver.find_elements('css selector', '.measure-1 tbody tr')) == 150
-    )
+    assert len(driver.find_elements('css selector', '.bars tbody tr')) == 150
 
 
 def test_nothing_found(page):
