@@ -2,7 +2,8 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from ...utils.label_hints import likely_cause
 from ..findings import Finding, Rule
 from .backends import run_serial
 from .expectations import Expectations
-from .groups import group_findings
+from .groups import FindingGroups
 from .loaded import loaded_values
 from .report import Report, make_split_report
 from .rules.registry import READ001, RULES
@@ -98,22 +99,19 @@ def _learn_classes(
     sources: Sequence[SplitSource], store: FactStore
 ) -> list[SplitSource]:
     """Give sources without classes the names that all their files have."""
-    names = sorted(
-        {
-            box.class_name
-            for source in sources
-            if source.learn_classes
-            for facts in sample_facts(source, store)
-            for box in facts.sample.boxes
-            if box.class_name
-        }
-    )
+    names = {
+        box.class_name
+        for source in sources
+        if source.learn_classes
+        for facts in sample_facts(source, store)
+        for box in facts.sample.boxes
+    }
+    learnt = {'classes': tuple(sorted(names - {''}))}
+    learnt['num_classes'] = len(learnt['classes'])
     return [
         dataclasses.replace(
             source,
-            expected=msgspec.structs.replace(
-                source.expected, classes=tuple(names), num_classes=len(names)
-            ),
+            expected=msgspec.structs.replace(source.expected, **learnt),
         )
         if source.learn_classes
         else source
@@ -129,7 +127,6 @@ def _sample_findings(
     crashes: _Crashes,
 ) -> Iterator[Finding]:
     """Findings of each sample; adds it to the totals."""
-    rules = [rule for rule in rules if rule.scope == 'sample']
     checks_of: dict[tuple[bool, ...], list[Callable]] = {}
     boxes = source.coco is None
     for facts in sample_facts(source, store):
@@ -154,30 +151,23 @@ def _sample_findings(
 
 
 def _file_findings(
-    source: SplitSource, rules: Sequence[Rule], totals: SplitTotals
+    source: SplitSource,
+    of_scope: Mapping[str, Sequence[Rule]],
+    totals: SplitTotals,
 ) -> Iterator[Finding]:
     """What is wrong with an annotation file, and with files of no sample."""
-    by_scope = {
-        scope: [rule.check for rule in rules if rule.scope == scope]
-        for scope in ('coco', 'orphan')
-    }
     if source.coco is not None:
         facts = source.coco()
-        annotations = facts.file.annotations
+        notes = facts.file.annotations
         totals.add_counts(
             coco_class_counts(facts.file, source.expected.classes),
-            int(
-                np.count_nonzero(
-                    (annotations.iscrowd != 0) | annotations.ignore
-                )
-            ),
+            int(np.count_nonzero((notes.iscrowd != 0) | notes.ignore)),
         )
-        for check in by_scope['coco']:
-            yield from check(facts, source.expected)
-    if by_scope['orphan']:
-        for orphan in source.orphans():
-            for check in by_scope['orphan']:
-                yield from check(orphan, source.expected)
+        for rule in of_scope['coco']:
+            yield from rule.check(facts, source.expected)
+    for orphan in source.orphans() if of_scope['orphan'] else ():
+        for rule in of_scope['orphan']:
+            yield from rule.check(orphan, source.expected)
 
 
 def _findings(
@@ -185,39 +175,31 @@ def _findings(
     store: FactStore,
     rules: Sequence[Rule],
     totals: Sequence[SplitTotals],
-    remedies: dict[str, str],
     crashes: _Crashes,
 ) -> Iterator[Finding]:
-    """All findings; fills totals and remedies on the way."""
+    """All findings; fills the totals on the way."""
+    of_scope: dict[str, list[Rule]] = defaultdict(list)
+    for rule in rules:
+        of_scope[rule.scope].append(rule)
     for source, own in zip(sources, totals):
         if own.split in crashes.splits:
             continue
         with crashes.contained(own.split, 'checking the files'):
-            yield from _file_findings(source, rules, own)
+            yield from _file_findings(source, of_scope, own)
         with crashes.contained(own.split, 'checking the samples'):
-            yield from _sample_findings(source, store, rules, own, crashes)
-        for rule in rules:
-            if rule.scope == 'split':
-                with crashes.contained(own.split, f'rule {rule.id}'):
-                    yield from rule.check(own, source.expected)
+            yield from _sample_findings(
+                source, store, of_scope['sample'], own, crashes
+            )
+        for rule in of_scope['split']:
+            with crashes.contained(own.split, f'rule {rule.id}'):
+                yield from rule.check(own, source.expected)
     expected = [source.expected for source in sources]
-    for rule in rules:
-        # Splits cannot be compared with one that was not read.
-        if rule.scope == 'run' and not crashes.splits:
-            with crashes.contained('', f'rule {rule.id}'):
-                yield from rule.check(totals, expected)
-    with crashes.contained('', 'the likely cause'):
-        remedies.update(_likely_remedies(totals, expected))
+    # Splits cannot be compared with one that was not read.
+    for rule in of_scope['run'] if not crashes.splits else ():
+        with crashes.contained('', f'rule {rule.id}'):
+            yield from rule.check(totals, expected)
     if any(rule.id == READ001.id for rule in rules):
         yield from crashes.findings
-
-
-def _told(
-    findings: Iterable[Finding], tell: Callable[[Finding], Any]
-) -> Iterator[Finding]:
-    for finding in findings:
-        tell(finding)
-        yield finding
 
 
 def check_sources(
@@ -273,18 +255,17 @@ def check_sources(
         SplitTotals(split=name, list_file=source.list_file)
         for name, source in zip(names, sources)
     ]
-    remedies: dict[str, str] = {}
-    findings = _findings(sources, store, rules, totals, remedies, crashes)
-    groups = group_findings(
-        _told(findings, tell),
-        num_examples=num_examples,
-        remedies=remedies,
-    )
+    groups = FindingGroups(num_examples)
+    for finding in _findings(sources, store, rules, totals, crashes):
+        tell(finding)
+        groups.add(finding)
+    expected = [source.expected for source in sources]
+    remedies = _likely_remedies(totals, expected)
     return Report(
         rules=tuple(rule.id for rule in rules),
         splits=tuple(
             make_split_report(own, source.expected)
             for own, source in zip(totals, sources)
         ),
-        groups=tuple(groups),
+        groups=groups.finish(remedies),
     )

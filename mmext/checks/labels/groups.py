@@ -3,7 +3,7 @@
 import heapq
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -125,13 +125,8 @@ def _order(finding: Finding) -> tuple:
     )
 
 
-def group_findings(
-    findings: Iterable[Finding],
-    *,
-    num_examples: int | None = 5,
-    remedies: Mapping[str, str] | None = None,
-) -> list[FindingGroup]:
-    """Group findings, the worst first, then by rule and value.
+class FindingGroups:
+    """Findings in groups, the worst first, then by rule and value.
 
     Findings of a rule are one group, or one for each value if the rule says
     so (``per_value``; the first 1,000 values, and one group of all others).
@@ -139,29 +134,36 @@ def group_findings(
     title, or the remedy, of its rule. Memory does not depend on the number
     of findings, unless ``num_examples`` is None, and all are kept.
     """
-    groups: dict[tuple[str, str], _Collected] = {}
-    values = Counter[str]()
-    for finding in findings:
+
+    def __init__(self, num_examples: int | None = 5) -> None:
+        self._num_examples = num_examples
+        self._groups: dict[tuple[str, str], _Collected] = {}
+        self._num_values = Counter[str]()
+
+    def add(self, finding: Finding) -> None:
+        """Add one to its group."""
         value = finding.value if RULES[finding.rule].per_value else ''
-        if (finding.rule, value) not in groups and value:
-            if values[finding.rule] < _MAX_VALUES:
-                values[finding.rule] += 1
+        if value and (finding.rule, value) not in self._groups:
+            if self._num_values[finding.rule] < _MAX_VALUES:
+                self._num_values[finding.rule] += 1
             else:
                 value = _OTHERS
         key = finding.rule, value
-        if key not in groups:
-            groups[key] = _Collected(finding, num_examples)
-        groups[key].add(finding)
+        if key not in self._groups:
+            self._groups[key] = _Collected(finding, self._num_examples)
+        self._groups[key].add(finding)
         if value == _OTHERS:
-            groups[key].message = None
-    done = [
-        group.finish(value, (remedies or {}).get(rule))
-        for (rule, value), group in groups.items()
-    ]
-    return sorted(
-        done,
-        key=lambda group: (-group.severity, group.rule, _rank(group.value)),
-    )
+            self._groups[key].message = None
+
+    def finish(self, remedies: Mapping[str, str]) -> tuple[FindingGroup, ...]:
+        """All groups; ``remedies`` by rule take the place of others."""
+        done = (
+            group.finish(value, remedies.get(rule))
+            for (rule, value), group in self._groups.items()
+        )
+        return tuple(
+            sorted(done, key=lambda g: (-g.severity, g.rule, _rank(g.value)))
+        )
 
 
 def _rank(value: str) -> tuple[int, int, str]:

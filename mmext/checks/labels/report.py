@@ -100,24 +100,11 @@ def make_split_report(
 ) -> SplitReport:
     """Sum up a split, with a row for each class."""
     number = max(expected.num_classes, len(expected.classes))
+    names = dict(enumerate(expected.classes))
     pixels, masks, area = (
         count_classes(counts, expected)
         for counts in (totals.pixels, totals.masks, totals.area)
     )
-    rows = []
-    for label in range(number):
-        known = label < len(expected.classes)
-        rows.append(
-            ClassCounts(
-                label=label,
-                name=expected.classes[label] if known else '',
-                pixels=pixels.get(label, 0),
-                masks=masks.get(label, 0),
-                area=area.get(label, 0),
-                boxes=totals.boxes.get(label, 0),
-                images=totals.box_images.get(label, 0),
-            )
-        )
     return SplitReport(
         split=expected.split,
         task=expected.task,
@@ -125,7 +112,18 @@ def make_split_report(
         num_images=totals.num_images,
         num_masks=totals.num_masks,
         num_boxes=sum(totals.boxes.values()),
-        classes=tuple(rows),
+        classes=tuple(
+            ClassCounts(
+                label=label,
+                name=names.get(label, ''),
+                pixels=pixels.get(label, 0),
+                masks=masks.get(label, 0),
+                area=area.get(label, 0),
+                boxes=totals.boxes.get(label, 0),
+                images=totals.box_images.get(label, 0),
+            )
+            for label in range(number)
+        ),
     )
 
 
@@ -191,68 +189,52 @@ def report_schema() -> bytes:
 
 def _split_table(split: SplitReport) -> Table:
     semantic = any(row.pixels for row in split.classes)
-    table = Table(box=None)
-    table.add_column('label', justify='right')
-    table.add_column('class')
+    table = Table('label', 'class', box=None)
     columns = ('pixels', 'share', 'label maps')
     for name in columns if semantic else ('objects', 'share', 'images'):
         table.add_column(name, justify='right')
+    table.columns[0].justify = 'right'
     numbers = [
         (row.pixels, row.masks) if semantic else (row.boxes, row.images)
         for row in split.classes
     ]
     total = sum(count for count, _ in numbers) or 1
     for row, (count, where) in zip(split.classes, numbers):
-        table.add_row(
-            str(row.label),
-            escape(row.name),
-            f'{count:,}',
-            f'{100 * count / total:.2f} %',
-            f'{where:,}',
-        )
+        share = f'{100 * count / total:.2f} %'
+        name = escape(row.name)
+        table.add_row(str(row.label), name, f'{count:,}', share, f'{where:,}')
     return table
-
-
-def _table_matters(report: Report, split: SplitReport) -> bool:
-    """Whether there is a finding about classes, and they are few."""
-    found = any(
-        group.rule.startswith('CLS') and group.severity > Severity.INFO
-        for group in report.groups
-    )
-    return found and len(split.classes) <= _FEW_CLASSES
 
 
 def _extent(split: SplitReport) -> str:
     """What a split holds, without what it has none of."""
-    counts = (
-        (split.num_samples, 'sample', True),
-        (split.num_images, 'image', False),
-        (split.num_masks, 'label map', False),
-        (split.num_boxes, 'object', False),
-        (len(split.classes), 'class', False),
-    )
-    return ', '.join(
-        f'{count:,} {page.plural(count, noun)}'
-        for count, noun, always in counts
-        if count or always
-    )
+    counts = {
+        'image': split.num_images,
+        'label map': split.num_masks,
+        'object': split.num_boxes,
+        'class': len(split.classes),
+    }
+    texts = [_many(split.num_samples, 'sample')]
+    texts += [_many(count, noun) for noun, count in counts.items() if count]
+    return ', '.join(texts)
+
+
+def _many(number: int, noun: str) -> str:
+    return f'{number:,} {page.plural(number, noun)}'
 
 
 def _shown_place(group: FindingGroup, finding: Finding) -> str:
     """Where an example is, and what of it the group does not say."""
-    # The line of a config is shown, with its key.
-    inside = '' if finding.line else finding.place
     own = finding.message
     if group.message.startswith(own):
         own = ''
     said = f'{group.message} {own}'
+    # The line of a config is shown, with its key.
+    inside = '' if finding.line else finding.place
+    texts = terminal.place_of(finding.location), inside, finding.value
     parts = [
         text
-        for text in (
-            terminal.place_of(finding.location),
-            inside,
-            finding.value,
-        )
+        for text in texts
         if text and not re.search(rf'(?<!\w){re.escape(text)}(?!\w)', said)
     ]
     return ': '.join([*parts, own] if own else parts)
@@ -292,43 +274,39 @@ def _where(group: FindingGroup) -> str:
     return f' at {place}'
 
 
-def verdict_of(report: Report, name: str) -> str:
+def _verdict(report: Report, name: str) -> str:
     """What a check comes to, in one sentence that says what to do."""
     errors, warnings = (
-        [each for each in report.groups if each.severity is severity]
+        [group for group in report.groups if group.severity is severity]
         for severity in (Severity.ERROR, Severity.WARNING)
     )
-    samples = sum(split.num_samples for split in report.splits)
     if errors:
-        number = 'the error'
-        if errors[1:]:
-            number = f'{len(errors)} errors'
-        titles: dict[str, str] = {}
-        for each in errors:
-            title = f'{RULES[each.rule].title} ({each.rule})'
-            titles.setdefault(title, _where(each))
-        texts = (f'{title}{where}' for title, where in titles.items())
-        after = ''
+        number = f'{len(errors)} errors' if errors[1:] else 'the error'
+        places: dict[str, str] = {}
+        for group in errors:
+            title = f'{RULES[group.rule].title} ({group.rule})'
+            places.setdefault(title, _where(group))
+        texts = (f'{title}{where}' for title, where in places.items())
         # Label files of YOLO are not repaired.
-        if any(
-            RULES[each.rule].fix and not each.examples[0].file.endswith('.txt')
-            for each in errors
-        ):
-            after = (
-                '; --fix DIR writes repaired copies where there is no doubt'
-            )
+        fixable = any(
+            RULES[group.rule].fix
+            and not group.examples[0].file.endswith('.txt')
+            for group in errors
+        )
+        after = '; --fix DIR writes repaired copies where there is no doubt'
         return (
             f'Do not train with {name} yet: mend {number}: '
-            f'{terminal.in_words(texts)}{after}.'
+            f'{terminal.in_words(texts)}{after if fixable else ""}.'
         )
+    samples = sum(split.num_samples for split in report.splits)
     if not samples:
         return f'Nothing was checked: {name} has no samples.'
-    checked = f'{samples:,} {page.plural(samples, "sample")}'
+    checked = _many(samples, 'sample')
     if warnings:
-        number = f'{len(warnings)} {page.plural(len(warnings), "warning")}'
         return (
-            f'The labels of {name} can be trained with, but look at {number} '
-            f'first; {checked} {"was" if samples == 1 else "were"} checked.'
+            f'The labels of {name} can be trained with, but look at '
+            f'{_many(len(warnings), "warning")} first; {checked} '
+            f'{"was" if samples == 1 else "were"} checked.'
         )
     return (
         f'The labels of {name} can be trained with: nothing is wrong with '
@@ -357,12 +335,17 @@ def print_report(
         worst = None
     if not any(split.num_samples for split in report.splits):
         worst = worst or Severity.WARNING
-    terminal.print_verdict(console, worst, verdict_of(report, name))
+    terminal.print_verdict(console, worst, _verdict(report, name))
+    about_classes = any(
+        group.rule.startswith('CLS') and group.severity > Severity.INFO
+        for group in report.groups
+    )
     for split in report.splits:
         terminal.print_text(console, _extent(split), f'  {split.split}: ')
-        if split.classes and (verbose or _table_matters(report, split)):
+        few = len(split.classes) <= _FEW_CLASSES
+        if split.classes and (verbose or (about_classes and few)):
             terminal.print_table(console, _split_table(split))
-    for group in sorted(report.groups, key=lambda each: each.severity):
+    for group in sorted(report.groups, key=lambda group: group.severity):
         console.print()
         _print_group(console, group)
     console.print()

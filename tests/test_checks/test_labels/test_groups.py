@@ -3,9 +3,16 @@ from helpers.label_facts import EXPECTED, findings_of, mask_of, sample_of
 from msgspec.structs import replace
 
 from mmext.checks.findings import Finding, Location, Severity
-from mmext.checks.labels.groups import FindingGroup, group_findings
+from mmext.checks.labels.groups import FindingGroup, FindingGroups
 
 VAL = replace(EXPECTED, split='val')
+
+
+def group_findings(findings, num_examples=5, remedies=None):
+    groups = FindingGroups(num_examples)
+    for each in findings:
+        groups.add(each)
+    return groups.finish(remedies or {})
 
 
 def finding(file: str, value: str = '11', **fields) -> Finding:
@@ -83,7 +90,7 @@ def test_remedy_of_the_whole_data_set():
 
 
 def test_no_findings():
-    assert group_findings([]) == []
+    assert group_findings([]) == ()
 
 
 def test_worst_first():
