@@ -78,20 +78,15 @@ def _place_label(
     (width, height), (canvas_width, canvas_height) = size, canvas
     x1, y1, x2, y2 = box
     corners = [
-        (x1, y1 - height),
-        (x1, y2),
-        (x2 - width, y1 - height),
-        (x1, y1),
-        (x1, y2 - height),
-        (x2 - width, y2),
+        (x, y)
+        for y in (y1 - height, y2, y1, y2 - height)
+        for x in (x1, x2 - width)
     ]
     # Many boxes in one place: their names pile up above and below it.
     for line in range(1, _MAX_PILE):
-        corners += [
-            (x1, y1 - (line + 1) * height),
-            (x1, y2 + line * height),
-            (x1, y1 + line * height),
-        ]
+        for y in (y1 - (line + 1) * height, y2 + line * height):
+            corners.append((x1, y))
+        corners.append((x1, y1 + line * height))
     # A picture lower than the line has room nowhere; then it is cut off.
     room = max(canvas_height - height, 0)
     fitting = [(x, y) for x, y in corners if 0 <= y <= room]
@@ -252,30 +247,6 @@ def draw_masks(
         cv2.drawContours(canvas, outline, -1, color, 1)
 
 
-def _check_instances(
-    image: np.ndarray, boxes: np.ndarray, labels: np.ndarray, num_names: int
-) -> None:
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-        raise ValueError(
-            f'image must be (H, W, 3) uint8, got {image.shape} {image.dtype}'
-        )
-    if boxes.ndim != 2 or boxes.shape[1] != 4 or len(boxes) != len(labels):
-        raise ValueError(
-            'boxes must be (N, 4) with one label each, got '
-            f'{boxes.shape} with {len(labels)} labels'
-        )
-    if not np.isfinite(boxes).all():
-        where = int(np.nonzero(~np.isfinite(boxes).all(axis=1))[0][0])
-        raise ValueError(
-            f'boxes must be finite, got {boxes[where].tolist()} at {where}'
-        )
-    if len(labels) and not 0 <= labels.min() <= labels.max() < num_names:
-        raise ValueError(
-            f'labels must be in [0, {num_names}), the number of classes, got '
-            f'{labels.min()} to {labels.max()}'
-        )
-
-
 def draw_instances(
     image: np.ndarray,
     boxes: np.ndarray,
@@ -295,7 +266,16 @@ def draw_instances(
     the better position for the name. Boxes are in pixels of ``image``; what
     lies outside of it is cut off. ``masks`` are ``(N, H, W)``, bool.
     """
-    _check_instances(image, boxes, labels, len(classes))
+    if not np.isfinite(boxes).all():
+        where = int(np.nonzero(~np.isfinite(boxes).all(axis=1))[0][0])
+        raise ValueError(
+            f'boxes must be finite, got {boxes[where].tolist()} at {where}'
+        )
+    if len(labels) and not 0 <= labels.min() <= labels.max() < len(classes):
+        raise ValueError(
+            f'labels must be in [0, {len(classes)}), the number of classes, '
+            f'got {labels.min()} to {labels.max()}'
+        )
     palette = palette or class_palette(len(classes))
     height, width = image.shape[:2]
     scale = picture_scale(height, width, side=side, shrink=shrink)
@@ -336,38 +316,21 @@ def side_by_side(
     panels: Sequence[np.ndarray], titles: Sequence[str], *, gap: int = 6
 ) -> np.ndarray:
     """Put pictures next to each other, each under its title."""
-    if not panels or len(panels) != len(titles):
-        raise ValueError(
-            'panels must be at least one, with one title each, got '
-            f'{len(panels)} with {len(titles)} titles'
-        )
     height = max(panel.shape[0] for panel in panels)
     size = font_size(max(max(panel.shape[:2]) for panel in panels))
     columns = []
     for panel, title in zip(panels, titles):
         low, wide = panel.shape[:2]
-        parts = [
-            title_bar(title, wide, size),
-            panel,
-            _paper(height - low, wide),
-        ]
-        columns += [np.concatenate(parts), None]
-    columns.pop()
-    strip = _paper(columns[0].shape[0], gap)
-    return np.concatenate(
-        [strip if column is None else column for column in columns], axis=1
-    )
+        bar = title_bar(title, wide, size)
+        column = [bar, panel, _paper(height - low, wide)]
+        columns += [np.concatenate(column), _paper(len(bar) + height, gap)]
+    return np.concatenate(columns[:-1], axis=1)
 
 
 def tile_sheet(
     tiles: Sequence[np.ndarray], *, columns: int, gap: int = 14
 ) -> np.ndarray:
     """Put pictures into a grid; a row is as high as its highest tile."""
-    if not tiles or columns < 1:
-        raise ValueError(
-            'tiles and columns must be at least one, got '
-            f'{len(tiles)} and {columns}'
-        )
     columns = min(columns, len(tiles))
     wide = max(tile.shape[1] for tile in tiles)
     sheet = [_paper(gap, columns * (wide + gap) + gap)]

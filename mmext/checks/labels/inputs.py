@@ -119,7 +119,7 @@ def sources_of(
 def name_of(config: str | Path | Config) -> str:
     """A config as the user knows it."""
     if isinstance(config, Config):
-        return config.filename or 'without a file'
+        return config.filename or '<Config>'
     return str(config)
 
 

@@ -103,6 +103,10 @@ def check_labels(
         ValueError: If settings are wrong or do not go together.
         OSError: If data are missing, or an output cannot be written.
     """
+    if fail_on not in ('info', 'warning', 'error'):
+        raise ValueError(
+            f"--fail-on must be 'info', 'warning' or 'error', got {fail_on!r}"
+        )
     run = choose_backend(backend, workers, scheduler)
     rules = select_rules(select, ignore)
     check_kind(class_weights)

@@ -21,7 +21,7 @@ from .facts import (
     loaded_size,
 )
 from .sources.split_source import SplitSource
-from .store import FactStore
+from .store import FactStore, chunks
 from .work import (
     ReadOptions,
     Result,
@@ -54,12 +54,6 @@ def _stamp(item: WorkItem) -> str:
         # Reading it will say what is wrong with it.
         return ''
     return f'{state.st_size}:{state.st_mtime_ns}'
-
-
-def _chunks(items: Iterable, size: int) -> Iterator[list]:
-    items = iter(items)
-    while chunk := list(itertools.islice(items, size)):
-        yield chunk
 
 
 def _keys(items: Iterable[WorkItem]) -> list[tuple[str, str]]:
@@ -111,7 +105,7 @@ def scan(
 
     def stale() -> Iterator[WorkItem]:
         nonlocal known
-        for chunk in _chunks(items, _CHUNK):
+        for chunk in chunks(items, _CHUNK):
             keys = _keys(chunk)
             stamps = [_stamp(item) for item in chunk]
             rows = _look_up(store.stored, chunk, keys)
@@ -132,7 +126,7 @@ def scan(
                 )
             progress(read + known)
 
-    for results in run(_chunks(stale(), batch_size)):
+    for results in run(chunks(stale(), batch_size)):
         store.write(results)
         at_work.difference_update((r.kind, r.path) for r in results)
         read += len(results)
@@ -148,7 +142,7 @@ def stored_facts(
     Raises KeyError for a file that has not been scanned. Files are looked up
     by the thousand; memory does not depend on their number.
     """
-    for chunk in _chunks(items, _CHUNK):
+    for chunk in chunks(items, _CHUNK):
         packed = _look_up(store.facts, chunk, _keys(chunk))
         for item, facts in zip(chunk, packed):
             if facts is None:

@@ -53,7 +53,8 @@ def _path(key: bytes) -> str:
     return key.decode('utf-8', 'surrogateescape')
 
 
-def _chunks(items: Iterable, size: int) -> Iterator[list]:
+def chunks(items: Iterable, size: int) -> Iterator[list]:
+    """Lists of ``size`` items; the last may be shorter."""
     items = iter(items)
     while chunk := list(islice(items, size)):
         yield chunk
@@ -178,7 +179,7 @@ class FactStore:
     def write(self, results: Sequence[Result]) -> None:
         """Write results in one transaction, over those of the same files.
 
-        Results without facts are left out: what is stored still holds.
+        Without facts, what is stored still holds.
         """
         rows = [
             (_key(r.path), r.kind, r.reader, r.stamp, r.facts)
@@ -193,7 +194,7 @@ class FactStore:
         self, columns: str, kind: str, paths: Iterable[str]
     ) -> Iterator[tuple | None]:
         """Path, kind and columns of each file; None if it is not there."""
-        for keys in _chunks(map(_key, paths), _KEYS_A_QUERY):
+        for keys in chunks(map(_key, paths), _KEYS_A_QUERY):
             query = f'SELECT path, kind, {columns} FROM facts WHERE '
             rows = self._neighbours(query, keys)
             if rows is None:

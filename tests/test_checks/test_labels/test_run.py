@@ -146,6 +146,7 @@ def test_camvid(shared_path, tmp_path):
         ({'backend': 'ray'}, "--backend must be one of .*got 'ray'"),
         ({'backend': 'dask'}, '--backend dask needs --scheduler'),
         ({'scheduler': 'tcp://a:1'}, '--scheduler must come with --backend'),
+        ({'fail_on': 'note'}, "--fail-on must be 'info'.*'note'"),
         ({'select': ['NOPE']}, 'select must hold ids of rules'),
     ],
 )
