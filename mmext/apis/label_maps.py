@@ -23,27 +23,23 @@ _TINT = 0.55
 _IGNORED = (120, 120, 120)
 
 
-def class_shares(label_map: np.ndarray, classes: Sequence[str]) -> np.ndarray:
-    """Share of the pixels that each class has, ``(K,)``, float, sum 1.
+def segmentation_to_dict(
+    segmentation: Segmentation, classes: Sequence[str]
+) -> dict:
+    """``shares`` of the pixels, to six digits, in the order of classes.
 
     Raises:
         ValueError: If a label is not below the number of classes.
     """
-    counts = np.bincount(label_map.ravel(), minlength=len(classes))
+    labels = segmentation.label_map
+    counts = np.bincount(labels.ravel(), minlength=len(classes))
     if len(counts) > len(classes):
         raise ValueError(
             f'labels must be in [0, {len(classes)}), the number of class '
             f'names, got {len(counts) - 1}; the checkpoint or the config has '
             'the names of other classes'
         )
-    return counts / max(label_map.size, 1)
-
-
-def segmentation_to_dict(
-    segmentation: Segmentation, classes: Sequence[str]
-) -> dict:
-    """``shares``: of the pixels, to six digits, in the order of classes."""
-    shares = class_shares(segmentation.label_map, classes)
+    shares = counts / max(labels.size, 1)
     return {'shares': [round(float(share), 6) for share in shares]}
 
 

@@ -359,7 +359,8 @@ def _paint(finding: Finding, files: SampleFiles) -> _Painted:
     if about_mask and rule.unit == 'pixel':
         mask = MaskFacts(mode=files.mask[1])
         # Not of values such as 'nan'.
-        if holds_indices(mask, expected) and _is_whole(finding.value):
+        is_number = finding.value.removeprefix('-').isdecimal()
+        if is_number and holds_indices(mask, expected):
             return _wrong_pixels(finding, files)
     if about_mask or (sample.mask and rule.picture == 'pair'):
         return _image_and_mask(files)
@@ -368,10 +369,6 @@ def _paint(finding: Finding, files: SampleFiles) -> _Painted:
     if rule.picture == 'alike':
         return _alike(finding, files)
     return _objects(finding, files, rule.picture == 'boxes')
-
-
-def _is_whole(text: str) -> bool:
-    return text.removeprefix('-').isdecimal()
 
 
 def _fitted(pixels: np.ndarray, side: int) -> tuple[int, int]:

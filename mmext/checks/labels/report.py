@@ -1,7 +1,6 @@
 """The result of a check: as data, as JSON, as SARIF and in a terminal."""
 
 import re
-from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -158,17 +157,15 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def report_json(report: Report) -> bytes:
     """JSON of a report: UTF-8, keys in a fixed order, a newline at the end."""
     form = msgspec.to_builtins(msgspec.structs.replace(report, groups=()))
-    form['groups'] = [_group_form(group) for group in report.groups]
+    form['groups'] = []
+    for group in report.groups:
+        bare = msgspec.structs.replace(group, examples=())
+        form['groups'].append(msgspec.to_builtins(bare))
+        if group.examples:
+            form['groups'][-1]['examples'] = [
+                as_record(finding, Example) for finding in group.examples
+            ]
     return to_json(form)
-
-
-def _group_form(group: FindingGroup) -> dict[str, Any]:
-    form = msgspec.to_builtins(msgspec.structs.replace(group, examples=()))
-    if group.examples:
-        form['examples'] = [
-            as_record(finding, Example) for finding in group.examples
-        ]
-    return form
 
 
 def report_schema() -> bytes:
