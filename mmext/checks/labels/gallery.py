@@ -487,8 +487,10 @@ def _alike(finding: Finding, files: SampleFiles) -> _Painted:
     return picture, f'image, and beside it {names[1]}', ()
 
 
-def _objects(finding: Finding, files: SampleFiles, about_boxes: bool):
-    """The image with its boxes."""
+def _objects(
+    finding: Finding, files: SampleFiles, about_boxes: bool
+) -> _Painted:
+    """The image with its boxes, the wrong ones marked if it is about them."""
     image, size = files.image
     sample, boxes = files.annotated, files.boxes()
     wrong = wrong_boxes(finding, sample) if about_boxes else []
