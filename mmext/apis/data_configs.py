@@ -31,10 +31,12 @@ from ..checks.config import (
     join_key,
     rate_factor,
     read_config,
+    read_heads,
+    read_ignore_places,
     split_key,
     walk_dicts,
 )
-from ..checks.labels.sources import read_coco, read_heads, read_ignore_places
+from ..checks.labels.sources import read_coco
 from ..utils.draw import class_palette
 from ..utils.files import atomic_path
 from .data_folders import find_data

@@ -1,6 +1,6 @@
-"""Guess, from the values, why labels are out of range."""
+"""Say which labels are out of range, and guess why."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 _CITYSCAPES_CLASSES = 19
 _CITYSCAPES_LABEL_IDS = 33
@@ -8,6 +8,29 @@ _FEW_CLASSES = 2
 _MANY_CODES = 3
 # Data sets whose classes begin at 1, by the number of their classes.
 _FROM_ONE = {150: 'ADE20K', 59: 'Pascal Context'}
+_MAX_VALUES = 12
+
+
+def allowed_labels(
+    num_classes: int, ignore_index: int | None, last: int
+) -> str:
+    """What labels must be; ``last`` is the largest one."""
+    return (
+        f'labels must be in [0, {last}] (num_classes={num_classes}, '
+        f'ignore_index={ignore_index})'
+    )
+
+
+def values_text(values: Sequence[tuple[float, int]]) -> str:
+    """The first values with their counts, and how many more there are."""
+    shown = ', '.join(
+        f'{value:g} ({count:,})'
+        if isinstance(value, float)
+        else f'{value} ({count:,})'
+        for value, count in values[:_MAX_VALUES]
+    )
+    more = len(values) - _MAX_VALUES
+    return shown + (f', and {more} more values' if more > 0 else '')
 
 
 def likely_cause(
@@ -17,12 +40,71 @@ def likely_cause(
     in_range: Collection[int],
     shape: tuple[int, ...],
 ) -> str:
-    """The likely cause of labels out of range, and what to do about it."""
-    occurring = {*bad, *in_range} - {ignore_index}
-    for rule in _RULES:
-        cause = rule(num_classes, ignore_index, set(bad), occurring, shape)
-        if cause:
-            return cause
+    """The likely cause of labels out of range, and what to do about it.
+
+    Args:
+        num_classes: Of the head or the metric.
+        ignore_index: The value that is no class; None for none.
+        bad: Values out of range with their counts.
+        in_range: Other values that occur.
+        shape: Of the label maps, ``(N, H, W)`` if they are as they should be.
+    """
+    wrong, occurring = set(bad), {*bad, *in_range} - {ignore_index}
+    # From the special to the general.
+    if len(shape) == 4:
+        return (
+            'the masks have several channels, such as RGB colours; save '
+            'them with one channel that holds the class index'
+        )
+    codes = {value for value in occurring if value % 32 in (0, 31)}
+    if len(codes) >= _MANY_CODES and codes == occurring and max(codes) > 63:
+        return (
+            'the masks hold colours or grey levels (multiples of 32) instead '
+            'of class indices; convert them, each colour to its class'
+        )
+    if (
+        num_classes <= _FEW_CLASSES
+        and wrong == {255}
+        and occurring <= {0, 255}
+    ):
+        return (
+            'the masks are black and white, 0 and 255; save them with 1 in '
+            'place of 255, or map 255 to 1 by the label_map of the data set'
+        )
+    ids = {-1, *range(num_classes, _CITYSCAPES_LABEL_IDS + 1)}
+    if (
+        num_classes == _CITYSCAPES_CLASSES
+        and wrong <= ids
+        and wrong - {_CITYSCAPES_CLASSES}
+    ):
+        return (
+            'these are the labelIds of Cityscapes, not its trainIds; make '
+            "the *_labelTrainIds.png files with MMSegmentation's "
+            'tools/dataset_converters/cityscapes.py, and let seg_map_suffix '
+            'of the data set be _gtFine_labelTrainIds.png'
+        )
+    if wrong == {254}:
+        return (
+            'reduce_zero_label=True has turned the 255 of the masks into '
+            '254; set reduce_zero_label=False, or write the masks with 0 '
+            'where they have 255'
+        )
+    if wrong == {255}:
+        return (
+            '255 is what masks, padding (seg_pad_val of the data '
+            'preprocessor) and reduce_zero_label mark as "to be ignored", '
+            f'but the loss ignores {ignore_index}; set ignore_index=255 of '
+            'the heads, or let masks and seg_pad_val hold the value that '
+            'they ignore'
+        )
+    if len(wrong) == 1 and min(wrong) < 0:
+        (value,) = wrong
+        return (
+            f'{value} often marks what is to be ignored, but the loss '
+            f'ignores {ignore_index}; set ignore_index={value} of the heads'
+        )
+    if wrong == {num_classes}:
+        return _one_based(num_classes, 0 in occurring)
     return (
         'the labels were made for other classes than the model has; compare '
         f'num_classes={num_classes} of the head with the classes of the data '
@@ -30,112 +112,26 @@ def likely_cause(
     )
 
 
-def _colours(
-    c: int, ignore: int | None, bad: set, all_: set, shape: tuple
-) -> str | None:
-    if len(shape) == 4:
+def _one_based(count: int, has_zero: bool) -> str:
+    """Labels up to the number of classes, where the last class is one less."""
+    if has_zero and count in _FROM_ONE:
         return (
-            'the masks have several channels, such as RGB colours; save '
-            'them with one channel that holds the class index'
+            f'these are the label maps of {_FROM_ONE[count]}, whose classes '
+            f'are 1 to {count}, and 0 is none; set reduce_zero_label=True of '
+            'the data set, and leave it out of LoadAnnotations'
         )
-    codes = {value for value in all_ if value % 32 in (0, 31)}
-    if len(all_) >= _MANY_CODES and codes == all_ and max(all_) > 63:
+    if has_zero:
         return (
-            'the masks hold colours or grey levels (multiples of 32) instead '
-            'of class indices; convert them, each colour to its class'
-        )
-    return None
-
-
-def _binary(
-    c: int, ignore: int | None, bad: set, all_: set, shape: tuple
-) -> str | None:
-    if c <= _FEW_CLASSES and bad == {255} and all_ <= {0, 255}:
-        return (
-            'the masks are black and white, 0 and 255; save them with 1 in '
-            'place of 255, or map 255 to 1 by the label_map of the data set'
-        )
-    return None
-
-
-def _cityscapes(
-    c: int, ignore: int | None, bad: set, all_: set, shape: tuple
-) -> str | None:
-    ids = bad <= {-1, *range(c, _CITYSCAPES_LABEL_IDS + 1)}
-    if c == _CITYSCAPES_CLASSES and ids and bad & {-1, *range(20, 34)}:
-        return (
-            'these are the labelIds of Cityscapes, not its trainIds; make '
-            "the *_labelTrainIds.png files with MMSegmentation's "
-            'tools/dataset_converters/cityscapes.py, and let seg_map_suffix '
-            'of the data set be _gtFine_labelTrainIds.png'
-        )
-    return None
-
-
-def _reduced_zero(
-    c: int, ignore: int | None, bad: set, all_: set, shape: tuple
-) -> str | None:
-    if bad == {254}:
-        return (
-            'reduce_zero_label=True has turned the 255 of the masks into '
-            '254; set reduce_zero_label=False, or write the masks with 0 '
-            'where they have 255'
-        )
-    return None
-
-
-def _other_ignored(
-    c: int, ignore: int | None, bad: set, all_: set, shape: tuple
-) -> str | None:
-    if bad == {255}:
-        return (
-            '255 is what masks, padding (seg_pad_val of the data '
-            'preprocessor) and reduce_zero_label mark as "to be ignored", '
-            f'but the loss ignores {ignore}; set ignore_index=255 of the '
-            'heads, or let masks and seg_pad_val hold the value that they '
-            'ignore'
-        )
-    if len(bad) == 1 and min(bad) < 0:
-        value = min(bad)
-        return (
-            f'{value} often marks what is to be ignored, but the loss '
-            f'ignores {ignore}; set ignore_index={value} of the heads'
-        )
-    return None
-
-
-def _one_based(
-    c: int, ignore: int | None, bad: set, all_: set, shape: tuple
-) -> str | None:
-    if bad != {c}:
-        return None
-    if 0 in all_ and c in _FROM_ONE:
-        return (
-            f'these are the label maps of {_FROM_ONE[c]}, whose classes are 1 '
-            f'to {c}, and 0 is none; set reduce_zero_label=True of the data '
-            'set, and leave it out of LoadAnnotations'
-        )
-    if 0 in all_:
-        return (
-            f'{c} is num_classes, one more than the last class. If the '
-            f'classes are 1 to {c} and 0 is none, set reduce_zero_label=True '
-            f'of the data set; if {c} marks void pixels, set ignore_index={c} '
-            f'of the heads, of the metric, and seg_pad_val={c} of the data '
-            f'preprocessor; if it is a class, set num_classes={c + 1}'
+            f'{count} is num_classes, one more than the last class. If the '
+            f'classes are 1 to {count} and 0 is none, set '
+            'reduce_zero_label=True of the data set; if '
+            f'{count} marks void pixels, set ignore_index={count} of the '
+            f'heads, of the metric, and seg_pad_val={count} of the data '
+            'preprocessor; if it is a class, set '
+            f'num_classes={count + 1}'
         )
     return (
-        f'labels start at 1: 0 does not occur, and {c} does. Set '
+        f'labels start at 1: 0 does not occur, and {count} does. Set '
         'reduce_zero_label=True of the data set if 0 is background that '
-        f'shall be ignored, or num_classes={c + 1} if it is a class'
+        f'shall be ignored, or num_classes={count + 1} if it is a class'
     )
-
-
-# From the special to the general.
-_RULES = (
-    _colours,
-    _binary,
-    _cityscapes,
-    _reduced_zero,
-    _other_ignored,
-    _one_based,
-)

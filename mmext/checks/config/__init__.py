@@ -3,6 +3,12 @@
 from .child import DELETE, apply_options, is_same, write_child_config
 from .diff import config_diff
 from .draft import ConfigDraft, Variable
+from .label_spec import (
+    default_of,
+    ignored_value,
+    read_heads,
+    read_ignore_places,
+)
 from .misplaced_keys import (
     MisplacedKey,
     check_misplaced_keys,
@@ -79,8 +85,10 @@ __all__ = [
     'config_to_json',
     'copy_tree',
     'dataset_configs',
+    'default_of',
     'find_component',
     'find_misplaced_keys',
+    'ignored_value',
     'inner_dataset_configs',
     'inner_datasets',
     'is_own_key',
@@ -92,6 +100,8 @@ __all__ = [
     'rate_factor',
     'read_config',
     'read_config_classes',
+    'read_heads',
+    'read_ignore_places',
     'split_key',
     'swallows',
     'takes',

@@ -7,7 +7,7 @@ of which there may be many, start in half the time without it.
 from typing import TYPE_CHECKING
 
 from ...utils.lazy_names import lazy_names
-from .expectations import Expectations, HeadFacts
+from .expectations import Expectations
 from .store import FactStore
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ __all__ = [
     'Expectations',
     'FactStore',
     'FindingGroup',
-    'HeadFacts',
     'LabelCheck',
     'check_labels',
     'check_sources',

@@ -1,47 +1,32 @@
 """Class weights from counts of pixels, ready to paste."""
 
+import textwrap
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from .report import SplitReport
 
-_ENET_OFFSET = 1.02
 _BETA = 0.9999
 
 
-def _inverse(pixels: np.ndarray, area: np.ndarray) -> np.ndarray:
-    share = pixels / pixels.sum()
-    weight = 1 / share
+def _mean_1(weight: np.ndarray) -> np.ndarray:
     return weight / weight.mean()
 
 
-def _median_frequency(pixels: np.ndarray, area: np.ndarray) -> np.ndarray:
-    frequency = pixels / area
-    return np.median(frequency) / frequency
-
-
-def _enet(pixels: np.ndarray, area: np.ndarray) -> np.ndarray:
-    return 1 / np.log(_ENET_OFFSET + pixels / pixels.sum())
-
-
-def _effective_number(pixels: np.ndarray, area: np.ndarray) -> np.ndarray:
-    weight = (1 - _BETA) / -np.expm1(pixels * np.log(_BETA))
-    return weight / weight.mean()
-
-
-def _log(pixels: np.ndarray, area: np.ndarray) -> np.ndarray:
-    # The logarithm of 1 is 0: a single one counts as two.
-    weight = 1 / np.log(np.maximum(pixels, 2))
-    return weight / weight.mean()
-
-
+# Kind -> function of the pixels of each class, and of the pixels of the
+# images that have it.
 CLASS_WEIGHT_KINDS: dict[str, Callable] = {
-    'inverse': _inverse,
-    'median_frequency': _median_frequency,
-    'enet': _enet,
-    'effective_number': _effective_number,
-    'log': _log,
+    'inverse': lambda pixels, area: _mean_1(pixels.sum() / pixels),
+    'median_frequency': lambda pixels, area: (
+        np.median(pixels / area) / (pixels / area)
+    ),
+    'enet': lambda pixels, area: 1 / np.log(1.02 + pixels / pixels.sum()),
+    'effective_number': lambda pixels, area: _mean_1(
+        (1 - _BETA) / -np.expm1(pixels * np.log(_BETA))
+    ),
+    # The logarithm of 1 is 0: a single one counts as two.
+    'log': lambda pixels, area: _mean_1(1 / np.log(np.maximum(pixels, 2))),
 }
 
 
@@ -81,7 +66,6 @@ def class_weights(
         >>> class_weights('enet', [100, 0], [100, 0])
         [1.4223, 0.0]
     """
-    function = CLASS_WEIGHT_KINDS[kind]
     counts = np.asarray(pixels, dtype=np.float64)
     areas = np.asarray(area, dtype=np.float64)
     if counts.shape != areas.shape or counts.ndim != 1:
@@ -95,20 +79,19 @@ def class_weights(
             f'class weights need a class that occurs, got {list(pixels)}'
         )
     result = np.zeros(len(counts))
-    result[occurs] = function(counts[occurs], areas[occurs])
-    return [round(float(weight), 4) for weight in result]
+    result[occurs] = CLASS_WEIGHT_KINDS[kind](counts[occurs], areas[occurs])
+    return result.round(4).tolist()
 
 
 def format_class_weights(weights: Sequence[float], width: int = 72) -> str:
     """Python code for a config, in lines of at most ``width`` characters."""
-    lines, line = ['class_weight = ['], '   '
-    for weight in weights:
-        item = f' {weight:g},'
-        if len(line) + len(item) > width:
-            lines.append(line)
-            line = '   '
-        line += item
-    return '\n'.join([*lines, line, ']'])
+    numbers = textwrap.fill(
+        ' '.join(f'{weight:g},' for weight in weights),
+        width,
+        initial_indent='    ',
+        subsequent_indent='    ',
+    )
+    return f'class_weight = [\n{numbers}\n]'
 
 
 def check_kind(kind: str | None) -> None:

@@ -2,80 +2,19 @@
 
 from collections.abc import Mapping
 
-import msgspec
+from ...utils.label_spec import HeadSpec, IgnorePlace, LabelSpec
 
 
-class HeadFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A head of the model that reads labels.
-
-    Attributes:
-        place: Where in the config, such as ``'model.decode_head'``.
-        num_classes: As configured; 0 if it says none.
-        ignore_index: As configured or by default; None for none.
-        class_weights: For each loss, its place and its weights, one for
-            each class; as the config has them, whatever their type.
-        weight_files: For each loss whose weights are in a file, its place
-            and the file's path.
-        losses: Place and type of each loss.
-        of_masks: It gives a class to each of some masks, as Mask2Former's,
-            and its losses have a weight for masks of no class, too.
-    """
-
-    place: str
-    num_classes: int = 0
-    ignore_index: int | None = None
-    class_weights: tuple[tuple[str, tuple[float, ...]], ...] = ()
-    weight_files: tuple[tuple[str, str], ...] = ()
-    losses: tuple[tuple[str, str], ...] = ()
-    of_masks: bool = False
-
-
-class IgnorePlace(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
-):
-    """A place of a config with a value to ignore, or to fill with.
-
-    Attributes:
-        place: Such as ``'val_evaluator.ignore_index'``.
-        value: There, or by default.
-        role: ``'loss'``: its pixels are ignored by a loss, or by what else
-            fails at labels out of range; ``'metric'``: by a metric;
-            ``'look'``: by what only looks at label maps, to choose a crop or
-            draw edges; ``'fill'``: it is written into label maps; ``'pad'``:
-            it is written where an image is too small.
-        said: The config says so; False for a default.
-        kind: Type of the component.
-        pads: Of the role ``'pad'``: ``'always'`` if some images are
-            certainly too small, ``'stored'`` if those are that are stored
-            smaller than ``size``, ``'perhaps'`` if it is not known.
-        size: Height and width in pixels that images are padded to.
-    """
-
-    place: str
-    value: int
-    role: str = 'loss'
-    said: bool = True
-    kind: str = ''
-    pads: str = ''
-    size: tuple[int, ...] = ()
-
-
-class Expectations(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
-):
-    """What one split will be read as.
+class Expectations(LabelSpec, frozen=True, kw_only=True, omit_defaults=True):
+    """What one split will be read as: its range of labels, and by what.
 
     Attributes:
         split: ``'train'``, ``'val'``, ...
         task: ``'semantic'``, ``'detection'``, ``'instance'``,
             ``'panoptic'``, or ``'unlabelled'`` for pictures alone.
-        num_classes: Labels are in ``[0, num_classes)``; 0 if not known.
-        classes: Their names; empty if not known.
         thing_classes: Of panoptic labels, those of objects that are counted.
         classes_are_texts: The model is told the names of classes, so that
             other ones may be evaluated than were trained.
-        ignore_index: Value of pixels that the loss ignores; None for none.
-        reduce_zero_label: The loader turns 0 into 255 and n into n - 1.
         dataset_reduces: The same of the data set, where the loader compares
             both; None if it does not.
         label_map: Pairs (stored value, value after loading) that the loader
@@ -102,16 +41,12 @@ class Expectations(
 
     split: str = 'train'
     task: str = 'semantic'
-    num_classes: int = 0
-    classes: tuple[str, ...] = ()
     thing_classes: tuple[str, ...] = ()
     classes_are_texts: bool = False
-    ignore_index: int | None = 255
-    reduce_zero_label: bool = False
     dataset_reduces: bool | None = None
     label_map: tuple[tuple[int, int], ...] = ()
     ignore_places: tuple[IgnorePlace, ...] = ()
-    heads: tuple[HeadFacts, ...] = ()
+    heads: tuple[HeadSpec, ...] = ()
     filter_cfg: dict[str, int] = {}
     coco_metric: str | None = None
     loads_masks: bool = False

@@ -13,11 +13,13 @@ from .expectations import Expectations
 from .readers.panoptic import holds_key
 from .sources.coco import split_of_coco
 from .sources.folder import split_of_folders
-from .sources.nyuv2 import splits_of_layout
+from .sources.pairs import (
+    splits_of_layout,
+    splits_of_voc,
+    splits_of_yolo,
+)
 from .sources.panoptic import split_of_panoptic
 from .sources.split_source import SplitSource
-from .sources.voc import splits_of_voc
-from .sources.yolo import splits_of_yolo
 
 # What may take the place of a config.
 BARE = ('masks', 'coco', 'voc', 'yolo', 'nyuv2')

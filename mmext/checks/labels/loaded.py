@@ -51,7 +51,7 @@ class LoadedValues(msgspec.Struct, frozen=True, kw_only=True):
         if self.expected.loader_backend == 'npy':
             return 'bad'
         if not self.expected.casts_to_bytes:
-            return _kind(stored, self.loaded(stored), self.expected)
+            return _kind(stored, self.expected)
         ends = self.value[stored % _BYTE]
         if stored in _WIDE_VOIDS and ends == self.expected.ignore_index:
             return 'wide_void'
@@ -61,27 +61,30 @@ class LoadedValues(msgspec.Struct, frozen=True, kw_only=True):
         """What becomes of any stored value; arrays are not cast to 8 bits."""
         if self.expected.loader_backend == 'npy':
             return stored
-        if not self.expected.casts_to_bytes:
-            return load_value(stored, self.expected)
-        return self.value[stored % _BYTE]
+        return load_value(stored, self.expected)
+
+
+def _unmapped(stored: int, expected: Expectations) -> int:
+    """What the loader makes of a stored value before its label_map."""
+    value = stored % _BYTE if expected.casts_to_bytes else stored
+    if expected.reduce_zero_label:
+        value = _VOID if value in (0, _VOID) else value - 1
+    return value
 
 
 def load_value(stored: int, expected: Expectations) -> int:
     """What the loader makes of one stored value."""
-    value = stored % _BYTE if expected.casts_to_bytes else stored
-    if expected.reduce_zero_label:
-        value = _VOID if value in (0, _VOID) else value - 1
+    value = _unmapped(stored, expected)
     return dict(expected.label_map).get(value, value)
 
 
-def _kind(stored: int, value: int, expected: Expectations) -> str:
+def _kind(stored: int, expected: Expectations) -> str:
+    value = load_value(stored, expected)
     if value == expected.ignore_index:
         return 'ignored'
-    if expected.label_map:
-        plain = msgspec.structs.replace(expected, label_map=())
-        mapped = {old for old, _ in expected.label_map}
-        if load_value(stored, plain) not in mapped:
-            return 'void' if value == _VOID else 'unmapped'
+    mapped = dict(expected.label_map)
+    if mapped and _unmapped(stored, expected) not in mapped:
+        return 'void' if value == _VOID else 'unmapped'
     if not expected.num_classes or 0 <= value < expected.num_classes:
         return 'class'
     if value == _VOID:
@@ -95,24 +98,20 @@ _last: LoadedValues | None = None
 def loaded_values(expected: Expectations) -> LoadedValues:
     """What becomes of each value, for a split; the last answer is kept."""
     global _last
-    table = _last
     # By identity: to hash or compare a long label map takes microseconds.
-    if table is not None and table.expected is expected:
-        return table
-    values = tuple(load_value(stored, expected) for stored in range(_BYTE))
-    kinds = tuple(
-        _kind(stored, value, expected) for stored, value in enumerate(values)
-    )
-    fine = frozenset(
-        stored
-        for stored, kind in enumerate(kinds)
-        if kind in ('class', 'ignored')
-    )
-    table = LoadedValues(
-        value=values, kind=kinds, fine=fine, expected=expected
-    )
-    _last = table
-    return table
+    if _last is None or _last.expected is not expected:
+        kinds = tuple(_kind(stored, expected) for stored in range(_BYTE))
+        _last = LoadedValues(
+            value=tuple(load_value(n, expected) for n in range(_BYTE)),
+            kind=kinds,
+            fine=frozenset(
+                stored
+                for stored, kind in enumerate(kinds)
+                if kind in ('class', 'ignored')
+            ),
+            expected=expected,
+        )
+    return _last
 
 
 def holds_indices(mask: MaskFacts | None, expected: Expectations) -> bool:

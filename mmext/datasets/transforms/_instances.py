@@ -5,17 +5,17 @@ from typing import Any
 
 import numpy as np
 
+from ...utils.label_hints import values_text
 from .. import box_limits
 from .label_problem import (
     LabelProblem,
-    LabelSpec,
+    SampleSpec,
     as_array,
     image_size,
     is_loaded_late,
 )
 
 _PER_BOX = ('gt_bboxes', 'gt_bboxes_labels', 'gt_ignore_flags', 'gt_masks')
-_MAX_LABELS = 12
 
 
 def _counts(results: Mapping[str, Any]) -> dict[str, int]:
@@ -31,21 +31,18 @@ def same_counts(results: Mapping[str, Any]) -> bool:
     return len(set(_counts(results).values())) <= 1
 
 
-def _first_box(boxes: np.ndarray, bad: np.ndarray) -> str:
-    index = int(bad.argmax())
-    numbers = ', '.join(f'{value:g}' for value in boxes[index].tolist())
-    return f'first is box {index}, ({numbers})'
-
-
 def _box_problem(
     rule: str, boxes: np.ndarray, bad: np.ndarray, what: str, remedy: str
 ) -> Iterator[LabelProblem]:
     count = int(bad.sum())
     if count:
+        index = int(bad.argmax())
+        numbers = ', '.join(f'{value:g}' for value in boxes[index].tolist())
         yield LabelProblem(
             'box',
             'gt_bboxes',
-            f'{count} of {len(boxes)} boxes {what}; {_first_box(boxes, bad)}',
+            f'{count} of {len(boxes)} boxes {what}; first is box {index}, '
+            f'({numbers})',
             remedy,
             count,
             rule,
@@ -68,7 +65,7 @@ def _corner_problems(
     boxes: np.ndarray,
     counting: np.ndarray | bool,
     size: tuple[int, int] | None,
-    spec: LabelSpec,
+    spec: SampleSpec,
 ) -> Iterator[LabelProblem]:
     """Of boxes ``(N, 4)``, x1 y1 x2 y2 in pixels, those that count."""
     sides = boxes.T.astype(np.float64)
@@ -117,7 +114,7 @@ def _corner_problems(
 
 
 def _label_problems(
-    results: Mapping[str, Any], spec: LabelSpec
+    results: Mapping[str, Any], spec: SampleSpec
 ) -> Iterator[LabelProblem]:
     labels = as_array(results['gt_bboxes_labels'])
     if labels.ndim != 1 or (labels.size and labels.dtype.kind not in 'iu'):
@@ -134,33 +131,28 @@ def _label_problems(
         ('DET006', (labels < 0) & counting),
         ('DET007', (labels >= spec.num_classes) & counting),
     ):
-        if bad.any():
-            yield _range_problem(rule, labels, bad, spec)
-
-
-def _range_problem(
-    rule: str, labels: np.ndarray, bad: np.ndarray, spec: LabelSpec
-) -> LabelProblem:
-    index = int(bad.argmax())
-    values, counts = np.unique(labels[bad], return_counts=True)
-    pairs = list(zip(values.tolist(), counts.tolist()))[:_MAX_LABELS]
-    return LabelProblem(
-        'range',
-        'gt_bboxes_labels',
-        f'{int(bad.sum())} of {len(labels)} labels are out of range, they '
-        f'must be in [0, {spec.num_classes - 1}] (num_classes='
-        f'{spec.num_classes}); values: '
-        f'{", ".join(f"{v} ({n})" for v, n in pairs)}; first {labels[index]} '
-        f'of box {index}',
-        "compare metainfo.classes of the data set with the annotation's "
-        'categories and with num_classes of the heads; labels count from 0',
-        int(bad.sum()),
-        rule,
-    )
+        if not bad.any():
+            continue
+        index, count = int(bad.argmax()), int(bad.sum())
+        values, counts = np.unique(labels[bad], return_counts=True)
+        pairs = list(zip(values.tolist(), counts.tolist()))
+        yield LabelProblem(
+            'range',
+            'gt_bboxes_labels',
+            f'{count} of {len(labels)} labels are out of range, they must be '
+            f'in [0, {spec.num_classes - 1}] (num_classes='
+            f'{spec.num_classes}); values: {values_text(pairs)}; first '
+            f'{labels[index]} of box {index}',
+            'compare metainfo.classes of the data set with the '
+            "annotation's categories and with num_classes of the heads; "
+            'labels count from 0',
+            count,
+            rule,
+        )
 
 
 def box_problems(
-    results: Mapping[str, Any], spec: LabelSpec
+    results: Mapping[str, Any], spec: SampleSpec
 ) -> Iterator[LabelProblem]:
     """Find what is wrong with the boxes of a sample and with their labels.
 
@@ -253,7 +245,7 @@ def _mask_tolerance(results: Mapping[str, Any]) -> float:
 
 
 def _agreement_problems(
-    results: Mapping[str, Any], boxes: np.ndarray, spec: LabelSpec
+    results: Mapping[str, Any], boxes: np.ndarray, spec: SampleSpec
 ) -> Iterator[LabelProblem]:
     around = boxes_around(results['gt_masks'])
     boxes = boxes.astype(np.float64)
@@ -295,7 +287,7 @@ def _agreement_problems(
 
 
 def mask_problems(
-    results: Mapping[str, Any], spec: LabelSpec
+    results: Mapping[str, Any], spec: SampleSpec
 ) -> Iterator[LabelProblem]:
     """Find what is wrong with mmdet's bitmaps or polygons of a sample.
 
@@ -333,7 +325,7 @@ def mask_problems(
 
 
 def _segment_problems(
-    segments: list[dict], spec: LabelSpec
+    segments: list[dict], spec: SampleSpec
 ) -> Iterator[LabelProblem]:
     ids = [segment['id'] for segment in segments]
     twice = sorted(
@@ -367,7 +359,7 @@ def _segment_problems(
 
 
 def _map_problems(
-    results: Mapping[str, Any], spec: LabelSpec
+    results: Mapping[str, Any], spec: SampleSpec
 ) -> Iterator[LabelProblem]:
     """Each mask must have one class, its own, in the semantic map."""
     label_map, masks = results['gt_seg_map'], results['gt_masks'].masks
@@ -412,7 +404,7 @@ def _overlap_problems(masks: np.ndarray) -> Iterator[LabelProblem]:
 
 
 def panoptic_problems(
-    results: Mapping[str, Any], spec: LabelSpec
+    results: Mapping[str, Any], spec: SampleSpec
 ) -> Iterator[LabelProblem]:
     """Find where segments, instance masks and semantic map disagree.
 

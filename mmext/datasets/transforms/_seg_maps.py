@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from ...utils.label_hints import likely_cause
-from .label_problem import LabelProblem, LabelSpec, image_size
+from ...utils.label_hints import allowed_labels, likely_cause, values_text
+from .label_problem import LabelProblem, SampleSpec, image_size
 
 _KEYS = ('gt_seg_map', 'gt_seg_map_from', 'gt_seg_map_to')
-_MAX_VALUES = 12
 
 
 def seg_map_keys(results: Mapping[str, Any]) -> list[str]:
@@ -62,63 +61,46 @@ def in_range(
     return not out_of_range(values, num_classes, ignore_index).any()
 
 
-def _cause(
-    label_map: np.ndarray,
-    spec: LabelSpec,
-    bad: Mapping[int, int],
-    inside: np.ndarray,
-) -> str:
-    cause = likely_cause(
-        spec.num_seg_classes,
-        spec.ignore_index,
-        bad,
-        inside.tolist(),
-        (1, *label_map.shape),
-    )
-    return f'Likely cause: {cause}'
-
-
-def _loader_facts(results: Mapping[str, Any]) -> str:
-    """Settings of the data set that change values."""
-    facts = [
-        f'{key}={results[key]}'
-        for key in ('reduce_zero_label', 'label_map')
-        if results.get(key)
-    ]
-    return f', read with {" and ".join(facts)}' if facts else ''
-
-
 def _range_problem(
-    results: Mapping[str, Any], key: str, spec: LabelSpec
+    results: Mapping[str, Any], key: str, spec: SampleSpec
 ) -> LabelProblem:
-    label_map = results[key]
-    bad = out_of_range(label_map, spec.num_seg_classes, spec.ignore_index)
+    label_map, num_classes = results[key], spec.num_seg_classes
+    bad = out_of_range(label_map, num_classes, spec.ignore_index)
     values, counts = np.unique(label_map[bad], return_counts=True)
     order = np.argsort(-counts, kind='stable')
     pairs = list(zip(values[order].tolist(), counts[order].tolist()))
-    shown = ', '.join(f'{v} ({n:,})' for v, n in pairs[:_MAX_VALUES])
-    more = len(pairs) - _MAX_VALUES
-    shown += f', and {more} more values' if more > 0 else ''
     y, x = (int(i) for i in np.unravel_index(bad.argmax(), bad.shape))
     count = int(bad.sum())
+    # Settings of the data set that change values.
+    read_with = ' and '.join(
+        f'{key}={results[key]}'
+        for key in ('reduce_zero_label', 'label_map')
+        if results.get(key)
+    )
+    allowed = allowed_labels(num_classes, spec.ignore_index, num_classes - 1)
+    if read_with:
+        allowed = f'{allowed[:-1]}, read with {read_with})'
+    cause = likely_cause(
+        num_classes,
+        spec.ignore_index,
+        dict(pairs),
+        np.unique(label_map[~bad]).tolist(),
+        (1, *label_map.shape),
+    )
     return LabelProblem(
         'range',
         key,
-        f'{count:,} of {bad.size:,} pixels are out of range, labels must be '
-        f'in [0, {spec.num_seg_classes - 1}] (num_classes='
-        f'{spec.num_seg_classes}, ignore_index={spec.ignore_index}'
-        f'{_loader_facts(results)}); values: {shown}; first '
-        f'{label_map[y, x]} at (y={y}, x={x})',
-        _cause(label_map, spec, dict(pairs), np.unique(label_map[~bad])),
+        f'{count:,} of {bad.size:,} pixels are out of range, {allowed}; '
+        f'values: {values_text(pairs)}; first {label_map[y, x]} at (y={y}, '
+        f'x={x})',
+        f'Likely cause: {cause}',
         count,
         # In the files, SEG002 to SEG006 tell special cases of it apart.
         'SEG001',
     )
 
 
-def _form_problem(
-    label_map: np.ndarray, key: str, spec: LabelSpec
-) -> LabelProblem | None:
+def _form_problem(label_map: np.ndarray, key: str) -> LabelProblem | None:
     if not isinstance(label_map, np.ndarray):
         return LabelProblem(
             'dtype',
@@ -130,12 +112,13 @@ def _form_problem(
         )
     if label_map.ndim != 2:
         has_colours = label_map.ndim == 3
+        colours = likely_cause(0, None, {}, (), (1, *label_map.shape))
         return LabelProblem(
             'shape',
             key,
             'a label map must have one number per pixel, shape (height, '
             f'width), got shape {label_map.shape}',
-            _cause(label_map, spec, {0: 1}, np.empty(0))
+            f'Likely cause: {colours}'
             if has_colours
             else 'save masks with a height and a width over 1; the loader '
             'drops axes of length 1',
@@ -153,12 +136,12 @@ def _form_problem(
 
 
 def seg_map_problems(
-    results: Mapping[str, Any], spec: LabelSpec
+    results: Mapping[str, Any], spec: SampleSpec
 ) -> Iterator[LabelProblem]:
     """Find what is wrong with the label maps of a sample."""
     for key in seg_map_keys(results):
         label_map, size = results[key], image_size(results, key)
-        problem = _form_problem(label_map, key, spec)
+        problem = _form_problem(label_map, key)
         if problem is not None:
             yield problem
             continue

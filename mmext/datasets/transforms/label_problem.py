@@ -14,20 +14,18 @@ from typing import Any
 
 import numpy as np
 
+from ...utils.label_spec import LabelSpec
 from .. import box_limits
 
 # What steps that resize, pad or crop leave behind.
 _SIZE_KEYS = ('scale_factor', 'pad_shape', 'crop_size', 'border')
 
 
-@dataclass(frozen=True)
-class LabelSpec:
-    """What labels must be.
+class SampleSpec(LabelSpec, frozen=True, kw_only=True):
+    """What the labels of a sample must be.
 
     Attributes:
-        num_classes: Labels of boxes are in ``[0, num_classes)``.
-        num_seg_classes: The same of pixels.
-        ignore_index: Value of pixels without a class; None for none.
+        num_seg_classes: ``num_classes`` of pixels; that of boxes is another.
         box_tolerance: Pixels by which a box may stick out of the image.
         min_size: Width and height of a box are at least this.
         mask_box_iou: Overlap with the box around its mask from which on a
@@ -36,9 +34,7 @@ class LabelSpec:
             in the semantic map is at least this.
     """
 
-    num_classes: int
-    num_seg_classes: int
-    ignore_index: int | None = 255
+    num_seg_classes: int = 0
     box_tolerance: float = box_limits.BORDER_TOLERANCE
     min_size: float = 0.0
     mask_box_iou: float = 1.0

@@ -1,14 +1,13 @@
 """Check the labels of each sample in the pipeline that loads it."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from mmcv.transforms import BaseTransform
 from mmengine.logging import print_log
+from msgspec.structs import replace
 from torch.utils.data import get_worker_info
 
 from ...checks.config import transforms_of
@@ -21,7 +20,7 @@ from .label_problem import (
     LabelError,
     LabelJournal,
     LabelProblem,
-    LabelSpec,
+    SampleSpec,
     describe,
     file_of,
 )
@@ -141,14 +140,14 @@ class ValidateLabels(BaseTransform):
         _check_number('mask_box_iou', mask_box_iou, 0, 1)
         _check_number('panoptic_agreement', panoptic_agreement, 0, 1)
         self.action = action
-        self.spec = LabelSpec(
-            num_classes or 0,
-            num_seg_classes or 0,
-            ignore_index,
-            box_tolerance,
-            min_size,
-            mask_box_iou,
-            panoptic_agreement,
+        self.spec = SampleSpec(
+            num_classes=num_classes or 0,
+            num_seg_classes=num_seg_classes or 0,
+            ignore_index=ignore_index,
+            box_tolerance=box_tolerance,
+            min_size=min_size,
+            mask_box_iou=mask_box_iou,
+            panoptic_agreement=panoptic_agreement,
         )
         self.test_mode = False
         self.journal = LabelJournal()
@@ -182,7 +181,7 @@ class ValidateLabels(BaseTransform):
                 self.adopt(dataset)
                 return
 
-    def _spec_for(self, results: Mapping[str, Any]) -> LabelSpec:
+    def _spec_for(self, results: Mapping[str, Any]) -> SampleSpec:
         self._adopt_from_worker()
         maps = seg_map_keys(results)
         boxes = [key for key in _BOX_KEYS if results.get(key) is not None]
@@ -199,30 +198,24 @@ class ValidateLabels(BaseTransform):
                 f'that of LoadAnnotations {ignored}; set both to what the '
                 'loss ignores'
             )
-        is_panoptic = results.get('segments_info') is not None
         count = self.spec.num_classes or self._classes
         seg_count = self.spec.num_seg_classes
-        if not seg_count and (is_panoptic or not boxes):
+        if not seg_count and results.get('segments_info') is not None:
+            seg_count = self._seg_classes or self.spec.num_classes
+        elif not seg_count and not boxes:
             seg_count = self.spec.num_classes or self._seg_classes
-            if is_panoptic and self._seg_classes:
-                seg_count = self._seg_classes
-        if boxes and not count:
-            self._refuse('num_classes')
-        if maps and not seg_count:
-            self._refuse('num_seg_classes' if boxes else 'num_classes')
-        return replace(self.spec, num_classes=count, num_seg_classes=seg_count)
-
-    def _refuse(self, name: str) -> None:
-        raise ValueError(
-            f'{name} of ValidateLabels is not known; '
-            + (
-                'set it: a label map beside boxes may have other classes '
-                'than these'
-                if name == 'num_seg_classes'
-                else 'set it, or add mmext.LabelReportHook to custom_hooks, '
-                'which takes it from the classes of the data set'
+        if (boxes and not count) or (maps and not boxes and not seg_count):
+            raise ValueError(
+                'num_classes of ValidateLabels is not known; set it, or add '
+                'mmext.LabelReportHook to custom_hooks, which takes it from '
+                'the classes of the data set'
             )
-        )
+        if maps and not seg_count:
+            raise ValueError(
+                'num_seg_classes of ValidateLabels is not known; set it: a '
+                'label map beside boxes may have other classes than these'
+            )
+        return replace(self.spec, num_classes=count, num_seg_classes=seg_count)
 
     def transform(self, results: dict) -> dict | None:
         """Check a sample.
@@ -235,21 +228,23 @@ class ValidateLabels(BaseTransform):
             The sample; None to skip it.
         """
         spec = self._spec_for(results)
-        problems = list(_find_problems(results, spec))
+        problems = [
+            *seg_map_problems(results, spec),
+            *box_problems(results, spec),
+            *mask_problems(results, spec),
+            *panoptic_problems(results, spec),
+        ]
         if not problems:
             return results
         if self.action == 'raise':
             raise LabelError(describe(results, problems), problems)
-        if self.action == 'skip_sample':
-            return self._skip(results, problems)
         if self.action == 'ignore_pixels':
             return self._ignore(results, problems, spec)
-        self._note('warned', results, problems, 'They are left as they are')
-        return results
-
-    def _skip(
-        self, results: dict, problems: Sequence[LabelProblem]
-    ) -> dict | None:
+        if self.action == 'warn':
+            self._note(
+                'warned', results, problems, 'They are left as they are'
+            )
+            return results
         if self.test_mode:
             raise LabelError(
                 f'{describe(results, problems)}\n  In test mode no sample '
@@ -263,7 +258,7 @@ class ValidateLabels(BaseTransform):
         self,
         results: dict,
         problems: Sequence[LabelProblem],
-        spec: LabelSpec,
+        spec: SampleSpec,
     ) -> dict:
         others = [problem for problem in problems if not problem.is_repairable]
         if others:
@@ -322,14 +317,3 @@ class ValidateLabels(BaseTransform):
         if self._num_logged == _MAX_LOGGED:
             text += ' Further ones of this process are counted, not shown.'
         print_log(text, 'current', logging.WARNING)
-
-
-def _find_problems(
-    results: Mapping[str, Any], spec: LabelSpec
-) -> Iterator[LabelProblem]:
-    return chain(
-        seg_map_problems(results, spec),
-        box_problems(results, spec),
-        mask_problems(results, spec),
-        panoptic_problems(results, spec),
-    )

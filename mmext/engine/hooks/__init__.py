@@ -2,11 +2,7 @@
 
 from .activation_checkpoint import ActivationCheckpointHook
 from .checkpoint import AtomicCheckpointHook
-from .class_count_check import (
-    ClassCountCheckHook,
-    class_vocabulary,
-    model_class_counts,
-)
+from .class_count_check import ClassCountCheckHook
 from .evaluation_labels import EvaluationLabelHook
 from .graceful_stop import GracefulExit, GracefulStopHook
 from .label_range import LabelRangeHook
@@ -27,7 +23,5 @@ __all__ = [
     'LossBalancerHook',
     'MAEVisualizationHook',
     'ReplicaCheckHook',
-    'class_vocabulary',
     'draw_reconstruction',
-    'model_class_counts',
 ]

@@ -1,85 +1,16 @@
 """Check the classes of the data against those of the model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mmengine.hooks import Hook
-from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.runner import Runner
 from torch import nn
 
 from ...registry import HOOKS
+from ...utils.label_spec import class_vocabulary, heads_of_model
 
-# Where hosts keep the head that names the classes, best first. Not all
-# modules with `num_classes`: that of an RPN is 1, that of a semantic branch
-# counts other classes.
-_HEADS = (
-    'panoptic_fusion_head',
-    'bbox_head',
-    'roi_head.bbox_head',
-    'mask_head',
-    'panoptic_head',
-    'decode_head',
-    'head',
-)
 _MAX_CLASSES = 6
-
-
-def _unwrap(model: nn.Module) -> nn.Module:
-    while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
-        model = model.module
-    return model
-
-
-def _get(module: Any, path: str) -> Any:
-    for name in path.split('.'):
-        module = getattr(module, name, None)
-    return module
-
-
-def _heads(model: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Heads that classify, each with its config key."""
-    for path in _HEADS:
-        head = _get(model, path)
-        if isinstance(head, (nn.ModuleList, list, tuple)):
-            for index, part in enumerate(head):
-                yield f'{path}[{index}]', part
-        elif head is not None:
-            yield path, head
-        if head is not None and path == 'panoptic_fusion_head':
-            # The other heads know things, or stuff, only.
-            return
-
-
-def model_class_counts(model: nn.Module) -> dict[str, int]:
-    """Config key -> number of classes that a model is built for.
-
-    The model's own attribute ``num_classes`` counts, else that of its heads; a
-    segmentor of mmseg copies that attribute from its head, which is where the
-    config has it. Empty if the model does not say, or knows objects only,
-    whatever their class, as a region proposal network.
-    """
-    # Not at the top: this loads the models of MMDetection.
-    from mmdet.models.detectors import RPN
-
-    model = _unwrap(model)
-    if isinstance(model, RPN):
-        return {}
-    is_segmentor = hasattr(model, 'decode_head')
-    own = getattr(model, 'num_classes', None)
-    if isinstance(own, int) and not is_segmentor:
-        return {'model.num_classes': own}
-    return {
-        f'model.{key}.num_classes': head.num_classes
-        for key, head in _heads(model)
-        if isinstance(getattr(head, 'num_classes', None), int)
-    }
-
-
-def class_vocabulary(model: nn.Module, training: bool) -> Any:
-    """Class embeddings that a model classifies by, or None."""
-    method = _get(_unwrap(model), 'query_head.class_vocabulary')
-    return None if method is None else method(training)
 
 
 def _check_vocabulary(given: Any, classes: Sequence[str], split: str) -> None:
@@ -127,9 +58,9 @@ def check_class_count(model: nn.Module, metainfo: Any, split: str) -> None:
         _check_vocabulary(given, classes, split)
         return
     wrong = {
-        name: count
-        for name, count in model_class_counts(model).items()
-        if count != len(classes)
+        f'{head.place}.num_classes': head.num_classes
+        for head in heads_of_model(model)
+        if head.num_classes != len(classes)
     }
     if wrong:
         shown = ', '.join(map(str, classes[:_MAX_CLASSES]))

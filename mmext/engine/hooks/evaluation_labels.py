@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mmengine.dist import get_rank
@@ -17,7 +17,10 @@ from ...models.losses import (
     find_out_of_range,
 )
 from ...registry import HOOKS
+from ...utils.label_hints import values_text
+from ...utils.label_spec import LabelSpec
 from .class_count_check import check_class_count
+from .label_range import samples_of
 
 _POLICIES = ('raise', 'ignore')
 _IGNORED = 255
@@ -48,19 +51,19 @@ def _is_semantic(metric: Any) -> bool:
     )
 
 
-def _is_detection(metric: Any) -> bool:
-    return bool(_kinds(metric) & _DETECTION)
-
-
-def _samples(batch: Any) -> Iterator[Any]:
-    """Data samples, also of batches of test-time augmentation."""
-    if isinstance(batch, Mapping):
-        batch = batch.get('data_samples')
-    if isinstance(batch, Sequence) and not isinstance(batch, str):
-        for item in batch:
-            yield from _samples(item)
-    elif batch is not None:
-        yield batch
+def _range_of(metric: Any) -> LabelSpec | None:
+    """What a metric takes for classes; None if it looks at no labels."""
+    classes = tuple((metric.dataset_meta or {}).get('classes') or ())
+    if not classes or getattr(metric, 'format_only', False):
+        return None
+    ignored = None
+    if _is_semantic(metric):
+        ignored = getattr(metric, 'ignore_index', _IGNORED)
+    elif not _kinds(metric) & _DETECTION:
+        return None
+    return LabelSpec(
+        num_classes=len(classes), classes=classes, ignore_index=ignored
+    )
 
 
 def _label_map(sample: Any, field: str) -> Tensor | None:
@@ -71,22 +74,6 @@ def _label_map(sample: Any, field: str) -> Tensor | None:
         if isinstance(value, Tensor) and not value.is_floating_point():
             return value.reshape(-1, *value.shape[-2:])
     return None
-
-
-def _labels(sample: Any, field: str) -> Tensor | None:
-    value = getattr(getattr(sample, field, None), 'labels', None)
-    return value if isinstance(value, Tensor) else None
-
-
-def _files(sample: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    image = getattr(sample, 'img_path', None)
-    mask = getattr(sample, 'seg_map_path', None)
-    if image is None:
-        image, mask = mask, None
-    return (
-        () if image is None else (str(image),),
-        () if mask is None else (str(mask),),
-    )
 
 
 @HOOKS.register_module()
@@ -136,7 +123,7 @@ class EvaluationLabelHook(Hook):
                 f'{out_of_range!r}'
             )
         self.policy = out_of_range
-        self._metrics: tuple = ()
+        self._metrics: list[tuple[Any, LabelSpec]] = []
         self._split = ''
         self._num_ignored = 0
 
@@ -148,69 +135,52 @@ class EvaluationLabelHook(Hook):
         """Find the metrics, and look at what does not need a batch."""
         self._begin(runner, runner.test_evaluator, 'test')
 
-    def before_val_iter(
-        self, runner: Runner, batch_idx: int, data_batch: Any = None
+    def _before_iter(
+        self,
+        runner: Runner,
+        batch_idx: int,
+        data_batch: Any = None,
+        mode: str = 'train',
     ) -> None:
-        """Look at the labels."""
-        self._check(_samples(data_batch), batch_idx, 'gt')
+        if mode != 'train':
+            self._check(data_batch, batch_idx, 'gt')
 
-    def before_test_iter(
-        self, runner: Runner, batch_idx: int, data_batch: Any = None
-    ) -> None:
-        """Look at the labels."""
-        self._check(_samples(data_batch), batch_idx, 'gt')
-
-    def after_val_iter(
+    def _after_iter(
         self,
         runner: Runner,
         batch_idx: int,
         data_batch: Any = None,
         outputs: Any = None,
+        mode: str = 'train',
     ) -> None:
-        """Look at the predictions."""
-        self._check(_samples(outputs), batch_idx, 'pred')
+        if mode != 'train':
+            self._check(outputs, batch_idx, 'pred')
 
-    def after_test_iter(
-        self,
-        runner: Runner,
-        batch_idx: int,
-        data_batch: Any = None,
-        outputs: Any = None,
-    ) -> None:
-        """Look at the predictions."""
-        self._check(_samples(outputs), batch_idx, 'pred')
-
-    def after_val_epoch(
-        self, runner: Runner, metrics: dict | None = None
-    ) -> None:
-        """Sum up what was left out."""
-        self._sum_up(runner)
-
-    def after_test_epoch(
-        self, runner: Runner, metrics: dict | None = None
-    ) -> None:
-        """Sum up what was left out."""
-        self._sum_up(runner)
+    def _after_epoch(self, runner: Runner, mode: str = 'train') -> None:
+        if self._num_ignored:
+            runner.logger.warning(
+                f'{self._num_ignored:,} labels out of range were counted as '
+                f'nothing in this {self._split}'
+            )
+        self._num_ignored = 0
 
     def _begin(self, runner: Runner, evaluator: Any, split: str) -> None:
         self._split, self._num_ignored = split, 0
-        self._metrics = tuple(
-            metric
+        ranges = [
+            (metric, _range_of(metric))
             for metric in getattr(evaluator, 'metrics', ())
-            if (metric.dataset_meta or {}).get('classes')
-            and not getattr(metric, 'format_only', False)
-            and (_is_semantic(metric) or _is_detection(metric))
-        )
+        ]
+        self._metrics = [pair for pair in ranges if pair[1] is not None]
         if self._metrics and getattr(evaluator, 'dataset_prefixes', None):
             runner.logger.warning(
                 f'The {split} evaluator is for several data sets: their '
                 'labels are not checked'
             )
-            self._metrics = ()
+            self._metrics = []
         given = runner.cfg.get(f'{split}_evaluator') or ()
         given = [given] if isinstance(given, Mapping) else given
         files = [g.get('ann_file') for g in given if isinstance(g, Mapping)]
-        for metric in self._metrics:
+        for metric, _ in self._metrics:
             if 'IoUMetric' in _kinds(metric) and self.policy == 'raise':
                 check_class_count(runner.model, metric.dataset_meta, split)
             coco = getattr(metric, '_coco_api', None)
@@ -219,46 +189,42 @@ class EvaluationLabelHook(Hook):
                 for problem in self._coco_problems(metric, coco, file):
                     self._tell(problem)
 
-    def _check(
-        self, samples: Iterator[Any], batch_idx: int, what: str
-    ) -> None:
+    def _check(self, batch: Any, batch_idx: int, what: str) -> None:
         """Look at the true (``'gt'``) or predicted (``'pred'``) labels."""
-        if not self._metrics:
-            return
-        for sample in samples:
-            for metric in self._metrics:
+        for sample in samples_of(batch) if self._metrics else ():
+            for metric, spec in self._metrics:
                 if _is_semantic(metric):
                     label = _label_map(sample, f'{what}_sem_seg')
-                    ignored = getattr(metric, 'ignore_index', _IGNORED)
                 else:
-                    label = _labels(sample, f'{what}_instances')
-                    ignored = None
-                if what == 'pred':
-                    ignored = None
-                if label is not None:
-                    self._look(metric, sample, label, ignored, what, batch_idx)
+                    objects = getattr(sample, f'{what}_instances', None)
+                    label = getattr(objects, 'labels', None)
+                if isinstance(label, Tensor):
+                    self._look(metric, spec, sample, label, what, batch_idx)
 
     def _look(
         self,
         metric: Any,
+        spec: LabelSpec,
         sample: Any,
         label: Tensor,
-        ignored: int | None,
         what: str,
         batch_idx: int,
     ) -> None:
         """Look at one label map, or the labels of one image."""
-        paths, masks = _files(sample)
-        count = len(metric.dataset_meta['classes'])
+        files = [
+            str(getattr(sample, key))
+            for key in ('img_path', 'seg_map_path')
+            if getattr(sample, key, None) is not None
+        ]
         whose = 'labels' if what == 'gt' else 'predictions'
         report = find_out_of_range(
             label if label.dim() > 1 else label[None],
-            count,
-            ignored,
+            spec.num_classes,
+            spec.ignore_index if what == 'gt' else None,
             name=f'{type(metric).__name__}, {whose} of {self._split} '
             f'[batch {batch_idx + 1}, rank {get_rank()}]',
-            paths=paths,
-            masks=masks,
+            paths=tuple(files[:1]),
+            masks=tuple(files[1:]),
         )
         if report is None:
             return
@@ -267,8 +233,9 @@ class EvaluationLabelHook(Hook):
             # Causes that are worked out from values are those of label maps.
             text = text[: text.rindex('  Likely cause:')] + (
                 '  Likely cause: the model has other classes than the data; '
-                f'set num_classes of its head to {count}, or name its '
-                f'classes in {self._split}_dataloader.dataset.metainfo.classes'
+                f'set num_classes of its head to {spec.num_classes}, or name '
+                f'its classes in {self._split}_dataloader.dataset.metainfo.'
+                'classes'
             )
         self._tell(text, report)
 
@@ -293,14 +260,6 @@ class EvaluationLabelHook(Hook):
                 logging.WARNING,
             )
 
-    def _sum_up(self, runner: Runner) -> None:
-        if self._num_ignored:
-            runner.logger.warning(
-                f'{self._num_ignored:,} labels out of range were counted as '
-                f'nothing in this {self._split}'
-            )
-        self._num_ignored = 0
-
     def _coco_problems(
         self, metric: Any, coco: Any, file: str
     ) -> Iterator[str]:
@@ -314,17 +273,13 @@ class EvaluationLabelHook(Hook):
         ]
         if unknown:
             counts = Counter(note.get('category_id') for note in unknown)
-            values = ', '.join(
-                f'{value} ({count:,})'
-                for value, count in counts.most_common(_MAX_VALUES)
-            )
             first = unknown[0]
             image = coco.imgs.get(first.get('image_id'), {})
             yield (
                 f'{name}: {len(unknown):,} of {len(coco.anns):,} annotations '
                 f'in {file} are of a category that the file does not have\n'
-                f'  values of category_id: {values}\n'
-                f'  first: annotation {first.get("id")} of image '
+                f'  values of category_id: {values_text(counts.most_common())}'
+                f'\n  first: annotation {first.get("id")} of image '
                 f'{image.get("file_name", first.get("image_id"))}, box '
                 f'{first.get("bbox")}\n'
                 f'  allowed are {_short(sorted(coco.cats))}\n'

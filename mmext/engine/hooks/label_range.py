@@ -30,11 +30,15 @@ def find_monitors(model: nn.Module) -> dict[str, LabelRangeMonitor]:
     return monitors
 
 
-def _samples(batch: Any) -> Iterator[Any]:
+def samples_of(batch: Any) -> Iterator[Any]:
+    """Data samples, also of batches of test-time augmentation."""
     if isinstance(batch, Mapping):
         batch = batch.get('data_samples')
     if isinstance(batch, Sequence) and not isinstance(batch, str):
-        yield from batch
+        for item in batch:
+            yield from samples_of(item)
+    elif batch is not None:
+        yield batch
 
 
 def image_paths(batch: Any, key: str = 'img_path') -> tuple[str, ...]:
@@ -42,7 +46,7 @@ def image_paths(batch: Any, key: str = 'img_path') -> tuple[str, ...]:
 
     ``key`` is ``'seg_map_path'`` for those of the label maps.
     """
-    paths = tuple(getattr(sample, key, None) for sample in _samples(batch))
+    paths = tuple(getattr(sample, key, None) for sample in samples_of(batch))
     return () if None in paths else tuple(map(str, paths))
 
 

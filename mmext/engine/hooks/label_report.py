@@ -2,8 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,38 +20,15 @@ _PHRASES = {
 }
 
 
-@dataclass
-class _Summary:
-    """What one process, or all of them, have passed over."""
-
-    counts: Counter = field(default_factory=Counter)
-    examples: list[tuple[str, str, int, str]] = field(default_factory=list)
-
-    def add(self, other: '_Summary') -> None:
-        self.counts.update(other.counts)
-        self.examples += other.examples
-
-    def phrase(self) -> str:
-        return ', '.join(
-            text.format(
-                times=self.counts[action, 'times'],
-                pixels=self.counts[action, 'pixels'],
-            )
-            for action, text in _PHRASES.items()
-            if self.counts[action, 'times']
+def _phrase(counts: Counter) -> str:
+    """What was done how often; keys are ``(action, 'times' or 'pixels')``."""
+    return ', '.join(
+        text.format(
+            times=counts[action, 'times'], pixels=counts[action, 'pixels']
         )
-
-
-def _summarize(tallies: dict[tuple[str, str], Tally], limit: int) -> _Summary:
-    summary = _Summary()
-    for (action, _), entry in tallies.items():
-        summary.counts[action, 'times'] += entry.times
-        summary.counts[action, 'pixels'] += entry.pixels
-    summary.examples = [
-        (action, file, entry.times, entry.text)
-        for (action, file), entry in list(tallies.items())[:limit]
-    ]
-    return summary
+        for action, text in _PHRASES.items()
+        if counts[action, 'times']
+    )
 
 
 @HOOKS.register_module()
@@ -86,7 +61,7 @@ class LabelReportHook(Hook):
         self.interval = interval
         self.max_files = max_files
         self._journals: dict[str, list[LabelJournal]] = {}
-        self._totals: dict[str, _Summary] = {}
+        self._totals: dict[str, Counter] = {}
 
     def _prepare(self, split: str, dataloader: Any) -> None:
         """Find the checks of a data set, and hand the data set to them."""
@@ -96,7 +71,7 @@ class LabelReportHook(Hook):
                 transform.adopt(dataset)
                 journals[transform.journal.path] = transform.journal
         self._journals[split] = list(journals.values())
-        self._totals.setdefault(split, _Summary())
+        self._totals.setdefault(split, Counter())
 
     def before_train(self, runner: Runner) -> None:
         """Find the checks, before samples are loaded."""
@@ -131,21 +106,8 @@ class LabelReportHook(Hook):
         ) and self.every_n_train_iters(runner, self.interval):
             self._report(runner, 'train')
 
-    def after_train_epoch(self, runner: Runner) -> None:
-        """Report the training data."""
-        self._report(runner, 'train')
-
-    def after_val_epoch(
-        self, runner: Runner, metrics: dict | None = None
-    ) -> None:
-        """Report the validation data."""
-        self._report(runner, 'val')
-
-    def after_test_epoch(
-        self, runner: Runner, metrics: dict | None = None
-    ) -> None:
-        """Report the test data."""
-        self._report(runner, 'test')
+    def _after_epoch(self, runner: Runner, mode: str = 'train') -> None:
+        self._report(runner, mode)
 
     def after_train(self, runner: Runner) -> None:
         """Report what is left."""
@@ -160,27 +122,29 @@ class LabelReportHook(Hook):
             entry for journal in journals for entry in journal.drain()
         )
         self._write(runner, split, tallies)
-        everywhere = _Summary()
-        mine = _summarize(tallies, self.max_files)
-        for summary in all_gather_object(mine):
-            everywhere.add(summary)
+        counts: Counter = Counter()
+        for (action, _), entry in tallies.items():
+            counts[action, 'times'] += entry.times
+            counts[action, 'pixels'] += entry.pixels
+        examples = [
+            f'  {action} {entry.times}x {file}: {entry.text}'
+            for (action, file), entry in [*tallies.items()][: self.max_files]
+        ]
+        everywhere: Counter = Counter()
+        lines = []
+        for others, theirs in all_gather_object((counts, examples)):
+            everywhere.update(others)
+            lines += theirs
         total = self._totals[split]
-        total.counts.update(everywhere.counts)
-        if everywhere.counts and is_main_process():
-            runner.logger.warning(
-                '\n'.join(self._lines(split, everywhere, total))
+        total.update(everywhere)
+        if everywhere and is_main_process():
+            lines.insert(
+                0,
+                f'ValidateLabels, {split} data: {_phrase(everywhere)}; since '
+                f'the start: {_phrase(total)}',
             )
-
-    def _lines(
-        self, split: str, now: _Summary, total: _Summary
-    ) -> Iterator[str]:
-        yield (
-            f'ValidateLabels, {split} data: {now.phrase()}; since the start: '
-            f'{total.phrase()}'
-        )
-        for action, file, times, text in now.examples:
-            yield f'  {action} {times}x {file}: {text}'
-        yield '  All are in label_report*.jsonl beside this log.'
+            lines.append('  All are in label_report*.jsonl beside this log.')
+            runner.logger.warning('\n'.join(lines))
 
     def _write(
         self,

@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,9 +11,8 @@ import torch
 from mmengine.logging import print_log
 from torch import Tensor
 
-from ...utils.label_hints import likely_cause
+from ...utils.label_hints import allowed_labels, likely_cause, values_text
 
-_MAX_VALUES = 12
 _MAX_IMAGES = 8
 # Interpolated masks and mixed labels miss 0 and 1 by rounding.
 _TOLERANCE = 1e-4
@@ -96,27 +96,20 @@ class LabelReport:
         return '\n'.join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        total = 1
-        for length in self.shape:
-            total *= length
-        is_map = len(self.shape) == 3
-        unit = 'pixels' if is_map else 'labels'
-        where = ''
-        if is_map:
+        total = math.prod(self.shape)
+        unit, where, place = 'labels', '', ''
+        if len(self.shape) == 3:
+            unit = 'pixels'
             where = f' in {len(self.images)} of {self.shape[0]} images'
-        yield (
-            f'{self.name}: {self.num_bad:,} {unit} '
-            f'({100 * self.num_bad / max(total, 1):.3g} %){where} are out of '
-            f'range, {self._allowed()}{self._place()}'
+        allowed = 'soft labels must be in [0, 1]'
+        cause = (
+            'soft labels are probabilities; divide scores by their sum, and '
+            'fill all channels of an ignored pixel with ignore_index'
         )
-        yield f'  values: {self._values()}'
-        yield from self._image_lines(unit)
-        if self.changed_since:
-            yield (
-                '  The label map was changed after it was checked; the '
-                'values above are those of now.'
-            )
         if self.num_classes is not None:
+            allowed = allowed_labels(
+                self.num_classes, self.ignore_index, self.last_label
+            )
             cause = likely_cause(
                 self.num_classes,
                 self.ignore_index,
@@ -124,57 +117,40 @@ class LabelReport:
                 self.in_range,
                 self.shape,
             )
-            yield f'  Likely cause: {cause}'
-        else:
-            yield (
-                '  Likely cause: soft labels are probabilities; divide '
-                'scores by their sum, and fill all channels of an ignored '
-                'pixel with ignore_index'
+        if self.batch.iteration is not None:
+            place = (
+                f' [iteration {self.batch.iteration + 1}, rank '
+                f'{self.batch.rank}]'
             )
-
-    def _allowed(self) -> str:
-        if self.num_classes is None:
-            return 'soft labels must be in [0, 1]'
-        return (
-            f'labels must be in [0, {self.last_label}] '
-            f'(num_classes={self.num_classes}, '
-            f'ignore_index={self.ignore_index})'
+        yield (
+            f'{self.name}: {self.num_bad:,} {unit} '
+            f'({100 * self.num_bad / max(total, 1):.3g} %){where} are out of '
+            f'range, {allowed}{place}'
         )
-
-    def _place(self) -> str:
-        if self.batch.iteration is None:
-            return ''
-        return (
-            f' [iteration {self.batch.iteration + 1}, rank {self.batch.rank}]'
-        )
-
-    def _values(self) -> str:
-        shown = ', '.join(
-            f'{value:g} ({count:,})'
-            if isinstance(value, float)
-            else f'{value} ({count:,})'
-            for value, count in self.values[:_MAX_VALUES]
-        )
-        more = len(self.values) - _MAX_VALUES
-        return shown + (f', and {more} more values' if more > 0 else '')
+        yield f'  values: {values_text(self.values)}'
+        yield from self._image_lines(unit)
+        if self.changed_since:
+            yield (
+                '  The label map was changed after it was checked; the '
+                'values above are those of now.'
+            )
+        yield f'  Likely cause: {cause}'
 
     def _image_lines(self, unit: str) -> Iterator[str]:
-        paths = self.batch.paths
+        paths, masks = self.batch.paths, self.batch.masks
         one_each = bool(paths) and len(paths) == (self.shape or (0,))[0]
         for image in self.images[:_MAX_IMAGES]:
             name = f'position {image.index}'
-            if len(self.shape) > 1 or one_each:
-                name = f'image {image.index} of the batch'
             if one_each:
                 name = paths[image.index]
-                if len(self.batch.masks) == len(paths):
-                    name = f'{name}, mask {self.batch.masks[image.index]}'
-            place = image.first
-            if len(place) == 2:
-                place = f'y={place[0]}, x={place[1]}'
-            elif len(place) == 1:
-                (place,) = place
-            at = f' at ({place})' if image.first else ''
+                if len(masks) == len(paths):
+                    name = f'{name}, mask {masks[image.index]}'
+            elif len(self.shape) > 1:
+                name = f'image {image.index} of the batch'
+            place = ', '.join(map(str, image.first))
+            if len(image.first) == 2:
+                place = 'y={}, x={}'.format(*image.first)
+            at = f' at ({place})' if place else ''
             yield (
                 f'  {name}: {image.count:,} {unit}, first {image.value}{at}'
             )
@@ -183,8 +159,8 @@ class LabelReport:
             yield f'  and {more} more'
         if paths and not one_each:
             yield f'  images of this batch: {", ".join(paths)}'
-            if self.batch.masks:
-                yield f'  masks of this batch: {", ".join(self.batch.masks)}'
+            if masks:
+                yield f'  masks of this batch: {", ".join(masks)}'
 
 
 def make_report(

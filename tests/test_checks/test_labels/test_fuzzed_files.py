@@ -23,7 +23,7 @@ from mmext.checks.labels.readers.voc import read_voc
 from mmext.checks.labels.rules.registry import select_rules
 from mmext.checks.labels.sources import split_of_folders
 from mmext.checks.labels.sources.coco import split_of_coco
-from mmext.checks.labels.sources.voc import split_of_pairs
+from mmext.checks.labels.sources.pairs import split_of_pairs
 from mmext.checks.labels.store import FactStore
 
 CLASSES = ('road', 'car', 'sky')

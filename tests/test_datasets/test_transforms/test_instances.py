@@ -16,9 +16,9 @@ from mmext.datasets.transforms._instances import (
     panoptic_problems,
     same_counts,
 )
-from mmext.datasets.transforms.label_problem import LabelSpec
+from mmext.datasets.transforms.label_problem import SampleSpec
 
-SPEC = LabelSpec(num_classes=3, num_seg_classes=3)
+SPEC = SampleSpec(num_classes=3, num_seg_classes=3)
 NAN, INF = float('nan'), float('inf')
 GOOD = [[0, 0, 40, 30], [1.5, 2, 3, 4.5]]
 
@@ -87,13 +87,15 @@ def test_without_an_image_boxes_may_be_anywhere(kind):
 
 
 def test_smallest_size_and_tolerance_are_settings(kind):
-    strict = LabelSpec(3, 3, min_size=2, box_tolerance=0)
+    strict = SampleSpec(
+        num_classes=3, num_seg_classes=3, min_size=2, box_tolerance=0
+    )
     (problem,) = found(kind, GOOD, spec=strict)
     assert problem.rule == 'DET003'
     assert 'least 2; first is box 1, (1.5, 2, 3, 4.5)' in problem.message
     (problem,) = found(kind, [[0, 0, 40.5, 30]], spec=strict)
     assert 'more than 0' in problem.message
-    anywhere = LabelSpec(3, 3, box_tolerance=INF)
+    anywhere = SampleSpec(num_classes=3, num_seg_classes=3, box_tolerance=INF)
     assert found(kind, [[70, 0, 90, 30]], spec=anywhere) == []
 
 
@@ -213,7 +215,7 @@ def test_agreement(kind):
         'more than 2 pixels and with an overlap under 1; first is box 1, '
         '(0, 0, 40, 30), whose mask is in (20, 10, 40, 30)' in problem.message
     )
-    half = LabelSpec(3, 3, mask_box_iou=0.5)
+    half = SampleSpec(num_classes=3, num_seg_classes=3, mask_box_iou=0.5)
     loose = [BOXES[0], [14, 10, 40, 30]]
     assert instance_masks_found(kind(), loose)
     assert instance_masks_found(kind(), loose, half) == []
@@ -242,7 +244,7 @@ def test_ignored_instances_are_left_out():
 
 
 def test_overlap_of_zero_checks_for_empty_masks_only():
-    loose = LabelSpec(3, 3, mask_box_iou=0)
+    loose = SampleSpec(num_classes=3, num_seg_classes=3, mask_box_iou=0)
     assert instance_masks_found(bitmaps(), BOXES[::-1], loose) == []
     assert instance_masks_found(bitmaps([[0, 0, 0, 0], BOXES[1]]), spec=loose)
 
@@ -266,7 +268,7 @@ def test_no_masks():
 
 
 # Classes 0 and 1 are things, 2 and 3 stuff.
-PANOPTIC_SPEC = LabelSpec(num_classes=2, num_seg_classes=4)
+PANOPTIC_SPEC = SampleSpec(num_classes=2, num_seg_classes=4)
 
 
 @pytest.fixture
@@ -312,7 +314,13 @@ def test_part_of_a_mask_has_another_class(results):
     (problem,) = panoptic_found(results)
     assert '50 % of its pixels' in problem.message
     assert (
-        panoptic_found(results, LabelSpec(2, 4, panoptic_agreement=0.5)) == []
+        panoptic_found(
+            results,
+            SampleSpec(
+                num_classes=2, num_seg_classes=4, panoptic_agreement=0.5
+            ),
+        )
+        == []
     )
 
 

@@ -15,9 +15,9 @@ from mmext.datasets.transforms._seg_maps import (
     seg_map_keys,
     seg_map_problems,
 )
-from mmext.datasets.transforms.label_problem import LabelSpec
+from mmext.datasets.transforms.label_problem import SampleSpec
 
-SPEC = LabelSpec(num_classes=0, num_seg_classes=19)
+SPEC = SampleSpec(num_classes=0, num_seg_classes=19)
 DTYPES = (np.uint8, np.int8, np.uint16, np.int32, np.int64)
 
 

@@ -7,11 +7,15 @@ from mmengine.model import BaseTTAModel
 from torch import nn
 
 from mmext.engine import ClassCountCheckHook
-from mmext.engine.hooks.class_count_check import (
-    check_class_count,
-    class_vocabulary,
-    model_class_counts,
-)
+from mmext.engine.hooks.class_count_check import check_class_count
+from mmext.utils.label_spec import class_vocabulary, heads_of_model
+
+
+def model_class_counts(model):
+    return {
+        f'{head.place}.num_classes': head.num_classes
+        for head in heads_of_model(model)
+    }
 
 
 def head(num_classes):

@@ -1,14 +1,16 @@
 """Rules for the config alone, and for it beside the values of the masks."""
 
+import functools
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
+from ....utils.label_spec import HeadSpec
 from ...findings import Finding, Severity, found
-from ..expectations import Expectations, HeadFacts
+from ..expectations import Expectations
 from ..loaded import loaded_values
 from ..totals import SplitTotals
 from .registry import CFG
@@ -17,17 +19,22 @@ _Totals = Sequence[SplitTotals]
 _Expected = Sequence[Expectations]
 
 
-def _once(findings: Iterator[Finding]) -> Iterator[Finding]:
+def _once(check: Callable) -> Callable:
     """Splits share a model: what is wrong with it is said once."""
-    seen = set()
-    for finding in findings:
-        key = finding.key, finding.message
-        if key not in seen:
-            seen.add(key)
-            yield finding
+
+    @functools.wraps(check)
+    def findings(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
+        seen = set()
+        for finding in check(totals, expected):
+            key = finding.key, finding.message
+            if key not in seen:
+                seen.add(key)
+                yield finding
+
+    return findings
 
 
-def _heads(expected: _Expected) -> Iterator[tuple[HeadFacts, Expectations]]:
+def _heads(expected: _Expected) -> Iterator[tuple[HeadSpec, Expectations]]:
     for wanted in expected:
         for head in wanted.heads:
             yield head, wanted
@@ -41,33 +48,25 @@ def _heads(expected: _Expected) -> Iterator[tuple[HeadFacts, Expectations]]:
     '(detectors with softmax: one more for the background)',
     in_preflight=True,
 )
+@_once
 def weight_length(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     """Lengths of weights against num_classes of their head."""
-
-    def places() -> Iterator[Finding]:
-        for head, wanted in _heads(expected):
-            if head.of_masks:
-                continue
-            count = head.num_classes or wanted.num_classes
-            allowed = [count]
-            if wanted.task != 'semantic':
-                allowed.append(count + 1)
-            for place, weights in head.class_weights:
-                length = len(weights)
-                if count and length not in allowed:
-                    yield found(
-                        f'{place}.class_weight must have '
-                        f'{" or ".join(map(str, allowed))} numbers '
-                        f'(num_classes={count}), got {length}',
-                        key=place,
-                        value=str(length),
-                    )
-
-    yield from _once(places())
-
-
-def _kind(wanted: Expectations) -> str:
-    return 'thing classes' if wanted.thing_classes else 'classes'
+    for head, wanted in _heads(expected):
+        count = head.num_classes or wanted.num_classes
+        if head.of_masks or not count:
+            continue
+        allowed = [count]
+        if wanted.task != 'semantic':
+            allowed.append(count + 1)
+        for place, weights in head.class_weights:
+            if len(weights) not in allowed:
+                yield found(
+                    f'{place}.class_weight must have '
+                    f'{" or ".join(map(str, allowed))} numbers '
+                    f'(num_classes={count}), got {len(weights)}',
+                    key=place,
+                    value=str(len(weights)),
+                )
 
 
 @CFG.rule(
@@ -77,6 +76,7 @@ def _kind(wanted: Expectations) -> str:
     remedy='set num_classes of the heads to the number of '
     'metainfo.classes of the data set',
 )
+@_once
 def class_count(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     """Heads, or what was asked for, against names of classes."""
     trained = {
@@ -84,33 +84,31 @@ def class_count(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
         for wanted in expected
         if wanted.split.startswith('train')
     }
-
-    def places() -> Iterator[Finding]:
-        for wanted in expected:
-            if not wanted.classes:
+    for wanted in expected:
+        things = wanted.thing_classes
+        if not wanted.classes or (things and not wanted.heads):
+            continue
+        counts = {
+            f'{head.place}.num_classes': head.num_classes
+            for head in wanted.heads
+        } or {'num_classes': wanted.num_classes}
+        # Boxes and masks of panoptic labels are of things alone.
+        classes = things or wanted.classes
+        for place, count in counts.items():
+            if (
+                not wanted.split.startswith('train')
+                and classes[:count] in trained
+            ):
+                # The others are not asked for, as in MOT17's.
                 continue
-            if wanted.thing_classes and not wanted.heads:
-                continue
-            counts = {
-                f'{head.place}.num_classes': head.num_classes
-                for head in wanted.heads
-            } or {'num_classes': wanted.num_classes}
-            # Boxes and masks of panoptic labels are of things alone.
-            classes = wanted.thing_classes or wanted.classes
-            evaluated = not wanted.split.startswith('train')
-            for place, count in counts.items():
-                if evaluated and classes[:count] in trained:
-                    # The others are not asked for, as in MOT17's.
-                    continue
-                if count and count != len(classes):
-                    yield found(
-                        f'{place} must be {len(classes)}, the number '
-                        f'of {_kind(wanted)} of the data, got {count}',
-                        key=place,
-                        value=str(count),
-                    )
-
-    yield from _once(places())
+            if count and count != len(classes):
+                kind = 'thing classes' if things else 'classes'
+                yield found(
+                    f'{place} must be {len(classes)}, the number of {kind} '
+                    f'of the data, got {count}',
+                    key=place,
+                    value=str(count),
+                )
 
 
 @CFG.rule(
@@ -154,20 +152,17 @@ def reduced_class(
     subject='class',
     in_preflight=True,
 )
+@_once
 def named_twice(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     """Names that occur more than once."""
-
-    def names() -> Iterator[Finding]:
-        for wanted in expected:
-            for name, count in Counter(wanted.classes).items():
-                if count > 1:
-                    yield found(
-                        f'class {name!r} is {count} times in the classes',
-                        key='metainfo.classes',
-                        value=name,
-                    )
-
-    yield from _once(names())
+    for wanted in expected:
+        for name, count in Counter(wanted.classes).items():
+            if count > 1:
+                yield found(
+                    f'class {name!r} is {count} times in the classes',
+                    key='metainfo.classes',
+                    value=name,
+                )
 
 
 @CFG.rule(
@@ -183,28 +178,32 @@ def splits_differ(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
 
     Where one has the first classes of the other, labels mean the same.
     """
+    first = expected[0] if expected else None
     for wanted in expected[1:]:
-        first = expected[0]
-        for field in ('classes', 'reduce_zero_label'):
-            own, other = getattr(wanted, field), getattr(first, field)
-            if field != 'classes' and (_disagree(wanted) or _disagree(first)):
-                continue  # CFG009 says so.
-            if field == 'classes':
-                if wanted.classes_are_texts:
-                    continue
-                shorter = min(len(own), len(other))
-                own, other = own[:shorter], other[:shorter]
-            elif wanted.task != first.task:
-                continue
-            if own == other:
-                continue
-            yield found(
-                f'{field} of {wanted.split} must be that of {first.split}, '
-                f'{_short(other)}, got {_short(own)}',
-                split=wanted.split,
-                key=f'{wanted.split}_dataloader.dataset',
-                value=field,
+        differing = {}
+        if not wanted.classes_are_texts:
+            shorter = min(len(wanted.classes), len(first.classes))
+            differing['classes'] = (
+                wanted.classes[:shorter],
+                first.classes[:shorter],
             )
+        # CFG009 says so of a split that disagrees with itself.
+        if wanted.task == first.task and not (
+            _disagree(wanted) or _disagree(first)
+        ):
+            differing['reduce_zero_label'] = (
+                wanted.reduce_zero_label,
+                first.reduce_zero_label,
+            )
+        for field, (own, other) in differing.items():
+            if own != other:
+                yield found(
+                    f'{field} of {wanted.split} must be that of '
+                    f'{first.split}, {_short(other)}, got {_short(own)}',
+                    split=wanted.split,
+                    key=f'{wanted.split}_dataloader.dataset',
+                    value=field,
+                )
 
 
 def _short(value: object) -> str:
@@ -224,29 +223,30 @@ def _short(value: object) -> str:
 def reduced_by_one(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     """MMSegmentation's LoadAnnotations asserts that both are the same."""
     for number, wanted in enumerate(expected):
+        if not _disagree(wanted):
+            continue
         own, loader = wanted.dataset_reduces, wanted.reduce_zero_label
-        if _disagree(wanted):
-            pixels = totals[number].pixels if totals else {}
-            fits = {
-                reduces: loaded_values(
-                    msgspec.structs.replace(wanted, reduce_zero_label=reduces)
-                ).fine.issuperset(pixels)
-                for reduces in (False, True)
-            }
-            right = own if fits[own] else loader
-            yield found(
-                f'LoadAnnotations has reduce_zero_label={loader}, its data '
-                f'set {own}; loading the first label map fails with an '
-                'AssertionError',
-                remedy=f'set reduce_zero_label={right} of the data set, which '
-                'fits the values of the label maps, and take it out of '
-                'LoadAnnotations'
-                if fits[own] != fits[loader]
-                else '',
-                split=wanted.split,
-                key=f'{wanted.split.partition("[")[0]}_dataloader.dataset',
-                value=str(loader),
-            )
+        pixels = totals[number].pixels if totals else {}
+        fits = {
+            reduces: loaded_values(
+                msgspec.structs.replace(wanted, reduce_zero_label=reduces)
+            ).fine.issuperset(pixels)
+            for reduces in (False, True)
+        }
+        right = own if fits[own] else loader
+        yield found(
+            f'LoadAnnotations has reduce_zero_label={loader}, its data '
+            f'set {own}; loading the first label map fails with an '
+            'AssertionError',
+            remedy=f'set reduce_zero_label={right} of the data set, which '
+            'fits the values of the label maps, and take it out of '
+            'LoadAnnotations'
+            if fits[own] != fits[loader]
+            else '',
+            split=wanted.split,
+            key=f'{wanted.split.partition("[")[0]}_dataloader.dataset',
+            value=str(loader),
+        )
 
 
 def _disagree(wanted: Expectations) -> bool:
@@ -261,40 +261,37 @@ def _disagree(wanted: Expectations) -> bool:
     '0 (tools/validate_labels.py --class-weights prints some)',
     in_preflight=True,
 )
+@_once
 def weight_values(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     """NaN, infinity, numbers below 0, words, nothing but 0, or no file."""
-
-    def places() -> Iterator[Finding]:
-        for head, wanted in _heads(expected):
-            for place, path in head.weight_files:
-                if '://' not in path and not Path(path).is_file():
+    for head, wanted in _heads(expected):
+        for place, path in head.weight_files:
+            if '://' not in path and not Path(path).is_file():
+                yield found(
+                    f'{place}.class_weight must be numbers or an existing '
+                    f'file, got {path!r}',
+                    remedy='correct the path, or write the file',
+                    key=place,
+                    value=path,
+                )
+        for place, weights in head.class_weights:
+            for index, weight in enumerate(weights):
+                problem = _why_no_weight(weight)
+                if problem:
+                    name = ''.join(wanted.classes[index : index + 1])
                     yield found(
-                        f'{place}.class_weight must be numbers or an '
-                        f'existing file, got {path!r}',
-                        remedy='correct the path, or write the file',
+                        f'{place}.class_weight[{index}]'
+                        f'{name and f" ({name})"} is {weight!r}: {problem}',
                         key=place,
-                        value=path,
+                        value=str(weight),
                     )
-            for place, weights in head.class_weights:
-                for index, weight in enumerate(weights):
-                    problem = _why_no_weight(weight)
-                    if problem:
-                        yield found(
-                            f'{place}.class_weight[{index}]'
-                            f'{_of_class(index, wanted)} is {weight!r}: '
-                            f'{problem}',
-                            key=place,
-                            value=str(weight),
-                        )
-                if weights and not any(weights):
-                    yield found(
-                        f'{place}.class_weight has nothing but 0: the loss '
-                        'is 0 and nothing is learned',
-                        key=place,
-                        value='0',
-                    )
-
-    yield from _once(places())
+            if weights and not any(weights):
+                yield found(
+                    f'{place}.class_weight has nothing but 0: the loss is 0 '
+                    'and nothing is learned',
+                    key=place,
+                    value='0',
+                )
 
 
 def _why_no_weight(weight: object) -> str:
@@ -304,12 +301,6 @@ def _why_no_weight(weight: object) -> str:
         return 'the loss becomes NaN or infinite with the first such label'
     if weight < 0:
         return 'the loss is lowered by getting the class wrong'
-    return ''
-
-
-def _of_class(index: int, wanted: Expectations) -> str:
-    if index < len(wanted.classes):
-        return f' ({wanted.classes[index]})'
     return ''
 
 

@@ -6,8 +6,9 @@ of another value depends on the place, and on what the label maps hold.
 
 from collections.abc import Iterator, Sequence
 
+from ....utils.label_spec import IgnorePlace
 from ...findings import Severity, found
-from ..expectations import Expectations, IgnorePlace
+from ..expectations import Expectations
 from ..loaded import loaded_values
 from ..totals import SplitTotals
 from .class_names import likeness

@@ -6,7 +6,7 @@ objects for the rules to check.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 import msgspec
@@ -29,10 +29,6 @@ from ..readers.coco_masks import mask_of
 from .folder import IMAGE_SUFFIXES, files_below
 from .split_source import SplitSource
 
-# Ids whose range is not larger than so many times their number are looked
-# up in a table.
-_MAX_GAP = 16
-
 
 def image_rows(file: CocoFile) -> np.ndarray:
     """Row of the image of each annotation; -1 if there is none."""
@@ -43,12 +39,6 @@ def rows_of(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Row of each of the wanted ids, of several the first; -1 if none."""
     if not len(ids):
         return np.full(len(wanted), -1)
-    low, high = int(ids.min()), int(ids.max())
-    if high - low < _MAX_GAP * len(ids):
-        table = np.full(high - low + 1, -1)
-        table[ids[::-1] - low] = np.arange(len(ids))[::-1]
-        inside = (wanted >= low) & (wanted <= high)
-        return np.where(inside, table[np.where(inside, wanted - low, 0)], -1)
     order = np.argsort(ids, kind='stable')
     place = np.searchsorted(ids[order], wanted).clip(max=len(ids) - 1)
     rows = order[place]
@@ -101,27 +91,22 @@ def suspicious_rows(file: CocoFile, classes: Sequence[str]) -> np.ndarray:
     to is among them; others may be. All RLE are decoded for it.
     """
     images = image_rows(file)
-    # One after the other, for the memory of what each needs for a moment.
-    fine = _fits(file, images)
-    fine &= _labels(file, classes) >= 0
-    fine &= ~_near(file)
-    listed = (images >= 0) & file.annotations.has_bbox
-    fine &= ~_contradicted(file, images, listed & fine)
-    return listed & ~fine
-
-
-def _fits(file: CocoFile, images: np.ndarray) -> np.ndarray:
-    """Annotations whose box is one, and lies in the image."""
     known = images >= 0
     width, height = (
         np.where(known, side[images], 0) if len(side) else np.zeros(len(known))
         for side in _sizes(file)
     )
     sides = box_limits.sides_of_coco(file.annotations.bbox)
+    # One after the other, for the memory of what each needs for a moment.
     fine = box_limits.has_area(sides) & ~box_limits.is_tiny(sides)
     # Without a known size each box is outside: the image file may have one.
     fine &= ~box_limits.is_outside(sides, width, height)
-    return fine & ~box_limits.is_beyond(sides, width, height)
+    fine &= ~box_limits.is_beyond(sides, width, height)
+    fine &= _labels(file, classes) >= 0
+    fine &= ~_near(file)
+    listed = known & file.annotations.has_bbox
+    fine &= ~_contradicted(file, images, listed & fine)
+    return listed & ~fine
 
 
 def _contradicted(
@@ -156,17 +141,16 @@ def _mask(
 def _box(
     file: CocoFile, row: int, image: int, label: int, names: dict
 ) -> BoxFacts:
-    annotations = file.annotations
-    left, top, wide, high = annotations.bbox[row].tolist()
-    category = int(annotations.category_id[row])
+    notes = file.annotations
+    left, top, wide, high = notes.bbox[row].tolist()
     error, around = _mask(file, row, image)
     return BoxFacts(
         box=(left, top, left + wide, top + high),
         label=label,
         # Without a label it is a matter of the file, not of the box.
-        class_name=names[category] if label >= 0 else '',
-        place=f'annotations[{annotations.index[row]}]',
-        ignored=bool(annotations.iscrowd[row] or annotations.ignore[row]),
+        class_name=names[int(notes.category_id[row])] if label >= 0 else '',
+        place=f'annotations[{notes.index[row]}]',
+        ignored=bool(notes.iscrowd[row] or notes.ignore[row]),
         mask_box=around,
         polygon_error=error,
     )
@@ -185,25 +169,21 @@ def coco_samples(
 
     Only suspicious boxes are listed, or ``every_box``.
     """
-    annotations = file.annotations
-    rows_of = image_rows(file)
-    listed = rows_of >= 0
-    counts = np.bincount(rows_of[listed], minlength=len(file.images.id))
-    if every_box:
-        listed &= annotations.has_bbox
-    else:
-        listed &= suspicious_rows(file, classes)
+    rows = image_rows(file)
+    known = rows >= 0
+    counts = np.bincount(rows[known], minlength=len(file.images.id))
+    listed = known & file.annotations.has_bbox
+    if not every_box:
+        listed = suspicious_rows(file, classes)
     labels = _labels(file, classes)
     names = dict(zip(file.categories.id.tolist(), file.categories.name))
     boxes: dict[int, list[BoxFacts]] = {}
     for row in np.flatnonzero(listed).tolist():
-        image = int(rows_of[row])
+        image = int(rows[row])
         box = _box(file, row, image, int(labels[row]), names)
         boxes.setdefault(image, []).append(box)
     width, height = (side.tolist() for side in _sizes(file))
-    of_class = np.bincount(
-        rows_of[(rows_of >= 0) & (labels >= 0)], minlength=len(counts)
-    )
+    of_class = np.bincount(rows[known & (labels >= 0)], minlength=len(counts))
     for row, name in enumerate(file.images.file_name):
         yield Sample(
             index=row,
@@ -284,7 +264,6 @@ def split_of_coco(
     expected: Expectations,
     *,
     find_orphans: bool = False,
-    name_of: Callable[[str], str] | None = None,
     backend_args: dict | None = None,
 ) -> SplitSource:
     """All that an annotation file names, whether a loader keeps it or not.
@@ -296,7 +275,6 @@ def split_of_coco(
             without ``num_classes``, their number; the task is that of the
             file unless it is ``'unlabelled'``.
         find_orphans: Look for images that the file does not name.
-        name_of: What becomes of names of images; None if nothing.
         backend_args: Of MMEngine's file backend.
 
     Returns:
@@ -306,10 +284,6 @@ def split_of_coco(
         FileNotFoundError: If there is no such file.
     """
     file = read_coco(read_bytes(path, backend_args))
-    if name_of is not None:
-        names = tuple(map(name_of, file.images.file_name))
-        images_of = msgspec.structs.replace(file.images, file_name=names)
-        file = msgspec.structs.replace(file, images=images_of)
     if expected.task != 'unlabelled':
         classes = expected.classes or tuple(
             dict.fromkeys(file.categories.name)
@@ -335,12 +309,18 @@ def split_of_coco(
             )
         )
 
+    def orphans() -> Iterator[Orphan]:
+        named = set(file.images.file_name)
+        # None of a file that could not be read, which is said elsewhere.
+        for found in files_below(images, IMAGE_SUFFIXES) if named else ():
+            name = found[len(images) :].lstrip(os.sep).replace(os.sep, '/')
+            if name not in named:
+                yield Orphan(split=expected.split, path=found, kind='image')
+
     return SplitSource(
         expected,
         lambda: iter(listed()),
-        orphans=(lambda: _orphans(facts, images))
-        if find_orphans and images
-        else lambda: iter(()),
+        orphans=orphans if find_orphans and images else lambda: iter(()),
         coco=lambda: facts,
         backend_args=backend_args,
     )
@@ -349,16 +329,9 @@ def split_of_coco(
 def seg_maps_of_coco(
     boxes: SplitSource, expected: Expectations, folder: str, suffix: str
 ) -> SplitSource:
-    """Label maps of the images of an annotation file.
+    """Label maps, named as the images of a source of :func:`split_of_coco`.
 
-    Args:
-        boxes: Of :func:`split_of_coco`.
-        expected: Of the label maps.
-        folder: Of the label maps, which have the names of the images.
-        suffix: Of their names.
-
-    Returns:
-        A sample for each image, without the image itself.
+    ``suffix`` is that of the files in ``folder``. Samples have no image.
     """
 
     def samples() -> Iterator[Sample]:
@@ -370,13 +343,3 @@ def seg_maps_of_coco(
             )
 
     return SplitSource(expected, samples, backend_args=boxes.backend_args)
-
-
-def _orphans(facts: CocoFacts, images: str) -> Iterator[Orphan]:
-    named = set(facts.file.images.file_name)
-    if not named:
-        return  # The file could not be read, which is said elsewhere.
-    for path in files_below(images, IMAGE_SUFFIXES):
-        name = path[len(images) :].lstrip(os.sep).replace(os.sep, '/')
-        if name not in named:
-            yield Orphan(split=facts.split, path=path, kind='image')

@@ -8,47 +8,40 @@ from mmengine.config import Config
 from mmengine.fileio import list_from_file
 
 from ....utils.contain import Contained
+from ....utils.label_spec import HeadSpec
 from ...config import (
-    SECTIONS,
-    ConfigNode,
-    find_component,
+    ignored_value,
     join_key,
-    takes,
+    read_heads,
+    read_ignore_places,
     walk_dicts,
-    walk_nodes,
 )
-from ..expectations import Expectations, HeadFacts
+from ..expectations import Expectations
 from ..facts import Sample
 from .coco import seg_maps_of_coco, split_of_coco
-from .ignore_places import default_of, ignored_value, read_ignore_places
 from .leaves import (
     NothingToCheckError,
     build_leaves,
-    classes_of,
-    image_name_of,
+    form_of,
     leaf_orphans,
     leaf_samples,
     load_step,
-    reads_coco,
-    reads_layout,
-    reads_panoptic,
-    reads_voc,
-    reads_yolo,
     task_of,
     unread_form,
     voc_pairs,
 )
-from .nyuv2 import split_of_layout
+from .pairs import split_of_layout, split_of_pairs
 from .panoptic import split_of_panoptic
 from .split_source import SplitSource
-from .voc import split_of_pairs
 
 _DEFAULT_IGNORE = 255
 _NO_CHECK = (FileNotFoundError, NotADirectoryError, NothingToCheckError)
-# Heads of proposals and of identities, whose classes are not the data's.
-_OTHER_HEADS = frozenset(('rpn_head', 'reid'))
-# Heads that have one weight more, for masks of no class.
-_MASK_HEADS = ('MaskFormerHead', 'Mask2FormerHead', 'SideAdapterCLIPHead')
+# Heads that the labels of a task are for.
+_HEADS_OF = {
+    'semantic': ('decode_head', 'semantic_head'),
+    'detection': ('bbox_head', 'head'),
+    'instance': ('bbox_head', 'head'),
+}
 
 
 def splits_of_config(
@@ -94,10 +87,9 @@ def splits_of_config(
             # Where data are elsewhere, and where there is nothing to look at.
             if isinstance(error, _NO_CHECK):
                 raise error
-        errors += failed
-        if failed:
             # Its check fails in the same way, and those of the others go on.
-            sources[before:] = [_broken_source(split, failed[0])]
+            sources[before:] = [_broken_source(split, error)]
+        errors += failed
     if errors and len(errors) == len(sources):
         raise errors[0]
     if not sources:
@@ -109,8 +101,6 @@ def splits_of_config(
 
 
 def _broken_source(split: str, error: Exception) -> SplitSource:
-    """A split whose data sets cannot be built."""
-
     def samples() -> Iterator[Sample]:
         raise error
 
@@ -118,27 +108,14 @@ def _broken_source(split: str, error: Exception) -> SplitSource:
 
 
 def _num_classes(
-    heads: Sequence[HeadFacts], task: str, classes: Sequence[str]
+    heads: Sequence[HeadSpec], task: str, classes: Sequence[str]
 ) -> int:
     """Of the head that the labels are for, else of the data set."""
-    words = {
-        'semantic': ('decode_head', 'semantic_head'),
-        'detection': ('bbox_head', 'head'),
-        'instance': ('bbox_head', 'head'),
-    }
-    for word in words.get(task, ()):
+    for word in _HEADS_OF.get(task, ()):
         for head in heads:
             if head.place.rpartition('.')[2].startswith(word):
                 return head.num_classes
     return len(classes)
-
-
-def _reads_maps(head: HeadFacts) -> bool:
-    """Whether a head of a detector is for label maps, as HTC's is."""
-    return any(
-        place.rpartition('.')[2].partition('[')[0] == 'loss_seg'
-        for place, _ in head.losses
-    )
 
 
 def _sources(
@@ -146,25 +123,31 @@ def _sources(
     name: str,
     plain: Mapping,
     split: str,
-    heads: tuple[HeadFacts, ...],
+    heads: tuple[HeadSpec, ...],
 ) -> Iterator[SplitSource]:
     """One for the labels of a data set, one for label maps beside boxes."""
     task = task_of(dataset, split)
-    of_maps = tuple(head for head in heads if _reads_maps(head))
+    # Heads of a detector that are for label maps, as HTC's.
+    of_maps = tuple(
+        head
+        for head in heads
+        if any('.loss_seg' in place for place, _ in head.losses)
+    )
     if task == 'semantic':
-        own = of_maps or heads
+        heads = of_maps or heads
     elif task == 'unlabelled':
-        own = ()
+        heads = ()
     else:
-        own = tuple(head for head in heads if head not in of_maps)
-    expected = _expected(dataset, name, plain, split, task, own)
+        heads = tuple(head for head in heads if head not in of_maps)
+    expected = _expected(dataset, name, plain, split, task, heads)
     source = _of_files(dataset, expected)
     yield source
     loader, _ = load_step(dataset)
     folder = getattr(dataset, 'data_prefix', {}).get('seg')
-    if loader.get('with_seg') and reads_coco(dataset) and folder:
-        name = f'{name}[maps]'
-        expected = _expected(dataset, name, plain, split, 'semantic', of_maps)
+    if loader.get('with_seg') and folder and form_of(dataset) == 'coco':
+        expected = _expected(
+            dataset, f'{name}[maps]', plain, split, 'semantic', of_maps
+        )
         # Classes that have names are those of boxes.
         expected = msgspec.structs.replace(
             expected,
@@ -183,17 +166,16 @@ def _expected(
     plain: Mapping,
     split: str,
     task: str,
-    heads: tuple[HeadFacts, ...],
+    heads: tuple[HeadSpec, ...],
 ) -> Expectations:
     """What the labels of a data set will be read as."""
-    classes = classes_of(dataset) if task != 'unlabelled' else ()
+    classes = () if task == 'unlabelled' else dataset.metainfo.get('classes')
+    classes = tuple(map(str, classes or ()))
     loader, package = load_step(dataset)
     # Of label maps alone, a default matters.
     places = read_ignore_places(plain, defaults=task == 'semantic')
     own = getattr(dataset, 'reduce_zero_label', None)
     reduce = loader.get('reduce_zero_label')
-    if reduce is None:
-        reduce = own
     label_map = getattr(dataset, 'label_map', None) or {}
     unread = unread_form(dataset)
     reads_as = 'semantic' if package != 'mmdet' else ''
@@ -207,7 +189,7 @@ def _expected(
         ignore_index=ignored_value(
             heads, places, getattr(dataset, 'ignore_index', _DEFAULT_IGNORE)
         ),
-        reduce_zero_label=bool(reduce),
+        reduce_zero_label=bool(own if reduce is None else reduce),
         dataset_reduces=own if compares_reduction(type(dataset)) else None,
         label_map=tuple(
             (int(old), int(new)) for old, new in label_map.items()
@@ -238,16 +220,17 @@ def compares_reduction(kind: Any) -> bool:
 
 def _filter_cfg(dataset: Any) -> dict[str, int]:
     """What MMDetection's own ``filter_data`` will go by."""
-    if not (reads_coco(dataset) or reads_voc(dataset)) or dataset.test_mode:
+    form = form_of(dataset)
+    if form not in ('coco', 'voc') or dataset.test_mode:
         return {}
     from mmdet.datasets import CocoDataset, XMLDataset
 
-    base = CocoDataset if reads_coco(dataset) else XMLDataset
+    base = CocoDataset if form == 'coco' else XMLDataset
     if type(dataset).filter_data is not base.filter_data:
         return {}
     given = dataset.filter_cfg or {}
     names = ['filter_empty_gt', 'min_size']
-    if base is XMLDataset:
+    if form == 'voc':
         names.append('bbox_min_size')
     return {name: given[name] for name in names if given.get(name)}
 
@@ -264,128 +247,48 @@ def _coco_metric(plain: Mapping, split: str) -> str:
 
 def _of_files(dataset: Any, expected: Expectations) -> SplitSource:
     """A source that looks at the files themselves, where that can be done."""
+    form = form_of(dataset)
     args = getattr(dataset, 'backend_args', None)
-    if reads_coco(dataset):
+    path = str(getattr(dataset, 'ann_file', '') or '')
+    # The list that mmseg's data sets read; a folder or JSON is none.
+    listed = path if path.endswith('.txt') else ''
+    if form == 'coco':
         return split_of_coco(
-            dataset.ann_file,
+            path,
             dataset.data_prefix.get('img') or '',
             expected,
-            name_of=image_name_of(dataset),
             backend_args=args,
         )
-    if reads_panoptic(dataset):
+    if form == 'panoptic':
         return split_of_panoptic(
-            dataset.ann_file,
+            path,
             dataset.data_prefix.get('img') or '',
             dataset.data_prefix.get('seg') or '',
             expected,
             backend_args=args,
         )
-    if reads_voc(dataset):
-        names = list_from_file(dataset.ann_file, backend_args=args)
+    if form == 'voc':
+        names = list_from_file(path, backend_args=args)
         return split_of_pairs(
             voc_pairs(dataset, names),
             expected,
-            list_file=dataset.ann_file,
+            list_file=path,
             backend_args=args,
         )
-    if reads_yolo(dataset):
+    if form == 'yolo':
         return split_of_pairs(
             dataset.list_files(),
             expected,
             kind='yolo',
-            list_file=_list_file(dataset),
+            list_file=listed,
             backend_args=args,
         )
-    if reads_layout(dataset):
+    if form == 'nyuv2':
         return split_of_layout(dataset.data_prefix['split'], expected)
     return SplitSource(
         expected,
         lambda: leaf_samples(dataset, expected.classes, expected.unread),
         orphans=lambda: leaf_orphans(dataset, expected.split),
-        list_file=_list_file(dataset),
+        list_file=listed,
         backend_args=args,
     )
-
-
-def _list_file(dataset: Any) -> str:
-    """The list that mmseg's data sets read; a folder or JSON is none."""
-    path = str(getattr(dataset, 'ann_file', '') or '')
-    return path if path.endswith('.txt') else ''
-
-
-def _losses(head: Mapping, path: tuple) -> Iterator[tuple[str, Mapping]]:
-    """Losses of a head, not those of a head inside of it."""
-    for key, value in head.items():
-        if not str(key).startswith('loss'):
-            continue
-        for where, node in walk_dicts(value, (*path, key)):
-            if 'type' in node:
-                yield join_key(where), node
-
-
-def _class_count(node: ConfigNode, scope: str) -> Any:
-    """``num_classes`` of a head, or the default of its class."""
-    if 'num_classes' in node.cfg or not scope:
-        return node.cfg.get('num_classes')
-    kind = find_component(
-        node.cfg.get('type'), SECTIONS['model'], node.scope or scope
-    )
-    known = kind is not None and takes(kind, 'num_classes')
-    return default_of(kind, 'num_classes') if known else None
-
-
-def read_heads(model: Any, scope: str = '') -> tuple[HeadFacts, ...]:
-    """The heads of a model's config: dicts with ``num_classes`` and a loss.
-
-    With the ``default_scope`` of the config, those too whose class has a
-    default for ``num_classes``, as 80 of MMDetection's RoI heads.
-
-    Left out are those whose classes are not the ones of the data: of
-    proposals, of edges, of identities, and of texts, whose length it is.
-    """
-    heads = []
-    if isinstance(model.get('num_classes'), int):
-        scope = ''  # It is passed on to the heads.
-    for section in walk_nodes(model, ('model',), scope):
-        path, node = section.path, section.cfg
-        losses = list(_losses(node, path))
-        if not losses or _OTHER_HEADS & set(path):
-            continue
-        if 'boundary_threshold' in node:
-            continue
-        if 'language_model' in model and 'loss_cls' in node:
-            continue
-        count = _class_count(section, scope)
-        if not isinstance(count, int):
-            continue
-        # Only MMSegmentation's heads have an ignored value by default.
-        ignored = _DEFAULT_IGNORE
-        if not any('loss_decode' in where for where, _ in losses):
-            ignored = next(
-                (loss.get('ignore_index') for _, loss in losses), None
-            )
-        weights = [(where, loss.get('class_weight')) for where, loss in losses]
-        heads.append(
-            HeadFacts(
-                place=join_key(path),
-                num_classes=count,
-                ignore_index=node.get('ignore_index', ignored),
-                class_weights=tuple(
-                    (where, tuple(weight))
-                    for where, weight in weights
-                    if isinstance(weight, Sequence)
-                    and not isinstance(weight, str)
-                ),
-                weight_files=tuple(
-                    (where, weight)
-                    for where, weight in weights
-                    if isinstance(weight, str)
-                ),
-                losses=tuple(
-                    (where, str(loss['type'])) for where, loss in losses
-                ),
-                of_masks=str(node.get('type')).endswith(_MASK_HEADS),
-            )
-        )
-    return tuple(heads)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ..expectations import Expectations
 from ..facts import Orphan, Sample
-from ..store import TemporaryRows
 from .split_source import SplitSource
 
 MASK_SUFFIXES = ('.png', '.tif', '.tiff', '.bmp', '.gif')
@@ -30,39 +29,18 @@ def files_below(
         folders[:] = [
             name
             for name in sorted(folders)
-            if not leads_back(os.path.join(parent, name))
+            if not _leads_back(os.path.join(parent, name))
         ]
         for name in sorted(names):
             if name.lower().endswith(suffixes):
                 yield os.path.join(parent, name)
 
 
-def leads_back(path: str) -> bool:
+def _leads_back(path: str) -> bool:
     """Whether a folder is a symbolic link to one that it is in."""
-    if not os.path.islink(path):
-        return False
-    target = os.path.realpath(path)
-    return any(
-        os.path.realpath(parent) == target
-        for parent in Path(path).absolute().parents
+    return os.path.islink(path) and Path(path).resolve() in map(
+        Path.resolve, Path(path).absolute().parents
     )
-
-
-def names_in(
-    folder: str, suffixes: tuple[str, ...]
-) -> tuple[list[str], list[str]]:
-    """Names of files and of folders directly in a folder, in order."""
-    files, folders = [], []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.lower().endswith(suffixes):
-                    files.append(entry.name)
-                elif entry.is_dir() and not leads_back(entry.path):
-                    folders.append(entry.name)
-    except FileNotFoundError:
-        return [], []
-    return sorted(files), sorted(folders)
 
 
 def stem_below(path: str, folder: str, suffix: str = '') -> str:
@@ -97,8 +75,7 @@ def split_of_folders(
     A sample for each label map and each image without a label map, in the
     order of names, those of a folder before those of the folders in it. Of
     files of the same name and different suffixes the first is taken; the
-    others are orphans. Folders are listed once, and names kept in a temporary
-    file: memory is that of the largest folder.
+    others are orphans.
 
     Args:
         masks: Folder of label maps.
@@ -117,60 +94,68 @@ def split_of_folders(
         NotADirectoryError: If a folder does not exist.
         ValueError: If there are files, and no name ends with the suffix.
     """
-    folders = {'masks': Path(masks)}
-    if images is not None:
-        folders['images'] = Path(images)
-    for name, folder in folders.items():
-        if not folder.is_dir():
+    for name, folder in (('masks', masks), ('images', images)):
+        if folder is not None and not Path(folder).is_dir():
             raise NotADirectoryError(
                 f'{name} must be an existing folder, got {str(folder)!r}'
             )
-
-    maps = _mask_suffixes(folders, mask_suffix)
-    for option, kind, suffixes, end in (
-        ('mask_suffix', 'masks', maps, mask_suffix),
-        ('image_suffix', 'images', IMAGE_SUFFIXES, image_suffix),
-    ):
-        if end and kind in folders:
-            _check_suffix(folders[kind], suffixes, end, option)
+    masks = Path(masks)
+    kinds = _mask_suffixes(masks, Path(images or masks.parent), mask_suffix)
+    _check_suffix(masks, kinds, mask_suffix, 'mask_suffix')
+    if images is not None:
+        _check_suffix(images, IMAGE_SUFFIXES, image_suffix, 'image_suffix')
 
     @cache
-    def rows() -> TemporaryRows:
-        ends = mask_suffix, image_suffix
-        roots = str(folders['masks']), str(folders.get('images', ''))
-        listed = TemporaryRows(3)
-        own = maps, IMAGE_SUFFIXES
-        listed.extend(_rows(roots, own, ends, _voc_names(folders['masks'])))
-        return listed
+    def listed() -> tuple[list[Sample], list[Orphan]]:
+        pairs: dict[str, dict[str, str]] = {}
+        orphans = []
 
-    def samples() -> Iterator[Sample]:
-        number = 0
-        for kind, image, mask in rows():
-            if not kind:
-                yield Sample(index=number, image=image, mask=mask)
-                number += 1
+        def add(kind: str, root: str | Path, own: tuple, end: str) -> None:
+            for path in files_below(root, own):
+                if not _fits(path, end):
+                    continue
+                pair = pairs.setdefault(stem_below(path, str(root), end), {})
+                if pair.setdefault(kind, path) != path:
+                    orphans.append(orphan(path, kind))
 
-    def orphans() -> Iterator[Orphan]:
-        for kind, image, mask in rows():
-            if kind:
-                path = image or mask
-                yield Orphan(split=expected.split, path=path, kind=kind)
+        def orphan(path: str, kind: str) -> Orphan:
+            return Orphan(split=expected.split, path=path, kind=kind)
 
-    return SplitSource(expected, samples, orphans=orphans)
+        add('mask', masks, kinds, mask_suffix)
+        if images is not None:
+            add('image', images, IMAGE_SUFFIXES, image_suffix)
+        named, samples = _voc_names(masks), []
+        for stem in sorted(pairs, key=_files_first):
+            pair = pairs[stem]
+            name = stem.rpartition('/')[2]
+            if named is not None and name not in named and 'mask' not in pair:
+                orphans.append(orphan(pair['image'], 'image'))
+            else:
+                samples.append(Sample(index=len(samples), **pair))
+        return samples, orphans
+
+    return SplitSource(
+        expected, lambda: iter(listed()[0]), orphans=lambda: iter(listed()[1])
+    )
 
 
-def _mask_suffixes(folders: dict[str, Path], end: str) -> tuple[str, ...]:
+def _files_first(stem: str) -> list[tuple[bool, str]]:
+    """Key that sorts files of a folder before those of folders in it."""
+    *folders, name = stem.split('/')
+    return [*((True, folder) for folder in folders), (False, name)]
+
+
+def _mask_suffixes(masks: Path, images: Path, end: str) -> tuple[str, ...]:
     """Of label maps; JPEG and WebP among them if nothing else can be one."""
-    masks = folders['masks'].resolve()
-    images = folders.get('images', masks.parent).resolve()
-    within = masks in (images, *images.parents)
-    if any(_fits(path, end) for path in files_below(masks, MASK_SUFFIXES)):
+    beside = masks.resolve() in (images.resolve(), *images.resolve().parents)
+    plain = any(_fits(path, end) for path in files_below(masks, MASK_SUFFIXES))
+    if plain or (beside and not end):
         return MASK_SUFFIXES
-    return MASK_SUFFIXES + (() if within and not end else _LOSSY_SUFFIXES)
+    return MASK_SUFFIXES + _LOSSY_SUFFIXES
 
 
 def _check_suffix(
-    folder: Path, suffixes: tuple[str, ...], end: str, option: str
+    folder: str | Path, suffixes: tuple[str, ...], end: str, option: str
 ) -> None:
     """Raise if a folder has files, and none whose name has the suffix."""
     first = ''
@@ -200,44 +185,3 @@ def _voc_names(masks: Path) -> set[str] | None:
         if path.is_file()
         for name in path.read_text().split()
     }
-
-
-def _rows(
-    roots: tuple[str, str],
-    suffixes: tuple[tuple[str, ...], tuple[str, ...]],
-    ends: tuple[str, str],
-    wanted: set[str] | None,
-    below: str = '',
-) -> Iterator[tuple[str, str, str]]:
-    """Kind of an orphan, image and mask of all folders, one at a time."""
-    inner: set[str] = set()
-    paths_of: dict[str, list[str]] = {}
-    twins = []
-    for kind, place, root, own, end in zip(
-        ('mask', 'image'), (1, 0), roots, suffixes, ends
-    ):
-        if not root:
-            continue
-        folder = os.path.join(root, below) if below else root
-        names, folders = names_in(folder, own)
-        inner.update(folders)
-        for name in names:
-            if end and not _fits(name, end):
-                continue
-            pair = paths_of.setdefault(stem_below(name, '', end), ['', ''])
-            if pair[place]:
-                twins.append((kind, *_at(place, os.path.join(folder, name))))
-            else:
-                pair[place] = os.path.join(folder, name)
-    for stem in sorted(paths_of):
-        image, mask = paths_of[stem]
-        alone = not mask and wanted is not None and stem not in wanted
-        yield 'image' if alone else '', image, mask
-    yield from twins
-    for name in sorted(inner):
-        inside = os.path.join(below, name)
-        yield from _rows(roots, suffixes, ends, wanted, inside)
-
-
-def _at(place: int, path: str) -> tuple[str, str]:
-    return (path, '') if place == 0 else ('', path)

@@ -3,8 +3,8 @@
 import copy
 import inspect
 import os.path
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mmengine.config import Config
@@ -16,7 +16,7 @@ from ....utils.contain import code_place
 from ...config import inner_datasets, walk_datasets, walk_dicts
 from ..facts import BoxFacts, Orphan, Sample
 from .folder import IMAGE_SUFFIXES
-from .voc import names_below
+from .pairs import names_below
 
 
 class NothingToCheckError(ValueError):
@@ -43,45 +43,34 @@ class _Steps:
 def build_leaves(dataset: Mapping, cfg: Config) -> list[Any]:
     """The data sets inside of all wrappers, without their pipelines.
 
-    Data sets whose files can be looked at as they stand (:func:`reads_coco`,
-    :func:`reads_panoptic`, :func:`reads_voc`, :func:`reads_yolo`,
-    :func:`reads_layout`) have not loaded them: a loader may fail at a file,
-    or drop what is wrong in it.
+    Data sets whose files can be looked at as they stand (:func:`form_of`)
+    have not loaded them: a loader may fail at a file, or drop what is wrong
+    in it.
     """
     dataset = copy.deepcopy(dataset)
     scope = cfg.get('default_scope', 'mmengine')
-    with (
-        DefaultScope.overwrite_default_scope(scope),
-        DATASETS.switch_scope_and_registry(scope) as registry,
-    ):
-        for _, node in walk_dicts(dataset):
-            kind = node.get('type')
-            if isinstance(kind, str):
-                kind = registry.get(kind)
-            if 'pipeline' in node:
-                steps = _Steps(node['pipeline'], scope)
-                node['pipeline'] = [steps] if _is_leaf(kind) else []
-            if _takes(kind, 'lazy_init'):
-                node['lazy_init'] = True
-            # MMEngine cannot serialize a data set without a sample.
-            if _takes(kind, 'serialize_data'):
-                node['serialize_data'] = False
-        built = _own_code(partial(DATASETS.build, dataset), dataset)
-    leaves = [
-        dataset
-        for dataset in walk_datasets(built)
-        if not inner_datasets(dataset)
-    ]
-    for leaf in leaves:
-        if hasattr(leaf, 'full_init') and not _reads_files(leaf):
-            _own_code(leaf.full_init, dataset)
-    return leaves
-
-
-def _own_code(run: Callable[[], Any], dataset: Mapping) -> Any:
-    """Run the code of a data set; what it raises names the data set."""
     try:
-        return run()
+        with (
+            DefaultScope.overwrite_default_scope(scope),
+            DATASETS.switch_scope_and_registry(scope) as registry,
+        ):
+            for _, node in walk_dicts(dataset):
+                kind = node.get('type')
+                if isinstance(kind, str):
+                    kind = registry.get(kind)
+                if 'pipeline' in node:
+                    steps = _Steps(node['pipeline'], scope)
+                    node['pipeline'] = [steps] if _is_leaf(kind) else []
+                if _takes(kind, 'lazy_init'):
+                    node['lazy_init'] = True
+                # MMEngine cannot serialize a data set without a sample.
+                if _takes(kind, 'serialize_data'):
+                    node['serialize_data'] = False
+            built = list(walk_datasets(DATASETS.build(dataset)))
+        leaves = [each for each in built if not inner_datasets(each)]
+        for leaf in leaves:
+            if hasattr(leaf, 'full_init') and not form_of(leaf):
+                leaf.full_init()
     except (OSError, ValueError):
         raise
     except Exception as error:
@@ -90,6 +79,7 @@ def _own_code(run: Callable[[], Any], dataset: Mapping) -> Any:
             f'{type(error).__name__}: {error} ({code_place(error)}); correct '
             'its code, or its arguments in the config'
         ) from error
+    return leaves
 
 
 def _is_leaf(kind: Any) -> bool:
@@ -119,87 +109,37 @@ def _takes(kind: Any, name: str) -> bool:
     )
 
 
-def _reads_as(
-    dataset: Any, base: type, names: Sequence[str] = _READERS
-) -> bool:
-    return isinstance(dataset, base) and all(
-        getattr(type(dataset), name) is getattr(base, name) for name in names
-    )
+def form_of(dataset: Any) -> str:
+    """Form of the files of a data set that reads them as its host does.
 
-
-def reads_coco(dataset: Any) -> bool:
-    """Whether a data set reads COCO's format in MMDetection's way."""
+    ``'coco'``, ``'panoptic'``, ``'voc'``, ``'yolo'`` or ``'nyuv2'``: these
+    files can be looked at as they stand. Empty for another form, or a class
+    that reads them in a way of its own.
+    """
     from mmdet.datasets import (
         CocoDataset,
         CocoPanopticDataset,
-        LVISV05Dataset,
         LVISV1Dataset,
+        XMLDataset,
     )
 
-    if isinstance(dataset, CocoPanopticDataset):
-        return False
-    # LVIS's differ in where names of images are, which the reader knows.
-    own = CocoDataset, LVISV05Dataset, LVISV1Dataset
-    return any(_reads_as(dataset, base) for base in own)
-
-
-def image_name_of(dataset: Any) -> Callable[[str], str] | None:
-    """What a data set makes of names of images; None if nothing."""
-    from mmdet.datasets import LVISV05Dataset, LVISV1Dataset
-
-    if isinstance(dataset, LVISV1Dataset):
-        return None
-    return _name_of_2017 if isinstance(dataset, LVISV05Dataset) else None
-
-
-def _name_of_2017(name: str) -> str:
-    """COCO's name of 2014 without its first word, as LVIS 0.5 reads it."""
-    return name[-16:] if name.startswith('COCO') else name
-
-
-def reads_panoptic(dataset: Any) -> bool:
-    """Whether a data set reads COCO's panoptic format as MMDetection does."""
-    from mmdet.datasets import CocoPanopticDataset
-
-    return _reads_as(dataset, CocoPanopticDataset)
-
-
-def reads_voc(dataset: Any) -> bool:
-    """Whether a data set reads XML files in MMDetection's way."""
-    from mmdet.datasets import XMLDataset
-
-    return _reads_as(dataset, XMLDataset)
-
-
-def reads_layout(dataset: Any) -> bool:
-    """Whether a data set reads NYUv2's layout in mmext's way."""
-    return _reads_as(dataset, OWN_DATASETS.get('mmext.NYUv2MultiTaskDataset'))
-
-
-def reads_yolo(dataset: Any) -> bool:
-    """Whether a data set reads YOLO's label files in mmext's way."""
-    return _reads_as(
-        dataset,
-        OWN_DATASETS.get('mmext.YOLODataset'),
-        ('load_data_list', 'list_files'),
-    )
-
-
-def _reads_files(dataset: Any) -> bool:
-    """Whether the files themselves can be looked at, as they stand."""
-    return any(
-        reads(dataset)
-        for reads in (
-            *(reads_coco, reads_panoptic, reads_voc),
-            *(reads_yolo, reads_layout),
-        )
-    )
-
-
-def classes_of(dataset: Any) -> tuple[str, ...]:
-    """Names of the classes of a data set; empty if it does not say."""
-    names: Sequence | None = dataset.metainfo.get('classes')
-    return tuple(map(str, names or ()))
+    yolo = OWN_DATASETS.get('mmext.YOLODataset')
+    nyuv2 = OWN_DATASETS.get('mmext.NYUv2MultiTaskDataset')
+    for form, base, readers in (
+        ('panoptic', CocoPanopticDataset, _READERS),
+        ('coco', CocoDataset, _READERS),
+        # It differs in where names of images are, which the reader knows.
+        ('coco', LVISV1Dataset, _READERS),
+        ('voc', XMLDataset, _READERS),
+        ('yolo', yolo, ('load_data_list', 'list_files')),
+        ('nyuv2', nyuv2, _READERS),
+    ):
+        if isinstance(dataset, base) and all(
+            getattr(type(dataset), name) is getattr(base, name)
+            for name in readers
+        ):
+            return form
+    return ''
 
 
 def _steps(dataset: Any) -> tuple[list[Mapping], str]:
@@ -224,32 +164,25 @@ def load_step(dataset: Any) -> tuple[Mapping, str]:
     """
     steps, scope = _steps(dataset)
     for step in steps:
-        if _name(step) != 'LoadAnnotations':
-            continue
-        kind = step['type']
-        if isinstance(kind, str):
+        if _name(step) == 'LoadAnnotations':
             with TRANSFORMS.switch_scope_and_registry(scope) as registry:
-                kind = registry.get(kind)
-        return step, getattr(kind, '__module__', '').partition('.')[0]
+                kind = step['type']
+                kind = registry.get(kind) if isinstance(kind, str) else kind
+            return step, getattr(kind, '__module__', '').partition('.')[0]
     return {}, ''
 
 
 def task_of(dataset: Any, split: str) -> str:
     """What the labels of a data set are, as in ``Expectations``."""
     steps, _ = _steps(dataset)
-    loaders = {
-        name
-        for name in map(_name, steps)
-        if name.startswith('Load') and name.endswith('Annotations')
-    }
+    names = set(map(_name, steps))
+    loaders = {name for name in names if re.match('Load.*Annotations$', name)}
     if loaders == {'LoadEmptyAnnotations'}:
         return 'unlabelled'
-    if reads_panoptic(dataset):
-        return 'panoptic'
-    if reads_coco(dataset) or reads_voc(dataset) or reads_yolo(dataset):
-        return 'detection'
-    if reads_layout(dataset):
-        return 'semantic'
+    form = form_of(dataset)
+    if form:
+        tasks = {'panoptic': 'panoptic', 'nyuv2': 'semantic'}
+        return tasks.get(form, 'detection')
     if not hasattr(dataset, 'get_data_info'):
         raise NothingToCheckError(
             'the data set must list its files by get_data_info, as those of '
@@ -279,7 +212,7 @@ def _infos(dataset: Any) -> Iterator[Mapping]:
 
 def unread_form(dataset: Any) -> str:
     """End of the names of images that no reader of pictures reads, or ''."""
-    if _reads_files(dataset):
+    if form_of(dataset):
         return ''
     info = next(_infos(dataset), {})
     name = str(info.get('img_path') or '').lower()
@@ -311,14 +244,15 @@ def leaf_samples(
 
 def _box(number: int, instance: Mapping, classes: Sequence[str]) -> BoxFacts:
     label = int(instance.get('bbox_label', -1))
-    known = 0 <= label < len(classes)
     ignored = bool(instance.get('ignore_flag'))
     # What is to be ignored needs no class.
     name = '' if ignored else str(label)
+    if 0 <= label < len(classes):
+        name = classes[label]
     return BoxFacts(
         box=tuple(float(value) for value in instance['bbox']),
         label=label,
-        class_name=classes[label] if known else name,
+        class_name=name,
         place=f'instance {number}',
         ignored=ignored,
     )
@@ -346,11 +280,9 @@ def leaf_orphans(dataset: Any, split: str) -> Iterator[Orphan]:
     """
     prefix = getattr(dataset, 'data_prefix', {})
     masks, images = prefix.get('seg_map_path'), prefix.get('img_path')
-    ends = (
-        getattr(dataset, 'seg_map_suffix', ''),
-        getattr(dataset, 'img_suffix', ''),
-    )
-    if not (masks and images and all(ends)):
+    suffix = getattr(dataset, 'seg_map_suffix', '')
+    image_suffix = getattr(dataset, 'img_suffix', '')
+    if not (masks and images and suffix and image_suffix):
         return
     if dataset.ann_file and not os.path.isdir(dataset.ann_file):
         return
@@ -358,12 +290,12 @@ def leaf_orphans(dataset: Any, split: str) -> Iterator[Orphan]:
     names = list_dir_or_file(
         masks,
         list_dir=False,
-        suffix=ends[0],
+        suffix=suffix,
         recursive=True,
         backend_args=args,
     )
     for name in sorted(names):
-        image = os.path.join(images, name[: -len(ends[0])] + ends[1])
+        image = os.path.join(images, name.removesuffix(suffix) + image_suffix)
         if not exists(image, backend_args=args):
             path = os.path.join(masks, name)
             yield Orphan(split=split, path=path, kind='mask')

@@ -1,7 +1,7 @@
 """Samples of a panoptic annotation file: a PNG of ids for each image."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import msgspec
@@ -57,28 +57,28 @@ def split_of_panoptic(
         split=expected.split, path=path, file=file.coco, things=file.things
     )
 
-    def name_of(image: int, name: str) -> str:
-        own = file.maps.get(image, '') if names_of_file else ''
-        return own or name.replace('.jpg', '.png')
-
     @cache
     def listed() -> Sequence[Sample]:
-        samples = coco_samples(file.coco, path, images, classes)
-        records = file.coco.images
-        return tuple(
-            msgspec.structs.replace(
-                sample,
-                mask=os.path.join(maps, name_of(image, name)) if maps else '',
-                segments=file.segments.get(image, ()),
+        samples = []
+        for sample, image, name in zip(
+            coco_samples(file.coco, path, images, classes),
+            file.coco.images.id.tolist(),
+            file.coco.images.file_name,
+        ):
+            own = file.maps.get(image) if names_of_file else None
+            own = os.path.join(maps, own or name.replace('.jpg', '.png'))
+            samples.append(
+                msgspec.structs.replace(
+                    sample,
+                    mask=own if maps else '',
+                    segments=file.segments.get(image, ()),
+                )
             )
-            for sample, image, name in zip(
-                samples, records.id.tolist(), records.file_name
-            )
-        )
-
-    def samples() -> Iterator[Sample]:
-        return iter(listed())
+        return samples
 
     return SplitSource(
-        expected, samples, coco=lambda: facts, backend_args=backend_args
+        expected,
+        lambda: iter(listed()),
+        coco=lambda: facts,
+        backend_args=backend_args,
     )

@@ -4,16 +4,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ....engine.hooks import class_vocabulary, model_class_counts
+from ....utils.label_spec import class_vocabulary, heads_of_model
 from ...config import (
     Steps,
     dataset_configs,
+    default_of,
     inner_dataset_configs,
     join_key,
     split_key,
 )
 from ...findings import Finding, Severity
-from ...labels.sources import default_of
 from .registry import HEAD, found
 from .subject import (
     SPLITS,
@@ -25,7 +25,7 @@ from .subject import (
 )
 
 # Besides those by which a model is judged when it is built.
-_MORE = ('auxiliary_head', 'roi_head.mask_head')
+_MORE = r'model\.(auxiliary_head|roi_head\.mask_head)(\[.*)?$'
 # Models that have one of these count something else than classes of the data.
 _TEXTS = ('language_model', 'text_encoder')
 _OTHER_COUNTS = ('panoptic_fusion_head', 'panoptic_head', *_TEXTS)
@@ -33,45 +33,40 @@ _OTHER_COUNTS = ('panoptic_fusion_head', 'panoptic_head', *_TEXTS)
 _EDGE_HEADS = ('STDCHead',)
 # Their files have fewer names than they: MMDetection's converters of
 # MOT write the category pedestrian alone.
-_WITH_UNUSED_NAMES = ('MOTChallengeDataset',)
+_WITH_UNUSED_NAMES = {'MOTChallengeDataset'}
 _SHOWN = 4
 _FIX = 'set a num_classes of a base, where the config names the classes'
 
 
 def _counts(subject: Subject) -> dict[str, int]:
     """Keys that say how many classes a model has, and the numbers."""
-    model = _model(subject)
-    otherwise = _names_classes_itself(subject)
-    if subject.model is not None:
-        texts = any(key in model for key in _TEXTS)
-        if texts or class_vocabulary(subject.model, training=True) is not None:
+    model, built = _model(subject), subject.model
+    otherwise = _counts_otherwise(model)
+    if built is None:
+        if otherwise:
             return {}
-        counts = model_class_counts(subject.model)
-    elif otherwise:
-        return {}
-    else:
         # Its keys are looked up as attributes, as those of a built one.
-        counts = model_class_counts(subject.cfg.model)
-    return counts if otherwise else counts | _more_counts(subject)
-
-
-def _more_counts(subject: Subject) -> dict[str, int]:
-    """Those of auxiliary heads and of mask heads."""
-    counts = {}
-    # One number for the whole model is passed on to its heads.
-    is_common = isinstance(_model(subject).get('num_classes'), int)
-    for section in subject.below('model'):
-        key = join_key(section.path).removeprefix('model.')
+        built = subject.cfg.model
+    elif (
+        any(key in model for key in _TEXTS)
+        or class_vocabulary(built, training=True) is not None
+    ):
+        return {}
+    counts = {
+        f'{head.place}.num_classes': head.num_classes
+        for head in heads_of_model(built)
+    }
+    for section in () if otherwise else subject.below('model'):
+        key = join_key(section.path)
+        if not re.match(_MORE, key) or kind_of(section.cfg) in _EDGE_HEADS:
+            continue
         default = None
-        if not is_common:
+        # One number for the whole model is passed on to its heads.
+        if not isinstance(model.get('num_classes'), int):
             default = default_of(subject.component(section), 'num_classes')
         count = section.cfg.get('num_classes', default)
-        if (
-            key.partition('[')[0] in _MORE
-            and kind_of(section.cfg) not in _EDGE_HEADS
-            and isinstance(count, int)
-        ):
-            counts[f'model.{key}.num_classes'] = count
+        if isinstance(count, int):
+            counts[f'{key}.num_classes'] = count
     return counts
 
 
@@ -79,19 +74,9 @@ def _model(subject: Subject) -> Mapping:
     return as_mapping(subject.top.get('model'))
 
 
-def _names_classes_itself(subject: Subject) -> bool:
+def _counts_otherwise(model: Mapping) -> bool:
     """Whether classes are texts, or things and stuff are counted apart."""
-    model = _model(subject)
     return not model or any(key in model for key in _OTHER_COUNTS)
-
-
-def _classes(subject: Subject) -> tuple[str, tuple[str, ...]]:
-    """The split that is trained on, else that which is tested on."""
-    for split in SPLITS:
-        names = subject.classes(split)
-        if names:
-            return split, names
-    return '', ()
 
 
 def _why(count: int, names: Sequence[str]) -> str:
@@ -138,27 +123,33 @@ def too_many_classes(subject: Subject) -> Iterator[Finding]:
 
 
 def _differing(subject: Subject, fewer: bool) -> Iterator[Finding]:
-    split, names = _classes(subject)
-    if any(misnamed_classes(subject)) or any(_texts(subject)):
+    # The split that is trained on, else that which is tested on.
+    named = {split: subject.classes(split) for split in SPLITS}
+    split = next(filter(named.get, SPLITS), '')
+    if not split or any(_misnamed(subject)) or any(_texts(subject)):
         # What the data have is not what was meant.
         return
-    said = _named_at(subject, split)
-    for key, count in _counts(subject).items() if names else ():
+    names, said = named[split], _named_at(subject, split)
+    where = f'{split}_dataloader.dataset.metainfo.classes'
+    for key, count in _counts(subject).items():
         if count == len(names) or (count < len(names)) != fewer:
             continue
         path = split_key(key)
-        left = _is_left_over(subject, path, said)
-        where = f'{split}_dataloader.dataset.metainfo.classes'
         ways = [f'set it to {len(names)}', f'set {where} to the {count} names']
-        text = ''
         if not said:
-            text = ', by the names that the data set has of itself'
             ways.reverse()
         yield found(
-            f'{key} is {count}, {_why(count, names)}{text}',
+            f'{key} is {count}, {_why(count, names)}'
+            + (
+                ''
+                if said
+                else ', by the names that the data set has of itself'
+            ),
             path=path,
             names=names[:_SHOWN],
-            options=change(path, len(names)) if left else {},
+            options=change(path, len(names))
+            if said and _is_left_over(subject, path, said)
+            else {},
             remedy=', or '.join(ways)
             + ('' if said else ', and in the other splits'),
         )
@@ -172,20 +163,13 @@ def _named_at(subject: Subject, split: str) -> str:
     return ''
 
 
-def _kinds(subject: Subject, split: str) -> set[str]:
-    return {kind_of(dataset) for _, dataset in _datasets(subject, split)}
-
-
 def _is_left_over(subject: Subject, path: Sequence, said: str) -> bool:
     """Whether the classes are named above a number of a base, or of none."""
-    node: object = subject.top
-    for step in path:
-        inside = isinstance(node, Mapping) and step in node
-        listed = isinstance(node, list) and isinstance(step, int)
-        if not (inside or listed):
-            return bool(said)
-        node = node[step]
-    return bool(said) and subject.is_above(said, join_key(path))
+    try:
+        subject.at(path)
+    except (KeyError, IndexError, TypeError):
+        return True
+    return subject.is_above(said, join_key(path))
 
 
 def _datasets(subject: Subject, split: str) -> Iterator[tuple[Steps, Mapping]]:
@@ -206,29 +190,30 @@ def _datasets(subject: Subject, split: str) -> Iterator[tuple[Steps, Mapping]]:
 )
 def other_classes(subject: Subject) -> Iterator[Finding]:
     """A model is evaluated by other names than it was trained with."""
-    if _names_classes_itself(subject) or any(misnamed_classes(subject)):
+    if _counts_otherwise(_model(subject)) or any(_misnamed(subject)):
         return
-    first = subject.classes('train')
+    first, named = subject.classes('train'), _named_at(subject, 'train')
     for split in ('val', 'test') if first else ():
-        own = subject.classes(split)
+        own, kinds = subject.classes(split), _kinds(subject, split)
         if not own or own == first:
             continue
-        begins_alike = own[: len(first)] == first
-        if begins_alike and _kinds(subject, split) <= {*_WITH_UNUSED_NAMES}:
+        if own[: len(first)] == first and kinds <= _WITH_UNUSED_NAMES:
             continue
         what = f'{len(own)} classes, and train_dataloader {len(first)}'
         if len(own) == len(first):
-            index = next(
-                i for i, (a, b) in enumerate(zip(own, first)) if a != b
+            pairs = enumerate(zip(own, first))
+            index = next(i for i, (one, other) in pairs if one != other)
+            what = (
+                f'{own[index]!r} as class {index}, and train_dataloader '
+                f'{first[index]!r}'
             )
-            what = f'{own[index]!r} as class {index}, and train_dataloader '
-            what += f'{first[index]!r}'
         same = set(own) == set(first)
-        named, theirs = _named_at(subject, 'train'), _named_at(subject, split)
         # Another kind of data set may be judged by names of its own.
-        forgotten = bool(named) and not theirs and not same
-        forgotten = forgotten and _kinds(subject, 'train') == _kinds(
-            subject, split
+        forgotten = (
+            named != ''
+            and not same
+            and not _named_at(subject, split)
+            and kinds == _kinds(subject, 'train')
         )
         options = {}
         if forgotten:
@@ -241,6 +226,10 @@ def other_classes(subject: Subject) -> Iterator[Finding]:
             severity=Severity.ERROR if same or forgotten else Severity.INFO,
             options=options,
         )
+
+
+def _kinds(subject: Subject, split: str) -> set[str]:
+    return {kind_of(dataset) for _, dataset in _datasets(subject, split)}
 
 
 @HEAD.rule(
@@ -257,24 +246,21 @@ def no_window(subject: Subject) -> Iterator[Finding]:
         return
     sizes = {key: test_cfg.get(key) for key in ('crop_size', 'stride')}
     lacking = [key for key, size in sizes.items() if not size]
+    wrong = [key for key, size in sizes.items() if not _is_pair(size)]
     if lacking:
         yield found(
             f"mode='slide' without {' and '.join(lacking)}",
             path=(*path, 'mode'),
         )
-        return
-    for key, size in sizes.items():
-        if not _is_pair(size):
-            yield found(
-                f'{key} must be (height, width), got {size!r}',
-                path=(*path, key),
-            )
-            return
-    crop, stride = sizes.values()
-    if any(step > side for step, side in zip(stride, crop)):
+    elif wrong:
         yield found(
-            f'stride={tuple(stride)} leaves gaps between windows of '
-            f'crop_size={tuple(crop)}',
+            f'{wrong[0]} must be (height, width), got {sizes[wrong[0]]!r}',
+            path=(*path, wrong[0]),
+        )
+    elif any(step > side for side, step in zip(*sizes.values())):
+        yield found(
+            f'stride={tuple(sizes["stride"])} leaves gaps between windows of '
+            f'crop_size={tuple(sizes["crop_size"])}',
             path=(*path, 'stride'),
             remedy='set a stride that is not larger than crop_size',
         )
@@ -308,24 +294,27 @@ def text_for_classes(subject: Subject) -> Iterator[Finding]:
         )
 
 
+def _metainfos(subject: Subject) -> Iterator[tuple[Steps, Mapping]]:
+    for split in SPLITS:
+        for path, dataset in _datasets(subject, split):
+            yield (*path, 'metainfo'), as_mapping(dataset.get('metainfo'))
+
+
 def _texts(subject: Subject) -> Iterator[tuple[Steps, str]]:
     """Texts in the place of classes that are no files."""
-    for split in SPLITS:
-        for path, dataset in _datasets(subject, split):
-            names = as_mapping(dataset.get('metainfo')).get('classes')
-            if isinstance(names, str) and not Path(names).is_file():
-                yield (*path, 'metainfo', 'classes'), names
+    for path, metainfo in _metainfos(subject):
+        names = metainfo.get('classes')
+        if isinstance(names, str) and not Path(names).is_file():
+            yield (*path, 'classes'), names
 
 
-def misnamed_classes(subject: Subject) -> Iterator[tuple[Steps, str]]:
+def _misnamed(subject: Subject) -> Iterator[tuple[Steps, str]]:
     """Keys of metainfo that are ``classes`` or ``palette``, misspelt."""
-    for split in SPLITS:
-        for path, dataset in _datasets(subject, split):
-            metainfo = as_mapping(dataset.get('metainfo'))
-            for key in metainfo:
-                meant = sure_name(str(key), ('classes', 'palette'))
-                if meant and meant not in metainfo:
-                    yield (*path, 'metainfo', key), meant
+    for path, metainfo in _metainfos(subject):
+        for key in metainfo:
+            meant = sure_name(str(key), ('classes', 'palette'))
+            if meant and meant not in metainfo:
+                yield (*path, key), meant
 
 
 @HEAD.rule(
@@ -337,7 +326,7 @@ def misnamed_classes(subject: Subject) -> Iterator[tuple[Steps, str]]:
 )
 def misspelt_metainfo(subject: Subject) -> Iterator[Finding]:
     """``CLASSES``, as it was before MMEngine, and the like."""
-    for path, meant in misnamed_classes(subject):
+    for path, meant in _misnamed(subject):
         yield found(
             f'{join_key(path)} is not read; {meant} is',
             path=path,

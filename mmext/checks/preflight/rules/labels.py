@@ -7,7 +7,14 @@ from typing import Any
 
 from mmengine.config import Config
 
-from ...config import SECTIONS, check_data_paths, find_component, key_place
+from ...config import (
+    check_data_paths,
+    default_of,
+    ignored_value,
+    key_place,
+    read_heads,
+    read_ignore_places,
+)
 from ...findings import Finding, Location, Severity
 from ...labels import (
     Expectations,
@@ -16,14 +23,7 @@ from ...labels import (
     check_sources,
 )
 from ...labels.rules import RULES
-from ...labels.sources import (
-    compares_reduction,
-    default_of,
-    ignored_value,
-    read_heads,
-    read_ignore_places,
-    splits_of_config,
-)
+from ...labels.sources import compares_reduction, splits_of_config
 from .subject import SPLITS, Subject, as_mapping, kind_of
 
 _DEFAULT_IGNORE = 255
@@ -34,33 +34,29 @@ _SAME = {'CFG003': ('HEAD001', 'HEAD002'), 'CFG008': ('HEAD003',)}
 _MISNAMED = {'HEAD003', 'HEAD005', 'HEAD006'}
 
 
-def _expectations(subject: Subject) -> list[Expectations]:
+def _expectations(subject: Subject) -> Iterator[Expectations]:
     """What each split is read as, without building it."""
     heads = read_heads(subject.top.get('model') or {}, subject.scope)
     semantic = any(
         'loss_decode' in where for head in heads for where, _ in head.losses
     )
     places = read_ignore_places(subject.top)
-    found = []
     for split in SPLITS:
         if not as_mapping(subject.top.get(f'{split}_dataloader')):
             continue
         classes = subject.classes(split)
         reduces, own = _reduces(subject, split)
-        found.append(
-            Expectations(
-                split=split,
-                task='semantic' if semantic else 'detection',
-                num_classes=heads[0].num_classes if heads else len(classes),
-                classes=classes,
-                ignore_index=ignored_value(heads, places, _DEFAULT_IGNORE),
-                reduce_zero_label=reduces,
-                dataset_reduces=own,
-                ignore_places=places,
-                heads=heads,
-            )
+        yield Expectations(
+            split=split,
+            task='semantic' if semantic else 'detection',
+            num_classes=heads[0].num_classes if heads else len(classes),
+            classes=classes,
+            ignore_index=ignored_value(heads, places, _DEFAULT_IGNORE),
+            reduce_zero_label=reduces,
+            dataset_reduces=own,
+            ignore_places=places,
+            heads=heads,
         )
-    return found
 
 
 def _reduces(subject: Subject, split: str) -> tuple[bool, bool | None]:
@@ -69,16 +65,11 @@ def _reduces(subject: Subject, split: str) -> tuple[bool, bool | None]:
         dataset = section.parent
         if kind_of(section.cfg) != 'LoadAnnotations' or dataset is None:
             continue
-        loader, own = (
-            each.cfg.get('reduce_zero_label') for each in (section, dataset)
-        )
-        kind = find_component(
-            dataset.cfg.get('type'),
-            SECTIONS['train_dataloader'],
-            dataset.scope,
-        )
+        kind = subject.component(dataset)
+        own = dataset.cfg.get('reduce_zero_label')
         if own is None:
             own = default_of(kind, 'reduce_zero_label')
+        loader = section.cfg.get('reduce_zero_label')
         reduces = bool(own if loader is None else loader)
         return reduces, own if compares_reduction(kind) else None
     return False, None
@@ -86,29 +77,23 @@ def _reduces(subject: Subject, split: str) -> tuple[bool, bool | None]:
 
 def config_label_findings(subject: Subject) -> Iterator[Finding]:
     """Findings of the label checker's rules for which a config is enough."""
-    expected = _expectations(subject)
-    if not expected:
-        return
-    for rule in RULES.values():
+    expected = list(_expectations(subject))
+    for rule in RULES.values() if expected else ():
         for finding in rule.check((), expected) if rule.in_preflight else ():
+            severity = finding.severity
+            if rule.id == 'CFG007' and subject.scope == 'mmpretrain':
+                # Folders and lists number the classes there; ImageNet has a
+                # crane that is a bird, and one that is a machine.
+                severity = Severity.INFO
             where = key_place(subject.file, finding.key)
             yield rule.finding(
                 finding.message,
-                severity=_severity(rule.id, finding.severity, subject.scope),
+                severity=severity,
                 remedy=finding.remedy,
                 key=finding.key,
                 file=where.file,
                 line=where.line,
             )
-
-
-def _severity(rule_id: str, severity: Severity, scope: str) -> Severity:
-    """How bad it is where only the config is known."""
-    if rule_id == 'CFG007' and scope == 'mmpretrain':
-        # Folders and lists number the classes there; ImageNet has a crane
-        # that is a bird, and one that is a machine.
-        return Severity.INFO
-    return severity
 
 
 def label_findings(
@@ -145,23 +130,23 @@ def without_known(
     in it are others to all that looks at the data.
     """
     places = {(finding.rule, finding.key) for finding in known}
-    rules = {finding.rule for finding in known}
-    left = []
-    for finding in findings:
-        same = (finding.rule, *_SAME.get(finding.rule, ()))
-        said = any((rule, finding.key) in places for rule in same)
-        misnamed = finding.rule in _SAME and rules & _MISNAMED
-        if not said and not misnamed:
-            left.append(finding)
-    return left
+    misnamed = _MISNAMED & {finding.rule for finding in known}
+
+    def is_new(finding: Finding) -> bool:
+        same = _SAME.get(finding.rule, ())
+        said = {(rule, finding.key) for rule in (finding.rule, *same)}
+        return not (said & places or (same and misnamed))
+
+    return list(filter(is_new, findings))
 
 
 def _of_group(group: FindingGroup, cfg: Config) -> Finding:
     example: Any = group.examples[0] if group.examples else None
-    split = example.split.partition('[')[0] if example else ''
-    key = f'{split}_dataloader.dataset' if split else ''
+    key = ''
     if example is not None and example.key and not example.file:
         key = example.key
+    elif example is not None and example.split:
+        key = f'{example.split.partition("[")[0]}_dataloader.dataset'
     where = key_place(cfg, key)
     return Finding(
         rule=group.rule,

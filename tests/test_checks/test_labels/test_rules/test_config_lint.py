@@ -3,11 +3,10 @@ from helpers.label_facts import EXPECTED, findings_of, mask_of, only, sample_of
 from msgspec.structs import replace
 
 from mmext.checks.findings import Severity
-from mmext.checks.labels import HeadFacts
-from mmext.checks.labels.expectations import IgnorePlace
 from mmext.checks.labels.rules import RULES
+from mmext.utils.label_spec import HeadSpec, IgnorePlace
 
-HEAD = HeadFacts(place='model.decode_head', num_classes=3, ignore_index=255)
+HEAD = HeadSpec(place='model.decode_head', num_classes=3, ignore_index=255)
 SAMPLES = [sample_of()]
 PAD = 'model.data_preprocessor.seg_pad_val'
 

@@ -7,10 +7,8 @@ from mmengine.config import Config
 
 from mmext.checks.labels.sources.leaves import (
     build_leaves,
-    classes_of,
+    form_of,
     load_step,
-    reads_coco,
-    reads_voc,
     task_of,
 )
 
@@ -37,9 +35,7 @@ def coco(**more) -> dict:
 def test_files_are_not_loaded():
     """A loader fails at files that are not there."""
     (leaf,) = build_leaves(coco(), CFG)
-    assert reads_coco(leaf)
-    assert not reads_voc(leaf)
-    assert classes_of(leaf) == ('a', 'b')
+    assert form_of(leaf) == 'coco'
 
 
 def test_wrappers():
@@ -61,9 +57,8 @@ def test_wrappers():
 
 
 def test_which_files_are_read():
-    assert reads_voc(XMLDataset(lazy_init=True))
-    assert not reads_coco(XMLDataset(lazy_init=True))
-    assert not reads_coco(OtherCoco(lazy_init=True))
+    assert form_of(XMLDataset(lazy_init=True)) == 'voc'
+    assert form_of(OtherCoco(lazy_init=True)) == ''
 
 
 def leaf_with(*steps):
@@ -97,7 +92,7 @@ def test_what_the_steps_say_of_labels(kind, task):
 
 
 def test_lvis_is_read_without_its_package():
-    assert reads_coco(LVISV1Dataset(lazy_init=True))
+    assert form_of(LVISV1Dataset(lazy_init=True)) == 'coco'
 
 
 def test_a_data_set_that_raises_is_named(tmp_path, capsys):

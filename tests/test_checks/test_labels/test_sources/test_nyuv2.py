@@ -4,7 +4,7 @@ import pytest
 from helpers.label_sets import CLASSES, clean
 
 from mmext.checks.labels.inputs import refuse_fix, sources_of
-from mmext.checks.labels.sources.nyuv2 import splits_of_layout
+from mmext.checks.labels.sources.pairs import splits_of_layout
 from mmext.datasets import (
     NYUV2_CLASSES,
     SCENE_CLASSES,

@@ -6,7 +6,7 @@ from helpers.toy_ranks import load_tool
 from mmext.checks.labels.check import check_sources
 from mmext.checks.labels.expectations import Expectations
 from mmext.checks.labels.facts import Orphan
-from mmext.checks.labels.sources.voc import split_of_pairs, splits_of_voc
+from mmext.checks.labels.sources.pairs import split_of_pairs, splits_of_voc
 from mmext.checks.labels.store import FactStore
 
 XML = (

@@ -5,7 +5,7 @@ from helpers.label_sets import SIZES, clean
 from helpers.toy_ranks import load_tool
 
 from mmext.checks.labels.facts import Orphan
-from mmext.checks.labels.sources.yolo import splits_of_yolo
+from mmext.checks.labels.sources.pairs import splits_of_yolo
 
 BASE = 'mmext::co_dino/co_dino_r18_shapes.py'
 

@@ -7,8 +7,7 @@ from mmengine.config import Config
 from PIL import Image
 
 import mmext
-from mmext.checks.findings.finding import Severity
-from mmext.checks.preflight.rules.labels import _severity, label_findings
+from mmext.checks.preflight.rules.labels import label_findings
 
 
 @pytest.fixture
@@ -27,8 +26,15 @@ def test_length_of_class_weights(pidnet):
 
 def test_names_twice_of_pictures():
     """ImageNet has a crane that is a bird, and one that is a machine."""
-    assert _severity('CFG007', Severity.ERROR, 'mmpretrain') is Severity.INFO
-    assert _severity('CFG007', Severity.ERROR, 'mmdet') is Severity.ERROR
+    twice = {
+        f'{split}_dataloader.dataset.metainfo': {'classes': ('crane',) * 2}
+        for split in ('train', 'val')
+    }
+    for split in ('train', 'val'):
+        twice[f'{split}_dataloader.dataset.type'] = 'mmdet.CocoDataset'
+    for scope, severity in (('mmdet', 'ERROR'), ('mmpretrain', 'INFO')):
+        (found,) = lint({**twice, 'default_scope': scope}, 'CFG007')
+        assert found.severity.name == severity
 
 
 @pytest.fixture

@@ -1,21 +1,23 @@
-"""Places of a config that hold a value to ignore, or to fill label maps with.
+"""The range of labels in a config: its heads, and what is to be ignored.
 
-Said or not: a component whose config lacks such a key has a default, of most
-255, and what it does with it is the same.
+The values that are ignored, or that label maps are filled with, are in many
+places, said or not: a component whose config lacks such a key has a default,
+of most 255, and what it does with it is the same.
 """
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...config import (
-    SECTIONS,
-    ConfigNode,
-    find_component,
-    join_key,
-    walk_nodes,
-)
-from ..expectations import HeadFacts, IgnorePlace
+from ...utils.label_spec import HeadSpec, IgnorePlace
+from .sections import SECTIONS, ConfigNode, find_component, takes, walk_nodes
+from .walk import Steps, join_key, walk_dicts
+
+_DEFAULT_IGNORE = 255
+# Heads of proposals and of identities, whose classes are not the data's.
+_OTHER_HEADS = frozenset(('rpn_head', 'reid'))
+# Heads that have one weight more, for masks of no class.
+_MASK_HEADS = ('MaskFormerHead', 'Mask2FormerHead', 'SideAdapterCLIPHead')
 
 # Key that holds the value -> what is done with it, see IgnorePlace.
 _ROLES = {
@@ -33,21 +35,86 @@ _EVALUATORS = '_evaluator'
 _TAKES_CLASS_OUT = 'DiceLoss'
 # Transforms that leave the size of a picture.
 _NEUTRAL = (
-    'LoadImageFromFile',
-    'LoadAnnotations',
-    'ValidateLabels',
-    'RandomFlip',
-    'RandomRotate',
-    'RandomCutOut',
-    'PhotoMetricDistortion',
-    'GenerateEdge',
-    'Albu',
-    'CLAHE',
-    'Rerange',
-    'RGB2Gray',
-    'AdjustGamma',
-    'PackSegInputs',
+    *('LoadImageFromFile', 'LoadAnnotations', 'ValidateLabels'),
+    *('RandomFlip', 'RandomRotate', 'RandomCutOut', 'GenerateEdge', 'Albu'),
+    *('PhotoMetricDistortion', 'CLAHE', 'Rerange', 'RGB2Gray'),
+    *('AdjustGamma', 'PackSegInputs'),
 )
+
+
+def read_heads(model: Any, scope: str = '') -> tuple[HeadSpec, ...]:
+    """The heads of a model's config: dicts with ``num_classes`` and a loss.
+
+    With the ``default_scope`` of the config, those too whose class has a
+    default for ``num_classes``, as 80 of MMDetection's RoI heads.
+
+    Left out are those whose classes are not the ones of the data: of
+    proposals, of edges, of identities, and of texts, whose length it is.
+    """
+    heads = []
+    if isinstance(model.get('num_classes'), int):
+        scope = ''  # It is passed on to the heads.
+    for section in walk_nodes(model, ('model',), scope):
+        node = section.cfg
+        losses = list(_losses(node, section.path))
+        if (
+            not losses
+            or _OTHER_HEADS & set(section.path)
+            or 'boundary_threshold' in node
+            or ('language_model' in model and 'loss_cls' in node)
+        ):
+            continue
+        count = _class_count(section, scope)
+        if not isinstance(count, int):
+            continue
+        # Only MMSegmentation's heads have an ignored value by default.
+        ignored = _DEFAULT_IGNORE
+        if not any('loss_decode' in where for where, _ in losses):
+            ignored = losses[0][1].get('ignore_index')
+        weights = [(where, loss.get('class_weight')) for where, loss in losses]
+        heads.append(
+            HeadSpec(
+                place=join_key(section.path),
+                num_classes=count,
+                ignore_index=node.get('ignore_index', ignored),
+                class_weights=tuple(
+                    (where, tuple(weight))
+                    for where, weight in weights
+                    if isinstance(weight, Sequence)
+                    and not isinstance(weight, str)
+                ),
+                weight_files=tuple(
+                    (where, weight)
+                    for where, weight in weights
+                    if isinstance(weight, str)
+                ),
+                losses=tuple(
+                    (where, str(loss['type'])) for where, loss in losses
+                ),
+                of_masks=str(node.get('type')).endswith(_MASK_HEADS),
+            )
+        )
+    return tuple(heads)
+
+
+def _losses(head: Mapping, path: Steps) -> Iterator[tuple[str, Mapping]]:
+    """Losses of a head, not those of a head inside of it."""
+    for key, value in head.items():
+        if str(key).startswith('loss'):
+            for where, node in walk_dicts(value, (*path, key)):
+                if 'type' in node:
+                    yield join_key(where), node
+
+
+def _class_count(node: ConfigNode, scope: str) -> Any:
+    """``num_classes`` of a head, or the default of its class."""
+    if 'num_classes' in node.cfg or not scope:
+        return node.cfg.get('num_classes')
+    kind = find_component(
+        node.cfg.get('type'), SECTIONS['model'], node.scope or scope
+    )
+    known = kind is not None and takes(kind, 'num_classes')
+    return default_of(kind, 'num_classes') if known else None
 
 
 def read_ignore_places(
@@ -65,10 +132,9 @@ def read_ignore_places(
     scope = cfg.get('default_scope') or 'mmengine'
     places: list[IgnorePlace] = []
     for section in cfg:
-        reads = section == 'model' or section.endswith(
+        if section != 'model' and not section.endswith(
             (_DATALOADERS, _EVALUATORS)
-        )
-        if not reads:
+        ):
             continue
         for node in walk_nodes(cfg[section], (section,), scope):
             component = None
@@ -81,7 +147,7 @@ def read_ignore_places(
 
 
 def ignored_value(
-    heads: Sequence[HeadFacts],
+    heads: Sequence[HeadSpec],
     places: Sequence[IgnorePlace],
     default: int | None,
 ) -> int | None:
@@ -131,6 +197,7 @@ def _places_of(
 ) -> Iterator[IgnorePlace]:
     kind = getattr(component, '__name__', str(node.cfg.get('type')))
     kind = kind.rpartition('.')[2]
+    of_preprocessor = node.name == 'data_preprocessor'
     for key, role in _ROLES.items():
         said = key in node.cfg
         value = node.cfg[key] if said else default_of(component, key)
@@ -140,35 +207,35 @@ def _places_of(
         if not isinstance(value, int) or isinstance(value, bool):
             continue
         role = role or _role_of_ignored(node, kind)
-        if key == 'seg_pad_val' and _is_pad(node, kind):
+        if key == 'seg_pad_val' and (of_preprocessor or kind.endswith('Pad')):
             role = 'pad'
         if not said and not _default_counts(node, role, kind):
             continue
         if role == 'fill' and node.cfg.get('prob') == 0:
             continue
         pads, size = _pads(node, cfg) if role == 'pad' else ('', ())
-        if pads == 'never':
-            continue
-        yield IgnorePlace(
-            place=join_key((*node.path, key)),
-            value=value,
-            role=role,
-            said=said,
-            kind=kind,
-            pads=pads,
-            size=size,
-        )
+        if pads != 'never':
+            yield IgnorePlace(
+                place=join_key((*node.path, key)),
+                value=value,
+                role=role,
+                said=said,
+                kind=kind,
+                pads=pads,
+                size=size,
+            )
 
 
 def _of_maps(value: Any, node: ConfigNode, component: Any) -> Any:
     """What ``pad_val`` of MMCV's Pad is for label maps; None of others."""
     from mmcv.transforms import CenterCrop, Pad
 
-    if not inspect.isclass(component) or not issubclass(
-        component, Pad | CenterCrop
-    ):
+    if not inspect.isclass(component):
         return None
-    if issubclass(component, CenterCrop) and not node.cfg.get('auto_pad'):
+    is_crop = issubclass(component, CenterCrop)
+    if is_crop and not node.cfg.get('auto_pad'):
+        return None
+    if not (is_crop or issubclass(component, Pad)):
         return None
     if node.cfg.get('padding_mode', 'constant') != 'constant':
         return None
@@ -184,10 +251,6 @@ def _role_of_ignored(node: ConfigNode, kind: str) -> str:
     return 'loss' if kind == 'ValidateLabels' else 'look'
 
 
-def _is_pad(node: ConfigNode, kind: str) -> bool:
-    return node.name == 'data_preprocessor' or kind.endswith('Pad')
-
-
 def _default_counts(node: ConfigNode, role: str, kind: str) -> bool:
     """Whether a value that the config does not say does something."""
     if role == 'loss' and node.path[0] == 'model':
@@ -201,16 +264,18 @@ def _default_counts(node: ConfigNode, role: str, kind: str) -> bool:
 
 def _pads(node: ConfigNode, cfg: Mapping) -> tuple[str, tuple]:
     """As ``pads`` and ``size`` of IgnorePlace; or ``'never'``."""
+    size, steps = node.cfg.get('size'), None
     if node.name == 'data_preprocessor':
-        size = node.cfg.get('size')
         steps = cfg
         for key in ('train_dataloader', 'dataset', 'pipeline'):
             steps = steps.get(key) if isinstance(steps, Mapping) else None
     else:
-        size = node.cfg.get('size')
         # MMCV's transform has width and height.
         size = size[::-1] if isinstance(size, Sequence) else None
-        steps = _before(node)
+        *_, key, index = node.path
+        pipeline = node.parent.cfg.get(key) if node.parent else None
+        if isinstance(index, int) and isinstance(pipeline, Sequence):
+            steps = pipeline[:index]
     if not isinstance(size, Sequence) or len(size) != 2:
         return 'perhaps', ()
     known, worst = _smallest(steps if isinstance(steps, Sequence) else [None])
@@ -223,15 +288,6 @@ def _pads(node: ConfigNode, cfg: Mapping) -> tuple[str, tuple]:
     if known and (min(worst) < min(size) or max(worst) < max(size)):
         return 'always', ()
     return 'perhaps', ()
-
-
-def _before(node: ConfigNode) -> Sequence | None:
-    """Steps of the pipeline before this one; None if it is in no list."""
-    *_, key, index = node.path
-    pipeline = node.parent.cfg.get(key) if node.parent else None
-    if not isinstance(index, int) or not isinstance(pipeline, Sequence):
-        return None
-    return pipeline[:index]
 
 
 def _smallest(steps: Sequence) -> tuple[str, Sequence[float]]:

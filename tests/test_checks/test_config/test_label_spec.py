@@ -4,7 +4,7 @@ import pytest
 from mmengine.config import Config
 
 import mmext
-from mmext.checks.labels.sources import (
+from mmext.checks.config import (
     ignored_value,
     read_heads,
     read_ignore_places,
@@ -184,9 +184,7 @@ def test_the_value_that_the_losses_ignore():
 def test_what_a_config_says_is_found_without_its_components(monkeypatch):
     cfg = load('pidnet/pidnet_s_camvid.py')
     every = read_ignore_places(cfg)
-    monkeypatch.setattr(
-        'mmext.checks.labels.sources.ignore_places.find_component', None
-    )
+    monkeypatch.setattr('mmext.checks.config.label_spec.find_component', None)
     said = read_ignore_places(cfg, defaults=False)
     assert {(each.place, each.value) for each in said} == {
         (each.place, each.value) for each in every if each.said
