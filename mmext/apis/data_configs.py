@@ -29,7 +29,6 @@ from ..checks.config import (
     find_component,
     inner_dataset_configs,
     join_key,
-    rate_factor,
     read_config,
     read_heads,
     read_ignore_places,
@@ -39,6 +38,7 @@ from ..checks.config import (
 from ..checks.labels.sources import read_coco
 from ..utils.draw import class_palette
 from ..utils.files import atomic_path
+from ..utils.learning_rates import rate_factor
 from .data_folders import find_data
 from .data_splits import DataFolder, DataSplit, make_val_split
 
@@ -143,7 +143,7 @@ def new_config(
         overwrite: Replace files that are there.
 
     The learning rate is scaled from ``auto_scale_lr.base_batch_size`` to the
-    pictures a step, see :func:`~mmext.checks.config.rate_factor`.
+    pictures a step, see :func:`~mmext.utils.learning_rates.rate_factor`.
 
     Returns:
         What was written.

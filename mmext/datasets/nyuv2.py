@@ -112,6 +112,7 @@ class ScenesMultiTaskDataset(NYUv2MultiTaskDataset):
     ``mmext.datasets.SCENE_CLASSES``.
     """
 
+    GENERATED_BY = 'make_scenes_dataset.py'
     METAINFO = {
         'classes': SCENE_CLASSES,
         'palette': [

@@ -18,6 +18,7 @@ class ShapesDataset(CocoDataset):
     All arguments are those of ``mmdet.CocoDataset``.
     """
 
+    GENERATED_BY = 'make_shapes_dataset.py'
     METAINFO = {
         'classes': SHAPE_CLASSES,
         'palette': [
@@ -44,6 +45,7 @@ class ShapesSegDataset(BaseSegDataset):
     the two folders as ``img_path`` and ``seg_map_path``.
     """
 
+    GENERATED_BY = 'make_shapes_dataset.py'
     METAINFO = {
         'classes': ('ground', *SHAPE_CLASSES),
         'palette': [(0, 0, 0), *ShapesDataset.METAINFO['palette']],

@@ -9,17 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..checks.config import Steps, join_key
+from ..checks.config import OF_THE_RUN, Steps, join_key, read_values
 
-# They say which run it is, not how it trains.
-_OF_THE_RUN = {
-    'experiment_name',
-    'launcher',
-    'load_from',
-    'resume',
-    'trust_checkpoint',
-    'work_dir',
-}
 # More differences below one key are shown as one.
 _MAX_ROWS = 6
 
@@ -33,40 +24,11 @@ class ConfigChange:
     now: Any
 
 
-class _Other(str):
-    """Text of an expression that is no plain value."""
-
-
-def _value(node: ast.expr) -> Any:
-    """Value of an expression, without evaluating anything."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Dict) and None not in node.keys:
-        return {
-            str(_value(key)): _value(value)
-            for key, value in zip(node.keys, node.values, strict=True)
-        }
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == 'dict'
-        and not node.args
-        and all(item.arg for item in node.keywords)
-    ):
-        return {item.arg: _value(item.value) for item in node.keywords}
-    if isinstance(node, ast.List | ast.Tuple | ast.Set):
-        return [_value(item) for item in node.elts]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        inner = _value(node.operand)
-        if isinstance(inner, int | float):
-            return -inner
-    return _Other(ast.unparse(node))
-
-
 def read_config_text(text: Any) -> dict[str, Any] | None:
     """Parse what ``Config.pretty_text`` has written.
 
-    Returns None for what is no such text.
+    An expression that is no plain value is its text. Returns None for what is
+    no such text.
 
     Examples:
         >>> read_config_text("a = dict(b=[1, -2.5], c=print('hi'))")
@@ -76,13 +38,8 @@ def read_config_text(text: Any) -> dict[str, Any] | None:
     if not isinstance(text, str) or not text.strip():
         return None
     try:
-        return {
-            node.targets[0].id: _value(node.value)
-            for node in ast.parse(text).body
-            if isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Name)
-        }
-    except (MemoryError, RecursionError, SyntaxError, ValueError):
+        return read_values(text, ast.unparse)
+    except (MemoryError, RecursionError, SyntaxError, TypeError, ValueError):
         return None
 
 
@@ -92,7 +49,7 @@ def _differences(one: Any, other: Any, steps: Steps) -> Iterator[tuple]:
             yield from _differences(
                 one.get(key, '-'), other.get(key, '-'), (*steps, key)
             )
-    elif isinstance(one, list) and isinstance(other, list):
+    elif isinstance(one, list | tuple) and isinstance(other, list | tuple):
         if len(one) == len(other):
             for index, pair in enumerate(zip(one, other, strict=True)):
                 yield from _differences(*pair, (*steps, index))
@@ -111,7 +68,7 @@ def _summary(value: Any) -> Any:
             if key != 'type'
         )
         return f'{value.get("type", "dict")}({rest})'
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return '[' + ', '.join(str(_summary(item)) for item in value) + ']'
     return value
 
@@ -122,7 +79,7 @@ def config_changes(
     """Keys whose values differ; many below one key are one change."""
     found: dict[str, list[ConfigChange]] = {}
     for steps, old, new in _differences(before, now, ()):
-        if steps[0] not in _OF_THE_RUN:
+        if steps[0] not in OF_THE_RUN:
             change = ConfigChange(join_key(steps), old, new)
             found.setdefault(join_key(steps[:2]), []).append(change)
     return [

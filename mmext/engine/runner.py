@@ -34,11 +34,12 @@ from mmengine.runner import (
 from torch import nn
 from torch.utils.data import DataLoader
 
-from ..checks.config import check_misplaced_keys, rate_factor
+from ..checks.config import check_misplaced_keys
 from ..checks.ddp import keep_parameter_names, loose_parameters
 from ..ops import choose_ops_backend, compile_kernels, log_backend
 from ..registry import RUNNERS
 from ..utils.files import atomic_path
+from ..utils.learning_rates import rate_factor
 from ..utils.precision import bfloat16_slowdown, has_bfloat16
 from .distributed import (
     CHECKPOINT,
@@ -389,7 +390,7 @@ class PortableRunner(CheckpointingRunner):
     def scale_lr(
         self, optim_wrapper: OptimWrapper, auto_scale_lr: dict | None = None
     ) -> None:
-        """Scale the rates by :func:`~mmext.checks.config.rate_factor`."""
+        """Scale the rates by the rule that mmext uses everywhere."""
         wrappers = [optim_wrapper]
         if isinstance(optim_wrapper, OptimWrapperDict):
             wrappers = list(optim_wrapper.values())

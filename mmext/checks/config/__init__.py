@@ -1,50 +1,42 @@
 """Read a config, find where its keys are set, and what they should be."""
 
-from .child import DELETE, apply_options, is_same, write_child_config
+from .child import (
+    DELETE,
+    ConfigDraft,
+    apply_options,
+    is_same,
+    write_child_config,
+)
+from .data_paths import apply_data_root, check_data_paths
 from .diff import config_diff
-from .draft import ConfigDraft, Variable
 from .label_spec import (
     default_of,
     ignored_value,
     read_heads,
     read_ignore_places,
 )
-from .misplaced_keys import (
+from .misplaced import (
     MisplacedKey,
     check_misplaced_keys,
     find_misplaced_keys,
 )
-from .places import (
-    BASE,
-    bindings,
-    config_files,
-    key_place,
-    parse_text,
-    used_names,
-)
-from .read import (
-    apply_data_root,
-    check_data_paths,
-    config_file,
-    read_config,
-    read_config_classes,
-)
-from .right_places import FLAG, RIGHT_PLACES, RightPlaces, RunnerKind
+from .places import config_files, key_place
+from .read import config_file, read_config, read_config_classes
 from .sections import (
     OLD_LOADER_KEYS,
     SECTIONS,
-    UNREAD,
     ConfigNode,
     find_component,
     is_own_key,
     is_used,
-    rate_factor,
     swallows,
     takes,
     unknown_loader_keys,
     walk_nodes,
 )
-from .stored import config_from_json, config_to_json
+from .source import Variable
+from .stored import OF_THE_RUN, config_from_json, config_to_json
+from .syntax import BASE, bindings, parse_text, read_values, used_names
 from .walk import (
     Steps,
     copy_tree,
@@ -57,15 +49,16 @@ from .walk import (
     walk_datasets,
     walk_dicts,
 )
+from .wrapping import FLAG, RIGHT_PLACES, RightPlaces, RunnerKind
 
 __all__ = [
     'BASE',
     'DELETE',
     'FLAG',
+    'OF_THE_RUN',
     'OLD_LOADER_KEYS',
     'RIGHT_PLACES',
     'SECTIONS',
-    'UNREAD',
     'ConfigDraft',
     'ConfigNode',
     'MisplacedKey',
@@ -97,11 +90,11 @@ __all__ = [
     'join_key',
     'key_place',
     'parse_text',
-    'rate_factor',
     'read_config',
     'read_config_classes',
     'read_heads',
     'read_ignore_places',
+    'read_values',
     'split_key',
     'swallows',
     'takes',

@@ -1,11 +1,14 @@
-"""A config that inherits another and changes some keys of it.
+"""Change keys of a config, and write a config that inherits it with changes.
 
 The file that was given stays as it is. What is wrong in it is fixed in a
 child, which gives for each change the rule that asked for it, and why.
 """
 
+import ast
 import os
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,14 +16,22 @@ from typing import Any
 from mmengine.config import Config
 
 from ...utils.files import atomic_path
-from .source import ConfigWriter, is_argument_name, source_of
-from .walk import Steps, copy_tree, split_key
+from .source import (
+    WIDTH,
+    Variable,
+    is_argument_name,
+    lines_of,
+    packed,
+    source_of,
+)
+from .syntax import BASE, reference
+from .walk import Steps, copy_tree, join_key, split_key
 
 # Value of an option whose key is to be removed.
 DELETE = '__delete__'
 
 _MERGED = '_delete_'
-_HEAD = '# Inherits a config, with the findings of a preflight fixed.'
+_HEAD = 'Inherits a config, with the findings of a preflight fixed.'
 # Keys by which configs themselves are written.
 _RESERVED = {'_base_', _MERGED}
 _RESERVED_NAMES = {'filename', 'text', 'env_variables', 'dict', 'float'}
@@ -124,6 +135,123 @@ def is_same(one: Any, other: Any) -> bool:
     return one == other or (one != one and other != other)
 
 
+@dataclass
+class _Update:
+    """Keys of a dict in a base that are set in place."""
+
+    steps: Steps
+    first: tuple[str, ...]
+    values: dict[str, Any]
+
+    def lines(self) -> list[str]:
+        items = [('', Variable(name)) for name in self.first]
+        items += [(f'{key}=', value) for key, value in self.values.items()]
+        return packed(f'_base_.{join_key(self.steps)}.update(', items, ')')
+
+
+@dataclass
+class ConfigDraft:
+    """What a child changes of its base.
+
+    The file assigns the variables, then runs the statements, which change
+    the base in place, and then assigns the settings, which are merged.
+
+    Attributes:
+        base: Settings of the base, as dicts.
+        variables: Values by name, for :class:`Variable`.
+        edits: Statements.
+        settings: Values by the keys of the base.
+        comments: For some keys of ``settings``, lines of text.
+
+    Examples:
+        >>> draft = ConfigDraft({'heads': [{'num_classes': 80}]})
+        >>> draft.set(('heads', 0), num_classes=3)
+        >>> draft.set(('train_cfg',), max_epochs=9)
+        >>> print(draft.text('base.py', 'Three classes.'))
+        # Three classes.
+        _base_ = 'base.py'
+        <BLANKLINE>
+        _base_.heads[0].update(num_classes=3)
+        train_cfg = dict(max_epochs=9)
+        <BLANKLINE>
+    """
+
+    base: dict[str, Any]
+    variables: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    edits: list['str | _Update'] = field(default_factory=list)
+    comments: dict[str, str] = field(default_factory=dict)
+
+    def set(self, steps: Steps, **values: Any) -> None:
+        """Set keys of a dict of the base, in place where it is in a list."""
+        if any(isinstance(step, int) for step in steps):
+            self.update(steps, **values)
+            return
+        node = self.settings
+        for step in steps:
+            node = node.setdefault(step, {})
+        node.update(values)
+
+    def update(self, steps: Steps, *first: str, **values: Any) -> None:
+        """Set keys of a dict in place, first those of variables.
+
+        A dict that is there is merged with one that is given.
+        """
+        for edit in self.edits:
+            if isinstance(edit, _Update) and edit.steps == steps:
+                edit.values.update(values)
+                return
+        self.edits.append(_Update(steps, first, values))
+
+    def assign(self, key: str, value: dict) -> None:
+        """Replace a dict of the base as a whole."""
+        self.edits += lines_of(f'_base_.{key} = ', value)
+
+    def do(self, statement: str) -> None:
+        """Add a statement."""
+        self.edits.append(statement)
+
+    def drop(self, steps: Steps) -> None:
+        """Take a key of the base away."""
+        *parents, last = steps
+        place = '.'.join(filter(None, ('_base_', join_key(parents))))
+        self.edits.append(f'{place}.pop({last!r})')
+
+    def text(self, base: str, head: str) -> str:
+        """The file.
+
+        Args:
+            base: How it names its base.
+            head: What it is, as a comment.
+
+        Raises:
+            TypeError: If a value cannot be written as source; of
+                ``settings``, it names the key.
+        """
+        lines = [*_comment(head), f'_base_ = {source_of(base)}', '']
+        for name, value in self.variables.items():
+            lines += lines_of(f'{name} = ', value)
+        for edit in self.edits:
+            lines += [edit] if isinstance(edit, str) else edit.lines()
+        for name, value in self.settings.items():
+            source_of(value, (name,))
+            for text in self.comments.get(name, '').splitlines():
+                lines += _comment(text)
+            lines += lines_of(f'{name} = ', value)
+        return '\n'.join(lines) + '\n'
+
+
+def _comment(text: str) -> Iterator[str]:
+    """Lines of a text as a comment."""
+    yield from textwrap.wrap(
+        f'# {text}',
+        WIDTH,
+        subsequent_indent='# ',
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def _changes(old: Mapping, new: Mapping) -> dict[str, Any]:
     """What to merge into ``old`` to have ``new``."""
     changes: dict[str, Any] = {}
@@ -152,72 +280,26 @@ def _base_of(parent: str, folder: Path) -> str:
     return Path(path).as_posix()
 
 
-def _load(text: str, folder: Path) -> dict[str, Any]:
-    """What a config says that lies in a folder."""
-    file = folder / 'config.py'
-    file.write_text(text, encoding='utf-8')
-    return Config.fromfile(file, import_custom_modules=False).to_dict()
-
-
-def _comments(
-    options: Mapping[str, Any], reasons: Mapping[str, str]
-) -> dict[Steps, str]:
-    comments = {}
-    for key, reason in reasons.items():
-        if key not in options:
-            raise ValueError(
-                f'reasons must be for keys of options, got {key!r} beside '
-                f'{sorted(options)}'
-            )
-        comments[split_key(key)] = reason
-    return comments
-
-
-def _text(
-    base: str,
-    old: Mapping[str, Any],
-    new: Mapping[str, Any],
-    comments: Mapping[Steps, str],
-) -> str:
-    changes = _changes(old, new)
-    lines = [_HEAD, f'_base_ = {source_of(base)}', '']
-    left = dict(comments)
-    for name in [key for key in old if key not in new]:
-        lines += [
-            *ConfigWriter(left).comment((name,)),
-            f'_base_.pop({name!r})',
-        ]
-        left.pop((name,), None)
-    writer = ConfigWriter(_shown(left, changes))
-    for name, value in changes.items():
-        lines += writer.assignment(name, value)
-    return '\n'.join(lines) + '\n'
-
-
-def _shown(
-    comments: Mapping[Steps, str], changes: Mapping[str, Any]
-) -> dict[Steps, str]:
-    """Comments at keys that are written, else at what they are in."""
-    shown: dict[Steps, str] = {}
-    for steps, reason in comments.items():
-        node: Any = changes
-        depth = 0
-        for step in steps:
-            inside = (
-                step in node
-                if isinstance(node, dict)
-                else isinstance(node, Sequence)
-                and not isinstance(node, str)
-                and isinstance(step, int)
-            )
-            if not inside:
-                break
-            node = node[step]
-            depth += 1
-        if depth:
-            at = steps[:depth]
-            shown[at] = ' '.join(filter(None, (shown.get(at), reason)))
-    return shown
+def load_text(text: str, folder: Path) -> dict[str, Any]:
+    """What a text would say as a config in a folder."""
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Assign) and reference(node.targets[0]) == (
+            BASE,
+        ):
+            given = ast.literal_eval(node.value)
+            bases = [
+                base
+                if '::' in base
+                else os.path.normpath(folder.resolve() / base)
+                for base in ([given] if isinstance(given, str) else given)
+            ]
+            # The first one counts.
+            text = f'{BASE} = {source_of(bases)}\n{text}'
+            break
+    with TemporaryDirectory() as temporary:
+        file = Path(temporary, 'config.py')
+        file.write_text(text, encoding='utf-8')
+        return Config.fromfile(file, import_custom_modules=False).to_dict()
 
 
 def write_child_config(
@@ -266,20 +348,40 @@ def write_child_config(
             f'parent must inherit by _base_, got {parent}, which imports; '
             'inherit it by hand, with read_base()'
         )
-    comments = _comments(options, reasons)
-    with TemporaryDirectory() as folder:
-        base = _base_of(parent, Path(folder))
-        old = _load(f'_base_ = {source_of(base)}\n', Path(folder))
-        new = apply_options(old, options)
-        text = _text(base, old, new, comments)
-        got = _load(text, Path(folder))
+    for key in reasons:
+        if key not in options:
+            raise ValueError(
+                f'reasons must be for keys of options, got {key!r} beside '
+                f'{sorted(options)}'
+            )
+    base = _base_of(parent, out.parent)
+    old = load_text(f'_base_ = {base!r}', out.parent)
+    new = apply_options(old, options)
+    text = _draft(old, new, reasons).text(base, _HEAD)
+    got = load_text(text, out.parent)
     if not is_same(got, new):
         keys = sorted(_changes(got, new)) or sorted(set(got) - set(new))
         raise ValueError(
             f'{parent} cannot be changed by inheriting it: {keys} would be '
             'others than asked for; change the file itself'
         )
-    text = _text(_base_of(parent, out.parent), old, new, comments)
     with atomic_path(out) as temporary:
         temporary.write_text(text, encoding='utf-8')
     return out
+
+
+def _draft(
+    old: dict[str, Any], new: Mapping[str, Any], reasons: Mapping[str, str]
+) -> ConfigDraft:
+    """What makes a config another one, with the reasons above each change."""
+    draft = ConfigDraft(old, settings=_changes(old, new))
+    for key, reason in reasons.items():
+        name = str(split_key(key)[0])
+        lines = draft.comments.get(name, '')
+        text = ' '.join(reason.split())
+        draft.comments[name] = f'{lines}{text}\n'
+    for name in [key for key in old if key not in new]:
+        for text in draft.comments.get(name, '').splitlines():
+            draft.edits += _comment(text)
+        draft.drop((name,))
+    return draft

@@ -8,42 +8,28 @@ shows it.
 
 import ast
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib import util
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mmengine.config import Config
 from mmengine.fileio import load
 
+from .syntax import (
+    BASE,
+    Bound,
+    bindings,
+    constant,
+    items_of,
+    parse_text,
+    reference,
+)
 from .walk import Steps, split_key
 
-BASE = '_base_'
-
-# What MMEngine replaces in the text before it parses it.
-_ENVIRONMENT = re.compile(r'\{\{\s*\$[^{}]*\}\}')
 # Variables that refer to each other.
 _MAX_STEPS = 100
-
-
-class Bound(NamedTuple):
-    """A statement that sets something.
-
-    Attributes:
-        steps: What it sets: the variable, and the keys below it.
-        value: The expression.
-        line: Of the statement.
-        merges: It leaves what it does not name as it is, as ``update`` does.
-        inherited: It changes what the file inherits, ``_base_.x``.
-    """
-
-    steps: Steps
-    value: ast.expr
-    line: int
-    merges: bool = False
-    inherited: bool = False
 
 
 class Reached(NamedTuple):
@@ -61,92 +47,6 @@ class Reached(NamedTuple):
     rest: Steps
     base: Steps | None = None
     replaces: bool = False
-
-
-def parse_text(text: str) -> ast.Module:
-    """The tree of a config; empty if it is no Python."""
-    # Inside of quotes or not, it is Python, and lines stay what they are.
-    text = _ENVIRONMENT.sub('0', text)
-    try:
-        return ast.parse(text)
-    except SyntaxError:
-        return ast.Module(body=[], type_ignores=[])
-
-
-def bindings(tree: ast.Module) -> list[Bound]:
-    """All statements of a file that set something, in order."""
-    return list(_bindings(tree.body))
-
-
-def _bindings(body: Sequence[ast.stmt]) -> Iterator[Bound]:
-    for node in body:
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                yield from _assigned(target, node.value, node.lineno)
-        elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            yield from _assigned(node.target, node.value, node.lineno)
-        elif isinstance(node, ast.Expr):
-            yield from _updated(node.value)
-        elif isinstance(node, ast.If | ast.For | ast.While | ast.With):
-            yield from _bindings(node.body)
-            yield from _bindings(getattr(node, 'orelse', []))
-
-
-def _assigned(target: ast.expr, value: ast.expr, line: int) -> Iterator[Bound]:
-    steps = reference(target)
-    if steps and steps != (BASE,):
-        inherited = steps[0] == BASE
-        yield Bound(steps[inherited:], value, line, inherited=inherited)
-
-
-def _updated(call: ast.expr) -> Iterator[Bound]:
-    """``x.update(...)`` as a statement."""
-    if (
-        not isinstance(call, ast.Call)
-        or not isinstance(call.func, ast.Attribute)
-        or call.func.attr not in ('update', 'merge')
-    ):
-        return
-    steps = reference(call.func.value)
-    if steps:
-        inherited = steps[0] == BASE
-        value = _as_dict(call)
-        yield Bound(steps[inherited:], value, call.lineno, True, inherited)
-
-
-def _as_dict(call: ast.Call) -> ast.Call:
-    """The same arguments, given to ``dict``."""
-    name = ast.copy_location(ast.Name(id='dict', ctx=ast.Load()), call)
-    made = ast.Call(func=name, args=call.args, keywords=call.keywords)
-    return ast.copy_location(made, call)
-
-
-def reference(node: ast.expr) -> Steps | None:
-    """Variable and keys of ``x.a['b'][0]``; None for anything else."""
-    if isinstance(node, ast.Name):
-        return (node.id,)
-    if isinstance(node, ast.Attribute):
-        before, step = reference(node.value), node.attr
-    elif isinstance(node, ast.Subscript):
-        before, step = reference(node.value), _constant(node.slice)
-    elif isinstance(node, ast.Set) and len(node.elts) == 1:
-        # {{_base_.x}} is a set in a set to Python.
-        inner = node.elts[0]
-        if isinstance(inner, ast.Set) and len(inner.elts) == 1:
-            return reference(inner.elts[0])
-        return None
-    else:
-        return None
-    if before is None or not isinstance(step, str | int):
-        return None
-    return (*before, step)
-
-
-def _constant(node: ast.expr) -> object:
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, SyntaxError):
-        return None
 
 
 class _Descent:
@@ -174,12 +74,12 @@ class _Descent:
         steps = reference(node)
         if steps is not None:
             return self._variable(steps, rest, line, before)
-        items = _items(node)
+        items = items_of(node)
         if items is None:
             return Reached(line, rest, None, True)
-        for key, value, where in items:
+        for key, value, entry in items:
             if key == rest[0]:
-                inner = self._go(value, rest[1:], where, before)
+                inner = self._go(value, rest[1:], entry.lineno, before)
                 deleted = self._replaces(node)
                 return inner._replace(replaces=inner.replaces or deleted)
         for key, value, _ in items:
@@ -210,43 +110,15 @@ class _Descent:
 
     def _replaces(self, node: ast.expr) -> bool:
         """Whether a value takes the place of what the base has."""
-        items = _items(node)
+        items = items_of(node)
         if items is None or isinstance(node, ast.List | ast.Tuple):
             return reference(node) is None
         return any(
-            key == '_delete_' and _constant(value) is True
+            key == '_delete_' and constant(value) is True
             for key, value, _ in items
         )
 
 
-def _items(
-    node: ast.expr,
-) -> list[tuple[str | int | None, ast.expr, int]] | None:
-    """Key, value and line of each item; key None for ``**`` and the like."""
-    if isinstance(node, ast.Dict):
-        return [
-            (
-                None if key is None else _constant(key),
-                value,
-                (value if key is None else key).lineno,
-            )
-            for key, value in zip(node.keys, node.values)
-        ]
-    if isinstance(node, ast.List | ast.Tuple):
-        if any(isinstance(item, ast.Starred) for item in node.elts):
-            return []
-        count = len(node.elts)
-        ahead = [(i, item, item.lineno) for i, item in enumerate(node.elts)]
-        return ahead + [(i - count, item, line) for i, item, line in ahead]
-    if isinstance(node, ast.Call) and reference(node.func) == ('dict',):
-        return [
-            *((word.arg, word.value, word.lineno) for word in node.keywords),
-            *((None, value, value.lineno) for value in node.args),
-        ]
-    return None
-
-
-_PYTHON = '.py'
 # Files that inherit each other in a circle.
 _MAX_DEPTH = 50
 _NO_BASES = (
@@ -328,13 +200,9 @@ def _better(one: _Match | None, other: _Match | None) -> _Match | None:
 def _find(path: str, steps: Steps, depth: int) -> _Match | None:
     """Search a file, then its bases."""
     file = _file(path, Path(path).stat().st_mtime_ns)
-    if file.data is not None:
-        known = _known_steps(file.data, steps)
-        best = (known, KeyPlace(path, 0)) if known else None
-    else:
-        best, alone = _find_in_python(file, steps, depth)
-        if alone:
-            return best
+    best, alone = _find_in_file(file, steps, depth)
+    if alone:
+        return best
     if best and best[0] == len(steps):
         return best
     return _better(best, _find_in_bases(file, steps, depth))
@@ -347,7 +215,7 @@ def _find_in_bases(file: '_File', steps: Steps, depth: int) -> _Match | None:
     return best
 
 
-def _find_in_python(
+def _find_in_file(
     file: '_File', steps: Steps, depth: int
 ) -> tuple[_Match | None, bool]:
     """What a file says, and whether its bases say nothing more."""
@@ -365,7 +233,8 @@ def _find_in_python(
         if bound.merges and known == common and left:
             # `x.update(...)` that does not name the key says nothing of it.
             continue
-        match = known, KeyPlace(file.path, reached.line)
+        # Files of data have no lines.
+        match = known, KeyPlace(file.path, bound.line and reached.line)
         if reached.base is not None:
             match = _better(match, _follow(file, reached, known, depth))
         best = _better(best, match)
@@ -387,34 +256,24 @@ def _follow(
     return known + match[0] - len(reached.base), match[1]
 
 
-def _known_steps(value: Any, steps: Steps) -> int:
-    """How many steps of a key there are in a value."""
-    for number, step in enumerate(steps):
-        inside = isinstance(value, Mapping) and step in value
-        if isinstance(value, list) and isinstance(step, int):
-            inside = -len(value) <= step < len(value)
-        if not inside:
-            return number
-        value = value[step]
-    return len(steps)
-
-
 class _File:
     """One config file, parsed."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.data: Mapping | None = None
-        self.bindings: list[Bound] = []
         self._imported: list[str] = []
-        if path.endswith(_PYTHON):
+        if path.endswith('.py'):
             text = Path(path).read_text(encoding='utf-8')
             tree = parse_text(text)
             self.bindings = bindings(tree)
             self._imported = list(_imported_files(tree, path))
         else:
             data = load(path)
-            self.data = data if isinstance(data, Mapping) else {}
+            items = data.items() if isinstance(data, Mapping) else ()
+            self.bindings = [
+                Bound((key,), ast.parse(repr(value), mode='eval').body, 0)
+                for key, value in items
+            ]
 
     @property
     def imports(self) -> bool:
@@ -456,52 +315,10 @@ def _imported_files(tree: ast.Module, path: str) -> Iterator[str]:
                 if origin is None or not origin.origin:
                     continue
                 folder = Path(origin.origin).parent
-            yield str(folder.joinpath(*parts)) + _PYTHON
+            yield str(folder.joinpath(*parts)) + '.py'
 
 
 @lru_cache(maxsize=512)
 def _file(path: str, changed: int) -> _File:
     """A file; parsed anew when it has changed."""
     return _File(path)
-
-
-_IN_TEXT = re.compile(r'\{\{\s*_base_\.(\w+)')
-
-
-def used_names(tree: ast.Module) -> list[tuple[str, int]]:
-    """Variables that a file reads, its bases' included, with a line of a use.
-
-    Setting a part of a variable, or ``x.update(...)``, is no use of it.
-    """
-    changed = {id(_root(node)) for node in _changed(tree)}
-    uses: list[tuple[str, int]] = []
-    for node in ast.walk(tree):
-        steps = reference(node) if isinstance(node, ast.expr) else None
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            names = _IN_TEXT.findall(node.value)
-            uses += [(name, node.lineno) for name in names]
-        elif steps and steps[0] == BASE and len(steps) == 2:
-            uses.append((str(steps[1]), node.lineno))
-        elif (
-            isinstance(node, ast.Name)
-            and isinstance(node.ctx, ast.Load)
-            and id(node) not in changed
-        ):
-            uses.append((node.id, node.lineno))
-    return [use for use in uses if use[0] != BASE]
-
-
-def _changed(tree: ast.Module) -> Iterator[ast.expr]:
-    """What statements set, or update."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            yield from node.targets
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            yield node.value.func
-
-
-def _root(node: ast.expr) -> ast.expr:
-    """The variable of ``x.a['b']``."""
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        node = node.value
-    return node

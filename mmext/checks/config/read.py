@@ -1,50 +1,26 @@
-"""Read a config, with its data root applied and its data checked.
-
-MMEngine evaluates a base config before the child that inherits it, so the
-child's ``data_root = ...`` comes too late for the data sets and evaluators of
-the base. :func:`apply_data_root` puts it there. To say which root that is, a
-dataset config names the one it was written with::
-
-    data_root = 'data/coco/'
-    base_data_root = data_root
-"""
+"""Read a config, from a file or a checkpoint, and the classes of its data."""
 
 import copy
-import posixpath
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from mmengine.config import Config
 from mmengine.config.utils import ConfigParsingError
-from mmengine.logging import print_log
-from mmengine.registry import DATASETS
-from mmengine.utils import import_modules_from_strings, is_abs
+from mmengine.registry import DATASETS, Registry
+from mmengine.utils import import_modules_from_strings
 
+from ... import registry
 from ...utils.config_bases import require_regular_bases
+from .data_paths import apply_data_root
 from .stored import read_stored_config
 from .walk import (
     dataset_configs,
     inner_dataset_configs,
     join_key,
     option_key,
-    walk_dicts,
 )
-
-_SPLITS = ('train', 'val', 'test')
-# The keys that hold paths, ``data_prefix`` aside, in mmdet and mmseg.
-_DATASET_KEYS = ('data_root', 'ann_file', 'proposal_file')
-_EVALUATOR_KEYS = ('ann_file', 'seg_prefix')
-_MAX_LISTED = 8
-# What mmext/registry.py has as locations, as far as it loads models.
-_REGISTERED = ('mmext.engine', 'mmext.evaluation', 'mmext.models')
-# Data sets of mmext and the tools that write them.
-_GENERATED = {
-    'ShapesDataset': 'make_shapes_dataset.py',
-    'ShapesSegDataset': 'make_shapes_dataset.py',
-    'ScenesMultiTaskDataset': 'make_scenes_dataset.py',
-}
 
 
 def _load(file: str | Path, own_imports: bool = True) -> Config:
@@ -124,10 +100,14 @@ def _import_others(custom: Mapping[str, Any]) -> None:
     if isinstance(names, str):
         names = [names]
     if isinstance(names, list):
-        custom = {
-            **custom,
-            'imports': [name for name in names if name not in _REGISTERED],
-        }
+        ours = [
+            location
+            for each in vars(registry).values()
+            if isinstance(each, Registry)
+            for location in each._locations
+        ]
+        names = [name for name in names if name not in ours]
+        custom = {**custom, 'imports': names}
     if custom:
         import_modules_from_strings(**custom)
 
@@ -211,234 +191,6 @@ def read_config(
         )
         result = apply_data_root(result)
     return result
-
-
-def _walk_data_sources(
-    cfg: Config, split: str
-) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
-    """Dicts of a split that may name paths: key, dict, its keys of paths."""
-    loader = cfg.get(f'{split}_dataloader')
-    if isinstance(loader, Mapping):
-        start = (f'{split}_dataloader', 'dataset')
-        for path, node in walk_dicts(loader.get('dataset'), start):
-            yield join_key(path), node, _DATASET_KEYS
-    evaluator = f'{split}_evaluator'
-    for path, node in walk_dicts(cfg.get(evaluator), (evaluator,)):
-        yield join_key(path), node, _EVALUATOR_KEYS
-
-
-def _is_below(path: Any, root: str) -> bool:
-    """Whether a path is a folder or something in it, by its text alone."""
-    return isinstance(path, str) and (path.rstrip('/') + '/').startswith(
-        root.rstrip('/') + '/'
-    )
-
-
-def _moved(path: Any, old: str, new: str) -> Any:
-    """A path below ``old``, moved below ``new``; anything else as it is."""
-    if not _is_below(path, old):
-        return path
-    rest = path[len(old.rstrip('/')) :].lstrip('/')
-    return posixpath.join(new, rest) if rest else new
-
-
-def _move_all(cfg: Config, old: str, new: str) -> list[str]:
-    """Move the paths of a config in place; returns all those of data sets."""
-    paths = []
-    for split in _SPLITS:
-        for _, node, names in _walk_data_sources(cfg, split):
-            groups = [(node, names)]
-            if isinstance(node.get('data_prefix'), Mapping):
-                groups.append((node['data_prefix'], (*node['data_prefix'],)))
-            for owner, keys in groups:
-                for key in keys:
-                    if key in owner:
-                        owner[key] = _moved(owner[key], old, new)
-            if names is _DATASET_KEYS:
-                paths += [node[key] for key in names if node.get(key)]
-    return paths
-
-
-def apply_data_root(cfg: Config) -> Config:
-    """Make the top-level ``data_root`` the root of all data of a config.
-
-    A data set or evaluator that names ``base_data_root``, or a path below
-    it, gets ``data_root`` in its place. Roots that a config has set itself
-    stay. A config without ``base_data_root``, such as one of a host, keeps
-    its paths, but its present ``data_root`` is noted as the base. A tool
-    that merges options therefore calls this before the merge, too, and
-    ``--cfg-options data_root=...`` works with any config::
-
-        cfg = apply_data_root(Config.fromfile(path))
-        cfg.merge_from_dict(options)
-        cfg = apply_data_root(cfg)
-
-    Args:
-        cfg: The config. It is not changed.
-
-    Returns:
-        A copy with the paths in place. Its ``base_data_root`` is its
-        ``data_root``, so a second call changes nothing. Without a top-level
-        ``data_root`` it is a plain copy.
-
-    Raises:
-        TypeError: If ``data_root`` or ``base_data_root`` is not a string.
-        ValueError: If one of them is empty, or if ``data_root`` differs from
-            the base and the config has no data set below either.
-
-    Examples:
-        >>> cfg = Config(
-        ...     dict(
-        ...         data_root='/disk/coco',
-        ...         base_data_root='data/coco/',
-        ...         val_dataloader=dict(dataset=dict(data_root='data/coco/')),
-        ...         val_evaluator=dict(ann_file='data/coco/val.json'),
-        ...     )
-        ... )
-        >>> apply_data_root(cfg).val_evaluator.ann_file
-        '/disk/coco/val.json'
-    """
-    cfg = copy.deepcopy(cfg)
-    if 'data_root' not in cfg:
-        return cfg
-    new = cfg.data_root
-    old = cfg.get('base_data_root', new)
-    for name, value in (('data_root', new), ('base_data_root', old)):
-        if not isinstance(value, str):
-            raise TypeError(f'{name} must be a string, got {value!r}')
-        if not value:
-            raise ValueError(
-                f"{name} must not be empty, got ''; the current folder is './'"
-            )
-    cfg.base_data_root = new
-    if old == new:
-        return cfg
-    paths = _move_all(cfg, old, new)
-    if paths and not any(_is_below(path, new) for path in paths):
-        raise ValueError(
-            f'data_root must be the root of a data set, got {new!r}, but '
-            f'none is there or at {old!r}: the config has '
-            f'{sorted(set(paths))}; set train_dataloader.dataset.data_root '
-            'and the like instead'
-        )
-    return cfg
-
-
-class _Entry(NamedTuple):
-    """A path of a config: the key it is at, and the dict it belongs to."""
-
-    split: str
-    key: str
-    path: str
-    owner: Mapping[str, Any]
-
-
-def _entries(
-    cfg: Config, split: str
-) -> Iterator[tuple[_Entry, _Entry | None]]:
-    """All paths of a split, each with the root it was joined to, if any."""
-    for key, node, names in _walk_data_sources(cfg, split):
-        root = node.get('data_root') if names is _DATASET_KEYS else None
-        named = {name: node.get(name) for name in names if name != 'data_root'}
-        if isinstance(node.get('data_prefix'), Mapping):
-            named |= {
-                f'data_prefix.{name}': path
-                for name, path in node['data_prefix'].items()
-            }
-        parent = _Entry(split, f'{key}.data_root', root, node)
-        paths = {
-            name: path
-            for name, path in named.items()
-            if isinstance(path, str) and path
-        }
-        if root and not paths:
-            yield parent, None
-        for name, path in paths.items():
-            joined = bool(root) and not is_abs(path)
-            path = posixpath.join(root, path) if joined else path
-            entry = _Entry(split, f'{key}.{name}', path, node)
-            yield entry, parent if joined else None
-
-
-def _is_missing(entry: _Entry) -> bool:
-    backend = (entry.owner.get('backend_args') or {}).get('backend', 'local')
-    if backend == 'local' and '://' not in entry.path:
-        return not Path(entry.path).exists()
-    print_log(
-        f'{entry.key} is not checked, {entry.path!r} is not on a local disk',
-        logger='current',
-    )
-    return False
-
-
-def _describe(cfg: Config, missing: Sequence[_Entry]) -> str:
-    lines = [
-        f'  {entry.split} data: {entry.path!r} ({entry.key})'
-        for entry in missing[:_MAX_LISTED]
-    ]
-    if len(missing) > _MAX_LISTED:
-        lines.append(f'  and {len(missing) - _MAX_LISTED} more')
-    root = cfg.get('data_root')
-    if root and all(_is_below(entry.path, root) for entry in missing):
-        lines.append(
-            f'Set data_root (now {root!r}) in the config or by '
-            '--cfg-options data_root=FOLDER.'
-        )
-    else:
-        lines.append('Set these keys in the config or by --cfg-options.')
-    for entry in missing:
-        name = str(entry.owner.get('type')).rpartition('.')[2]
-        if name in _GENERATED:
-            folder = entry.owner.get('data_root') or 'FOLDER'
-            lines.append(
-                'This set can be generated: python '
-                f'tools/{_GENERATED[name]} --out {folder}'
-            )
-            break
-    return '\n'.join(['the config names data that does not exist:', *lines])
-
-
-def check_data_paths(cfg: Config, splits: Sequence[str] = _SPLITS) -> None:
-    """Raise if a file or folder that a config reads data from is missing.
-
-    Looks into the data sets of the dataloaders, wrapped ones included, and
-    into the evaluators. What is not read from a local disk is not checked,
-    and a log line says so.
-
-    Args:
-        cfg: The config, after :func:`apply_data_root`.
-        splits: Those to check, of ``'train'``, ``'val'`` and ``'test'``. One
-            that the config does not have is passed over.
-
-    Raises:
-        ValueError: If ``splits`` has another name.
-        FileNotFoundError: If something is missing. The message gives split,
-            path and config key of each, what to set, and for the generated
-            set the command that makes it.
-
-    Examples:
-        >>> dataset = dict(data_root='no/such/', ann_file='a.json')
-        >>> cfg = Config(dict(val_dataloader=dict(dataset=dataset)))
-        >>> check_data_paths(cfg, splits=['val'])
-        Traceback (most recent call last):
-            ...
-        FileNotFoundError: the config names data that does not exist:
-          val data: 'no/such/' (val_dataloader.dataset.data_root)
-        Set these keys in the config or by --cfg-options.
-    """
-    missing: dict[str, _Entry] = {}
-    for split in splits:
-        if split not in _SPLITS:
-            raise ValueError(
-                f'splits must be some of {_SPLITS}, got {split!r}'
-            )
-        for entry, root in _entries(cfg, split):
-            if _is_missing(entry):
-                # With the root missing, what is below it is no news.
-                named = root if root and _is_missing(root) else entry
-                missing[named.key] = named
-    if missing:
-        raise FileNotFoundError(_describe(cfg, list(missing.values())))
 
 
 def _dataset_classes(config: Config, dataset: Mapping, key: str) -> tuple:

@@ -3,7 +3,6 @@
 import ast
 import difflib
 import inspect
-import math
 import re
 import sys
 import textwrap
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mmengine.registry import (
     DATA_SAMPLERS,
@@ -38,14 +37,10 @@ from mmengine.registry import (
     Registry,
 )
 
-from .walk import Steps, walk_dicts
+from .walk import Steps, split_key, walk_dicts
 
 _DATA = (DATASETS, DATA_SAMPLERS, TRANSFORMS, FUNCTIONS)
 _METRICS = (METRICS, EVALUATOR)
-
-# Sections of MMEngine's predecessor, and of a strategy, that nothing reads at
-# the top level. A config may use such a name for a variable of its own.
-UNREAD = ('model_wrapper', 'runner', 'optimizer', 'optimizer_config')
 
 # Sections of a config -> where the components in them are registered; empty
 # where there are none.
@@ -72,7 +67,6 @@ SECTIONS: dict[str, tuple[Registry, ...]] = {
     'randomness': (),
     'auto_scale_lr': (),
     'compile': (),
-    **dict.fromkeys(UNREAD, ()),
 }
 
 
@@ -144,20 +138,20 @@ def is_own_key(cfg: Mapping[str, Any], place: str) -> bool:
             "own_keys must be a list of keys, such as ['with_cp'], got "
             f'{own!r}'
         )
-    name = re.split(r'[.\[]', place)[-1]
+    name = split_key(place)[-1]
     return any(
-        fnmatchcase(place, pattern) or fnmatchcase(name, pattern)
+        fnmatchcase(place, pattern) or fnmatchcase(str(name), pattern)
         for pattern in own
     )
 
 
 def own_code_with(
-    key: str, cfg: Mapping[str, Any], kinds: Iterable[Any]
+    place: str, cfg: Mapping[str, Any], kinds: Iterable[Any]
 ) -> str:
     """A file of a project's own code that names a key; empty for none.
 
     Args:
-        key: A name.
+        place: The key, such as ``model.neck.with_cp``.
         cfg: The config, whose ``custom_imports`` are code of the project.
         kinds: Components of the config; those of known packages do not count.
     """
@@ -170,7 +164,7 @@ def own_code_with(
         for module in map(str, modules)
         if module.partition('.')[0] not in (*_KNOWN, 'builtins')
     )
-    word = re.compile(rf'\b{re.escape(key)}\b')
+    word = re.compile(rf'\b{re.escape(str(split_key(place)[-1]))}\b')
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, '__file__', None) or ''
         if not f'{name}.'.startswith(own) or not file.endswith('.py'):
@@ -212,7 +206,8 @@ def takes(
     """
     if not inspect.isclass(component):
         return _has(component, key)
-    after: type | None = None
+    names = {base.__name__ for base in component.__mro__}
+    after = ''
     for base in component.__mro__:
         if base.__module__ == 'torch.nn.modules.module':
             return False
@@ -221,18 +216,18 @@ def takes(
             own = len(component.__mro__) == 2
             return None if own and '__init__' in vars(component) else False
         init = base.__dict__.get('__init__')
-        if after is not None or init is None:
+        if after or init is None:
             # Passed over by `super(After, self)`.
-            after = None if base is after else after
+            after = '' if base.__name__ == after else after
             continue
         has = _has(init, key)
         if has is not None:
             return has
-        named = _forwarded_by(init)
+        named = _kwargs_use(init).forwarded_by
         if named is None and not forwards:
             return None
-        if named not in (None, '', '__class__', base.__name__):
-            after = _named(component, named)
+        if named in names - {base.__name__}:
+            after = named
     return False
 
 
@@ -245,54 +240,23 @@ def swallows(component: type, key: str) -> bool:
         init = base.__dict__.get('__init__')
         if init is None or base is object:
             continue
+        use = _kwargs_use(init)
         if _has(init, key) is not None:
             return False
-        if _forwarded_by(init) is None:
-            return _keeps_to_itself(init, key)
+        if use.forwarded_by is None:
+            named = re.search(rf'\b{re.escape(key)}\b', use.text)
+            return use.only_asked and not named
     return False
 
 
-@lru_cache(maxsize=4096)
-def _keeps_to_itself(init: Callable, key: str) -> bool:
-    """Whether ``**kwargs`` are only asked for other names than a key."""
-    name = _kwargs_of(init)
+def _has(function: Callable, key: str) -> bool | None:
     try:
-        text = textwrap.dedent(inspect.getsource(init))
-        tree = ast.parse(text)
-    except (OSError, SyntaxError, TypeError):
-        return False
-    asked = {
-        id(part)
-        for node in ast.walk(tree)
-        for part in _asked(node)
-        if isinstance(part, ast.Name)
-    }
-    uses = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and node.id == name
-    ]
-    word = re.compile(rf'\b{re.escape(key)}\b')
-    return all(id(use) in asked for use in uses) and not word.search(text)
-
-
-def _asked(node: ast.AST) -> list[ast.AST]:
-    """What an expression looks a single name up in."""
-    if isinstance(node, ast.Compare):
-        return list(node.comparators)
-    if isinstance(node, ast.Subscript):
-        return [node.value]
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return [node.func.value] if node.func.attr in ('get', 'pop') else []
-    return []
-
-
-def _named(component: type, name: str) -> type | None:
-    """Class of a name among those that a class inherits."""
-    for base in component.__mro__:
-        if base.__name__ == name:
-            return base
-    return None
+        parameters = _parameters(function)
+    except (TypeError, ValueError):
+        return None
+    if key in parameters:
+        return True
+    return None if _kwargs_of(parameters) else False
 
 
 @lru_cache(maxsize=4096)
@@ -300,54 +264,63 @@ def _parameters(function: Callable) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(function).parameters
 
 
-def _kwargs_of(function: Callable) -> str | None:
+def _kwargs_of(parameters: Mapping[str, inspect.Parameter]) -> str | None:
     """Name of the argument that takes all other keywords."""
-    for parameter in _parameters(function).values():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            return parameter.name
-    return None
+    kinds = {each.kind: name for name, each in parameters.items()}
+    return kinds.get(inspect.Parameter.VAR_KEYWORD)
 
 
-def _has(function: Callable, key: str) -> bool | None:
-    try:
-        names = _parameters(function)
-    except (TypeError, ValueError):
-        return None
-    if key in names:
-        return True
-    return None if _kwargs_of(function) else False
+class _Use(NamedTuple):
+    """What an ``__init__`` does with its ``**kwargs``.
+
+    ``forwarded_by`` is the class that ``super`` names if they go only to its
+    ``__init__``, empty if it names none, and None if they go elsewhere, or
+    that cannot be known. ``only_asked``: single names are looked up in them,
+    and that is all.
+    """
+
+    text: str = ''
+    forwarded_by: str | None = None
+    only_asked: bool = False
 
 
 @lru_cache(maxsize=4096)
-def _forwarded_by(init: Callable) -> str | None:
-    """Class that ``super`` names if ``**kwargs`` go only to its ``__init__``.
-
-    Empty if ``super`` names no class; None if the arguments go elsewhere, or
-    that cannot be known.
-    """
+def _kwargs_use(init: Callable) -> _Use:
     try:
-        name = _kwargs_of(init)
-        tree = ast.parse(textwrap.dedent(inspect.getsource(init)))
+        name = _kwargs_of(_parameters(init))
+        text = textwrap.dedent(inspect.getsource(init))
+        nodes = list(ast.walk(ast.parse(text)))
     except (OSError, SyntaxError, TypeError, ValueError):
-        return None
-    uses = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and node.id == name
-    ]
-    forwarded = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func).startswith('super(')
-        and ast.unparse(node.func).endswith(').__init__')
-        for keyword in node.keywords
-        if keyword.arg is None and ast.unparse(keyword.value) == name
-    ]
-    if not len(uses) == len(forwarded) == 1:
-        return None
-    named = forwarded[0].func.value.args
-    return ast.unparse(named[0]) if named else ''
+        return _Use()
+    uses = sum(isinstance(n, ast.Name) and n.id == name for n in nodes)
+    asked, forwarded = 0, []
+    for node in nodes:
+        match node:
+            case ast.Compare(comparators=holders):
+                asked += sum(ast.unparse(each) == name for each in holders)
+            case (
+                ast.Subscript(value=ast.Name(id=holder))
+                | ast.Call(
+                    func=ast.Attribute(
+                        value=ast.Name(id=holder), attr='get' | 'pop'
+                    )
+                )
+            ):
+                asked += holder == name
+            case ast.Call(
+                func=ast.Attribute(
+                    value=ast.Call(func=ast.Name(id='super'), args=args),
+                    attr='__init__',
+                ),
+                keywords=keywords,
+            ):
+                forwarded += [
+                    ast.unparse(args[0]) if args else ''
+                    for word in keywords
+                    if word.arg is None and ast.unparse(word.value) == name
+                ]
+    only = uses == len(forwarded) == 1
+    return _Use(text, forwarded[0] if only else None, asked == uses)
 
 
 # What runners take out of a data loader's settings, or make themselves.
@@ -384,20 +357,3 @@ def unknown_loader_keys(
         if key not in known:
             near = difflib.get_close_matches(str(key), known, 1, 0.7)
             yield key, OLD_LOADER_KEYS.get(key) or ''.join(near)
-
-
-def rate_factor(ratio: float, optimizer: str, rule: str | None) -> float:
-    """What a learning rate is multiplied by for another number of images.
-
-    Args:
-        ratio: Images a step over those that the rate is for.
-        optimizer: Name of its class.
-        rule: ``auto_scale_lr.rule``: ``'linear'`` or ``'sqrt'``; None for the
-            square root for optimizers of Adam's kind, else linear.
-    """
-    if rule not in (None, 'linear', 'sqrt'):
-        raise ValueError(
-            f"auto_scale_lr.rule must be 'linear' or 'sqrt', got {rule!r}"
-        )
-    root = rule == 'sqrt' if rule else 'adam' in optimizer.lower()
-    return math.sqrt(ratio) if root else ratio

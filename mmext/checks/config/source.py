@@ -4,76 +4,22 @@ import ast
 import inspect
 import math
 import re
-import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from .walk import Steps, join_key
 
-_WIDTH = 79
+WIDTH = 79
 # Between the braces of those that MMEngine would replace.
 _BRACES = re.compile(r'(?<=\{)(?=\{)')
 
 
-class ConfigWriter:
-    """Writes values as lines of a config, with comments above some keys.
+@dataclass(frozen=True)
+class Variable:
+    """A name in the place of a value, of one that was assigned before."""
 
-    Each comment is written once.
-    """
-
-    def __init__(self, comments: Mapping[Steps, str]) -> None:
-        self._comments = dict(comments)
-
-    def assignment(self, name: str, value: Any) -> Iterator[str]:
-        """Lines of ``name = value``; TypeError as :func:`source_of`."""
-        yield from self.comment((name,))
-        yield from self._value(f'{name} = ', value, (name,), '', '')
-
-    def comment(self, steps: Steps, indent: str = '') -> Iterator[str]:
-        """Lines of the comment of a key, if it has one."""
-        text = self._comments.pop(steps, '')
-        yield from textwrap.wrap(
-            ' '.join(text.split()),
-            _WIDTH,
-            initial_indent=f'{indent}# ',
-            subsequent_indent=f'{indent}# ',
-            break_long_words=False,
-        )
-
-    def _value(
-        self, start: str, value: Any, steps: Steps, indent: str, end: str
-    ) -> Iterator[str]:
-        line = f'{indent}{start}{source_of(value, steps)}{end}'
-        inside = any(
-            known[: len(steps)] == steps and known != steps
-            for known in self._comments
-        )
-        if not inside and (len(line) <= _WIDTH or not _is_long(value)):
-            yield line
-            return
-        opening, closing, items = _items(value)
-        yield f'{indent}{start}{opening}'
-        for step, before, item in items:
-            yield from self.comment((*steps, step), f'{indent}    ')
-            yield from self._value(
-                before, item, (*steps, step), f'{indent}    ', ','
-            )
-        yield f'{indent}{closing}{end}'
-
-
-def _is_long(value: Any) -> bool:
-    return isinstance(value, dict | list | tuple) and bool(value)
-
-
-def _items(value: Any) -> tuple[str, str, list[tuple[Any, str, Any]]]:
-    """Brackets of a container; key, source before the value, and value."""
-    if isinstance(value, Mapping):
-        if all(is_argument_name(key) for key in value):
-            return 'dict(', ')', [(k, f'{k}=', v) for k, v in value.items()]
-        items = [(k, f'{source_of(k)}: ', v) for k, v in value.items()]
-        return '{', '}', items
-    opening, closing = '[]' if isinstance(value, list) else '()'
-    return opening, closing, [(i, '', v) for i, v in enumerate(value)]
+    name: str
 
 
 def is_argument_name(key: Any) -> bool:
@@ -88,15 +34,25 @@ def is_argument_name(key: Any) -> bool:
     return True
 
 
-def source_of(
-    value: Any,
-    steps: Steps = (),
-    other: Callable[[Any], str] | None = None,
-) -> str:
+def _items(value: Any) -> tuple[str, str, list[tuple[Any, str, Any]]]:
+    """Brackets of a container; key, source before the value, and value."""
+    if isinstance(value, Mapping):
+        if all(is_argument_name(key) for key in value):
+            return 'dict(', ')', [(k, f'{k}=', v) for k, v in value.items()]
+        items = [(k, f'{source_of(k)}: ', v) for k, v in value.items()]
+        return '{', '}', items
+    opening, closing = '[]' if isinstance(value, list) else '()'
+    if closing == ')' and len(value) == 1:
+        closing = ',)'
+    return opening, closing, [(i, '', v) for i, v in enumerate(value)]
+
+
+def source_of(value: Any, steps: Steps = (), shown: bool = False) -> str:
     """Python on one line that gives a value back when MMEngine reads it.
 
-    ``other`` writes what is not of the plain types of configs; without it
-    such a value is a TypeError that names its key, ``steps``.
+    A value that is not of the plain types of configs, or a
+    :class:`Variable`, is a TypeError that names its key, ``steps``; to be
+    ``shown`` only, a class is named by its module, and others by ``repr``.
 
     Examples:
         >>> print(source_of({'a': 1, 'b': ('{{x}}',)}))
@@ -105,25 +61,61 @@ def source_of(
     if isinstance(value, Mapping | list | tuple):
         opening, closing, items = _items(value)
         texts = [
-            f'{before}{source_of(item, (*steps, step), other)}'
+            f'{before}{source_of(item, (*steps, step), shown)}'
             for step, before, item in items
         ]
-        comma = ',' if isinstance(value, tuple) and len(value) == 1 else ''
-        return f'{opening}{", ".join(texts)}{comma}{closing}'
+        return f'{opening}{", ".join(texts)}{closing}'
     if isinstance(value, float) and not math.isfinite(value):
         return f"float('{value}')"
     if isinstance(value, str):
         # MMEngine replaces {{...}} in the text of a config.
         return ' '.join(map(repr, _BRACES.split(value)))
-    if value is None or isinstance(value, bool | int | float):
+    if isinstance(value, Variable):
+        return value.name
+    if shown and inspect.isclass(value):
+        return repr(f'{value.__module__}.{value.__qualname__}')
+    if shown or value is None or isinstance(value, bool | int | float):
         return repr(value)
-    if other is not None:
-        return other(value)
     raise TypeError(
-        f'{join_key(steps)} must be of dicts, lists, tuples, strings, '
-        f'numbers, True, False and None, got {value!r}; write the config '
-        'that inherits the other by hand'
+        f'{join_key(steps) or "a value"} must be of dicts, lists, tuples, '
+        f'strings, numbers, True, False and None, got {value!r}; write the '
+        'config that inherits the other by hand'
     )
+
+
+def lines_of(
+    start: str, value: Any, end: str = '', indent: str = ''
+) -> list[str]:
+    """Lines of a value between two texts; TypeError as :func:`source_of`."""
+    if not isinstance(value, Mapping | list | tuple) or not value:
+        return [f'{indent}{start}{source_of(value)}{end}']
+    opening, closing, items = _items(value)
+    parts = [(before, item) for _, before, item in items]
+    return packed(f'{indent}{start}{opening}', parts, closing + end, indent)
+
+
+def packed(
+    start: str, items: Sequence[tuple[str, Any]], end: str, indent: str = ''
+) -> list[str]:
+    """A call on one line, or with lines as full as they can be.
+
+    ``items`` are what stands before each value, and the value.
+    """
+    texts = [f'{before}{source_of(value)}' for before, value in items]
+    line = f'{start}{", ".join(texts)}{end}'
+    if len(line) <= WIDTH:
+        return [line]
+    lines, has_room = [start], False
+    ends = [','] * (len(items) - 1) + [end]
+    for (before, value), after in zip(items, ends):
+        own = lines_of(before, value, after, f'{indent}    ')
+        longer = f'{lines[-1]} {own[0].strip()}'
+        if has_room and len(own) == 1 and len(longer) <= WIDTH:
+            lines[-1] = longer
+        else:
+            lines += own
+        has_room = len(own) == 1
+    return lines
 
 
 def config_lines(settings: Mapping[str, Any]) -> str:
@@ -135,12 +127,6 @@ def config_lines(settings: Mapping[str, Any]) -> str:
         b = dict(c='d', e=[dict(f=2)])
     """
     return '\n'.join(
-        f'{key} = {source_of(value, (key,), _shown)}'
+        f'{key} = {source_of(value, (key,), shown=True)}'
         for key, value in settings.items()
     )
-
-
-def _shown(value: Any) -> str:
-    if inspect.isclass(value):
-        return repr(f'{value.__module__}.{value.__qualname__}')
-    return repr(value)

@@ -18,14 +18,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NoReturn
 
 import mmengine.registry
 from mmengine.config import Config
 from mmengine.registry import Registry
 from mmengine.utils import import_modules_from_strings
 
-from .walk import join_key, walk_dicts
+from .syntax import read_values
+from .walk import Steps, join_key, walk_dicts
 
 _PACKAGES = ('mmcv', 'mmdet', 'mmengine', 'mmext', 'mmpretrain', 'mmseg')
 # Whoever loads a shared model has these, too.
@@ -34,9 +35,17 @@ _REMEDY = (
     'give the config file itself (--config), or, if you know where the '
     'checkpoint comes from, use --trust-checkpoint'
 )
+# They say which run it is, not how it trains.
+OF_THE_RUN = (
+    'experiment_name',
+    'launcher',
+    'load_from',
+    'resume',
+    'trust_checkpoint',
+    'work_dir',
+)
 # What MMEngine writes apart from literals.
 _NAMES = {'inf': math.inf, 'nan': math.nan}
-_CALLS = {'dict': dict, 'range': range, 'slice': slice}
 
 
 def _refuse(what: str) -> ValueError:
@@ -46,69 +55,9 @@ def _refuse(what: str) -> ValueError:
     )
 
 
-def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """Value of an expression of literals, ``dict(...)`` and known names."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Name) and node.id in names:
-        return names[node.id]
-    if isinstance(node, ast.List | ast.Tuple | ast.Set):
-        items = [_value(item, names) for item in node.elts]
-        kinds = {ast.List: list, ast.Tuple: tuple, ast.Set: set}
-        return kinds[type(node)](items)
-    if isinstance(node, ast.Dict):
-        result: dict = {}
-        for key, item in zip(node.keys, node.values, strict=True):
-            if key is None:
-                result.update(_value(item, names))
-            else:
-                result[_value(key, names)] = _value(item, names)
-        return result
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_value(node.operand, names)
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in _CALLS
-    ):
-        args = [_value(item, names) for item in node.args]
-        options: dict[str, Any] = {}
-        for keyword in node.keywords:
-            item = _value(keyword.value, names)
-            options.update(
-                item if keyword.arg is None else {keyword.arg: item}
-            )
-        return _CALLS[node.func.id](*args, **options)
-    raise _refuse(f'line {node.lineno} has {ast.unparse(node)[:80]!r}')
-
-
-def _evaluate(text: str) -> dict[str, Any]:
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError) as error:
-        raise ValueError(
-            'the config that the checkpoint holds cannot be read '
-            f'({error}); {_REMEDY}'
-        ) from error
-    names = dict(_NAMES)
-    cfg: dict[str, Any] = {}
-    for statement in tree.body:
-        if (
-            isinstance(statement, ast.Assign)
-            and len(statement.targets) == 1
-            and isinstance(statement.targets[0], ast.Name)
-        ):
-            name = statement.targets[0].id
-            names[name] = cfg[name] = _value(statement.value, names)
-        elif not (
-            isinstance(statement, ast.Expr)
-            and isinstance(statement.value, ast.Constant)
-        ):
-            raise _refuse(
-                f'line {statement.lineno} has '
-                f'{ast.unparse(statement).splitlines()[0][:80]!r}'
-            )
-    return cfg
+def _refuse_code(node: ast.AST) -> NoReturn:
+    code = ast.unparse(node).splitlines()[0][:80]
+    raise _refuse(f'line {node.lineno} has {code!r}')
 
 
 def _imports_of(cfg: Config) -> list[Any]:
@@ -144,28 +93,13 @@ def _registries() -> Iterator[Registry]:
         waiting += registry.children.values()
 
 
-def _built(cfg: Config) -> dict[tuple[str, ...], Any]:
-    """What would be built for inference, by its key."""
-    sections: dict[tuple[str, ...], Any] = {('model',): cfg.get('model')}
+def _built(cfg: Config) -> Iterator[tuple[Steps, Mapping]]:
+    """All dicts of what would be built for inference, with their keys."""
+    yield from walk_dicts(cfg.get('model'), ('model',))
     for name in ('val_dataloader', 'test_dataloader'):
         loader = cfg.get(name)
         if isinstance(loader, Mapping):
-            sections[name, 'dataset'] = loader.get('dataset')
-    return sections
-
-
-def _types(cfg: Config) -> Iterator[tuple[str, str]]:
-    """What would be built for inference: keys and types."""
-    for section, node in _built(cfg).items():
-        for path, part in walk_dicts(node, section):
-            for name, kind in part.items():
-                # Such as the `resize_type` of a transform, too.
-                if _is_type(name) and isinstance(kind, str):
-                    yield join_key((*path, name)), kind
-
-
-def _is_type(name: Any) -> bool:
-    return isinstance(name, str) and (name == 'type' or name[-5:] == '_type')
+            yield from walk_dicts(loader.get('dataset'), (name, 'dataset'))
 
 
 def _check_scopes(cfg: Config, loaded: bool = True) -> None:
@@ -174,9 +108,8 @@ def _check_scopes(cfg: Config, loaded: bool = True) -> None:
     ``loaded``: One that is there already is in order.
     """
     scopes = [('default_scope', cfg.get('default_scope'))]
-    for key, node in _built(cfg).items():
-        for path, part in walk_dicts(node, key):
-            scopes.append((join_key((*path, '_scope_')), part.get('_scope_')))
+    for path, part in _built(cfg):
+        scopes.append((join_key((*path, '_scope_')), part.get('_scope_')))
     for place, scope in scopes:
         if scope is None or scope in _PACKAGES:
             continue
@@ -191,7 +124,14 @@ def _check_types(cfg: Config, installed: bool = False) -> None:
     """
     waiting: dict[str, tuple[str, str]] = {}
     own: dict[str, str] = {}
-    for key, kind in _types(cfg):
+    types = [
+        (join_key((*path, name)), kind)
+        for path, part in _built(cfg)
+        for name, kind in part.items()
+        # Such as the `resize_type` of a transform, too.
+        if f'_{name}'.endswith('_type') and isinstance(kind, str)
+    ]
+    for key, kind in types:
         scope, _, name = kind.rpartition('.')
         if scope and scope not in _PACKAGES:
             raise _refuse(f'{key} is {kind!r}, of no known package')
@@ -244,7 +184,13 @@ def read_stored_config(stored: str | Mapping, *, trust: bool) -> Config:
     elif trust:
         return Config.fromstring(stored, '.py')
     else:
-        cfg = Config(_evaluate(stored))
+        try:
+            cfg = Config(read_values(stored, _refuse_code, _NAMES))
+        except (SyntaxError, RecursionError) as error:
+            raise ValueError(
+                'the config that the checkpoint holds cannot be read '
+                f'({error}); {_REMEDY}'
+            ) from error
     if trust:
         return cfg
     _check_scopes(cfg)
@@ -257,15 +203,6 @@ def read_stored_config(stored: str | Mapping, *, trust: bool) -> Config:
 
 _TUPLE, _FLOAT, _ITEMS = '__tuple__', '__float__', '__items__'
 _MARKS = (_TUPLE, _FLOAT, _ITEMS)
-# They say which run it is, not how it trains.
-_OF_THE_RUN = (
-    'experiment_name',
-    'launcher',
-    'load_from',
-    'resume',
-    'trust_checkpoint',
-    'work_dir',
-)
 # By these, files and code of others are read.
 _REFUSED = ('_base_', 'trust_remote_code')
 
@@ -320,7 +257,7 @@ def config_to_json(cfg: Config) -> dict[str, Any]:
         >>> config_to_json(Config(dict(a=(1, float('inf')))))
         {'a': {'__tuple__': [1, {'__float__': 'inf'}]}}
     """
-    values = {k: v for k, v in cfg.to_dict().items() if k not in _OF_THE_RUN}
+    values = {k: v for k, v in cfg.to_dict().items() if k not in OF_THE_RUN}
     for name in _imports_of(cfg):
         if str(name).partition('.')[0] not in _PACKAGES:
             raise _no_data(

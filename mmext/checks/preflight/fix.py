@@ -86,19 +86,6 @@ def fixed_path(config: str, wanted: Path) -> Path:
     return path.with_name(f'{path.stem}_fixed.py')
 
 
-def write_fixed_config(
-    config: str, changes: Changes, wanted: Path, replace: bool = False
-) -> Path:
-    """Write a config that inherits the given one and changes it."""
-    return write_child_config(
-        config,
-        changes.options,
-        fixed_path(config, wanted),
-        reasons=changes.reasons,
-        replace=replace,
-    )
-
-
 class Fixed(msgspec.Struct, frozen=True):
     """A config that was fixed until nothing changed.
 
@@ -142,8 +129,16 @@ def fix_config(
     options: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     path, rounds = fixed_path(config, wanted), 0
+    rules = rules_of('preflight')
     while True:
-        changes = _next_changes(findings)
+        own = [
+            finding
+            for finding in findings
+            if finding.rule in rules and rules[finding.rule].scope == 'config'
+        ]
+        changes = collect_changes(own)
+        if not changes.options:
+            changes = collect_changes(findings)
         tree = Config.fromfile(
             path if rounds else config, import_custom_modules=False
         ).to_dict()
@@ -159,8 +154,8 @@ def fix_config(
             options.pop(key, None)
             options[key] = value
             reasons[key] = changes.reasons[key]
-        write_fixed_config(
-            config, Changes(options, reasons), wanted, replace=bool(rounds)
+        write_child_config(
+            config, options, path, reasons=reasons, replace=bool(rounds)
         )
         rounds += 1
         findings = look(path)
@@ -168,15 +163,3 @@ def fix_config(
         return None
     left = tuple(changes.options)
     return Fixed(path, tuple(findings), rounds, left, changes.refused)
-
-
-def _next_changes(findings: Sequence[Finding]) -> Changes:
-    """Those of the config itself, else those of the dry run."""
-    rules = rules_of('preflight')
-    own = [
-        finding
-        for finding in findings
-        if finding.rule in rules and rules[finding.rule].scope == 'config'
-    ]
-    changes = collect_changes(own)
-    return changes if changes.options else collect_changes(findings)

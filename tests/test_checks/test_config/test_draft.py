@@ -53,5 +53,5 @@ def test_values_arrive(tmp_path):
 def test_what_is_no_value_of_a_config():
     draft = ConfigDraft({})
     draft.set(('names', 0), a=object())
-    with pytest.raises(TypeError, match='values of a config must be'):
+    with pytest.raises(TypeError, match='must be of dicts'):
         draft.text('base.py', 'It.')

@@ -8,14 +8,8 @@ import mmdet
 import pytest
 from mmengine.config import Config
 
-from mmext.checks.config.places import (
-    KeyPlace,
-    bindings,
-    config_files,
-    key_place,
-    parse_text,
-    used_names,
-)
+from mmext.checks.config.places import KeyPlace, config_files, key_place
+from mmext.checks.config.syntax import bindings, parse_text, used_names
 
 MMDET = Path(mmdet.__file__).parent / '.mim' / 'configs'
 BASE = """\

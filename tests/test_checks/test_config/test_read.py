@@ -302,7 +302,7 @@ def test_remote_paths_are_not_checked_and_it_says_so(dataset: dict, caplog):
         lines: list[str] = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                'mmext.checks.config.read.print_log',
+                'mmext.checks.config.data_paths.print_log',
                 lambda text, **_: lines.append(text),
             )
             check_data_paths(cfg)
@@ -314,7 +314,7 @@ def test_local_backend_is_checked_in_silence(tmp_path: Path, monkeypatch):
     def fail(*_args, **_kwargs):
         raise AssertionError('logged something')
 
-    monkeypatch.setattr('mmext.checks.config.read.print_log', fail)
+    monkeypatch.setattr('mmext.checks.config.data_paths.print_log', fail)
     dataset = dict(
         data_root=str(tmp_path / 'no'),
         ann_file='a.json',

@@ -1,6 +1,4 @@
-"""Values as source of a config, and comments above keys."""
-
-import ast
+"""Values as source of a config."""
 
 import pytest
 from hypothesis import given
@@ -9,9 +7,9 @@ from mmengine.config import Config
 from torch import nn
 
 from mmext.checks.config.source import (
-    ConfigWriter,
     config_lines,
     is_argument_name,
+    lines_of,
     source_of,
 )
 
@@ -51,44 +49,19 @@ def test_no_names_of_arguments(name):
     assert not is_argument_name(name)
 
 
-def test_comments_are_above_their_keys():
-    writer = ConfigWriter({('a',): 'of all', ('a', 'c', 0): 'of\none'})
-    lines = list(writer.assignment('a', {'b': 1, 'c': [2, 3]}))
-    assert lines == [
-        '# of all',
-        'a = dict(',
-        '    b=1,',
-        '    c=[',
-        '        # of one',
-        '        2,',
-        '        3,',
-        '    ],',
-        ')',
-    ]
-    assert list(writer.assignment('a', 1)) == ['a = 1'], 'said once'
-
-
-def test_long_comments_are_wrapped():
-    (first, second) = ConfigWriter({('a',): 'word ' * 20}).comment(('a',))
-    assert len(first) <= 79
-    assert second.startswith('# ')
-
-
-def test_long_values_have_lines_of_their_own():
-    value = {'name': 'x' * 40, 'other': ['y' * 40]}
-    lines = list(ConfigWriter({}).assignment('a', value))
-    assert len(lines) > 3
-    assert (
-        ast.literal_eval(
-            '\n'.join(lines)
-            .removeprefix('a = ')
-            .replace('dict(', '{')
-            .replace('name=', "'name':")
-            .replace('other=', "'other':")
-            .replace(')', '}')
-        )
-        == value
-    )
+@pytest.mark.parametrize(
+    'value',
+    [
+        {'name': 'x' * 40, 'other': ['y' * 40, 'z' * 40], 'if': (1,)},
+        {'name': 'x' * 40, 'others': [{'y': 'y' * 40, 'z': ('z' * 30,)}]},
+        tuple(range(80)),
+    ],
+)
+def test_long_values_fill_lines(value):
+    lines = lines_of('a = ', value)
+    assert 3 <= len(lines) <= 6
+    assert max(map(len, lines)) <= 79
+    assert Config.fromstring('\n'.join(lines), '.py').a == value
 
 
 def test_lines_are_a_config():

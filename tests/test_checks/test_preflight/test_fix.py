@@ -12,7 +12,6 @@ from mmext.checks.preflight.fix import (
     collect_changes,
     fix_config,
     fixed_path,
-    write_fixed_config,
 )
 from mmext.checks.preflight.rules.registry import lint_config
 
@@ -72,8 +71,8 @@ def test_paths():
 def test_written(tmp_path):
     config = tmp_path / 'a.py'
     config.write_text('a = 1\nb = dict(c=1, d=2)\n')
-    changes = collect_changes([finding('A001', b__c=5)])
-    path = write_fixed_config(str(config), changes, Path(''))
+    found = [finding('A001', b__c=5)]
+    path = fix_config(str(config), found, Path(''), lambda path: []).path
     assert path == tmp_path / 'a_fixed.py'
     cfg = Config.fromfile(path)
     assert cfg.to_dict() == {'a': 1, 'b': {'c': 5, 'd': 2}}

@@ -10,8 +10,8 @@ from mmdet.registry import MODELS
 from mmengine.config import Config, ConfigDict
 from torch import nn
 
-from mmext.checks.config.misplaced_keys import find_misplaced_keys
-from mmext.checks.config.right_places import RIGHT_PLACES
+from mmext.checks.config.misplaced import find_misplaced_keys
+from mmext.checks.config.wrapping import RIGHT_PLACES
 from mmext.models import CoDINOClassEmbedHead
 from mmext.models.co_dino.settings import (
     EVAL_MODULES,

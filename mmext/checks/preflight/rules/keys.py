@@ -103,18 +103,13 @@ def _unread(subject: Subject) -> Iterator[str]:
             yield name
 
 
-def _near(name: str) -> str | None:
+def _is_typo(subject: Subject, name: str) -> str | None:
+    """The key that a name is meant for; None if it is a name of its own."""
     if len(name) < _SHORT or name in _VARIABLES or name[0] == '_':
         return None
     known = [*_runner_keys(), *READ_KEYS]
-    near = difflib.get_close_matches(name, known, 1, _LIKE)
-    return near[0] if near else None
-
-
-def _is_typo(subject: Subject, name: str) -> str | None:
-    """The key that a name is meant for; None if it is a name of its own."""
-    near = _near(name)
-    if near is None or near in RIGHT_PLACES:
+    near = ''.join(difflib.get_close_matches(name, known, 1, _LIKE))
+    if not near or near in RIGHT_PLACES:
         # The latter are of KEY003.
         return None
     # `train_cfg2` or `train_cfg_a` beside `train_cfg` is a variable.
@@ -201,24 +196,22 @@ def old_key(subject: Subject) -> Iterator[Finding]:
 def misplaced_key(subject: Subject) -> Iterator[Finding]:
     """Settings of the model wrapper and of checkpointing."""
     for item in subject.misplaced:
-        path = split_key(item.place)
-        options = {item.place: DELETE, **_flat(item.fix)}
         text, severity = '', Severity.ERROR
-        if item.named_in:
-            text = f'; {Path(item.named_in).name} names it and may read it'
-            severity, options = Severity.WARNING, {}
+        options = {item.place: DELETE, **_flat(item.fix)}
         remedy = 'remove it'
         if item.fix:
             remedy += f'; to have it, set: {item.remedy}'
+        if item.named_in:
+            text = f'; {Path(item.named_in).name} names it and may read it'
+            severity, options = Severity.WARNING, {}
+            own = f'set own_keys = {[item.place]!r}'
+            remedy = f'if it is read, {own}; else {remedy}'
         yield found(
             f'{item.place} = {item.value!r}: {item.reason}; it is read '
             f'{item.read_at}{text}',
-            path=path,
+            path=split_key(item.place),
             severity=severity,
-            remedy=f'if it is read, set own_keys = {[item.place]!r}; '
-            f'else {remedy}'
-            if item.named_in
-            else remedy,
+            remedy=remedy,
             options=options,
         )
 

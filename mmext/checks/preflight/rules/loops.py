@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ...config import join_key, rate_factor
+from ....utils.learning_rates import rate_factor
+from ...config import join_key
 from ...findings import Finding, Severity
 from .registry import LOOP, found
 from .subject import SPLITS, Subject, as_mapping, kind_of, sure_name

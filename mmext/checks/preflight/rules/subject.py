@@ -15,7 +15,6 @@ from mmengine.config import Config
 from ...config import (
     DELETE,
     SECTIONS,
-    UNREAD,
     ConfigNode,
     MisplacedKey,
     RightPlaces,
@@ -276,7 +275,7 @@ class Subject:
         return [
             section
             for name in SECTIONS
-            if name in self.top and name not in UNREAD
+            if name in self.top
             for section in walk_nodes(self.top[name], (name,), self.scope)
         ]
 

@@ -1,19 +1,17 @@
-"""Where settings belong, as lines of a config."""
+"""Where settings of the wrapper belong, as lines of a config."""
 
 import copy
 
 import pytest
 from mmengine.runner import FlexibleRunner, Runner
 
-from mmext.checks.config.right_places import (
+from mmext.checks.config.source import config_lines
+from mmext.checks.config.wrapping import (
     FLAG,
     RIGHT_PLACES,
     RightPlaces,
     RunnerKind,
-    merge,
-    of_checkpointing,
 )
-from mmext.checks.config.source import config_lines
 from mmext.engine import PortableRunner
 
 DDP = {'type': 'MMDistributedDataParallel'}
@@ -105,7 +103,6 @@ def test_runners(top, runner, expected):
         (
             {'strategy': {'type': 'DDPStrategy', 'model_wrapper': DDP}},
             'static_graph',
-            "runner_type = 'FlexibleRunner'\n"
             "strategy = dict(type='DDPStrategy', "
             'model_wrapper=dict(static_graph=True))',
         ),
@@ -120,13 +117,6 @@ def test_lines_for_the_wrapper(top, key, line):
     assert top == before
 
 
-def test_settings_of_a_strategy():
-    places = RightPlaces({'runner_type': 'FlexibleRunner'}, 'mmdet', None)
-    assert config_lines(places.of_strategy({}, sync_bn='torch')) == (
-        "strategy = dict(type='DDPStrategy', sync_bn='torch')"
-    )
-
-
 @pytest.mark.parametrize('key', RIGHT_PLACES)
 def test_place_in_words(key):
     def words(**top):
@@ -139,52 +129,3 @@ def test_place_in_words(key):
     assert flexible == (
         RIGHT_PLACES[key] if key == 'with_cp' else 'in strategy.model_wrapper'
     )
-
-
-ENCODER = ('model', 'encoder', 'with_cp')
-BACKBONE = ('model', 'backbone')
-
-
-def lines(value, readers=(), backbones=None):
-    fix = {}
-    for settings in of_checkpointing(value, readers, backbones or {}):
-        merge(fix, settings)
-    return config_lines(fix)
-
-
-def test_checkpointing_is_set_where_the_model_reads_it():
-    readers = [((*BACKBONE, 'with_cp'), False), (ENCODER, 4)]
-    assert lines(False, readers) == 'model = dict(encoder=dict(with_cp=False))'
-    assert lines(True, readers) == (
-        'model = dict(backbone=dict(with_cp=True), encoder=dict(with_cp=True))'
-    )
-    assert lines(4, readers) == 'model = dict(backbone=dict(with_cp=4))'
-    # One layer is not all layers.
-    assert lines(True, [(ENCODER, 1)]) == (
-        'model = dict(encoder=dict(with_cp=True))'
-    )
-    assert lines('yes', [(ENCODER, 4)]) == lines(True, [(ENCODER, 4)])
-    assert lines(True, [(ENCODER, True)]) == ''
-
-
-def test_checkpointing_of_a_backbone_or_by_the_hook():
-    assert lines(True, backbones={BACKBONE: True}) == (
-        'model = dict(backbone=dict(with_cp=True))'
-    )
-    hook = (
-        "default_hooks = dict(activation_checkpoint=dict(type='mmext."
-        "ActivationCheckpointHook', modules=['detector.backbone']))"
-    )
-    path = ('model', 'detector', 'backbone')
-    assert lines(True, backbones={path: False}) == hook
-    assert lines(True, backbones={path: None}) == hook
-    assert lines(False, backbones={path: True}) == ''
-    assert lines(True) == ''
-
-
-def test_merge_is_that_of_configs_and_lists_grow():
-    base = {'a': {'b': 1, 'c': [1]}, 'd': 2}
-    new = {'a': {'c': [1, 2]}, 'd': {'e': 3}}
-    merge(base, new)
-    assert base == {'a': {'b': 1, 'c': [1, 2]}, 'd': {'e': 3}}
-    assert base['d'] is not new['d']
