@@ -18,7 +18,8 @@ from mmengine.logging import print_log
 from torch import nn
 
 from ..checks.config import config_to_json, read_config, walk_dicts
-from ..engine import is_pretrained, read_checkpoint, write_pretrained
+from ..engine import read_checkpoint, write_pretrained
+from ..utils.weight_files import is_pretrained
 from .detector import load_detector
 
 _HUB_NAME = re.compile(r'[\w-][\w.-]*(/[\w-][\w.-]*)?', re.ASCII)

@@ -23,15 +23,15 @@ from ..checks.config import (
 )
 from ..engine import (
     close_process_group,
-    is_pretrained,
-    read_launcher_env,
     resolve_device,
 )
 from ..engine.distributed import PeerError, note_failure
 from ..engine.hooks import GracefulExit
 from ..utils.files import atomic_path, check_outputs
+from ..utils.launcher_env import read_launcher_env
 from ..utils.precision import has_bfloat16
 from ..utils.safe_load import careful_readers
+from ..utils.weight_files import is_pretrained
 from .views import wrap_test
 
 _DEFAULT_RUNNER = 'mmext.PortableRunner'

@@ -22,7 +22,6 @@ from .launch import (
     close_process_group,
     init_process_group,
     pin_device,
-    read_launcher_env,
     resolve_device,
 )
 from .loops import ResumableEpochBasedTrainLoop, ResumableIterBasedTrainLoop
@@ -31,7 +30,7 @@ from .optim import (
     GradientSurgeryOptimWrapper,
     MergedOptimWrapperConstructor,
 )
-from .pretrained import is_pretrained, write_pretrained
+from .pretrained import write_pretrained
 from .rng_state import get_rng_state, set_rng_state
 from .runner import PortableRunner
 from .sample_errors import SampleError
@@ -64,12 +63,10 @@ __all__ = [
     'freeze_modules',
     'get_rng_state',
     'init_process_group',
-    'is_pretrained',
     'keep_freed_memory',
     'load_weights',
     'pin_device',
     'read_checkpoint',
-    'read_launcher_env',
     'resolve_device',
     'set_rng_state',
     'write_pretrained',

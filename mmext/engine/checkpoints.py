@@ -25,8 +25,9 @@ from ..utils.safe_load import (
     careful_readers,
     load_torch,
 )
+from ..utils.weight_files import CONFIG_FILE, is_pretrained
 from .class_rows import ClassRows
-from .pretrained import CONFIG_FILE, is_pretrained, read_pretrained
+from .pretrained import read_pretrained
 from .resume_plan import table_text
 
 # What torch.load raises for files that are cut off, damaged, or no

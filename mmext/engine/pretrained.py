@@ -18,18 +18,13 @@ from safetensors.torch import load_file, save_file
 
 from ..checks.config import config_from_json, config_to_json
 from ..utils.files import atomic_path, new_tree, require_regular_file
+from ..utils.weight_files import CONFIG_FILE
 from ..version import __version__
 
-CONFIG_FILE = 'config.json'
 WEIGHTS_FILE = 'model.safetensors'
 _CARD_FILE = 'README.md'
 # Of the layout of the files.
 _VERSION = 1
-
-
-def is_pretrained(path: str | os.PathLike) -> bool:
-    """Whether a path is a folder that a model was shared in."""
-    return Path(path).expanduser().joinpath(CONFIG_FILE).is_file()
 
 
 def _check_classes(info: Any) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from ..checks.ddp import keep_parameter_names, loose_parameters
 from ..ops import choose_ops_backend, compile_kernels, log_backend
 from ..registry import RUNNERS
 from ..utils.files import atomic_path
+from ..utils.launcher_env import read_launcher_env
 from ..utils.learning_rates import rate_factor
 from ..utils.precision import bfloat16_slowdown, has_bfloat16
 from .distributed import (
@@ -67,7 +68,6 @@ from .launch import (
     choose_backend,
     init_process_group,
     pin_device,
-    read_launcher_env,
     resolve_device,
     watch_ranks,
 )

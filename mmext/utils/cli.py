@@ -16,9 +16,8 @@ from mmengine.config import Config, DictAction
 from .config_bases import require_regular_bases
 from .contain import Contained
 from .files import check_outputs
+from .launcher_env import LAUNCHERS
 
-# As mmext.engine.launch has them, which is not imported here to stay light.
-_LAUNCHERS = ('none', 'pytorch', 'slurm', 'mpi')
 _INPUT_ERRORS = (
     ImportError,
     KeyError,
@@ -70,7 +69,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         '--launcher',
-        choices=_LAUNCHERS,
+        choices=LAUNCHERS,
         default='none',
         help='what starts the processes of a run with several of them '
         '(default: %(default)s)',

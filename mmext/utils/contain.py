@@ -12,8 +12,6 @@ _PACKAGES = tuple(
     path + os.sep
     for path in {sysconfig.get_paths()['purelib'], *site.getsitepackages()}
 )
-_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_PREFLIGHT = os.path.join(_OWN, 'checks', 'preflight') + os.sep
 # Code that everything goes through, which says nothing of a cause.
 _GENERAL = tuple(
     os.path.join(path, name)
@@ -68,20 +66,19 @@ def frames_of(error: BaseException) -> list[tuple[FrameType, int]]:
     return frames
 
 
-def code_place(error: BaseException, *, skip_preflight: bool = False) -> str:
+def code_place(error: BaseException, *, skip: str = '') -> str:
     """``file:line in function`` of the innermost code that tells something.
 
-    Code of PyTorch, of the registries and of the standard library is passed
-    over, with ``skip_preflight`` that of the preflight, too. Empty where
-    there is no other.
+    Code of PyTorch, of the registries, of the standard library and of the
+    folder ``skip`` is passed over. Empty where there is no other.
     """
     for frame, line in reversed(frames_of(error)):
         file = frame.f_code.co_filename
         general = file.startswith(_GENERAL) or (
             file.startswith(_STANDARD) and not file.startswith(_PACKAGES)
         )
-        general = general or (skip_preflight and file.startswith(_PREFLIGHT))
-        if not general and os.path.isabs(file):
+        skipped = bool(skip) and file.startswith(os.path.join(skip, ''))
+        if not general and not skipped and os.path.isabs(file):
             name = os.path.join(*file.split(os.sep)[-3:])
             return f'{name}:{line} in {frame.f_code.co_name}'
     return ''

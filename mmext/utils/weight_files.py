@@ -1,11 +1,20 @@
-"""Read a file of weights that is to be converted, and check the paths."""
+"""Files of weights: the form that models are shared in, and conversion."""
 
+import os
 import pickle
 from pathlib import Path
 
 from .archive import DamagedFileError, check_archive
 from .files import is_stream
 from .safe_load import load_torch
+
+# Of a folder that a model was shared in.
+CONFIG_FILE = 'config.json'
+
+
+def is_pretrained(path: str | os.PathLike) -> bool:
+    """Whether a path is a folder that a model was shared in."""
+    return Path(path).expanduser().joinpath(CONFIG_FILE).is_file()
 
 
 def check_paths(

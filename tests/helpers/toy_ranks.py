@@ -28,7 +28,8 @@ from torch import distributed as dist
 import mmext.apis.runs  # noqa: F401
 from helpers import toy_training as toy
 from helpers.managed_kinds import managed_kinds
-from mmext.engine import init_process_group, read_launcher_env
+from mmext.engine import init_process_group
+from mmext.utils.launcher_env import read_launcher_env
 
 TESTS = Path(__file__).resolve().parents[1]
 TOOLS = TESTS.parent / 'tools'

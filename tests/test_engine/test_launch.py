@@ -19,12 +19,14 @@ from mmext.engine import (
     resolve_device,
 )
 from mmext.engine.launch import (
-    LauncherEnv,
     choose_backend,
     default_store,
     export_launcher_env,
-    first_slurm_host,
     loopback_interface,
+)
+from mmext.utils.launcher_env import (
+    LauncherEnv,
+    first_slurm_host,
     read_launcher_env,
 )
 

@@ -4,7 +4,6 @@ import sys
 
 import pytest
 
-from mmext.engine.launch import LAUNCHERS
 from mmext.utils import cli
 from mmext.utils.cli import (
     add_run_arguments,
@@ -60,10 +59,6 @@ def test_options():
         'cuda:1',
         3,
     )
-
-
-def test_launchers_are_those_of_the_engine():
-    assert cli._LAUNCHERS == LAUNCHERS
 
 
 def test_rejects_unknown_launcher(capsys):

@@ -45,11 +45,11 @@ from torch import distributed as dist
 from mmext.engine import (
     close_process_group,
     init_process_group,
-    read_launcher_env,
 )
 from mmext.engine.distributed import DistributedDataParallel, StepVote, Vote
 from mmext.engine.launch import pin_device, resolve_device
 from mmext.utils.cli import run_tool
+from mmext.utils.launcher_env import read_launcher_env
 
 CO_DINO = mmext.config_path('_base_/models/co_dino_r18_small.py')
 MODELS = ('small', 'few', 'resnet', 'co-dino')

@@ -1,6 +1,7 @@
 """What a check reports: one finding, with the place that it is about."""
 
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,6 +13,11 @@ class Severity(IntEnum):
     INFO = 0
     WARNING = 1
     ERROR = 2
+
+    @property
+    def noun(self) -> str:
+        """``'note'``, ``'warning'`` or ``'error'``."""
+        return 'note' if self is Severity.INFO else self.name.lower()
 
 
 class Location(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,6 +50,15 @@ class Location(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.pixel is not None:
             inside = f'y={self.pixel[0]}, x={self.pixel[1]}'
         return ' of '.join(filter(None, (inside, self.image)))
+
+    @property
+    def source(self) -> str:
+        """The line of the file; empty if it cannot be read."""
+        path = Path(self.file or '.')
+        if not self.line or not path.is_file():
+            return ''
+        lines = path.read_text('utf-8', 'backslashreplace').splitlines()
+        return lines[self.line - 1] if self.line <= len(lines) else ''
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     import jinja2
     import numpy as np
 
-_WORDS = {
-    Severity.ERROR: ('error', 'error'),
-    Severity.WARNING: ('warning', 'warning'),
-    Severity.INFO: ('info', 'note'),
-}
-
 _POLICY = (
     "default-src 'none'; img-src data:; style-src '{style}'; "
     "script-src '{script}'; base-uri 'none'; form-action 'none'; "
@@ -74,14 +68,14 @@ def tiles(
         findings[severity] += count
     return [
         {
-            'word': word,
+            'word': severity_word(severity),
             'kinds': kinds[severity],
-            'label': plural(kinds[severity], noun),
+            'label': plural(kinds[severity], severity.noun),
             'findings': f'{findings[severity]:,}'
             if findings[severity] > kinds[severity]
             else '',
         }
-        for severity, (word, noun) in _WORDS.items()
+        for severity in sorted(Severity, reverse=True)
     ]
 
 
@@ -94,7 +88,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def severity_word(severity: Severity | None) -> str:
     """As style sheet and script call it; ``'fine'`` for none."""
-    return 'fine' if severity is None else _WORDS[severity][0]
+    return 'fine' if severity is None else severity.name.lower()
 
 
 def plural(number: int, noun: str) -> str:
@@ -127,13 +121,6 @@ def render(package: str, template: str, **data: Any) -> bytes:
     return readable(text).encode()
 
 
-_PICTURE_OPTIONS = {
-    'PNG': {'compress_level': 6},
-    'WEBP': {'quality': 82, 'method': 2, 'use_sharp_yuv': True},
-    'JPEG': {'quality': 85},
-}
-
-
 def data_uri(picture: 'np.ndarray') -> str:
     """A URI that holds all of a picture, ``(H, W, 3)`` uint8.
 
@@ -144,11 +131,14 @@ def data_uri(picture: 'np.ndarray') -> str:
     from PIL import Image, features
 
     image = Image.fromarray(picture)
-    lossy = 'WEBP' if features.check('webp') else 'JPEG'
+    kinds = {'PNG': {'compress_level': 6}, 'JPEG': {'quality': 85}}
+    if features.check('webp'):
+        del kinds['JPEG']
+        kinds['WEBP'] = {'quality': 82, 'method': 2, 'use_sharp_yuv': True}
     files = {}
-    for kind in ('PNG', lossy):
+    for kind, options in kinds.items():
         file = io.BytesIO()
-        image.save(file, kind, **_PICTURE_OPTIONS[kind])
+        image.save(file, kind, **options)
         files[kind] = file.getvalue()
     kind = min(files, key=lambda file: len(files[file]))
     content = base64.b64encode(files[kind]).decode()

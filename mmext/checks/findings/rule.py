@@ -29,6 +29,7 @@ others. Ids are stable: one that is not used any more is not given anew.
 
 import functools
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -37,32 +38,10 @@ import msgspec
 
 from .finding import Finding, Location, Severity
 
-# Package of each tool, and how it is run.
-TOOLS = MappingProxyType(
-    {
-        'label_check': 'tools/validate_labels.py',
-        'preflight': 'tools/preflight.py',
-    }
-)
-# What rules look at, for lists of rules.
-SCOPES = MappingProxyType(
-    {
-        'sample': 'a sample: image, label map or boxes',
-        'coco': "an annotation file in COCO's format",
-        'orphan': 'a file that no sample has',
-        'split': 'a split as a whole',
-        'run': 'all splits, and the config',
-        'config': 'the config',
-        'part': 'a part of what is built or checked',
-        'step': 'training steps of the dry run',
-        'ranks': 'several processes',
-    }
-)
-_NEEDS = ('', 'mask', 'image', 'annotation', 'yolo', 'boxes')
 _ID = re.compile(r'([A-Z]{2,6})\d{3}')
 
-_rules: dict[str, dict[str, 'Rule']] = {tool: {} for tool in TOOLS}
-_families: dict[str, 'Family'] = {}
+# By tool, and then by id.
+_rules: defaultdict[str, dict[str, 'Rule']] = defaultdict(dict)
 
 
 class _Draft(Finding, frozen=True, kw_only=True):
@@ -119,7 +98,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         severity: Of its findings, if they do not say another.
         remedy: Of findings that have no better one.
         family: Where it belongs.
-        scope: What it looks at, one of :data:`SCOPES`.
+        scope: What it looks at: ``'sample'``, ``'config'``, ...
         needs: Of the scope ``'sample'``: what a sample must have to be
             looked at, ``'mask'``, ``'image'``, ``'annotation'``,
             ``'yolo'`` or ``'boxes'``; empty for any sample. It saves time,
@@ -184,7 +163,7 @@ class Family(msgspec.Struct, frozen=True):
 
     Attributes:
         letters: Two to six capitals, with which the ids begin.
-        tool: One of :data:`TOOLS`.
+        tool: Which applies them, ``'label_check'`` or ``'preflight'``.
         title: What it is about, in a few words.
         common: Fields of :class:`Rule` that its rules have, if they do not
             say others.
@@ -219,9 +198,7 @@ class Family(msgspec.Struct, frozen=True):
 
         Raises:
             ValueError: If the id has another form than ``'SEG001'``, other
-                letters than the family or is taken, the letters are those of
-                another family, or the scope or what it needs is none of
-                those there are.
+                letters than the family, or is taken.
         """
         rule = Rule(
             id=rule_id,
@@ -231,8 +208,22 @@ class Family(msgspec.Struct, frozen=True):
             family=self,
             **{**self.common, **fields},
         )
-        _check(rule)
-        _families.setdefault(self.letters, self)
+        match = _ID.fullmatch(rule_id)
+        if match is None:
+            raise ValueError(
+                'id must be 2 to 6 capital letters and 3 digits, such as '
+                f"'SEG001', got {rule_id!r}"
+            )
+        if match[1] != self.letters:
+            raise ValueError(
+                f'id must begin with the letters of its family, '
+                f'{self.letters}, got {rule_id!r}'
+            )
+        taken = find_rule(rule_id)
+        if taken is not None:
+            raise ValueError(
+                f'id must be new, got {rule_id!r}, which is {taken.title!r}'
+            )
         own = _rules[self.tool]
         ordered = sorted([*own.items(), (rule_id, rule)])
         own.clear()
@@ -268,40 +259,11 @@ class Family(msgspec.Struct, frozen=True):
         return decorate
 
 
-def _check(rule: Rule) -> None:
-    letters = rule.family.letters
-    match = _ID.fullmatch(rule.id)
-    if match is None:
-        raise ValueError(
-            'id must be 2 to 6 capital letters and 3 digits, such as '
-            f"'SEG001', got {rule.id!r}"
-        )
-    if match[1] != letters:
-        raise ValueError(
-            f'id must begin with the letters of its family, {letters}, got '
-            f'{rule.id!r}'
-        )
-    other = _families.get(letters, rule.family)
-    if other.tool != rule.family.tool or other.title != rule.family.title:
-        raise ValueError(
-            f'letters of a family must be new, got {letters!r}, which is '
-            f'{other.title!r} of {other.tool}'
-        )
-    taken = _rules[rule.family.tool].get(rule.id)
-    if taken is not None:
-        raise ValueError(
-            f'id must be new, got {rule.id!r}, which is {taken.title!r}'
-        )
-    if rule.scope not in SCOPES:
-        raise ValueError(
-            f'scope of {rule.id} must be one of {tuple(SCOPES)}, got '
-            f'{rule.scope!r}'
-        )
-    if rule.needs not in _NEEDS or (rule.needs and rule.scope != 'sample'):
-        raise ValueError(
-            f"needs of {rule.id} must be one of {_NEEDS}, and '' unless "
-            f"scope is 'sample', got {rule.needs!r} with scope {rule.scope!r}"
-        )
+def find_rule(rule_id: str) -> Rule | None:
+    """The rule of an id, of whichever tool; None if there is none."""
+    return next(
+        (own[rule_id] for own in _rules.values() if rule_id in own), None
+    )
 
 
 def rules_of(tool: str) -> Mapping[str, Rule]:

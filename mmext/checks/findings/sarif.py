@@ -11,7 +11,6 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -23,11 +22,6 @@ from .rule import Rule
 _SCHEMA = 'https://json.schemastore.org/sarif-2.1.0.json'
 # The root of the repository, as services know it; and that of the machine.
 _HERE, _ROOT = '%SRCROOT%', 'ROOT'
-_LEVELS = {
-    Severity.ERROR: 'error',
-    Severity.WARNING: 'warning',
-    Severity.INFO: 'note',
-}
 
 
 def _artifact(path: str) -> dict[str, str]:
@@ -46,46 +40,28 @@ def _artifact(path: str) -> dict[str, str]:
     return {'uri': uri, 'uriBaseId': base}
 
 
-def _region(location: Location) -> dict[str, int]:
-    """The line; all of it if the file can be read, and else its start."""
-    line = max(location.line, 1)
-    width, path = 0, Path(location.file)
-    if location.line and path.is_file():
-        lines = path.read_text('utf-8', 'replace').splitlines()
-        width = len(lines[line - 1]) if line <= len(lines) else 0
-    return {
-        'startLine': line,
-        'startColumn': 1,
-        'endLine': line,
-        'endColumn': width + 1,
-    }
-
-
-def _describe(rule: Rule) -> dict[str, Any]:
-    return {
-        'id': rule.id,
-        'shortDescription': {'text': rule.title},
-        'fullDescription': {'text': f'{rule.family.title}: {rule.title}'},
-        'help': {'text': rule.remedy},
-        'defaultConfiguration': {'level': _LEVELS[rule.severity]},
-    }
-
-
 def result(
     rule: str, severity: Severity, text: str, location: Location
 ) -> dict[str, Any]:
     """A result for :func:`log`; its location must name a file."""
     artifact = _artifact(location.file)
+    line = max(location.line, 1)
     about = (rule, *artifact.values(), location.place)
     return {
         'ruleId': rule,
-        'level': _LEVELS[severity],
+        'level': severity.noun,
         'message': {'text': text},
         'locations': [
             {
                 'physicalLocation': {
                     'artifactLocation': artifact,
-                    'region': _region(location),
+                    # All of the line; its start if it cannot be read.
+                    'region': {
+                        'startLine': line,
+                        'startColumn': 1,
+                        'endLine': line,
+                        'endColumn': len(location.source) + 1,
+                    },
                 }
             }
         ],
@@ -97,29 +73,6 @@ def result(
     }
 
 
-def _numbered(results: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
-    """Results whose fingerprints differ: ``hash:1``, ``hash:2``, ..."""
-    seen: Counter[str] = Counter()
-    for each in results:
-        name, fingerprint = next(iter(each['partialFingerprints'].items()))
-        seen[fingerprint] += 1
-        prints = {name: f'{fingerprint}:{seen[fingerprint]}'}
-        yield {**each, 'partialFingerprints': prints}
-
-
-def _bases(results: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """What URIs are relative to, besides the working directory."""
-    used = {
-        place['physicalLocation']['artifactLocation']['uriBaseId']
-        for each in results
-        for place in each['locations']
-    }
-    return {
-        base: {'uri': 'file:///' if base == _ROOT else base}
-        for base in sorted(used - {_HERE})
-    }
-
-
 def log(
     tool: str, rules: Sequence[Rule], results: Iterable[dict[str, Any]]
 ) -> bytes:
@@ -128,15 +81,34 @@ def log(
     driver = {
         'name': f'mmext.{tool}',
         'version': __version__,
-        'rules': [_describe(rule) for rule in rules],
+        'rules': [
+            {
+                'id': rule.id,
+                'shortDescription': {'text': rule.title},
+                'fullDescription': {
+                    'text': f'{rule.family.title}: {rule.title}'
+                },
+                'help': {'text': rule.remedy},
+                'defaultConfiguration': {'level': rule.severity.noun},
+            }
+            for rule in rules
+        ],
     }
-    numbered = [
-        {**result, 'ruleIndex': index[result['ruleId']]}
-        for result in _numbered(results)
-    ]
+    numbered, bases = [], {}
+    seen: Counter[str] = Counter()
+    for each in results:
+        # Of several with the same fingerprint, these are 'hash:1', 'hash:2'.
+        ((name, fingerprint),) = each['partialFingerprints'].items()
+        seen[fingerprint] += 1
+        prints = {name: f'{fingerprint}:{seen[fingerprint]}'}
+        row = {'ruleIndex': index[each['ruleId']]}
+        numbered.append({**each, 'partialFingerprints': prints, **row})
+        (place,) = each['locations']
+        base = place['physicalLocation']['artifactLocation']['uriBaseId']
+        if base != _HERE:
+            bases[base] = {'uri': 'file:///' if base == _ROOT else base}
     run = {'tool': {'driver': driver}, 'results': numbered}
-    bases = _bases(numbered)
     if bases:
-        run['originalUriBaseIds'] = bases
+        run['originalUriBaseIds'] = dict(sorted(bases.items()))
     form = {'$schema': _SCHEMA, 'version': '2.1.0', 'runs': [run]}
     return to_json(form)

@@ -10,7 +10,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -26,11 +25,6 @@ _COLOURS = {
     Severity.ERROR: 'bold red',
     Severity.WARNING: 'bold yellow',
     Severity.INFO: 'bold cyan',
-}
-_NOUNS = {
-    Severity.ERROR: 'error',
-    Severity.WARNING: 'warning',
-    Severity.INFO: 'note',
 }
 _DIFF_COLOURS = {'+': 'green', '-': 'red', '@': 'cyan'}
 # What a terminal obeys; of a file's name, too.
@@ -55,11 +49,6 @@ def make_console(*, stderr: bool = False) -> Console:
         color_system=None if plain else 'auto',
         highlight=False,
     )
-
-
-def severity_noun(severity: Severity) -> str:
-    """``'error'``, ``'warning'`` or ``'note'``."""
-    return _NOUNS[severity]
 
 
 def _readable(text: str, encoding: str) -> str:
@@ -114,11 +103,9 @@ def print_heading(
 ) -> None:
     """Print the first line of a finding: ``error ABC001 file:1: message``."""
     rest = f' {rule} {place}: ' if place else f' {rule}: '
-    noun = _NOUNS[severity]
     text = _readable(rest.lstrip() + message, console.encoding)
-    _print_line(
-        console, (noun, _COLOURS[severity]), (f' {text.expandtabs(4)}', 'bold')
-    )
+    noun = severity.noun, _COLOURS[severity]
+    _print_line(console, noun, (f' {text.expandtabs(4)}', 'bold'))
 
 
 def print_verdict(
@@ -131,7 +118,7 @@ def print_verdict(
 
 def print_source(console: Console, location: Location) -> None:
     """Print the line of a file, with carets below the key that it sets."""
-    line = _line_of(location)
+    line = location.source
     gutter = f'{location.line:>6} | '
     blank = f'{"":>6} | '
     code = _readable(line.expandtabs(4).rstrip(), console.encoding)
@@ -144,15 +131,6 @@ def print_source(console: Console, location: Location) -> None:
         _print_line(console, (blank, 'blue'), (text, 'bold red'))
     if location.key not in ('', named):
         print_text(console, location.key, '    key: ')
-
-
-def _line_of(location: Location) -> str:
-    """A line of a file; empty if it cannot be read."""
-    path = Path(location.file or '.')
-    if not location.line or not path.is_file():
-        return ''
-    lines = path.read_text('utf-8', 'backslashreplace').splitlines()
-    return lines[location.line - 1] if location.line <= len(lines) else ''
 
 
 def _span(code: str, key: str) -> tuple[int, int]:
@@ -178,20 +156,16 @@ def print_diff(console: Console, diff: str) -> None:
         _print_line(console, ('    ', ''), (text, style))
 
 
-def counts_of(severities: Iterable[Severity]) -> str:
-    """How many findings there are: ``'1 error, 0 warnings, 2 notes'``."""
-    counts = Counter(severities)
-    return ', '.join(
-        f'{counts[severity]:,} {plural(counts[severity], noun)}'
-        for severity, noun in _NOUNS.items()
-    )
-
-
 def print_counts(
     console: Console, severities: Iterable[Severity], after: str = ''
 ) -> None:
-    """Print how many findings of each severity there are."""
-    print_text(console, counts_of(severities) + after)
+    """Print how many there are: ``'1 error, 0 warnings, 2 notes'``."""
+    counts = Counter(severities)
+    texts = (
+        f'{counts[severity]:,} {plural(counts[severity], severity.noun)}'
+        for severity in _COLOURS
+    )
+    print_text(console, ', '.join(texts) + after)
 
 
 def in_words(texts: Iterable[str], most: int = 3) -> str:

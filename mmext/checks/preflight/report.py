@@ -12,10 +12,10 @@ from rich.table import Table
 from ..config import DELETE, config_diff
 from ..ddp import Outcome, SyncSettings
 from ..findings import (
-    TOOLS,
     Finding,
     Severity,
     as_record,
+    find_rule,
     page,
     rules_of,
     sarif,
@@ -170,9 +170,6 @@ def report_sarif(report: PreflightReport) -> bytes:
 
     What is about no line is located at the config.
     """
-    rules = {
-        rule.id: rule for tool in TOOLS for rule in rules_of(tool).values()
-    }
     named = dict.fromkeys(finding.rule for finding in report.findings)
     results = []
     for finding in report.findings:
@@ -183,7 +180,7 @@ def report_sarif(report: PreflightReport) -> bytes:
         results.append(
             sarif.result(finding.rule, finding.severity, text, location)
         )
-    return sarif.log('preflight', [rules[each] for each in named], results)
+    return sarif.log('preflight', list(map(find_rule, named)), results)
 
 
 def _batch_table(report: PreflightReport) -> Table:
@@ -240,11 +237,8 @@ def _place(finding: Finding) -> str:
 
 def _title(finding: Finding) -> str:
     """What is wrong, without the facts."""
-    for tool in TOOLS:
-        rule = rules_of(tool).get(finding.rule)
-        if rule is not None:
-            return rule.title
-    return finding.message
+    rule = find_rule(finding.rule)
+    return finding.message if rule is None else rule.title
 
 
 def _by_rule(findings: Sequence[Finding]) -> str:

@@ -38,7 +38,6 @@ from ..findings import (
     Finding,
     Location,
     Severity,
-    rule_reference,
     rules_of,
     terminal,
 )
@@ -52,6 +51,7 @@ from .dry_run.verdicts import verdict_table
 from .fix import fix_config, fixed_path
 from .parts import Failure, build_parts
 from .ranks import WorldResult, run_world_config
+from .reference import rule_reference
 from .report import (
     PreflightReport,
     make_batch_reports,

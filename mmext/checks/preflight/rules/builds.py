@@ -1,9 +1,9 @@
 """Parts of a training that its runner could not build."""
 
 import difflib
-import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,7 +13,6 @@ from ....utils.contain import code_place
 from ...config import (
     DELETE,
     SECTIONS,
-    Steps,
     find_component,
     join_key,
     takes,
@@ -33,8 +32,10 @@ from ..blame import (
 from ..parts import Failure
 from .names import INSTALL
 from .registry import BUILD
-from .subject import change
+from .subject import arguments_of, change
 
+# Its own code says nothing of why a part cannot be built.
+_PREFLIGHT = str(Path(__file__).resolve().parents[1])
 _LIKE = 0.7
 _MAX_ARGUMENTS = 12
 _MISSING = re.compile(r'missing \d+ required [\w-]+ arguments?: (.*)')
@@ -74,6 +75,7 @@ def build_findings(
     findings = list(others)
     for failure in failures:
         finding = _finding(failure, top, file)
+        cause = finding.message.partition(': ')[2]
         same = [
             index
             for index, other in enumerate(findings)
@@ -82,8 +84,9 @@ def build_findings(
         again = [
             index
             for index, other in enumerate(findings)
+            # What was raised, without the part in which it was.
             if finding.remedy == INSTALL == other.remedy
-            and _cause_of(other) == _cause_of(finding)
+            and other.message.partition(': ')[2] == cause
         ]
         if not same and again:
             first = findings[again[0]]
@@ -97,11 +100,6 @@ def build_findings(
                 findings[index], severity=Severity.ERROR
             )
     return findings
-
-
-def _cause_of(finding: Finding) -> str:
-    """What was raised, without the part in which it was."""
-    return finding.message.partition(': ')[2]
 
 
 def _is_same_part(finding: Finding, other: Finding) -> bool:
@@ -131,7 +129,7 @@ def _finding(failure: Failure, top: Mapping, file: str) -> Finding:
         fields = _of_keyword(blamed, part, top, file)
     if not fields:
         fields = {'message': error_text(error), 'remedy': _remedy(error)}
-        place = code_place(error, skip_preflight=True)
+        place = code_place(error, skip=_PREFLIGHT)
         if place and keyword is None and not _MISSING.search(str(error)):
             fields['message'] += f' ({place})'
     severity = BUILD001.severity
@@ -159,14 +157,19 @@ def _of_keyword(
 ) -> dict[str, Any]:
     """What to say of an argument that a component does not take."""
     path, (keyword, *_) = blamed.path, blamed.key
-    kind = blamed.kind or _component(path, top)
+    kind = blamed.kind
+    scope = top.get('default_scope') or 'mmengine'
+    for node in walk_nodes(top[path[0]], path[:1], scope):
+        if kind is None and node.path == path:
+            registries = SECTIONS.get(str(path[0]), ())
+            kind = find_component(node.cfg.get('type'), registries, node.scope)
     name = getattr(kind, '__name__', '') or plain_name(part.get('type'))
     merged = merged_keys(file, path, part, keyword) if file else None
     if merged is not None:
         return _of_merge(blamed, part, merged, kind)
     if kind is None:
         return {}
-    known = _arguments(kind)
+    known = arguments_of(kind)
     near = difflib.get_close_matches(keyword, known, 1, _LIKE)
     listed = ', '.join(known[:_MAX_ARGUMENTS])
     more = ', ...' if len(known) > _MAX_ARGUMENTS else ''
@@ -203,41 +206,6 @@ def _of_merge(
         f'{also if stay else ""}',
         'options': options,
     }
-
-
-def _component(path: Steps, top: Mapping) -> Any:
-    """Class of the dict at a path; None if it is not known."""
-    registries = SECTIONS.get(str(path[0]), ())
-    scope = top.get('default_scope') or 'mmengine'
-    for node in walk_nodes(top[path[0]], path[:1], scope):
-        if node.path == path:
-            kind = node.cfg.get('type')
-            return find_component(kind, registries, node.scope)
-    return None
-
-
-def _arguments(kind: Any) -> list[str]:
-    """Names that a class or a function takes; those of bases included."""
-    functions = [kind]
-    if inspect.isclass(kind):
-        functions = [base.__init__ for base in kind.__mro__[:-1]]
-    names: dict[str, None] = {}
-    for function in functions:
-        names |= dict.fromkeys(_named_parameters(function))
-    return list(names)
-
-
-def _named_parameters(function: Any) -> Iterator[str]:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return
-    for each in parameters:
-        if each.name != 'self' and each.kind in (
-            each.POSITIONAL_OR_KEYWORD,
-            each.KEYWORD_ONLY,
-        ):
-            yield each.name
 
 
 def _remedy(error: BaseException) -> str:

@@ -15,9 +15,9 @@ from mmengine.model import BaseModule
 from mmengine.runner.checkpoint import CheckpointLoader
 from torch import nn
 
-from ....engine import is_pretrained
 from ....utils.archive import DamagedFileError, check_archive
 from ....utils.safe_load import foreign_names, is_trusted, load_torch
+from ....utils.weight_files import is_pretrained
 from ...config import DELETE
 from ...findings import Finding, Severity
 from .registry import CKPT, found
@@ -48,10 +48,18 @@ def _named(subject: Subject) -> Iterator[tuple[tuple, Any]]:
             yield path, section.cfg['pretrained']
 
 
-def _files(subject: Subject) -> Iterator[tuple[tuple, str]]:
+def _files(subject: Subject) -> Iterator[tuple[tuple, str, Path]]:
     for path, value in _named(subject):
         if isinstance(value, str) and value and not _SCHEME.match(value):
-            yield path, value
+            yield path, value, Path(value).expanduser()
+
+
+def _checkpoints(subject: Subject) -> Iterator[tuple[tuple, str, Path]]:
+    """Files that PyTorch can read."""
+    for path, value, file in _files(subject):
+        other = file.suffix in _SUFFIXES_OF_OTHERS
+        if file.is_file() and not other and not file_fault(file):
+            yield path, value, file
 
 
 def _addresses(subject: Subject) -> Iterator[tuple[tuple, str, str]]:
@@ -69,8 +77,7 @@ def _addresses(subject: Subject) -> Iterator[tuple[tuple, str, str]]:
 )
 def missing_file(subject: Subject) -> Iterator[Finding]:
     """Paths that are no files."""
-    for path, value in _files(subject):
-        file = Path(value).expanduser()
+    for path, value, file in _files(subject):
         shared = path == ('load_from',) and is_pretrained(file)
         if file.is_file() or shared:
             continue
@@ -86,14 +93,15 @@ def missing_file(subject: Subject) -> Iterator[Finding]:
 )
 def damaged_file(subject: Subject) -> Iterator[Finding]:
     """Empty files, web pages, pointers of Git LFS, damaged archives."""
-    for path, value in _files(subject):
-        file = Path(value).expanduser()
-        fault = file_fault(file) if file.is_file() else ''
-        if file.is_file() and not fault:
-            try:
+    for path, value, file in _files(subject):
+        if not file.is_file():
+            continue
+        fault = file_fault(file)
+        try:
+            if not fault:
                 check_archive(file)
-            except DamagedFileError as error:
-                fault = f'is damaged: {error}'
+        except DamagedFileError as error:
+            fault = f'is damaged: {error}'
         if fault:
             yield found(f'the file of weights {value} {fault}', path=path)
 
@@ -119,12 +127,6 @@ def file_fault(file: Path) -> str:
     return ''
 
 
-def _known_schemes() -> set[str]:
-    """Words before ``://`` that MMEngine can load from."""
-    prefixes = ' '.join(CheckpointLoader._schemes)
-    return set(re.findall(r'([a-z][\w-]*)://', prefixes))
-
-
 @CKPT.rule(
     'CKPT003',
     title='an address of weights cannot be loaded from',
@@ -133,7 +135,8 @@ def _known_schemes() -> set[str]:
 )
 def bad_address(subject: Subject) -> Iterator[Finding]:
     """Unknown schemes, and web addresses without a host or a file."""
-    known = _known_schemes()
+    prefixes = ' '.join(CheckpointLoader._schemes)
+    known = set(re.findall(r'([a-z][\w-]*)://', prefixes))
     for path, value, scheme in _addresses(subject):
         if scheme not in known:
             # One that a package registers when the training starts.
@@ -248,14 +251,7 @@ def runs_code(subject: Subject) -> Iterator[Finding]:
     """Types in a checkpoint that are not plain data."""
     if subject.top.get('trust_checkpoint') is True:
         return
-    for path, value in _files(subject):
-        file = Path(value).expanduser()
-        if (
-            not file.is_file()
-            or file.suffix in _SUFFIXES_OF_OTHERS
-            or file_fault(file)
-        ):
-            continue
+    for path, value, file in _checkpoints(subject):
         names = foreign_names(file)
         if names:
             yield found(
@@ -275,19 +271,22 @@ def runs_code(subject: Subject) -> Iterator[Finding]:
 )
 def nothing_fits(subject: Subject) -> Iterator[Finding]:
     """Names and shapes of a local file against those of the built model."""
-    for path, value in _files(subject) if subject.model is not None else ():
-        file = Path(value).expanduser()
+    files = () if subject.model is None else _checkpoints(subject)
+    for path, value, file in files:
         module, prefix = _receiver(subject, path)
-        if module is None or not file.is_file() or file_fault(file):
-            continue
-        if file.suffix in _SUFFIXES_OF_OTHERS or (
-            foreign_names(file) and not is_trusted()
-        ):
+        if module is None or (foreign_names(file) and not is_trusted()):
             continue
         shapes = _shapes_in(file)
         if not shapes or _num_fitting(shapes, prefix, module):
             continue
-        yield _no_fit(subject, path, value, shapes, prefix)
+        first = ', '.join(list(shapes)[:_MAX_NAMES])
+        wanted = f' begins with {prefix} and' if prefix else ''
+        yield found(
+            f'none of the {len(shapes)} weights of {value} ({first}, ...)'
+            f'{wanted} has name and shape of one of the model',
+            path=path,
+            **_what_fits(subject, path, value, shapes, module),
+        )
 
 
 def _receiver(subject: Subject, path: tuple) -> tuple[Any, str]:
@@ -336,45 +335,37 @@ def _num_fitting(
     )
 
 
-def _no_fit(
-    subject: Subject, path: tuple, value: str, shapes: dict, prefix: str
-) -> Finding:
-    """With what would fit: a prefix, or the backbone alone."""
-    remedy, options = '', {}
-    own: Any = subject.model
-    backbone = getattr(own, 'backbone', None)
-    if path == ('load_from',):
-        alone = isinstance(backbone, nn.Module) and _num_fitting(
-            shapes, '', backbone
-        )
-        if alone and not subject.top.get('resume'):
-            init = {'type': 'Pretrained', 'checkpoint': value}
-            options = {
-                'load_from': None,
-                'model.backbone.init_cfg': {'_delete_': True, **init},
-            }
-            remedy = (
-                'they are of the backbone alone: set '
-                f"model.backbone.init_cfg=dict(type='Pretrained', "
-                f'checkpoint={value!r}) in place of load_from'
-            )
-    else:
-        module, _ = _receiver(subject, path)
-        names = {key.partition('.')[0] for key in shapes}
+def _what_fits(
+    subject: Subject, path: tuple, value: str, shapes: dict, module: nn.Module
+) -> dict[str, Any]:
+    """Remedy and options: a prefix, or the backbone alone; if they are."""
+    if path != ('load_from',):
+        names = sorted({key.partition('.')[0] for key in shapes})
         fitting = [
-            name
-            for name in sorted(names)
+            f'{name}.'
+            for name in names
             if _num_fitting(shapes, f'{name}.', module)
         ]
-        if len(fitting) == 1:
-            options = change((*path[:-1], 'prefix'), f'{fitting[0]}.')
-            remedy = f'set prefix={fitting[0] + "."!r} beside checkpoint'
-    first = ', '.join(list(shapes)[:_MAX_NAMES])
-    wanted = f' begins with {prefix} and' if prefix else ''
-    return found(
-        f'none of the {len(shapes)} weights of {value} ({first}, ...)'
-        f'{wanted} has name and shape of one of the model',
-        path=path,
-        remedy=remedy,
-        options=options,
-    )
+        if len(fitting) != 1:
+            return {}
+        return {
+            'remedy': f'set prefix={fitting[0]!r} beside checkpoint',
+            'options': change((*path[:-1], 'prefix'), fitting[0]),
+        }
+    backbone = getattr(module, 'backbone', None)
+    if (
+        subject.top.get('resume')
+        or not isinstance(backbone, nn.Module)
+        or not _num_fitting(shapes, '', backbone)
+    ):
+        return {}
+    init = {'type': 'Pretrained', 'checkpoint': value}
+    return {
+        'remedy': 'they are of the backbone alone: set '
+        f"model.backbone.init_cfg=dict(type='Pretrained', "
+        f'checkpoint={value!r}) in place of load_from',
+        'options': {
+            'load_from': None,
+            'model.backbone.init_cfg': {'_delete_': True, **init},
+        },
+    }

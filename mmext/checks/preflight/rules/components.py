@@ -4,7 +4,6 @@ import difflib
 import inspect
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from ...findings import Finding, Severity
 from .registry import ARG, TYPE, found
 from .subject import (
     Subject,
+    arguments_of,
     as_mapping,
     change,
     kind_of,
@@ -50,17 +50,9 @@ _OF_RUNNERS = {
 # How deep they are, where it is not in an item of the section.
 _DEPTHS = {'optim_wrapper': 1}
 # Dicts whose `type` is no component, or that others complete or cut down:
-# layers of MMCV, functions that are looked up by name.
-_OTHERS = {
-    'norm_cfg',
-    'conv_cfg',
-    'act_cfg',
-    'upsample_cfg',
-    'nms',
-    'nms_cfg',
-    'dcn',
-    'init_cfg',
-}
+# layers of MMCV, functions that are looked up by name. And the ends of such.
+_OTHERS = {'upsample_cfg', 'nms', 'dcn', 'init_cfg'}
+_ENDS_OF_OTHERS = ('norm_cfg', 'act_cfg', 'conv_cfg', 'nms_cfg')
 # Arguments of MMCV 1.x -> where their values belong now, in components that
 # take that.
 _CLASSES = 'metainfo.classes'
@@ -74,8 +66,6 @@ _NEW_PLACES = {
 }
 # Of these, whose values or whose defaults beside them have changed, too.
 _OTHER_VALUES = ('img_scale', 'file_client_args')
-# What EMAHook takes the average by.
-_EMA = 'ExponentialMovingAverage'
 # Keys that are misplaced in an optimizer.
 _OF_WRAPPERS = ('paramwise_cfg', 'constructor', 'clip_grad')
 _OTHER_LOOPS = {
@@ -89,19 +79,9 @@ _LIKE_ARGUMENT = 0.7
 
 
 def _is_other(section: ConfigNode) -> bool:
-    return any(step in _OTHERS for step in section.path) or any(
-        str(step).endswith(('norm_cfg', 'act_cfg', 'conv_cfg', 'nms_cfg'))
+    return any(
+        step in _OTHERS or str(step).endswith(_ENDS_OF_OTHERS)
         for step in section.path
-    )
-
-
-@cache
-def _registries() -> tuple[Registry, ...]:
-    """All registries that MMEngine has at the root."""
-    return tuple(
-        registry
-        for registry in vars(roots).values()
-        if isinstance(registry, Registry)
     )
 
 
@@ -121,11 +101,6 @@ def _is_installed(package: str) -> bool:
         return False
 
 
-def _is_component_name(kind: Any) -> bool:
-    """A name of a class; `type='nms'` and the like are others."""
-    return isinstance(kind, str) and plain_name(kind)[:1].isupper()
-
-
 @TYPE.rule(
     'TYPE001',
     title='a component is not registered',
@@ -137,28 +112,31 @@ def _is_component_name(kind: Any) -> bool:
 def unregistered_type(subject: Subject) -> Iterator[Finding]:
     """Names that no registry knows, in packages that are here."""
     unknown = []
-    for section in _unknown(subject):
-        if not _is_installed(_package(section)):
+    for section, package in _unknown(subject):
+        if not _is_installed(package):
             continue
         near = _near_types(section, section.cfg['type'])
         # Only a whole section is surely built by a runner.
         if near or len(section.path) == 1:
-            unknown.append((section, near))
+            unknown.append((section, package, near))
     if not subject.top.get('default_scope') and unknown:
         without = _without_scope(unknown)
         if without is not None:
             yield without
             return
-    for section, near in unknown:
+    for section, package, near in unknown:
         kind = section.cfg['type']
         path = (*section.path, 'type')
-        near = sorted(near, key=partial(_is_elsewhere, section))
+        packages = {
+            name: name.rpartition('.')[0] or section.scope for name in near
+        }
+        near = sorted(near, key=lambda name: packages[name] != package)
         # One that is only similar may be a class of one's own.
         before, dot, plain = kind.rpartition('.')
         sure = (
             near
             and plain_name(near[0]).casefold() == plain.casefold()
-            and not _is_elsewhere(section, near[0])
+            and packages[near[0]] == package
         )
         yield found(
             f'{kind!r} is in no registry of scope {section.scope!r}',
@@ -174,21 +152,17 @@ def unregistered_type(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _is_elsewhere(section: ConfigNode, name: str) -> bool:
-    """Whether a name is of another package than that of a section."""
-    package = name.rpartition('.')[0] or section.scope
-    return package != _package(section)
-
-
 def _without_scope(
-    unknown: Sequence[tuple[ConfigNode, list[str]]],
+    unknown: Sequence[tuple[ConfigNode, str, list[str]]],
 ) -> Finding | None:
     """One finding for all names of a package, if they lack its prefix."""
-    names = [section.cfg['type'] for section, _ in unknown]
+    names = [section.cfg['type'] for section, _, _ in unknown]
     packages = set.intersection(
         *(
             {each.partition('.')[0] for each in near if each.endswith(name)}
-            for name, (_, near) in zip((f'.{name}' for name in names), unknown)
+            for name, (*_, near) in zip(
+                (f'.{name}' for name in names), unknown
+            )
         )
     )
     if len(packages) != 1:
@@ -215,24 +189,31 @@ def _without_scope(
 def missing_package(subject: Subject) -> Iterator[Finding]:
     """Prefixes of packages that are not here."""
     seen = set()
-    for section in _unknown(subject):
-        kind, package = section.cfg['type'], _package(section)
+    for section, package in _unknown(subject):
         if package in seen or _is_installed(package):
             continue
         seen.add(package)
         yield found(
-            f'{kind!r} is of the package {package}, which is not installed '
-            'here; what it takes is not known',
+            f'{section.cfg["type"]!r} is of the package {package}, which is '
+            'not installed here; what it takes is not known',
             path=(*section.path, 'type'),
             remedy=f'install {package} where the training runs',
             names=(package,),
         )
 
 
-def _unknown(subject: Subject) -> Iterator[ConfigNode]:
+def _unknown(subject: Subject) -> Iterator[tuple[ConfigNode, str]]:
+    """Sections whose component is not found, and where it must come from."""
+    everywhere = tuple(
+        registry
+        for registry in vars(roots).values()
+        if isinstance(registry, Registry)
+    )
     for section in subject.sections:
         kind = section.cfg.get('type')
-        if not _is_component_name(kind) or _is_other(section):
+        # `type='nms'` and the like are no classes.
+        named = isinstance(kind, str) and plain_name(kind)[:1].isupper()
+        if not named or _is_other(section):
             continue
         if section.parent and kind_of(section.parent.cfg).startswith('Albu'):
             # A name of albumentations.
@@ -241,15 +222,10 @@ def _unknown(subject: Subject) -> Iterator[ConfigNode]:
             # It was built, with what a class of it makes of that name.
             continue
         if subject.component(section) is None and (
-            find_component(kind, _registries(), section.scope) is None
+            find_component(kind, everywhere, section.scope) is None
         ):
-            yield section
-
-
-def _package(section: ConfigNode) -> str:
-    """Where the component of a section must come from."""
-    kind = section.cfg['type']
-    return kind.partition('.')[0] if '.' in kind else section.scope
+            own = kind.partition('.')[0] if '.' in kind else section.scope
+            yield section, own
 
 
 def _near_types(section: ConfigNode, kind: str) -> list[str]:
@@ -260,11 +236,12 @@ def _near_types(section: ConfigNode, kind: str) -> list[str]:
     }
     # Of two with the same name, the one without a prefix comes last.
     ordered = sorted(known, key=lambda name: ('.' not in name, name))
-    plain: dict[str, list[str]] = {}
-    for name in ordered:
-        plain.setdefault(plain_name(name).casefold(), []).append(name)
     wanted = plain_name(kind)
-    same = plain.get(wanted.casefold(), [])
+    same = [
+        name
+        for name in ordered
+        if plain_name(name).casefold() == wanted.casefold()
+    ]
     # In the own package first, or in any with the same letters.
     own = [name for name in same if name.casefold() == kind.casefold()]
     exact = [name for name in same if plain_name(name) == wanted]
@@ -285,32 +262,59 @@ def _near_types(section: ConfigNode, kind: str) -> list[str]:
 )
 def unknown_argument(subject: Subject) -> Iterator[Finding]:
     """Keys beside a ``type`` whose class has no such argument."""
-    misplaced = {item.place for item in subject.misplaced}
-    for section in subject.sections:
-        kind = subject.component(section)
-        if kind is None or _is_other(section) or _is_layer(kind):
-            continue
-        outermost = len(section.path) <= _DEPTHS.get(section.path[0], 2)
-        known = _OF_RUNNERS.get(section.path[0], ()) if outermost else ()
+    for section, kind in _components(subject):
+        average = section.cfg.get('ema_type', 'ExponentialMovingAverage')
         refused = [
             key
             for key in section.cfg
-            if key not in _OF_BUILDERS
-            and _takes(kind, str(key), section.cfg.get('ema_type', _EMA))
-            is False
-            and key not in known
-            and join_key((*section.path, key)) not in misplaced
-            and not subject.is_own((*section.path, key))
-            and not _is_read_around(subject, section, key)
+            if _takes(kind, str(key), average) is False
+            and _is_for_component(subject, section, key)
         ]
         if '_delete_' in section.cfg:
             yield _not_merged(kind, section)
+        # Of a base, whose type is set anew above it.
         left = [key for key in refused if _is_left_over(subject, section, key)]
         if left:
             yield _left_over(subject, kind, left, section)
         for key in refused:
             if key not in left:
                 yield _no_argument(subject, kind, key, section)
+
+
+def _components(subject: Subject) -> Iterator[tuple[ConfigNode, Any]]:
+    """Sections whose component gets its arguments as the config has them."""
+    for section in subject.sections:
+        kind = subject.component(section)
+        # MMCV's builders complete and cut the arguments of PyTorch's layers.
+        layer = inspect.isclass(kind) and (
+            issubclass(kind, nn.Module)
+            and kind.__module__.startswith('torch.')
+        )
+        if kind is not None and not layer and not _is_other(section):
+            yield section, kind
+
+
+def _is_for_component(subject: Subject, section: ConfigNode, key: Any) -> bool:
+    """Whether nobody but the component of a section can read a key of it."""
+    path = (*section.path, key)
+    outermost = len(section.path) <= _DEPTHS.get(section.path[0], 2)
+    if key in _OF_BUILDERS or subject.is_own(path):
+        return False
+    if outermost and key in _OF_RUNNERS.get(section.path[0], ()):
+        return False
+    if join_key(path) in {item.place for item in subject.misplaced}:
+        return False
+    outer = section.parent
+    if section.path == ('optim_wrapper', 'optimizer'):
+        # Its wrapper has settings of the same names, and takes none away.
+        return True
+    while outer is not None:
+        # What a component is in may take an argument away from it.
+        kind = subject.component(outer)
+        if kind is not None and names_key(kind, key):
+            return False
+        outer = outer.parent
+    return True
 
 
 def _takes(kind: Any, key: str, ema_type: Any) -> bool | None:
@@ -341,7 +345,6 @@ def _not_merged(kind: Any, section: ConfigNode) -> Finding:
 
 
 def _is_left_over(subject: Subject, section: ConfigNode, key: str) -> bool:
-    """Whether a key is of a base, and the type is set above it."""
     return subject.is_above(
         join_key((*section.path, 'type')), join_key((*section.path, key))
     )
@@ -379,27 +382,6 @@ def _left_over(
     )
 
 
-def _is_read_around(subject: Subject, section: ConfigNode, key: str) -> bool:
-    """Whether what a component is in may take an argument away from it."""
-    outer = section.parent
-    if section.path == ('optim_wrapper', 'optimizer'):
-        # Its wrapper has settings of the same names, and takes none away.
-        return False
-    while outer is not None:
-        kind = subject.component(outer)
-        if kind is not None and names_key(kind, key):
-            return True
-        outer = outer.parent
-    return False
-
-
-def _is_layer(kind: Any) -> bool:
-    """PyTorch's layers: MMCV's builders complete and cut their arguments."""
-    return inspect.isclass(kind) and (
-        issubclass(kind, nn.Module) and kind.__module__.startswith('torch.')
-    )
-
-
 # Sections of loops, and what is set in test_cfg of a model instead.
 _LOOPS_OF_TESTS = (('val_cfg',), ('test_cfg',))
 _OF_TEST_CFG = (
@@ -412,7 +394,7 @@ def _no_argument(
     subject: Subject, kind: Any, key: str, section: ConfigNode
 ) -> Finding:
     path = (*section.path, key)
-    known = _arguments(kind)
+    known = arguments_of(kind)
     sure = sure_name(key, known)
     near = [sure] if sure else []
     near += difflib.get_close_matches(key, known, 1, _LIKE_ARGUMENT)
@@ -452,23 +434,6 @@ def _no_argument(
     )
 
 
-def _arguments(kind: Any) -> list[str]:
-    """Names of all arguments of a class and its bases."""
-    functions = [kind]
-    if inspect.isclass(kind):
-        functions = [
-            base.__init__ for base in kind.__mro__ if base is not object
-        ]
-    names: dict[str, None] = {}
-    for function in functions:
-        try:
-            parameters = inspect.signature(function).parameters
-        except (TypeError, ValueError):
-            continue
-        names |= dict.fromkeys(parameters)
-    return [name for name in names if name != 'self']
-
-
 @ARG.rule(
     'ARG002',
     title='a component takes an argument, and drops it',
@@ -479,33 +444,23 @@ def _arguments(kind: Any) -> list[str]:
 def dropped_argument(subject: Subject) -> Iterator[Finding]:
     """What ``**kwargs`` take that nothing asks for."""
     yield from _dropped_checkpoints(subject)
-    misplaced = {item.place for item in subject.misplaced}
-    for section in subject.sections:
-        kind = subject.component(section)
-        if not inspect.isclass(kind) or _is_other(section) or _is_layer(kind):
-            continue
-        for key in section.cfg:
+    for section, kind in _components(subject):
+        for key in section.cfg if inspect.isclass(kind) else ():
             path = (*section.path, key)
             if (
-                key in _OF_BUILDERS
-                or key in _OF_RUNNERS.get(section.path[0], ())
-                or join_key(path) in misplaced
-                or not isinstance(key, str)
+                not isinstance(key, str)
                 or not swallows(kind, key)
-                or subject.is_own(path)
                 or names_key(kind, key)
-                or _is_read_around(subject, section, key)
+                or not _is_for_component(subject, section, key)
             ):
                 continue
-            sure = sure_name(key, _arguments(kind))
+            sure = sure_name(key, arguments_of(kind))
             yield found(
                 f'{kind.__name__} takes {key} among **kwargs, which it does '
                 'not read',
                 path=path,
                 severity=Severity.WARNING if sure else Severity.INFO,
-                remedy=f'rename it to {sure}' if sure else '',
-                names=(sure,) if sure else (),
-                options=subject.renamed(path, sure) if sure else {},
+                **subject.renaming(path, sure),
             )
 
 
@@ -515,38 +470,26 @@ def _dropped_checkpoints(subject: Subject) -> Iterator[Finding]:
         if 'type' in section.cfg or not section.cfg.get('with_cp'):
             continue
         path = (*section.path, 'with_cp')
-        modules = list(_modules_on(subject.model, section.path[1:]))
-        readers = {type(module) for module in modules}
-        readers |= {type(module) for module in modules[-1].modules()}
-        if subject.is_own(path) or any(map(_names_with_cp, readers)):
+        # As far as the path leads to modules.
+        module, readers = subject.model, set()
+        for step in section.path[1:]:
+            readers.add(type(module))
+            inner = getattr(module, str(step), None)
+            if not isinstance(inner, nn.Module):
+                break
+            module = inner
+        readers |= {type(inner) for inner in module.modules()}
+        codes = map(sources, readers)
+        if subject.is_own(path) or any(
+            code is None or re.search(r'\bwith_cp\b', ''.join(code))
+            for code in codes
+        ):
             continue
         yield found(
             f'{join_key(path)} is on, and no class of '
-            f'{type(modules[-1]).__name__} reads with_cp: nothing is '
-            'checkpointed',
+            f'{type(module).__name__} reads with_cp: nothing is checkpointed',
             path=path,
             severity=Severity.WARNING,
             remedy='remove it; mmext.ActivationCheckpointHook in '
             'default_hooks checkpoints modules of any kind',
         )
-
-
-def _modules_on(model: nn.Module, path: Sequence) -> Iterator[nn.Module]:
-    """The model and its modules along a path, as far as they are modules."""
-    module: Any = model
-    for step in path:
-        yield module
-        named = isinstance(step, str)
-        inner = getattr(module, step, None) if named else None
-        if not isinstance(inner, nn.Module):
-            return
-        module = inner
-    yield module
-
-
-def _names_with_cp(kind: type) -> bool:
-    """Whether the code of a class, or of its bases, has that name."""
-    code = sources(kind)
-    return code is None or any(
-        re.search(r'\bwith_cp\b', each) for each in code
-    )

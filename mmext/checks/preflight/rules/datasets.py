@@ -142,9 +142,7 @@ def _unread(
         f'and not {path[-1]}',
         path=path,
         severity=Severity.ERROR if lacking else Severity.WARNING,
-        names=(meant,) if meant else (),
-        remedy=f'rename it to {meant}' if meant else '',
-        options=subject.renamed(path, meant) if meant else {},
+        **subject.renaming(path, meant),
     )
 
 
@@ -171,7 +169,5 @@ def unread_filter(subject: Subject) -> Iterator[Finding]:
                 f'filter_cfg, and not {key}',
                 path=path,
                 severity=Severity.WARNING if sure else Severity.INFO,
-                names=(sure,) if sure else (),
-                remedy=f'rename it to {sure}' if sure else '',
-                options=subject.renamed(path, sure) if sure else {},
+                **subject.renaming(path, sure),
             )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from ....engine import read_launcher_env
+from ....utils.launcher_env import read_launcher_env
 from ...findings import Finding, Severity
 from .registry import ENV, found
 from .subject import SPLITS, Subject, as_mapping
@@ -113,16 +113,6 @@ def visible_devices(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _backend(subject: Subject) -> str:
-    env_cfg = as_mapping(subject.top.get('env_cfg'))
-    backend = as_mapping(env_cfg.get('dist_cfg')).get('backend')
-    # The tool hides GPUs from itself, so torch alone cannot tell.
-    if not (torch.cuda.is_available() or _DRIVER.exists()):
-        # mmext's runner takes the one that works.
-        return 'gloo'
-    return backend if isinstance(backend, str) else 'nccl'
-
-
 @ENV.rule(
     'ENV004',
     title='TORCH_DISTRIBUTED_DEBUG=DETAIL ends processes of gloo',
@@ -132,7 +122,12 @@ def _backend(subject: Subject) -> str:
 def detail_with_gloo(subject: Subject) -> Iterator[Finding]:
     """A segmentation fault of PyTorch 2.13 and 2.15."""
     detail = subject.environ.get('TORCH_DISTRIBUTED_DEBUG', '').upper()
-    if detail == 'DETAIL' and _backend(subject) == 'gloo':
+    env_cfg = as_mapping(subject.top.get('env_cfg'))
+    backend = as_mapping(env_cfg.get('dist_cfg')).get('backend')
+    # The tool hides GPUs from itself, so torch alone cannot tell. Without
+    # one, mmext's runner takes the backend that works.
+    gpu = torch.cuda.is_available() or _DRIVER.exists()
+    if detail == 'DETAIL' and (backend == 'gloo' or not gpu):
         yield found(
             'with TORCH_DISTRIBUTED_DEBUG=DETAIL and the backend gloo, '
             'processes die of a segmentation fault',
@@ -148,27 +143,20 @@ def detail_with_gloo(subject: Subject) -> Iterator[Finding]:
 )
 def many_threads(subject: Subject) -> Iterator[Finding]:
     """Workers of data loaders, each with OpenMP's threads."""
-    text = subject.environ.get('OMP_NUM_THREADS', '')
-    cpus = os.cpu_count() or 1
-    threads = int(text) if text.isdigit() else 1
-    local = subject.environ.get('LOCAL_WORLD_SIZE', '')
-    processes = int(local) if local.isdigit() else 1
-    workers = max(
-        (
-            as_mapping(subject.top.get(f'{split}_dataloader')).get(
-                'num_workers', 0
-            )
-            for split in SPLITS
-        ),
-        key=lambda value: value if isinstance(value, int) else 0,
+    threads, processes = (
+        int(text) if text.isdigit() else 1
+        for name in ('OMP_NUM_THREADS', 'LOCAL_WORLD_SIZE')
+        for text in [subject.environ.get(name, '')]
     )
-    if not isinstance(workers, int):
-        return
+    loaders = (subject.top.get(f'{split}_dataloader') for split in SPLITS)
+    numbers = [as_mapping(loader).get('num_workers') for loader in loaders]
+    workers = max((n for n in numbers if isinstance(n, int)), default=0)
+    cpus = os.cpu_count() or 1
     count = max(workers, 1) * threads * processes
     if threads > 1 and count > cpus:
         yield found(
             f'{processes} processes with {workers} workers and '
-            f'OMP_NUM_THREADS={text} are {count} threads, on {cpus} '
+            f'OMP_NUM_THREADS={threads} are {count} threads, on {cpus} '
             'processors',
             names=('OMP_NUM_THREADS',),
         )
@@ -188,12 +176,9 @@ def work_dir(subject: Subject) -> Iterator[Finding]:
     folder = Path(text).expanduser().absolute()
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
-    if not folder.is_dir():
-        yield found(
-            f'work_dir is {text}, and {folder} is a file', path=('work_dir',)
-        )
-    elif not os.access(folder, os.W_OK | os.X_OK):
-        yield found(
-            f'work_dir is {text}, and {folder} cannot be written to',
-            path=('work_dir',),
-        )
+    why = '' if folder.is_dir() else 'is a file'
+    if not why and not os.access(folder, os.W_OK | os.X_OK):
+        why = 'cannot be written to'
+    if why:
+        message = f'work_dir is {text}, and {folder} {why}'
+        yield found(message, path=('work_dir',))

@@ -11,6 +11,7 @@ from mmengine.hooks import CheckpointHook, EarlyStoppingHook
 
 from ...config import (
     ConfigNode,
+    Steps,
     dataset_configs,
     inner_dataset_configs,
     join_key,
@@ -22,12 +23,8 @@ from .subject import Subject, as_mapping, change, kind_of
 _SPLITS = ('val', 'test')
 _COCO_BOXES = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
 _COCO_PROPOSALS = (
-    'AR@100',
-    'AR@300',
-    'AR@1000',
-    'AR_s@1000',
-    'AR_m@1000',
-    'AR_l@1000',
+    *('AR@100', 'AR@300', 'AR@1000'),
+    *('AR_s@1000', 'AR_m@1000', 'AR_l@1000'),
 )
 # What MMSegmentation's metric gives for each of iou_metrics.
 _IOU = {
@@ -36,26 +33,29 @@ _IOU = {
     'mFscore': ('aAcc', 'mFscore', 'mPrecision', 'mRecall'),
 }
 _SHOWN = 6
+_NO_SCALE = 'detectors bring boxes back by scale_factor, which samples lack: '
 
 
-def _loader_files(
-    subject: Subject, split: str
-) -> dict[str, tuple[str | int, ...]] | None:
-    """Annotation files of a split and their data sets; None if not known."""
+def _datasets(subject: Subject, split: str) -> Iterator[tuple[Steps, Mapping]]:
     root = (f'{split}_dataloader', 'dataset')
     loader = as_mapping(subject.top.get(root[0]))
+    return dataset_configs(loader.get('dataset'), root)
+
+
+def _loader_files(subject: Subject, split: str) -> dict[str, Steps]:
+    """Annotation files of a split and their data sets; none if not known."""
     files = {}
-    for path, dataset in dataset_configs(loader.get('dataset'), root):
+    for path, dataset in _datasets(subject, split):
         if inner_dataset_configs(dataset):
             continue
         file = dataset.get('ann_file')
         folder = dataset.get('data_root') or ''
         if (
-            not isinstance(file, str)
-            or not file
+            not file
+            or not isinstance(file, str)
             or not isinstance(folder, str)
         ):
-            return None
+            return {}
         files[posixpath.normpath(posixpath.join(folder, file))] = path
     return files
 
@@ -134,22 +134,20 @@ def _monitored(subject: Subject) -> Iterator[tuple[tuple, str]]:
     for section in subject.sections:
         kind = subject.component(section)
         hook = kind if isinstance(kind, type) else object
-        key = 'monitor'
+        key = ''
         if issubclass(hook, CheckpointHook):
             key = 'save_best'
-        elif not (
+        elif (
             issubclass(hook, EarlyStoppingHook)
             or section.path[0] == 'param_scheduler'
         ):
-            continue
-        value = section.cfg.get(key)
-        path = (*section.path, key)
-        if isinstance(value, str):
-            yield path, value
-        elif isinstance(value, list | tuple):
-            for index, item in enumerate(value):
-                if isinstance(item, str):
-                    yield (*path, index), item
+            key = 'monitor'
+        value, path = section.cfg.get(key), (*section.path, key)
+        items = enumerate(value if isinstance(value, list | tuple) else ())
+        several = [((*path, index), item) for index, item in items]
+        for where, item in [(path, value), *several]:
+            if isinstance(item, str):
+                yield where, item
 
 
 def _given(subject: Subject) -> list[tuple[str, set[str]]] | None:
@@ -164,9 +162,8 @@ def _given(subject: Subject) -> list[tuple[str, set[str]]] | None:
         kind = subject.component(node)
         if kind_of(node.cfg) == 'Evaluator':
             continue
-        if not isinstance(kind, type) or not issubclass(kind, BaseMetric):
-            return None
-        if kind.evaluate is not BaseMetric.evaluate:
+        metric = isinstance(kind, type) and issubclass(kind, BaseMetric)
+        if not metric or kind.evaluate is not BaseMetric.evaluate:
             return None
         prefix = node.cfg.get('prefix') or kind.default_prefix or ''
         names = _names(kind, node)
@@ -179,35 +176,36 @@ def _given(subject: Subject) -> list[tuple[str, set[str]]] | None:
 def _names(kind: type, node: ConfigNode) -> set[str]:
     """Values of metrics of the hosts, without prefix; empty if not known."""
     package = kind.__module__.partition('.')[0]
-    if package in ('mmdet', 'mmext') and kind.__name__ == 'CocoMetric':
-        return _coco_names(node.cfg)
-    if (package, kind.__name__) == ('mmseg', 'IoUMetric'):
-        wanted = node.cfg.get('iou_metrics', ['mIoU'])
-        wanted = [wanted] if isinstance(wanted, str) else wanted
-        if isinstance(wanted, list | tuple):
-            return {name for each in wanted for name in _IOU.get(each, ())}
-    voc = (package, kind.__name__) == ('mmdet', 'VOCMetric')
-    if voc and node.cfg.get('metric', 'mAP') == 'mAP':
-        steps = node.cfg.get('iou_thrs', 0.5)
-        steps = steps if isinstance(steps, list | tuple) else [steps]
+    name, cfg = kind.__name__, node.cfg
+
+    def several(key: str, default: Any) -> list:
+        value = cfg.get(key, default)
+        return list(value) if isinstance(value, list | tuple) else [value]
+
+    if package in ('mmdet', 'mmext') and name == 'CocoMetric':
+        if cfg.get('classwise') or cfg.get('metric_items'):
+            return set()
+        names: set[str] = set()
+        for each in several('metric', 'bbox'):
+            if each in ('bbox', 'segm'):
+                names |= {f'{each}_{name}' for name in _COCO_BOXES}
+            else:
+                names |= set(_COCO_PROPOSALS)
+        return names
+    if (package, name) == ('mmseg', 'IoUMetric'):
+        wanted = several('iou_metrics', 'mIoU')
+        return {
+            each
+            for key in wanted
+            if isinstance(key, str)
+            for each in _IOU.get(key, ())
+        }
+    voc = (package, name) == ('mmdet', 'VOCMetric')
+    if voc and cfg.get('metric', 'mAP') == 'mAP':
+        steps = several('iou_thrs', 0.5)
         if all(isinstance(step, float) for step in steps):
             return {'mAP', *(f'AP{int(step * 100):02d}' for step in steps)}
     return set()
-
-
-def _coco_names(cfg: Mapping) -> set[str]:
-    wanted = cfg.get('metric', 'bbox')
-    wanted = [wanted] if isinstance(wanted, str) else wanted
-    plain = isinstance(wanted, list | tuple)
-    if not plain or cfg.get('classwise') or cfg.get('metric_items'):
-        return set()
-    names: set[str] = set()
-    for each in wanted:
-        if each in ('bbox', 'segm'):
-            names |= {f'{each}_{name}' for name in _COCO_BOXES}
-        else:
-            names |= set(_COCO_PROPOSALS)
-    return names
 
 
 @EVAL.rule(
@@ -264,41 +262,28 @@ def lacks_what_is_read(subject: Subject) -> Iterator[Finding]:
             and not node.cfg.get('format_only')
             for node in subject.below(f'{split}_evaluator')
         )
-        root = (f'{split}_dataloader', 'dataset')
-        loader = as_mapping(subject.top.get(root[0]))
-        for path, dataset in dataset_configs(loader.get('dataset'), root):
+        for path, dataset in _datasets(subject, split):
             path, steps = (*path, 'pipeline'), dataset.get('pipeline')
             if not isinstance(steps, list) or not _are_of_hosts(
                 subject, path, steps
             ):
                 continue
-            lacking = _lacks_labels(steps) if maps else ''
-            lacking = lacking or (_lacks_scale(steps) if rescales else '')
+            *names, last = map(kind_of, steps)
+            keys = as_mapping(steps[-1]).get('meta_keys', ('scale_factor',))
+            lacking = ''
+            if maps and last == 'PackSegInputs':
+                if 'LoadAnnotations' not in names:
+                    lacking = (
+                        'IoUMetric reads gt_sem_seg, which the pipeline does '
+                        'not load: it has no LoadAnnotations'
+                    )
+            elif rescales and last == 'PackDetInputs':
+                if not any('Resize' in name for name in names):
+                    lacking = f'{_NO_SCALE}no step resizes'
+                elif 'scale_factor' not in keys:
+                    lacking = f'{_NO_SCALE}it is not in meta_keys of {last}'
             if lacking:
                 yield found(f'{split}_dataloader: {lacking}', path=path)
-
-
-def _lacks_labels(steps: list) -> str:
-    names = [kind_of(step) for step in steps]
-    if names[-1] != 'PackSegInputs' or 'LoadAnnotations' in names:
-        return ''
-    return (
-        'IoUMetric reads gt_sem_seg, which the pipeline does not load: it '
-        'has no LoadAnnotations'
-    )
-
-
-def _lacks_scale(steps: list) -> str:
-    *others, last = (kind_of(step) for step in steps)
-    keys = as_mapping(steps[-1]).get('meta_keys', ('scale_factor',))
-    if last != 'PackDetInputs':
-        return ''
-    what = 'detectors bring boxes back by scale_factor, which samples lack: '
-    if not any('Resize' in name for name in others):
-        return f'{what}no step resizes'
-    if 'scale_factor' not in keys:
-        return f'{what}it is not in meta_keys of PackDetInputs'
-    return ''
 
 
 # Methods of MMDetection that refuse samples without a scale.

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from ...config import join_key
 from ...findings import Finding, Severity
 from .loops import training_length
 from .registry import HOOK, found
@@ -28,19 +29,21 @@ def wrong_form(subject: Subject) -> Iterator[Finding]:
             f'{type(default).__name__}',
             path=('default_hooks',),
         )
-    for name, hook in as_mapping(default).items():
-        if isinstance(hook, Mapping) and 'type' in hook:
-            continue
-        if hook is not None and isinstance(hook, Mapping | list | str):
-            yield found(
-                f'default_hooks.{name} must be a dict with a type, got '
-                f'{hook!r}',
-                path=('default_hooks', name),
-            )
     custom = subject.top.get('custom_hooks')
-    if custom is None:
-        return
-    if not isinstance(custom, list):
+    own = enumerate(custom if isinstance(custom, list) else ())
+    named = as_mapping(default).items()
+    hooks = {('default_hooks', name): hook for name, hook in named}
+    hooks |= {('custom_hooks', index): hook for index, hook in own}
+    for path, hook in hooks.items():
+        # Objects are taken; None takes a hook of default_hooks away.
+        plain = isinstance(hook, Mapping | list | str)
+        none = hook is None and path[0] == 'custom_hooks'
+        if none or (plain and 'type' not in as_mapping(hook)):
+            yield found(
+                f'{join_key(path)} must be a dict with a type, got {hook!r}',
+                path=path,
+            )
+    if custom is not None and not isinstance(custom, list):
         yield found(
             f'custom_hooks must be a list, got {type(custom).__name__}',
             path=('custom_hooks',),
@@ -48,15 +51,6 @@ def wrong_form(subject: Subject) -> Iterator[Finding]:
             if isinstance(custom, Mapping) and 'type' in custom
             else {},
         )
-        return
-    for index, hook in enumerate(custom):
-        typed = not isinstance(hook, Mapping) or 'type' in hook
-        if not typed or isinstance(hook, str | list) or hook is None:
-            yield found(
-                f'custom_hooks[{index}] must be a dict with a type, got '
-                f'{hook!r}',
-                path=('custom_hooks', index),
-            )
 
 
 @HOOK.rule(

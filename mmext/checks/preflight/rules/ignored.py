@@ -3,7 +3,6 @@
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from mmengine.config import Config
 
@@ -29,10 +28,15 @@ from .subject import (
     sure_name,
 )
 
-_DDP = (
-    '',
-    'MMDistributedDataParallel',
-    'DistributedDataParallel',
+_DDP = ('', 'MMDistributedDataParallel', 'DistributedDataParallel')
+_CONSTRUCTORS = (
+    *('', 'DefaultOptimWrapperConstructor', 'MergedOptimWrapperConstructor'),
+)
+# What these read of paramwise_cfg.
+_PARAMWISE = (
+    *('bias_decay_mult', 'bias_lr_mult', 'bypass_duplicate', 'custom_keys'),
+    *('dcn_offset_lr_mult', 'dwconv_decay_mult', 'flat_decay_mult'),
+    'norm_decay_mult',
 )
 
 
@@ -56,7 +60,8 @@ def set_too_late(subject: Subject) -> Iterator[Finding]:
         before = [file for file in users if file in below]
         if not before or len(before) < len(users):
             continue
-        if _value_in(before[0], name) != value:
+        cfg = Config.fromfile(before[0], import_custom_modules=False)
+        if cfg.to_dict().get(name) != value:
             yield found(
                 f'{name} is set here, and used only in '
                 f'{Path(before[0]).name}, which is inherited and read '
@@ -64,12 +69,6 @@ def set_too_late(subject: Subject) -> Iterator[Finding]:
                 path=(name,),
                 names=(before[0],),
             )
-
-
-def _value_in(file: str, name: str) -> Any:
-    """What a file and those that it inherits set a variable to."""
-    cfg = Config.fromfile(file, import_custom_modules=False)
-    return cfg.to_dict().get(name)
 
 
 @IGN.rule(
@@ -171,7 +170,7 @@ def unused_pipeline(subject: Subject) -> Iterator[Finding]:
     'IGN005',
     title='settings of an optimizer wrapper that nobody reads',
     severity=Severity.WARNING,
-    remedy='correct the name',
+    remedy='correct the name, or set the constructor that reads it',
     fix='correct a name that can only be one of the known ones',
 )
 def paramwise(subject: Subject) -> Iterator[Finding]:
@@ -179,20 +178,17 @@ def paramwise(subject: Subject) -> Iterator[Finding]:
     wrapper = as_mapping(subject.top.get('optim_wrapper'))
     settings = as_mapping(wrapper.get('paramwise_cfg'))
     constructor = plain_name(wrapper.get('constructor'))
-    if constructor not in ('', *_CONSTRUCTORS):
+    if constructor not in _CONSTRUCTORS:
         return
     for key in settings:
         if key not in _PARAMWISE and not str(key).startswith('_'):
             path = ('optim_wrapper', 'paramwise_cfg', key)
             sure = sure_name(str(key), _PARAMWISE)
             yield found(
-                f'paramwise_cfg.{key} is none of {sorted(_PARAMWISE)}: '
+                f'paramwise_cfg.{key} is none of {list(_PARAMWISE)}: '
                 'nothing reads it',
                 path=path,
-                remedy=f'rename it to {sure}'
-                if sure
-                else 'correct the name, or set the constructor that reads it',
-                options=subject.renamed(path, sure) if sure else {},
+                **subject.renaming(path, sure),
             )
 
 
@@ -263,8 +259,10 @@ def set_twice(subject: Subject) -> Iterator[Finding]:
         uses = used_names(tree)
         lines: dict[str, int] = {}
         for node in tree.body:
-            names = _assigned_names(node)
-            for name in names:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            for name in (getattr(target, 'id', BASE) for target in targets):
+                if name == BASE:
+                    continue
                 first = lines.get(name)
                 used = any(
                     used_name == name and first <= line <= node.end_lineno
@@ -282,40 +280,6 @@ def set_twice(subject: Subject) -> Iterator[Finding]:
                 lines[name] = node.lineno
 
 
-def _assigned_names(node: ast.stmt) -> list[str]:
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    names = [target.id for target in targets if isinstance(target, ast.Name)]
-    return [name for name in names if name != BASE]
-
-
-_CONSTRUCTORS = (
-    'DefaultOptimWrapperConstructor',
-    'MergedOptimWrapperConstructor',
-)
-_PARAMWISE: dict[str, Any] = dict.fromkeys(
-    (
-        'bias_decay_mult',
-        'bias_lr_mult',
-        'bypass_duplicate',
-        'custom_keys',
-        'dcn_offset_lr_mult',
-        'dwconv_decay_mult',
-        'flat_decay_mult',
-        'norm_decay_mult',
-    )
-)
-
-
-def _model_of(subject: Subject) -> Any:
-    """The model, or its class; None if neither is known."""
-    if subject.model is not None:
-        return subject.model
-    for section in subject.sections:
-        if section.path == ('model',):
-            return subject.component(section)
-    return None
-
-
 @IGN.rule(
     'IGN008',
     title='the model wrapper passes over a method or a parameter of the model',
@@ -324,7 +288,11 @@ def _model_of(subject: Subject) -> Any:
 )
 def passed_over(subject: Subject) -> Iterator[Finding]:
     """What trains in one process trains something else in several."""
-    model, wrapper = _model_of(subject), subject.right.wrapper_class
+    model, wrapper = subject.model, subject.right.wrapper_class
+    section = next(subject.below('model'), None)
+    if model is None and section is not None:
+        # Its class, if that is known.
+        model = subject.component(section)
     if subject.is_flexible or model is None:
         return
     kind = model if isinstance(model, type) else type(model)

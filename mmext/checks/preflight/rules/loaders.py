@@ -38,10 +38,9 @@ def settings_of_workers(subject: Subject) -> Iterator[Finding]:
         if loader.get('num_workers', 0) != 0:
             continue
         for key in ('persistent_workers', 'prefetch_factor'):
-            if not loader.get(key):
-                continue
-            if subject.is_flexible and key == 'persistent_workers':
-                # That runner takes it away.
+            # FlexibleRunner takes the first one away.
+            taken = subject.is_flexible and key == 'persistent_workers'
+            if taken or not loader.get(key):
                 continue
             yield found(
                 f'{name}.{key} = {loader[key]!r} needs num_workers above 0, '
@@ -82,14 +81,13 @@ def _moved(
     subject: Subject, loader: str, sampler: str, key: str
 ) -> dict[str, Any]:
     """Options that give a switch to a sampler that does not contradict."""
-    for section in subject.below(loader, sampler):
-        kind = subject.component(section)
-        if kind is None or takes(kind, key) is not True:
-            break
-        if section.cfg.get(key, True) is not True:
-            break
-        return {f'{loader}.{key}': DELETE, f'{loader}.{sampler}.{key}': True}
-    return {}
+    section = next(subject.below(loader, sampler), None)
+    kind = section and subject.component(section)
+    if kind is None or takes(kind, key) is not True:
+        return {}
+    if section.cfg.get(key, True) is not True:
+        return {}
+    return {f'{loader}.{key}': DELETE, f'{loader}.{sampler}.{key}': True}
 
 
 @DATA.rule(
@@ -104,7 +102,9 @@ def no_sampler(subject: Subject) -> Iterator[Finding]:
     for name, loader in _loaders(subject):
         if any(loader.get(key) for key in ('sampler', 'batch_sampler')):
             continue
-        if _is_iterable(subject, name):
+        section = next(subject.below(name, 'dataset'), None)
+        kind = section and subject.component(section)
+        if isinstance(kind, type) and issubclass(kind, IterableDataset):
             # A stream, which has no sampler.
             continue
         trains = name.startswith('train')
@@ -129,13 +129,6 @@ def no_sampler(subject: Subject) -> Iterator[Finding]:
             severity=severity,
             options=options,
         )
-
-
-def _is_iterable(subject: Subject, loader: str) -> bool:
-    for section in subject.below(loader, 'dataset'):
-        kind = subject.component(section)
-        return isinstance(kind, type) and issubclass(kind, IterableDataset)
-    return False
 
 
 @DATA.rule(

@@ -1,6 +1,6 @@
 """Loops, their parts, and what happens in them too late or never."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ....utils.learning_rates import rate_factor
@@ -26,11 +26,6 @@ class TrainingLength(NamedTuple):
     def unit(self) -> str:
         """What is counted, in the plural."""
         return 'epochs' if self.by_epoch else 'iterations'
-
-    @property
-    def key(self) -> str:
-        """Of ``train_cfg`` that holds the number."""
-        return 'max_epochs' if self.by_epoch else 'max_iters'
 
 
 def training_length(subject: Subject) -> TrainingLength | None:
@@ -69,12 +64,14 @@ def incomplete_split(subject: Subject) -> Iterator[Finding]:
     if not subject.top.get('model'):
         # A part of a config, for others to inherit.
         return
+    loaders = ('train_dataloader', 'test_dataloader')
+    scrap = not any(subject.top.get(name) for name in loaders)
     for split in SPLITS:
         third = 'optim_wrapper' if split == 'train' else f'{split}_evaluator'
         parts = (f'{split}_dataloader', f'{split}_cfg', third)
         missing = [name for name in parts if subject.top.get(name) is None]
         there = [name for name in parts if name not in missing]
-        if missing and there and not _is_only_a_scrap(subject, there):
+        if missing and there and not scrap:
             yield found(
                 f'{" and ".join(there)} must come with '
                 f'{" and ".join(missing)}, which the config lacks; the '
@@ -82,13 +79,6 @@ def incomplete_split(subject: Subject) -> Iterator[Finding]:
                 path=(there[0],),
                 names=tuple(missing),
             )
-
-
-def _is_only_a_scrap(subject: Subject, there: list[str]) -> bool:
-    """Whether the config is no whole one: a model to be inherited."""
-    return not subject.top.get('train_dataloader') and not (
-        subject.top.get('test_dataloader')
-    )
 
 
 @LOOP.rule(
@@ -100,15 +90,19 @@ def _is_only_a_scrap(subject: Subject, there: list[str]) -> bool:
 )
 def late_validation(subject: Subject) -> Iterator[Finding]:
     """First validation after the end; the last step is always validated."""
+    return _after_the_end(subject, 'val_begin')
+
+
+def _after_the_end(subject: Subject, key: str) -> Iterator[Finding]:
     length = training_length(subject)
     if length is None or subject.top.get('val_cfg') is None:
         return
-    begin = subject.top['train_cfg'].get('val_begin', 1)
-    if isinstance(begin, int) and begin > length.total:
+    number = subject.top['train_cfg'].get(key, 1)
+    if isinstance(number, int) and number > length.total:
         yield found(
-            f'val_begin is {begin}, and the training ends at {length.total} '
+            f'{key} is {number}, and the training ends at {length.total} '
             f'{length.unit}',
-            path=('train_cfg', 'val_begin'),
+            path=('train_cfg', key),
         )
 
 
@@ -120,27 +114,7 @@ def late_validation(subject: Subject) -> Iterator[Finding]:
 )
 def rare_validation(subject: Subject) -> Iterator[Finding]:
     """An interval that is longer than the training."""
-    length = training_length(subject)
-    if length is None or subject.top.get('val_cfg') is None:
-        return
-    interval = subject.top['train_cfg'].get('val_interval', 1)
-    if isinstance(interval, int) and interval > length.total:
-        yield found(
-            f'val_interval is {interval}, and the training ends at '
-            f'{length.total} {length.unit}',
-            path=('train_cfg', 'val_interval'),
-        )
-
-
-def _checkpoints(subject: Subject) -> Iterator[tuple[tuple, Mapping]]:
-    for section in subject.sections:
-        hook = section.cfg
-        if (
-            section.path[0] in ('default_hooks', 'custom_hooks')
-            and 'Checkpoint' in kind_of(hook)
-            and ('interval' in hook or 'by_epoch' in hook)
-        ):
-            yield section.path, hook
+    return _after_the_end(subject, 'val_interval')
 
 
 @LOOP.rule(
@@ -157,10 +131,16 @@ def rare_checkpoints(subject: Subject) -> Iterator[Finding]:
     if length is None:
         return
     val = as_mapping(subject.top['train_cfg']).get('val_interval')
-    for path, hook in _checkpoints(subject):
+    for section in subject.sections:
+        path, hook = section.path, section.cfg
         interval = hook.get('interval', -1)
         by_epoch = bool(hook.get('by_epoch', True))
-        if not isinstance(interval, int) or interval <= 0:
+        if (
+            path[0] not in ('default_hooks', 'custom_hooks')
+            or 'Checkpoint' not in kind_of(hook)
+            or not isinstance(interval, int)
+            or interval <= 0
+        ):
             continue
         if by_epoch and not length.by_epoch:
             yield found(

@@ -17,6 +17,13 @@ def _losses(subject: Subject) -> Iterator[ConfigNode]:
             yield section
 
 
+def _weights(subject: Subject) -> Iterator[tuple[ConfigNode, float]]:
+    for section in _losses(subject):
+        weight = section.cfg.get(_WEIGHT)
+        if isinstance(weight, int | float):
+            yield section, weight
+
+
 @LOSS.rule(
     'LOSS001',
     title='a loss has the weight 0',
@@ -26,9 +33,8 @@ def _losses(subject: Subject) -> Iterator[ConfigNode]:
 )
 def weightless(subject: Subject) -> Iterator[Finding]:
     """``loss_weight=0``."""
-    for section in _losses(subject):
-        weight = section.cfg.get(_WEIGHT)
-        if isinstance(weight, int | float) and weight == 0:
+    for section, weight in _weights(subject):
+        if weight == 0:
             yield found(
                 f'{kind_of(section.cfg)} has loss_weight=0',
                 path=(*section.path, _WEIGHT),
@@ -52,9 +58,13 @@ def never_summed(subject: Subject) -> Iterator[Finding]:
         at = max(i for i, s in enumerate(section.path) if isinstance(s, str))
         heads.setdefault(section.path[:at], []).append(section)
     for losses in heads.values():
-        logged = [loss for loss in losses if _is_logged(loss)]
-        for section in logged:
-            name = section.cfg['loss_name']
+        logged = [
+            (loss, name)
+            for loss in losses
+            if isinstance(name := loss.cfg.get('loss_name'), str)
+            and 'loss' not in name
+        ]
+        for section, name in logged:
             path = (*section.path, 'loss_name')
             alone = len(logged) == len(losses)
             yield found(
@@ -67,11 +77,6 @@ def never_summed(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _is_logged(loss: ConfigNode) -> bool:
-    name = loss.cfg.get('loss_name')
-    return isinstance(name, str) and 'loss' not in name
-
-
 @LOSS.rule(
     'LOSS003',
     title='a loss has a negative weight',
@@ -80,9 +85,8 @@ def _is_logged(loss: ConfigNode) -> bool:
 )
 def negative_weight(subject: Subject) -> Iterator[Finding]:
     """``loss_weight`` below 0."""
-    for section in _losses(subject):
-        weight = section.cfg.get(_WEIGHT)
-        if isinstance(weight, int | float) and weight < 0:
+    for section, weight in _weights(subject):
+        if weight < 0:
             yield found(
                 f'{kind_of(section.cfg)} has loss_weight={weight}',
                 path=(*section.path, _WEIGHT),
@@ -100,14 +104,8 @@ def one_class(subject: Subject) -> Iterator[Finding]:
     """Heads of MMSegmentation whose cross-entropy is always 0."""
     for section in subject.below('model'):
         losses = section.cfg.get('loss_decode')
-        one = next(
-            (
-                key
-                for key in ('num_classes', 'out_channels')
-                if section.cfg.get(key) == 1
-            ),
-            '',
-        )
+        counts = ('num_classes', 'out_channels')
+        one = next((key for key in counts if section.cfg.get(key) == 1), '')
         if losses is None or not one:
             continue
         for loss in losses if isinstance(losses, list) else [losses]:

@@ -21,18 +21,9 @@ _EDGE_HEADS = ('PIDHead',)
 _EDGE = 'GenerateEdge'
 # Steps that change the size or the position of label maps, but not of edges.
 _MOVING = (
-    'Resize',
-    'RandomResize',
-    'RandomChoiceResize',
-    'ResizeToMultiple',
-    'ResizeShortestEdge',
-    'RandomCrop',
-    'RandomFlip',
-    'RandomRotate',
-    'RandomRotFlip',
-    'Rotate',
-    'Pad',
-    'RandomCutOut',
+    *('Resize', 'RandomResize', 'RandomChoiceResize', 'ResizeToMultiple'),
+    *('ResizeShortestEdge', 'RandomCrop', 'RandomFlip', 'RandomRotate'),
+    *('RandomRotFlip', 'Rotate', 'Pad', 'RandomCutOut'),
 )
 _PAPER_WIDTH = 4
 _DATASETS = {(f'{split}_dataloader', 'dataset') for split in SPLITS}
@@ -49,19 +40,16 @@ def _edge_head(subject: Subject) -> tuple[tuple, Mapping] | None:
     return None
 
 
-def _pipelines(subject: Subject) -> Iterator[tuple[tuple, list]]:
-    """Outermost pipelines of the training, with their paths."""
+def _pipelines(subject: Subject) -> Iterator[tuple[tuple, list, list[str]]]:
+    """Outermost pipelines of the training: path, steps and their names."""
     outer: tuple | None = None
     for section in subject.below('train_dataloader', 'dataset'):
         steps = section.cfg.get('pipeline')
         inside = outer is not None and section.path[: len(outer)] == outer
         if isinstance(steps, list) and not inside:
             outer = section.path
-            yield (*section.path, 'pipeline'), steps
-
-
-def _names(steps: list) -> list[str]:
-    return [kind_of(step) for step in steps]
+            names = [kind_of(step) for step in steps]
+            yield (*section.path, 'pipeline'), steps, names
 
 
 @PIPE.rule(
@@ -75,11 +63,16 @@ def _names(steps: list) -> list[str]:
 def no_edges(subject: Subject) -> Iterator[Finding]:
     """PIDNet's head reads ``gt_edge_map``."""
     edge_head = _edge_head(subject)
-    for path, steps in _pipelines(subject) if edge_head else ():
-        names = _names(steps)
+    for path, steps, names in _pipelines(subject) if edge_head else ():
         if _EDGE in names or not any(n.startswith('Pack') for n in names):
             continue
-        if _makes(subject, path, 'gt_edge_map'):
+        if any(
+            # A step of one's own, whose code has the name.
+            names_key(kind, 'gt_edge_map')
+            and not kind_of(section.cfg).startswith('Pack')
+            for section in subject.below(*path)
+            if (kind := subject.component(section)) is not None
+        ):
             continue
         head_path, head = edge_head
         at = next(i for i, n in enumerate(names) if n.startswith('Pack'))
@@ -97,16 +90,6 @@ def no_edges(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _makes(subject: Subject, path: tuple, field: str) -> bool:
-    """Whether the code of a step names what is to be made."""
-    return any(
-        (kind := subject.component(section)) is not None
-        and names_key(kind, field)
-        and not kind_of(section.cfg).startswith('Pack')
-        for section in subject.below(*path)
-    )
-
-
 @PIPE.rule(
     'PIPE002',
     title='edges do not fit the label maps',
@@ -117,8 +100,7 @@ def _makes(subject: Subject, path: tuple, field: str) -> bool:
 def wrong_edges(subject: Subject) -> Iterator[Finding]:
     """Made too early, or with another value to ignore."""
     edge_head = _edge_head(subject)
-    for path, steps in _pipelines(subject) if edge_head else ():
-        names = _names(steps)
+    for path, steps, names in _pipelines(subject) if edge_head else ():
         if _EDGE not in names:
             continue
         at = names.index(_EDGE)
@@ -155,18 +137,13 @@ def not_loaded(subject: Subject) -> Iterator[Finding]:
     boxes = model.get('bbox_head') or model.get('rpn_head')
     if not masks and not boxes:
         return
-    for path, steps in _pipelines(subject):
-        names = _names(steps)
+    for path, steps, names in _pipelines(subject):
         if not names or not names[-1].startswith('PackDet'):
             continue
-        loaders = [
-            index
-            for index, name in enumerate(names)
-            if name == 'LoadAnnotations'
-        ]
-        if len(loaders) != 1:
+        if names.count('LoadAnnotations') != 1:
             continue
-        step = as_mapping(steps[loaders[0]])
+        at = names.index('LoadAnnotations')
+        step = as_mapping(steps[at])
         for head, key, default in (
             (masks and 'mask_head', 'with_mask', False),
             (boxes and 'head for boxes', 'with_bbox', True),
@@ -175,7 +152,7 @@ def not_loaded(subject: Subject) -> Iterator[Finding]:
                 yield found(
                     f'the model has a {head}, and LoadAnnotations has not '
                     f'{key}=True',
-                    path=(*path, loaders[0]),
+                    path=(*path, at),
                     remedy=f'set {key}=True of LoadAnnotations',
                 )
 

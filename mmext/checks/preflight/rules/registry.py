@@ -163,21 +163,18 @@ def lint_config(
     for rule in list(RULES.values()):
         if rule.scope == 'config':
             with contained(listed, f'rule {rule.id}'):
-                listed += [
-                    _placed(finding, subject)
-                    for finding in rule.check(subject)
-                ]
+                for finding in rule.check(subject):
+                    if finding.key:
+                        where = key_place(subject.file, finding.key)
+                        location = Location(
+                            key=finding.key, file=where.file, line=where.line
+                        )
+                        finding = msgspec.structs.replace(
+                            finding, location=location
+                        )
+                    listed.append(finding)
     with contained(listed, 'what the config says of labels'):
         listed += config_label_findings(subject)
     return sorted(
         listed, key=lambda finding: (-finding.severity, finding.rule)
     )
-
-
-def _placed(finding: Finding, subject: Subject) -> Finding:
-    """A finding with file and line of its key."""
-    if not finding.key:
-        return finding
-    where = key_place(subject.file, finding.key)
-    location = Location(key=finding.key, file=where.file, line=where.line)
-    return msgspec.structs.replace(finding, location=location)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from ...config import join_key
 from ...findings import Finding, Severity
-from .loops import TrainingLength, training_length
+from .loops import training_length
 from .registry import SCHED, found
 from .subject import Subject, as_mapping, kind_of
 
@@ -40,6 +40,7 @@ class _Schedule(NamedTuple):
     by_epoch: bool
     begin: Any
     end: Any
+    total: int
 
     @property
     def numbers(self) -> set[int]:
@@ -65,6 +66,7 @@ class _Schedule(NamedTuple):
 
 
 def _schedules(subject: Subject) -> Iterator[_Schedule]:
+    length = training_length(subject)
     for section in subject.below('param_scheduler'):
         cfg = section.cfg
         if 'type' not in cfg:
@@ -77,20 +79,17 @@ def _schedules(subject: Subject) -> Iterator[_Schedule]:
             bool(cfg.get('by_epoch', True)),
             cfg.get('begin', 0),
             end if end is not None else _ENDLESS,
+            length.total if length else 0,
         )
 
 
-def _fitting(
-    subject: Subject,
-) -> Iterator[tuple[_Schedule, TrainingLength]]:
+def _fitting(subject: Subject) -> Iterator[_Schedule]:
     """Schedules that count what the training counts, with numbers."""
     length = training_length(subject)
-    for schedule in _schedules(subject) if length else ():
-        numbers = isinstance(schedule.begin, int) and isinstance(
-            schedule.end, int
-        )
-        if numbers and schedule.by_epoch == length.by_epoch:
-            yield schedule, length
+    for each in _schedules(subject) if length else ():
+        numbers = isinstance(each.begin, int) and isinstance(each.end, int)
+        if numbers and each.by_epoch == length.by_epoch:
+            yield each
 
 
 @SCHED.rule(
@@ -112,7 +111,12 @@ def epochs_of_iterations(subject: Subject) -> Iterator[Finding]:
             and not schedule.cfg.get('convert_to_iter_based')
         ):
             numbers = sorted(schedule.numbers)
-            epochs = numbers and not _are_iterations(numbers, length)
+            # So many epochs would be absurd.
+            iterations = numbers and (
+                length.total >= _MANY_ITERATIONS
+                and 2 * numbers[-1] > length.total
+            )
+            epochs = numbers and not iterations
             said = 'by_epoch' in schedule.cfg
             yield found(
                 f'{schedule.kind} counts epochs'
@@ -129,11 +133,6 @@ def epochs_of_iterations(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _are_iterations(numbers: list[int], length: TrainingLength) -> bool:
-    """Whether so many epochs would be absurd."""
-    return length.total >= _MANY_ITERATIONS and 2 * numbers[-1] > length.total
-
-
 def _images_per_step(subject: Subject) -> str:
     loader = as_mapping(subject.top.get('train_dataloader'))
     batch = loader.get('batch_size')
@@ -142,17 +141,16 @@ def _images_per_step(subject: Subject) -> str:
     return '(batch_size x processes)'
 
 
-def _is_left_over(
-    subject: Subject, schedule: _Schedule, length: TrainingLength, key: str
-) -> bool:
+def _is_left_over(subject: Subject, schedule: _Schedule, key: str) -> bool:
     """Whether a base has a number for a training of another length.
 
     A schedule that begins late, not after a warm-up, is one of several that
     share the training.
     """
-    early = schedule.begin <= _WARM_UP * min(schedule.end, length.total)
+    early = schedule.begin <= _WARM_UP * min(schedule.end, schedule.total)
     return early and subject.is_above(
-        f'train_cfg.{length.key}', join_key((*schedule.path, key))
+        f'train_cfg.max_{"epochs" if schedule.by_epoch else "iters"}',
+        join_key((*schedule.path, key)),
     )
 
 
@@ -168,14 +166,14 @@ def _option(schedule: _Schedule, key: str, value: Any) -> dict[str, Any]:
 )
 def never_begins(subject: Subject) -> Iterator[Finding]:
     """``begin`` at or after the end."""
-    for schedule, length in _fitting(subject):
-        if schedule.begin >= length.total:
+    for schedule in _fitting(subject):
+        if schedule.begin >= schedule.total:
             # Its end is that of the training then, and must be later.
             alone = schedule.end == _ENDLESS
             yield found(
                 f'{schedule.kind} begins at {schedule.begin} '
-                f'{schedule.unit}, and train_cfg.{length.key} is '
-                f'{length.total}: it changes nothing'
+                f'{schedule.unit}, and the training ends at '
+                f'{schedule.total}: it changes nothing'
                 + (', and cannot be built' if alone else ''),
                 path=(*schedule.path, 'begin'),
                 severity=Severity.ERROR if alone else Severity.WARNING,
@@ -190,9 +188,9 @@ def never_begins(subject: Subject) -> Iterator[Finding]:
 )
 def late_milestones(subject: Subject) -> Iterator[Finding]:
     """Milestones at or after the end."""
-    for schedule, length in _fitting(subject):
+    for schedule in _fitting(subject):
         stones = schedule.cfg.get('milestones')
-        if schedule.begin >= length.total or not isinstance(
+        if schedule.begin >= schedule.total or not isinstance(
             stones, list | tuple
         ):
             continue
@@ -200,15 +198,15 @@ def late_milestones(subject: Subject) -> Iterator[Finding]:
             stone
             for stone in stones
             if isinstance(stone, int)
-            and stone >= min(length.total, schedule.end)
+            and stone >= min(schedule.total, schedule.end)
         ]
         if late:
             every = len(late) == len(stones)
-            late_end = schedule.end >= length.total
+            late_end = schedule.end >= schedule.total
             yield found(
                 f'{schedule.kind} has milestones {list(stones)}, of which '
                 f'{"none" if every else f"{late} are not"} reached: the '
-                f'training ends at {length.total}, the schedule at '
+                f'training ends at {schedule.total}, the schedule at '
                 f'{"the same" if late_end else schedule.end}',
                 path=(*schedule.path, 'milestones'),
                 severity=Severity.WARNING if every else Severity.INFO,
@@ -224,51 +222,46 @@ def late_milestones(subject: Subject) -> Iterator[Finding]:
 )
 def other_end(subject: Subject) -> Iterator[Finding]:
     """Schedules down to a lowest value that is not where training ends."""
-    spanning = [
-        pair for pair in _fitting(subject) if pair[0].family in _SPANNING
-    ]
-    for schedule, length in spanning:
-        if schedule.begin >= length.total:
-            continue
-        if schedule.end > length.total and schedule.end != _ENDLESS:
-            yield found(
-                f'{schedule.kind} ends at {schedule.end}, the training at '
-                f'{length.total} {schedule.unit}: the {schedule.quantity} '
-                'does not come down to its lowest value',
-                path=(*schedule.path, 'end'),
-                options=_to_the_end(subject, schedule, length),
-            )
+    for schedule in _fitting(subject):
+        end, total = schedule.end, schedule.total
         last = not any(
-            other.quantity == schedule.quantity and other.end > schedule.end
-            for other, _ in _fitting(subject)
+            other.quantity == schedule.quantity and other.end > end
+            for other in _fitting(subject)
         )
-        if schedule.end < length.total and last:
-            yield found(
-                f'{schedule.kind} ends at {schedule.end}, the training at '
-                f'{length.total} {schedule.unit}: from there on the '
-                f'{schedule.quantity} stays at its lowest value',
-                path=(*schedule.path, 'end'),
-                severity=Severity.WARNING
-                if schedule.end <= _LONG * length.total
-                else Severity.INFO,
-                options=_to_the_end(subject, schedule, length),
+        if (
+            schedule.family not in _SPANNING
+            or schedule.begin >= total
+            or end in (total, _ENDLESS)
+            or (end < total and not last)
+        ):
+            continue
+        effect = f'the {schedule.quantity} does not come down to its lowest'
+        if end < total:
+            effect = (
+                f'from there on the {schedule.quantity} stays at its lowest'
             )
+        mild = _LONG * total < end < total
+        yield found(
+            f'{schedule.kind} ends at {end}, the training at {total} '
+            f'{schedule.unit}: {effect} value',
+            path=(*schedule.path, 'end'),
+            severity=Severity.INFO if mild else Severity.WARNING,
+            options=_to_the_end(subject, schedule),
+        )
 
 
-def _to_the_end(
-    subject: Subject, schedule: _Schedule, length: TrainingLength
-) -> dict[str, Any]:
+def _to_the_end(subject: Subject, schedule: _Schedule) -> dict[str, Any]:
     """Options that stretch a schedule of a base over this training."""
     period = schedule.cfg.get('T_max')
     if (
         period not in (None, schedule.end - schedule.begin)
-        or not _is_left_over(subject, schedule, length, 'end')
+        or not _is_left_over(subject, schedule, 'end')
         or len([s for s in _schedules(subject) if s.family in _DECAYS]) > 1
     ):
         return {}
-    options = _option(schedule, 'end', length.total)
+    options = _option(schedule, 'end', schedule.total)
     if period is not None:
-        options |= _option(schedule, 'T_max', length.total - schedule.begin)
+        options |= _option(schedule, 'T_max', schedule.total - schedule.begin)
     return options
 
 
@@ -281,9 +274,9 @@ def _to_the_end(
 )
 def other_period(subject: Subject) -> Iterator[Finding]:
     """Half a period that is shorter or longer than the schedule."""
-    for schedule, length in _fitting(subject):
+    for schedule in _fitting(subject):
         period = schedule.cfg.get('T_max')
-        span = min(schedule.end, length.total) - schedule.begin
+        span = min(schedule.end, schedule.total) - schedule.begin
         if (
             schedule.family != 'CosineAnnealing'
             or not isinstance(period, int)
@@ -295,7 +288,7 @@ def other_period(subject: Subject) -> Iterator[Finding]:
             effect = f'the {schedule.quantity} rises again after it'
         else:
             effect = f'the {schedule.quantity} does not come down to eta_min'
-        left = _is_left_over(subject, schedule, length, 'T_max')
+        left = _is_left_over(subject, schedule, 'T_max')
         left = left and schedule.end == _ENDLESS
         yield found(
             f'{schedule.kind} has T_max={period} and lasts for {span} '
@@ -314,17 +307,21 @@ def other_period(subject: Subject) -> Iterator[Finding]:
 )
 def long_warm_up(subject: Subject) -> Iterator[Finding]:
     """A rising schedule that does not end before the training."""
-    for schedule, length in _fitting(subject):
+    for schedule in _fitting(subject):
         factor = schedule.cfg.get('start_factor', 1.0 / 3)
         rises = schedule.family in ('Linear', 'QuadraticWarmup') and (
             schedule.family != 'Linear'
             or factor < schedule.cfg.get('end_factor', 1.0)
         )
-        if rises and schedule.begin == 0 and schedule.end >= length.total > 1:
+        if (
+            rises
+            and schedule.begin == 0
+            and schedule.end >= schedule.total > 1
+        ):
             end = 'never' if schedule.end == _ENDLESS else f'at {schedule.end}'
             yield found(
                 f'the warm-up {schedule.kind} ends {end}, the training at '
-                f'{length.total} {schedule.unit}',
+                f'{schedule.total} {schedule.unit}',
                 path=(*schedule.path, 'end')
                 if 'end' in schedule.cfg
                 else schedule.path,
@@ -339,11 +336,7 @@ def long_warm_up(subject: Subject) -> Iterator[Finding]:
 )
 def overlapping(subject: Subject) -> Iterator[Finding]:
     """Two that decay, with spans that overlap."""
-    decays = [
-        schedule
-        for schedule, _ in _fitting(subject)
-        if schedule.family in _DECAYS
-    ]
+    decays = [each for each in _fitting(subject) if each.family in _DECAYS]
     for index, schedule in enumerate(decays):
         for other in decays[:index]:
             if (

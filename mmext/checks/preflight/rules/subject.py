@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,10 @@ _SHORT_WORD = 5
 _FOREIGN = {*sys.stdlib_module_names, 'torch'}
 # '8xb2' in the name of a config: 8 processes, each with 2 samples.
 _WORLD_IN_NAME = re.compile(r'(?<![a-z0-9])(\d+)xb\d+(?![a-z0-9])')
+_OF_ANY_NAME = (
+    inspect.Parameter.VAR_POSITIONAL,
+    inspect.Parameter.VAR_KEYWORD,
+)
 # What looking up a data set raises that is not as its class wants it.
 _NO_CLASSES = (
     AttributeError,
@@ -116,6 +121,12 @@ def _is_same(name: str, other: str) -> bool:
     )
 
 
+def _num_same(one: str, two: str) -> int:
+    """Letters with which both begin."""
+    pairs = enumerate(zip(one, two))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(two)))
+
+
 @cache
 def sources(kind: Any) -> tuple[str, ...] | None:
     """Code of a class and its bases, or of a function; None if unknown.
@@ -143,10 +154,24 @@ def names_key(kind: Any, key: str) -> bool:
     )
 
 
-def _num_same(one: str, two: str) -> int:
-    """Letters with which both begin."""
-    pairs = enumerate(zip(one, two))
-    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(two)))
+def arguments_of(kind: Any) -> list[str]:
+    """Names of all arguments of a function, or of a class and its bases."""
+    functions = [kind]
+    if inspect.isclass(kind):
+        functions = [base.__init__ for base in inspect.getmro(kind)[:-1]]
+    names: dict[str, None] = {}
+    for function in functions:
+        try:
+            parameters = inspect.signature(function).parameters
+        except (TypeError, ValueError):
+            # Of C, which does not say what it takes.
+            continue
+        names |= dict.fromkeys(
+            name
+            for name, each in parameters.items()
+            if name != 'self' and each.kind not in _OF_ANY_NAME
+        )
+    return list(names)
 
 
 class Subject:
@@ -252,6 +277,16 @@ class Subject:
             return {}
         return {**change(path, DELETE), **change(new, node[path[-1]])}
 
+    def renaming(
+        self, path: Sequence[str | int], name: str | None
+    ) -> dict[str, Any]:
+        """Fields of a finding whose key is to have another name, if any."""
+        if not name:
+            return {}
+        options = self.renamed(path, name)
+        text = f'rename it to {name}'
+        return {'remedy': text, 'names': (name,), 'options': options}
+
     @cached_property
     def right(self) -> RightPlaces:
         """What the runner reads of the model wrapper's settings."""
@@ -309,20 +344,16 @@ class Subject:
 
     def classes(self, split: str) -> tuple[str, ...]:
         """Names of the classes of a split's data; empty if not known."""
-        if split not in self._classes:
-            self._classes[split] = _read_classes(self.cfg, split)
-        return tuple(self._classes[split])
-
-
-def _read_classes(cfg: Config, split: str) -> tuple[str, ...]:
-    loader = cfg.get(f'{split}_dataloader')
-    if not isinstance(loader, Mapping):
-        return ()
-    own = Config({'train_dataloader': loader})
-    if isinstance(cfg.get('default_scope'), str):
-        own.default_scope = cfg.default_scope
-    try:
-        return read_config_classes(own)
-    except _NO_CLASSES:
-        # Data without classes; what else is wrong is said by other rules.
-        return ()
+        if split in self._classes:
+            return self._classes[split]
+        names, loader = (), self.cfg.get(f'{split}_dataloader')
+        if isinstance(loader, Mapping):
+            own = Config({'train_dataloader': loader})
+            if isinstance(self.cfg.get('default_scope'), str):
+                own.default_scope = self.cfg.default_scope
+            # Of data without classes; what else is wrong with them is said
+            # by other rules.
+            with suppress(*_NO_CLASSES):
+                names = tuple(read_config_classes(own))
+        self._classes[split] = names
+        return names

@@ -27,12 +27,6 @@ def weights(tmp_path):
     return file
 
 
-def test_a_file_of_weights(weights):
-    assert file_fault(weights) == ''
-    assert lint(pretrained(str(weights)), 'CKPT') == []
-    assert lint({'load_from': str(weights)}, 'CKPT') == []
-
-
 def test_a_folder_that_was_shared(tmp_path):
     (tmp_path / 'config.json').write_text('{}')
     assert lint({'load_from': str(tmp_path)}, 'CKPT') == []
@@ -102,13 +96,6 @@ def test_trusted_file(tmp_path):
     assert lint(options, 'CKPT') == []
 
 
-def test_missing(tmp_path):
-    (found,) = lint({'load_from': str(tmp_path)}, 'CKPT')
-    assert 'is a folder' in found.message
-    (found,) = lint({'model.pretrained': 'no.pth'}, 'CKPT001')
-    assert found.key == 'model.pretrained'
-
-
 @pytest.mark.parametrize(
     'address',
     [
@@ -145,11 +132,6 @@ def test_nothing_named(value):
     assert found.rule == 'CKPT004'
     # None may be meant; an empty text is not.
     assert found.options == ({INIT: DELETE} if value is None else {})
-
-
-def test_resume_is_a_switch():
-    assert lint({'resume': True}, 'CKPT005') == []
-    assert lint({'resume': 'auto'}, 'CKPT005') == []
 
 
 def test_torchvision_is_installed(monkeypatch):

@@ -3,8 +3,7 @@
 import pytest
 from helpers.lint_findings import changed, lint
 from mmdet.models import ResNet
-from mmengine.config import Config, ConfigDict
-from mmengine.registry import MODELS, DefaultScope
+from mmengine.config import Config
 from torch import nn
 
 from mmext.checks.config import DELETE, write_child_config
@@ -50,16 +49,6 @@ def test_unknown_argument(place, key, near):
     assert found.names == (near.strip('()'),)
     right = {f'{place}.{key}': DELETE, f'{place}.{near}': 1}
     assert found.options == ({} if near[0] == '(' else right)
-
-
-def test_is_what_building_says():
-    cfg = changed({'model.backbone.dept': 50})
-    assert lint(cfg, 'ARG001')
-    with (
-        DefaultScope.overwrite_default_scope('mmdet'),
-        pytest.raises(TypeError, match='dept'),
-    ):
-        MODELS.build(ConfigDict(cfg.model.backbone))
 
 
 def test_what_others_take_away_is_no_error():
@@ -173,22 +162,6 @@ def test_what_an_average_takes():
     assert lint({'custom_hooks': [hook]}, 'ARG001')
     hook['ema_type'] = 'ExpMomentumEMA'
     assert lint({'custom_hooks': [hook]}, 'ARG001') == []
-
-
-def test_settings_one_step_too_far_inside():
-    place = 'optim_wrapper.optimizer'
-    settings = {'custom_keys': {}}
-    (found,) = lint({f'{place}.paramwise_cfg': settings}, 'ARG001')
-    assert found.options == {
-        f'{place}.paramwise_cfg': DELETE,
-        'optim_wrapper.paramwise_cfg': settings,
-    }
-
-
-def test_lengths_of_the_other_loop():
-    (found,) = lint({'train_cfg.max_iters': 9}, 'ARG001')
-    assert "train_cfg.type='IterBasedTrainLoop'" in found.remedy
-    assert found.options == {}
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,13 @@
 """Settings that another setting puts out of work."""
 
+import inspect
+
 import pytest
 from helpers.lint_findings import lint
 from mmengine.config import Config
+from mmengine.optim import DefaultOptimWrapperConstructor
+
+from mmext.checks.preflight.rules.ignored import _PARAMWISE
 
 BASE = """
 epochs = 12
@@ -100,26 +105,6 @@ def test_pipelines_that_are_fine(tmp_path, text):
     assert lint(inherited(tmp_path, text, PIPELINE), 'IGN') == []
 
 
-def test_settings_of_the_optimizer_wrapper():
-    key = 'optim_wrapper.paramwise_cfg'
-    settings = {'custom_keys': {}, 'norm_decay_mul': 0}
-    changes = {key: settings, 'optim_wrapper.constructor': 'Mine'}
-    assert lint(changes, 'IGN') == []
-
-
-def test_settings_are_those_that_mmengine_reads():
-    import inspect
-
-    from mmengine.optim import DefaultOptimWrapperConstructor
-
-    from mmext.checks.preflight.rules.ignored import _PARAMWISE
-
-    source = inspect.getsource(DefaultOptimWrapperConstructor)
-    for key in _PARAMWISE:
-        assert f"'{key}'" in source
-    assert source.count('paramwise_cfg.get(') <= len(_PARAMWISE)
-
-
 def test_imports_of_a_base(tmp_path):
     base = "custom_imports = dict(imports=['json', 'csv'])\n"
     text = "custom_imports = dict(imports=['csv'])\n"
@@ -145,3 +130,12 @@ def test_imports_of_a_base(tmp_path):
 )
 def test_set_twice_and_used(tmp_path, text):
     assert lint(inherited(tmp_path, text), 'IGN007') == []
+
+
+def test_settings_are_those_that_mmengine_reads():
+    source = inspect.getsource(DefaultOptimWrapperConstructor)
+    assert all(f"'{key}'" in source for key in _PARAMWISE)
+    assert source.count('paramwise_cfg.get(') <= len(_PARAMWISE)
+    settings = {'paramwise_cfg': {'own': 1}, 'constructor': 'Mine'}
+    changes = {f'optim_wrapper.{key}': settings[key] for key in settings}
+    assert lint(changes, 'IGN') == []

@@ -3,43 +3,12 @@
 from pathlib import Path
 
 import pytest
-from helpers.lint_findings import CLEAN, changed
-from mmdet.models import RetinaNet
+from helpers.lint_findings import changed
 from mmengine.config import Config
 
 from mmext.checks.preflight.rules.subject import (
     Subject,
-    as_mapping,
-    plain_name,
 )
-
-
-@pytest.mark.parametrize('value', [None, 3, 'text', [1]])
-def test_other_values_are_empty_dicts(value):
-    assert as_mapping(value) == {}
-
-
-def test_names_without_scopes():
-    assert plain_name('mmext.models.X') == 'X'
-    assert plain_name(RetinaNet) == 'RetinaNet'
-    assert plain_name(3) == ''
-
-
-def test_finds_components_by_scope():
-    subject = Subject(changed({}))
-    found = {
-        '.'.join(map(str, section.path)): subject.component(section)
-        for section in subject.sections
-    }
-    assert found['model'] is RetinaNet
-    assert found['model.backbone'].__module__.startswith('mmdet.')
-    assert found['train_dataloader'] is None
-
-
-def test_sections_below_a_place():
-    subject = Subject(changed({}))
-    names = [each.cfg['type'] for each in subject.below('model')]
-    assert names == ['RetinaNet', 'ResNet', 'RetinaHead']
 
 
 def test_classes_of_splits():
@@ -54,14 +23,6 @@ def test_classes_of_splits():
 def test_unknown_data_have_no_classes():
     subject = Subject(changed({'train_dataloader.dataset.type': 'NoSuch'}))
     assert subject.classes('train') == ()
-
-
-def test_does_not_change_the_config():
-    cfg = changed({})
-    subject = Subject(cfg)
-    assert subject.sections
-    assert subject.misplaced == []
-    assert cfg.to_dict() == CLEAN
 
 
 def test_uses_in_all_files(tmp_path):
@@ -96,12 +57,6 @@ def test_trees_of_other_files_are_empty(tmp_path):
     file.write_text('{"a": 1}')
     subject = Subject(Config.fromfile(file))
     assert subject.tree_of(str(file)).body == []
-
-
-def test_runner():
-    assert not Subject(changed({})).is_flexible
-    subject = Subject(changed({'runner_type': 'FlexibleRunner'}))
-    assert subject.is_flexible
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,519 @@
+"""What is near the fault of a plant: what is none, and what is milder."""
+
+import json
+import os
+import socket
+
+import pytest
+import torch
+from helpers.lint_findings import changed, lint
+from mmengine.config import Config
+from mmengine.dataset import BaseDataset
+from mmengine.registry import DATASETS
+
+import mmext
+from mmext.checks.preflight.rules.loops import TrainingLength, training_length
+from mmext.checks.preflight.rules.subject import Subject
+
+EMA = {'type': 'EMAHook'}
+ITERS = {'type': 'IterBasedTrainLoop', 'max_iters': 100, 'val_interval': 10}
+LOADER = 'train_dataloader'
+DATA = f'{LOADER}.dataset'
+ENDLESS = {'type': 'InfiniteSampler', 'shuffle': True}
+SEG_DATA = 'mmseg.BaseSegDataset'
+
+
+@DATASETS.register_module(force=True)
+class ComputedPrefix(BaseDataset):
+    def load_data_list(self):
+        return [self.data_prefix[key] for key in ('left', 'right')]
+
+
+def prefix(kind='CocoDataset', **keys):
+    return {f'{DATA}.type': kind, f'{DATA}.data_prefix': keys}
+
+
+def filters(**keys):
+    return {f'{DATA}.filter_cfg': keys}
+
+
+def hook(**settings):
+    return {'custom_hooks': [settings]}
+
+
+def schedule(**settings):
+    return {'param_scheduler': [settings]}
+
+
+def best(name, **evaluator):
+    return {
+        'default_hooks.checkpoint.save_best': name,
+        'val_evaluator': {'type': 'CocoMetric', **evaluator},
+    }
+
+
+def checkpoints(train_cfg=None, **settings):
+    changes = {'train_cfg': train_cfg} if train_cfg else {}
+    own = {'type': 'CheckpointHook', **settings}
+    return {**changes, 'default_hooks.checkpoint': own}
+
+
+def scale(**setting):
+    return {'auto_scale_lr': setting}
+
+
+def head(num_classes=3, **loss):
+    settings = {'type': 'mmseg.CrossEntropyLoss', **loss}
+    own = {'type': 'mmseg.FCNHead', 'num_classes': num_classes}
+    return {'model.decode_head': {**own, 'loss_decode': settings}}
+
+
+def masks(**loading):
+    head = {'type': 'StandardRoIHead', 'mask_head': {'type': 'FCNMaskHead'}}
+    step = {'type': 'LoadAnnotations', 'with_bbox': True, **loading}
+    return {'model.roi_head': head, f'{DATA}.pipeline.1': step}
+
+
+# Letters of rules, a change of the clean config, and the severities of what
+# these rules find.
+ROWS = [
+    ('DATA007', prefix(img='a', seg='b'), ()),
+    ('DATA007', prefix(SEG_DATA, img_path='a', seg_map_path='b'), ()),
+    ('DATA007', prefix('VOCDataset', sub_data_root='VOC2007/'), ()),
+    ('DATA007', prefix('Mine', anything='a'), ()),
+    ('DATA007', prefix('ComputedPrefix', left='a'), ()),
+    # Nothing is missing, and nothing can be meant.
+    ('DATA007', prefix(img='a', sub_data_root='b'), ('warning',)),
+    ('DATA008', filters(filter_empty_gt=1, min_size=2), ()),
+    ('DATA008', filters(mine=1), ('info',)),
+    ('DATA001', {f'{LOADER}.num_workers': 0}, ('error',)),
+    (
+        'DATA001',
+        {f'{LOADER}.num_workers': 0, 'runner_type': 'FlexibleRunner'},
+        (),
+    ),
+    (
+        'DATA001',
+        {
+            'val_dataloader.num_workers': 0,
+            'val_dataloader.prefetch_factor': 2,
+        },
+        ('error',),
+    ),
+    (
+        'DATA002',
+        {
+            f'{LOADER}.batch_sampler': {'type': 'AspectRatioBatchSampler'},
+            f'{LOADER}.drop_last': True,
+        },
+        ('error',),
+    ),
+    # It lacks; as None it may be of a stream.
+    ('DATA003', {f'{LOADER}.sampler': None}, ('error',)),
+    ('DATA004', {f'{LOADER}.sampler': ENDLESS, 'train_cfg': ITERS}, ()),
+    ('DATA005', {f'{LOADER}.qqq': 2}, ('error',)),
+    ('DATA005', {f'{LOADER}.pin_memory': True}, ()),
+    ('DATA005', {f'{LOADER}.num_batch_per_epoch': 3}, ()),
+    ('DATA006', {'val_dataloader.sampler.shuffle': True}, ('info',)),
+    ('EVAL002', best('auto'), ()),
+    ('EVAL002', best('coco/bbox_mAP'), ()),
+    ('EVAL002', best('coco/segm_mAP_50', metric=['bbox', 'segm']), ()),
+    ('EVAL002', best('coco/cat_precision', classwise=True), ()),
+    ('EVAL002', best('mine/bbox_mAP_s', prefix='mine'), ()),
+    ('EVAL002', best('coco/AR@100', metric='proposal'), ()),
+    ('EVAL002', best('mIoU', type='mmseg.IoUMetric'), ()),
+    (
+        'EVAL002',
+        best('mDice', type='mmseg.IoUMetric', iou_metrics=['mDice']),
+        (),
+    ),
+    ('EVAL002', best('pascal_voc/AP50', type='VOCMetric'), ()),
+    ('EVAL002', best('lvis/whatever', type='LVISMetric'), ()),
+    ('EVAL002', best('whatever', type='Mine'), ()),
+    ('EVAL002', best('whatever', type='MOTChallengeMetrics'), ()),
+    ('EVAL002', best('coco/segm_mAP'), ('error',)),
+    ('EVAL002', best(['coco/bbox_mAP', 'bbox_mAP_50']), ('error',)),
+    ('EVAL002', best('mAP', type='VOCMetric'), ('error',)),
+    ('EVAL002', best('mDice', type='mmseg.IoUMetric'), ('error',)),
+    ('EVAL002', best('bbox_AP', type='LVISMetric'), ('error',)),
+    (
+        'EVAL002',
+        schedule(type='ReduceOnPlateauLR', monitor='loss'),
+        ('error',),
+    ),
+    ('HOOK001', {'default_hooks': [EMA]}, ('error',)),
+    ('HOOK001', {'default_hooks.logger': 'LoggerHook'}, ('error',)),
+    ('HOOK001', {'default_hooks.logger': {'interval': 3}}, ('error',)),
+    ('HOOK001', {'custom_hooks': [{'interval': 3}, EMA]}, ('error',)),
+    ('HOOK001', {'custom_hooks': [EMA, 'EMAHook']}, ('error',)),
+    ('HOOK', {'custom_hooks': [EMA]}, ()),
+    ('HOOK', {'default_hooks': None}, ()),
+    ('HOOK002', {'custom_hooks': [{'type': 'MyHook'}] * 2}, ()),
+    ('HOOK003', hook(**EMA, begin_epoch=12), ()),
+    ('HOOK003', hook(**EMA, begin_epoch=13), ('error',)),
+    ('HOOK003', hook(**EMA, begin_iter=9000), ()),
+    ('HOOK003', hook(**EMA, begin_epoch=3, begin_iter=5), ('error',)),
+    ('LOOP001', {'optim_wrapper': None}, ('error',)),
+    # Parts of configs, for others to inherit.
+    ('LOOP001', dict.fromkeys(('model', 'val_cfg')), ()),
+    (
+        'LOOP001',
+        dict.fromkeys((LOADER, 'val_dataloader', 'val_cfg')),
+        (),
+    ),
+    ('LOOP002', {'train_cfg.val_begin': 12}, ()),
+    ('LOOP003', {'train_cfg.val_interval': 12}, ()),
+    ('LOOP004', checkpoints(interval=12), ()),
+    ('LOOP004', checkpoints(interval=13), ('info',)),
+    ('LOOP004', checkpoints(interval=-1), ()),
+    ('LOOP004', checkpoints(ITERS, interval=1), ('warning',)),
+    ('LOOP004', checkpoints(ITERS, interval=10, by_epoch=False), ()),
+    (
+        'LOOP005',
+        hook(type='mmdet.YOLOXModeSwitchHook', num_last_epochs=15),
+        ('warning',),
+    ),
+    (
+        'LOOP005',
+        hook(type='YOLOXModeSwitchHook', num_last_epochs=0),
+        ('warning',),
+    ),
+    ('LOOP005', hook(type='YOLOXModeSwitchHook', num_last_epochs=12), ()),
+    ('LOOP005', hook(type='PipelineSwitchHook', switch_epoch=11), ()),
+    ('LOOP006', scale(base_batch_size=16, enable=False), ()),
+    ('LOOP007', scale(enable=True, base_batch_size=None), ('error',)),
+    ('LOOP007', scale(enable=True, base_batch_size=16), ()),
+    ('LOOP007', scale(enable=False), ()),
+    ('LOSS', head(loss_weight=0.4, loss_name='loss_ce'), ()),
+    ('LOSS', head(loss_name='aux_loss'), ()),
+    ('LOSS004', head(1, use_sigmoid=True), ()),
+    ('LOSS004', head(1), ('error',)),
+    ('PIPE', masks(with_mask=True), ()),
+    # Of one stage: masks may be learned from boxes.
+    ('PIPE', {'model.mask_head': {'type': 'FCNMaskHead'}}, ()),
+    ('SCHED002', schedule(type='ExponentialLR', gamma=0.9, begin=11), ()),
+    (
+        'SCHED',
+        schedule(type='MultiStepLR', milestones=[8], end=8),
+        ('warning',),
+    ),
+    ('SCHED', schedule(type='MultiStepLR', milestones=[8, 16]), ('info',)),
+    ('SCHED', schedule(type='PolyLR', end=12), ()),
+    ('SCHED', schedule(type='PolyLR', end=9), ('warning',)),
+    ('SCHED', schedule(type='PolyLR', end=10), ('info',)),
+    ('SCHED', schedule(type='CosineAnnealingLR', T_max=12, end=12), ()),
+    # Without an end it lasts as long as the training.
+    ('SCHED', schedule(type='CosineAnnealingLR', T_max=12), ()),
+    ('SCHED', schedule(type='CosineAnnealingLR', T_max=24), ('info',)),
+    ('SCHED', schedule(type='LinearLR'), ('warning',)),
+    ('SCHED', schedule(type='LinearLR', end=11), ()),
+    (
+        'SCHED',
+        schedule(type='LinearLR', start_factor=1, end_factor=0, end=12),
+        (),
+    ),
+    (
+        'SCHED',
+        schedule(type='LinearLR', end=1, convert_to_iter_based=True),
+        (),
+    ),
+    ('SCHED', schedule(type='LinearLR', by_epoch=False, end=1), ('error',)),
+    ('SCHED', schedule(type='LinearLR', by_epoch=False, end=2), ()),
+    ('SCHED', schedule(type='ConstantLR', end=1), ('error',)),
+    ('SCHED', schedule(type='ConstantLR', factor=1, end=1), ()),
+    ('SCHED', {'param_scheduler': {'type': 'ConstantLR'}}, ()),
+    (
+        'SCHED',
+        {
+            'param_scheduler': [
+                dict(type='CosineAnnealingLR', T_max=6, end=6),
+                dict(type='ConstantLR', begin=6, end=12),
+            ]
+        },
+        (),
+    ),
+    (
+        'SCHED007',
+        {
+            'param_scheduler': [
+                dict(type='StepLR', step_size=3, end=6),
+                dict(type='PolyLR', begin=6, end=12),
+                dict(type='PolyMomentum', begin=3, end=12),
+            ]
+        },
+        (),
+    ),
+]
+
+
+@pytest.mark.parametrize(('rules', 'changes', 'severities'), ROWS)
+def test_near_a_fault(rules, changes, severities):
+    found = lint(changes, rules)
+    assert tuple(each.severity.name.lower() for each in found) == severities
+
+
+@pytest.mark.parametrize(
+    ('rule', 'changes', 'options'),
+    [
+        # The only one that can be meant, if it is free.
+        (
+            'DATA007',
+            prefix(SEG_DATA, ann_dir='b', img_path='a'),
+            {f'{DATA}.data_prefix.seg_map_path': 'b'},
+        ),
+        ('DATA007', prefix(SEG_DATA, images='a'), {}),
+        (
+            'DATA007',
+            {f'{DATA}.data_prefix': 'a', f'{DATA}.type': SEG_DATA},
+            {},
+        ),
+        ('EVAL002', best('mAP'), {}),
+        ('LOOP004', checkpoints(ITERS, interval=1), {}),
+        (
+            'LOOP004',
+            checkpoints({**ITERS, 'val_interval': 500}, interval=500),
+            {'default_hooks.checkpoint.by_epoch': False},
+        ),
+        (
+            'LOOP007',
+            scale(enable=True, base_batchsize=16),
+            {'auto_scale_lr.base_batch_size': 16},
+        ),
+        # What counts to epochs has to be multiplied.
+        (
+            'SCHED001',
+            {**schedule(type='StepLR', step_size=30), 'train_cfg': ITERS},
+            {},
+        ),
+        (
+            'SCHED001',
+            {
+                **schedule(type='MultiStepLR', milestones=[600, 800]),
+                'train_cfg': {**ITERS, 'max_iters': 1000},
+            },
+            {'param_scheduler[0].by_epoch': False},
+        ),
+        ('SCHED008', schedule(type='LinearLR', by_epoch=False, end=1), {}),
+    ],
+)
+def test_what_is_offered(rule, changes, options):
+    (found,) = lint(changes, rule)
+    offered = found.options.items()
+    assert {k: v for k, v in offered if v != '__delete__'} == options
+
+
+def test_samplers_that_are_none():
+    for loader, severity in ((LOADER, 'WARNING'), ('val_dataloader', 'INFO')):
+        cfg = changed({})
+        cfg[loader].sampler = None
+        (found,) = lint(cfg, 'DATA003')
+        assert found.severity.name == severity
+    changes = {f'{LOADER}.sampler': None, f'{LOADER}.shuffle': True}
+    assert lint(changes, 'DATA003')
+    assert lint(changes, 'DATA003', environ={'WORLD_SIZE': '1'}) == []
+
+
+def test_a_logged_loss_beside_one_that_is_summed():
+    losses = [{'type': 'mmseg.DiceLoss', 'loss_name': 'dice'}]
+    changes = head()
+    changes['model.decode_head']['loss_decode'] = losses
+    (found,) = lint(changes, 'LOSS002')
+    assert found.key == 'model.decode_head.loss_decode[0].loss_name'
+    losses.append({'type': 'mmseg.CrossEntropyLoss'})
+    (found,) = lint(changes, 'LOSS002')
+    assert (found.severity.name, found.options) == ('WARNING', {})
+
+
+def test_batch_sizes():
+    assert lint(scale(base_batch_size=16), 'LOOP006', world=8) == []
+    (found,) = lint(scale(base_batch_size=16), 'LOOP006', world=2)
+    assert '4 images (2 of 2 processes)' in found.message
+    assert 'scaled to them is 0.005' in found.message
+    changes = scale(base_batch_size=16)
+    changes['optim_wrapper.accumulative_counts'] = 4
+    assert lint(changes, 'LOOP006', world=2) == []
+
+
+@pytest.mark.parametrize(
+    ('train_cfg', 'expected'),
+    [
+        (dict(type='EpochBasedTrainLoop', max_epochs=3), (True, 3)),
+        (
+            dict(type='mmext.ResumableIterBasedTrainLoop', max_iters=9),
+            (False, 9),
+        ),
+        (dict(by_epoch=False, max_iters=9, max_epochs=3), (False, 9)),
+        (dict(type='MyLoop', max_epochs=3), None),
+        (dict(max_epochs=3), None),
+        (dict(by_epoch=True, max_epochs=True), None),
+        (dict(by_epoch=True, max_epochs=0), None),
+    ],
+)
+def test_length_of_a_training(train_cfg, expected):
+    found = training_length(Subject(changed({'train_cfg': train_cfg})))
+    assert found == (expected and TrainingLength(*expected))
+
+
+LOAD = [{'type': 'LoadImageFromFile'}, {'type': 'LoadAnnotations'}]
+
+
+@pytest.mark.parametrize(
+    ('kind', 'wrong'),
+    [('MixUp', True), ('Mosaic', True), ('CachedMosaic', False)],
+)
+def test_steps_that_mix(kind, wrong):
+    wrapper = {
+        'type': 'MultiImageMixDataset',
+        'dataset': {'type': 'CocoDataset', 'pipeline': LOAD},
+        'pipeline': [{'type': kind}],
+    }
+    assert lint({DATA: wrapper}, 'PIPE004') == []
+    wrapper['dataset']['pipeline'] = [*LOAD, {'type': kind}]
+    found = lint({DATA: wrapper}, 'PIPE004')
+    assert [each.key for each in found] == (
+        [f'{DATA}.dataset.pipeline[2]'] if wrong else []
+    )
+
+
+def test_edges_with_another_value_to_ignore():
+    cfg = Config.fromfile(mmext.config_path('pidnet/pidnet_s_camvid.py'))
+    data = cfg.train_dataloader.dataset
+    while 'pipeline' not in data:
+        data = data.dataset
+    for step in data.pipeline:
+        if step['type'].endswith('GenerateEdge'):
+            step['ignore_index'] = 255
+    (found,) = lint(cfg, 'PIPE')
+    assert 'ignores 255, the head 11' in found.message
+
+
+def files(loader, evaluator):
+    return {
+        'val_dataloader.dataset.data_root': 'data/',
+        'val_dataloader.dataset.ann_file': loader,
+        'val_evaluator.ann_file': evaluator,
+    }
+
+
+@pytest.mark.parametrize('evaluator', ['./data//a.json', 'data/b/../a.json'])
+def test_the_same_annotations(evaluator):
+    assert lint(files('a.json', evaluator), 'EVAL') == []
+
+
+def test_other_annotations():
+    # Links and copies cannot be seen from here.
+    (found,) = lint(files('a.json', 'data/b.json'), 'EVAL001')
+    assert (found.severity.name, found.options) == ('WARNING', {})
+
+
+def test_annotations_of_a_base(tmp_path):
+    base = tmp_path / 'base.py'
+    base.write_text(changed(files('a.json', 'data/a.json')).pretty_text)
+    child = tmp_path / 'child.py'
+    child.write_text(
+        "_base_ = 'base.py'\n"
+        "val_dataloader = dict(dataset=dict(data_root='mine/'))\n"
+    )
+    (found,) = lint(Config.fromfile(child), 'EVAL001')
+    assert found.severity.name == 'ERROR'
+    assert found.options == {'val_evaluator.ann_file': 'mine/a.json'}
+
+
+def test_annotations_of_the_same_images(tmp_path):
+    for name, ids in (('a', (1, 2)), ('b', (2, 1)), ('c', (3,))):
+        images = [{'id': number} for number in ids]
+        text = json.dumps({'images': images, 'name': name})
+        (tmp_path / f'{name}.json').write_text(text)
+
+    def find(one, two):
+        paths = (str(tmp_path / f'{name}.json') for name in (one, two))
+        return lint(files(*paths), 'EVAL001')
+
+    assert find('a', 'b') == []
+    (found,) = find('a', 'c')
+    assert (found.severity.name, found.options) == ('ERROR', {})
+
+
+def test_two_kinds_of_annotations():
+    """Of a panoptic set, boxes are compared with another file."""
+    changes = files('panoptic.json', '')
+    del changes['val_evaluator.ann_file']
+    changes['val_evaluator'] = [
+        {'type': 'CocoPanopticMetric', 'ann_file': 'data/panoptic.json'},
+        {'type': 'CocoMetric', 'ann_file': 'data/instances.json'},
+    ]
+    assert lint(changes, 'EVAL001') == []
+
+
+RANKS = {
+    'RANK': '0',
+    'LOCAL_RANK': '0',
+    'WORLD_SIZE': '2',
+    'LOCAL_WORLD_SIZE': '2',
+    'MASTER_ADDR': 'localhost',
+    'MASTER_PORT': '29500',
+}
+
+
+@pytest.mark.parametrize(
+    ('environ', 'text'),
+    [
+        ({}, ''),
+        ({'LOCAL_RANK': '0'}, ''),
+        (RANKS, ''),
+        ({**RANKS, 'RANK': '2'}, 'rank must be below'),
+        ({**RANKS, 'RANK': ''}, 'RANK must be a whole number'),
+        ({**RANKS, 'LOCAL_RANK': '2'}, 'LOCAL_RANK must be below'),
+        ({**RANKS, 'LOCAL_WORLD_SIZE': '3'}, 'not above WORLD_SIZE'),
+        ({**RANKS, 'MASTER_ADDR': ''}, 'needs MASTER_ADDR'),
+        ({'MASTER_PORT': '0'}, '1 to 65535'),
+        ({'MASTER_PORT': '65536'}, '1 to 65535'),
+        ({'CUDA_VISIBLE_DEVICES': '0,1'}, ''),
+        ({'CUDA_VISIBLE_DEVICES': ''}, ''),
+        ({'CUDA_VISIBLE_DEVICES': '-1'}, ''),
+        ({'CUDA_VISIBLE_DEVICES': '0,-1,1'}, 'before -1'),
+        (
+            {'CUDA_VISIBLE_DEVICES': '0', 'LOCAL_WORLD_SIZE': '2'},
+            '2 processes of this machine have 1',
+        ),
+        ({'CUDA_VISIBLE_DEVICES': '0,1', 'LOCAL_WORLD_SIZE': '2'}, ''),
+        ({'OMP_NUM_THREADS': '4'}, ''),
+        ({'OMP_NUM_THREADS': '8'}, '16 threads, on 8 processors'),
+    ],
+)
+def test_environment(environ, text, monkeypatch):
+    monkeypatch.setattr(os, 'cpu_count', lambda: 8)
+    found = lint({}, 'ENV', environ=environ)
+    assert len(found) == bool(text)
+    assert all(text in each.message for each in found)
+
+
+def test_port_that_is_in_use():
+    with socket.socket() as server:
+        server.bind(('', 0))
+        server.listen()
+        port = str(server.getsockname()[1])
+        assert lint({}, 'ENV002', environ={'MASTER_PORT': port})
+        # Inside of a launch, it is the launch that listens.
+        environ = {**RANKS, 'MASTER_PORT': port}
+        assert lint({}, 'ENV002', environ=environ) == []
+    assert lint({}, 'ENV002', environ={'MASTER_PORT': port}) == []
+
+
+@pytest.mark.parametrize('cuda', [True, False])
+@pytest.mark.parametrize('backend', ['gloo', 'nccl'])
+def test_details_of_gloo(monkeypatch, cuda, backend):
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: cuda)
+    changes = {'env_cfg': {'dist_cfg': {'backend': backend}}}
+    environ = {'TORCH_DISTRIBUTED_DEBUG': 'detail'}
+    found = lint(changes, 'ENV004', environ=environ)
+    assert bool(found) is (backend == 'gloo' or not cuda)
+    environ['TORCH_DISTRIBUTED_DEBUG'] = 'INFO'
+    assert lint(changes, 'ENV004', environ=environ) == []
+
+
+def test_work_dir(tmp_path, monkeypatch):
+    assert lint({'work_dir': str(tmp_path / 'a' / 'b')}, 'ENV006') == []
+    monkeypatch.setattr(os, 'access', lambda path, mode: False)
+    (found,) = lint({'work_dir': str(tmp_path)}, 'ENV006')
+    assert 'cannot be written to' in found.message
