@@ -86,13 +86,9 @@ def _check(
     config: str, splits: Sequence[str], environ: Mapping[str, str]
 ) -> int:
     """Check labels and config; the exit code."""
-    from mmext.checks.preflight.run import PreflightSettings, run_preflight
+    from mmext.checks.preflight.run import run_preflight
 
-    return run_preflight(
-        PreflightSettings(
-            config=config, splits=tuple(splits), environ=dict(environ)
-        )
-    )
+    return run_preflight(config, splits=tuple(splits), environ=environ)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -13,6 +13,7 @@ could be run.
 import argparse
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
@@ -32,6 +33,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = ToolParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
     )
     add = parser.add_argument
     add('config', nargs='?', help='config file of a training')
@@ -44,33 +46,23 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add(
         '--batches',
-        default='normal,empty,one-class,crowded',
+        type=lambda text: tuple(text.split(',')),
         metavar='KIND,...',
         help="kinds of made-up batches, or 'real' for those of the config's "
-        'data (default: %(default)s)',
+        'data (default: normal,empty,one-class,crowded)',
     )
     add(
         '--steps',
         type=int,
-        default=2,
         metavar='N',
         help='of the first kind; the others get one (default: 2)',
     )
     add(
         '--batch-size',
         type=int,
-        default=0,
         metavar='N',
         help='of each step; 0 for what suits the model (default)',
     )
-    _add_run(parser)
-    _add_output(parser)
-    return parser
-
-
-def _add_run(parser: argparse.ArgumentParser) -> None:
-    """How, and how much."""
-    add = parser.add_argument
     add(
         '--image-size',
         type=int,
@@ -82,24 +74,23 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     add(
         '--world',
         type=int,
-        default=0,
         metavar='N',
         help='confirm the verdict with N real processes',
     )
     add_trust_argument(parser)
-    add('--no-labels', action='store_true', help='do not look at the data')
+    add(
+        '--no-labels',
+        action='store_false',
+        dest='labels',
+        help='do not look at the data',
+    )
     add(
         '--store',
         type=Path,
-        default=Path('work_dirs/label_check.sqlite'),
         metavar='FILE',
-        help='keeps what was read of the data (default: %(default)s)',
+        help='keeps what was read of the data (default: '
+        'work_dirs/label_check.sqlite)',
     )
-
-
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    """What to write, and what fails."""
-    add = parser.add_argument
     add(
         '--list-rules',
         nargs='?',
@@ -109,7 +100,6 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     )
     add(
         '--fail-on',
-        default='error',
         choices=('info', 'warning', 'error'),
         help='least severity that makes the exit code 1 (default: error)',
     )
@@ -137,6 +127,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         help='write a config that inherits this one and has its findings '
         'fixed, by default beside it as *_fixed.py, and look at that',
     )
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -149,32 +140,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     parser = make_parser()
-    settings = vars(parser.parse_args(argv))
-    form = settings.pop('list_rules')
-    if form is None and settings['config'] is None:
+    # Only what was given; the functions have the defaults.
+    options = vars(parser.parse_args(argv))
+    form = options.pop('list_rules', None)
+    if form is None and 'config' not in options:
         parser.error('a config is needed, or --list-rules')
     # As the training will see it, with the GPUs that are hidden here.
-    settings['environ'] = dict(os.environ)
+    options['environ'] = dict(os.environ)
     # First: MMEngine asks for the memory of GPUs that are there.
-    hide_gpus(settings['device'])
+    hide_gpus(options['device'])
     defer_imports('matplotlib.pyplot', 'scipy.stats')
-    from mmext.checks.preflight.run import (
-        PreflightSettings,
-        list_rules,
-        run_preflight,
-    )
+    from mmext.checks.preflight.run import list_rules, run_preflight
 
     if form is not None:
         list_rules(form)
         return 0
-    settings['labels'] = not settings.pop('no_labels')
-    if settings.pop('trust_checkpoint'):
-        options = settings['cfg_options'] or {}
-        settings['cfg_options'] = {**options, 'trust_checkpoint': True}
-    settings['batches'] = tuple(settings['batches'].split(','))
-    if settings['image_size'] is not None:
-        settings['image_size'] = tuple(settings['image_size'])
-    return report_errors(parser, run_preflight, PreflightSettings(**settings))
+    if options.pop('trust_checkpoint', False):
+        given = options.get('cfg_options', {})
+        options['cfg_options'] = {**given, 'trust_checkpoint': True}
+    return report_errors(parser, partial(run_preflight, **options))
 
 
 if __name__ == '__main__':

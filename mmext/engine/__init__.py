@@ -1,9 +1,10 @@
 """Training: processes and devices, checkpoints, resume, checks."""
 
+from ..utils.freeze import freeze_modules
+from ..utils.rng_state import get_rng_state, set_rng_state
 from .checkpoints import check_complete, load_weights, read_checkpoint
 from .class_rows import checkpoint_metainfo
 from .freed_memory import keep_freed_memory
-from .freeze import freeze_modules
 from .hooks import (
     ActivationCheckpointHook,
     AtomicCheckpointHook,
@@ -31,7 +32,6 @@ from .optim import (
     MergedOptimWrapperConstructor,
 )
 from .pretrained import write_pretrained
-from .rng_state import get_rng_state, set_rng_state
 from .runner import PortableRunner
 from .sample_errors import SampleError
 from .work_dir_lock import WorkDirInUseError

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from ..utils.archive import seal_archive
 from ..utils.files import atomic_path
+from ..utils.freeze import freeze_modules
+from ..utils.rng_state import get_rng_state, set_rng_state
 from ..utils.safe_load import careful_readers, foreign_names
 from .accumulation import (
     get_gradients,
@@ -38,7 +40,6 @@ from .checkpoints import (
 )
 from .class_rows import ClassRows, class_rows
 from .distributed import missing_ranks, unwrap_model
-from .freeze import freeze_modules
 from .launch import DEFAULT_TIMEOUT_S, default_store
 from .loops import (
     ResumableEpochBasedTrainLoop,
@@ -55,7 +56,7 @@ from .resume_changes import (
 )
 from .resume_groups import take_over_groups
 from .resume_plan import ResumePlan, by_wrapper
-from .rng_state import exchange_states, get_rng_state, set_rng_state
+from .rng_state import exchange_states
 
 # How long rank 0 waits for the states of the others, which arrive unless only
 # rank 0 was asked to save; and how long when there was a signal, which may be

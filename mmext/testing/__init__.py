@@ -6,7 +6,7 @@ from pathlib import Path
 from mmengine.config import Config
 
 from ..checks.findings import Severity
-from ..checks.preflight import PreflightReport, PreflightSettings, preflight
+from ..checks.preflight import PreflightReport, check_config
 
 __all__ = [
     'assert_ddp_clean',
@@ -33,7 +33,7 @@ def assert_ddp_clean(
         cfg: A config or its file.
         cfg_options: Settings to put over it, keys with dots.
         batches: Kinds of batches, see
-            :class:`~mmext.checks.preflight.PreflightSettings`.
+            :func:`~mmext.checks.preflight.check_config`.
         steps: Of each kind, at least 2.
         batch_size: Samples of a batch; 0 for what suits the model.
         image_size: Height and width of made-up pictures; None for what suits
@@ -54,14 +54,8 @@ def assert_ddp_clean(
         >>> assert_ddp_clean(path, batches=['normal']).task
         'semantic'
     """
-    given = cfg if isinstance(cfg, Config) else None
-    if given is not None and cfg_options:
-        given = Config(given.to_dict())
-        given.merge_from_dict(dict(cfg_options))
-    settings = PreflightSettings(
-        config=str(cfg.filename or 'config')
-        if given is not None
-        else str(cfg),
+    report = check_config(
+        cfg,
         cfg_options=cfg_options,
         batches=batches,
         steps=steps,
@@ -69,7 +63,6 @@ def assert_ddp_clean(
         image_size=image_size,
         labels=False,
     )
-    report = preflight(settings, given)
     wrong = [
         finding
         for finding in report.findings
@@ -85,7 +78,6 @@ def assert_ddp_clean(
     if lines:
         listed = '\n  '.join(lines)
         raise AssertionError(
-            f'{settings.config} is not sound for several processes:\n'
-            f'  {listed}'
+            f'{report.config} is not sound for several processes:\n  {listed}'
         )
     return report

@@ -188,35 +188,6 @@ def find(
     return rules
 
 
-def in_process(rank: int, world: int, steps: int) -> tuple:
-    """A clean model for a process, with batches of its own."""
-    return _in_process('', rank, steps)
-
-
-def silent_in_process(rank: int, world: int, steps: int) -> tuple:
-    """A model whose replicas drift apart."""
-    return _in_process('reentrant silent', rank, steps)
-
-
-def crash_in_process(rank: int, world: int, steps: int) -> tuple:
-    """A model that fails with empty batches."""
-    return _in_process('crash', rank, steps, 'empty')
-
-
-def hang_in_process(rank: int, world: int, steps: int) -> tuple:
-    """Process 1 never comes to its first step."""
-    while rank == 1:
-        torch.zeros(1)
-    return _in_process('', rank, steps)
-
-
-def _in_process(
-    mistake: str, rank: int, steps: int, kind: str = 'normal'
-) -> tuple:
-    made = batches((kind,), 2 * steps)[kind]
-    return build(mistake), made[rank::2][:steps]
-
-
 class OwnDict(dict):
     """A dict that DDP does not open everywhere."""
 

@@ -189,4 +189,4 @@ def test_devices_that_are_not_here(main, capsys):
         main([str(config), '--device', 'nope'])
     assert error.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "--device must be one that PyTorch can use here, got 'nope'" in line
+    assert "device must be one that PyTorch can use here, got 'nope'" in line

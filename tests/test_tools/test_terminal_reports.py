@@ -130,14 +130,14 @@ def run_at(
 def once(monkeypatch):
     """A second preflight of a config gives the report of the first one."""
     reports = {}
-    preflight = preflight_run.preflight
+    check_config = preflight_run.check_config
 
-    def known(settings, *args, **kwargs):
-        if settings.config not in reports:
-            reports[settings.config] = preflight(settings, *args, **kwargs)
-        return reports[settings.config]
+    def known(config, **options):
+        if config not in reports:
+            reports[config] = check_config(config, **options)
+        return reports[config]
 
-    monkeypatch.setattr(preflight_run, 'preflight', known)
+    monkeypatch.setattr(preflight_run, 'check_config', known)
 
 
 @pytest.mark.parametrize(

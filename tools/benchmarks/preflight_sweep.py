@@ -122,7 +122,7 @@ def try_config(path: Path, kinds: Sequence[str], batch_size: int) -> None:
     """Run the preflight of a config, and print a row of what it found."""
     import torch
 
-    from mmext.checks.preflight.run import PreflightSettings, preflight
+    from mmext.checks.preflight import check_config
 
     stage = ''
 
@@ -133,13 +133,14 @@ def try_config(path: Path, kinds: Sequence[str], batch_size: int) -> None:
         print(f'\n{MARK}{json.dumps(row)}', flush=True)
 
     torch.set_num_threads(1)
-    settings = PreflightSettings(
-        config=str(path),
+    report = check_config(
+        path,
         batches=tuple(kinds),
         batch_size=batch_size,
         labels=False,
+        progress=tell,
     )
-    print(f'\n{MARK}{json.dumps(row_of(preflight(settings, progress=tell)))}')
+    print(f'\n{MARK}{json.dumps(row_of(report))}')
 
 
 def row_of(report: Any) -> dict:

@@ -2,11 +2,10 @@
 
 from .ranks import WorldResult
 from .report import PreflightReport
-from .run import PreflightSettings, preflight
+from .run import check_config
 
 __all__ = [
     'PreflightReport',
-    'PreflightSettings',
     'WorldResult',
-    'preflight',
+    'check_config',
 ]

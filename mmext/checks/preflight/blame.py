@@ -30,18 +30,14 @@ def error_text(error: BaseException) -> str:
 
 
 class Blamed(NamedTuple):
-    """What could not be built.
+    """What could not be built."""
 
-    Attributes:
-        path: Keys that lead to the innermost dict whose component was being
-            built.
-        key: In that dict, which the exception names by itself or by its
-            value, with the keys below it; empty if it names none.
-        kind: What the component was to be made of; None if not known.
-    """
-
+    # Keys that lead to the innermost dict whose component was being built.
     path: Steps
+    # In that dict, which the exception names by itself or by its value, with
+    # the keys below it; empty if it names none.
     key: Steps = ()
+    # What the component was to be made of; None if not known.
     kind: Any = None
 
     @property
@@ -56,19 +52,22 @@ def find_part(
     path: Steps,
     methods: Collection[str] = ('__init__',),
 ) -> Blamed:
-    """Find the part of a section of a config that an exception is about.
+    """The part of a section at ``path`` that an exception is about.
 
-    Args:
-        error: What building the section raised.
-        section: Of the config, as it was given to the builder.
-        path: Keys that lead to it.
-        methods: Of components, in which the exception may have come about.
+    It was raised while the section was built, in one of these methods of a
+    component.
     """
     here, kind = path, None
     for cfg, kind in _builds_of(error):  # noqa: B007
         here = _best_match(cfg, section, path, here) or here
-    inner = _at(section, path, here)
-    for name in reversed(list(_classes_of(error, methods))):
+    inner = part_at(section, here[len(path) :])
+    # Of methods that were running, the innermost first.
+    classes = [
+        type(frame.f_locals['self']).__name__
+        for frame, _ in frames_of(error)[::-1]
+        if frame.f_code.co_name in methods and 'self' in frame.f_locals
+    ]
+    for name in classes:
         found = [
             where
             for where, part in walk_dicts(inner, here)
@@ -76,7 +75,7 @@ def find_part(
         ]
         if found:
             here = found[0]
-            inner = _at(section, path, here)
+            inner = part_at(section, here[len(path) :])
             break
     keyword = UNEXPECTED.search(str(error))
     if keyword is not None:
@@ -106,21 +105,12 @@ def _builds_of(error: BaseException) -> Iterator[tuple[Mapping, Any]]:
         yield from _builds_of(inner)
 
 
-def _classes_of(
-    error: BaseException, methods: Collection[str]
-) -> Iterator[str]:
-    """Classes of which a method was running, the outermost first."""
-    for frame, _ in frames_of(error):
-        if frame.f_code.co_name in methods and 'self' in frame.f_locals:
-            yield type(frame.f_locals['self']).__name__
-
-
 def _best_match(
     cfg: Mapping, section: Any, path: Steps, here: Steps
 ) -> Steps | None:
     """The dict at or below ``here`` that has most in common with one."""
     best, most = None, 0
-    for where, part in walk_dicts(_at(section, path, here), here):
+    for where, part in walk_dicts(part_at(section, here[len(path) :]), here):
         if plain_name(part.get('type')) != plain_name(cfg.get('type')):
             continue
         same = 1 + sum(
@@ -139,13 +129,6 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, plain) and isinstance(other, plain):
         return bool(one == other)
     return one is other
-
-
-def _at(section: Any, path: Steps, where: Steps) -> Any:
-    """The value at keys that begin with those of the section."""
-    for step in where[len(path) :]:
-        section = section[step]
-    return section
 
 
 def _named_value(text: str, inner: Any, here: Steps) -> Steps | None:
@@ -172,15 +155,11 @@ def _is_in(value: Any, text: str, is_type: bool) -> bool:
 
 
 class Merged(NamedTuple):
-    """Keys of a base that a config left in a dict whose type it changed.
+    """Keys of a base that a config left in a dict whose type it changed."""
 
-    Attributes:
-        kind: Name of the type that the base has there.
-        place: ``file:line`` where the base sets the first of the keys.
-        keys: Names of all keys that come from there.
-    """
-
+    # Name of the type that the base has there.
     kind: str
+    # ``file:line`` where the base sets the first of the keys.
     place: str
     keys: tuple[str, ...]
 
@@ -190,27 +169,16 @@ def merged_keys(
 ) -> Merged | None:
     """Whether a key is left over from a base's dict of another type.
 
-    Args:
-        file: The config.
-        path: Keys that lead to the dict.
-        part: The dict as it is after all merges.
-        key: In it, which its type does not take.
-
-    Returns:
-        None if the key was written for this type, or if that is not known.
+    ``part`` is the dict at ``path`` of the config after all merges, whose
+    type does not take the key. None if the key was written for this type, or
+    if that is not known.
     """
     place = key_place(file, '.'.join(map(str, (*path, key))))
     if not place.file:
         return None
     # The value that the file which sets the key has there.
-    value: Any = Config.fromfile(place.file, import_custom_modules=False)
-    for step in path:
-        inside = isinstance(value, Mapping | Config) and step in value
-        if isinstance(value, list) and isinstance(step, int):
-            inside = -len(value) <= step < len(value)
-        if not inside:
-            return None
-        value = value[step]
+    written = Config.fromfile(place.file, import_custom_modules=False)
+    value = part_at(written.to_dict(), path)
     if not isinstance(value, Mapping) or key not in value:
         return None
     kind = plain_name(value.get('type'))

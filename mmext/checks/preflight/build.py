@@ -3,8 +3,6 @@
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
@@ -15,11 +13,10 @@ from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from ...engine import freeze_modules
-from ...engine.hooks import ActivationCheckpointHook
 from ...ops import active_backend
 from ...registry import HOOKS
 from ...utils.contain import Contained
+from ...utils.freeze import freeze_modules
 from ..config import copy_tree, join_key, split_key, walk_dicts
 from .batches.pipelines import step_name
 from .batches.recipe import Recipe, fit_to_pictures, make_recipe
@@ -36,37 +33,24 @@ from .sandbox import (
 _WEIGHTS = ('pretrained', 'teacher_ckpt', 'checkpoint_file')
 
 
-def drop_weights(
-    model: Any, *, config_roots: tuple[Path, ...] = (), key: str = 'model'
-) -> list[str]:
-    """Let a config of a model, at ``key``, load no weights.
-
-    Paths of configs of teachers may start at ``config_roots``, too. Returns
-    what was changed, each in words.
-    """
+def drop_weights(model: Any) -> list[str]:
+    """Let a config of a model load no weights; returns the changes."""
     notes: list[str] = []
-    for path, part in walk_dicts(model, split_key(key)):
+    for path, part in walk_dicts(model, split_key('model')):
         for name in list(part):
             inner, value = join_key((*path, name)), part[name]
+            dropped: list[str] = []
             if name in _WEIGHTS and isinstance(value, str | bool) and value:
                 part[name] = None if isinstance(value, str) else False
-                notes.append(f'{inner}: weights {value!r} are not loaded')
+                dropped = [value]
             elif name == 'init_cfg':
                 part[name], dropped = _without_pretrained(value)
-                notes += [
-                    f'{inner}: weights {source!r} are not loaded'
-                    for source in dropped
-                ]
                 if not part[name]:
                     del part[name]
-            elif name == 'teacher_config' and isinstance(value, str | Path):
-                part[name] = _read_teacher(value, config_roots, inner)
-                notes.append(f'{inner}: read from {value}')
-                notes += drop_weights(
-                    part[name]['model'],
-                    config_roots=config_roots,
-                    key=f'{inner}.model',
-                )
+            notes += [
+                f'{inner}: weights {source!r} are not loaded'
+                for source in dropped
+            ]
     return notes
 
 
@@ -88,22 +72,6 @@ def _without_pretrained(init: Any) -> tuple[Any, list[str]]:
                 kept.append(left)
         return kept or None, dropped
     return init, []
-
-
-def _read_teacher(
-    path: str | Path, roots: tuple[Path, ...], key: str
-) -> Config:
-    """Config of a teacher, whose path starts where its host is."""
-    short = Path(*Path(path).parts[1:])
-    tried = [Path(path)]
-    tried += [root / name for root in roots for name in (path, short)]
-    for file in tried:
-        if file.is_file():
-            return Config.fromfile(file)
-    raise FileNotFoundError(
-        f'{key} must be an existing config, got {path}; looked for '
-        f'{[str(file) for file in tried]}'
-    )
 
 
 def drop_init_weights(model: nn.Module) -> list[str]:
@@ -140,31 +108,23 @@ _AMP_ONLY = ('dtype', 'loss_scale', 'use_fsdp')
 
 @dataclass(frozen=True)
 class Built:
-    """A model and what belongs to it.
+    """A model and what belongs to it."""
 
-    Attributes:
-        model: Not wrapped, with random weights.
-        cfg: The config it was built of, a copy with the changes of
-            :attr:`notes`.
-        optim_wrapper: Holds the optimizer; None if there is none.
-        optim_failure: What building the optimizer raised; None if it was
-            built, or the config has none.
-        task: What is learned, see
-            :class:`~mmext.checks.preflight.batches.Recipe`.
-        recipe: How batches are made up.
-        scope: Name of the registry that names without one belong to.
-        notes: What was changed to build it, each in words.
-        random_weights: Whether weights that the config names were left out.
-    """
-
+    # Not wrapped, with random weights.
     model: nn.Module = field(repr=False)
+    # What it was built of, a copy with the changes of ``notes``.
     cfg: Config = field(repr=False)
     optim_wrapper: OptimWrapper | None = field(repr=False)
+    # What building the optimizer raised.
     optim_failure: Exception | None
+    # What is learned, and how batches are made up.
     task: str
     recipe: Recipe
+    # Name of the registry that names without one belong to.
     scope: str
+    # What was changed to build it, each in words.
     notes: tuple[str, ...]
+    # Whether weights that the config names were left out.
     random_weights: bool = False
 
 
@@ -184,7 +144,8 @@ def build_for_preflight(
     for the iteration find that of the start of a training. CannotBuildError
     names the key, where it is known, and what helps.
     """
-    cfg = Config(copy_tree(_as_dict(cfg)))
+    given = cfg.to_dict() if isinstance(cfg, Config) else dict(cfg)
+    cfg = Config(copy_tree(given))
     if not cfg.get('model'):
         raise CannotBuildError(
             f'config must have a model, got keys {sorted(cfg)}'
@@ -210,7 +171,14 @@ def build_for_preflight(
                 if asked or isinstance(error, FileNotFoundError)
                 else error,
             ) from error
-        notes += _freeze(model, cfg)
+        if cfg.get('freeze'):
+            try:
+                frozen = freeze_modules(model, cfg['freeze'])
+            except (TypeError, ValueError) as error:
+                raise CannotBuildError(
+                    str(error), failure=error, path=('freeze',)
+                ) from error
+            notes.append(f'freeze: {", ".join(frozen)} is not trained')
         recipe = make_recipe(cfg, model, sizes)
         model.to(device)
         _begin_training(cfg)
@@ -218,11 +186,10 @@ def build_for_preflight(
         if cfg.get('optim_wrapper'):
             with Contained(failed.append):
                 wrapper = build_optimizer(model, cfg)
-            if _is_amp(cfg.optim_wrapper):
-                name = _wrapper_name(cfg.optim_wrapper)
+            plain = _PLAIN.get(name := step_name(cfg.optim_wrapper))
+            if plain:
                 notes.append(
-                    f'{name} is {_PLAIN[name].rpartition(".")[2]}: float32 '
-                    'on a CPU'
+                    f'{name} is {plain.rpartition(".")[2]}: float32 on a CPU'
                 )
         notes += _checkpoint(model, cfg)
     if active_backend() == 'mmext':
@@ -242,7 +209,7 @@ def build_for_preflight(
 
 def _build_model(cfg: Config, notes: list[str]) -> tuple[nn.Module, list[str]]:
     """The model and what weights were left out; adds other changes."""
-    dropped = drop_weights(cfg.model, config_roots=_config_roots())
+    dropped = drop_weights(cfg.model)
     for _, part in walk_dicts(cfg.model):
         if part.get('type') == 'MMSyncBN':
             # It asks for the process group when it is built.
@@ -259,13 +226,11 @@ def _build_model(cfg: Config, notes: list[str]) -> tuple[nn.Module, list[str]]:
             if not dropped:
                 raise
             dropped.append(f'init_weights of the model fails without: {error}')
-    model, reverted = _on_one_process(model)
-    notes += reverted
+    count = sum(isinstance(m, nn.SyncBatchNorm) for m in model.modules())
+    if count:
+        model = revert_sync_batchnorm(model)
+        notes.append(f'{count} SyncBN are BN: there is one process')
     return model, dropped
-
-
-def _as_dict(cfg: Config | Mapping) -> dict:
-    return cfg.to_dict() if isinstance(cfg, Config) else dict(cfg)
 
 
 def _scope_of(cfg: Config) -> str:
@@ -277,27 +242,6 @@ def _scope_of(cfg: Config) -> str:
         kind = getattr(kind, '__module__', '')
     prefix = cfg.model.get('_scope_') or kind.partition('.')[0]
     return prefix if prefix in (*_HOSTS, 'mmext') else 'mmdet'
-
-
-def _config_roots() -> tuple[Path, ...]:
-    """Folders of the configs that the hosts ship."""
-    roots = []
-    for host in _HOSTS:
-        spec = find_spec(host)
-        if spec is not None and spec.origin:
-            roots.append(Path(spec.origin).parent / '.mim' / 'configs')
-    return tuple(roots)
-
-
-def _on_one_process(model: nn.Module) -> tuple[nn.Module, list[str]]:
-    """Replace what needs several processes."""
-    count = sum(
-        isinstance(module, nn.SyncBatchNorm) for module in model.modules()
-    )
-    if not count:
-        return model, []
-    model = revert_sync_batchnorm(model)
-    return model, [f'{count} SyncBN are BN: there is one process']
 
 
 def _begin_training(cfg: Config) -> None:
@@ -319,34 +263,17 @@ def _begin_training(cfg: Config) -> None:
             hub.update_info(key, value)
 
 
-def _freeze(model: nn.Module, cfg: Config) -> list[str]:
-    """Freeze what the runner will, and say so."""
-    names = cfg.get('freeze')
-    if not names:
-        return []
-    try:
-        frozen = freeze_modules(model, names)
-    except (TypeError, ValueError) as error:
-        raise CannotBuildError(
-            str(error), failure=error, path=('freeze',)
-        ) from error
-    return [f'freeze: {", ".join(frozen)} is not trained']
-
-
 def _checkpoint(model: nn.Module, cfg: Config) -> list[str]:
     """Checkpoint what a hook of the config will, and say so."""
+    ours = HOOKS.get('mmext.ActivationCheckpointHook')
     named = cfg.get('default_hooks') or {}
     custom = enumerate(cfg.get('custom_hooks') or ())
     hooks = [(('default_hooks', name), named[name]) for name in named]
     hooks += [(('custom_hooks', index), options) for index, options in custom]
     notes = []
     for path, options in hooks:
-        if not isinstance(options, Mapping):
-            continue
-        kind = options.get('type')
-        if isinstance(kind, str):
-            kind = HOOKS.get(kind)
-        if kind is not ActivationCheckpointHook:
+        kind = options.get('type') if isinstance(options, Mapping) else None
+        if (HOOKS.get(kind) if isinstance(kind, str) else kind) is not ours:
             continue
         try:
             done = HOOKS.build(dict(options)).checkpoint(model)
@@ -366,19 +293,9 @@ def _checkpoint(model: nn.Module, cfg: Config) -> list[str]:
 def build_optimizer(model: nn.Module, cfg: Config) -> OptimWrapper:
     """The optimizer of a config for a model; on a CPU, so in float32."""
     options = copy.deepcopy(cfg.optim_wrapper)
-    if _is_amp(options):
-        options['type'] = _PLAIN[_wrapper_name(options)]
+    plain = _PLAIN.get(step_name(options))
+    if plain:
+        options['type'] = plain
         for key in _AMP_ONLY:
             options.pop(key, None)
     return build_optim_wrapper(model, options)
-
-
-def _is_amp(options: Any) -> bool:
-    """Whether an optimizer wrapper is one of mixed precision on a GPU."""
-    return _wrapper_name(options) in _PLAIN
-
-
-def _wrapper_name(options: Any) -> str:
-    kind = options.get('type', 'OptimWrapper')
-    name = kind if isinstance(kind, str) else kind.__name__
-    return name.rpartition('.')[2]

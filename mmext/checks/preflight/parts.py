@@ -11,12 +11,11 @@ import inspect
 import linecache
 import re
 from collections.abc import Mapping
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from io import StringIO
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ from warnings import catch_warnings, simplefilter
 import torch
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset, Compose
-from mmengine.hooks import EMAHook, Hook
+from mmengine.hooks import EMAHook
 from mmengine.logging import MessageHub, MMLogger
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.registry import DATASETS, FUNCTIONS, MODELS, DefaultScope
@@ -50,6 +49,7 @@ from ..config import (
     walk_dicts,
     walk_nodes,
 )
+from .blame import plain_name
 from .build import Built
 from .sandbox import no_network, no_traces, quiet, seeded
 
@@ -78,38 +78,19 @@ _GIVES_DATA = ('get_data_info', 'get_cat_ids', 'get_cat2imgs', '__getitem__')
 
 
 class Failure(NamedTuple):
-    """A part that could not be built.
+    """A part that could not be built."""
 
-    Attributes:
-        path: The section, or the part of one, that was being built.
-        error: What it raised.
-        action: What was being done, as ``'be built'``.
-        made_up: Whether it came from entries that were made up, as the data
-            are not here, so that these may be why.
-    """
-
+    # The section, or the part of one, that was being built.
     path: Steps
     error: Exception
     action: str = 'be built'
+    # Whether entries that were made up, as the data are not here, may be why.
     made_up: bool = False
 
 
-@dataclass
-class Parts:
-    """What came of building.
-
-    Attributes:
-        failures: Of each part that could not be built.
-        not_done: What could not be looked at, and why.
-    """
-
-    failures: list[Failure] = field(default_factory=list)
-    not_done: list[str] = field(default_factory=list)
-
-
 def build_parts(
-    cfg: Config | Mapping, built: Built | None, *, read_data: bool = False
-) -> Parts:
+    cfg: Config, built: Built | None, *, read_data: bool = False
+) -> tuple[list[Failure], list[str]]:
     """Build what a runner would build beside the model; keep nothing of it.
 
     Args:
@@ -122,13 +103,13 @@ def build_parts(
             made-up entries take their place.
 
     Returns:
-        What failed. Missing data and downloads are no failures.
+        What failed, and what could not be looked at, in words: missing data
+        and downloads are no failures.
     """
-    given = cfg.to_dict() if isinstance(cfg, Config) else dict(cfg)
-    parts = Parts()
+    given = cfg.to_dict()
     if not given.get('model'):
         # A part of a config, for others to inherit.
-        return parts
+        return [], []
     scope = built.scope if built else given.get('default_scope') or 'mmengine'
     with (
         no_traces(),
@@ -142,36 +123,28 @@ def build_parts(
         redirect_stdout(StringIO()),
     ):
         simplefilter('ignore')
-        bench = _Bench(
-            Config(copy_tree(given)), built, Path(folder), scope, parts, asked
+        builder = _Builder(
+            Config(copy_tree(given)), built, scope, read_data, folder, asked
         )
-        bench.read_data = read_data
-        bench.build_all()
-    return parts
+        builder.build_all()
+    return builder.failures, builder.not_done
 
 
-class _Bench:
-    """Where the parts of one config are built."""
+@dataclass
+class _Builder:
+    """Builds the parts of one config; ``asked`` are hosts to download from."""
 
-    read_data = False
-
-    def __init__(
-        self,
-        cfg: Config,
-        built: Built | None,
-        folder: Path,
-        scope: str,
-        parts: Parts,
-        asked: list[str],
-    ) -> None:
-        self.cfg = cfg
-        self.built = built
-        self.folder = folder
-        self.scope = scope
-        self.parts = parts
-        self.asked = asked
-        self.loaders: dict[str, DataLoader] = {}
-        self.known: set[str] = set()
+    cfg: Config
+    built: Built | None
+    scope: str
+    read_data: bool
+    folder: str
+    asked: list[str]
+    failures: list[Failure] = field(default_factory=list)
+    not_done: list[str] = field(default_factory=list)
+    loaders: dict[str, DataLoader] = field(default_factory=dict)
+    # Splits whose data are here and were read.
+    known: set[str] = field(default_factory=set)
 
     def build_all(self) -> None:
         """One part after the other, in the order of a training."""
@@ -187,7 +160,14 @@ class _Bench:
         for split in _SPLITS:
             self._build_split(split)
         self._build_schedulers()
-        self._build_augmentation()
+        # What ``tools/test.py --tta`` of the hosts builds.
+        model, pipeline = self.copy('tta_model'), self.copy('tta_pipeline')
+        if model and self.built is not None:
+            with self.contained(('tta_model',)):
+                MODELS.build({**model, 'module': self.built.model})
+        if pipeline:
+            with self.contained(('tta_pipeline',)):
+                Compose(pipeline)
 
     def copy(self, key: str) -> Any:
         """A section as the runner gets it, to be changed at will."""
@@ -198,37 +178,37 @@ class _Bench:
     ) -> Contained:
         """A block whose exception is a failure of the part."""
         before = len(self.asked)
+        name = '.'.join(map(str, path))
 
         def take(error: Exception) -> None:
-            unsure = made_up and _meets_data(error)
-            self._take(Failure(path, error, action, unsure), before)
+            if len(self.asked) > before:
+                hosts = ', '.join(sorted(set(self.asked[before:])))
+                self.not_done.append(
+                    f'{name} was not built: it needs files of {hosts}, and a '
+                    'preflight downloads nothing; fetch them first'
+                )
+            elif _is_missing_file(error):
+                text = ' '.join(str(error).split())
+                self.not_done.append(
+                    f'{name} was not built to its end, as a file is not '
+                    f'here: {text}'
+                )
+            elif isinstance(error, AttributeError) and error.obj is vars(
+                self
+            ).get('runner'):
+                self.not_done.append(
+                    f'{name} was not built: it asks the runner for '
+                    f'{error.name}, which one that was not started does not '
+                    'have'
+                )
+            else:
+                unsure = made_up and any(
+                    frame.f_code.co_name in _GIVES_DATA
+                    for frame, _ in frames_of(error)
+                )
+                self.failures.append(Failure(path, error, action, unsure))
 
         return Contained(take)
-
-    def _take(self, failure: Failure, asked_before: int) -> None:
-        name = '.'.join(map(str, failure.path))
-        error = failure.error
-        if len(self.asked) > asked_before:
-            hosts = ', '.join(sorted(set(self.asked[asked_before:])))
-            self.parts.not_done.append(
-                f'{name} was not built: it needs files of {hosts}, and a '
-                'preflight downloads nothing; fetch them first'
-            )
-        elif _is_missing_file(error):
-            text = ' '.join(str(error).split())
-            self.parts.not_done.append(
-                f'{name} was not built to its end, as a file is not here: '
-                f'{text}'
-            )
-        elif isinstance(error, AttributeError) and error.obj is vars(self).get(
-            'runner'
-        ):
-            self.parts.not_done.append(
-                f'{name} was not built: it asks the runner for {error.name}, '
-                'which one that was not started does not have'
-            )
-        else:
-            self.parts.failures.append(failure)
 
     @cached_property
     def runner(self) -> Runner:
@@ -254,8 +234,8 @@ class _Bench:
             optim_wrapper=None,
             param_schedulers=None,
             _default_scope=self.scope,
-            _work_dir=str(self.folder),
-            _log_dir=str(self.folder),
+            _work_dir=self.folder,
+            _log_dir=self.folder,
             _experiment_name='preflight',
             _timestamp='preflight',
             _rank=0,
@@ -298,7 +278,12 @@ class _Bench:
             self.runner.visualizer = self.runner.build_visualizer(options)
         for path, part in walk_dicts(self.copy('visualizer'), ('visualizer',)):
             with self.contained(path, 'be used'):
-                _check_clients(part.get('type'))
+                kind = plain_name(part.get('type'))
+                for package in _CLIENTS.get(kind, ()):
+                    if find_spec(package) is None:
+                        raise ImportError(
+                            f'{kind} needs the package {package}'
+                        )
 
     def _build_hooks(self) -> None:
         named = self.copy('default_hooks')
@@ -319,18 +304,15 @@ class _Bench:
             with self.contained(path):
                 before = set(self.runner.hooks)
                 self.runner.register_hook(copy_of(hook))
-                self._start_averages(set(self.runner.hooks) - before)
+                for new in set(self.runner.hooks) - before:
+                    if isinstance(new, EMAHook) and self.built is not None:
+                        # It copies the model at the start.
+                        new.before_run(self.runner)
             if isinstance(hook, Mapping):
                 for name, steps in hook.items():
                     if str(name).endswith('pipeline') and steps:
                         with self.contained((*path, name)):
                             Compose(copy_of(steps))
-
-    def _start_averages(self, hooks: set[Hook]) -> None:
-        """Let moving averages copy the model, as they do at the start."""
-        for hook in hooks:
-            if isinstance(hook, EMAHook) and self.built is not None:
-                hook.before_run(self.runner)
 
     def _build_split(self, split: str) -> None:
         key = f'{split}_dataloader'
@@ -338,7 +320,13 @@ class _Bench:
         evaluator = self._evaluator(split)
         if self.cfg.get(f'{split}_cfg') is None:
             return
-        loader = self._loader_of_loop(split)
+        loader = self.loaders.get(split)
+        if split in self.known:
+            # It must start no processes.
+            loader.num_workers = loader.timeout = 0
+        else:
+            dataset = getattr(loader, 'dataset', None)
+            loader = DataLoader(_LongDataset(dataset))
         vars(self.runner)[f'_{split}_dataloader'] = loader
         vars(self.runner)[f'_{split}_evaluator'] = evaluator
         build = getattr(self.runner, f'build_{split}_loop')
@@ -370,7 +358,13 @@ class _Bench:
         options['dataset'] = {'type': lambda: dataset}
         for name in ('collate_fn', 'worker_init_fn'):
             with self.contained((key, name), 'be found'):
-                _check_function(options.get(name))
+                given = options.get(name)
+                kind = (
+                    given.get('type') if isinstance(given, Mapping) else None
+                )
+                if isinstance(kind, str) and FUNCTIONS.get(kind) is None:
+                    # MMEngine would go on with None.
+                    raise KeyError(f'{kind} is not in the function registry')
                 continue
             options.pop(name)
         with self.contained((key,), made_up=made_up):
@@ -420,14 +414,6 @@ class _Bench:
             return False
         return True
 
-    def _loader_of_loop(self, split: str) -> DataLoader:
-        """A loader that starts no processes."""
-        loader = self.loaders.get(split)
-        if loader is not None and split in self.known:
-            loader.num_workers = loader.timeout = 0
-            return loader
-        return DataLoader(_LongDataset(getattr(loader, 'dataset', None)))
-
     def _build_schedulers(self) -> None:
         options = self.copy('param_scheduler')
         if not options:
@@ -455,17 +441,6 @@ class _Bench:
             with self.contained(('param_scheduler', index)):
                 self.runner.build_param_scheduler([each])
 
-    def _build_augmentation(self) -> None:
-        """What ``tools/test.py --tta`` of the hosts builds."""
-        model = self.copy('tta_model')
-        if model and self.built is not None:
-            with self.contained(('tta_model',)):
-                MODELS.build({**model, 'module': self.built.model})
-        pipeline = self.copy('tta_pipeline')
-        if pipeline:
-            with self.contained(('tta_pipeline',)):
-                Compose(pipeline)
-
 
 def copy_of(value: Any) -> Any:
     """A copy of a part of a config, with attributes for keys."""
@@ -480,21 +455,6 @@ def _is_missing_file(error: Exception) -> bool:
     frame, line = frames[-1]
     code = linecache.getline(frame.f_code.co_filename, line)
     return _EXISTS.search(code) is not None
-
-
-def _check_function(options: Any) -> None:
-    """Raise KeyError for the name of no function; MMEngine gives None."""
-    kind = options.get('type') if isinstance(options, Mapping) else None
-    if isinstance(kind, str) and FUNCTIONS.get(kind) is None:
-        raise KeyError(f'{kind} is not in the function registry')
-
-
-def _check_clients(kind: Any) -> None:
-    """Raise ImportError if the package of a backend is not installed."""
-    name = getattr(kind, '__name__', None) or str(kind).rpartition('.')[2]
-    for package in _CLIENTS.get(name, ()):
-        if find_spec(package) is None:
-            raise ImportError(f'{name} needs the package {package}')
 
 
 class _LongDataset(Dataset):
@@ -523,15 +483,11 @@ def _with_made_up_data(kind: type[BaseDataset], read: bool) -> type:
     def full_init(self: Any) -> None:
         if self._fully_initialized:
             return
-        try:
-            if read:
+        if read:
+            with suppress(*_NO_FILE):
                 super(made, self).full_init()
-        except _NO_FILE:
-            read_files = False
-        else:
-            read_files = read
-        if not read_files:
-            _use_made_up_data(self)
+                return
+        _use_made_up_data(self)
 
     made = type(kind.__name__, (kind,), {'full_init': full_init})
     made.__module__, made.__qualname__ = kind.__module__, kind.__qualname__
@@ -572,10 +528,3 @@ def _entry(index: int, num_classes: int) -> dict[str, Any]:
         'video_length': 1,
         'images': [dict(picture)],
     }
-
-
-def _meets_data(error: BaseException) -> bool:
-    """Whether an error came from the entries of a data set."""
-    return any(
-        frame.f_code.co_name in _GIVES_DATA for frame, _ in frames_of(error)
-    )

@@ -85,13 +85,6 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
     warned: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
 
-    def size(self) -> str:
-        """What is trained, in words."""
-        return (
-            f'{self.trainable:,} parameter tensors to train '
-            f'({self.values / 1e6:,.1f} M values)'
-        )
-
     def worst(self) -> Severity | None:
         """The severity of the worst finding; None without any."""
         return max(
@@ -99,7 +92,7 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class FindingRecord(
+class _FindingRecord(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 ):
     """A finding in the JSON form; fields as of a finding and its location."""
@@ -117,34 +110,28 @@ class FindingRecord(
     other_way: str = ''
 
 
-def make_batch_reports(proof: DryRun) -> tuple[BatchReport, ...]:
+def make_batch_reports(dry_run: DryRun) -> tuple[BatchReport, ...]:
     """Sum up what was run: one report for each kind of batch, in order."""
     errors = {
         crash.kind: f'{crash.error} in step {crash.step + 1} ({crash.phase}): '
         f'{crash.message}'
-        for crash in proof.crashes
+        for crash in dry_run.crashes
     }
     reports = []
-    for kind, steps in proof.steps.items():
-        losses = steps[0].losses if steps else ()
+    for kind, steps in dry_run.steps.items():
+        terms = [term for step in steps[:1] for term in step.losses]
         reports.append(
             BatchReport(
                 kind=kind,
                 steps=len(steps),
                 losses={
-                    term.name: term.value for term in losses if term.summed
+                    term.name: term.value for term in terms if term.summed
                 },
                 unused=len(steps[0].usage.unused) if steps else 0,
                 error=errors.get(kind, ''),
             )
         )
     return tuple(reports)
-
-
-def outcome_words(name: str) -> str:
-    """What an outcome means, by its name in lower case; others stay."""
-    outcome = Outcome.__members__.get(name.upper())
-    return outcome.value if outcome is not None else name
 
 
 def sort_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -160,7 +147,7 @@ def report_json(report: PreflightReport) -> bytes:
     """JSON of a report: UTF-8, keys in a fixed order, a newline at the end."""
     form = msgspec.structs.asdict(report)
     form['findings'] = [
-        as_record(finding, FindingRecord) for finding in report.findings
+        as_record(finding, _FindingRecord) for finding in report.findings
     ]
     return to_json(form)
 
@@ -230,26 +217,17 @@ def _verdict_table(verdicts: Any) -> Table:
     return table
 
 
-def _place(finding: Finding) -> str:
-    """File and line of a finding; empty if they are not known."""
-    return f'{finding.file}:{finding.line}' if finding.file else ''
-
-
-def _title(finding: Finding) -> str:
-    """What is wrong, without the facts."""
-    rule = find_rule(finding.rule)
-    return finding.message if rule is None else rule.title
-
-
 def _by_rule(findings: Sequence[Finding]) -> str:
     """What is wrong, and where, a few words for each rule."""
     places: dict[str, dict[str, None]] = {}
-    for each in findings:
-        where = terminal.place_of(each.location) or each.key or 'the model'
-        if each.names and each.rule in rules_of('label_check'):
-            where = each.names[0]
-        title = f'{_title(each)} ({each.rule})'
-        places.setdefault(title, {})[where] = None
+    for finding in findings:
+        where = terminal.place_of(finding.location) or finding.key
+        if finding.names and finding.rule in rules_of('label_check'):
+            where = finding.names[0]
+        rule = find_rule(finding.rule)
+        title = finding.message if rule is None else rule.title
+        of_rule = places.setdefault(f'{title} ({finding.rule})', {})
+        of_rule[where or 'the model'] = None
     return terminal.in_words(
         f'{title} at {terminal.in_words(where)}'
         for title, where in places.items()
@@ -334,31 +312,49 @@ def _print_change(
         terminal.print_text(console, 'this change of the config', '    fix: ')
         terminal.print_diff(console, diff)
         return
-    for key, value in options.items():
-        text = f'{key} = {value!r}'
-        if isinstance(value, str) and value == DELETE:
-            text = f'remove {key}'
+    for text in _changes(options):
         text += ' (tools/preflight.py --fix writes it)'
         terminal.print_text(console, text, '    fix: ')
 
 
-def _world(report: PreflightReport, agree: str, disagree: str) -> str:
+def _changes(options: dict[str, Any]) -> list[str]:
+    """Changes of keys, each in words."""
+    return [
+        f'remove {key}'
+        if isinstance(value, str) and value == DELETE
+        else f'{key} = {value!r}'
+        for key, value in options.items()
+    ]
+
+
+def _size(report: PreflightReport) -> str:
+    """What is trained, in words."""
+    return (
+        f'{report.trainable:,} parameter tensors to train '
+        f'({report.values / 1e6:,.1f} M values)'
+    )
+
+
+def _world(report: PreflightReport) -> str:
     """What real processes did; empty if none were started."""
     world = report.world
     if world is None:
         return ''
+    observed, predicted = (
+        Outcome[name.upper()].value
+        if name.upper() in Outcome.__members__
+        else name
+        for name in (world.observed, world.predicted)
+    )
     return (
-        f'{agree if world.agrees else disagree}: '
-        f'{outcome_words(world.observed)} (predicted: '
-        f'{outcome_words(world.predicted)})'
+        f'real processes {"agree" if world.agrees else "DISAGREE"}: '
+        f'{observed} (predicted: {predicted})'
     )
 
 
 def _reasons(verdicts: Any) -> list[str]:
     """What follows from the table of settings."""
-    if verdicts is None:
-        return []
-    texts = (verdicts.reason, verdicts.fix, verdicts.cost)
+    texts = (verdicts.reason, verdicts.fix, verdicts.cost) if verdicts else ()
     return [text for text in texts if text]
 
 
@@ -379,11 +375,7 @@ def _print_run(
 ) -> None:
     """What was run, as far as it matters."""
     if verbose:
-        text = (
-            'no model'
-            if not report.task
-            else f'{report.task}, {report.size()}'
-        )
+        text = f'{report.task}, {_size(report)}' if report.task else 'no model'
         terminal.print_text(console, text, 'model: ')
         for note in report.notes:
             terminal.print_text(console, note, '  note: ')
@@ -396,8 +388,7 @@ def _print_run(
         for text in _reasons(report.verdicts):
             terminal.print_text(console, text, '  ')
     if report.world is not None:
-        words = ('real processes agree', 'real processes DISAGREE')
-        terminal.print_text(console, _world(report, *words))
+        terminal.print_text(console, _world(report))
 
 
 def print_report(
@@ -438,34 +429,6 @@ def print_report(
     )
 
 
-def _finding_row(finding: Finding) -> dict[str, Any]:
-    return {
-        'word': page.severity_word(finding.severity),
-        'rank': int(finding.severity),
-        'rule': finding.rule,
-        'message': finding.message,
-        'remedy': finding.remedy,
-        'key': finding.key,
-        'place': _place(finding),
-        'names': finding.names,
-        'batches': ', '.join(finding.batches),
-        'options': [
-            f'{key} = {value!r}' for key, value in finding.options.items()
-        ],
-    }
-
-
-def _batch_row(batch: BatchReport) -> dict[str, Any]:
-    losses = (f'{name} {value:.4g}' for name, value in batch.losses.items())
-    return {
-        'kind': batch.kind,
-        'steps': batch.steps,
-        'unused': batch.unused,
-        'error': batch.error,
-        'text': ', '.join(losses),
-    }
-
-
 def report_html(report: PreflightReport) -> bytes:
     """One page for a browser, as UTF-8, that loads nothing.
 
@@ -474,22 +437,18 @@ def report_html(report: PreflightReport) -> bytes:
     tiles = page.tiles((finding.severity, 1) for finding in report.findings)
     verdicts = report.verdicts
     content = {
-        'config': report.config,
-        'task': report.task,
-        'size': report.size(),
+        'report': report,
+        'size': _size(report),
         'verdict': page.summary(tiles),
         'worst': page.severity_word(report.worst()),
         'tiles': tiles,
-        'not_done': report.not_done,
-        'notes': report.notes,
-        'findings': [_finding_row(finding) for finding in report.findings],
+        'word': page.severity_word,
+        'place': terminal.place_of,
+        'changes': _changes,
         'rules': sorted({finding.rule for finding in report.findings}),
         'open': len(report.findings) <= _OPEN,
         'verdicts': () if verdicts is None else verdicts.rows,
         'reasons': _reasons(verdicts),
-        'world': _world(
-            report, 'Real processes agree', 'Real processes disagree'
-        ),
-        'batches': [_batch_row(batch) for batch in report.batches],
+        'world': _world(report).replace('real', 'Real', 1),
     }
     return page.render(__package__, 'preflight.html.jinja', page=content)

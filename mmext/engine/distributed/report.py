@@ -136,6 +136,9 @@ class PeerError(RuntimeError):
     The text names the rank, its host and process, and where it was last seen.
     """
 
+    # What the preflight with several processes calls it.
+    rank_outcome = 'lost'
+
 
 # What Gloo says in a process when another one has ended, or does not come.
 _PEER_TEXTS = (
@@ -243,6 +246,8 @@ class GradientSyncError(RuntimeError):
         message: For the user.
         reports: What each process knows, in the order of ranks.
     """
+
+    rank_outcome = 'stopped'
 
     def __init__(
         self, message: str, reports: tuple[RankReport, ...] = ()

@@ -6,16 +6,12 @@ from .gradient_surgery import (
 )
 from .merged_groups import (
     IMPLEMENTATIONS,
-    MULTIPLIERS,
     MergedOptimWrapperConstructor,
-    merge_groups,
 )
 
 __all__ = [
     'IMPLEMENTATIONS',
-    'MULTIPLIERS',
     'AmpGradientSurgeryOptimWrapper',
     'GradientSurgeryOptimWrapper',
     'MergedOptimWrapperConstructor',
-    'merge_groups',
 ]

@@ -4,12 +4,10 @@ from .modules import (
     CheckpointedModules,
     checkpoint_model,
     find_modules,
-    matches_name,
 )
 
 __all__ = [
     'CheckpointedModules',
     'checkpoint_model',
     'find_modules',
-    'matches_name',
 ]

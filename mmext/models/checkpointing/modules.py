@@ -2,11 +2,11 @@
 
 import difflib
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from torch import nn
 
+from ...utils.freeze import matches_name
 from .checkpoint import checkpoint_module, is_checkpointed
 from .reentrant import replace_reentrant_checkpoints, unreplaced_checkpoints
 
@@ -23,14 +23,6 @@ class CheckpointedModules(NamedTuple):
     modules: list[str]
     replaced: list[str]
     unreplaced: list[str]
-
-
-def matches_name(name: str, pattern: str) -> bool:
-    """Whether a dotted name fits a pattern, part by part."""
-    names, patterns = name.split('.'), pattern.split('.')
-    return len(names) == len(patterns) and all(
-        map(fnmatchcase, names, patterns)
-    )
 
 
 def matches_class(module: nn.Module, kind: str) -> bool:
@@ -136,7 +128,8 @@ def find_modules(
     Args:
         model: Without a wrapper for several processes. Itself it is never
             found.
-        modules: Names or patterns, see :func:`matches_name`.
+        modules: Names or patterns, as of
+            :func:`~mmext.utils.freeze.matches_name`.
         classes: Names of classes, see :func:`matches_class`.
 
     Returns:
@@ -193,7 +186,8 @@ def checkpoint_model(
 
     Args:
         model: Without a wrapper for several processes.
-        modules: Names or patterns, see :func:`matches_name`.
+        modules: Names or patterns, as of
+            :func:`~mmext.utils.freeze.matches_name`.
         classes: Names of classes, see :func:`matches_class`.
         replace_reentrant: See :func:`~.reentrant_checkpoints.\
 replace_reentrant_checkpoints`, which runs first.

@@ -275,30 +275,6 @@ def test_nothing_to_drop():
     assert model == {k: before[k] for k in ('pretrained', 'depth')}
 
 
-def test_reads_config_of_teacher_below_a_root(tmp_path):
-    folder = tmp_path / 'gfl'
-    folder.mkdir()
-    (folder / 'teacher.py').write_text(
-        "model = dict(type='A', pretrained='x.pth')\n"
-    )
-    model = {'teacher_config': 'configs/gfl/teacher.py'}
-    notes = drop_weights(model, config_roots=(tmp_path,))
-    assert isinstance(model['teacher_config'], Config)
-    assert model['teacher_config'].model.pretrained is None
-    assert notes == [
-        'model.teacher_config: read from configs/gfl/teacher.py',
-        "model.teacher_config.model.pretrained: weights 'x.pth' are not "
-        'loaded',
-    ]
-
-
-def test_rejects_teacher_that_is_not_there(tmp_path):
-    with pytest.raises(
-        FileNotFoundError, match=r'model\.teacher_config must be an existing'
-    ):
-        drop_weights({'teacher_config': 'no.py'}, config_roots=(tmp_path,))
-
-
 def test_drops_what_default_arguments_load():
     inner = BaseModule(init_cfg=pretrained('a.pth'))
     inner.pretrained = 'b.pth'

@@ -15,14 +15,9 @@ from torch import nn
 
 import mmext
 from mmext.checks.findings import Finding, Severity
+from mmext.checks.preflight.first_steps import fit_batch_size
 from mmext.checks.preflight.report import PreflightReport
-from mmext.checks.preflight.run import (
-    PreflightSettings,
-    check_settings,
-    fit_batch_size,
-    preflight,
-    run_preflight,
-)
+from mmext.checks.preflight.run import check_config, run_preflight
 
 SMALL = {'batches': ('normal',), 'image_size': (64, 64)}
 
@@ -46,8 +41,8 @@ def child(clean, tmp_path):
 
 def run(config: str, **options) -> tuple[int, str]:
     out = io.StringIO()
-    settings = PreflightSettings(config=config, **{**SMALL, **options})
-    code = run_preflight(settings, Console(file=out, width=300))
+    console = Console(file=out, width=300)
+    code = run_preflight(config, console=console, **{**SMALL, **options})
     return code, out.getvalue()
 
 
@@ -73,7 +68,7 @@ def test_what_is_printed_and_warned_meanwhile(clean, monkeypatch, capfd):
         warnings.warn('old_key is deprecated', stacklevel=1)
         return PreflightReport(config='a.py', batches=sample_report().batches)
 
-    monkeypatch.setattr('mmext.checks.preflight.run.preflight', noisy)
+    monkeypatch.setattr('mmext.checks.preflight.run.check_config', noisy)
     _, text = run(clean)
     assert text.startswith('a.py can be trained')
     assert 'warned meanwhile: UserWarning: old_key is deprecated (' in text
@@ -87,7 +82,7 @@ def test_what_is_printed_and_warned_meanwhile(clean, monkeypatch, capfd):
         print('where it was')
         raise KeyError('x')
 
-    monkeypatch.setattr('mmext.checks.preflight.run.preflight', failing)
+    monkeypatch.setattr('mmext.checks.preflight.run.check_config', failing)
     with pytest.raises(KeyError):
         run(clean)
     assert capfd.readouterr().err == 'where it was\n'
@@ -189,9 +184,9 @@ def test_a_model_that_cannot_be_built(child):
 def test_progress_is_reported(clean):
     """What is being done is reported; a config that is no file will do."""
     done = []
-    settings = PreflightSettings(config='mine', labels=False, **SMALL)
-    report = preflight(settings, Config.fromfile(clean), done.append)
-    assert report.config == 'mine'
+    cfg = Config(Config.fromfile(clean).to_dict())
+    report = check_config(cfg, labels=False, progress=done.append, **SMALL)
+    assert report.config == 'config'
     assert report.not_done == ()
     assert done[0] == 'building the model'
     assert 'training 2 steps of normal' in done
@@ -233,38 +228,33 @@ def config(tmp_path):
     return str(path)
 
 
-def test_accepts(config):
-    assert check_settings(PreflightSettings(config=config, world=2)) is None
-
-
 @pytest.mark.parametrize(
     ('settings', 'message'),
     [
         ({'batches': ('odd',)}, r"kinds must be some of .*\['odd'\]"),
-        ({'steps': 1}, '--steps must be at least 2.* got 1'),
-        ({'batch_size': -1}, '--batch-size must be at least 1.* got -1'),
-        ({'world': 1}, '--world must be 2 or more processes.* got 1'),
-        ({'image_size': (0, 8)}, '--image-size must be two positive'),
+        ({'steps': 1}, 'steps must be at least 2.* got 1'),
+        ({'batch_size': -1}, 'batch_size must be at least 1.* got -1'),
+        ({'world': 1}, 'world must be 2 or more processes.* got 1'),
+        ({'image_size': (0, 8)}, 'image_size must be two positive'),
     ],
 )
 def test_rejects(config, settings, message):
     with pytest.raises(ValueError, match=message):
-        check_settings(PreflightSettings(config=config, **settings))
+        check_config(config, **settings)
 
 
 def test_rejects_a_config_that_is_not_there(tmp_path):
-    settings = PreflightSettings(config=str(tmp_path / 'none.py'))
     with pytest.raises(FileNotFoundError, match='config must be an existing'):
-        check_settings(settings)
+        check_config(tmp_path / 'none.py')
+    with pytest.raises(ValueError, match='config must be a file for world'):
+        check_config(Config({}), world=2)
 
 
 def examine(cfg: Config, **options):
     """The report of a config, and what was said to be done."""
     done = []
-    settings = PreflightSettings(
-        config='x', labels=False, **{'batches': ('normal',), **options}
-    )
-    return preflight(settings, cfg, done.append), done
+    options = {'batches': ('normal',), 'labels': False, **options}
+    return check_config(cfg, progress=done.append, **options), done
 
 
 def small_config() -> Config:

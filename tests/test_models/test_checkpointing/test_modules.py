@@ -12,8 +12,8 @@ from mmext.models.checkpointing.modules import (
     checkpoint_model,
     find_modules,
     matches_class,
-    matches_name,
 )
+from mmext.utils.freeze import matches_name
 
 
 class Block(nn.Module):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from mmengine.registry import DATASETS, DefaultScope
-from torch.utils.data import DataLoader
 
 from ..sandbox import CannotBuildError, seeded
 from .fake import collate_function, fake_batch
@@ -28,45 +27,38 @@ def real_batches(
         )
     dataset = loader['dataset']
     scope = cfg.get('default_scope') or 'mmengine'
+    batches = []
     try:
         with DefaultScope.overwrite_default_scope(scope), seeded(seed):
+            collate = collate_function(loader.get('collate_fn'))
             if isinstance(dataset, Mapping):
                 dataset = DATASETS.build(dict(dataset))
             if hasattr(dataset, 'full_init'):
                 dataset.full_init()
-            return list(
-                DataLoader(
-                    dataset,
-                    batch_sampler=_indices(dataset, steps, batch_size),
-                    collate_fn=collate_function(loader.get('collate_fn')),
-                )
-            )
+            # The next ones of each part of the data set.
+            ends = list(getattr(dataset, 'cumulative_sizes', [len(dataset)]))
+            for step in range(steps):
+                indices = [
+                    index
+                    for start, end in zip([0, *ends[:-1]], ends)
+                    for index in range(start, end)[step * batch_size :][
+                        :batch_size
+                    ]
+                ]
+                if indices:
+                    batches.append(collate([dataset[i] for i in indices]))
     except Exception as error:
         raise CannotBuildError(
             'train_dataloader.dataset must give samples, got '
             f'{type(error).__name__}: {error}; check its paths, or use '
             'made-up batches'
         ) from error
-
-
-def _indices(dataset: Any, steps: int, batch_size: int) -> list[list[int]]:
-    """Samples of each batch: the next ones of each part of the data set."""
-    ends = list(getattr(dataset, 'cumulative_sizes', [len(dataset)]))
-    batches = []
-    for step in range(steps):
-        batch = []
-        for start, end in zip([0, *ends[:-1]], ends):
-            first = start + step * batch_size
-            batch += range(first, min(first + batch_size, end))
-        if batch:
-            batches.append(batch)
     return batches
 
 
 # 'real' is read from the data of the config, the others are made up.
 KINDS = ('normal', 'empty', 'one-class', 'crowded', 'real')
 _FEW = {
-    'depth': ('normal', 'real'),
     'classification': ('normal', 'one-class', 'real'),
     'multi-label': ('normal', 'empty', 'one-class', 'real'),
     'pretraining': ('normal', 'real'),
@@ -111,20 +103,13 @@ def make_batches(
     A made-up sample is packed by the steps of the training pipeline, so it has
     the fields that the training would have, and no others. Kinds that mean
     nothing to the task are left out. A batch has ``batch_size`` samples of
-    each data set; batch normalisation of a 1x1 map needs 2. ValueError for
-    unknown kinds, CannotBuildError where a step of the pipeline or real data
-    fail.
+    each data set; batch normalisation of a 1x1 map needs 2. CannotBuildError
+    where a step of the pipeline or real data fail.
 
     Of a data set whose samples are its own, ``'normal'`` are the first of the
     data; where these are not here, what the signature of ``forward`` asks
     for. ``notes`` get which.
     """
-    check_kinds(kinds)
-    if steps < 1 or batch_size < 1:
-        raise ValueError(
-            'steps and batch_size must be at least 1, got '
-            f'{steps} and {batch_size}'
-        )
     suited = kinds_of(built.task)
     batches = {}
     with DefaultScope.overwrite_default_scope(built.scope):

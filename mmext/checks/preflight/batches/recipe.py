@@ -1,6 +1,6 @@
 """How the batches of a config are made up."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -42,10 +42,8 @@ def declared_size(pipelines: Sequence[Sequence], model: Mapping) -> Size:
     return size
 
 
-def _size_after(step: Any, size: Size) -> Size:
+def _size_after(step: Mapping, size: Size) -> Size:
     """Height and width after a step."""
-    if not isinstance(step, Mapping):
-        return size
     name = step_name(step)
     if name in _SCALED:
         scale = step.get('scale') or step.get('scales')
@@ -82,10 +80,10 @@ def _pair(value: Any) -> Size:
     return int(value), int(value)
 
 
-def _parts(model: Any) -> Iterator[Mapping]:
+def _parts(model: Any) -> list[Mapping]:
     """All dicts of a config of a model, but those of its tests."""
-    for _, part in walk_dicts(model, skip=('test_cfg', 'train_cfg')):
-        yield part
+    parts = walk_dicts(model, skip=('test_cfg', 'train_cfg'))
+    return [part for _, part in parts]
 
 
 def _paddings(model: Mapping) -> list[Mapping]:
@@ -184,6 +182,8 @@ _LONGEST_QUERIES = 128
 _LONGEST_SEMANTIC = 192
 # What is read where the pipeline crops by itself.
 _PICTURE = (256, 256)
+# Packages whose samples are known.
+_PACKAGES = ('mmdet', 'mmext', 'mmpretrain', 'mmseg')
 # Where a model keeps its number of classes, the surest place first.
 _HEADS = (
     'panoptic_head',
@@ -202,52 +202,40 @@ _STUFF = ('panoptic_head', 'semantic_head', 'panoptic_fusion_head')
 
 
 class Sizes(NamedTuple):
-    """Heights and widths of pictures, in pixels.
+    """Heights and widths of pictures that are made up, or a training sees."""
 
-    Attributes:
-        made: Of those that are made up.
-        declared: Of those that a training sees.
-    """
-
-    made: tuple[int, int]
-    declared: tuple[int, int]
+    made: Size
+    declared: Size
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a made-up sample holds and how it is packed.
+    """What a made-up sample holds and how it is packed."""
 
-    Attributes:
-        task: ``'detection'``, ``'instance'``, ``'panoptic'``,
-            ``'tracking'``, ``'semantic'``, ``'depth'``, ``'multi-task'``,
-            ``'classification'``, ``'multi-label'``, ``'pretraining'`` or
-            ``'data set'``, whose samples are its own.
-        size: Height and width of a picture, in pixels.
-        declared_size: The same of the pictures that a training sees.
-        pipelines: Shortened pipeline of each data set.
-        fields: What each of these data sets gives.
-        num_classes: Classes of objects, of pictures, or of pixels.
-        num_stuff: Classes of pixels besides those of objects.
-        ignore_index: Label of a pixel to ignore.
-        channels: Of a picture.
-        collate: Config of what makes a batch of samples.
-        classes: Names of the classes, for models that read them.
-        drops_empty: Whether each data set leaves pictures without objects
-            out (``filter_cfg.filter_empty_gt``), so that a sample is empty
-            only if a step of the pipeline makes it so.
-    """
-
+    # 'detection', 'instance', 'panoptic', 'semantic', 'multi-task',
+    # 'classification', 'multi-label', 'pretraining' or 'data set', whose
+    # samples are its own.
     task: str
-    size: tuple[int, int]
+    # Height and width of a picture, in pixels.
+    size: Size
+    # Shortened pipeline of each data set, and what each of these gives.
     pipelines: tuple[list, ...]
     fields: tuple[Fields, ...]
+    # Of objects, of pictures, or of pixels.
     num_classes: int
-    declared_size: tuple[int, int] = (512, 512)
+    # Of the pictures that a training sees.
+    declared_size: Size = (512, 512)
+    # Classes of pixels besides those of objects.
     num_stuff: int = 0
     ignore_index: int = 255
     channels: int = 3
+    # Config of what makes a batch of samples.
     collate: Any = None
+    # Names of the classes, for models that read them.
     classes: tuple[str, ...] = ()
+    # Whether each data set leaves pictures without objects out
+    # (``filter_cfg.filter_empty_gt``), so that a sample is empty only if a
+    # step of the pipeline makes it so.
     drops_empty: bool = False
 
 
@@ -256,15 +244,34 @@ def make_recipe(cfg: Mapping, model: nn.Module, sizes: Sizes) -> Recipe:
     loader = cfg.get('train_dataloader') or {}
     dataset = loader.get('dataset')
     whole = find_pipelines(dataset) or [_default_pipeline(cfg)]
-    text = any(part.get('return_classes') for part in _datasets(dataset))
+    datasets = [part for _, part in dataset_configs(dataset)]
+    text = any(part.get('return_classes') for part in datasets)
     fields = tuple(pipeline_fields(steps, text=text) for steps in whole)
     task = task_of(whole[0], fields[0], model)
     own = find_pipelines(dataset)
     known = own and all(is_known(steps) for steps in own)
-    if not known and (dataset or _is_plain(model)):
+    packages = {
+        kind.__module__.partition('.')[0] for kind in type(model).__mro__
+    }
+    of_a_host = not packages.isdisjoint(_PACKAGES)
+    plain = isinstance(model, BaseModel) and not of_a_host
+    if not known and (dataset or plain):
         task = 'data set'
     things, stuff = class_counts(model)
-    classes = _class_names(dataset)
+    named = [
+        part['metainfo'].get('classes')
+        for part in datasets
+        if isinstance(part.get('metainfo'), Mapping)
+    ]
+    # Others are known to the data set.
+    named = [names for names in named if names and not isinstance(names, str)]
+    classes = tuple(map(str, named[0])) if named else ()
+    drops = [
+        (part.get('filter_cfg') or {}).get('filter_empty_gt')
+        for part in datasets
+        if not inner_dataset_configs(part)
+    ]
+    ignored = getattr(_part(model, 'decode_head'), 'ignore_index', 255)
     return Recipe(
         task=task,
         size=sizes.made,
@@ -273,11 +280,11 @@ def make_recipe(cfg: Mapping, model: nn.Module, sizes: Sizes) -> Recipe:
         fields=fields,
         num_classes=things or len(classes) or 1,
         num_stuff=stuff,
-        ignore_index=_ignore_index(model),
+        ignore_index=ignored if isinstance(ignored, int) else 255,
         channels=_channels(cfg['model']),
         collate=loader.get('collate_fn'),
         classes=classes,
-        drops_empty=_drops_empty(dataset),
+        drops_empty=bool(drops) and all(drops),
     )
 
 
@@ -308,42 +315,6 @@ def fit_to_pictures(
             declared, longest=longest, area=area
         )
     return Sizes(size, declared), fit_model(cfg['model'], declared, size)
-
-
-def _is_plain(model: nn.Module) -> bool:
-    """Whether a model is of none of the packages whose samples are known."""
-    packages = {
-        each.__module__.partition('.')[0] for each in type(model).__mro__
-    }
-    hosts = ('mmdet', 'mmext', 'mmpretrain', 'mmseg')
-    return isinstance(model, BaseModel) and packages.isdisjoint(hosts)
-
-
-def _datasets(dataset: Any) -> list[Mapping]:
-    """A data set and all that it wraps."""
-    return [part for _, part in dataset_configs(dataset)]
-
-
-def _drops_empty(dataset: Any) -> bool:
-    """Whether all data sets that read files leave out what has no objects."""
-    drops = [
-        (part.get('filter_cfg') or {}).get('filter_empty_gt')
-        for part in _datasets(dataset)
-        if not inner_dataset_configs(part)
-    ]
-    return bool(drops) and all(drops)
-
-
-def _class_names(dataset: Any) -> tuple[str, ...]:
-    """Classes that the config names; empty if the data set knows them."""
-    for part in _datasets(dataset):
-        metainfo = part.get('metainfo')
-        if not isinstance(metainfo, Mapping):
-            continue
-        names = metainfo.get('classes')
-        if names and not isinstance(names, str):
-            return tuple(str(name) for name in names)
-    return ()
 
 
 def _default_pipeline(cfg: Mapping) -> list[dict]:
@@ -411,12 +382,6 @@ def _part(model: nn.Module, path: str) -> Any:
         if isinstance(part, (nn.ModuleList, list, tuple)):
             part = part[0] if len(part) else None
     return part
-
-
-def _ignore_index(model: nn.Module) -> int:
-    head = _part(model, 'decode_head')
-    value = getattr(head, 'ignore_index', 255)
-    return value if isinstance(value, int) else 255
 
 
 def _channels(model: Mapping) -> int:

@@ -12,137 +12,92 @@ from .options import ConfigOptions
 
 @dataclass(frozen=True)
 class LossTerm:
-    """One entry of what ``forward(mode='loss')`` returned.
-
-    Attributes:
-        name: Its key.
-        value: Its mean; a list counts with its sum.
-        finite: Whether all of it is neither infinite nor NaN.
-        requires_grad: Whether a gradient can come from it.
-        summed: Whether it is part of what is differentiated, which MMEngine
-            decides from the letters ``loss`` in the key.
-        parameters: Those in its graph.
-    """
+    """One entry of what ``forward(mode='loss')`` returned."""
 
     name: str
+    # The mean; a list counts with its sum.
     value: float
     finite: bool
     requires_grad: bool
+    # Whether it is part of what is differentiated, which MMEngine decides
+    # from the letters ``loss`` in the key.
     summed: bool
+    # Those in its graph.
     parameters: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class NormUse:
-    """A batch norm in one step.
-
-    Attributes:
-        name: The module.
-        kind: Its class.
-        calls: How often its forward ran, not counting runs in the backward.
-        updates: How often it changed its running statistics.
-    """
+    """A batch norm in one step."""
 
     name: str
     kind: str
+    # Not counting runs in the backward.
     calls: int
+    # How often it changed its running statistics.
     updates: int
 
 
 @dataclass(frozen=True)
 class KeptGraph:
-    """A tensor with a graph that is on a module after the step.
+    """Tensors with a graph that are on a module after the step."""
 
-    Attributes:
-        place: Module and attribute, as ``'head.memory[0]'``.
-        function: Name of the function that made it.
-        used_again: Whether the next step's loss was computed from it.
-        count: How many tensors that attribute holds.
-    """
-
+    # Module and attribute, as ``'head.memory[0]'``.
     place: str
+    # Name of the function that made the last of them.
     function: str
+    # Whether the next step's loss was computed from it.
     used_again: bool = False
     count: int = 1
 
 
 @dataclass(frozen=True)
 class GraphCost:
-    """What a search for unused parameters would walk over in each step.
+    """What a search for unused parameters would walk over in each step."""
 
-    Attributes:
-        nodes: Functions in the graph of the outputs.
-        milliseconds: Of one walk, in Python; that of the reducer, which is
-            compiled, takes a fraction.
-    """
-
+    # Functions in the graph of the outputs.
     nodes: int = 0
+    # Of one walk in Python; that of the reducer, which is compiled, takes a
+    # fraction.
     milliseconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class Cause:
-    """What is certain of the cause of an error.
-
-    Attributes:
-        text: In words.
-        remedy: What to do about it; empty if that is not certain.
-        modules: Concerned.
-        keys: Of the config, that made these modules.
-    """
+    """What is certain of the cause of an error."""
 
     text: str
+    # Empty if it is not certain.
     remedy: str = ''
     modules: tuple[str, ...] = ()
+    # Of the config, that made these modules.
     keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Crash:
-    """A step that ended with an exception.
+    """A step that ended with an exception."""
 
-    Attributes:
-        kind: Of the batch.
-        step: From 0.
-        phase: ``'data_preprocessor'``, ``'forward'``, ``'backward'`` or
-            ``'optimizer'``.
-        error: Class of the exception.
-        message: Its text.
-        modules: Names of the modules it went through, the outermost first.
-        place: ``file:line in function`` of the innermost code that is not
-            PyTorch's.
-        cause: What another run of the step has shown; None if nothing.
-    """
-
+    # Of the batch.
     kind: str
+    # From 0.
     step: int
+    # 'data_preprocessor', 'forward', 'backward' or 'optimizer'.
     phase: str
+    # Class of the exception, and its text.
     error: str
     message: str
+    # That it went through, the outermost first.
     modules: tuple[str, ...] = ()
+    # ``file:line in function`` of the innermost code that is not PyTorch's.
     place: str = ''
+    # What another run of the step has shown.
     cause: Cause | None = None
 
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One step that ran to its end.
-
-    Attributes:
-        kind: Of the batch.
-        step: From 0, for each kind.
-        usage: What it did with each parameter.
-        losses: What the forward returned.
-        norms: The batch norms that ran in training mode.
-        kept: Tensors with a graph that are on modules afterwards.
-        cost: Of a search over the graph.
-        bad_gradients: Parameters with a gradient that is not finite, in the
-            order in which the backward reached them.
-        bad_module: The first module whose output was not finite, where a
-            loss is not; else empty.
-        outsiders: What gets gradients and is neither in the model nor in an
-            optimizer.
-    """
+    """One step, numbered from 0 for each kind, that ran to its end."""
 
     kind: str
     step: int
@@ -151,55 +106,52 @@ class StepRecord:
     norms: tuple[NormUse, ...] = ()
     kept: tuple[KeptGraph, ...] = ()
     cost: GraphCost = GraphCost()
+    # Parameters with a gradient that is not finite, in the order in which
+    # the backward reached them.
     bad_gradients: tuple[str, ...] = ()
+    # The first module whose output was not finite, where a loss is not.
     bad_module: str = ''
+    # What gets gradients and is neither in the model nor in an optimizer.
     outsiders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class OptimizerFacts:
-    """How the optimizer's groups fit the model.
+    """How the optimizer's groups fit the model."""
 
-    Attributes:
-        missing: Trainable parameters that no group holds.
-        frozen: Parameters in a group that need no gradient.
-        rate_zero: Trainable parameters whose group has a learning rate of 0.
-        unmatched: Keys of ``paramwise_cfg.custom_keys`` that are in no
-            parameter's name, with the nearest real name or an empty string.
-        shadowed: Keys that fit names, all of which a longer key takes.
-        groups: How many there are, in all optimizers.
-        merged: How many, if those with the same settings were one.
-        mergeable: Whether MMEngine's constructor has made them.
-    """
-
+    # Trainable parameters that no group holds.
     missing: tuple[str, ...] = ()
+    # Parameters in a group that need no gradient.
     frozen: tuple[str, ...] = ()
+    # Trainable parameters whose group has a learning rate of 0.
     rate_zero: tuple[str, ...] = ()
+    # Keys of ``paramwise_cfg.custom_keys`` that are in no parameter's name,
+    # with the nearest real name or an empty string.
     unmatched: Mapping[str, str] = field(default_factory=dict)
+    # Keys that fit names, all of which a longer key takes.
     shadowed: tuple[str, ...] = ()
+    # How many there are in all optimizers, and how many if those with the
+    # same settings were one.
     groups: int = 0
     merged: int = 0
+    # Whether MMEngine's constructor has made them.
     mergeable: bool = False
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """All that was seen.
+    """All that was seen."""
 
-    Attributes:
-        steps: Of each kind of batch, in their order.
-        crashes: At most one of each kind.
-        optimizer: None without an optimizer.
-        zero_weights: Modules with a ``loss_weight`` of 0.
-        config: Where the config sets what; None without a config.
-        lazy: Parameters without a shape; no step is run with them.
-    """
-
+    # Of each kind of batch, in their order.
     steps: Mapping[str, tuple[StepRecord, ...]]
+    # At most one of each kind.
     crashes: tuple[Crash, ...] = ()
     optimizer: OptimizerFacts | None = None
+    # Modules with a ``loss_weight`` of 0.
     zero_weights: tuple[str, ...] = ()
+    # Where the config sets what.
     config: ConfigOptions | None = None
+    # Parameters without a shape; no step is run with them.
     lazy: tuple[str, ...] = ()
 
     @property
@@ -212,12 +164,7 @@ class DryRun:
         return bool(next(iter(self.steps.values()), ()))
 
     def all_steps(self) -> Iterator[StepRecord]:
-        """The steps of all kinds, one after the other.
-
-        Examples:
-            >>> list(DryRun(steps={}).all_steps())
-            []
-        """
+        """The steps of all kinds, one after the other."""
         for steps in self.steps.values():
             yield from steps
 

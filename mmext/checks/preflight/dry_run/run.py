@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapperDict
+from mmengine.optim import OptimWrapperDict
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ....engine.optim import MergedOptimWrapperConstructor, merge_groups
 from ....utils.contain import Contained
+from ....utils.param_groups import merge_groups
 from ...config import find_component
 from ...ddp import kept_tensors
 from .crashes import explain_crash
@@ -27,9 +27,10 @@ from .step import (
 )
 
 _SIMILAR = 0.6
+# Constructors that read ``custom_keys`` as MMEngine documents it.
 _READ_CUSTOM_KEYS = (
-    DefaultOptimWrapperConstructor.add_params,
-    MergedOptimWrapperConstructor.add_params,
+    'DefaultOptimWrapperConstructor',
+    'mmext.MergedOptimWrapperConstructor',
 )
 
 
@@ -41,7 +42,7 @@ def optimizer_facts(
     """How the groups of an optimizer fit a model and its config."""
     groups = [
         group
-        for wrapper in _wrappers(optim_wrapper)
+        for wrapper in wrappers_of(optim_wrapper)
         for group in wrapper.optimizer.param_groups
     ]
     rates: dict[int, float] = {}
@@ -53,7 +54,10 @@ def optimizer_facts(
     named = list(model.named_parameters())
     trainable = [(n, p) for n, p in named if p.requires_grad]
     unmatched, shadowed = {}, ()
-    keys = _custom_keys(default)
+    paramwise = (default or {}).get('paramwise_cfg')
+    keys = []
+    if isinstance(paramwise, Mapping):
+        keys = [str(key) for key in paramwise.get('custom_keys') or {}]
     if keys:
         unmatched, shadowed = custom_key_use(keys, [n for n, _ in trainable])
         frozen = [n for n, p in named if not p.requires_grad]
@@ -74,13 +78,14 @@ def optimizer_facts(
         groups=len(groups),
         merged=sum(
             len(merge_groups(wrapper.optimizer.param_groups))
-            for wrapper in _wrappers(optim_wrapper)
+            for wrapper in wrappers_of(optim_wrapper)
         ),
         mergeable=default is not None,
     )
 
 
-def _wrappers(optim_wrapper: Any) -> list[Any]:
+def wrappers_of(optim_wrapper: Any) -> list[Any]:
+    """The wrapper of each optimizer."""
     if isinstance(optim_wrapper, OptimWrapperDict):
         return list(optim_wrapper.optim_wrappers.values())
     return [optim_wrapper]
@@ -97,16 +102,11 @@ def _of_default_constructor(
     if kind is not None:
         scope = (cfg or {}).get('default_scope') or 'mmengine'
         kind = find_component(kind, (OPTIM_WRAPPER_CONSTRUCTORS,), scope)
-        if getattr(kind, 'add_params', None) not in _READ_CUSTOM_KEYS:
+        known = map(OPTIM_WRAPPER_CONSTRUCTORS.get, _READ_CUSTOM_KEYS)
+        readers = [constructor.add_params for constructor in known]
+        if getattr(kind, 'add_params', None) not in readers:
             return None
     return section
-
-
-def _custom_keys(section: Mapping[str, Any] | None) -> list[str]:
-    paramwise = (section or {}).get('paramwise_cfg')
-    if not isinstance(paramwise, Mapping):
-        return []
-    return [str(key) for key in paramwise.get('custom_keys') or {}]
 
 
 def custom_key_use(
@@ -142,16 +142,13 @@ def _nearest(key: str, names: Iterable[str]) -> str:
     return near[0] if near else ''
 
 
-_MIN_STEPS = 2
-
-
 def dry_run_model(
     model: nn.Module,
     batches: Mapping[str, Sequence[Any]],
     *,
     optim_wrapper: Any = None,
     cfg: Mapping[str, Any] | None = None,
-    steps: int = _MIN_STEPS,
+    steps: int = 2,
     later_steps: int | None = None,
 ) -> DryRun:
     """Run steps of a model and record what decides about a training.
@@ -172,8 +169,14 @@ def dry_run_model(
             the next.
         later_steps: Of the kinds after the first one; None for as many.
     """
-    _check(model, batches, steps)
-    optimizers = _optimizers(optim_wrapper)
+    if not hasattr(model, 'parse_losses'):
+        raise TypeError(
+            'model must be a BaseModel without a wrapper, as it is before '
+            f'Runner.wrap_model, got {type(model).__name__}'
+        )
+    optimizers = []
+    if optim_wrapper is not None:
+        optimizers = [each.optimizer for each in wrappers_of(optim_wrapper)]
     records: dict[str, tuple[StepRecord, ...]] = {}
     crashes = []
     facts = None
@@ -202,48 +205,26 @@ def dry_run_model(
                     cfg,
                 )
             crashes += [crash] if crash is not None else []
-            _let_graphs_go(model)
-    modules = list(model.named_modules())
+            # What one kind has left must not fail with the next one.
+            for tensors in kept_tensors(model).values():
+                for tensor in tensors:
+                    if not tensor._is_view():
+                        tensor.detach_()
+    weights = {
+        name: getattr(module, 'loss_weight', None)
+        for name, module in model.named_modules()
+    }
     return DryRun(
         steps=records,
         crashes=tuple(crashes),
         optimizer=facts,
         zero_weights=tuple(
-            n for n, m in modules if _is_zero(getattr(m, 'loss_weight', None))
+            name
+            for name, weight in weights.items()
+            if isinstance(weight, int | float) and weight == 0
         ),
         config=config,
     )
-
-
-def _check(
-    model: nn.Module, batches: Mapping[str, Sequence[Any]], steps: int
-) -> None:
-    if not hasattr(model, 'parse_losses'):
-        raise TypeError(
-            'model must be a BaseModel without a wrapper, as it is before '
-            f'Runner.wrap_model, got {type(model).__name__}'
-        )
-    if steps < _MIN_STEPS:
-        raise ValueError(
-            f'steps must be at least {_MIN_STEPS}, as a graph kept by one '
-            f'step fails in the next, got {steps}'
-        )
-    empty = [kind for kind, given in batches.items() if not len(given)]
-    if empty or not batches:
-        raise ValueError(
-            'batches must have at least one batch of each kind, got none of '
-            f'{", ".join(map(repr, empty)) or "any"}'
-        )
-
-
-def _optimizers(optim_wrapper: Any) -> list[Any]:
-    if optim_wrapper is None:
-        return []
-    return [wrapper.optimizer for wrapper in _wrappers(optim_wrapper)]
-
-
-def _is_zero(weight: Any) -> bool:
-    return isinstance(weight, int | float) and weight == 0
 
 
 def _run_kind(
@@ -265,7 +246,12 @@ def _run_kind(
         with Contained(failed.append):
             record = run.run(batch, kind, number)
         if done and run.used_again:
-            done[-1] = _with_use(done[-1], run.used_again)
+            # Known only now.
+            kept = tuple(
+                dataclasses.replace(g, used_again=g.place in run.used_again)
+                for g in done[-1].kept
+            )
+            done[-1] = dataclasses.replace(done[-1], kept=kept)
         for error in failed:
             return tuple(done), Crash(
                 kind=kind,
@@ -285,20 +271,3 @@ def _run_kind(
         done.append(record)
         left = run.left
     return tuple(done), None
-
-
-def _with_use(record: StepRecord, places: set[str]) -> StepRecord:
-    """The step, had it been known what the next one uses."""
-    kept = tuple(
-        dataclasses.replace(graph, used_again=graph.place in places)
-        for graph in record.kept
-    )
-    return dataclasses.replace(record, kept=kept)
-
-
-def _let_graphs_go(model: nn.Module) -> None:
-    """What one kind of batch has left must not fail with the next one."""
-    for tensors in kept_tensors(model).values():
-        for tensor in tensors:
-            if not tensor._is_view():
-                tensor.detach_()

@@ -16,8 +16,8 @@ from mmengine.optim import OptimWrapper
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ....engine import get_rng_state, set_rng_state
 from ....utils.contain import Contained, frames_of
+from ....utils.rng_state import get_rng_state, set_rng_state
 from ...ddp import (
     StepUsage,
     all_tensors,
@@ -73,7 +73,9 @@ class StepRun:
         model = self._model
         for parameter in model.parameters():
             parameter.grad = None
-        data = model.data_preprocessor(_copy(batch), True)
+        # Tensors with a graph, which have no copy, stay themselves.
+        held = {id(t): t for t in all_tensors(batch) if t.grad_fn is not None}
+        data = model.data_preprocessor(copy.deepcopy(batch, held), True)
         updates = _norm_updates(model)
         state = get_rng_state()
 
@@ -88,7 +90,14 @@ class StepRun:
         bad_module = ''
         if not all(term.finite for term in self._losses):
             bad_module = self._first_bad_module(data, state)
-        bad_gradients = self._bad_gradients(usage)
+        parameters = dict(model.named_parameters())
+        bad_gradients = tuple(
+            name
+            for name in dict.fromkeys(f.name for f in usage.ready)
+            if name in parameters
+            and parameters[name].grad is not None
+            and not is_finite(parameters[name].grad)
+        )
         self.phase = 'optimizer'
         if not bad_gradients and not bad_module:
             for optimizer in self._optimizers:
@@ -151,23 +160,14 @@ class StepRun:
             )
         return tuple(terms)
 
-    def _bad_gradients(self, usage: StepUsage) -> tuple[str, ...]:
-        parameters = dict(self._model.named_parameters())
-        return tuple(
-            name
-            for name in dict.fromkeys(f.name for f in usage.ready)
-            if name in parameters
-            and parameters[name].grad is not None
-            and not is_finite(parameters[name].grad)
-        )
-
     def _first_bad_module(self, data: Any, state: Any) -> str:
         """Run the forward again, and look at what each module returns."""
         names = {id(m): n for n, m in self._model.named_modules()}
         bad: list[str] = []
 
         def look(module: nn.Module, args: Any, output: Any) -> None:
-            if not bad and not _is_finite(output):
+            values = [t for t in all_tensors(output) if t.is_floating_point()]
+            if not bad and not all(map(is_finite, values)):
                 bad.append(names[id(module)])
 
         handles = [
@@ -200,25 +200,11 @@ class StepRun:
         )
 
 
-def _copy(batch: Any) -> Any:
-    """A copy; tensors with a graph, which have none, stay themselves."""
-    held = {id(t): t for t in all_tensors(batch) if t.grad_fn is not None}
-    return copy.deepcopy(batch, held)
-
-
 def is_finite(tensor: Tensor) -> bool:
     """Whether no value of a tensor of any layout is infinite or NaN."""
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
     return bool(tensor.isfinite().all())
-
-
-def _is_finite(output: Any) -> bool:
-    return all(
-        is_finite(tensor)
-        for tensor in all_tensors(output)
-        if tensor.is_floating_point()
-    )
 
 
 def own_backward(optim_wrapper: Any) -> Callable[[Tensor], None] | None:
@@ -229,65 +215,49 @@ def own_backward(optim_wrapper: Any) -> Callable[[Tensor], None] | None:
     """
     if not isinstance(optim_wrapper, OptimWrapper):
         return None
-    if _is_own(optim_wrapper, 'update_params'):
-        return partial(_update_without_step, optim_wrapper)
-    if _is_own(optim_wrapper, 'backward'):
-        return partial(_call_backward, optim_wrapper)
+    for name in ('update_params', 'backward'):
+        method = getattr(type(optim_wrapper), name)
+        package = method.__module__.partition('.')[0]
+        if package not in ('mmengine', 'mmext'):
+            return partial(_run_without_step, optim_wrapper, name)
     return None
 
 
-def _is_own(optim_wrapper: OptimWrapper, name: str) -> bool:
-    """Whether a method is neither MMEngine's nor of this package."""
-    method = getattr(type(optim_wrapper), name)
-    package = method.__module__.partition('.')[0]
-    return package not in ('mmengine', 'mmext')
-
-
-def _call_backward(optim_wrapper: OptimWrapper, loss: Tensor) -> None:
+def _run_without_step(
+    optim_wrapper: OptimWrapper, name: str, loss: Tensor
+) -> None:
+    # It counts its calls.
     state = dict(vars(optim_wrapper))
+    optim_wrapper.step = optim_wrapper.zero_grad = lambda **_: None
     try:
-        optim_wrapper.backward(loss)
+        getattr(optim_wrapper, name)(loss)
     finally:
-        # It counts its calls.
+        vars(optim_wrapper).clear()
         vars(optim_wrapper).update(state)
 
 
-def _update_without_step(optim_wrapper: OptimWrapper, loss: Tensor) -> None:
-    state = dict(vars(optim_wrapper))
-    try:
-        optim_wrapper.step = optim_wrapper.zero_grad = lambda **_: None
-        optim_wrapper.update_params(loss)
-    finally:
-        del optim_wrapper.step, optim_wrapper.zero_grad
-        vars(optim_wrapper).update(state)
-
-
-def _norms(model: nn.Module) -> Iterator[tuple[str, _BatchNorm]]:
-    for name, module in model.named_modules():
-        if isinstance(module, _BatchNorm) and module.training:
-            yield name, module
-
-
-def _norm_updates(model: nn.Module) -> dict[str, int]:
+def _norm_updates(model: nn.Module) -> dict[str, tuple[str, int]]:
+    """Class and updates of the batch norms that are trained."""
     return {
-        name: int(norm.num_batches_tracked)
-        for name, norm in _norms(model)
-        if norm.num_batches_tracked is not None
+        name: (type(norm).__name__, int(norm.num_batches_tracked or 0))
+        for name, norm in model.named_modules()
+        if isinstance(norm, _BatchNorm) and norm.training
     }
 
 
 def _norm_uses(
-    model: nn.Module, usage: StepUsage, before: Mapping[str, int]
+    model: nn.Module,
+    usage: StepUsage,
+    before: Mapping[str, tuple[str, int]],
 ) -> tuple[NormUse, ...]:
-    after = _norm_updates(model)
     return tuple(
         NormUse(
             name=name,
-            kind=type(norm).__name__,
+            kind=kind,
             calls=usage.module_calls[name],
-            updates=after.get(name, 0) - before.get(name, 0),
+            updates=updates - before.get(name, (kind, 0))[1],
         )
-        for name, norm in _norms(model)
+        for name, (kind, updates) in _norm_updates(model).items()
         if usage.module_calls.get(name)
     )
 

@@ -93,13 +93,6 @@ def test_same_batches_for_a_seed():
     assert not torch.equal(first['inputs'][0], other['inputs'][0])
 
 
-@pytest.mark.parametrize('options', [{'steps': 0}, {'batch_size': 0}])
-def test_rejects_numbers_below_one(options):
-    built = build_for_preflight(detector())
-    with pytest.raises(ValueError, match='must be at least 1'):
-        make_batches(built, **options)
-
-
 @pytest.fixture
 def config(tmp_path):
     """A detector whose data are five pictures with a box each."""
