@@ -35,7 +35,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from ..checks.config import check_misplaced_keys
-from ..checks.ddp import keep_parameter_names, loose_parameters
+from ..checks.ddp import loose_parameters
 from ..ops import choose_ops_backend, compile_kernels, log_backend
 from ..registry import RUNNERS
 from ..utils.files import atomic_path
@@ -47,6 +47,7 @@ from .distributed import (
     PeerError,
     current_watch,
     is_peer_error,
+    keep_parameter_names,
     model_wrapper_config,
     note_phase,
     peer_gone,

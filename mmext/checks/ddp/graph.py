@@ -1,31 +1,12 @@
 """Walks over what a forward returned and over its autograd graph."""
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .outputs import all_tensors
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Tensors in nested lists, tuples, dicts and dataclasses.
-
-    For arguments; :func:`~mmext.checks.ddp.outputs.all_tensors` opens
-    anything.
-    """
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors_in(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensors_in(item)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from tensors_in(getattr(value, field.name))
 
 
 def named_tensors(value: Any) -> dict[str, list[Tensor]]:
@@ -67,3 +48,19 @@ def graph_leaves(tensors: Iterable[Tensor]) -> set[int]:
         if variable is not None:
             leaves.add(id(variable))
     return leaves
+
+
+def leaves_after(nodes: Iterable[Any]) -> Iterator[tuple[Tensor, Any]]:
+    """Leaves that functions lead to directly, each with the function."""
+    for node in nodes:
+        for after, _ in node.next_functions:
+            leaf = getattr(after, 'variable', None)
+            if leaf is not None:
+                yield leaf, node
+
+
+def next_number() -> int:
+    """Number of the function that autograd makes next in this thread."""
+    with torch.enable_grad():
+        node = torch.zeros((), requires_grad=True).exp().grad_fn
+    return node._sequence_nr() + 1

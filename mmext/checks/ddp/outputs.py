@@ -10,7 +10,7 @@ subclass of them. Both are done here by DDP's own functions.
 import copy
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
@@ -22,34 +22,14 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 _MAX_DEPTH = 12
 # These hold no results, or are not to be looked into.
 _CLOSED = (
-    type(None),
-    str,
-    bytes,
-    bytearray,
-    bool,
-    int,
-    float,
-    complex,
-    type,
-    Enum,
-    nn.Module,
-    types.ModuleType,
-    types.FunctionType,
-    types.MethodType,
-    types.BuiltinFunctionType,
-    torch.dtype,
-    torch.device,
+    *(type(None), str, bytes, bytearray, bool, int, float, complex, Enum),
+    *(type, types.ModuleType, types.FunctionType, types.MethodType),
+    *(types.BuiltinFunctionType, nn.Module, torch.dtype, torch.device),
 )
 # What a copy of an object of the user's may fail with.
 _COPY_ERRORS = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    NotImplementedError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    copy.Error,
+    *(ArithmeticError, AttributeError, LookupError, RuntimeError),
+    *(TypeError, ValueError, copy.Error),
 )
 
 
@@ -190,15 +170,40 @@ class OpenedOutput:
     def close(self, tensors: Iterable[Tensor]) -> Any:
         """The output with other tensors, given in the same order.
 
-        Containers that hold one of them are copied, as DDP does. One that
-        cannot be copied is left as it is.
+        Containers that hold one of them are copied, as DDP does. An output
+        that cannot be copied is left as it is.
         """
         new = {
             id(old): tensor
             for old, tensor in zip(self.tensors, tensors, strict=True)
-            if tensor is not old
         }
-        return _Rebuild(new).of(self._output, 0)
+        holds: dict[int, bool] = dict.fromkeys(new, True)
+        others: dict[int, Any] = {}
+        _find_holders(self._output, holds, others, 0)
+        try:
+            # What holds none of them stays itself.
+            return copy.deepcopy(self._output, others | new)
+        except _COPY_ERRORS:
+            return self._output
+
+
+def _find_holders(
+    value: Any, holds: dict[int, bool], others: dict[int, Any], depth: int
+) -> bool:
+    """Whether something holds a tensor; all that does not is in ``others``."""
+    key = id(value)
+    if key not in holds:
+        # Until it is known: an object may hold itself.
+        holds[key] = False
+        if not isinstance(value, _CLOSED) and depth <= _MAX_DEPTH:
+            inner = [
+                _find_holders(item, holds, others, depth + 1)
+                for item in _stored(value)
+            ]
+            holds[key] = any(inner)
+        if not holds[key]:
+            others[key] = value
+    return holds[key]
 
 
 def open_output(output: Any) -> OpenedOutput | None:
@@ -206,78 +211,3 @@ def open_output(output: Any) -> OpenedOutput | None:
     if not unopened_containers(output):
         return None
     return OpenedOutput(output)
-
-
-class _Rebuild:
-    """Copies of what holds tensors that are to be replaced."""
-
-    def __init__(self, new: Mapping[int, Tensor]) -> None:
-        self._new = new
-        self._done: dict[int, tuple[Any, Any]] = {}
-
-    def of(self, value: Any, depth: int) -> Any:
-        """The value, or a copy of it if it holds such a tensor."""
-        if isinstance(value, Tensor):
-            return self._new.get(id(value), value)
-        if isinstance(value, _CLOSED) or depth > _MAX_DEPTH:
-            return value
-        if id(value) not in self._done:
-            # Until it is known: an object may hold itself.
-            self._done[id(value)] = value, value
-            try:
-                result = self._copy(value, lambda v: self.of(v, depth + 1))
-            except _COPY_ERRORS:
-                result = value
-            self._done[id(value)] = value, result
-        return self._done[id(value)][1]
-
-    def _copy(self, value: Any, new: Callable[[Any], Any]) -> Any:
-        items = None
-        if isinstance(value, types.MappingProxyType):
-            inner = dict(value)
-            result = self._copy(inner, new)
-            return value if result is inner else types.MappingProxyType(result)
-        if isinstance(value, dict):
-            items = {key: new(item) for key, item in dict.items(value)}
-            changed = any(items[k] is not v for k, v in dict.items(value))
-        elif isinstance(value, list | tuple | set | frozenset | deque):
-            items = [new(item) for item in value]
-            changed = any(a is not b for a, b in zip(items, value))
-        else:
-            changed = False
-        own = getattr(value, '__dict__', None)
-        own = own if isinstance(own, dict) else {}
-        attributes = {name: new(item) for name, item in own.items()}
-        slots = {name: new(getattr(value, name)) for name in _slots(value)}
-        changed |= any(attributes[n] is not v for n, v in own.items())
-        changed |= any(v is not getattr(value, n) for n, v in slots.items())
-        if not changed:
-            return value
-        result = _shell(value, items)
-        if attributes:
-            vars(result).update(attributes)
-        for name, item in slots.items():
-            object.__setattr__(result, name, item)
-        return result
-
-
-def _shell(value: Any, items: Any) -> Any:
-    """An object of the same class with new items."""
-    kind = type(value)
-    if kind in (list, tuple, set, frozenset):
-        return kind(items)
-    if isinstance(value, tuple):
-        return tuple.__new__(kind, items)
-    if isinstance(value, frozenset):
-        return frozenset.__new__(kind, items)
-    result = copy.copy(value)
-    if isinstance(value, dict):
-        for key, item in items.items():
-            dict.__setitem__(result, key, item)
-    elif isinstance(value, list):
-        list.__setitem__(result, slice(None), items)
-    elif isinstance(value, set | deque):
-        result.clear()
-        for item in items:
-            (result.add if isinstance(value, set) else result.append)(item)
-    return result

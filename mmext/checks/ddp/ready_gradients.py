@@ -1,11 +1,10 @@
 """Record the order in which gradients are ready in a step."""
 
-import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial, wraps
 from itertools import takewhile
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -18,21 +17,17 @@ from .code_location import code_location, reentrant_backward
 
 @dataclass(frozen=True)
 class ReadyGradient:
-    """One time that the gradient of a parameter was ready, as DDP sees it.
-
-    Attributes:
-        name: The parameter.
-        task: Number of the backward pass it happened in: 0 for one that
-            was called, another number for each nested one.
-        empty: Whether it is known to have added nothing to the gradient.
-        backward: Number of the backward that was called, from 0.
-        sparse: Whether the gradient was sparse then.
-    """
+    """One time that the gradient of a parameter was ready, as DDP sees it."""
 
     name: str
+    # Number of the backward pass it happened in: 0 for one that was called,
+    # another number for each nested one.
     task: int
+    # Whether it is known to have added nothing to the gradient.
     empty: bool = False
+    # Number of the backward that was called, from 0.
     backward: int = 0
+    # Whether the gradient was sparse then.
     sparse: bool = False
 
 
@@ -64,6 +59,8 @@ class ReadyRecorder:
         self._parameters = parameters
         self._as_reducer = as_reducer
         self._watch_modules = watch_modules
+        # Whether backwards from here on keep their graphs.
+        self.retain_graphs = False
         self._exits = ExitStack()
         # Numbers of the backward passes that run, the outermost first.
         self._running: list[int] = []
@@ -120,22 +117,17 @@ class ReadyRecorder:
             self._watch(name, parameter)
         if self._watch_modules:
             for name, module in self._model.named_modules():
-                self._add(
-                    module.register_forward_pre_hook(
-                        lambda *_, name=name: self._enter(name)
-                    )
+                enter = module.register_forward_pre_hook(
+                    partial(self._enter, name)
                 )
-                self._add(
-                    module.register_forward_hook(self._leave, always_call=True)
+                leave = module.register_forward_hook(
+                    self._leave, always_call=True
                 )
+                self._exits.callback(enter.remove)
+                self._exits.callback(leave.remove)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End, and leave the model as it was."""
         self.close()
 
@@ -146,34 +138,37 @@ class ReadyRecorder:
     def _watch(self, name: str, parameter: nn.Parameter) -> None:
         if not parameter.requires_grad or is_lazy(parameter):
             return
-        if not self._as_reducer:
-            self._add(
-                parameter.register_post_accumulate_grad_hook(
-                    lambda _: self._record(name)
-                )
-            )
-            return
-        node = get_gradient_edge(parameter).node
-        # It is gone, and the hook with it, when nobody holds it.
-        self._exits.callback(lambda node: None, node)
-        self._add(
-            node.register_hook(
+        if self._as_reducer:
+            node = get_gradient_edge(parameter).node
+            # It is gone, and the hook with it, when nobody holds it.
+            self._exits.callback(lambda node: None, node)
+            hook = node.register_hook(
                 lambda _, grads: self._record(
                     name, self._is_empty(name, grads)
                 )
             )
-        )
-
-    def _add(self, hook: torch.utils.hooks.RemovableHandle) -> None:
+        else:
+            hook = parameter.register_post_accumulate_grad_hook(
+                lambda _: self._record(name)
+            )
         self._exits.callback(hook.remove)
 
     @contextmanager
     def _passes(self) -> Iterator[None]:
         """Number the backward passes; one within another is nested."""
-        original = torch.autograd.backward
+        originals = torch.autograd.backward, torch.autograd.grad
 
-        @functools.wraps(original)
+        def kept(args: tuple, kwargs: dict, position: int) -> tuple:
+            """The arguments, with those that keep the graph if it shall be."""
+            if not self.retain_graphs or self._running:
+                return args, kwargs
+            if len(args) > position:
+                return (*args[:position], True, *args[position + 1 :]), kwargs
+            return args, {**kwargs, 'retain_graph': True}
+
+        @wraps(originals[0])
         def backward(*args: Any, **kwargs: Any) -> None:
+            args, kwargs = kept(args, kwargs, 2)
             if self._running:
                 self._num_tasks += 1
                 self._running.append(self._num_tasks)
@@ -181,47 +176,24 @@ class ReadyRecorder:
                 self._backward += 1
                 self._running.append(0)
             try:
-                original(*args, **kwargs)
+                originals[0](*args, **kwargs)
             finally:
                 self._running.pop()
 
-        torch.autograd.backward = backward
+        @wraps(originals[1])
+        def grad(*args: Any, **kwargs: Any) -> Any:
+            args, kwargs = kept(args, kwargs, 3)
+            return originals[1](*args, **kwargs)
+
+        torch.autograd.backward, torch.autograd.grad = backward, grad
         try:
             yield
         finally:
-            torch.autograd.backward = original
+            torch.autograd.backward, torch.autograd.grad = originals
 
-    @contextmanager
-    def retained(self, retain: bool) -> Iterator[None]:
-        """Keep the graphs of the backwards that are called, if ``retain``."""
-        if not retain:
-            yield
-            return
-        saved = torch.autograd.backward, torch.autograd.grad
-
-        def keeping(function: Callable, position: int) -> Callable:
-            @functools.wraps(function)
-            def call(*args: Any, **kwargs: Any) -> Any:
-                if self._running:
-                    pass
-                elif len(args) > position:
-                    args = (*args[:position], True, *args[position + 1 :])
-                else:
-                    kwargs['retain_graph'] = True
-                return function(*args, **kwargs)
-
-            return call
-
-        torch.autograd.backward = keeping(saved[0], 2)
-        torch.autograd.grad = keeping(saved[1], 3)
-        try:
-            yield
-        finally:
-            torch.autograd.backward, torch.autograd.grad = saved
-
-    def _enter(self, name: str) -> None:
+    def _enter(self, name: str, *_: object) -> None:
         """Record a module whose forward runs in the backward."""
-        if _task() == -1:
+        if torch._C._current_graph_task_id() == -1:
             return
         self.reran[name] = None
         checkpoint = reentrant_backward() if self._depth == 0 else None
@@ -234,7 +206,7 @@ class ReadyRecorder:
         self._depth += 1
 
     def _leave(self, *_: object) -> None:
-        if _task() != -1:
+        if torch._C._current_graph_task_id() != -1:
             self._depth = max(self._depth - 1, 0)
 
     def _record(self, name: str, empty: bool = False) -> None:
@@ -261,11 +233,13 @@ class ReadyRecorder:
         if task == 0:
             return
         self._rerun_used = True
-        module = _common_module(self._rerun)
-        if not module:
-            module = name.rpartition('.')[0]
-        self.reentrant[name] = (
-            f'{module}, {self._location}' if self._location else module
+        # The innermost module that holds all of those that ran again.
+        levels = zip(*(module.split('.') for module in self._rerun))
+        shared = takewhile(lambda level: len(set(level)) == 1, levels)
+        module = '.'.join(level[0] for level in shared)
+        module = module or name.rpartition('.')[0]
+        self.reentrant[name] = ', '.join(
+            filter(None, (module, self._location))
         )
 
     def _is_empty(self, name: str, grads: tuple[Tensor | None, ...]) -> bool:
@@ -277,17 +251,3 @@ class ReadyRecorder:
         if last is None or last.layout is not grad.layout:
             return False
         return torch.equal(last.to_dense(), grad.to_dense())
-
-
-def _task() -> int:
-    """Number of the running backward pass, -1 outside of any."""
-    return torch._C._current_graph_task_id()
-
-
-def _common_module(names: list[str]) -> str:
-    """The innermost module that holds all of some modules."""
-    shared = takewhile(
-        lambda level: len(set(level)) == 1,
-        zip(*(name.split('.') for name in names)),
-    )
-    return '.'.join(level[0] for level in shared)

@@ -17,13 +17,13 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .graph import graph_leaves, graph_nodes
+from ...utils.contain import frames_of
+from .graph import graph_leaves, graph_nodes, leaves_after, next_number
 from .outputs import all_tensors
 
 # What PyTorch says of a graph that was freed, or whose values have changed.
@@ -33,15 +33,6 @@ _MAX_PLACES = 3
 # Of a module's own attributes; parameters are leaves, modules come by name.
 _MODULE_OWN = frozenset(('_parameters', '_modules'))
 _MAX_DEPTH = 5
-# Functions of autograd that pass values on as they are.
-_VIEWS = tuple(
-    f'{name}Backward'
-    for name in (
-        *('Select', 'Slice', 'Unbind', 'Split', 'Narrow', 'View', 'T'),
-        *('UnsafeView', 'ReshapeAlias', 'AsStrided', 'Alias', 'Clone'),
-        *('Unsqueeze', 'Squeeze', 'Expand', 'Permute', 'Transpose'),
-    )
-)
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 
 
@@ -85,35 +76,43 @@ def name_stale_graphs(model: nn.Module, batch: Any) -> Iterator[None]:
         StaleGraphError: In place of PyTorch's error, from which it is raised.
             It names the attribute or the sample, and the parameters.
     """
-    begin = _next_number()
+    begin = next_number()
     try:
         yield
     except RuntimeError as error:
         text = str(error)
         if _FREED not in text and _CHANGED not in text:
             raise
-        names = {id(p): name for name, p in model.named_parameters()}
-        losses = list(_losses_of(error))
-        nodes = graph_nodes(loss for _, loss in losses)
+        losses = {
+            id(value): value
+            for frame, _ in frames_of(error)
+            for value in frame.f_locals.values()
+            if isinstance(value, Tensor) and value.grad_fn is not None
+        }.values()
+        nodes = {
+            node for node in graph_nodes(losses) if node._sequence_nr() < begin
+        }
         # The loss leads to a graph that is held, too, and says less of it.
-        places = _stale_places(_held(model, batch), begin, names, nodes)
-        places = places or _stale_places(losses, begin, names, nodes)
+        unheld = [
+            ('neither the model nor the batch holds it', loss)
+            for loss in losses
+        ]
+        names = {id(p): name for name, p in model.named_parameters()}
+        places = _stale_places(_held(model, batch), names, nodes)
+        places = places or _stale_places(unheld, names, nodes)
         if not places:
             raise
-        raise StaleGraphError(_text(places)) from error
-
-
-def _text(places: list[str]) -> str:
-    more = len(places) - _MAX_PLACES
-    end = f', and {more} more' if more > 0 else ''
-    return (
-        'the loss of this step goes through a graph that an earlier step '
-        f'built: {"; ".join(places[:_MAX_PLACES])}{end}. Compute the value '
-        'in each forward, from the batch; or, if it is to stay as it is, '
-        'store it with value.detach() and keep its parameters out of the '
-        'optimizer. retain_graph=True would only hide the error: the '
-        'parameters would be updated, and the loss would not depend on them'
-    )
+        more = len(places) - _MAX_PLACES
+        end = f', and {more} more' if more > 0 else ''
+        raise StaleGraphError(
+            'the loss of this step goes through a graph that an earlier step '
+            f'built: {"; ".join(places[:_MAX_PLACES])}{end}. Compute the '
+            'value in each forward, from the batch; or, if it is to stay as '
+            'it is, store it with value.detach() and keep its parameters out '
+            'of the optimizer. retain_graph=True would only hide the error: '
+            'the parameters would be updated, and the loss would not depend '
+            'on them'
+        ) from error
 
 
 @contextmanager
@@ -134,11 +133,8 @@ def find_outsiders(
 
     @functools.wraps(original)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        for node in graph_nodes(all_tensors(tensors)):
-            for after, _ in node.next_functions:
-                leaf = getattr(after, 'variable', None)
-                if leaf is not None:
-                    leaves[id(leaf)] = weakref.ref(leaf), node.name()
+        for leaf, node in leaves_after(graph_nodes(all_tensors(tensors))):
+            leaves[id(leaf)] = weakref.ref(leaf), node.name()
         original(tensors, *args, **kwargs)
 
     torch.autograd.backward = backward
@@ -162,13 +158,6 @@ def find_outsiders(
             if key in graph_leaves([value]):
                 found[-1] = f'{text}, of which {place} is computed'
                 break
-
-
-def _next_number() -> int:
-    """What the functions of a graph are numbered from, in this thread."""
-    with torch.enable_grad():
-        node = torch.zeros((), requires_grad=True).exp().grad_fn
-    return node._sequence_nr()
 
 
 def _held(model: nn.Module, batch: Any) -> Iterator[tuple[str, Tensor]]:
@@ -206,54 +195,24 @@ def _named(
         yield from _named(path, item, seen, depth - 1)
 
 
-def _losses_of(error: BaseException) -> Iterator[tuple[str, Tensor]]:
-    """Losses in the frames of a failed backward."""
-    trace, seen = error.__traceback__, set()
-    while trace is not None:
-        for value in trace.tb_frame.f_locals.values():
-            is_loss = isinstance(value, Tensor) and value.grad_fn is not None
-            if is_loss and id(value) not in seen:
-                seen.add(id(value))
-                yield 'neither the model nor the batch holds it', value
-        trace = trace.tb_next
-
-
 def _stale_places(
     holders: Iterable[tuple[str, Tensor]],
-    begin: int,
     names: dict[int, str],
     nodes: set[Any],
 ) -> list[str]:
-    """Those that lead to a graph of an earlier step, with a description.
-
-    ``nodes`` is the graph of the loss; what is not in it does no harm.
-    """
+    """Those that lead to old functions of the loss, with a description."""
     found: dict[str, str] = {}
     for place, tensor in holders:
-        stale = [
-            node
-            for node in graph_nodes([tensor])
-            if node in nodes and node._sequence_nr() < begin
-        ]
+        stale = graph_nodes([tensor]) & nodes
         if not stale or place in found:
             continue
-        # What takes a part or a view does not say what was computed.
-        made = [n for n in stale if not n.name().startswith(_VIEWS)] or stale
-        last = max(made, key=lambda node: node._sequence_nr())
-        used = sorted(names[leaf] for leaf in _leaves(stale) if leaf in names)
+        last = max(stale, key=lambda node: node._sequence_nr())
+        leaves = {id(leaf) for leaf, _ in leaves_after(stale)}
+        used = sorted(names[leaf] for leaf in leaves if leaf in names)
         text = f'made by {last.name()}'
         if used:
-            some = ', '.join(islice(used, _MAX_PLACES))
             more = len(used) - _MAX_PLACES
-            text += f' from the parameters {some}'
+            text += f' from the parameters {", ".join(used[:_MAX_PLACES])}'
             text += f' and {more} more' if more > 0 else ''
         found[place] = f'{place} ({text})'
     return list(found.values())
-
-
-def _leaves(nodes: Iterable[Any]) -> set[int]:
-    """``id`` of the leaves that some functions lead to directly."""
-    following = {f for node in nodes for f, _ in node.next_functions if f}
-    return {
-        id(node.variable) for node in following if hasattr(node, 'variable')
-    }

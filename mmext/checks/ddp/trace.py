@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils.weak import WeakIdKeyDictionary
 
-from .graph import graph_leaves, graph_nodes, named_tensors
+from .graph import graph_leaves, graph_nodes, named_tensors, next_number
 from .outputs import (
     all_tensors,
     joined,
@@ -27,7 +27,7 @@ from .outputs import (
     unopened_containers,
 )
 from .ready_gradients import ReadyGradient, ReadyRecorder
-from .value_flow import Cut, ValueFlow
+from .value_flow import ValueFlow
 
 
 class UnusedReason(str, Enum):
@@ -47,17 +47,18 @@ class UnusedReason(str, Enum):
 
 @dataclass(frozen=True)
 class UnusedParameter:
-    """Why a parameter got no gradient, and where.
-
-    Attributes:
-        reason: The reason.
-        location: Module, function and line, as far as known, else empty.
-        detail: What else is known, else empty.
-    """
+    """Why a parameter got no gradient, and where."""
 
     reason: UnusedReason
+    # Module, function and line, as far as known.
     location: str = ''
+    # What else is known.
     detail: str = ''
+
+    def in_words(self) -> str:
+        """``reason (detail, location)``, as far as known."""
+        known = ', '.join(filter(None, (self.detail, self.location)))
+        return f'{self.reason.value} ({known})' if known else self.reason.value
 
 
 @dataclass(frozen=True)
@@ -65,69 +66,59 @@ class StepUsage:
     """What one forward and backward did with the trainable parameters.
 
     Holds only names and numbers, so that it can be sent between processes.
-
-    Attributes:
-        names: All trainable parameters, in the order of
-            ``named_parameters()``.
-        ready: All gradients, in the order in which they were ready.
-        reachable: Parameters in the autograd graph of what ``forward``
-            returned, as far as DDP looks into it, which it does with
-            ``find_unused_parameters=True``.
-        unused: Reason for each parameter whose gradient was never ready.
-        reentrant: For each parameter whose gradient came from a nested
-            backward, which is what a reentrant checkpoint runs: the module
-            that was checkpointed, and the line of code where known.
-        module_calls: How often the forward of each module ran; those that
-            did not run are absent.
-        joint_ready: The same as ``ready``, for a backward that goes through
-            all that ``forward`` returned, whether it is in the loss or not:
-            with ``find_unused_parameters``, and in the first step of a
-            static graph. None if it makes no difference.
-        reran: Modules whose forward ran again in the backward, as those in
-            activation checkpoints of any kind do.
-        call_sites: For each parameter that was used in a reentrant
-            checkpoint: the line that called it, as far as known.
-        in_forward: Gradients that were ready before the forward had
-            returned, by a backward in it.
-        cleared: Parameters of these whose gradient was removed again before
-            the forward returned.
-        late: Parameters that were not trainable, or not there, at the
-            beginning of the step.
-        by_hand: Parameters with a gradient that no backward has put there.
-        passed: Parameters in the graph of the tensors that DDP passes
-            through a function of its own; None for :attr:`reachable`.
-        joins_at: Number of the backward that goes through these tensors;
-            None if the loss is not computed from them.
-        unopened: Classes of containers with results that DDP does not open.
-        serials: A number for each parameter, which another one that takes
-            over its name does not have.
-        lazy: Parameters without a shape at the beginning of the step.
-        sparse: Parameters of embeddings with sparse gradients, for which DDP
-            expects them.
-        stepped: Parameters that each process changes for itself within the
-            step, with what does so: a hook, when the gradient is ready and
-            not yet averaged, or an embedding with ``max_norm``.
     """
 
+    # All trainable parameters, in the order of named_parameters().
     names: tuple[str, ...]
+    # All gradients, in the order in which they were ready.
     ready: tuple[ReadyGradient, ...]
+    # Parameters in the autograd graph of what forward returned, as far as DDP
+    # looks into it, which it does with find_unused_parameters=True.
     reachable: frozenset[str]
+    # Of each parameter whose gradient was never ready.
     unused: Mapping[str, UnusedParameter] = field(default_factory=dict)
+    # Of each parameter whose gradient came from a nested backward, which is
+    # what a reentrant checkpoint runs: the module that was checkpointed, and
+    # the line of code where known.
     reentrant: Mapping[str, str] = field(default_factory=dict)
+    # How often the forward of each module ran, if it did.
     module_calls: Mapping[str, int] = field(default_factory=dict)
+    # The same as `ready`, for a backward that goes through all that forward
+    # returned, whether it is in the loss or not: with find_unused_parameters,
+    # and in the first step of a static graph. None if it makes no difference.
     joint_ready: tuple[ReadyGradient, ...] | None = None
+    # Modules whose forward ran again in the backward, as those in activation
+    # checkpoints of any kind do.
     reran: tuple[str, ...] = ()
+    # Of each parameter that was used in a reentrant checkpoint: the line that
+    # called it, as far as known.
     call_sites: Mapping[str, str] = field(default_factory=dict)
+    # Gradients that were ready before the forward had returned, by a backward
+    # in it; those of them whose gradient was removed again before it returned.
     in_forward: tuple[ReadyGradient, ...] = ()
     cleared: frozenset[str] = frozenset()
+    # Not trainable, or not there, at the beginning of the step.
     late: tuple[str, ...] = ()
+    # With a gradient that no backward has put there.
     by_hand: tuple[str, ...] = ()
+    # In the graph of the tensors that DDP passes through a function of its
+    # own; None for `reachable`.
     passed: frozenset[str] | None = None
+    # Number of the backward that goes through these tensors; None if the loss
+    # is not computed from them.
     joins_at: int | None = 0
+    # Classes of containers with results that DDP does not open.
     unopened: tuple[str, ...] = ()
+    # A number for each parameter, which another one that takes over its name
+    # does not have.
     serials: Mapping[str, int] = field(default_factory=dict)
+    # Without a shape at the beginning of the step.
     lazy: tuple[str, ...] = ()
+    # Of embeddings with sparse gradients, for which DDP expects them.
     sparse: frozenset[str] = frozenset()
+    # Changed by each process for itself within the step, with what does so: a
+    # hook, when the gradient is ready and not yet averaged, or an embedding
+    # with max_norm.
     stepped: Mapping[str, str] = field(default_factory=dict)
 
     def counts(self, *, joint: bool = False) -> dict[str, int]:
@@ -339,7 +330,7 @@ def record_step(
             outputs = forward()
             recorder.leave_forward()
             scaled = _scaled_tables(model, flow.module_calls)
-            first = _next_node()
+            first = next_number()
             loss = loss_of(outputs)
         cleared = frozenset(
             gradient.name
@@ -348,31 +339,67 @@ def record_step(
         )
         if look is not None:
             look(outputs, loss)
-        late = _late_parameters(model, parameters)
+        known = {id(parameter) for parameter in parameters.values()}
+        late = {
+            f'{name} (new)' if name in parameters else name: parameter
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad and id(parameter) not in known
+        }
         recorder.watch_more(late | {n: parameters[n] for n in lazy})
-        reach = _Reach(outputs, loss, first)
+        searched = graph_leaves(
+            tensor
+            for tensor in searched_tensors(outputs)
+            if tensor.grad_fn is not None
+        )
+        tensors = passed_tensors(outputs)
+        passed = graph_leaves(tensors)
+        joins = _joins(tensors, loss, first)
+        # More is ready than with the loss alone, or in another order.
+        is_joint = joins and not (
+            graph_nodes(tensors) <= graph_nodes([loss])
+            and passed <= graph_leaves([loss])
+        )
         own = {id(p.grad) for p in model.parameters() if p.grad is not None}
-        joins_at = recorder.num_backwards if reach.joins else None
+        joins_at = recorder.num_backwards if joins else None
+        recorder.retain_graphs = is_joint
         if loss.requires_grad:
-            with recorder.retained(reach.is_joint):
-                (backward or Tensor.backward)(loss)
+            (backward or Tensor.backward)(loss)
         recorder.close()
         if joins_at is not None and recorder.num_backwards <= joins_at:
             joins_at = None
         watched = parameters | late
-        by_hand = _by_hand(watched, recorder, own)
+        ready = {gradient.name for gradient in recorder.ready}
+        by_hand = tuple(
+            name
+            for name, parameter in watched.items()
+            if parameter.grad is not None
+            and name not in ready
+            and id(parameter.grad) not in own
+        )
         again = None
-        if reach.is_joint and loss.requires_grad and not recorder.stepped:
+        if is_joint and loss.requires_grad and not recorder.stepped:
             again = _record_joint(
                 model, watched, joined(outputs), loss_of, backward
             )
+
+    def names_of(leaves: set[int]) -> frozenset[str]:
+        return frozenset(n for n, p in watched.items() if id(p) in leaves)
+
     unused = _explain_unused(parameters, recorder, flow, outputs, loss)
     if compiled:
-        unused = {name: _uncertain(reason) for name, reason in unused.items()}
+        # Compiled functions are not looked into.
+        vague = UnusedParameter(
+            UnusedReason.NEVER_USED,
+            detail='as far as is known of a model with compiled parts',
+        )
+        unused = {
+            name: vague if use.reason is vague.reason else use
+            for name, use in unused.items()
+        }
     return StepUsage(
         names=names,
         ready=recorder.ready,
-        reachable=reach.names(watched, reach.searched),
+        reachable=names_of(searched),
         unused=unused,
         reentrant=recorder.reentrant | (again.reentrant if again else {}),
         module_calls=flow.module_calls,
@@ -383,80 +410,17 @@ def record_step(
         cleared=cleared,
         late=tuple(late),
         by_hand=by_hand,
-        passed=reach.names(watched, reach.passed),
+        passed=names_of(passed),
         joins_at=joins_at,
         unopened=unopened_containers(outputs),
-        serials={name: _serial(p) for name, p in watched.items()},
+        serials={
+            name: _SERIALS.setdefault(parameter, next(_next_serial))
+            for name, parameter in watched.items()
+        },
         lazy=lazy,
         sparse=_sparse_parameters(model, parameters),
         stepped=recorder.stepped | scaled,
     )
-
-
-class _Reach:
-    """What DDP finds in the outputs of a forward.
-
-    Args:
-        outputs: Of the forward.
-        loss: Computed from them.
-        first: Number of the first function after the forward.
-    """
-
-    def __init__(self, outputs: Any, loss: Tensor, first: int) -> None:
-        self.searched = graph_leaves(
-            tensor
-            for tensor in searched_tensors(outputs)
-            if tensor.grad_fn is not None
-        )
-        tensors = passed_tensors(outputs)
-        self.passed = graph_leaves(tensors)
-        self.joins = _joins(tensors, loss, first)
-        # More is ready than with the loss alone, or in another order.
-        self.is_joint = self.joins and not (
-            graph_nodes(tensors) <= graph_nodes([loss])
-            and self.passed <= graph_leaves([loss])
-        )
-
-    @staticmethod
-    def names(
-        parameters: Mapping[str, nn.Parameter], leaves: set[int]
-    ) -> frozenset[str]:
-        """Names of the parameters that are among some leaves."""
-        return frozenset(n for n, p in parameters.items() if id(p) in leaves)
-
-
-def _late_parameters(
-    model: nn.Module, parameters: Mapping[str, nn.Parameter]
-) -> dict[str, nn.Parameter]:
-    """Those that are trainable now, and were not, or not there, before."""
-    known = {id(parameter) for parameter in parameters.values()}
-    return {
-        f'{name} (new)' if name in parameters else name: parameter
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad and id(parameter) not in known
-    }
-
-
-def _by_hand(
-    parameters: Mapping[str, nn.Parameter],
-    recorder: ReadyRecorder,
-    before: set[int],
-) -> tuple[str, ...]:
-    """Parameters with a gradient that no backward has put there."""
-    ready = {gradient.name for gradient in recorder.ready}
-    return tuple(
-        name
-        for name, parameter in parameters.items()
-        if parameter.grad is not None
-        and name not in ready
-        and id(parameter.grad) not in before
-    )
-
-
-def _next_node() -> int:
-    """Number of the function that autograd makes next."""
-    number = (torch.ones((), requires_grad=True) * 1).grad_fn._sequence_nr()
-    return number + 1
 
 
 def _joins(tensors: list[Tensor], loss: Tensor, first: int) -> bool:
@@ -471,15 +435,9 @@ def _joins(tensors: list[Tensor], loss: Tensor, first: int) -> bool:
     )
 
 
+# A number of each parameter that no other one has, nor will have.
 _SERIALS = WeakIdKeyDictionary()
 _next_serial = itertools.count(1)
-
-
-def _serial(parameter: nn.Parameter) -> int:
-    """A number of a parameter that no other one has, nor will have."""
-    if parameter not in _SERIALS:
-        _SERIALS[parameter] = next(_next_serial)
-    return _SERIALS[parameter]
 
 
 def _sparse_parameters(
@@ -515,18 +473,14 @@ def _has_compiled_parts(model: nn.Module) -> bool:
         return False
     optimized = sys.modules['torch._dynamo.eval_frame'].OptimizedModule
     for module in model.modules():
-        if isinstance(module, optimized) or (
-            getattr(module, '_compiled_call_impl', None) is not None
-        ):
-            return True
-        values = [module, *vars(module).values()]
+        values = list(vars(module).values())
         for kind in type(module).__mro__:
             values += vars(kind).values()
-        function = getattr(type(module).forward, '__code__', None)
-        if function is not None:
-            scope = type(module).forward.__globals__
-            values += [scope.get(name) for name in function.co_names]
-        if any(_is_compiled(value) for value in values):
+        if (
+            isinstance(module, optimized)
+            or getattr(module, '_compiled_call_impl', None) is not None
+            or any(map(_is_compiled, values))
+        ):
             return True
     return False
 
@@ -539,14 +493,6 @@ def _is_compiled(value: Any) -> bool:
         and '_torchdynamo_orig_callable' in own
         and '_torchdynamo_disable' not in own
     )
-
-
-def _uncertain(unused: UnusedParameter) -> UnusedParameter:
-    """What is known where compiled functions are not looked into."""
-    if unused.reason is not UnusedReason.NEVER_USED:
-        return unused
-    detail = 'as far as is known of a model with compiled parts'
-    return dataclasses.replace(unused, detail=detail)
 
 
 def _record_joint(
@@ -578,7 +524,7 @@ def _explain_unused(
 ) -> dict[str, UnusedParameter]:
     """Why parameters have no gradient."""
     ready = {gradient.name for gradient in recorder.ready}
-    inner = {gradient.name for gradient in recorder.in_forward}
+    inside = {gradient.name for gradient in recorder.in_forward}
     by_key = {
         key: graph_leaves(tensors)
         for key, tensors in named_tensors(outputs).items()
@@ -594,48 +540,40 @@ def _explain_unused(
     for index, (name, parameter) in enumerate(parameters.items()):
         if name in ready:
             continue
-        if name in inner:
-            unused[name] = UnusedParameter(UnusedReason.IN_FORWARD)
+        keys = [
+            key for key, leaves in by_key.items() if id(parameter) in leaves
+        ]
+        cut = cuts.get(index)
+        used = flow.is_used(index)
+        if not used:
+            inner = flow.no_grad_cuts.get(index)
+            # What a checkpoint did to it is not why it is not in the loss.
+            if cut is None or (inner and inner.cause != 'checkpoint'):
+                cut = inner or cut
+        location = detail = ''
+        if name in inside:
+            reason = UnusedReason.IN_FORWARD
         elif not parameter.requires_grad:
-            unused[name] = UnusedParameter(UnusedReason.FROZEN)
+            reason = UnusedReason.FROZEN
+        elif index in lost:
+            reason = UnusedReason.CHECKPOINT_INPUT
+            location = lost[index].location
+        elif keys:
+            reason = UnusedReason.NOT_IN_LOSS
+            named = ', '.join(repr(key) for key in keys if key)
+            detail = f'forward returns it in {named}' if named else ''
+        elif cut is None:
+            reason = UnusedReason.NEVER_USED
+            if used:
+                reason = UnusedReason.NOT_IN_LOSS
         else:
-            unused[name] = _explain(
-                index, id(parameter), flow, cuts, by_key, lost
-            )
+            location = cut.location
+            reason = {
+                'checkpoint': UnusedReason.NOT_IN_LOSS,
+                'no_grad': UnusedReason.NO_GRAD,
+                'function': UnusedReason.DETACHED,
+            }[cut.cause]
+            if cut.cause == 'function':
+                detail = f'by {cut.function}'
+        unused[name] = UnusedParameter(reason, location, detail)
     return unused
-
-
-def _explain(
-    index: int,
-    leaf: int,
-    flow: ValueFlow,
-    cuts: dict[int, Cut],
-    by_key: dict[str, set[int]],
-    lost: dict[int, Cut],
-) -> UnusedParameter:
-    """Why the parameter of an index, and of an ``id``, has no gradient."""
-    if index in lost:
-        reason = UnusedReason.CHECKPOINT_INPUT
-        return UnusedParameter(reason, lost[index].location)
-    keys = [key for key, leaves in by_key.items() if leaf in leaves]
-    if keys:
-        named = ', '.join(repr(key) for key in keys if key)
-        detail = f'forward returns it in {named}' if named else ''
-        return UnusedParameter(UnusedReason.NOT_IN_LOSS, detail=detail)
-    cut = cuts.get(index)
-    if flow.is_used(index):
-        if cut is None:
-            return UnusedParameter(UnusedReason.NOT_IN_LOSS)
-    else:
-        inner = flow.no_grad_cuts.get(index)
-        # What a checkpoint did to it is not why it is not in the loss.
-        if cut is None or (inner and inner.cause != 'checkpoint'):
-            cut = inner or cut
-        if cut is None:
-            return UnusedParameter(UnusedReason.NEVER_USED)
-    if cut.cause == 'checkpoint':
-        return UnusedParameter(UnusedReason.NOT_IN_LOSS, cut.location)
-    if cut.cause == 'no_grad':
-        return UnusedParameter(UnusedReason.NO_GRAD, cut.location)
-    detail = f'by {cut.function}'
-    return UnusedParameter(UnusedReason.DETACHED, cut.location, detail)

@@ -13,7 +13,6 @@ from typing import Any
 import mmengine.model
 from mmengine.model import BaseModel, MMSeparateDistributedDataParallel
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 STEP_REMEDY = (
     "move what it does into forward(mode='loss') and parse_losses, which are "
@@ -85,34 +84,3 @@ def loose_parameters(model: nn.Module, wrapper: Any) -> list[str]:
         for name, parameter in model.named_parameters(recurse=False)
         if parameter.requires_grad
     ]
-
-
-def keep_parameter_names(wrapper: nn.Module) -> None:
-    """Let checkpoints name parameters as without a wrapper.
-
-    ``MMSeparateDistributedDataParallel`` puts wrappers into the model, whose
-    names would get a ``module.`` in the middle: such a checkpoint fits
-    neither one process nor MMEngine's own resume. Other wrappers are left
-    alone.
-    """
-    if not isinstance(wrapper, MMSeparateDistributedDataParallel):
-        return
-    for child in wrapper.module.children():
-        if isinstance(child, DistributedDataParallel):
-            child._register_state_dict_hook(_without_prefix)
-            child._register_load_state_dict_pre_hook(_with_prefix)
-
-
-def _without_prefix(
-    module: nn.Module, state: dict, prefix: str, *_: Any
-) -> None:
-    inner = f'{prefix}module.'
-    for name in [name for name in state if name.startswith(inner)]:
-        state[prefix + name.removeprefix(inner)] = state.pop(name)
-
-
-def _with_prefix(state: dict, prefix: str, *_: Any) -> None:
-    inner = f'{prefix}module.'
-    for name in [name for name in state if name.startswith(prefix)]:
-        if not name.startswith(inner):
-            state[inner + name.removeprefix(prefix)] = state.pop(name)

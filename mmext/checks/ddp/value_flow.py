@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,19 +19,18 @@ from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.weak import WeakIdKeyDictionary
 
 from .code_location import checkpoint_call_site, code_location
-from .graph import tensors_in
+from .outputs import all_tensors
 
 
-@dataclass(frozen=True)
-class Cut:
-    """Where values go on and gradients do not."""
+class Cut(NamedTuple):
+    """Where values go on and gradients do not.
 
-    # 'no_grad', 'checkpoint' (a reentrant one runs its part under no_grad)
-    # or 'function'.
+    ``cause`` is ``'no_grad'``, ``'checkpoint'`` (a reentrant one runs its part
+    under no_grad) or ``'function'``; ``location`` module and line of code.
+    """
+
     cause: str
-    # Name of the torch function.
     function: str
-    # Module and line of code.
     location: str
 
 
@@ -49,9 +48,6 @@ class _Origins:
         self.live |= other.live
         for cut, bits in other.cut.items():
             self.cut[cut] = self.cut.get(cut, 0) | bits
-
-    def __bool__(self) -> bool:
-        return bool(self.live or self.cut)
 
 
 class ValueFlow(TorchFunctionMode):
@@ -84,27 +80,21 @@ class ValueFlow(TorchFunctionMode):
             reentrant_calls(self._leave_checkpoint)
         )
         for name, module in self._model.named_modules():
-            hooks = (
+            for hook in (
                 module.register_forward_pre_hook(
-                    self._enter_module(name), with_kwargs=True
+                    partial(self._enter_module, name), with_kwargs=True
                 ),
                 module.register_forward_hook(
-                    self._leave_module, with_kwargs=True, always_call=True
+                    self._leave_module, always_call=True
                 ),
-            )
-            for hook in hooks:
+            ):
                 self._exits.callback(hook.remove)
         return super().__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         """End, and leave the model as it was."""
         self._exits.close()
-        super().__exit__(kind, error, traceback)
+        super().__exit__(*error)
 
     def is_used(self, index: int) -> bool:
         """Whether a parameter was an input while gradients were on."""
@@ -121,21 +111,20 @@ class ValueFlow(TorchFunctionMode):
             for index in _indices(bits)
         }
 
-    def _enter_module(self, name: str) -> Callable:
-        def hook(module: nn.Module, args: tuple, kwargs: dict) -> None:
-            self.module_calls[name] = self.module_calls.get(name, 0) + 1
-            inputs = _Origins()
-            for tensor in tensors_in((args, kwargs)):
-                inputs.add(self._origins_of(tensor))
-            self._modules.append((name, inputs))
-
-        return hook
+    def _enter_module(
+        self, name: str, module: nn.Module, args: tuple, kwargs: dict
+    ) -> None:
+        self.module_calls[name] = self.module_calls.get(name, 0) + 1
+        inputs = _Origins()
+        for tensor in all_tensors((args, kwargs)):
+            inputs.add(self._origins_of(tensor))
+        self._modules.append((name, inputs))
 
     def _leave_module(
-        self, module: nn.Module, args: tuple, kwargs: dict, output: Any
+        self, module: nn.Module, args: tuple, output: Any
     ) -> None:
         _, known = self._modules.pop()
-        for tensor in tensors_in(output):
+        for tensor in all_tensors(output):
             if tensor not in self._origins and id(tensor) not in self._bits:
                 self._record(tensor, known, type(module).__name__)
         if self._modules:
@@ -144,7 +133,7 @@ class ValueFlow(TorchFunctionMode):
 
     def _leave_checkpoint(self, result: Any) -> None:
         """What needs a gradient after a checkpoint was not cut off by it."""
-        for tensor in tensors_in(result):
+        for tensor in all_tensors(result):
             origins = self._origins.get(tensor)
             if origins is None or not tensor.requires_grad:
                 continue
@@ -155,7 +144,7 @@ class ValueFlow(TorchFunctionMode):
         index = self._bits.get(id(tensor))
         if index is not None:
             return _Origins(1 << index)
-        return self._origins.get(tensor) or _Origins()
+        return self._origins.get(tensor, _Origins())
 
     def _cut(self, function: str) -> Cut:
         cause = 'function'
@@ -176,7 +165,7 @@ class ValueFlow(TorchFunctionMode):
             cut = self._cut(function)
             origins.cut[cut] = origins.cut.get(cut, 0) | origins.live
             origins.live = 0
-        if origins:
+        if origins.live or origins.cut:
             self._origins[tensor] = origins
 
     def __torch_function__(
@@ -192,12 +181,12 @@ class ValueFlow(TorchFunctionMode):
         if name is None:
             return result
         inputs, direct = _Origins(), 0
-        for tensor in tensors_in((args, kwargs)):
+        for tensor in all_tensors((args, kwargs)):
             origins = self._origins_of(tensor)
             inputs.add(origins)
             if id(tensor) in self._bits:
                 direct |= origins.live
-        if not inputs:
+        if not (inputs.live or inputs.cut):
             return result
         if direct:
             self._record_use(direct, name)
@@ -205,7 +194,7 @@ class ValueFlow(TorchFunctionMode):
             self._modules[-1][1].add(inputs)
         # An assignment returns None, and changes its first argument.
         outputs = args[:1] if name == '__setitem__' else result
-        for tensor in tensors_in(outputs):
+        for tensor in all_tensors(outputs):
             if id(tensor) not in self._bits:
                 self._record(tensor, inputs, name)
         return result
@@ -232,27 +221,12 @@ def _indices(bits: int) -> list[int]:
 # Functions that answer a question about a tensor and compute nothing with it.
 _QUESTIONS = frozenset(
     (
-        'size',
-        'dim',
-        'stride',
-        'numel',
-        'nelement',
-        'element_size',
-        'storage_offset',
-        'data_ptr',
-        'is_contiguous',
-        'is_floating_point',
-        'is_complex',
-        'get_device',
-        '__len__',
-        '__hash__',
-        'requires_grad_',
-        'register_hook',
-        '__repr__',
-        '__format__',
-        'retain_grad',
-        'register_post_accumulate_grad_hook',
-        'untyped_storage',
+        *('size', 'dim', 'stride', 'numel', 'nelement', 'element_size'),
+        *('storage_offset', 'data_ptr', 'is_contiguous', 'get_device'),
+        *('is_floating_point', 'is_complex', '__len__', '__hash__'),
+        *('__repr__', '__format__', 'requires_grad_', 'retain_grad'),
+        *('register_hook', 'register_post_accumulate_grad_hook'),
+        *('untyped_storage', '__set__', '__delete__'),
     )
 )
 
@@ -264,9 +238,7 @@ def _name_of(func: Callable) -> str | None:
         # A property; the name is that of what it belongs to.
         name = getattr(getattr(func, '__self__', None), '__name__', '')
         return name if name in ('data', 'T', 'mT', 'H', 'real') else None
-    if name in ('__set__', '__delete__') or name in _QUESTIONS:
-        return None
-    return name or 'function'
+    return None if name in _QUESTIONS else name or 'function'
 
 
 _FAIRSCALE = 'fairscale.nn.checkpoint.checkpoint_activations'
@@ -282,36 +254,27 @@ def reentrant_calls(
     first, whether gradients were on. Each result is passed to ``done``.
     """
     modes: list[bool] = []
-    kinds = [CheckpointFunction]
+
+    def watched(original: Callable) -> Callable:
+        def apply(*args: Any, **kwargs: Any) -> Any:
+            modes.append(torch.is_grad_enabled())
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                modes.pop()
+            done(result)
+            return result
+
+        return apply
+
+    kinds: list[Any] = [CheckpointFunction]
     if _FAIRSCALE in sys.modules:
         kinds.append(sys.modules[_FAIRSCALE].CheckpointFunction)
-    with ExitStack() as exits:
-        for kind in kinds:
-            exits.enter_context(_watched(kind, modes, done))
-        yield modes
-
-
-@contextmanager
-def _watched(
-    kind: Any, modes: list[bool], done: Callable[[Any], None]
-) -> Iterator[None]:
-    original = kind.apply
-    own = vars(kind).get('apply')
-
-    def apply(*args: Any, **kwargs: Any) -> Any:
-        modes.append(torch.is_grad_enabled())
-        try:
-            result = original(*args, **kwargs)
-        finally:
-            modes.pop()
-        done(result)
-        return result
-
-    kind.apply = apply
+    # Both inherit it.
+    for kind in kinds:
+        kind.apply = watched(kind.apply)
     try:
-        yield
+        yield modes
     finally:
-        if own is None:
+        for kind in kinds:
             del kind.apply
-        else:
-            kind.apply = own

@@ -29,6 +29,7 @@ from .watch import (
 )
 from .wrapper import (
     DistributedDataParallel,
+    keep_parameter_names,
     model_wrapper_config,
     unwrap_model,
 )
@@ -46,6 +47,7 @@ __all__ = [
     'first_difference',
     'group_timeout_s',
     'is_peer_error',
+    'keep_parameter_names',
     'lost_ranks',
     'missing_ranks',
     'model_wrapper_config',

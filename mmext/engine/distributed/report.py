@@ -1,42 +1,39 @@
 """The errors of the wrapper, and how they are worded.
 
 The text of a :class:`GradientSyncError` is made by :func:`format_sync_report`;
-the reason of an unused parameter is worded in
-:class:`mmext.checks.ddp.trace.UnusedReason`, what to do in
-:mod:`mmext.checks.ddp.advice`.
+why a parameter has no gradient, and what to do, is worded in
+:mod:`mmext.checks.ddp.explain`.
 """
 
 import dataclasses
 import re
-import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from torch import distributed as dist
 
 from ...checks.ddp import (
-    Advice,
+    AVERAGE_ALL,
+    OUTSIDE_FORWARD,
+    Explanation,
     Outcome,
+    Step,
     StepUsage,
     SyncSettings,
     UnusedParameter,
     UnusedReason,
-    find_advice,
+    filled,
+    group_lines,
+    name_lines,
     predict_outcome,
 )
 from .replicas import ReplicaSums, different_names
 from .watch import lost_ranks, missing_ranks
 
-_MAX_NAMES = 12
 _HEAD = (
     'the gradients of this step cannot be averaged over the processes '
     '(find_unused_parameters={}, static_graph={}).'
-)
-_TWICE_BY_CHECKPOINT = 'marked ready twice by a reentrant checkpoint'
-_TWICE = 'marked ready twice'
-_OUTSIDE = (
-    'used outside of forward, where find_unused_parameters does not look'
 )
 _CHANGED = (
     'used in this step, but not, or less often, in the first one, which '
@@ -58,8 +55,8 @@ _DRIFT_HEAD = (
     '{} differ between the processes'
 )
 _DRIFT_ADVICE = (
-    'Let every loss be part of one backward of what forward returned; average '
-    'what is computed by hand (torch.autograd.grad, p.grad = ...) with '
+    f'{AVERAGE_ALL[0].upper()}{AVERAGE_ALL[1:]}; average what is computed by '
+    'hand (torch.autograd.grad, p.grad = ...) with '
     'torch.distributed.all_reduce before the optimizer steps; and change '
     'weights in the same way in all processes.'
 )
@@ -89,13 +86,9 @@ class Doubt(str, Enum):
 
 @dataclass(frozen=True)
 class ReplicaReport:
-    """What one process has at a step of the optimizer.
+    """Sums of weights and gradients of one process, and why they are doubted.
 
-    Attributes:
-        rank: The process.
-        place: Which step of the optimizer, or which backward.
-        doubt: Why it is in doubt.
-        sums: Of weights and gradients.
+    ``place`` is the step of the optimizer, or the backward, that they are of.
     """
 
     rank: int
@@ -122,12 +115,10 @@ def drift_of(reports: Sequence[ReplicaReport]) -> str:
     ]
     names = tuple(dict.fromkeys((*gradients, *weights)))
     lines = [_DRIFT_HEAD.format(' and '.join(kinds))]
-    lines += [f'    {name}' for name in names[:_MAX_NAMES]]
-    if len(names) > _MAX_NAMES:
-        lines.append(f'    ... and {len(names) - _MAX_NAMES} more')
+    lines += name_lines(names)
     doubts = dict.fromkeys(r.doubt.value for r in reports if r.doubt.value)
-    lines += [_filled(doubt) for doubt in doubts]
-    return '\n'.join([*lines, '', _filled(_DRIFT_ADVICE)])
+    lines += [filled(doubt) for doubt in doubts]
+    return '\n'.join([*lines, '', filled(_DRIFT_ADVICE)])
 
 
 class PeerError(RuntimeError):
@@ -214,27 +205,20 @@ def peer_failed(errors: Sequence[tuple[int, str]]) -> PeerError:
 
 @dataclass(frozen=True)
 class RankReport:
-    """What one process knows about a step that cannot be averaged.
-
-    Attributes:
-        rank: The process.
-        usage: The step traced again, None if it could not be.
-        missing: Parameters without a gradient.
-        twice: Parameters with more than one.
-        unfrozen: Parameters that became trainable after wrapping.
-        used_before: Parameters that had a gradient in an earlier step.
-        frozen: Parameters that were frozen after wrapping.
-        error: Text of the reducer's error, if there was one.
-        trace_error: Why ``usage`` is None.
-    """
+    """What one process knows about a step that cannot be averaged."""
 
     rank: int
+    # The step traced again, None if it could not be, for `trace_error`.
     usage: StepUsage | None = None
+    # Parameters without a gradient, and with more than one.
     missing: tuple[str, ...] = ()
     twice: tuple[str, ...] = ()
+    # Those that became trainable, or were frozen, after wrapping.
     unfrozen: tuple[str, ...] = ()
-    used_before: frozenset[str] = frozenset()
     frozen: tuple[str, ...] = ()
+    # Those that had a gradient in an earlier step.
+    used_before: frozenset[str] = frozenset()
+    # Text of the reducer's error, if there was one.
     error: str = ''
     trace_error: str = ''
 
@@ -261,13 +245,22 @@ def format_sync_report(
 ) -> str:
     """Which parameters, why, where, and what to do, from all processes."""
     reports = refine_reasons(reports)
-    groups = _groups(reports, settings)
     ranks = {report.rank for report in reports}
     lines = [
         _HEAD.format(settings.find_unused_parameters, settings.static_graph)
     ]
-    for group in groups:
-        lines += ['', *_group_lines(group, ranks)]
+    # Equal texts of all processes are said once.
+    groups: dict[str, tuple[dict[str, None], set[int]]] = {}
+    for report in reports:
+        for text, name in _faults(report, settings):
+            names, of_ranks = groups.setdefault(text, ({}, set()))
+            names[name] = None
+            of_ranks.add(report.rank)
+    for text, (names, of_ranks) in groups.items():
+        where = ''
+        if of_ranks != ranks:
+            where = f' on rank {", ".join(map(str, sorted(of_ranks)))}'
+        lines += ['', *group_lines(text, list(names), where)]
     trace_errors = sorted({r.trace_error for r in reports if r.trace_error})
     lines += [f'\n{trace_error}' for trace_error in trace_errors]
     errors = sorted({r.error for r in reports if r.error})
@@ -275,9 +268,15 @@ def format_sync_report(
         lines += ['', 'PyTorch says: ' + errors[0]]
     usages = [r.usage for r in reports if r.usage is not None]
     if usages:
-        if _would_diverge(usages, settings):
+        if any(
+            predict_outcome([usage], **dataclasses.asdict(settings)).outcome
+            is Outcome.DIVERGED
+            for usage in usages
+        ):
             lines += ['', _SILENT]
-        lines += _advice_lines(find_advice(usages, settings))
+        # Each process numbers parameters for itself.
+        steps = [Step(dataclasses.replace(u, serials={})) for u in usages]
+        lines += Explanation(steps, settings).advice_lines()
     return '\n'.join(lines)
 
 
@@ -293,131 +292,53 @@ def refine_reasons(reports: Sequence[RankReport]) -> list[RankReport]:
         if report.usage is not None:
             used |= {gradient.name for gradient in report.usage.ready}
         used |= report.used_before
-    return [_refine(report, used) for report in reports]
-
-
-def _refine(report: RankReport, used: set[str]) -> RankReport:
-    if report.usage is None:
-        return report
-    unused = {
-        name: UnusedParameter(UnusedReason.BRANCH_NOT_TAKEN)
-        if parameter.reason is UnusedReason.NEVER_USED and name in used
-        else parameter
-        for name, parameter in report.usage.unused.items()
-    }
-    names = report.usage.names
-    for name in report.frozen:
-        # Not trainable any more, so the trace has not looked at it.
-        unused[name] = UnusedParameter(UnusedReason.FROZEN)
-        names = (*names, name)
-    usage = dataclasses.replace(report.usage, names=names, unused=unused)
-    return dataclasses.replace(report, usage=usage)
-
-
-@dataclass
-class _Group:
-    """Parameters of some processes about which the same text holds."""
-
-    text: str
-    names: dict[str, None] = field(default_factory=dict)
-    ranks: set[int] = field(default_factory=set)
-
-
-def _groups(
-    reports: Sequence[RankReport], settings: SyncSettings
-) -> list[_Group]:
-    """What is wrong, equal texts of all processes as one."""
-    groups: dict[str, _Group] = {}
+    refined = []
     for report in reports:
-        for text, name in _faults(report, settings):
-            group = groups.setdefault(text, _Group(text))
-            group.names[name] = None
-            group.ranks.add(report.rank)
-    return list(groups.values())
+        usage = report.usage
+        if usage is not None:
+            branch = UnusedParameter(UnusedReason.BRANCH_NOT_TAKEN)
+            frozen = UnusedParameter(UnusedReason.FROZEN)
+            unused = {
+                name: branch
+                if why.reason is UnusedReason.NEVER_USED and name in used
+                else why
+                for name, why in usage.unused.items()
+            }
+            # Not trainable any more, so the trace has not looked at them.
+            usage = dataclasses.replace(
+                usage,
+                names=(*usage.names, *report.frozen),
+                unused=unused | dict.fromkeys(report.frozen, frozen),
+            )
+        refined.append(dataclasses.replace(report, usage=usage))
+    return refined
 
 
 def _faults(
     report: RankReport, settings: SyncSettings
 ) -> list[tuple[str, str]]:
     """Text and parameter of what is wrong in one process."""
-    usage = report.usage
-    search = settings.find_unused_parameters and not settings.static_graph
+    usage, static = report.usage, settings.static_graph
+    search = settings.find_unused_parameters and not static
     missing, twice = report.missing, report.twice
-    if usage is not None and settings == SyncSettings():
-        missing = missing or tuple(usage.unused)
-    if usage is not None and not settings.static_graph:
-        twice = tuple(dict.fromkeys((*twice, *usage.twice)))
-        if search:
-            twice = tuple(dict.fromkeys((*twice, *usage.hidden)))
+    if usage is not None and not static:
+        if not search:
+            missing = missing or tuple(usage.unused)
+        twice += usage.twice + (usage.hidden if search else ())
     faults = []
-    if not search:
-        for name in missing:
-            reason = _reason_text(name, usage)
-            faults.append((f'got no gradient: {reason}', name))
-    for name in twice:
-        changed = settings.static_graph
-        faults.append(
-            (_CHANGED if changed else _twice_text(name, usage), name)
-        )
+    for name in () if search else missing:
+        why = 'reason not known'
+        if usage is not None and name in usage.unused:
+            why = usage.unused[name].in_words()
+        elif usage is not None and name in usage.names:
+            why = 'used when the step was run again, so by chance'
+        faults.append((f'got no gradient: {why}', name))
+    for name in dict.fromkeys(twice):
+        text = _CHANGED if static else 'marked ready twice'
+        if usage is not None and not static:
+            if name in usage.reentrant:
+                text += f' by a reentrant checkpoint: {usage.reentrant[name]}'
+            elif name in usage.hidden:
+                text = OUTSIDE_FORWARD
+        faults.append((text, name))
     return faults + [(_UNFROZEN, name) for name in report.unfrozen]
-
-
-def _reason_text(name: str, usage: StepUsage | None) -> str:
-    unused = usage.unused.get(name) if usage is not None else None
-    if unused is None:
-        if usage is not None and name in usage.names:
-            return 'used when the step was run again, so by chance'
-        return 'reason not known'
-    parts = (unused.reason.value, unused.detail, unused.location)
-    return ', '.join(filter(None, parts))
-
-
-def _twice_text(name: str, usage: StepUsage | None) -> str:
-    if usage is None:
-        return _TWICE
-    if name in usage.reentrant:
-        return f'{_TWICE_BY_CHECKPOINT}: {usage.reentrant[name]}'
-    return _OUTSIDE if name in usage.hidden else _TWICE
-
-
-def _would_diverge(
-    usages: Sequence[StepUsage], settings: SyncSettings
-) -> bool:
-    return any(
-        predict_outcome([usage], **dataclasses.asdict(settings)).outcome
-        is Outcome.DIVERGED
-        for usage in usages
-    )
-
-
-def _group_lines(group: _Group, ranks: set[int]) -> list[str]:
-    names = list(group.names)
-    more = len(names) - _MAX_NAMES
-    where = ''
-    if group.ranks != ranks:
-        listed = ', '.join(str(rank) for rank in sorted(group.ranks))
-        where = f' on rank {listed}'
-    count = '1 parameter' if len(names) == 1 else f'{len(names)} parameters'
-    lines = [f'{count}{where} {group.text}']
-    lines += [f'    {name}' for name in names[:_MAX_NAMES]]
-    if more > 0:
-        lines.append(f'    ... and {more} more')
-    return lines
-
-
-def _filled(text: str) -> str:
-    """Text in lines of 79 columns that break between words only."""
-    return textwrap.fill(
-        text, 79, break_long_words=False, break_on_hyphens=False
-    )
-
-
-def _advice_lines(advice: Sequence[Advice]) -> list[str]:
-    lines = []
-    for number, item in enumerate(advice, 1):
-        text = _filled(f'Advice {number}. {item.text}')
-        lines += ['', text]
-        if item.config:
-            # Not indented, so that it can be pasted.
-            lines += ['', item.config]
-    return lines

@@ -9,7 +9,11 @@ from typing import Any
 
 import torch
 from mmengine.logging import print_log
-from mmengine.model import MMDistributedDataParallel, is_model_wrapper
+from mmengine.model import (
+    MMDistributedDataParallel,
+    MMSeparateDistributedDataParallel,
+    is_model_wrapper,
+)
 from mmengine.optim import OptimWrapper
 from torch import Tensor, nn
 from torch import distributed as dist
@@ -534,3 +538,34 @@ def model_wrapper_config(
     else:
         result.setdefault('device_ids', [device.index])
     return result
+
+
+def keep_parameter_names(wrapper: nn.Module) -> None:
+    """Let checkpoints name parameters as without a wrapper.
+
+    ``MMSeparateDistributedDataParallel`` puts wrappers into the model, whose
+    names would get a ``module.`` in the middle: such a checkpoint fits
+    neither one process nor MMEngine's own resume. Other wrappers are left
+    alone.
+    """
+    if not isinstance(wrapper, MMSeparateDistributedDataParallel):
+        return
+    for child in wrapper.module.children():
+        if isinstance(child, TorchDDP):
+            child._register_state_dict_hook(_without_prefix)
+            child._register_load_state_dict_pre_hook(_with_prefix)
+
+
+def _without_prefix(
+    module: nn.Module, state: dict, prefix: str, *_: Any
+) -> None:
+    inner = f'{prefix}module.'
+    for name in [name for name in state if name.startswith(inner)]:
+        state[prefix + name.removeprefix(inner)] = state.pop(name)
+
+
+def _with_prefix(state: dict, prefix: str, *_: Any) -> None:
+    inner = f'{prefix}module.'
+    for name in [name for name in state if name.startswith(prefix)]:
+        if not name.startswith(inner):
+            state[inner + name.removeprefix(prefix)] = state.pop(name)

@@ -1,5 +1,3 @@
-from dataclasses import dataclass
-
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -8,22 +6,7 @@ from mmext.checks.ddp.graph import (
     graph_leaves,
     graph_nodes,
     named_tensors,
-    tensors_in,
 )
-
-
-@dataclass
-class Result:
-    score: torch.Tensor
-    name: str
-
-
-def test_tensors_are_found_in_all_containers():
-    a, b, c, d = (torch.zeros(i) for i in range(4))
-    value = {'x': [a, (b, 'no')], 'y': Result(c, 'n'), 'z': {'deep': {1: d}}}
-    assert [len(t) for t in tensors_in(value)] == [0, 1, 2, 3]
-    assert list(tensors_in(Result)) == []
-    assert list(tensors_in(None)) == []
 
 
 def test_named_tensors_go_by_the_outermost_key():

@@ -86,7 +86,7 @@ def test_unfrozen_after_wrapping():
 def test_reason_and_location_are_reported():
     report = RankReport(0, usage('a', 'b', UnusedReason.NO_GRAD), ('b',))
     text = format_sync_report([report], PLAIN)
-    assert 'used under no_grad, net, a.py:3 in forward\n    b' in text
+    assert 'used under no_grad (net, a.py:3 in forward)\n    b' in text
 
 
 def test_long_lists_are_cut_and_counted():

@@ -11,8 +11,8 @@ tensors came from.
 import linecache
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
@@ -21,9 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ....utils.contain import Contained, frames_of
 from ...config import join_key
-from ...ddp import all_tensors
+from ...ddp import all_tensors, location_in, running_frames
 from .facts import Cause
-from .step import frames_of_caller, modules_of_error, place_of_frames
+from .step import modules_of_error
 
 _IN_PLACE = 'modified by an inplace operation'
 _SIZES = re.compile(
@@ -32,10 +32,6 @@ _SIZES = re.compile(
     r'|Given normalized_shape|should contain \d+ elements'
     r'|invalid for input of size|Expected size for first two dimensions'
     r'|Expected number of channels'
-)
-_DIMENSION = re.compile(
-    r'tensor a \((\d+)\) must match the size of tensor b \((\d+)\) at '
-    r'non-singleton dimension (\d+)'
 )
 _NODE = re.compile(r'Error detected in (\w+?)Backward\d*')
 _IN_STACK = re.compile(r'File "(.+)", line (\d+), in (\S+)')
@@ -120,14 +116,10 @@ def _not_packed(cfg: Mapping[str, Any]) -> Cause | None:
 
 
 class _Operation(NamedTuple):
-    """One that ran in the forward.
+    """One that ran in the forward, by its name, such as ``'add_'``.
 
-    Attributes:
-        name: As PyTorch has it, ``'add_'``.
-        place: ``file:line in function`` of the code that called it.
-        module: Innermost one whose code was running; may be empty.
-        tensors: Storages of all its tensors.
-        writes: Storages of those that it changes.
+    ``place`` is the line of code that called it, ``module`` the innermost
+    one; ``tensors`` and ``writes`` the storages it uses and changes.
     """
 
     name: str
@@ -160,12 +152,8 @@ class _Log(TorchDispatchMode):
     ) -> Any:
         """Run an operation and note it."""
         outputs = func(*args, **(kwargs or {}))
-        storages = {
-            id(tensor): tensor.untyped_storage()
-            for tensor in all_tensors((args, kwargs, outputs))
-        }
-        self._kept += [*storages.values(), args, outputs]
-        pointers = {key: each.data_ptr() for key, each in storages.items()}
+        tensors = all_tensors((args, kwargs, outputs))
+        self._kept += [*tensors, args, outputs]
         changed = [
             value
             for argument, value in zip(func._schema.arguments, args)
@@ -173,7 +161,7 @@ class _Log(TorchDispatchMode):
             and argument.alias_info.is_write
             and isinstance(value, Tensor)
         ]
-        frames = list(frames_of_caller())
+        frames = running_frames()
         running = (
             self._names.get(id(frame.f_locals.get('self')), '')
             for frame, _ in reversed(frames)
@@ -181,13 +169,17 @@ class _Log(TorchDispatchMode):
         self.operations.append(
             _Operation(
                 func._schema.name.rpartition('::')[2],
-                place_of_frames(frames),
+                location_in(frames),
                 next(filter(None, running), ''),
-                frozenset(pointers.values()),
-                frozenset(pointers[id(value)] for value in changed),
+                frozenset(_storage(tensor) for tensor in tensors),
+                frozenset(_storage(tensor) for tensor in changed),
             )
         )
         return outputs
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def _in_place(model: nn.Module, run_again: Callable[[], Any]) -> Cause | None:
@@ -200,141 +192,101 @@ def _in_place(model: nn.Module, run_again: Callable[[], Any]) -> Cause | None:
         stack.enter_context(Contained(lambda error: None))
         stack.enter_context(log)
         run_again()
-    text = next(
-        (str(w.message) for w in caught if _NODE.search(str(w.message))), ''
-    )
-    node = _NODE.search(text)
-    if node is None:
+    texts = [str(w.message) for w in caught if _NODE.search(str(w.message))]
+    if not texts:
         return None
-    files = [f'{match[1]}:{match[2]}' for match in _IN_STACK.finditer(text)]
-    wanted = node[1].lower()
+    node = _NODE.search(texts[0])[1]
+    files = [f'{m[1]}:{m[2]}' for m in _IN_STACK.finditer(texts[0])]
     found: dict[str, _Operation] = {}
     victim = None
     for index, operation in enumerate(log.operations):
-        if operation.name.replace('_', '') != wanted.replace('_', ''):
-            continue
-        if not _is_at(operation.place, files):
+        short = operation.place.partition(' in ')[0]
+        if (
+            operation.name.replace('_', '') != node.lower().replace('_', '')
+            # The place is shortened, those of the stack are not.
+            or not any(file.endswith(short) for file in files)
+        ):
             continue
         for later in log.operations[index + 1 :]:
             if later.writes & operation.tensors and later.place:
                 found.setdefault(later.in_words(), later)
                 victim = operation
     if victim is None:
-        return Cause(f'the operation whose tensor was changed is {node[1]}')
-    changes = ' or '.join(list(found)[:_MAX_NAMED])
+        return Cause(f'the operation whose tensor was changed is {node}')
+    modules = (victim.module, *(later.module for later in found.values()))
     return Cause(
         f'the gradient of {victim.in_words()} needs a tensor that is changed '
-        f'afterwards by {changes}',
+        f'afterwards by {" or ".join(list(found)[:_MAX_NAMED])}',
         remedy='make a new tensor there instead of changing it: x = x + y '
         'for x += y, inplace=False for a layer',
-        modules=tuple(
-            dict.fromkeys(
-                filter(
-                    None,
-                    (victim.module, *(each.module for each in found.values())),
-                )
-            )
-        ),
+        modules=tuple(dict.fromkeys(filter(None, modules))),
     )
-
-
-def _is_at(place: str, files: list[str]) -> bool:
-    """Whether a shortened place is among whole ones."""
-    short = place.partition(' in ')[0]
-    return any(file.endswith(short) for file in files)
-
-
-class _Sources:
-    """Knows which layer a tensor came from."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._names = {id(m): name for name, m in model.named_modules()}
-        self._of_function: dict[Any, str] = {}
-        self._of_storage: dict[int, str] = {}
-        self._kept: list[Any] = []
-        self.inputs: dict[str, list[Tensor]] = {}
-
-    @contextmanager
-    def watching(self, model: nn.Module) -> Iterator[None]:
-        """Notes what goes into and comes out of each module."""
-        handles = []
-        for module in model.modules():
-            handles += [
-                module.register_forward_pre_hook(self._enter),
-                module.register_forward_hook(self._leave),
-            ]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    def _enter(self, module: nn.Module, args: Any) -> None:
-        name = self._names[id(module)]
-        self.inputs[name] = list(all_tensors(args))
-
-    def _leave(self, module: nn.Module, args: Any, outputs: Any) -> None:
-        name = self._names[id(module)]
-        for tensor in all_tensors(outputs):
-            self._kept.append(tensor)
-            # Of a module in others, the innermost ends first.
-            if tensor.grad_fn is not None:
-                self._of_function.setdefault(tensor.grad_fn, name)
-            pointer = tensor.untyped_storage().data_ptr()
-            self._of_storage.setdefault(pointer, name)
-
-    def of(self, tensor: Tensor) -> str:
-        """The last layer before a tensor; empty if there is none."""
-        seen, todo = set(), [tensor.grad_fn]
-        while todo:
-            function = todo.pop(0)
-            if function in self._of_function:
-                return self._of_function[function]
-            if function is None or function in seen:
-                continue
-            seen.add(function)
-            todo += [after for after, _ in function.next_functions]
-        pointer = tensor.untyped_storage().data_ptr()
-        return self._of_storage.get(pointer, '')
 
 
 def _sizes(
     model: nn.Module, run_again: Callable[[], Any], cfg: Mapping[str, Any]
 ) -> Cause | None:
-    """Between which layers sizes do not fit."""
-    sources = _Sources(model)
+    """From which layer comes what does not fit into a layer of PyTorch's."""
+    names = {id(m): name for name, m in model.named_modules()}
+    made_by: dict[Any, str] = {}
+    inputs: dict[str, list[Tensor]] = {}
+    kept: list[Any] = []
+
+    def enter(module: nn.Module, args: Any) -> None:
+        inputs[names[id(module)]] = all_tensors(args)
+
+    def leave(module: nn.Module, args: Any, outputs: Any) -> None:
+        for tensor in all_tensors(outputs):
+            kept.append(tensor)
+            # Of a module in others, the innermost ends first.
+            made_by.setdefault(
+                tensor.grad_fn or _storage(tensor), names[id(module)]
+            )
+
     errors: list[Exception] = []
-    with sources.watching(model), Contained(errors.append):
+    with ExitStack() as stack:
+        for module in model.modules():
+            for hook in (
+                module.register_forward_pre_hook(enter),
+                module.register_forward_hook(leave),
+            ):
+                stack.callback(hook.remove)
+        stack.enter_context(Contained(errors.append))
         run_again()
-    if not errors:
-        return None
-    inside = modules_of_error(errors[0], model)
-    if not inside:
+    inside = modules_of_error(errors[0], model) if errors else ()
+    if not inside or not inputs.get(inside[-1]):
         return None
     last = inside[-1]
-    layer = model.get_submodule(last)
-    if type(layer).__module__.startswith('torch.'):
-        tensors = {'': sources.inputs.get(last, [])}
-    else:
-        tensors = _locals_that_differ(errors[0], layer)
-    given, keys, modules = [], [_key_of(last, cfg)], [last]
-    for name, values in tensors.items():
-        for tensor in values[:_MAX_NAMED]:
-            source = sources.of(tensor)
-            key = _key_of(source, cfg, outputs=True) if source else ''
-            given.append(
-                f'{name} {tuple(tensor.shape)} of '.lstrip()
-                + (_named(source, model, key) if source else 'the batch')
-            )
-            keys += filter(None, [key])
-            modules += filter(None, [source])
-    if not given:
+    if not type(model.get_submodule(last)).__module__.startswith('torch.'):
         return None
+    given, keys, modules = [], [_key_of(last, cfg)], [last]
+    for tensor in inputs[last][:_MAX_NAMED]:
+        source = _source_of(tensor, made_by)
+        text = 'the batch'
+        if source:
+            keys.append(_key_of(source, cfg, outputs=True))
+            modules.append(source)
+            text = _named(source, model, keys[-1])
+        given.append(f'{tuple(tensor.shape)} of {text}')
     return Cause(
         f'{_named(last, model, keys[0])} gets {" and ".join(given)}',
         modules=tuple(dict.fromkeys(modules)),
         keys=tuple(dict.fromkeys(keys)),
     )
+
+
+def _source_of(tensor: Tensor, made_by: Mapping[Any, str]) -> str:
+    """The last layer before a tensor; empty if there is none."""
+    seen, todo = set(), [tensor.grad_fn]
+    while todo:
+        function = todo.pop(0)
+        if function in made_by:
+            return made_by[function]
+        if function is None or function in seen:
+            continue
+        seen.add(function)
+        todo += [after for after, _ in function.next_functions]
+    return made_by.get(_storage(tensor), '')
 
 
 def _named(name: str, model: nn.Module, key: str) -> str:
@@ -351,36 +303,6 @@ def _named(name: str, model: nn.Module, key: str) -> str:
             kind += f' {getattr(layer, first)} -> {getattr(layer, second)}'
     where = f'; {key}' if key not in ('', 'model') else ''
     return f'{name} ({kind}{where})'
-
-
-def _locals_that_differ(
-    error: Exception, layer: nn.Module
-) -> dict[str, list[Tensor]]:
-    """Variables in the line that failed that have the sizes of its message."""
-    match = _DIMENSION.search(str(error))
-    found: dict[str, list[Tensor]] = {}
-    for frame, line in frames_of(error):
-        if frame.f_locals.get('self') is not layer:
-            continue
-        code = linecache.getline(frame.f_code.co_filename, line)
-        words = set(re.findall(r'\w+', code))
-        found = {
-            name: [value]
-            for name, value in frame.f_locals.items()
-            if isinstance(value, Tensor)
-            and name in words
-            and (match is None or _has_size(value, match))
-        }
-    return found
-
-
-def _has_size(tensor: Tensor, match: re.Match) -> bool:
-    """Whether a tensor is one of the two that a message is about."""
-    dimension = int(match[3])
-    return tensor.dim() > dimension and tensor.shape[dimension] in (
-        int(match[1]),
-        int(match[2]),
-    )
 
 
 def _key_of(

@@ -2,13 +2,10 @@
 
 import copy
 import dataclasses
-import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from types import FrameType
 from typing import Any
 
 import torch
@@ -25,7 +22,7 @@ from ...ddp import (
     graph_leaves,
     graph_nodes,
     kept_tensors,
-    location_of,
+    location_in,
     name_stale_graphs,
     named_tensors,
     put_back,
@@ -294,12 +291,6 @@ def restored(
         put_back(values)
 
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
-_PREFLIGHT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# What looks on while a step runs.
-_DDP = os.path.join(os.path.dirname(_PREFLIGHT), 'ddp') + os.sep
-
-
 def modules_of_error(
     error: BaseException, model: nn.Module
 ) -> tuple[str, ...]:
@@ -318,22 +309,4 @@ def error_place(error: BaseException) -> str:
 
     Empty where only PyTorch's code was running.
     """
-    return place_of_frames(frames_of(error))
-
-
-def place_of_frames(frames: Sequence[tuple[FrameType, int]]) -> str:
-    """The same of frames with their lines, the innermost last."""
-    for frame, line in reversed(frames):
-        file = frame.f_code.co_filename
-        if not file.startswith((_TORCH, _PREFLIGHT, _DDP, '<')):
-            return location_of(frame, line)
-    return ''
-
-
-def frames_of_caller() -> list[tuple[FrameType, int]]:
-    """Frames that are running, without the caller's, the innermost last."""
-    frame, frames = sys._getframe(2), []
-    while frame is not None:
-        frames.append((frame, frame.f_lineno))
-        frame = frame.f_back
-    return frames[::-1]
+    return location_in(frames_of(error))

@@ -4,20 +4,16 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from ...ddp import SyncSettings
-from ...findings import Finding, Severity
+from ...findings import Finding, Rule, Severity
 from ..dry_run.facts import (
     Crash,
     DryRun,
     KeptGraph,
     LossTerm,
-    OptimizerFacts,
     StepRecord,
 )
 from ..dry_run.options import ConfigOptions
-from ..dry_run.verdicts import OutcomeTable
 from .names import INSTALL, count_of, in_words
 from .registry import NORM, OPT, STEP, WORLD
 from .sync import sync_findings
@@ -213,42 +209,37 @@ def _crash(crashes: list[Crash], rare: bool) -> Finding:
 
 def _kept(proof: DryRun) -> Iterator[Finding]:
     """Graphs on modules, each once, at their worst."""
-    found: dict[str, tuple[KeptGraph, Severity, list[str]]] = {}
+    worst: dict[str, tuple[Severity, KeptGraph]] = {}
+    batches: dict[str, dict[str, None]] = {}
+    stale = {crash.kind for crash in proof.crashes if crash.error == _STALE}
     for kind, steps in proof.steps.items():
-        failed = any(
-            crash.kind == kind and crash.error == _STALE
-            for crash in proof.crashes
-        )
         counts: dict[str, int] = {}
-        for step in steps:
-            for kept in step.kept:
-                severity = Severity.INFO
-                if kept.count > counts.get(kept.place, kept.count):
+        for kept in (kept for step in steps for kept in step.kept):
+            severity = Severity.INFO
+            if kept.used_again:
+                severity = Severity.ERROR
+                if kind not in stale:
                     severity = Severity.WARNING
-                if kept.used_again:
-                    severity = Severity.ERROR if failed else Severity.WARNING
-                counts[kept.place] = kept.count
-                old = found.get(kept.place)
-                kinds = [*(old[2] if old else []), kind]
-                if old is None or severity > old[1]:
-                    found[kept.place] = (kept, severity, kinds)
-                else:
-                    old[2].append(kind)
-    for place, (kept, severity, kinds) in found.items():
-        effect = {
-            Severity.ERROR: 'the next step uses it, and fails',
-            Severity.WARNING: 'the next step uses it, through a graph that '
-            'grows'
-            if kept.used_again
-            else 'more with each step, so memory runs out',
-            Severity.INFO: 'which keeps memory of the step',
-        }[severity]
+            elif kept.count > counts.get(kept.place, kept.count):
+                severity = Severity.WARNING
+            counts[kept.place] = kept.count
+            batches.setdefault(kept.place, {})[kind] = None
+            if kept.place not in worst or severity > worst[kept.place][0]:
+                worst[kept.place] = severity, kept
+    for place, (severity, kept) in worst.items():
+        effect = 'which keeps memory of the step'
+        if severity is Severity.ERROR:
+            effect = 'the next step uses it, and fails'
+        elif kept.used_again:
+            effect = 'the next step uses it, through a graph that grows'
+        elif severity is Severity.WARNING:
+            effect = 'more with each step, so memory runs out'
         yield STEP002.finding(
             f'{place} keeps {count_of(range(kept.count), "tensor")} '
             f'with the graph of a step ({kept.function}) after it; {effect}',
             severity=severity,
             names=(place,),
-            batches=tuple(dict.fromkeys(kinds)),
+            batches=tuple(batches[place]),
         )
 
 
@@ -259,44 +250,37 @@ def _not_finite(proof: DryRun, random_weights: bool) -> Iterator[Finding]:
     finite gradient. With random weights in the place of trained ones, so are
     all after the first: the rate is made for the trained ones.
     """
-    found: dict[str, tuple[Finding, list[StepRecord]]] = {}
+    found: dict[str, tuple[Rule, tuple[str, ...], list[StepRecord]]] = {}
     for steps in proof.steps.values():
         for step in steps[:1] if random_weights else steps:
-            finding = _bad_values(step)
-            if finding is not None:
-                same = found.setdefault(finding.message, (finding, []))
-                same[1].append(step)
-                break
-    for finding, steps in found.values():
+            bad = [repr(term.name) for term in step.losses if not term.finite]
+            if not bad and not step.bad_gradients:
+                continue
+            if bad:
+                rule, names = STEP003, (step.bad_module,)
+                text = 'the first module to return such a value is '
+                text += step.bad_module
+                if not step.bad_module:
+                    names = ()
+                    text = 'the outputs of all modules are finite, so look at '
+                    text += 'the loss'
+                text = f'{", ".join(bad)}; {text}'
+            else:
+                rule, names = STEP004, step.bad_gradients
+                text = (
+                    f'the gradients of {count_of(names)}, though the losses '
+                    'are finite; the first that the backward comes to is '
+                    f'{names[0]}'
+                )
+            found.setdefault(text, (rule, names, []))[2].append(step)
+            break
+    for text, (rule, names, steps) in found.items():
         at = ', '.join(f'step {s.step + 1} of {s.kind!r}' for s in steps)
-        yield msgspec.structs.replace(
-            finding,
-            message=f'{finding.message} (first in {at})',
+        yield rule.finding(
+            f'infinite or NaN: {text} (first in {at})',
+            names=names,
             batches=tuple(step.kind for step in steps),
         )
-
-
-def _bad_values(step: StepRecord) -> Finding | None:
-    bad = [repr(term.name) for term in step.losses if not term.finite]
-    if bad:
-        cause = 'the outputs of all modules are finite, so look at the loss'
-        if step.bad_module:
-            cause = (
-                f'the first module to return such a value is {step.bad_module}'
-            )
-        return STEP003.finding(
-            f'infinite or NaN: {", ".join(bad)}; {cause}',
-            names=tuple(filter(None, (step.bad_module,))),
-        )
-    if step.bad_gradients:
-        return STEP004.finding(
-            'infinite or NaN: the gradients of '
-            f'{count_of(step.bad_gradients)}, though the losses are finite; '
-            'the first that the backward comes to is '
-            f'{step.bad_gradients[0]}',
-            names=step.bad_gradients,
-        )
-    return None
 
 
 def _terms(proof: DryRun) -> dict[str, list[LossTerm]]:
@@ -331,15 +315,14 @@ def _zero_losses(proof: DryRun) -> Iterator[Finding]:
     """Parameters of which only losses that are 0 in all steps know."""
     zero: set[str] = set()
     others: set[str] = set()
-    keys: dict[str, None] = {}
+    keys = []
     for name, terms in _terms(proof).items():
-        if not terms[0].summed:
-            continue
-        is_zero = all(term.value == 0 for term in terms)
-        for term in terms:
-            (zero if is_zero else others).update(term.parameters)
-        if is_zero and any(term.requires_grad for term in terms):
-            keys[name] = None
+        if terms[0].summed:
+            is_zero = all(term.value == 0 for term in terms)
+            for term in terms:
+                (zero if is_zero else others).update(term.parameters)
+            if is_zero and any(term.requires_grad for term in terms):
+                keys.append(repr(name))
     hidden = {name for usage in proof.usages() for name in usage.reentrant}
     names = tuple(sorted(zero - others - hidden))
     if not names or not keys:
@@ -349,7 +332,7 @@ def _zero_losses(proof: DryRun) -> Iterator[Finding]:
     weights = f'; loss_weight is 0 in {where}' if proof.zero_weights else ''
     yield STEP007.finding(
         f'{count_of(names)} in {in_words(names, everything)} '
-        f'only get gradients from {", ".join(map(repr, keys))}, which is 0 '
+        f'only get gradients from {", ".join(keys)}, which is 0 '
         f'in all steps, so they are not trained{weights}',
         names=names,
     )
@@ -418,38 +401,13 @@ def optimizer_findings(proof: DryRun) -> Iterator[Finding]:
             key=_KEYS,
             names=facts.rate_zero,
         )
-    yield from _custom_keys(facts)
-    yield from _groups(facts)
-
-
-def _groups(facts: OptimizerFacts) -> Iterator[Finding]:
-    if facts.groups <= facts.merged:
-        return
-    message = (
-        f'the optimizer has {facts.groups} groups of parameters, with '
-        f'{facts.merged} different settings: each group is a step by itself '
-        'in the optimizer, which costs time in every iteration'
-    )
-    if not facts.mergeable:
-        yield OPT006.finding(message, key='optim_wrapper.constructor')
-        return
-    options = {'optim_wrapper.constructor': _MERGES}
-    yield OPT006.finding(
-        message,
-        remedy=f'set optim_wrapper.constructor={_MERGES!r}',
-        key='optim_wrapper.paramwise_cfg',
-        options=options,
-    )
-
-
-def _custom_keys(facts: OptimizerFacts) -> Iterator[Finding]:
     for key, near in facts.unmatched.items():
         hint = f'; the nearest real name is {near!r}' if near else ''
         yield OPT004.finding(
             f'custom_keys {key!r} is in the name of no parameter, so '
             f'it does nothing{hint}',
-            remedy=f'write {near!r}' if near else 'correct or remove it',
-            key=f'{_KEYS}.{key}' if '.' not in key else _KEYS,
+            remedy=f'write {near!r}' if near else '',
+            key=_KEYS if '.' in key else f'{_KEYS}.{key}',
             names=(key,),
         )
     for key in facts.shadowed:
@@ -457,8 +415,22 @@ def _custom_keys(facts: OptimizerFacts) -> Iterator[Finding]:
             f'custom_keys {key!r} does nothing: for every parameter '
             'that it fits, a longer key, or one before it in the alphabet, '
             'is used instead',
-            key=f'{_KEYS}.{key}' if '.' not in key else _KEYS,
+            key=_KEYS if '.' in key else f'{_KEYS}.{key}',
             names=(key,),
+        )
+    if facts.groups > facts.merged:
+        fix: dict[str, Any] = {'key': 'optim_wrapper.constructor'}
+        if facts.mergeable:
+            fix = {
+                'key': 'optim_wrapper.paramwise_cfg',
+                'remedy': f'set optim_wrapper.constructor={_MERGES!r}',
+                'options': {'optim_wrapper.constructor': _MERGES},
+            }
+        yield OPT006.finding(
+            f'the optimizer has {facts.groups} groups of parameters, with '
+            f'{facts.merged} different settings: each group is a step by '
+            'itself in the optimizer, which costs time in every iteration',
+            **fix,
         )
 
 
@@ -472,10 +444,9 @@ def proof_findings(
     ``random_weights`` says whether they are in the place of trained ones.
     """
     options = proof.config or ConfigOptions.of_settings(current)
-    table = OutcomeTable(proof, current)
     found = [
         *step_findings(proof, random_weights),
-        *sync_findings(proof, current, table, options),
+        *sync_findings(proof, current, options),
         *optimizer_findings(proof),
     ]
     return sorted(found, key=lambda finding: -finding.severity)
@@ -486,9 +457,9 @@ def world_findings(world: Any, works: bool) -> list[Finding]:
 
     ``works`` says whether the steps of a single process predict no error.
     """
-    if world is None:
-        return []
-    if world.agrees and (world.observed == 'ok' or not works):
+    if world is None or (
+        world.agrees and (world.observed == 'ok' or not works)
+    ):
         return []
     if world.agrees is None:
         message = 'the model itself fails in several processes'
@@ -496,16 +467,13 @@ def world_findings(world: Any, works: bool) -> list[Finding]:
         # Predicted from the steps of these processes, which differ from
         # those of a single one.
         message = (
-            'real processes fail, and a single one lets expect no error: '
+            'real processes fail, and one process alone predicts no error: '
             f'{world.observed}'
         )
     else:
         message = (
-            'real processes do something else than one process lets expect: '
+            'real processes do something else than one process predicts: '
             f'{world.observed} (predicted: {world.predicted})'
         )
-    return [
-        WORLD001.finding(
-            f'{message}{"; " if world.detail else ""}{world.detail}',
-        )
-    ]
+    detail = f'; {world.detail}' if world.detail else ''
+    return [WORLD001.finding(f'{message}{detail}')]

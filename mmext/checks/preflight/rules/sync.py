@@ -1,43 +1,28 @@
 """What a dry run shows of the averaging of gradients."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from ...config import FLAG
-from ...ddp import Outcome, SyncSettings, UnusedParameter, UnusedReason
+from ...ddp import (
+    AVERAGE_ALL,
+    NO_SEARCH,
+    OUTSIDE_FORWARD,
+    REPLACE_CHECKPOINTS,
+    SEARCH,
+    USE_IN_FORWARD,
+    Outcome,
+    SyncSettings,
+    UnusedReason,
+    reasons_in,
+    remedy_for,
+)
 from ...findings import Finding, Severity
 from ..dry_run.facts import DryRun
 from ..dry_run.options import STATIC_GRAPH, ConfigOptions
-from ..dry_run.verdicts import (
-    NO_SEARCH,
-    SEARCH,
-    Checkpoints,
-    OutcomeTable,
-    averaged_steps,
-)
+from ..dry_run.verdicts import averaged_steps, explain_dry_run, search_cost
 from .names import count_of, in_words
 from .registry import DDP
-
-_FREEZE = (
-    'freeze it in __init__ with requires_grad_(False), or remove it, if it is '
-    'not to be trained'
-)
-_REMEDIES = {
-    UnusedReason.NEVER_USED: f'use it in the loss; {_FREEZE}',
-    UnusedReason.BRANCH_NOT_TAKEN: 'use it in every step, times 0 where a '
-    'batch has nothing for it',
-    UnusedReason.NOT_IN_LOSS: f'add its output to a loss; {_FREEZE}',
-    UnusedReason.DETACHED: f'let gradients pass there; {_FREEZE}',
-    UnusedReason.NO_GRAD: f'{_FREEZE}; else compute it with gradients',
-    UnusedReason.FROZEN: 'freeze it earlier, when the model is built',
-    UnusedReason.IN_FORWARD: 'return its loss from forward, and let the '
-    'training do the backward',
-}
-_NOT_REENTRANT = (
-    'replace the reentrant checkpoints with the hook of the options; where '
-    'code of yours calls torch.utils.checkpoint, pass use_reentrant=False'
-)
 
 # What --fix does.
 _SETTINGS = 'set the flags of the model wrapper that work'
@@ -47,28 +32,28 @@ DDP001 = DDP.declare(
     'DDP001',
     title='a parameter never gets a gradient',
     severity=Severity.ERROR,
-    remedy=_REMEDIES[UnusedReason.NEVER_USED],
+    remedy=remedy_for([UnusedReason.NEVER_USED]),
     fix=_SETTINGS,
 )
 DDP002 = DDP.declare(
     'DDP002',
     title='a parameter of a reentrant checkpoint is ready twice',
     severity=Severity.ERROR,
-    remedy=_NOT_REENTRANT,
+    remedy=REPLACE_CHECKPOINTS,
     fix=_SETTINGS,
 )
 DDP003 = DDP.declare(
     'DDP003',
     title='gradients are silently wrong',
     severity=Severity.ERROR,
-    remedy=_NOT_REENTRANT,
+    remedy=REPLACE_CHECKPOINTS,
     fix=_CHECKPOINTS,
 )
 DDP004 = DDP.declare(
     'DDP004',
     title='a reentrant checkpoint keeps parameters from being trained',
     severity=Severity.ERROR,
-    remedy=_NOT_REENTRANT,
+    remedy=REPLACE_CHECKPOINTS,
     fix=_CHECKPOINTS,
 )
 DDP005 = DDP.declare(
@@ -87,7 +72,7 @@ DDP007 = DDP.declare(
     'DDP007',
     title='a parameter gets a gradient from some batches only',
     severity=Severity.ERROR,
-    remedy=_REMEDIES[UnusedReason.BRANCH_NOT_TAKEN],
+    remedy=remedy_for([UnusedReason.BRANCH_NOT_TAKEN]),
     fix=_SETTINGS,
 )
 DDP008 = DDP.declare(
@@ -102,17 +87,14 @@ DDP009 = DDP.declare(
     'DDP009',
     title='a parameter is used outside of forward',
     severity=Severity.ERROR,
-    remedy="use them in forward(mode='loss')",
+    remedy=USE_IN_FORWARD,
     fix=_SETTINGS,
 )
 DDP010 = DDP.declare(
     'DDP010',
     title='gradients that DDP does not average',
     severity=Severity.ERROR,
-    remedy='let all losses be part of one backward of what forward returns, '
-    'and the optimizer step after it; make and unfreeze parameters in '
-    '__init__, before the model is wrapped; scale what an embedding returns '
-    'instead of max_norm',
+    remedy=AVERAGE_ALL,
 )
 DDP011 = DDP.declare(
     'DDP011',
@@ -136,19 +118,8 @@ DDP013 = DDP.declare(
 )
 
 
-@dataclass
-class _Use:
-    """In which batches a parameter had a gradient."""
-
-    used: dict[str, None]
-    unused: dict[str, UnusedParameter]
-
-
 def sync_findings(
-    proof: DryRun,
-    current: SyncSettings,
-    table: OutcomeTable,
-    options: ConfigOptions,
+    proof: DryRun, current: SyncSettings, options: ConfigOptions
 ) -> Iterator[Finding]:
     """Findings about unused parameters, checkpoints and the two flags."""
     if proof.lazy:
@@ -161,7 +132,7 @@ def sync_findings(
         )
     if not proof.is_telling:
         return
-    say = _SyncFindings(proof, current, table, options)
+    say = _SyncFindings(proof, current, options)
     yield from say.untrained()
     yield from say.unused()
     yield from say.data_dependent()
@@ -173,35 +144,41 @@ class _SyncFindings:
     """The findings, each by a method of its own."""
 
     def __init__(
-        self,
-        proof: DryRun,
-        current: SyncSettings,
-        table: OutcomeTable,
-        options: ConfigOptions,
+        self, proof: DryRun, current: SyncSettings, options: ConfigOptions
     ) -> None:
-        self.proof, self.current = proof, current
-        self.table, self.options = table, options
-        usages = proof.usages()
-        self.names = list(dict.fromkeys(n for u in usages for n in u.names))
-        self.uses = _uses(proof)
-        self.rare = options.rarely_empty
+        self.proof, self.current, self.options = proof, current, options
+        self.explanation = explain_dry_run(proof, current)
+        self.nodes = search_cost(proof).nodes
+        self.usages = proof.usages()
+        self.reasons = reasons_in(self.usages)
+        self.names = list(
+            dict.fromkeys(n for u in self.usages for n in u.names)
+        )
+        # Kinds of batches with, and without, a gradient of each parameter.
+        self.used: dict[str, dict[str, None]] = {}
+        self.lacking: dict[str, dict[str, None]] = {}
+        for step in proof.all_steps():
+            for name, count in step.usage.counts().items():
+                if count:
+                    self.used.setdefault(name, {})[step.kind] = None
+                elif name in step.usage.unused:
+                    self.lacking.setdefault(name, {})[step.kind] = None
         self.searched = current.find_unused_parameters or current.static_graph
 
-    def words(self, names: Any) -> str:
-        return in_words(names, self.names)
+    def count(self, names: Any, what: str = 'parameter') -> str:
+        """How many, and where, in words."""
+        return f'{count_of(names, what)} in {in_words(names, self.names)}'
 
     def settings_for(self, *wanted: SyncSettings) -> dict[str, Any]:
         """Options for the first of some settings that works."""
         for settings in wanted:
-            for checkpoints in (Checkpoints.AS_IS, Checkpoints.NO_REENTRANT):
-                fewer = checkpoints is Checkpoints.NO_REENTRANT
-                if fewer and self.options.keeps_reentrant:
-                    continue
-                if self.table.row(settings, checkpoints).is_ok:
-                    found = self.options.settings(settings)
-                    if fewer:
-                        found |= self.options.without_reentrant()
-                    return found
+            if self.explanation.works(settings):
+                return self.options.settings(settings)
+            if self.options.keeps_reentrant:
+                continue
+            if self.explanation.works(settings, reentrant=False):
+                hook = self.options.without_reentrant()
+                return self.options.settings(settings) | hook
         return {}
 
     def _by_search(self) -> dict[str, Any]:
@@ -213,83 +190,71 @@ class _SyncFindings:
             'options': options,
             'other_way': 'set find_unused_parameters=True, and leave the '
             'model as it is; cost: in each step a walk over '
-            f'{self.table.cost.nodes} nodes of the graph and a small '
+            f'{self.nodes} nodes of the graph and a small '
             'reduction, and a parameter that stops to get a gradient is not '
             'noticed any more',
         }
 
     def call_site(self, names: Any) -> str:
-        """Where the checkpoint of some parameters is called."""
-        usages = self.proof.usages()
-        sites = [u.call_sites.get(name) for u in usages for name in names]
-        sites += [u.reentrant.get(name) for u in usages for name in names]
-        return next(filter(None, sites), '')
+        """Where the checkpoint of some parameters is called, in brackets."""
+        sites = [u.call_sites.get(name) for u in self.usages for name in names]
+        sites += [u.reentrant.get(name) for u in self.usages for name in names]
+        site = next(filter(None, sites), '')
+        return f' ({site})' if site else ''
 
     def untrained(self) -> Iterator[Finding]:
         """What a reentrant checkpoint keeps from being trained."""
-        names = [
-            name
-            for name, use in self.uses.items()
-            if any(
-                unused.reason is UnusedReason.CHECKPOINT_INPUT
-                for unused in use.unused.values()
+        names = tuple(
+            dict.fromkeys(
+                name
+                for usage in self.usages
+                for name, unused in usage.unused.items()
+                if unused.reason is UnusedReason.CHECKPOINT_INPUT
             )
-        ]
-        if not names:
-            return
-        site = self.call_site(names)
-        yield DDP004.finding(
-            f'without a gradient, so not trained: '
-            f'{count_of(names)} in {self.words(names)}; the input of the '
-            'reentrant '
-            'checkpoint needs no gradient, as what comes before is frozen'
-            + (f' ({site})' if site else ''),
-            names=tuple(names),
-            options=self.options.without_reentrant(),
         )
+        if names:
+            yield DDP004.finding(
+                f'without a gradient, so not trained: {self.count(names)}; '
+                'the input of the reentrant checkpoint needs no gradient, as '
+                f'what comes before is frozen{self.call_site(names)}',
+                names=names,
+                options=self.options.without_reentrant(),
+            )
 
     def unused(self) -> Iterator[Finding]:
         """What no batch gives a gradient, by its reason."""
-        groups: dict[UnusedReason, dict[str, UnusedParameter]] = {}
-        for name, use in self.uses.items():
-            if use.used or not use.unused:
-                continue
-            best = _best_reason(use.unused)
-            if best.reason is not UnusedReason.CHECKPOINT_INPUT:
-                groups.setdefault(best.reason, {})[name] = best
-        for reason, uses in groups.items():
-            first = next(iter(uses.values()))
-            about = ', '.join(filter(None, (first.detail, first.location)))
-            effect = (
-                'costs memory and is hidden by the settings'
-                if self.searched
-                else 'DDP stops at the second step'
-            )
+        groups: dict[UnusedReason, list[str]] = {}
+        for name, unused in self.reasons.items():
+            if name not in self.used:
+                groups.setdefault(unused.reason, []).append(name)
+        groups.pop(UnusedReason.CHECKPOINT_INPUT, None)
+        effect = 'DDP stops at the second step'
+        if self.searched:
+            effect = 'costs memory and is hidden by the settings'
+        for reason, names in groups.items():
             yield DDP001.finding(
-                f'{count_of(list(uses), "trainable parameter")} in '
-                f'{self.words(list(uses))}: {reason.value}'
-                + (f' ({about})' if about else '')
-                + f', so without any gradient; {effect}',
+                f'{self.count(names, "trainable parameter")}: '
+                f'{self.reasons[names[0]].in_words()}, so without any '
+                f'gradient; {effect}',
                 severity=Severity.WARNING if self.searched else Severity.ERROR,
-                remedy=_REMEDIES[reason] + ' (no cost in a step)',
-                names=tuple(uses),
+                remedy=f'{remedy_for([reason])} (no cost in a step)',
+                names=tuple(names),
                 **({} if self.searched else self._by_search()),
             )
 
     def data_dependent(self) -> Iterator[Finding]:
         """What only some batches give a gradient, by those that do not."""
         groups: dict[tuple[str, ...], list[str]] = {}
-        for name, use in self.uses.items():
-            if use.used and use.unused:
-                groups.setdefault(tuple(use.unused), []).append(name)
+        for name, kinds in self.lacking.items():
+            if name in self.used:
+                groups.setdefault(tuple(kinds), []).append(name)
         static, search = self.current.static_graph, self.searched
+        rare = self.options.rarely_empty
         counts = [s.usage.counts() for s in averaged_steps(self.proof)]
         for kinds, names in groups.items():
-            use = self.uses[names[0]]
-            place = _best_reason(use.unused).location
-            both = [kind for kind in kinds if kind in use.used]
+            place = self.reasons[names[0]].location
             seen = f'batches of kind {", ".join(kinds)}'
-            if both:
+            if not self.used[names[0]].keys().isdisjoint(kinds):
                 seen = f'some {seen}'
             if static:
                 effect = 'static_graph stops the training with an error'
@@ -302,14 +267,13 @@ class _SyncFindings:
             if not search and all(c.get(n) for c in counts for n in names):
                 severity = Severity.WARNING
                 effect += ', if it is the last of those that are accumulated'
-            if not fine and kinds == ('empty',) and self.rare:
+            if not fine and kinds == ('empty',) and rare:
                 severity = Severity.WARNING
-                effect += f'; {self.rare}'
+                effect += f'; {rare}'
             yield DDP007.finding(
                 f'without a gradient with {seen}, with one else: '
-                f'{count_of(names)} in {self.words(names)}'
-                + (f' ({place})' if place else '')
-                + f'; {effect}',
+                f'{self.count(names)}{f" ({place})" if place else ""}; '
+                f'{effect}',
                 severity=severity,
                 names=tuple(names),
                 batches=kinds,
@@ -317,135 +281,125 @@ class _SyncFindings:
             )
 
     def of_outcome(self) -> Iterator[Finding]:
-        """What checkpoints do to the settings in use."""
-        verdict = self.table.current
-        names = verdict.names
-        where = {'names': names, 'batches': (verdict.kind,)}
-        site = self.call_site(names)
-        at = f' ({site})' if site else ''
-        what = f'{count_of(names)} in {self.words(names)}' if names else ''
-        # What depends on the data has been said.
-        changing = {n for n, u in self.uses.items() if u.used and u.unused}
-        accumulates = verdict.outcome is Outcome.ACCUMULATED
-        unopened = self._unopened()
-        if unopened is not None:
-            yield unopened
-        elif verdict.outcome is Outcome.DIVERGED and self._is_local(names):
-            yield DDP010.finding(
-                f'what a process changes stays its own, and the replicas '
-                f'drift apart without an error in PyTorch: {what}; '
-                f'{self._why_local(names)}',
-                **where,
-            )
-        elif verdict.outcome is Outcome.UNEXPECTED:
-            yield DDP013.finding(
+        """What happens first with the settings in use."""
+        kinds = dict.fromkeys(k for u in self.usages for k in u.unopened)
+        if kinds and self.searched:
+            yield self._unopened(', '.join(kinds))
+            return
+        verdict, usages = self.explanation.current, self.usages
+        names, failure = verdict.names, verdict.failure
+        at, what = self.call_site(names), self.count(names) if names else ''
+        options, key = {}, ''
+        in_checkpoints = {n for u in usages for n in u.reentrant}
+        outside = {n for u in usages for n in u.outside_forward}
+        if failure is Outcome.OK:
+            return
+        if failure is Outcome.UNEXPECTED:
+            rule = DDP013
+            text = (
                 f'the gradient of {what} is sparse, dense or missing where '
-                'DDP expects another, which is an error in the backward',
-                **where,
+                'DDP expects another, which is an error in the backward'
             )
-        elif verdict.outcome is Outcome.DIVERGED:
-            yield DDP003.finding(
-                f'the gradients of {what} are silently wrong: a '
-                f'reentrant checkpoint{at} runs them twice in a step, DDP '
-                'averages after the first time, and the replicas drift apart '
-                'without an error',
-                options=self.options.without_reentrant(),
-                **where,
+        elif failure is Outcome.DIVERGED and in_checkpoints.isdisjoint(names):
+            rule = DDP010
+            text = (
+                'what a process changes stays its own, and the replicas '
+                f'drift apart without an error in PyTorch: {what}; '
+                f'{self._why_local(names)}'
             )
-        elif verdict.outcome is Outcome.READY_TWICE:
-            yield self._ready_twice(what, at, where)
-        elif accumulates or (
-            self.current.static_graph and not changing.issuperset(names)
+        elif failure is Outcome.DIVERGED:
+            rule, options = DDP003, self.options.without_reentrant()
+            text = (
+                f'the gradients of {what} are silently wrong: a reentrant '
+                f'checkpoint{at} runs them twice in a step, DDP averages '
+                'after the first time, and the replicas drift apart without '
+                'an error'
+            )
+        elif failure is Outcome.READY_TWICE and outside.intersection(names):
+            rule, options = DDP009, self.settings_for(NO_SEARCH)
+            text = (
+                f'{OUTSIDE_FORWARD}: {what}; marked ready twice, which is an '
+                'error in the first backward'
+            )
+        elif failure is Outcome.READY_TWICE:
+            rule = DDP002
+            options = self.settings_for(self.current, NO_SEARCH)
+            why = 'the module is used more than once in a step'
+            if self.current.find_unused_parameters:
+                why = 'find_unused_parameters=True does not look into it'
+            text = (
+                'marked ready twice, which is an error in the backward: '
+                f'{what}, in a reentrant checkpoint{at}; {why}'
+            )
+        elif not self.current.static_graph or (
+            failure is not Outcome.ACCUMULATED
+            and all(n in self.used and n in self.lacking for n in names)
         ):
+            # What has no gradient, or not with all data, has been said.
+            return
+        else:
+            rule, key = DDP008, self.options.key_of(STATIC_GRAPH)
+            options = self.settings_for(NO_SEARCH, SEARCH)
             why = f'not all steps use {what} in the same way'
-            if accumulates:
+            if failure is Outcome.ACCUMULATED:
                 why = f'the gradients of {self.options.accumulated} batches '
                 why += 'are accumulated before any was averaged'
-            yield DDP008.finding(
-                f'static_graph=True, but {why}, which ends the training',
-                key=self.options.key_of(STATIC_GRAPH),
-                options=self.settings_for(NO_SEARCH, SEARCH),
-                **where,
-            )
+            text = f'static_graph=True, but {why}, which ends the training'
+        yield rule.finding(
+            text,
+            key=key,
+            names=names,
+            batches=(verdict.batches,),
+            options=options,
+        )
 
-    def _unopened(self) -> Finding | None:
+    def _unopened(self, kinds: str) -> Finding:
         """A container that is not opened, where that makes a difference."""
-        kinds = list(
-            dict.fromkeys(k for u in self.proof.usages() for k in u.unopened)
-        )
-        if not kinds or not self.searched:
-            return None
-        ours = self.options.uses_our_wrapper
         effect = (
-            'static_graph then averages nothing, and the replicas drift apart '
-            'without an error'
-            if self.current.static_graph
-            else 'find_unused_parameters then takes used parameters for '
-            'unused, or waits for unused ones'
+            'find_unused_parameters then takes used parameters for unused, '
+            'or waits for unused ones'
         )
+        if self.current.static_graph:
+            effect = (
+                'static_graph then averages nothing, and the replicas drift '
+                'apart without an error'
+            )
+        severity = Severity.ERROR
+        if self.options.uses_our_wrapper:
+            severity = Severity.WARNING
+            effect += '; mmext.DistributedDataParallel opens it'
         return DDP011.finding(
-            f'forward returns losses in {", ".join(kinds)}, which DDP does '
-            f'not open; {effect}'
-            + ('; mmext.DistributedDataParallel opens it' if ours else ''),
-            severity=Severity.WARNING if ours else Severity.ERROR,
+            f'forward returns losses in {kinds}, which DDP does not open; '
+            f'{effect}',
+            severity=severity,
         )
-
-    def _is_local(self, names: Any) -> bool:
-        """Whether it is not a reentrant checkpoint that hides gradients."""
-        hidden = {n for u in self.proof.usages() for n in u.reentrant}
-        return not hidden.intersection(names)
 
     def _why_local(self, names: Any) -> str:
-        usages = self.proof.usages()
+        """Why gradients stay those of a process."""
+        usages = self.usages
         for usage in usages:
             for name in usage.stepped.keys() & set(names):
                 return usage.stepped[name]
-        if any(set(u.by_hand).intersection(names) for u in usages):
-            return (
-                'they are set by hand (torch.autograd.grad), without a '
-                'backward that DDP could hear'
-            )
-        known = set(usages[0].names)
-        if not known.issuperset(names) or any(u.late for u in usages):
-            return (
-                'they are made, replaced or unfrozen after the model was '
-                'wrapped'
-            )
-        return (
+        text = (
             'there is more than one backward for a forward, of which DDP '
             'averages the first'
         )
-
-    def _ready_twice(
-        self, what: str, at: str, where: dict[str, Any]
-    ) -> Finding:
-        outside = {
-            n for u in self.proof.usages() for n in u.outside_forward
-        }.intersection(where['names'])
-        if outside:
-            return DDP009.finding(
-                f'used outside of forward, where '
-                f'find_unused_parameters does not look: {what}; marked ready '
-                'twice, which is an error in the first backward',
-                options=self.settings_for(NO_SEARCH),
-                **where,
+        if any(set(u.by_hand).intersection(names) for u in usages):
+            text = (
+                'they are set by hand (torch.autograd.grad), without a '
+                'backward that DDP could hear'
             )
-        why = 'the module is used more than once in a step'
-        if self.current.find_unused_parameters:
-            why = 'find_unused_parameters=True does not look into it'
-        return DDP002.finding(
-            f'marked ready twice, which is an error in the backward: '
-            f'{what}, in a reentrant checkpoint{at}; {why}',
-            options=self.settings_for(self.current, NO_SEARCH),
-            **where,
-        )
+        elif any(u.late for u in usages) or set(names) - {*usages[0].names}:
+            text = 'they are made, replaced or unfrozen after the model was '
+            text += 'wrapped'
+        return text
 
     def needless(self) -> Iterator[Finding]:
         """Flags without which all is well."""
-        plain = self.table.row(NO_SEARCH)
-        if not plain.is_ok or not self.table.current.is_ok:
+        if not self.explanation.works(NO_SEARCH) or (
+            not self.explanation.current.works
+        ):
             return
-        cost = self.table.cost
         if self.current.static_graph:
             yield DDP006.finding(
                 'static_graph=True is needless: every step gives '
@@ -457,33 +411,8 @@ class _SyncFindings:
             yield DDP005.finding(
                 'find_unused_parameters=True is needless: every '
                 'parameter gets a gradient from all batches that were tried; '
-                f'each step walks over {cost.nodes} nodes and reduces a map '
+                f'each step walks over {self.nodes} nodes and reduces a map '
                 'of used parameters, reentrant checkpoints are forbidden, '
                 'and parameters that lose their gradient are hidden',
                 key=self.options.key_of(FLAG),
             )
-
-
-def _uses(proof: DryRun) -> dict[str, _Use]:
-    uses: dict[str, _Use] = {}
-    for step in proof.all_steps():
-        counts = step.usage.counts()
-        for name, count in counts.items():
-            use = uses.setdefault(name, _Use({}, {}))
-            if count:
-                use.used[step.kind] = None
-            elif name in step.usage.unused:
-                use.unused.setdefault(step.kind, step.usage.unused[name])
-    return uses
-
-
-def _best_reason(unused: dict[str, UnusedParameter]) -> UnusedParameter:
-    """The one that says most."""
-    return next(
-        (
-            use
-            for use in unused.values()
-            if use.reason is not UnusedReason.NEVER_USED
-        ),
-        next(iter(unused.values())),
-    )

@@ -14,20 +14,6 @@ class OwnError(Exception):
     """Of no kind that Python has."""
 
 
-class Halves(nn.Module):
-    """Two ways whose outputs do not fit."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fine = nn.Conv2d(4, 4, 1)
-        self.coarse = nn.Conv2d(4, 4, 3, stride=2, padding=1)
-
-    def forward(self, x):
-        fine = self.fine(x)
-        coarse = self.coarse(x)
-        return fine + coarse
-
-
 class Faulty(BaseModel):
     """A stem and a head, and a mistake between them."""
 
@@ -36,7 +22,6 @@ class Faulty(BaseModel):
         self.mistake = mistake
         self.backbone = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Sigmoid())
         self.act = nn.ReLU(inplace=True)
-        self.halves = Halves()
         width = 8 if mistake == 'channels' else 4
         self.neck = nn.Sequential(nn.Conv2d(width, 2, 1))
 
@@ -48,8 +33,6 @@ class Faulty(BaseModel):
             y = x.exp()
             x = y * y
             y += 1
-        elif self.mistake == 'sizes':
-            x = self.halves(x)
         elif self.mistake == 'own':
             raise OwnError('of mine')
         return {'loss': self.neck(x.flip(-1)).square().mean()}
@@ -107,12 +90,6 @@ def test_layers_that_do_not_fit():
         'backbone.1 (Sigmoid; model.backbone)'
     ) in finding.message
     assert finding.remedy.startswith('correct the code that is named')
-
-
-def test_branches_that_do_not_fit():
-    finding, _ = crash('sizes')
-    assert 'fine (2, 4, 6, 6) of halves.fine' in finding.message
-    assert 'coarse (2, 4, 3, 3) of halves.coarse' in finding.message
 
 
 def test_exception_of_its_own_is_said_once():

@@ -208,7 +208,7 @@ def test_processes_do_what_is_expected(result, works):
     ('result', 'end'),
     [
         (world(False), 'ok (predicted: diverged)'),
-        (world(True, 'unfinished'), 'lets expect no error: unfinished'),
+        (world(True, 'unfinished'), 'predicts no error: unfinished'),
         (world(None, '', 'rank 1: KeyError'), 'processes; rank 1: KeyError'),
     ],
 )

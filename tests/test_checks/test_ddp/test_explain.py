@@ -1,12 +1,19 @@
 import pytest
+import torch
+from mmengine.model import BaseModel
+from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from mmext.checks.ddp import (
+    Explanation,
+    Outcome,
+    Step,
     StepUsage,
     SyncSettings,
     UnusedParameter,
     UnusedReason,
+    explain_step,
 )
-from mmext.checks.ddp.advice import find_advice
 from mmext.checks.ddp.ready_gradients import ReadyGradient
 
 FIND = 'find_unused_parameters = True'
@@ -23,6 +30,10 @@ def usage(ready, unused=(), reentrant='', reason=UnusedReason.NEVER_USED):
         unused={name: UnusedParameter(reason) for name in unused},
         reentrant=dict.fromkeys(reentrant, 'block'),
     )
+
+
+def find_advice(usages, settings):
+    return Explanation([Step(usage) for usage in usages], settings).advice()
 
 
 def configs(*args):
@@ -67,8 +78,7 @@ def test_unused_and_reentrant():
     assert evaluate(hook.config)['find_unused_parameters'] is True
     assert evaluate(static.config)['model_wrapper_cfg']['static_graph'] is True
     in_model, hook, _ = find_advice(given, SyncSettings(True))
-    # With the search on, c alone would not be enough.
-    assert in_model.config == FIND_NOT
+    assert in_model.text.endswith('This alone is not enough.')
     assert 'find_unused_parameters' not in evaluate(hook.config)
 
 
@@ -112,7 +122,7 @@ def test_used_outside_of_forward():
         (UnusedReason.NO_GRAD, 'compute it with gradients'),
         (UnusedReason.DETACHED, 'let gradients pass'),
         (UnusedReason.FROZEN, 'freeze it earlier'),
-        (UnusedReason.NOT_IN_LOSS, 'use it in the loss'),
+        (UnusedReason.NOT_IN_LOSS, 'add its output to a loss'),
     ],
 )
 def test_the_advice_follows_the_reason(reason, words):
@@ -122,3 +132,55 @@ def test_the_advice_follows_the_reason(reason, words):
 
 def test_nothing_to_advise():
     assert find_advice([usage('a b')], SyncSettings()) == []
+
+
+class Net(BaseModel):
+    """With a part that is used in every step, and one that is not."""
+
+    def __init__(self, part=nn.Linear):
+        super().__init__()
+        self.stem, self.part = nn.Linear(2, 2), part(2, 1)
+        self.extra = nn.Linear(2, 1)
+
+    def forward(self, inputs, mode='loss'):
+        x = checkpoint(self.part, self.stem(inputs), use_reentrant=True)
+        return {'loss': x.sum(), 'note': self.extra(inputs).detach().sum()}
+
+
+DATA = {'inputs': torch.ones(3, 2)}
+
+
+def test_a_step_is_explained():
+    model = Net().eval()
+    explanation = explain_step(model, DATA, SyncSettings(True))
+    assert list(explanation.unused) == ['extra.weight', 'extra.bias']
+    assert explanation.current.failure is Outcome.READY_TWICE
+    assert set(explanation.current.names) == {'part.weight', 'part.bias'}
+    assert explanation.recommended.settings == SyncSettings(True)
+    assert not explanation.recommended.reentrant
+    text = str(explanation)
+    assert '2 parameters got no gradient: detached on its way' in text
+    assert 'test_explain.py:' in text
+    assert (
+        'find_unused_parameters=True, checkpoints as they are: error at '
+        'step 1: a parameter is marked ready twice (in use)\n' in text
+    )
+    assert 'checkpoints none of them reentrant: ok (recommended)\n' in text
+    assert 'Advice 1. In the model, for extra.weight and extra.bias' in text
+    assert FIND not in text
+    # It is left as it was.
+    assert not model.training
+    assert model.stem.weight.grad is None
+
+
+def test_what_ddp_refuses_is_not_run():
+    model = Net(lambda _, size: nn.LazyLinear(size))
+    explanation = explain_step(model, DATA)
+    assert explanation.recommended is None
+    assert explanation.current.failure is Outcome.REFUSED
+    assert explanation.current.names == ('part.weight', 'part.bias')
+
+
+def test_no_model_of_mmengine():
+    with pytest.raises(TypeError, match=r'must be a BaseModel .* got Linear'):
+        explain_step(nn.Linear(2, 2), DATA)
