@@ -11,12 +11,13 @@ from importlib import import_module
 from typing import Any
 
 from .choice import (
+    active_backend,
     check_ops_backend,
     choose_ops_backend,
-    compile_kernels,
     log_backend,
 )
-from .finder import active_backend, install_ext_finder
+from .finder import install_ext_finder
+from .first_calls import compile_kernels
 
 __all__ = [
     'active_backend',

@@ -7,19 +7,19 @@ Nothing here imports torch or mmcv before a function is called.
 import logging
 import os
 import platform
-import time
+import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .finder import active_backend
-
 if TYPE_CHECKING:
     import torch
-    from torch import nn
 
+# Module of mmcv's compiled operators, and the origin of what stands in for it.
+EXT_NAME = 'mmcv._ext'
+ORIGIN = 'mmext.ops'
 # Environment variable that chooses; it wins over the config.
 VARIABLE = 'MMEXT_OPS'
 
@@ -66,7 +66,27 @@ _REMEDIES = {
 
 _chosen = 'auto'
 _logged: set[str] = set()
-_ready: set[str] = set()
+
+
+def active_backend() -> str:
+    """Name the implementation that mmcv's operators use in this process.
+
+    Returns:
+        ``'mmext'`` for the PyTorch backend of :mod:`mmext.ops`,
+        ``'compiled'`` for whatever else is importable as ``mmcv._ext``.
+
+    Raises:
+        ModuleNotFoundError: If mmcv is not installed.
+
+    Examples:
+        >>> import mmext
+        >>> from mmext.ops import active_backend
+        >>> active_backend() in ('compiled', 'mmext')
+        True
+    """
+    module = sys.modules.get(EXT_NAME)
+    spec = find_spec(EXT_NAME) if module is None else module.__spec__
+    return 'mmext' if spec and spec.origin == ORIGIN else 'compiled'
 
 
 def choose_ops_backend(name: str) -> None:
@@ -252,92 +272,3 @@ def log_backend(
     if line not in _logged:
         _logged.add(line)
         print_log(line, logger=logger)
-
-
-def compile_kernels(
-    model: 'nn.Module',
-    device: 'torch.device',
-    logger: logging.Logger | str | None = 'current',
-) -> None:
-    """Compile the kernels of a model before its first step, and log the time.
-
-    They would be compiled at their first call otherwise. What was compiled
-    before is read from the disk. Nothing happens where numba is not used.
-
-    Args:
-        model: Its modules say which operators it calls.
-        device: Where the model runs.
-        logger: As in :func:`log_backend`.
-    """
-    from mmengine.logging import print_log
-
-    wanted = [
-        name
-        for name in dict.fromkeys(_operators(model))
-        if backend_of(name, device.type) == 'numba' and name not in _ready
-    ]
-    if not wanted:
-        return
-    start = time.perf_counter()
-    for name in wanted:
-        _first_call(name)
-    _ready.update(wanted)
-    print_log(
-        f'Kernels of {", ".join(wanted)}: ready after '
-        f'{time.perf_counter() - start:.1f} s',
-        logger=logger,
-    )
-
-
-# Classes of modules -> the operator that they call.
-_USERS = {
-    'DeformableAttention': 'ms_deform_attn',
-    'RoIAlign': 'roi_align',
-}
-
-
-def _operators(model: 'nn.Module') -> Iterator[str]:
-    """Operators that the modules of a model call, and their settings name."""
-    for module in model.modules():
-        for kind in type(module).__mro__:
-            if kind.__name__ in _USERS:
-                yield _USERS[kind.__name__]
-        for name in ('train_cfg', 'test_cfg'):
-            yield from _suppressions(getattr(module, name, None))
-
-
-def _suppressions(cfg: Any) -> Iterator[str]:
-    """Kinds of suppression that a head's settings ask for."""
-    if isinstance(cfg, Mapping):
-        kind = cfg.get('type')
-        if kind in ('nms', 'soft_nms', 'nms_match'):
-            yield kind
-        cfg = cfg.values()
-    elif not isinstance(cfg, list | tuple):
-        return
-    for value in cfg:
-        yield from _suppressions(value)
-
-
-def _first_call(operator: str) -> None:
-    """Call an operator, forward and backward, on as little as possible."""
-    import torch
-    from mmcv import ops
-
-    from .ms_deform_attn import multi_scale_deform_attn
-
-    one = torch.zeros(1, 1, 1, 1, requires_grad=True)
-    boxes, scores = torch.zeros(1, 4), torch.zeros(1)
-    level = torch.ones(1, 2, dtype=torch.long), torch.zeros(1).long()
-    calls = {
-        'ms_deform_attn': lambda: multi_scale_deform_attn(
-            one, *level, one.new_zeros(1, 1, 1, 1, 1, 2), one[None]
-        ),
-        'nms': lambda: ops.nms(boxes, scores, 0.5)[0],
-        'soft_nms': lambda: ops.soft_nms(boxes, scores)[0],
-        'nms_match': lambda: ops.nms_match(one[0, 0].new_zeros(1, 5), 0.5)[0],
-        'roi_align': lambda: ops.roi_align(one, one.new_zeros(1, 5), 1),
-    }
-    out = calls[operator]()
-    if out.requires_grad:
-        out.sum().backward()

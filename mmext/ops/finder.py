@@ -13,11 +13,11 @@ import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-EXT_NAME = 'mmcv._ext'
+from .choice import EXT_NAME, ORIGIN
+
 # Where mmdet crops the masks of objects.
 _MASKS = 'mmdet.structures.mask.structures'
 
@@ -48,7 +48,7 @@ class ExtFinder(MetaPathFinder):
         """Spec of the PyTorch backend."""
         if fullname != EXT_NAME:
             return None
-        return ModuleSpec(fullname, ExtLoader(), origin='mmext.ops')
+        return ModuleSpec(fullname, ExtLoader(), origin=ORIGIN)
 
 
 def install_ext_finder() -> None:
@@ -77,25 +77,3 @@ def _roi_align(*args: Any, **kwargs: Any) -> Any:
     from mmcv.ops import roi_align
 
     return roi_align(*args, **kwargs)
-
-
-def active_backend() -> str:
-    """Name the implementation that mmcv's operators use in this process.
-
-    Returns:
-        ``'mmext'`` for the PyTorch backend of :mod:`mmext.ops`,
-        ``'compiled'`` for whatever else is importable as ``mmcv._ext``.
-
-    Raises:
-        ModuleNotFoundError: If mmcv is not installed.
-
-    Examples:
-        >>> import mmext
-        >>> from mmext.ops import active_backend
-        >>> active_backend() in ('compiled', 'mmext')
-        True
-    """
-    module = sys.modules.get(EXT_NAME)
-    spec = find_spec(EXT_NAME) if module is None else module.__spec__
-    loader = None if spec is None else spec.loader
-    return 'mmext' if isinstance(loader, ExtLoader) else 'compiled'

@@ -14,6 +14,7 @@ from mmext.ops import (
     choice,
     choose_ops_backend,
     compile_kernels,
+    first_calls,
     log_backend,
     multi_scale_deform_attn,
 )
@@ -29,7 +30,7 @@ def there(monkeypatch) -> set[str]:
     monkeypatch.delenv('MMEXT_OPS', raising=False)
     monkeypatch.setattr(choice, '_chosen', 'auto')
     monkeypatch.setattr(choice, '_logged', set())
-    monkeypatch.setattr(choice, '_ready', set())
+    monkeypatch.setattr(first_calls, '_ready', set())
     monkeypatch.setattr(choice, '_onednn_is_faster', lambda: False)
     monkeypatch.setattr(
         choice, '_missing', lambda name: None if name in there else 'not here'
@@ -188,7 +189,7 @@ def test_kernels_of_a_model_are_compiled_before_it_runs(
     there, caplog, monkeypatch
 ):
     called = []
-    monkeypatch.setattr(choice, '_first_call', called.append)
+    monkeypatch.setattr(first_calls, '_first_call', called.append)
     model = nn.Sequential(DeformableAttention(), nn.Linear(1, 1))
     cpu, logger = torch.device('cpu'), logging.getLogger('test_choice')
     with caplog.at_level(logging.INFO, logger='test_choice'):
@@ -210,7 +211,7 @@ def test_kernels_of_a_model_are_compiled_before_it_runs(
 )
 def test_first_calls_reach_the_kernels(operator, monkeypatch):
     monkeypatch.setenv('MMEXT_OPS', 'numba')
-    choice._first_call(operator)
+    first_calls._first_call(operator)
 
 
 def test_kernels_work_where_they_cannot_be_kept(monkeypatch):

@@ -160,16 +160,12 @@ def test_install_is_idempotent_and_last(monkeypatch):
     assert isinstance(sys.meta_path[-1], ExtFinder)
 
 
-def module_from(loader: object) -> ModuleType:
+def test_a_loaded_module_is_known_by_its_origin(monkeypatch):
     module = ModuleType('mmcv._ext')
-    module.__spec__ = ModuleSpec('mmcv._ext', loader)
-    return module
-
-
-def test_a_loaded_module_is_known_by_its_loader(monkeypatch):
-    monkeypatch.setitem(sys.modules, 'mmcv._ext', module_from(ExtLoader()))
+    monkeypatch.setitem(sys.modules, 'mmcv._ext', module)
+    module.__spec__ = ExtFinder().find_spec('mmcv._ext', None)
     assert active_backend() == 'mmext'
-    monkeypatch.setitem(sys.modules, 'mmcv._ext', module_from(None))
+    module.__spec__ = ModuleSpec('mmcv._ext', None, origin='_ext.so')
     assert active_backend() == 'compiled'
 
 
