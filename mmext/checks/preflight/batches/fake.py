@@ -188,7 +188,7 @@ def fake_batch(
     for part, (pipeline, fields) in enumerate(
         zip(recipe.pipelines, recipe.fields)
     ):
-        for index in range(batch_size):
+        for index in range(1 if fields.alone else batch_size):
             words = [seed, crc32(kind.encode()), step, part, index]
             rng = np.random.default_rng(words)
             with seeded(int(rng.integers(1 << 31))):
@@ -230,9 +230,34 @@ def collate_function(config: Any) -> Any:
 
 
 def raw_sample(
-    recipe: Recipe, fields: Fields, kind: str, rng: Generator
+    recipe: Recipe, fields: Fields, kind: str, rng: np.random.Generator
 ) -> dict:
-    """What the loading steps would give."""
+    """What the loading steps would give; lists for a sequence."""
+    if not fields.frames:
+        return _raw_picture(recipe, fields, kind, rng)
+    # The same objects in all pictures, so that they can be tracked.
+    seed = int(rng.integers(1 << 31))
+    frames = [
+        _raw_picture(recipe, fields, kind, np.random.default_rng(seed))
+        for _ in range(fields.frames)
+    ]
+    merged = {key: [frame[key] for frame in frames] for key in frames[0]}
+    # For re-identification: each two pictures show the same one.
+    order = rng.permutation(max(recipe.num_classes, 2))
+    merged['gt_label'] = [
+        np.array(order[frame // 2 % len(order)] % recipe.num_classes)
+        for frame in range(fields.frames)
+    ]
+    merged['key_frame_flags'] = [i == 0 for i in range(fields.frames)]
+    merged['frame_id'] = list(range(fields.frames))
+    merged['video_id'] = [0] * fields.frames
+    merged['video_length'] = [fields.frames] * fields.frames
+    return merged
+
+
+def _raw_picture(
+    recipe: Recipe, fields: Fields, kind: str, rng: np.random.Generator
+) -> dict:
     scene = make_scene(
         kind,
         recipe.size,
@@ -257,12 +282,11 @@ def raw_sample(
     if recipe.task == 'pretraining':
         return {**results, 'sample_idx': 0}
     if recipe.task in ('classification', 'multi-label'):
-        several = recipe.task == 'multi-label'
-        labels = scene.labels.tolist()
-        label = sorted(set(labels)) if several else labels[0]
-        return {**results, 'gt_label': label}
+        return {**results, 'gt_label': _picture_label(recipe, scene)}
     _add_objects(results, scene, fields)
     _add_pixels(results, scene, recipe, fields)
+    if fields.proposals:
+        _add_proposals(results, scene, fields.proposals, rng)
     if fields.text:
         results['text'] = recipe.classes or tuple(
             f'class {index}' for index in range(recipe.num_classes)
@@ -271,15 +295,16 @@ def raw_sample(
     return results
 
 
+def _picture_label(recipe: Recipe, scene: Scene) -> Any:
+    if recipe.task == 'multi-label':
+        return sorted(set(scene.labels.tolist()))
+    return int(scene.labels[0])
+
+
 def _add_objects(results: dict, scene: Scene, fields: Fields) -> None:
     """Boxes, labels and masks of the objects."""
     if fields.boxes:
-        from mmdet.structures.bbox import HorizontalBoxes, get_box_type
-
-        boxes = HorizontalBoxes(torch.from_numpy(scene.boxes))
-        if get_box_type(fields.box_type)[1] is not HorizontalBoxes:
-            boxes = boxes.convert_to(fields.box_type)
-        results['gt_bboxes'] = boxes
+        results['gt_bboxes'] = _as_boxes(scene.boxes, fields.box_type)
         results['gt_ignore_flags'] = scene.ignored
         results['gt_instances_ids'] = np.arange(len(scene.boxes))
     if fields.labels:
@@ -296,10 +321,20 @@ def _add_objects(results: dict, scene: Scene, fields: Fields) -> None:
         results.setdefault('gt_ignore_flags', scene.ignored)
 
 
+def _as_boxes(boxes: np.ndarray, box_type: str | None) -> Any:
+    if box_type is None:
+        return boxes
+    from mmdet.structures.bbox import HorizontalBoxes, get_box_type
+
+    made = HorizontalBoxes(torch.from_numpy(boxes))
+    kind = get_box_type(box_type)[1]
+    return made if kind is HorizontalBoxes else made.convert_to(box_type)
+
+
 def _add_pixels(
     results: dict, scene: Scene, recipe: Recipe, fields: Fields
 ) -> None:
-    """Labels, depths and normals of the pixels."""
+    """Labels and depths of the pixels."""
     ignore = recipe.ignore_index
     if fields.panoptic:
         labels = scene.panoptic_labels(
@@ -319,11 +354,34 @@ def _add_pixels(
         results['seg_fields'] = ['gt_seg_map']
         results['reduce_zero_label'] = False
     if fields.multi_task:
-        # A slanted wall; there is none where it is not valid.
         valid = scene.blocks >= 0
-        height, width = valid.shape
-        depth = np.linspace(1, 9, height, dtype=np.float32)[:, None]
-        results['img'] = results['img'].astype(np.float32)
-        results['gt_depth'] = np.tile(depth, width) * valid
-        normal = np.array([0.6, 0, -0.8], np.float32)
-        results['gt_normal'] = normal * valid[..., None]
+        _add_surfaces(results, valid)
+    if fields.depth:
+        rows = np.linspace(1, 9, scene.size[0], dtype=np.float32)
+        results['gt_depth_map'] = np.tile(rows[:, None], scene.size[1])
+        results.setdefault('seg_fields', []).append('gt_depth_map')
+
+
+def _add_surfaces(results: dict, valid: np.ndarray) -> None:
+    """Depth and normals of a slanted wall; none where it is not valid."""
+    height, width = valid.shape
+    depth = np.linspace(1, 9, height, dtype=np.float32)[:, None]
+    results['img'] = results['img'].astype(np.float32)
+    results['gt_depth'] = np.tile(depth, width) * valid
+    normal = np.array([0.6, 0, -0.8], np.float32)
+    results['gt_normal'] = normal * valid[..., None]
+
+
+def _add_proposals(
+    results: dict, scene: Scene, count: int, rng: np.random.Generator
+) -> None:
+    """Boxes as another model would propose: near objects, and elsewhere."""
+    count = min(count, 50)
+    height, width = scene.size
+    corners = rng.uniform(0, 0.7, (count, 2)) * (width, height)
+    sides = rng.uniform(0.1, 0.3, (count, 2)) * (width, height)
+    boxes = np.concatenate([corners, corners + sides], 1)
+    near = scene.boxes[: count // 2]
+    boxes[: len(near)] = near
+    results['proposals'] = boxes.astype(np.float32)
+    results['proposals_scores'] = np.ones(count, np.float32)

@@ -59,6 +59,7 @@ def real_batches(
 # 'real' is read from the data of the config, the others are made up.
 KINDS = ('normal', 'empty', 'one-class', 'crowded', 'real')
 _FEW = {
+    'depth': ('normal', 'real'),
     'classification': ('normal', 'one-class', 'real'),
     'multi-label': ('normal', 'empty', 'one-class', 'real'),
     'pretraining': ('normal', 'real'),

@@ -26,19 +26,30 @@ _KEPT = {
     'LoadEmptyAnnotations',
     'MultiBranch',
     'PackDetInputs',
+    'PackReIDInputs',
     'PackSegInputs',
+    'PackTrackInputs',
     'RandomSamplingNegPos',
     'SegRescale',
     'ToTensor',
+    'TransformBroadcaster',
     'Transpose',
 }
-_LABEL_LOADERS = {'LoadAnnotations', 'LoadPanopticAnnotations'}
+_LABEL_LOADERS = {
+    'LoadAnnotations',
+    'LoadTrackAnnotations',
+    'LoadPanopticAnnotations',
+}
 _MULTI_TASK_LOADER = 'LoadMultiTaskAnnotations'
-# What these load is not made up.
-_NEED_DATA = {'LoadDepthAnnotation', 'LoadProposals'}
 _HOSTS = ('mmcv.', 'mmdet.', 'mmseg.')
 # Steps that make the samples of models that the hosts have.
-_PACKERS = {'PackDetInputs', 'PackMultiTaskInputs', 'PackSegInputs'}
+_PACKERS = {
+    'PackDetInputs',
+    'PackMultiTaskInputs',
+    'PackReIDInputs',
+    'PackSegInputs',
+    'PackTrackInputs',
+}
 # Classification and pre-training name no places in a picture: all steps of
 # these pipelines can run as they are, but the one that reads the file.
 _READERS = {'LoadImageFromFile', 'LoadImageFromNDArray'}
@@ -48,24 +59,37 @@ PICTURE_PACKERS = frozenset({'PackInputs', 'PackImages'})
 
 @dataclass(frozen=True)
 class Fields:
-    """What the loading steps of a pipeline add to a sample."""
+    """What the loading steps of a pipeline add to a sample.
+
+    Attributes:
+        boxes: With boxes.
+        labels: With labels of the boxes.
+        masks: With masks of the objects.
+        polygons: Masks are polygons, else bitmaps.
+        semantic: With a label for each pixel.
+        panoptic: Labels of the pixels agree with the objects.
+        depth: With a depth for each pixel.
+        multi_task: With a label, a depth and a normal for each pixel, as
+            ``mmext.LoadMultiTaskAnnotations`` gives them.
+        proposals: With this many proposed boxes; 0 for none.
+        box_type: Kind of boxes, as mmdet registers them; None for arrays.
+        frames: Pictures in a sample; 0 if it is not a sequence.
+        alone: A sample is a batch of its own: its pictures are the batch.
+        text: With the names of the classes as text.
+    """
 
     boxes: bool = False
-    # Of the boxes.
     labels: bool = False
     masks: bool = False
-    # Masks are polygons, else bitmaps.
     polygons: bool = False
-    # A label for each pixel.
     semantic: bool = False
-    # These agree with the objects.
     panoptic: bool = False
-    # With a depth and a normal for each pixel, as
-    # ``mmext.LoadMultiTaskAnnotations`` gives them.
+    depth: bool = False
     multi_task: bool = False
-    # Kind of boxes, as mmdet registers them.
-    box_type: str = 'hbox'
-    # The names of the classes as text.
+    proposals: int = 0
+    box_type: str | None = 'hbox'
+    frames: int = 0
+    alone: bool = False
     text: bool = False
 
 
@@ -115,10 +139,23 @@ def pipeline_fields(pipeline: Sequence, *, text: bool = False) -> Fields:
                 polygons=not (panoptic or step.get('poly2mask', True)),
                 semantic=step.get('with_seg', panoptic or segment),
                 panoptic=panoptic,
-                box_type=step.get('box_type', 'hbox'),
+                box_type=(
+                    None
+                    if name == 'LoadTrackAnnotations'
+                    else step.get('box_type', 'hbox')
+                ),
             )
         elif name == _MULTI_TASK_LOADER:
             fields.update(semantic=True, multi_task=True)
+        elif name == 'LoadDepthAnnotation':
+            fields['depth'] = True
+        elif name == 'LoadProposals':
+            fields['proposals'] = step.get('num_max_proposals') or 100
+        elif name == 'PackTrackInputs':
+            fields['frames'] = 2
+        elif name == 'PackReIDInputs':
+            # Two pictures of each of two identities, to be distinguished.
+            fields.update(frames=4, alone=True)
     return Fields(**fields)
 
 
@@ -157,12 +194,15 @@ def shortened_pipeline(pipeline: Any) -> list:
             short.append(_shortened_step(step))
         elif not _origin(step).startswith(_HOSTS):
             short.append(copy.deepcopy(step))
-    return short
+    return [step for step in short if step is not None]
 
 
-def _shortened_step(step: Mapping) -> Mapping:
+def _shortened_step(step: Mapping) -> Mapping | None:
     step = copy.deepcopy(step)
     name = step_name(step)
+    if name == 'TransformBroadcaster':
+        step['transforms'] = shortened_pipeline(step['transforms'])
+        return step if step['transforms'] else None
     if name == 'MultiBranch':
         for key, value in step.items():
             if isinstance(value, Mapping):
@@ -175,19 +215,22 @@ def _shortened_step(step: Mapping) -> Mapping:
 def is_known(pipeline: Sequence) -> bool:
     """Whether a pipeline packs, or loads labels, in a way that is known.
 
-    Samples of another one, as of tracking, of re-identification and of
-    depths, cannot be made up.
+    Samples of another one cannot be made up.
     """
     names = {step_name(step) for step in steps_of(pipeline)}
     known = _PACKERS | PICTURE_PACKERS | _LABEL_LOADERS | {_MULTI_TASK_LOADER}
-    return bool(names & known) and names.isdisjoint(_NEED_DATA)
+    return bool(names & (known | {'LoadDepthAnnotation', 'LoadProposals'}))
 
 
 def task_of(pipeline: Sequence, fields: Fields, model: Any = None) -> str:
     """What a training with this pipeline learns, see :class:`Recipe`."""
     names = {step_name(step) for step in steps_of(pipeline)}
+    if fields.depth:
+        return 'depth'
     if fields.multi_task:
         return 'multi-task'
+    if names & {'PackTrackInputs', 'PackReIDInputs'}:
+        return 'tracking'
     if 'PackImages' in names:
         return 'pretraining'
     if 'PackInputs' in names:

@@ -212,9 +212,9 @@ class Sizes(NamedTuple):
 class Recipe:
     """What a made-up sample holds and how it is packed."""
 
-    # 'detection', 'instance', 'panoptic', 'semantic', 'multi-task',
-    # 'classification', 'multi-label', 'pretraining' or 'data set', whose
-    # samples are its own.
+    # 'detection', 'instance', 'panoptic', 'tracking', 'semantic', 'depth',
+    # 'multi-task', 'classification', 'multi-label', 'pretraining' or 'data
+    # set', whose samples are its own.
     task: str
     # Height and width of a picture, in pixels.
     size: Size

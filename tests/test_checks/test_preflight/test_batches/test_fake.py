@@ -42,7 +42,7 @@ def scope():
 
 
 def batch(recipe, kind='normal', **options):
-    scope = 'mmseg' if recipe.task == 'semantic' else 'mmdet'
+    scope = 'mmseg' if recipe.task in ('semantic', 'depth') else 'mmdet'
     with DefaultScope.overwrite_default_scope(scope):
         return fake_batch(recipe, kind, **options)
 
@@ -115,6 +115,49 @@ def test_panoptic():
     assert {4, 5, 255} <= pixels <= {0, 1, 2, 3, 4, 5, 255}
 
 
+def test_proposals():
+    recipe = replace(DETECTION, fields=(replace(BOXES, proposals=30),))
+    proposals = batch(recipe)['data_samples'][0].proposals
+    assert proposals.bboxes.shape == (30, 4)
+    assert (proposals.bboxes[:, 2:] > proposals.bboxes[:, :2]).all()
+    assert len(batch(recipe, 'empty')['data_samples'][0].proposals) == 30
+
+
+def test_boxes_as_arrays_and_in_sequences():
+    fields = replace(BOXES, frames=2, box_type=None)
+    pipelines = ([{'type': 'PackTrackInputs'}],)
+    recipe = replace(
+        DETECTION, task='tracking', fields=(fields,), pipelines=pipelines
+    )
+    made = batch(recipe)
+    assert made['inputs'][0].shape == (2, 3, 64, 96)
+    track = made['data_samples'][0]
+    assert track.key_frames_inds == [0]
+    assert track.ref_frames_inds == [1]
+    first, second = track.video_data_samples
+    assert torch.equal(
+        first.gt_instances.instances_ids, second.gt_instances.instances_ids
+    )
+    assert isinstance(first.gt_instances.bboxes, torch.Tensor)
+
+
+def test_pictures_of_two_identities():
+    fields = Fields(frames=4, alone=True)
+    pipelines = ([{'type': 'PackReIDInputs'}],)
+    recipe = replace(
+        DETECTION, task='tracking', fields=(fields,), pipelines=pipelines
+    )
+    made = batch(recipe, batch_size=2)
+    (pictures,) = made['inputs']
+    assert pictures.shape == (4, 3, 64, 96)
+    (sample,) = made['data_samples']
+    one, same, two, other = sample.gt_label.label.tolist()
+    assert one == same
+    assert two == other
+    assert one != two
+    assert {one, two} <= {0, 1, 2, 3}
+
+
 def test_names_of_classes_as_text():
     fields = replace(BOXES, text=True)
     rng = np.random.default_rng(0)
@@ -139,6 +182,13 @@ def test_all_pixels_ignored():
     recipe = replace(SEMANTIC, ignore_index=7)
     sample = batch(recipe, 'empty')['data_samples'][0]
     assert sample.gt_sem_seg.data.unique().tolist() == [7]
+
+
+def test_depth():
+    recipe = replace(SEMANTIC, task='depth', fields=(Fields(depth=True),))
+    depth = batch(recipe)['data_samples'][0].gt_depth_map.data
+    assert depth.shape == (1, 64, 96)
+    assert (depth > 0).all()
 
 
 @pytest.mark.parametrize('task', ['classification', 'multi-label'])

@@ -6,7 +6,6 @@ from mmengine.registry import TRANSFORMS, DefaultScope
 from mmext.checks.preflight.batches.pipelines import (
     Fields,
     find_pipelines,
-    is_known,
     pipeline_fields,
     shortened_pipeline,
     step_name,
@@ -82,26 +81,23 @@ def test_fields_of_others(scope):
     assert panoptic.semantic
     assert panoptic.masks
     assert not panoptic.polygons
+    proposals = {'type': 'LoadProposals', 'num_max_proposals': 30}
+    assert pipeline_fields([proposals]).proposals == 30
+    track = {'type': 'LoadTrackAnnotations', 'with_mask': True}
+    broadcast = {'type': 'TransformBroadcaster', 'transforms': [track]}
+    found = pipeline_fields([broadcast, {'type': 'PackTrackInputs'}])
+    assert found.frames == 2
+    assert found.box_type is None
+    assert found.masks
     assert pipeline_fields([], text=True).text
-
-
-@pytest.mark.parametrize(
-    ('kinds', 'known'),
-    [
-        (['LoadAnnotations', 'PackDetInputs'], True),
-        (['LoadTrackAnnotations', 'PackTrackInputs'], False),
-        (['LoadDepthAnnotation', 'PackSegInputs'], False),
-        (['LoadProposals', 'LoadAnnotations', 'PackDetInputs'], False),
-    ],
-)
-def test_samples_that_can_be_made_up(kinds, known):
-    assert is_known([{'type': kind} for kind in kinds]) is known
+    assert pipeline_fields([{'type': 'PackReIDInputs'}]).alone
 
 
 def test_fields_of_a_segmentor(semantic_scope):
     assert pipeline_fields([{'type': 'LoadAnnotations'}]) == Fields(
         semantic=True
     )
+    assert pipeline_fields([{'type': 'LoadDepthAnnotation'}]).depth
 
 
 def test_same_name_in_another_scope(semantic_scope):
@@ -153,6 +149,9 @@ def test_shortens_inside_of_branches(scope):
     }
     (step,) = shortened_pipeline([LOAD, branches])
     assert step == {**branches, 'sup': [PACK], 'unsup': [PACK]}
+    broadcast = {'type': 'TransformBroadcaster', 'transforms': [LOAD, flip]}
+    pack = {'type': 'PackTrackInputs'}
+    assert shortened_pipeline([broadcast, pack]) == [pack]
 
 
 def test_keeps_all_of_a_classification(semantic_scope):
@@ -168,7 +167,9 @@ def test_keeps_all_of_a_classification(semantic_scope):
         ('PackDetInputs', {}, 'detection'),
         ('PackDetInputs', {'boxes': True, 'masks': True}, 'instance'),
         ('PackDetInputs', {'masks': True, 'panoptic': True}, 'panoptic'),
+        ('PackTrackInputs', {'masks': True}, 'tracking'),
         ('PackSegInputs', {'semantic': True}, 'semantic'),
+        ('PackSegInputs', {'depth': True}, 'depth'),
         ('PackInputs', {}, 'classification'),
     ],
 )
