@@ -4,26 +4,22 @@ import base64
 import hashlib
 import re
 
-from mmext.checks.findings.page import render
-
-TEMPLATE = 'preflight.html.jinja'
-PAGE = {
-    'config': '<b>',
-    'task': '',
-    'trainable': 0,
-    'verdict': 'fine',
-    'worst': 'fine',
-    'tiles': [],
-    'not_done': ['\udcff'],
-    'notes': [],
-    'findings': [],
-    'verdicts': [],
-    'batches': [],
-}
+from mmext.checks.ddp import SyncSettings
+from mmext.checks.preflight import PreflightReport
+from mmext.checks.preflight.report import report_html
 
 
 def page() -> str:
-    return render('mmext.checks.preflight', TEMPLATE, page=PAGE).decode()
+    report = PreflightReport(
+        config='<b>',
+        task='',
+        trainable=0,
+        values=0,
+        settings=SyncSettings(),
+        batches=(),
+        not_done=('\udcff',),
+    )
+    return report_html(report).decode()
 
 
 def test_the_policy_knows_style_and_script():
