@@ -1,10 +1,12 @@
 """Build a model and its optimizer from a config, on CPU, without downloads."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from mmengine.config import Config
 from mmengine.logging import MessageHub
 from mmengine.model import revert_sync_batchnorm
@@ -207,6 +209,18 @@ def build_for_preflight(
     )
 
 
+@contextmanager
+def _empty_is_nan() -> Iterator[None]:
+    """Inside, memory that nothing is written to is NaN."""
+    before = torch.are_deterministic_algorithms_enabled()
+    is_warning = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=is_warning)
+
+
 def _build_model(cfg: Config, notes: list[str]) -> tuple[nn.Module, list[str]]:
     """The model and what weights were left out; adds other changes."""
     dropped = drop_weights(cfg.model)
@@ -214,18 +228,26 @@ def _build_model(cfg: Config, notes: list[str]) -> tuple[nn.Module, list[str]]:
         if part.get('type') == 'MMSyncBN':
             # It asks for the process group when it is built.
             part['type'] = 'SyncBN'
-    model = MODELS.build(cfg.model)
-    dropped += drop_init_weights(model)
-    lazy = any(is_lazy(parameter) for parameter in model.parameters())
-    # Those without a shape are a finding of the dry run.
-    if hasattr(model, 'init_weights') and not lazy:
-        try:
-            model.init_weights()
-        except AttributeError as error:
-            # Some can only load weights. Then they stay as constructed.
-            if not dropped:
-                raise
-            dropped.append(f'init_weights of the model fails without: {error}')
+    with _empty_is_nan():
+        model = MODELS.build(cfg.model)
+        dropped += drop_init_weights(model)
+        lazy = any(is_lazy(parameter) for parameter in model.parameters())
+        # Those without a shape are a finding of the dry run.
+        if hasattr(model, 'init_weights') and not lazy:
+            try:
+                model.init_weights()
+            except AttributeError as error:
+                # Some can only load weights. Then they stay as constructed.
+                if not dropped:
+                    raise
+                dropped.append(
+                    f'init_weights of the model fails without: {error}'
+                )
+    if dropped and not lazy:
+        # What only the file of weights would have given a value.
+        for parameter in model.parameters():
+            unset = parameter.data.isnan()
+            parameter.data[unset] = 0.02 * torch.randn(int(unset.sum()))
     count = sum(isinstance(m, nn.SyncBatchNorm) for m in model.modules())
     if count:
         model = revert_sync_batchnorm(model)

@@ -220,6 +220,21 @@ def test_traces_a_step_of_shipped_configs(name):
     assert not trace_train_step(built.model, batch).unused
 
 
+def test_what_only_a_file_would_have_given_a_value(monkeypatch):
+    """As SAN's text encoder has: memory that nothing is written to."""
+    make = RetinaHead.__init__
+
+    def init(self, *args, **kwargs):
+        make(self, *args, **kwargs)
+        self.table = nn.Parameter(torch.empty(50, 40))
+
+    monkeypatch.setattr(RetinaHead, '__init__', init)
+    table = build_for_preflight(detector()).model.bbox_head.table
+    assert 0.018 < table.std() < 0.022
+    assert table.abs().max() < 0.2
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
 def pretrained(name):
     return {'type': 'Pretrained', 'checkpoint': name}
 
