@@ -43,7 +43,7 @@ class ConfigOptions(DictAction):
         option_string: str | None = None,
     ) -> None:
         """Add settings to those that are there."""
-        before = getattr(namespace, self.dest) or {}
+        before = getattr(namespace, self.dest, None) or {}
         super().__call__(parser, namespace, values, option_string)
         after = getattr(namespace, self.dest)
         setattr(namespace, self.dest, {**before, **after})

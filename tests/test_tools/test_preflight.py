@@ -22,6 +22,7 @@ def main():
 def test_clean(main, capsys):
     config = mmext.config_path('pidnet/pidnet_small_shapes.py')
     argv = [str(config), '--batches', 'normal', '--image-size', '64', '64']
+    argv += ['--cfg-options', 'randomness.seed=1']
     assert main([*argv, '--no-labels']) == 0
     out = capsys.readouterr().out
     assert 'can be trained' in out
