@@ -517,3 +517,23 @@ def test_work_dir(tmp_path, monkeypatch):
     monkeypatch.setattr(os, 'access', lambda path, mode: False)
     (found,) = lint({'work_dir': str(tmp_path)}, 'ENV006')
     assert 'cannot be written to' in found.message
+
+
+@pytest.mark.parametrize('name', ['val_evaluator', 'val_cfg', 'optim_wrapper'])
+def test_names_what_a_split_lacks(name):
+    (finding,) = lint({name: None}, 'LOOP001')
+    assert finding.names == (name,)
+    assert name not in finding.key
+
+
+@pytest.mark.parametrize(
+    ('loader', 'severity', 'shuffle'),
+    [(LOADER, 'WARNING', True), ('val_dataloader', 'INFO', False)],
+)
+def test_an_empty_sampler(loader, severity, shuffle):
+    cfg = changed({})
+    cfg[loader].sampler = None
+    (finding,) = lint(cfg, 'DATA003')
+    sampler = {'type': 'DefaultSampler', 'shuffle': shuffle}
+    assert finding.severity.name == severity
+    assert finding.options == {f'{loader}.sampler': sampler}
