@@ -23,7 +23,7 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch.utils.data import DataLoader
 
 from .accumulation import named_wrappers, window_changes
-from .config_changes import ConfigChange, config_changes, read_config_text
+from .config_changes import config_changes, read_config_text
 from .loops import batch_size_of, remaining_iterations
 from .optim import IMPLEMENTATIONS
 from .resume_groups import group_sizes, parameter_names
@@ -167,7 +167,6 @@ class _Comparison:
         self.changes: list[Change] = []
         # Name of the optimizer and index of the scheduler -> end.
         self.moved_ends: dict[tuple[str, int], int] = {}
-        self.config: list[ConfigChange] | None = None
         self.old_cfg = read_config_text(self.meta.get('cfg'))
 
     @property
@@ -413,7 +412,7 @@ class _Comparison:
                     now,
                     REFUSED,
                     'the schedule goes on as it began: resume with the '
-                    f'param_scheduler and train_cfg of the checkpoint, or '
+                    'param_scheduler and train_cfg of the checkpoint, or '
                     f'{_OTHERWISE}',
                 )
             ends.append((scheduler.end, scheduler.by_epoch))
