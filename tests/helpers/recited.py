@@ -276,7 +276,7 @@ def write_segmentation(
         picture = COLOURS[told][..., ::-1]
         assert cv2.imwrite(str(folder / f'images/{name}.png'), picture)
         assert cv2.imwrite(str(folder / f'maps/{name}.png'), truth)
-    config = folder / 'recited.py'
+    config = folder / 'recited_maps.py'
     config.write_text(
         SEG_CONFIG.format(
             classes=tuple(classes), num=len(classes), root=folder.as_posix()
