@@ -56,30 +56,17 @@ def _stamp(item: WorkItem) -> str:
     return f'{state.st_size}:{state.st_mtime_ns}'
 
 
-def _keys(items: Iterable[WorkItem]) -> list[tuple[str, str]]:
-    """Kind under which each file is stored, and what its facts depend on."""
+def _files(items: Iterable[WorkItem]) -> list[tuple[str, str]]:
+    """Path of each file, and the kind under which it is stored."""
     # Files of a data set share one object of options.
-    known: dict[tuple[str, int], tuple[str, str]] = {}
-    keys = []
+    kinds: dict[tuple[str, int], str] = {}
+    files = []
     for item in items:
-        at = item.kind, id(item.options)
-        if at not in known:
-            known[at] = stored_kind(item), reader_key(item)
-        keys.append(known[at])
-    return keys
-
-
-def _look_up(
-    find: Callable[[str, list[str]], list[Any]],
-    items: Sequence[WorkItem],
-    keys: Sequence[tuple[str, str]],
-) -> list[Any]:
-    """Ask the store once for each kind; in the order of the files."""
-    paths: dict[str, list[str]] = {}
-    for item, (kind, _) in zip(items, keys):
-        paths.setdefault(kind, []).append(item.path)
-    rows = {kind: iter(find(kind, own)) for kind, own in paths.items()}
-    return [next(rows[kind]) for kind, _ in keys]
+        key = item.kind, id(item.options)
+        if key not in kinds:
+            kinds[key] = stored_kind(item)
+        files.append((item.path, kinds[key]))
+    return files
 
 
 def scan(
@@ -106,29 +93,27 @@ def scan(
     def stale() -> Iterator[WorkItem]:
         nonlocal known
         for chunk in chunks(items, _CHUNK):
-            keys = _keys(chunk)
+            files = _files(chunk)
             stamps = [_stamp(item) for item in chunk]
-            rows = _look_up(store.stored, chunk, keys)
+            rows = store.stamps(files)
             # Handed out before the look-up and not stored then, or since.
             handed_out = set(at_work)
-            for item, key, stamp, row in zip(chunk, keys, stamps, rows):
-                kind, reader = key
-                fits = row is not None and row.reader == reader
-                if (fits and stamp and row.stamp == stamp) or (
-                    (kind, item.path) in handed_out
-                ):
+            for item, file, stamp, row in zip(chunk, files, stamps, rows):
+                reader, before = row or ('', '')
+                fits = reader == reader_key(item)
+                if (fits and stamp and before == stamp) or file in handed_out:
                     known += 1
                     continue
-                for place in (handed_out, at_work):
-                    place.add((kind, item.path))
+                handed_out.add(file)
+                at_work.add(file)
                 yield msgspec.structs.replace(
-                    item, stamp=stamp, known=row.stamp if fits else ''
+                    item, stamp=stamp, known=before if fits else ''
                 )
             progress(read + known)
 
     for results in run(chunks(stale(), batch_size)):
         store.write(results)
-        at_work.difference_update((r.kind, r.path) for r in results)
+        at_work.difference_update((r.path, r.kind) for r in results)
         read += len(results)
         progress(read + known)
     return read
@@ -143,8 +128,7 @@ def stored_facts(
     by the thousand; memory does not depend on their number.
     """
     for chunk in chunks(items, _CHUNK):
-        packed = _look_up(store.facts, chunk, _keys(chunk))
-        for item, facts in zip(chunk, packed):
+        for item, facts in zip(chunk, store.facts(_files(chunk))):
             if facts is None:
                 raise KeyError(
                     f'{store.path} has no facts of {item.kind} '

@@ -12,8 +12,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from .work import Result
 
 # 'mmLC', big-endian: says in the header of the file that it is ours.
@@ -30,27 +28,12 @@ CREATE TABLE facts (
 """
 # SQLite before 3.32 takes 999 parameters.
 _KEYS_A_QUERY = 900
-# Rows that may lie between those that are asked for; after a query that met
-# more, so many are not tried that way.
-_FEW_MORE = 3
-_TRY_AGAIN = 30
 _WRITE = 'INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?)'
-
-
-class Stored(msgspec.Struct, frozen=True, gc=False):
-    """A row of the store without its facts; see :class:`Result`."""
-
-    reader: str
-    stamp: str
 
 
 def _key(path: str) -> bytes:
     """Path as it is stored; names need not be valid text."""
     return path.encode('utf-8', 'surrogateescape')
-
-
-def _path(key: bytes) -> str:
-    return key.decode('utf-8', 'surrogateescape')
 
 
 def chunks(items: Iterable, size: int) -> Iterator[list]:
@@ -87,12 +70,9 @@ class FactStore:
         >>> with TemporaryDirectory() as folder:
         ...     with FactStore(f'{folder}/facts.db') as store:
         ...         store.write([row])
-        ...         store.facts('mask', ['a.png', 'b.png'])
+        ...         store.facts([('a.png', 'mask'), ('b.png', 'mask')])
         [b'...', None]
     """
-
-    # Queries to go until neighbours are tried again.
-    _scattered = 0
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
@@ -167,14 +147,17 @@ class FactStore:
                 self._db.execute(f'PRAGMA application_id = {APPLICATION_ID}')
                 self._db.execute(f'PRAGMA user_version = {SCHEMA_VERSION}')
 
-    def stored(self, kind: str, paths: Iterable[str]) -> list[Stored | None]:
-        """Rows of files of one kind, without facts; None if not stored."""
-        rows = self._select('reader, stamp', kind, paths)
-        return [row and Stored(*row[2:]) for row in rows]
+    def stamps(
+        self, files: Iterable[tuple[str, str]]
+    ) -> list[tuple[str, str] | None]:
+        """Reader and stamp of files, by path and kind; None if not stored."""
+        return [
+            row and row[2:] for row in self._select('reader, stamp', files)
+        ]
 
-    def facts(self, kind: str, paths: Iterable[str]) -> list[bytes | None]:
-        """Packed facts of files of one kind, None for one not stored."""
-        return [row and row[2] for row in self._select('facts', kind, paths)]
+    def facts(self, files: Iterable[tuple[str, str]]) -> list[bytes | None]:
+        """Packed facts of files, by path and kind; None if not stored."""
+        return [row and row[2] for row in self._select('facts', files)]
 
     def write(self, results: Sequence[Result]) -> None:
         """Write results in one transaction, over those of the same files.
@@ -191,76 +174,16 @@ class FactStore:
             self._db.executemany(_WRITE, rows)
 
     def _select(
-        self, columns: str, kind: str, paths: Iterable[str]
+        self, columns: str, files: Iterable[tuple[str, str]]
     ) -> Iterator[tuple | None]:
         """Path, kind and columns of each file; None if it is not there."""
-        for keys in chunks(map(_key, paths), _KEYS_A_QUERY):
-            query = f'SELECT path, kind, {columns} FROM facts WHERE '
-            rows = self._neighbours(query, keys)
-            if rows is None:
-                marks = ','.join('?' * len(keys))
-                query += f'kind = ? AND path IN ({marks})'
-                rows = self._db.execute(query, (kind, *keys)).fetchall()
-            row_of = {row[0]: row for row in rows if row[1] == kind}
+        for chunk in chunks(files, _KEYS_A_QUERY):
+            keys = [(_key(path), kind) for path, kind in chunk]
+            marks = ','.join('?' * len(keys))
+            query = (
+                f'SELECT path, kind, {columns} FROM facts '
+                f'WHERE path IN ({marks})'
+            )
+            rows = self._db.execute(query, [path for path, _ in keys])
+            row_of = {row[:2]: row for row in rows}
             yield from map(row_of.get, keys)
-
-    def _neighbours(self, query: str, keys: list[bytes]) -> list | None:
-        """All rows from the first to the last path, if these are not many.
-
-        Files that are named one after another mostly are neighbours, and to
-        go from row to row takes a third of the time of looking up each.
-        """
-        if self._scattered:
-            self._scattered -= 1
-            return None
-        limit = _FEW_MORE * len(keys)
-        query += 'path BETWEEN ? AND ? LIMIT ?'
-        rows = self._db.execute(query, (min(keys), max(keys), limit))
-        rows = rows.fetchall()
-        if len(rows) < limit:
-            return rows
-        self._scattered = _TRY_AGAIN
-        return None
-
-
-class TemporaryRows:
-    """Texts, numbers and None in rows, on disk; gone with the object.
-
-    Memory does not depend on the number of rows: they are in a temporary
-    database of SQLite.
-    """
-
-    def __init__(self, width: int) -> None:
-        self._db = sqlite3.connect('', isolation_level=None)
-        names = ', '.join(f'c{number}' for number in range(width))
-        self._db.execute(f'CREATE TABLE rows ({names})')
-        self._insert = f'INSERT INTO rows VALUES ({", ".join("?" * width)})'
-
-    def extend(self, rows: Iterable[tuple]) -> None:
-        """Add rows, any number; do not iterate meanwhile."""
-        with self._db:
-            self._db.execute('BEGIN')
-            self._db.executemany(self._insert, map(_packed, rows))
-
-    def __len__(self) -> int:
-        return self._db.execute('SELECT count(*) FROM rows').fetchone()[0]
-
-    def __iter__(self) -> Iterator[tuple]:
-        """Rows in their order; several may go through them at a time."""
-        return map(_unpacked, self._db.execute('SELECT * FROM rows'))
-
-    def at(self, number: int) -> tuple:
-        """Row of a number, counted from 0."""
-        query = 'SELECT * FROM rows WHERE rowid = ?'
-        return _unpacked(self._db.execute(query, (number + 1,)).fetchone())
-
-
-def _packed(row: tuple) -> list:
-    """Names of files need not be valid text: texts are stored as bytes."""
-    return [_key(cell) if isinstance(cell, str) else cell for cell in row]
-
-
-def _unpacked(row: tuple) -> tuple:
-    return tuple(
-        _path(cell) if isinstance(cell, bytes) else cell for cell in row
-    )

@@ -1,20 +1,15 @@
-"""What is known of a whole split: sums over its samples, of bounded size."""
+"""What is known of a whole split: sums over its samples."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 
-from .facts import BoxFacts, ImageFacts, MaskFacts, SampleFacts
+from .facts import BoxFacts, MaskFacts, SampleFacts
 from .loaded import INDEX_MODES
-from .store import TemporaryRows
 
 _MAX_STORED = 65535
 _SIZE_STEP = 64
-_BLOCK = 1024
-# SQLite's numbers are signed.
-_SHIFT = 1 << 63
 
 
 class ImageRow(NamedTuple):
@@ -30,59 +25,6 @@ class ImageRow(NamedTuple):
     digest: str
     fingerprint: int
     path: str
-
-
-class ImagesByDigest:
-    """Digest, fingerprint and path of images, in a temporary file.
-
-    What all images are compared by comes as columns, 16 bytes an image while
-    they are in use; rows are given of those that turn out to be of interest.
-    """
-
-    def __init__(self) -> None:
-        self._rows = TemporaryRows(3)
-        self._new: list[tuple] = []
-
-    def add(self, path: str, facts: ImageFacts) -> None:
-        """Add an image; one without a digest could not be read at all."""
-        if facts.digest:
-            mark = facts.fingerprint
-            shifted = None if mark < 0 else mark - _SHIFT
-            self._new.append((facts.digest, shifted, path))
-        if len(self._new) == _BLOCK:
-            self._store()
-
-    def _store(self) -> None:
-        self._rows.extend(self._new)
-        self._new = []
-
-    def __len__(self) -> int:
-        return len(self._rows) + len(self._new)
-
-    def columns(self) -> tuple[np.ndarray, np.ndarray]:
-        """What images are compared by, ``(n,)`` each, as they were added.
-
-        int64, the same for the same digest, in this process, and hardly ever
-        for two; uint64, the fingerprints, 0 for unknown ones.
-        """
-        self._store()
-        table = np.fromiter(
-            (
-                (hash(digest), 0 if shifted is None else shifted + _SHIFT)
-                for digest, shifted, _ in self._rows
-            ),
-            [('key', np.int64), ('fingerprint', np.uint64)],
-            len(self._rows),
-        )
-        return table['key'].copy(), table['fingerprint'].copy()
-
-    def rows(self, numbers: Iterable[int]) -> list[ImageRow]:
-        """Images by their positions in the order in which they were added."""
-        self._store()
-        return [
-            ImageRow(digest, -1 if shifted is None else shifted + _SHIFT, path)
-            for digest, shifted, path in map(self._rows.at, numbers)
-        ]
 
 
 class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -111,7 +53,7 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
             ``filter_cfg`` ignores.
         left_out: Samples that ``filter_cfg`` leaves out, by its reason.
         sizes: Images by ``'WxH'``, rounded down to multiples of 64.
-        images: Of the split, for the search of duplicates.
+        images: Those that have bytes, for the search of duplicates.
     """
 
     split: str
@@ -130,7 +72,7 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
     num_small: int = 0
     left_out: dict[str, int] = {}
     sizes: dict[str, int] = {}
-    images: ImagesByDigest = msgspec.field(default_factory=ImagesByDigest)
+    images: list[ImageRow] = []
 
     def add(self, facts: SampleFacts, boxes: bool = True) -> None:
         """Add a sample of this split.
@@ -142,8 +84,10 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
         if facts.sample.left_out:
             _count(self.left_out, facts.sample.left_out)
         image = facts.image
-        if image is not None:
-            self.images.add(facts.sample.image, image)
+        if image is not None and image.digest:
+            self.images.append(
+                ImageRow(image.digest, image.fingerprint, facts.sample.image)
+            )
         if image is not None and image.width:
             self.num_images += 1
             width = image.width // _SIZE_STEP * _SIZE_STEP

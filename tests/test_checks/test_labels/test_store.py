@@ -1,20 +1,13 @@
 """The store, against dictionaries, other SQLite files and a second reader."""
 
-import os
 import random
 import sqlite3
-import subprocess
-import sys
 import threading
 
 import pytest
 from helpers.label_child import stored_paths
 
-from mmext.checks.labels.store import (
-    FactStore,
-    Stored,
-    TemporaryRows,
-)
+from mmext.checks.labels.store import FactStore
 from mmext.checks.labels.work import Result
 
 
@@ -28,6 +21,10 @@ def row(path: str, *, kind='mask', reader='1', stamp='9', facts=b'f'):
     )
 
 
+def facts_of(store, names, kind='mask'):
+    return store.facts([(name, kind) for name in names])
+
+
 @pytest.fixture
 def store(tmp_path):
     with FactStore(tmp_path / 'facts.db') as store:
@@ -38,9 +35,14 @@ def test_gives_back_what_was_written_after_it_was_closed(tmp_path):
     with FactStore(tmp_path / 'facts.db') as store:
         store.write([row('a'), row('a', kind='image', stamp='')])
     with FactStore(tmp_path / 'facts.db') as store:
-        assert store.stored('mask', ['b', 'a']) == [None, Stored('1', '9')]
-        assert store.stored('image', ['a']) == [Stored('1', '')]
-        assert store.facts('mask', ['a', 'b', 'a']) == [b'f', None, b'f']
+        assert store.stamps(
+            [('b', 'mask'), ('a', 'mask'), ('a', 'image')]
+        ) == [
+            None,
+            ('1', '9'),
+            ('1', ''),
+        ]
+        assert facts_of(store, ['a', 'b', 'a']) == [b'f', None, b'f']
         assert len(store) == 2
 
 
@@ -53,8 +55,8 @@ def test_thousands_of_keys_against_a_dictionary(store):
         facts = [rng.randbytes(rng.randrange(1, 40)) for _ in part]
         store.write([row(n, facts=f) for n, f in zip(part, facts)])
         expected.update(zip(part, facts))
-    assert store.facts('mask', names) == [expected[name] for name in names]
-    assert store.facts('image', names) == [None] * 5000
+    assert facts_of(store, names) == [expected[name] for name in names]
+    assert facts_of(store, names, 'image') == [None] * 5000
 
 
 def test_names_that_are_no_valid_text(store):
@@ -65,14 +67,14 @@ def test_names_that_are_no_valid_text(store):
             for name in names
         ]
     )
-    assert None not in store.facts('mask', names)
+    assert None not in facts_of(store, names)
     assert stored_paths(store.path) == set(names)
 
 
 def test_a_result_without_facts_leaves_what_is_stored(store):
     store.write([row('a', facts=b'old')])
     store.write([row('a', facts=b''), row('b', facts=b'')])
-    assert store.facts('mask', ['a', 'b']) == [b'old', None]
+    assert facts_of(store, ['a', 'b']) == [b'old', None]
 
 
 def test_a_write_that_fails_writes_nothing(store):
@@ -87,7 +89,7 @@ def test_a_second_reader_sees_what_is_written(store):
     with FactStore(store.path) as reader:
         assert len(reader) == 0
         store.write([row('a')])
-        assert reader.facts('mask', ['a']) == [b'f']
+        assert facts_of(reader, ['a']) == [b'f']
 
 
 def test_far_apart_and_side_by_side(store):
@@ -98,11 +100,11 @@ def test_far_apart_and_side_by_side(store):
             [row(n, kind=kind, facts=(kind + n).encode()) for n in names]
         )
     for asked in (names, names[::50], names[::-1], names[5:900], ['x', '7']):
-        assert store.facts('mask', asked) == [
+        assert facts_of(store, asked) == [
             f'mask{name}'.encode() if name in names else None for name in asked
         ]
     for _ in range(40):
-        assert store.facts('image', ['00000', '02999', '00000']) == [
+        assert facts_of(store, ['00000', '02999', '00000'], 'image') == [
             b'image00000',
             b'image02999',
             b'image00000',
@@ -152,7 +154,7 @@ def test_a_file_of_another_version_is_made_anew_once(tmp_path, version):
     def work(name):
         with FactStore(path) as store:
             store.write([row(name)])
-            seen.extend(store.facts('mask', ['old', name]))
+            seen.extend(facts_of(store, ['old', name]))
 
     threads = [threading.Thread(target=work, args=(n,)) for n in 'abcd']
     for thread in threads:
@@ -162,37 +164,3 @@ def test_a_file_of_another_version_is_made_anew_once(tmp_path, version):
     assert seen == [None, b'f'] * 4
     with FactStore(path) as store:
         assert len(store) == 4
-
-
-@pytest.mark.parametrize('number', [0, 1, 5000])
-def test_temporary_rows_are_gone_through_again_and_again(number):
-    rows = [(f'name {index}', index, None) for index in range(number)]
-    kept = TemporaryRows(3)
-    kept.extend(iter(rows[:100]))
-    kept.extend(iter(rows[100:]))
-    assert len(kept) == number
-    assert list(kept) == list(kept) == rows
-    assert list(zip(kept, kept)) == list(zip(rows, rows))
-    assert [kept.at(index) for index in range(number)] == rows
-
-
-def test_temporary_rows_with_names_of_any_bytes():
-    name = os.fsdecode(b'a\xff\xc3\xa9.png')
-    kept = TemporaryRows(2)
-    kept.extend([(name, 'caf\u00e9')])
-    assert list(kept) == [(name, 'caf\u00e9')]
-
-
-def test_temporary_rows_leave_nothing(tmp_path):
-    """In a process of its own, as SQLite looks for the folder once."""
-    code = (
-        'from mmext.checks.labels.store import TemporaryRows\n'
-        'kept = TemporaryRows(1)\n'
-        'kept.extend((str(n) * 100,) for n in range(50_000))\n'
-        'print(len(kept))\n'
-    )
-    env = {**os.environ, 'SQLITE_TMPDIR': str(tmp_path)}
-    command = [sys.executable, '-c', code]
-    done = subprocess.run(command, env=env, capture_output=True, check=True)
-    assert done.stdout.split() == [b'50000']
-    assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,5 @@
 """Sums over samples, and the images of a split, against lists."""
 
-import random
-
 from helpers.label_facts import mask_of, sample_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +10,7 @@ from mmext.checks.labels.facts import (
     ImageFacts,
     ReadError,
 )
-from mmext.checks.labels.totals import ImageRow, ImagesByDigest, SplitTotals
+from mmext.checks.labels.totals import ImageRow, SplitTotals
 
 VALUES = st.dictionaries(
     st.integers(-1, 70000), st.integers(1, 99), min_size=1
@@ -68,51 +66,9 @@ def test_colours_are_not_counted_as_values():
 
 
 def test_images_in_their_order():
-    images = add_up([sample_of(2), sample_of(1)]).images
-    assert images.rows(range(len(images))) == [
+    missing = ImageFacts(error=ReadError(ErrorKind.MISSING, 'x'))
+    samples = [sample_of(2), sample_of(3, image=missing), sample_of(1)]
+    assert add_up(samples).images == [
         ImageRow('train-00000002', -1, 'train/2.jpg'),
         ImageRow('train-00000001', -1, 'train/1.jpg'),
     ]
-
-
-def some_images(number: int) -> list[tuple[str, ImageFacts]]:
-    rng = random.Random(0)
-    return [
-        (
-            f'{n}\udcff.jpg',
-            ImageFacts(
-                digest=f'{rng.randrange(200):064x}',
-                fingerprint=rng.choice([-1, 0, 2**63, 2**64 - 1]),
-            ),
-        )
-        for n in range(number)
-    ]
-
-
-def test_rows_and_columns_against_a_list():
-    images = some_images(5000)
-    expected = [ImageRow(f.digest, f.fingerprint, path) for path, f in images]
-    rows = ImagesByDigest()
-    for begin in range(0, 5000, 700):
-        part = images[begin : begin + 700]
-        for path, facts in part:
-            rows.add(path, facts)
-        # Looking does not end the adding.
-        assert len(rows.columns()[0]) == len(rows) == begin + len(part)
-        assert rows.rows([0, begin]) == [expected[0], expected[begin]]
-    assert rows.rows(range(5000)) == expected
-    assert rows.rows([4999, 3, 2100]) == [expected[n] for n in (4999, 3, 2100)]
-    keys, prints = rows.columns()
-    assert prints.tolist() == [max(row.fingerprint, 0) for row in expected]
-    of_digest = dict(zip((row.digest for row in expected), keys.tolist()))
-    assert keys.tolist() == [of_digest[row.digest] for row in expected]
-    assert len(set(of_digest.values())) == len(of_digest)
-
-
-def test_images_without_a_digest_are_left_out():
-    facts = ImageFacts(error=ReadError(ErrorKind.MISSING, 'x'))
-    rows = ImagesByDigest()
-    rows.add('a', facts)
-    assert len(rows) == 0
-    assert [column.tolist() for column in rows.columns()] == [[], []]
-    assert rows.rows([]) == []

@@ -84,64 +84,40 @@ def _names(places: Iterable[_Place], with_split: bool) -> str:
     return ', '.join(names) + (f' and {more} more' if more > 0 else '')
 
 
-def _columns(
-    totals: Sequence[SplitTotals],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Keys of digests, and fingerprints, of all splits."""
-    empty = np.empty(0, np.int64), np.empty(0, np.uint64)
-    columns = [
-        own.images.columns() for own in totals if own.images is not None
-    ]
-    keys, prints = zip(empty, *columns)
-    return np.concatenate(keys), np.concatenate(prints)
-
-
 def _rows(
-    totals: Sequence[SplitTotals], wanted: np.ndarray
+    totals: Sequence[SplitTotals],
 ) -> Iterator[tuple[str, int, _Place]]:
-    """Digest, fingerprint, and split with path, of some of the columns."""
-    numbers = np.flatnonzero(wanted)
-    first = 0
+    """Digest, fingerprint, and split with path, of all images."""
     for own in totals:
-        if own.images is None:
-            continue
-        end = first + len(own.images)
-        inside = numbers[(numbers >= first) & (numbers < end)] - first
-        for row in own.images.rows(inside.tolist()):
-            yield row.digest, row.fingerprint, (own.split, row.path)
-        first = end
+        for digest, fingerprint, path in own.images:
+            yield digest, fingerprint, (own.split, path)
 
 
 def _same(totals: Sequence[SplitTotals]) -> Iterator[Counter[_Place]]:
     """Images with the same bytes, and how many samples each has."""
-    keys, _ = _columns(totals)
-    values, counts = np.unique(keys, return_counts=True)
-    if len(values) == len(keys):
-        return
+    counts = Counter(digest for digest, _, _ in _rows(totals))
     members: dict[str, Counter[_Place]] = {}
-    wanted = np.isin(keys, values[counts > 1])
-    for digest, _, place in _rows(totals, wanted):
-        members.setdefault(digest, Counter())[place] += 1
+    for digest, _, place in _rows(totals):
+        if counts[digest] > 1:
+            members.setdefault(digest, Counter())[place] += 1
     for digest in sorted(members):
         yield members[digest]
 
 
 def _alike(totals: Sequence[SplitTotals]) -> Iterator[dict[str, set[_Place]]]:
     """Sets of images that look alike: digest to where it occurs."""
-    _, prints = _columns(totals)
-    own, counts = np.unique(prints[prints > 0], return_counts=True)
-    several = own[counts > 1]
-    roots = _groups(own)
-    # Arrays of all images are what this costs in memory.
-    wanted = np.union1d(
-        several[_has_contrast(several)], np.fromiter(roots, np.uint64)
-    )
+    counts = Counter(bits for _, bits, _ in _rows(totals) if bits > 0)
+    prints = np.array(sorted(counts), np.uint64)
+    roots = _groups(prints)
+    several = {
+        p for p in prints[_has_contrast(prints)].tolist() if counts[p] > 1
+    }
     members: dict[int, dict[str, set[_Place]]] = {}
-    rows = _rows(totals, np.isin(prints, wanted)) if len(wanted) else ()
-    for digest, fingerprint, place in rows:
-        root = roots.get(fingerprint, fingerprint)
-        group = members.setdefault(root, {})
-        group.setdefault(digest, set()).add(place)
+    for digest, fingerprint, place in _rows(totals):
+        if fingerprint in several or fingerprint in roots:
+            root = roots.get(fingerprint, fingerprint)
+            group = members.setdefault(root, {})
+            group.setdefault(digest, set()).add(place)
     for root in sorted(members):
         if len(members[root]) > 1:
             yield members[root]
