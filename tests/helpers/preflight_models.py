@@ -15,7 +15,7 @@ from mmext.checks.ddp import SyncSettings
 from mmext.checks.findings import Finding
 from mmext.checks.preflight.dry_run.facts import DryRun
 from mmext.checks.preflight.dry_run.run import dry_run_model
-from mmext.checks.preflight.rules.steps import proof_findings
+from mmext.checks.preflight.rules.steps import dry_run_findings
 
 WIDTH = 3
 
@@ -182,7 +182,7 @@ def find(
 ) -> dict[str, Finding]:
     """Findings by their rule, of which each must be there once."""
     dry_run = dry_run_planted(mistake, kinds)
-    found = proof_findings(dry_run, SyncSettings(*flags))
+    found = dry_run_findings(dry_run, SyncSettings(*flags))
     rules = {finding.rule: finding for finding in found}
     assert len(rules) == len(found), found
     return rules

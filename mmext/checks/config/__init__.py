@@ -8,7 +8,6 @@ from .child import (
     write_child_config,
 )
 from .data_paths import apply_data_root, check_data_paths
-from .diff import config_diff
 from .label_spec import (
     default_of,
     ignored_value,
@@ -71,7 +70,6 @@ __all__ = [
     'bindings',
     'check_data_paths',
     'check_misplaced_keys',
-    'config_diff',
     'config_file',
     'config_files',
     'config_from_json',

@@ -156,7 +156,7 @@ def ignored_value(
     That of the head, which gives it to its losses; or that of its losses, if
     the config sets it of each of them and not of the head.
     """
-    said = {each.place: each.value for each in places if each.said}
+    said = {place.place: place.value for place in places if place.said}
     for head in heads:
         if head.ignore_index is None:
             continue

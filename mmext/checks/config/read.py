@@ -102,9 +102,9 @@ def _import_others(custom: Mapping[str, Any]) -> None:
     if isinstance(names, list):
         ours = [
             location
-            for each in vars(registry).values()
-            if isinstance(each, Registry)
-            for location in each._locations
+            for own_registry in vars(registry).values()
+            if isinstance(own_registry, Registry)
+            for location in own_registry._locations
         ]
         names = [name for name in names if name not in ours]
         custom = {**custom, 'imports': names}

@@ -266,7 +266,7 @@ def _parameters(function: Callable) -> Mapping[str, inspect.Parameter]:
 
 def _kwargs_of(parameters: Mapping[str, inspect.Parameter]) -> str | None:
     """Name of the argument that takes all other keywords."""
-    kinds = {each.kind: name for name, each in parameters.items()}
+    kinds = {parameter.kind: name for name, parameter in parameters.items()}
     return kinds.get(inspect.Parameter.VAR_KEYWORD)
 
 
@@ -297,7 +297,7 @@ def _kwargs_use(init: Callable) -> _Use:
     for node in nodes:
         match node:
             case ast.Compare(comparators=holders):
-                asked += sum(ast.unparse(each) == name for each in holders)
+                asked += sum(ast.unparse(h) == name for h in holders)
             case (
                 ast.Subscript(value=ast.Name(id=holder))
                 | ast.Call(

@@ -50,18 +50,6 @@ def split_key(key: str) -> Steps:
     )
 
 
-def nest(steps: Steps, value: Any) -> dict[str, Any]:
-    """Dicts that hold a value at a key.
-
-    Examples:
-        >>> nest(('model', 'backbone', 'with_cp'), True)
-        {'model': {'backbone': {'with_cp': True}}}
-    """
-    for key in reversed(steps):
-        value = {key: value}
-    return value
-
-
 def walk_dicts(
     value: Any, path: Steps = (), skip: Collection[str] = ()
 ) -> Iterator[tuple[Steps, Mapping]]:

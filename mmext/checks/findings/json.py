@@ -43,11 +43,11 @@ def _all_readable(value: Any) -> Any:
         return readable(value)
     if isinstance(value, dict):
         return {
-            _all_readable(key): _all_readable(each)
-            for key, each in value.items()
+            _all_readable(key): _all_readable(item)
+            for key, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return [_all_readable(each) for each in value]
+        return [_all_readable(item) for item in value]
     return value
 
 

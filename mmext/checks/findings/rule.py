@@ -187,14 +187,7 @@ class Family(msgspec.Struct, frozen=True):
         remedy: str,
         **fields: Any,
     ) -> Rule:
-        """Add a rule to the registry.
-
-        Args:
-            rule_id: As :attr:`Rule.id`.
-            title: As :attr:`Rule.title`.
-            severity: As :attr:`Rule.severity`.
-            remedy: As :attr:`Rule.remedy`.
-            fields: Fields that differ from those of the family.
+        """Add a rule; ``fields`` are those that differ from the family's.
 
         Raises:
             ValueError: If the id has another form than ``'SEG001'``, other

@@ -96,14 +96,14 @@ def log(
     }
     numbered, bases = [], {}
     seen: Counter[str] = Counter()
-    for each in results:
+    for one in results:
         # Of several with the same fingerprint, these are 'hash:1', 'hash:2'.
-        ((name, fingerprint),) = each['partialFingerprints'].items()
+        ((name, fingerprint),) = one['partialFingerprints'].items()
         seen[fingerprint] += 1
         prints = {name: f'{fingerprint}:{seen[fingerprint]}'}
-        row = {'ruleIndex': index[each['ruleId']]}
-        numbered.append({**each, 'partialFingerprints': prints, **row})
-        (place,) = each['locations']
+        row = {'ruleIndex': index[one['ruleId']]}
+        numbered.append({**one, 'partialFingerprints': prints, **row})
+        (place,) = one['locations']
         base = place['physicalLocation']['artifactLocation']['uriBaseId']
         if base != _HERE:
             bases[base] = {'uri': 'file:///' if base == _ROOT else base}

@@ -26,7 +26,6 @@ _COLOURS = {
     Severity.WARNING: 'bold yellow',
     Severity.INFO: 'bold cyan',
 }
-_DIFF_COLOURS = {'+': 'green', '-': 'red', '@': 'cyan'}
 # What a terminal obeys; of a file's name, too.
 _CONTROLS = re.compile(
     '[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]'
@@ -148,14 +147,6 @@ def _span(code: str, key: str) -> tuple[int, int]:
     return found
 
 
-def print_diff(console: Console, diff: str) -> None:
-    """Print a unified diff."""
-    for line in diff.splitlines():
-        style = _DIFF_COLOURS.get(line[:1], '')
-        text = _readable(line, console.encoding)
-        _print_line(console, ('    ', ''), (text, style))
-
-
 def print_counts(
     console: Console, severities: Iterable[Severity], after: str = ''
 ) -> None:
@@ -182,7 +173,7 @@ def print_table(console: Console, table: Table) -> None:
     options = console.options.update(width=_NO_LIMIT)
     for segments in console.render_lines(table, options, pad=False):
         line = Text.assemble(
-            *((each.text, each.style or '') for each in segments)
+            *((segment.text, segment.style or '') for segment in segments)
         )
         line.rstrip()
         console.print(line, soft_wrap=True)

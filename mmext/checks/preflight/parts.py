@@ -437,9 +437,9 @@ class _Builder:
                 self.runner._check_scheduler_cfg(options)
                 self.runner.build_param_scheduler(options)
             return
-        for index, each in enumerate(options):
+        for index, option in enumerate(options):
             with self.contained(('param_scheduler', index)):
-                self.runner.build_param_scheduler([each])
+                self.runner.build_param_scheduler([option])
 
 
 def copy_of(value: Any) -> Any:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..config import DELETE, config_diff
+from ..config import DELETE
 from ..ddp import Outcome, SyncSettings
 from ..findings import (
     Finding,
@@ -239,14 +239,14 @@ def verdict_of(report: PreflightReport) -> str:
     name = report.config
     kinds = [batch.kind for batch in report.batches if batch.steps]
     errors, warnings = (
-        [each for each in report.findings if each.severity is severity]
+        [f for f in report.findings if f.severity is severity]
         for severity in (Severity.ERROR, Severity.WARNING)
     )
     if errors:
         number = 'the error'
         if errors[1:]:
             number = f'{len(errors)} errors'
-        fixes = sum(bool(each.options) for each in errors)
+        fixes = sum(bool(finding.options) for finding in errors)
         tool = f'tools/preflight.py {quote(name)} --fix'
         after = f'; {tool} can mend {fixes} of {len(errors)}' if fixes else ''
         return (
@@ -299,20 +299,7 @@ def _print_finding(
     for label, text in lines:
         if text:
             terminal.print_text(console, text, label)
-    if finding.options:
-        _print_change(console, finding.options, config)
-
-
-def _print_change(
-    console: Console, options: dict[str, Any], config: str
-) -> None:
-    """The change that mends a finding, as a diff of the file if possible."""
-    diff = config_diff(config, options)
-    if diff:
-        terminal.print_text(console, 'this change of the config', '    fix: ')
-        terminal.print_diff(console, diff)
-        return
-    for text in _changes(options):
+    for text in _changes(finding.options):
         text += ' (tools/preflight.py --fix writes it)'
         terminal.print_text(console, text, '    fix: ')
 

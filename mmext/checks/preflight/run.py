@@ -23,10 +23,9 @@ from torch.nn.parameter import is_lazy
 from ...utils.files import atomic_path, prepare_outputs
 from ...utils.quiet_hosts import collected_warnings
 from ...utils.safe_load import careful_readers
-from ..config import config_file, key_place, read_config
+from ..config import config_file, read_config
 from ..findings import (
     Finding,
-    Location,
     Severity,
     rules_of,
     terminal,
@@ -51,8 +50,8 @@ from .report import (
 )
 from .rules.builds import build_findings
 from .rules.labels import label_findings, without_known
-from .rules.registry import contained, lint_config
-from .rules.steps import proof_findings, world_findings
+from .rules.registry import contained, lint_config, with_locations
+from .rules.steps import dry_run_findings, world_findings
 from .sandbox import quiet
 
 # What is not finite in a loss, and in a gradient.
@@ -158,7 +157,7 @@ def check_config(
         if dry_run is not None:
             with contained(findings, 'looking at the steps'):
                 random = built.random_weights
-                seen = proof_findings(dry_run, current, random)
+                seen = dry_run_findings(dry_run, current, random)
                 findings += map(_with_random_weights, seen) if random else seen
             if dry_run.is_telling:
                 with contained(findings, 'predicting what the wrapper does'):
@@ -184,14 +183,20 @@ def check_config(
         rows = () if verdicts is None else verdicts.rows
         works = any(row.works for row in rows if row.current)
         findings += [*first.findings, *world_findings(confirmed, works)]
-        findings = _located(findings, name)
+        findings = with_locations(findings, name)
     parameters = () if built is None else built.model.parameters()
-    trained = [each for each in parameters if each.requires_grad]
+    trained = [
+        parameter for parameter in parameters if parameter.requires_grad
+    ]
     return PreflightReport(
         config=name,
         task='' if built is None else built.task,
         trainable=len(trained),
-        values=sum(each.numel() for each in trained if not is_lazy(each)),
+        values=sum(
+            parameter.numel()
+            for parameter in trained
+            if not is_lazy(parameter)
+        ),
         settings=current,
         batches=() if dry_run is None else make_batch_reports(dry_run),
         verdicts=verdicts,
@@ -301,22 +306,6 @@ def _with_random_weights(finding: Finding) -> Finding:
         severity=min(finding.severity, Severity.WARNING),
         message=f'{finding.message}; the weights are random here',
     )
-
-
-def _located(findings: Sequence[Finding], file: str) -> list[Finding]:
-    """Findings with file and line of their key, where there is a file."""
-    if not Path(file).is_file():
-        return list(findings)
-    located = []
-    for finding in findings:
-        if finding.key and not finding.file:
-            where = key_place(file, finding.key)
-            location = Location(
-                key=finding.key, file=where.file, line=where.line
-            )
-            finding = msgspec.structs.replace(finding, location=location)
-        located.append(finding)
-    return located
 
 
 def run_preflight(

@@ -27,43 +27,11 @@ def test_heads_of_a_segmentor():
     )
 
 
-def test_heads_with_the_default_ignore_index():
-    name = 'pspnet/pspnet_r50_d8_4xb4_160k_ade20k.py'
-    heads = read_heads(load(name)['model'])
-    assert [head.place for head in heads] == [
-        'model.decode_head',
-        'model.auxiliary_head',
-    ]
-    assert {head.ignore_index for head in heads} == {255}
-
-
-def test_heads_of_a_detector_ignore_nothing():
-    model = {
-        'bbox_head': {
-            'num_classes': 3,
-            'loss_cls': {'type': 'mmdet.FocalLoss'},
-        }
-    }
-    (head,) = read_heads(model)
-    assert head.ignore_index is None
-    assert head.losses == (('model.bbox_head.loss_cls', 'mmdet.FocalLoss'),)
-
-
 def test_heads_of_masks_weigh_masks_of_no_class():
     head = {'num_classes': 3, 'loss_cls': {'type': 'X', 'class_weight': [1]}}
     for kind in ('Mask2FormerHead', 'mmseg.MaskFormerHead'):
         assert read_heads({'decode_head': {**head, 'type': kind}})[0].of_masks
     assert not read_heads({'head': {**head, 'type': 'FCNHead'}})[0].of_masks
-
-
-def test_class_weights_of_files_have_no_length():
-    model = {
-        'decode_head': {
-            'num_classes': 3,
-            'loss_decode': {'type': 'X', 'class_weight': 'weights.npy'},
-        }
-    }
-    assert read_heads(model)[0].class_weights == ()
 
 
 def test_ignore_places_are_those_that_are_read():
@@ -78,11 +46,6 @@ def test_ignore_places_are_those_that_are_read():
     ):
         assert where in places
     assert not any(place.startswith('train_pipeline') for place in places)
-
-
-@pytest.mark.parametrize('value', [True, '255', None])
-def test_other_values_are_no_labels(value):
-    assert read_ignore_places({'model': {'ignore_index': value}}) == ()
 
 
 CRITERION = {'type': 'OhemCrossEntropy'}

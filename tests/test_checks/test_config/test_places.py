@@ -9,7 +9,7 @@ import pytest
 from mmengine.config import Config
 
 from mmext.checks.config.places import KeyPlace, config_files, key_place
-from mmext.checks.config.syntax import bindings, parse_text, used_names
+from mmext.checks.config.syntax import used_names
 
 MMDET = Path(mmdet.__file__).parent / '.mim' / 'configs'
 BASE = """\
@@ -125,13 +125,6 @@ def test_deleted_below(write):
     assert where(child, 'model.heads[0].a') == ('base.py', 9)
 
 
-def test_lists_are_replaced(write):
-    child = write(
-        'child.py', "_base_ = 'base.py'\nmodel = dict(heads=[dict(b=1)])"
-    )
-    assert where(child, 'model.heads[1].a') == ('child.py', 2)
-
-
 @pytest.mark.parametrize('name', ['_base_.norm', '{{_base_.norm}}'])
 def test_variables_of_bases(write, name):
     child = write(
@@ -228,14 +221,6 @@ def test_a_changed_file_is_read_again(write):
     assert where(file, 'a') == ('a.py', 3)
 
 
-def test_files_of_a_config(write):
-    child = write('child.py', "_base_ = 'base.py'\n")
-    names = [Path(file).name for file in config_files(child)]
-    assert names == ['child.py', 'base.py']
-    with pytest.raises(FileNotFoundError):
-        config_files(child.with_name('no.py'))
-
-
 def _leaves(value, key):
     if isinstance(value, dict) and value:
         for name, item in value.items():
@@ -267,41 +252,6 @@ def test_lines_of_shipped_configs_name_the_key_or_the_value(name):
     assert count > 50
 
 
-def test_statements_that_set_something():
-    text = (
-        'a = b = 1\n'
-        'c: int = 2\n'
-        "d.e['f'] = 3\n"
-        '_base_.g.h = 4\n'
-        "_base_ = 'x.py'\n"
-        'a.update(dict(i=5))\n'
-        'print(a)\n'
-        'if a:\n'
-        '    j = 6\n'
-        'else:\n'
-        '    k = 7\n'
-        'x, y = 1, 2\n'
-    )
-    assert [
-        ('.'.join(bound.steps), bound.line, bound.merges)
-        for bound in bindings(ast.parse(text))
-    ] == [
-        ('a', 1, False),
-        ('b', 1, False),
-        ('c', 2, False),
-        ('d.e.f', 3, False),
-        ('g.h', 4, False),
-        ('a', 6, True),
-        ('j', 9, False),
-        ('k', 11, False),
-    ]
-
-
-def test_text_that_is_no_python():
-    assert parse_text('a = = b').body == []
-    assert len(parse_text('a = {{$PORT:8000}}\nb = 1').body) == 2
-
-
 @pytest.mark.parametrize(
     ('text', 'names'),
     [
@@ -318,8 +268,3 @@ def test_text_that_is_no_python():
 )
 def test_names_that_are_used(text, names):
     assert {name for name, _ in used_names(ast.parse(text))} == names
-
-
-def test_lines_of_uses():
-    tree = ast.parse('a = [\n  b,\n  b]\nc = b')
-    assert sorted(used_names(tree)) == [('b', 2), ('b', 3), ('b', 4)]

@@ -8,7 +8,6 @@ from torch import nn
 
 from mmext.checks.config.source import (
     config_lines,
-    is_argument_name,
     lines_of,
     source_of,
 )
@@ -37,16 +36,6 @@ def test_gives_plain_values_back(value):
 def test_forms(value, text):
     assert source_of(value) == text
     assert eval(text) == value
-
-
-def test_refuses_other_types():
-    with pytest.raises(TypeError, match=r'model\.a must be of dicts'):
-        source_of({'a': object()}, ('model',))
-
-
-@pytest.mark.parametrize('name', ['if', 'a-b', '1a', '', None, 'None'])
-def test_no_names_of_arguments(name):
-    assert not is_argument_name(name)
 
 
 @pytest.mark.parametrize(

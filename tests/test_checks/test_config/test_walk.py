@@ -1,11 +1,10 @@
 """Walking the dicts of a config."""
 
 import os
-from types import SimpleNamespace
 from types import SimpleNamespace as Box
 
 import pytest
-from mmcv.transforms import Compose, RandomApply, RandomChoice
+from mmcv.transforms import RandomApply, RandomChoice
 from mmengine.config import ConfigDict
 from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
 
@@ -15,7 +14,6 @@ from mmext.checks.config.walk import (
     inner_dataset_configs,
     inner_datasets,
     join_key,
-    nest,
     option_key,
     split_key,
     transforms_of,
@@ -55,22 +53,10 @@ def test_names_every_dict_the_outer_ones_first():
     ]
 
 
-def test_gives_the_dicts_themselves():
-    node = ConfigDict(a=dict(b=1))
-    found = dict(walk_dicts(node, ('model',)))
-    assert found['model',] is node
-    assert found['model', 'a'] is node['a']
-
-
 def test_skips_keys():
     node = {'custom_keys': {'x': {}}, 'a': {'custom_keys': {}}}
     found = walk_dicts(node, ('m',), skip=('custom_keys',))
     assert [join_key(path) for path, _ in found] == ['m', 'm.a']
-
-
-def test_values_have_no_dicts():
-    assert list(walk_dicts('text')) == []
-    assert list(walk_dicts(None)) == []
 
 
 def test_copies_containers_alone():
@@ -82,11 +68,6 @@ def test_copies_containers_alone():
     copied['c']['d'] = 3
     assert tree['a'][1][0]['b'] is os
     assert tree['c']['d'] == 2
-
-
-def test_nesting():
-    assert nest((), 3) == 3
-    assert nest(('a', 'b'), 3) == {'a': {'b': 3}}
 
 
 def test_configs_of_data_sets():
@@ -118,10 +99,6 @@ def test_walk():
     assert names == ['', 'c', '', 'a', '', 'b']
 
 
-def test_empty_wrapper():
-    assert inner_datasets(Box(datasets=None, dataset=None)) == []
-
-
 def one(results):
     return results
 
@@ -148,15 +125,3 @@ def test_finds_nested_ones_with_their_data_set():
     ]
     own = [(first, one), (first, two), (first, one)]
     assert plain == [*own, (second, two), *own]
-
-
-def test_pipelines_of_wrappers_and_none():
-    inner = Data(pipeline=[one])
-    wrapper = SimpleNamespace(pipeline=[two], dataset=inner)
-    found = list(transforms_of(wrapper))
-    assert found[0] == (wrapper, two)
-    assert (inner, one) in found
-    assert list(transforms_of(SimpleNamespace(pipeline=None))) == []
-    assert list(transforms_of(object())) == []
-    composed = SimpleNamespace(pipeline=Compose([one]))
-    assert (composed, one) in list(transforms_of(composed))

@@ -8,7 +8,6 @@ from mmengine.runner import FlexibleRunner, Runner
 from mmext.checks.config.source import config_lines
 from mmext.checks.config.wrapping import (
     FLAG,
-    RIGHT_PLACES,
     RightPlaces,
     RunnerKind,
 )
@@ -115,17 +114,3 @@ def test_lines_for_the_wrapper(top, key, line):
     fix = RightPlaces(top, 'mmdet', None).of_wrapper(key, True)
     assert config_lines(fix) == line
     assert top == before
-
-
-@pytest.mark.parametrize('key', RIGHT_PLACES)
-def test_place_in_words(key):
-    def words(**top):
-        return RightPlaces(top, 'mmdet', None).read_at(key)
-
-    assert words() == RIGHT_PLACES[key]
-    plain = words(runner_type='Runner', model_wrapper_cfg=DDP)
-    assert plain == RIGHT_PLACES['static_graph' if key == FLAG else key]
-    flexible = words(runner_type='FlexibleRunner')
-    assert flexible == (
-        RIGHT_PLACES[key] if key == 'with_cp' else 'in strategy.model_wrapper'
-    )

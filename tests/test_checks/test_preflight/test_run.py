@@ -208,7 +208,7 @@ def test_overflow_with_random_weights_is_no_error(weights, monkeypatch):
         rule='STEP003', severity=Severity.ERROR, message='m', remedy='r'
     )
     monkeypatch.setattr(
-        'mmext.checks.preflight.run.proof_findings', lambda *args: [finding]
+        'mmext.checks.preflight.run.dry_run_findings', lambda *args: [finding]
     )
     cfg = small_config()
     cfg.model.pretrained = weights

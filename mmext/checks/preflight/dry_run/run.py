@@ -176,7 +176,7 @@ def dry_run_model(
         )
     optimizers = []
     if optim_wrapper is not None:
-        optimizers = [each.optimizer for each in wrappers_of(optim_wrapper)]
+        optimizers = [w.optimizer for w in wrappers_of(optim_wrapper)]
     records: dict[str, tuple[StepRecord, ...]] = {}
     crashes = []
     facts = None

@@ -159,7 +159,7 @@ def _without_scope(
     names = [section.cfg['type'] for section, _, _ in unknown]
     packages = set.intersection(
         *(
-            {each.partition('.')[0] for each in near if each.endswith(name)}
+            {n.partition('.')[0] for n in near if n.endswith(name)}
             for name, (*_, near) in zip(
                 (f'.{name}' for name in names), unknown
             )

@@ -115,7 +115,7 @@ def _is_same(own: str, files: Mapping[str, Any]) -> bool:
     if posixpath.normpath(own) in files:
         return True
     ids = _image_ids(own)
-    return ids is not None and any(ids == _image_ids(each) for each in files)
+    return ids is not None and any(ids == _image_ids(other) for other in files)
 
 
 def _image_ids(file: str) -> set | None:
@@ -186,19 +186,19 @@ def _names(kind: type, node: ConfigNode) -> set[str]:
         if cfg.get('classwise') or cfg.get('metric_items'):
             return set()
         names: set[str] = set()
-        for each in several('metric', 'bbox'):
-            if each in ('bbox', 'segm'):
-                names |= {f'{each}_{name}' for name in _COCO_BOXES}
+        for metric in several('metric', 'bbox'):
+            if metric in ('bbox', 'segm'):
+                names |= {f'{metric}_{name}' for name in _COCO_BOXES}
             else:
                 names |= set(_COCO_PROPOSALS)
         return names
     if (package, name) == ('mmseg', 'IoUMetric'):
         wanted = several('iou_metrics', 'mIoU')
         return {
-            each
+            given
             for key in wanted
             if isinstance(key, str)
-            for each in _IOU.get(key, ())
+            for given in _IOU.get(key, ())
         }
     voc = (package, name) == ('mmdet', 'VOCMetric')
     if voc and cfg.get('metric', 'mAP') == 'mAP':
@@ -219,14 +219,16 @@ def nobody_gives(subject: Subject) -> Iterator[Finding]:
     """``save_best`` and the like: the first validation ends the training."""
     metrics = _given(subject)
     for path, name in _monitored(subject) if metrics else ():
-        if name == 'auto' or any(_may_give(*each, name) for each in metrics):
+        if name == 'auto' or any(
+            _may_give(*metric, name) for metric in metrics
+        ):
             continue
         known = [
-            f'{prefix}/{each}' if prefix else each
+            f'{prefix}/{full}' if prefix else full
             for prefix, names in metrics
-            for each in sorted(names)
+            for full in sorted(names)
         ]
-        near = [each for each in known if each.endswith(f'/{name}')]
+        near = [full for full in known if full.endswith(f'/{name}')]
         shown = known or [f'{prefix}/...' for prefix, _ in metrics]
         yield found(
             f'{join_key(path)} is {name!r}, which val_evaluator does not '

@@ -85,14 +85,11 @@ def config_label_findings(subject: Subject) -> Iterator[Finding]:
                 # Folders and lists number the classes there; ImageNet has a
                 # crane that is a bird, and one that is a machine.
                 severity = Severity.INFO
-            where = key_place(subject.file, finding.key)
             yield rule.finding(
                 finding.message,
                 severity=severity,
                 remedy=finding.remedy,
                 key=finding.key,
-                file=where.file,
-                line=where.line,
             )
 
 

@@ -17,7 +17,7 @@ A lint rule is a generator function in a file of its family, called with a
 Rules of the other scopes are declared where their findings are made.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -163,18 +163,24 @@ def lint_config(
     for rule in list(RULES.values()):
         if rule.scope == 'config':
             with contained(listed, f'rule {rule.id}'):
-                for finding in rule.check(subject):
-                    if finding.key:
-                        where = key_place(subject.file, finding.key)
-                        location = Location(
-                            key=finding.key, file=where.file, line=where.line
-                        )
-                        finding = msgspec.structs.replace(
-                            finding, location=location
-                        )
-                    listed.append(finding)
+                listed += rule.check(subject)
     with contained(listed, 'what the config says of labels'):
         listed += config_label_findings(subject)
+    listed = with_locations(listed, subject.file)
     return sorted(
         listed, key=lambda finding: (-finding.severity, finding.rule)
     )
+
+
+def with_locations(findings: Iterable[Finding], file: str) -> list[Finding]:
+    """Findings with file and line of their key, where there is a file."""
+    located = []
+    for finding in findings:
+        if finding.key and not finding.file:
+            where = key_place(file, finding.key)
+            location = Location(
+                key=finding.key, file=where.file, line=where.line
+            )
+            finding = msgspec.structs.replace(finding, location=location)
+        located.append(finding)
+    return located

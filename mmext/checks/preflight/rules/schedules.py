@@ -47,7 +47,9 @@ class _Schedule(NamedTuple):
         """What it counts to, without 0."""
         values = [self.cfg.get(key) for key in _COUNTS]
         lists = [v if isinstance(v, list | tuple) else [v] for v in values]
-        return {v for each in lists for v in each if isinstance(v, int) and v}
+        return {
+            v for numbers in lists for v in numbers if isinstance(v, int) and v
+        }
 
     @property
     def unit(self) -> str:
@@ -86,10 +88,12 @@ def _schedules(subject: Subject) -> Iterator[_Schedule]:
 def _fitting(subject: Subject) -> Iterator[_Schedule]:
     """Schedules that count what the training counts, with numbers."""
     length = training_length(subject)
-    for each in _schedules(subject) if length else ():
-        numbers = isinstance(each.begin, int) and isinstance(each.end, int)
-        if numbers and each.by_epoch == length.by_epoch:
-            yield each
+    for schedule in _schedules(subject) if length else ():
+        numbers = isinstance(schedule.begin, int) and isinstance(
+            schedule.end, int
+        )
+        if numbers and schedule.by_epoch == length.by_epoch:
+            yield schedule
 
 
 @SCHED.rule(
@@ -336,7 +340,11 @@ def long_warm_up(subject: Subject) -> Iterator[Finding]:
 )
 def overlapping(subject: Subject) -> Iterator[Finding]:
     """Two that decay, with spans that overlap."""
-    decays = [each for each in _fitting(subject) if each.family in _DECAYS]
+    decays = [
+        schedule
+        for schedule in _fitting(subject)
+        if schedule.family in _DECAYS
+    ]
     for index, schedule in enumerate(decays):
         for other in decays[:index]:
             if (

@@ -147,23 +147,25 @@ WORLD001 = WORLD.declare(
 
 
 def step_findings(
-    proof: DryRun, random_weights: bool = False
+    dry_run: DryRun, random_weights: bool = False
 ) -> Iterator[Finding]:
     """Findings that hold for one process as for many."""
     same: dict[tuple[str, str, str, str], list[Crash]] = {}
-    for crash in proof.crashes:
+    for crash in dry_run.crashes:
         cause = crash.error, crash.message, crash.phase, crash.place
         same.setdefault(cause, []).append(crash)
-    rare = proof.config is not None and bool(proof.config.rarely_empty)
+    rare = dry_run.config is not None and bool(dry_run.config.rarely_empty)
     for crashes in same.values():
         yield _crash(crashes, rare)
-    yield from _kept(proof)
-    yield from _not_finite(proof, random_weights)
-    yield from _loss_keys(proof)
-    if proof.is_telling:
-        yield from _zero_losses(proof)
-    yield from _norms(proof)
-    outsiders = {text: None for s in proof.all_steps() for text in s.outsiders}
+    yield from _kept(dry_run)
+    yield from _not_finite(dry_run, random_weights)
+    yield from _loss_keys(dry_run)
+    if dry_run.is_telling:
+        yield from _zero_losses(dry_run)
+    yield from _norms(dry_run)
+    outsiders = {
+        text: None for s in dry_run.all_steps() for text in s.outsiders
+    }
     if outsiders:
         yield STEP009.finding(
             f'gradients add up that no optimizer uses: {"; ".join(outsiders)}'
@@ -172,7 +174,7 @@ def step_findings(
 
 def _crash(crashes: list[Crash], rare: bool) -> Finding:
     """One finding for an error, with all kinds of batches that meet it."""
-    crash, kinds = crashes[0], tuple(each.kind for each in crashes)
+    crash, kinds = crashes[0], tuple(other.kind for other in crashes)
     step = (
         f'step {crash.step + 1} with a batch of kind '
         f'{", ".join(map(repr, kinds))} ends in its {crash.phase}'
@@ -207,12 +209,12 @@ def _crash(crashes: list[Crash], rare: bool) -> Finding:
     )
 
 
-def _kept(proof: DryRun) -> Iterator[Finding]:
+def _kept(dry_run: DryRun) -> Iterator[Finding]:
     """Graphs on modules, each once, at their worst."""
     worst: dict[str, tuple[Severity, KeptGraph]] = {}
     batches: dict[str, dict[str, None]] = {}
-    stale = {crash.kind for crash in proof.crashes if crash.error == _STALE}
-    for kind, steps in proof.steps.items():
+    stale = {crash.kind for crash in dry_run.crashes if crash.error == _STALE}
+    for kind, steps in dry_run.steps.items():
         counts: dict[str, int] = {}
         for kept in (kept for step in steps for kept in step.kept):
             severity = Severity.INFO
@@ -243,7 +245,7 @@ def _kept(proof: DryRun) -> Iterator[Finding]:
         )
 
 
-def _not_finite(proof: DryRun, random_weights: bool) -> Iterator[Finding]:
+def _not_finite(dry_run: DryRun, random_weights: bool) -> Iterator[Finding]:
     """The first step of each kind that has one, said once if it is the same.
 
     Steps after it are spoiled, as there is no optimizer step without a
@@ -251,7 +253,7 @@ def _not_finite(proof: DryRun, random_weights: bool) -> Iterator[Finding]:
     all after the first: the rate is made for the trained ones.
     """
     found: dict[str, tuple[Rule, tuple[str, ...], list[StepRecord]]] = {}
-    for steps in proof.steps.values():
+    for steps in dry_run.steps.values():
         for step in steps[:1] if random_weights else steps:
             bad = [repr(term.name) for term in step.losses if not term.finite]
             if not bad and not step.bad_gradients:
@@ -283,17 +285,17 @@ def _not_finite(proof: DryRun, random_weights: bool) -> Iterator[Finding]:
         )
 
 
-def _terms(proof: DryRun) -> dict[str, list[LossTerm]]:
+def _terms(dry_run: DryRun) -> dict[str, list[LossTerm]]:
     terms: dict[str, list[LossTerm]] = {}
-    for step in proof.all_steps():
+    for step in dry_run.all_steps():
         for term in step.losses:
             terms.setdefault(term.name, []).append(term)
     return terms
 
 
-def _loss_keys(proof: DryRun) -> Iterator[Finding]:
+def _loss_keys(dry_run: DryRun) -> Iterator[Finding]:
     """Keys that MMEngine treats in another way than they look."""
-    for name, terms in _terms(proof).items():
+    for name, terms in _terms(dry_run).items():
         grads = [term.requires_grad for term in terms]
         if not terms[0].summed and any(grads):
             yield STEP005.finding(
@@ -311,25 +313,25 @@ def _loss_keys(proof: DryRun) -> Iterator[Finding]:
             )
 
 
-def _zero_losses(proof: DryRun) -> Iterator[Finding]:
+def _zero_losses(dry_run: DryRun) -> Iterator[Finding]:
     """Parameters of which only losses that are 0 in all steps know."""
     zero: set[str] = set()
     others: set[str] = set()
     keys = []
-    for name, terms in _terms(proof).items():
+    for name, terms in _terms(dry_run).items():
         if terms[0].summed:
             is_zero = all(term.value == 0 for term in terms)
             for term in terms:
                 (zero if is_zero else others).update(term.parameters)
             if is_zero and any(term.requires_grad for term in terms):
                 keys.append(repr(name))
-    hidden = {name for usage in proof.usages() for name in usage.reentrant}
+    hidden = {name for usage in dry_run.usages() for name in usage.reentrant}
     names = tuple(sorted(zero - others - hidden))
     if not names or not keys:
         return
-    everything = [name for usage in proof.usages() for name in usage.names]
-    where = ', '.join(name or 'the model' for name in proof.zero_weights)
-    weights = f'; loss_weight is 0 in {where}' if proof.zero_weights else ''
+    everything = [name for usage in dry_run.usages() for name in usage.names]
+    where = ', '.join(name or 'the model' for name in dry_run.zero_weights)
+    weights = f'; loss_weight is 0 in {where}' if dry_run.zero_weights else ''
     yield STEP007.finding(
         f'{count_of(names)} in {in_words(names, everything)} '
         f'only get gradients from {", ".join(keys)}, which is 0 '
@@ -338,10 +340,10 @@ def _zero_losses(proof: DryRun) -> Iterator[Finding]:
     )
 
 
-def _norms(proof: DryRun) -> Iterator[Finding]:
+def _norms(dry_run: DryRun) -> Iterator[Finding]:
     calls: dict[str, int] = {}
     updates: dict[str, int] = {}
-    for step in proof.all_steps():
+    for step in dry_run.all_steps():
         for norm in step.norms:
             calls[norm.name] = max(calls.get(norm.name, 0), norm.calls)
             updates[norm.name] = max(updates.get(norm.name, 0), norm.updates)
@@ -373,12 +375,12 @@ _KEYS = 'optim_wrapper.paramwise_cfg.custom_keys'
 _MERGES = 'mmext.MergedOptimWrapperConstructor'
 
 
-def optimizer_findings(proof: DryRun) -> Iterator[Finding]:
+def optimizer_findings(dry_run: DryRun) -> Iterator[Finding]:
     """Findings about groups of parameters."""
-    facts = proof.optimizer
+    facts = dry_run.optimizer
     if facts is None:
         return
-    everything = [name for usage in proof.usages() for name in usage.names]
+    everything = [name for usage in dry_run.usages() for name in usage.names]
     if facts.missing:
         yield OPT001.finding(
             'in no group of the optimizer, so never changed: '
@@ -434,8 +436,8 @@ def optimizer_findings(proof: DryRun) -> Iterator[Finding]:
         )
 
 
-def proof_findings(
-    proof: DryRun,
+def dry_run_findings(
+    dry_run: DryRun,
     current: SyncSettings,
     random_weights: bool = False,
 ) -> list[Finding]:
@@ -443,11 +445,11 @@ def proof_findings(
 
     ``random_weights`` says whether they are in the place of trained ones.
     """
-    options = proof.config or ConfigOptions.of_settings(current)
+    options = dry_run.config or ConfigOptions.of_settings(current)
     found = [
-        *step_findings(proof, random_weights),
-        *sync_findings(proof, current, options),
-        *optimizer_findings(proof),
+        *step_findings(dry_run, random_weights),
+        *sync_findings(dry_run, current, options),
+        *optimizer_findings(dry_run),
     ]
     return sorted(found, key=lambda finding: -finding.severity)
 

@@ -32,6 +32,7 @@ from ...config import (
     used_names,
     walk_nodes,
 )
+from ..blame import plain_name
 
 SPLITS = ('train', 'val', 'test')
 # Names with fewer letters are near to too many others.
@@ -60,13 +61,6 @@ _NO_CLASSES = (
 def as_mapping(value: Any) -> Mapping:
     """A value that should be a dict; an empty one if it is not."""
     return value if isinstance(value, Mapping) else {}
-
-
-def plain_name(kind: Any) -> str:
-    """A ``type`` without its scope or package; empty for no name."""
-    if isinstance(kind, str):
-        return kind.rpartition('.')[2]
-    return getattr(kind, '__name__', '')
 
 
 def kind_of(value: Any) -> str:
@@ -150,7 +144,7 @@ def names_key(kind: Any, key: str) -> bool:
     """Whether the code of a class, or of its bases, has a key as text."""
     code = sources(kind)
     return code is None or any(
-        f"'{key}'" in each or f'"{key}"' in each for each in code
+        f"'{key}'" in text or f'"{key}"' in text for text in code
     )
 
 
@@ -168,8 +162,8 @@ def arguments_of(kind: Any) -> list[str]:
             continue
         names |= dict.fromkeys(
             name
-            for name, each in parameters.items()
-            if name != 'self' and each.kind not in _OF_ANY_NAME
+            for name, parameter in parameters.items()
+            if name != 'self' and parameter.kind not in _OF_ANY_NAME
         )
     return list(names)
 

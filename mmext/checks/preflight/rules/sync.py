@@ -119,20 +119,20 @@ DDP013 = DDP.declare(
 
 
 def sync_findings(
-    proof: DryRun, current: SyncSettings, options: ConfigOptions
+    dry_run: DryRun, current: SyncSettings, options: ConfigOptions
 ) -> Iterator[Finding]:
     """Findings about unused parameters, checkpoints and the two flags."""
-    if proof.lazy:
+    if dry_run.lazy:
         yield DDP012.finding(
-            f'{count_of(proof.lazy)} without a shape before the first '
-            f'forward: {", ".join(proof.lazy)}; DDP refuses the model when it '
-            'is wrapped, and the optimizer is built with them, too; nothing '
-            'else could be tried',
-            names=proof.lazy,
+            f'{count_of(dry_run.lazy)} without a shape before the first '
+            f'forward: {", ".join(dry_run.lazy)}; DDP refuses the model when '
+            'it is wrapped, and the optimizer is built with them, too; '
+            'nothing else could be tried',
+            names=dry_run.lazy,
         )
-    if not proof.is_telling:
+    if not dry_run.is_telling:
         return
-    say = _SyncFindings(proof, current, options)
+    say = _SyncFindings(dry_run, current, options)
     yield from say.untrained()
     yield from say.unused()
     yield from say.data_dependent()
@@ -144,12 +144,12 @@ class _SyncFindings:
     """The findings, each by a method of its own."""
 
     def __init__(
-        self, proof: DryRun, current: SyncSettings, options: ConfigOptions
+        self, dry_run: DryRun, current: SyncSettings, options: ConfigOptions
     ) -> None:
-        self.proof, self.current, self.options = proof, current, options
-        self.explanation = explain_dry_run(proof, current)
-        self.nodes = search_cost(proof).nodes
-        self.usages = proof.usages()
+        self.dry_run, self.current, self.options = dry_run, current, options
+        self.explanation = explain_dry_run(dry_run, current)
+        self.nodes = search_cost(dry_run).nodes
+        self.usages = dry_run.usages()
         self.reasons = reasons_in(self.usages)
         self.names = list(
             dict.fromkeys(n for u in self.usages for n in u.names)
@@ -157,7 +157,7 @@ class _SyncFindings:
         # Kinds of batches with, and without, a gradient of each parameter.
         self.used: dict[str, dict[str, None]] = {}
         self.lacking: dict[str, dict[str, None]] = {}
-        for step in proof.all_steps():
+        for step in dry_run.all_steps():
             for name, count in step.usage.counts().items():
                 if count:
                     self.used.setdefault(name, {})[step.kind] = None
@@ -250,7 +250,7 @@ class _SyncFindings:
                 groups.setdefault(tuple(kinds), []).append(name)
         static, search = self.current.static_graph, self.searched
         rare = self.options.rarely_empty
-        counts = [s.usage.counts() for s in averaged_steps(self.proof)]
+        counts = [s.usage.counts() for s in averaged_steps(self.dry_run)]
         for kinds, names in groups.items():
             place = self.reasons[names[0]].location
             seen = f'batches of kind {", ".join(kinds)}'

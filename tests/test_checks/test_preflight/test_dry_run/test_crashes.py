@@ -7,7 +7,7 @@ from torch import nn
 
 from mmext.checks.ddp import SyncSettings
 from mmext.checks.preflight.dry_run.run import dry_run_model
-from mmext.checks.preflight.rules.steps import proof_findings
+from mmext.checks.preflight.rules.steps import dry_run_findings
 
 
 class OwnError(Exception):
@@ -46,7 +46,7 @@ def crash(mistake: str, kinds=('normal',)):
     model = Faulty(mistake)
     batch = {'inputs': torch.rand(2, 3, 8, 8)}
     dry_run = dry_run_model(model, {k: [batch] for k in kinds}, cfg=CONFIG)
-    findings = proof_findings(dry_run, SyncSettings())
+    findings = dry_run_findings(dry_run, SyncSettings())
     (finding,) = (each for each in findings if each.rule == 'STEP001')
     return finding, dry_run.crashes[0]
 

@@ -17,7 +17,7 @@ from mmext.checks.preflight.dry_run.run import (
     optimizer_facts,
 )
 from mmext.checks.preflight.dry_run.verdicts import verdict_table
-from mmext.checks.preflight.rules.steps import proof_findings
+from mmext.checks.preflight.rules.steps import dry_run_findings
 
 
 def test_the_model_is_left_as_it_was():
@@ -101,7 +101,7 @@ def test_lightly_style_mae():
     torch.manual_seed(0)
     model = MAE()
     given = {'normal': [{'inputs': torch.rand(2, 6, 4)}]}
-    (found,) = proof_findings(dry_run_model(model, given), SyncSettings())
+    (found,) = dry_run_findings(dry_run_model(model, given), SyncSettings())
     assert found.rule == 'DDP001'
     assert set(found.names) == {
         'backbone.mask_token',
@@ -114,7 +114,7 @@ def test_lightly_style_mae():
     model.backbone.vit.head = nn.Identity()
     model.backbone.mask_token.requires_grad_(False)
     dry_run = dry_run_model(model, given)
-    assert proof_findings(dry_run, SyncSettings()) == []
+    assert dry_run_findings(dry_run, SyncSettings()) == []
     table = verdict_table(dry_run, SyncSettings(True))
     assert table.options == {'find_unused_parameters': False}
 
@@ -127,7 +127,7 @@ def test_class_embeddings_of_co_dino(mode):
         model, {'normal': [make_batch()], 'empty': [make_batch((0, 0))]}
     )
     assert dry_run.crashes == ()
-    found = proof_findings(dry_run, SyncSettings())
+    found = dry_run_findings(dry_run, SyncSettings())
     if mode == 'off':
         (zero,) = found
         assert zero.rule == 'STEP007'
@@ -143,7 +143,7 @@ def test_class_embeddings_of_co_dino(mode):
         assert 'loss_weight is 0 in query_head' in zero.message
     else:
         assert found == []
-    rules = [f.rule for f in proof_findings(dry_run, SyncSettings(True))]
+    rules = [f.rule for f in dry_run_findings(dry_run, SyncSettings(True))]
     assert 'DDP005' in rules
 
 

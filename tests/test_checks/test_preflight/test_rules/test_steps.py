@@ -12,8 +12,8 @@ from mmext.checks.preflight.dry_run.facts import DryRun, OptimizerFacts
 from mmext.checks.preflight.dry_run.run import dry_run_model
 from mmext.checks.preflight.rules.names import by_module, count_of, in_words
 from mmext.checks.preflight.rules.steps import (
+    dry_run_findings,
     optimizer_findings,
-    proof_findings,
     world_findings,
 )
 
@@ -79,12 +79,12 @@ def test_not_finite_after_an_update():
     section = {'optimizer': {'type': 'SGD', 'lr': 1e30}}
     wrapper = build_optim_wrapper(model, section)
     proof = dry_run_model(model, batches(), optim_wrapper=wrapper)
-    (found,) = proof_findings(proof, SyncSettings())
+    (found,) = dry_run_findings(proof, SyncSettings())
     assert found.rule == 'STEP003'
     assert "step 2 of 'normal'" in found.message
-    assert proof_findings(proof, SyncSettings(), True) == []
+    assert dry_run_findings(proof, SyncSettings(), True) == []
     proof = dry_run_model(build('nan'), batches())
-    (found,) = proof_findings(proof, SyncSettings(), True)
+    (found,) = dry_run_findings(proof, SyncSettings(), True)
     assert "step 1 of 'normal'" in found.message
 
 
@@ -154,7 +154,7 @@ def test_the_worst_come_first():
     cfg = {'optim_wrapper': section}
     wrapper = build_optim_wrapper(model, section)
     proof = dry_run_model(model, batches(), optim_wrapper=wrapper, cfg=cfg)
-    found = proof_findings(proof, SyncSettings())
+    found = dry_run_findings(proof, SyncSettings())
     rules = ['DDP001', 'OPT003', 'OPT004', 'OPT006']
     assert [each.rule for each in found] == rules
 
@@ -162,7 +162,7 @@ def test_the_worst_come_first():
 def test_nothing_ran():
     model = build('crash')
     proof = dry_run_model(model, batches(('empty',)))
-    (found,) = proof_findings(proof, SyncSettings(True))
+    (found,) = dry_run_findings(proof, SyncSettings(True))
     assert found.rule == 'STEP001'
 
 

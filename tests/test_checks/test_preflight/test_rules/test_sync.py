@@ -6,7 +6,7 @@ from mmext.checks.findings.finding import Severity
 from mmext.checks.preflight.dry_run.facts import DryRun
 from mmext.checks.preflight.dry_run.options import ConfigOptions
 from mmext.checks.preflight.dry_run.run import dry_run_model
-from mmext.checks.preflight.rules.steps import proof_findings
+from mmext.checks.preflight.rules.steps import dry_run_findings
 
 HOOK = 'default_hooks.activation_checkpoint'
 BLOCK = {'block.0.weight', 'block.0.bias'}
@@ -73,7 +73,7 @@ def test_what_the_data_set_leaves_out_is_less_bad():
     for mistake in ('extra by kind', 'crash'):
         given = batches(('normal', 'empty'))
         proof = dry_run_model(build(mistake), given, cfg=cfg)
-        (found,) = proof_findings(proof, SyncSettings())
+        (found,) = dry_run_findings(proof, SyncSettings())
         assert found.severity is Severity.WARNING
         assert 'filter_empty_gt' in found.message + found.remedy
 
@@ -81,10 +81,10 @@ def test_what_the_data_set_leaves_out_is_less_bad():
 def test_special_batches_alone_do_not_judge():
     given = batches(('normal', 'empty'))
     steps = dry_run_model(build('extra'), given).steps
-    (found,) = proof_findings(DryRun(steps), SyncSettings())
+    (found,) = dry_run_findings(DryRun(steps), SyncSettings())
     assert found.rule == 'DDP001'
     alone = DryRun({**steps, 'normal': ()})
-    assert proof_findings(alone, SyncSettings()) == []
+    assert dry_run_findings(alone, SyncSettings()) == []
 
 
 def test_reentrant_with_the_search():
@@ -154,8 +154,8 @@ def test_used_outside_of_forward():
 
     model.parse_losses = parse_losses
     proof = dry_run_model(model, batches())
-    assert proof_findings(proof, SyncSettings()) == []
-    (found,) = proof_findings(proof, SyncSettings(True))
+    assert dry_run_findings(proof, SyncSettings()) == []
+    (found,) = dry_run_findings(proof, SyncSettings(True))
     assert (found.rule, set(found.names)) == ('DDP009', set(EXTRA))
     assert found.options == {'find_unused_parameters': False}
 
@@ -169,5 +169,5 @@ def test_options_are_where_the_config_sets_them():
     model = build()
     proof = dry_run_model(model, batches(), optim_wrapper=sgd(model), cfg=cfg)
     assert isinstance(proof.config, ConfigOptions)
-    (found,) = proof_findings(proof, SyncSettings(True))
+    (found,) = dry_run_findings(proof, SyncSettings(True))
     assert found.key == 'model_wrapper_cfg.find_unused_parameters'
