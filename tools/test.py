@@ -33,7 +33,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--report',
         metavar='DIR',
-        help='write report.html and report.json into this folder: figures of '
+        help='write report.html and report.json into this folder: metrics of '
         'each class, curves, confusion, calibration, the worst pictures',
     )
     parser.add_argument(

@@ -181,7 +181,7 @@ def _find_coco(
     if not all(part.whole for part in found.values()):
         data.notes.append(
             'images have no file_name but the URLs of LVIS: copies of the '
-            "files have both; COCO's figures count what LVIS does not judge"
+            "files have both; COCO's metrics count what LVIS does not judge"
         )
     if not classes:
         data.classes = _coco_classes(list(used.values()), data.notes)

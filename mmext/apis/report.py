@@ -1,4 +1,4 @@
-"""Judge what a test predicted: figures as JSON, and a page that shows them."""
+"""Report of a test: metrics as JSON, and a page that shows them."""
 
 import heapq
 from collections import Counter
@@ -12,15 +12,14 @@ import torch
 from mmdet.evaluation import CocoMetric
 from mmdet.structures.mask import encode_mask_results
 from mmengine.evaluator import BaseMetric
+from mmengine.structures import InstanceData
 from mmseg.evaluation import IoUMetric
 from scipy.sparse import coo_matrix
 
 from ..checks.findings import to_json_line
 from ..evaluation import (
     ERROR_KINDS,
-    Found,
     JudgedBoxes,
-    Truth,
     average_precision,
     calibration,
     judge_boxes,
@@ -32,11 +31,10 @@ NUM_PICTURES = 24
 """So many of the worst pictures are drawn."""
 
 _IOU_THR = 0.5
-_BACKGROUND = 'background'
 
 
 class ReportMetric(BaseMetric):
-    """Keeps of each picture what a report needs; gives no figure itself.
+    """Keeps of each picture what a report needs; computes no metric itself.
 
     Of detectors the boxes, of segmentors the matrix of pixels and, of the
     worst pictures of each process, both maps. After an evaluation the main
@@ -68,9 +66,9 @@ class ReportMetric(BaseMetric):
                     f'{sorted(sample)}; add it to meta_keys of the last '
                     'transform of the test pipeline'
                 )
-            found = sample.get('pred_instances') or {}
-            if 'bboxes' in found and 'scores' in found:
-                self.results.append(_kept_boxes(sample))
+            pred = sample.get('pred_instances') or {}
+            if 'bboxes' in pred and 'scores' in pred:
+                self._keep_boxes(sample, pred)
             elif 'pred_sem_seg' in sample and 'gt_sem_seg' in sample:
                 self._keep_maps(sample)
             else:
@@ -80,93 +78,89 @@ class ReportMetric(BaseMetric):
                     f'sample with {sorted(sample)}; leave --report out'
                 )
 
+    def _keep_boxes(self, sample: Mapping, pred: Mapping) -> None:
+        boxes, masks = pred['bboxes'], pred.get('masks')
+        if isinstance(masks, torch.Tensor):
+            masks = encode_mask_results(masks.cpu().numpy())
+        self.results.append(
+            {
+                'img_path': sample['img_path'],
+                'img_id': sample.get('img_id'),
+                'size': tuple(sample['ori_shape'][:2]),
+                'pred': InstanceData(
+                    bboxes=getattr(boxes, 'tensor', boxes)
+                    .float()
+                    .cpu()
+                    .numpy(),
+                    labels=pred['labels'].cpu().numpy(),
+                    scores=pred['scores'].float().cpu().numpy(),
+                ),
+                'masks': masks,
+                # Of some models a score of its own.
+                'mask_scores': pred.get(
+                    'mask_scores', pred['scores']
+                ).tolist(),
+            }
+        )
+
     def _keep_maps(self, sample: Mapping[str, Any]) -> None:
         """The matrix of a picture, its maps as long as it is of the worst."""
-        found, truth = (
+        pred, truth = (
             sample[name]['data'].squeeze().cpu().long()
             for name in ('pred_sem_seg', 'gt_sem_seg')
         )
         num = len(self.dataset_meta['classes'])
         counted = truth != self._ignored
-        pairs = truth[counted] * num + found[counted]
+        pairs = truth[counted] * num + pred[counted]
         counts = torch.bincount(pairs, minlength=num**2).view(num, num)
         total = max(int(counts.sum()), 1)
         wrong = 1 - int(counts.trace()) / total
-        record = {
-            'img_path': sample['img_path'],
-            'counts': coo_matrix(counts.numpy()),
-            'wrong': wrong,
-            'maps': tuple(
-                item.numpy().astype('u2') for item in (truth, found)
-            ),
-        }
-        self.results.append(record)
+        self.results.append(
+            {
+                'img_path': sample['img_path'],
+                'counts': coo_matrix(counts.numpy()),
+                'wrong': wrong,
+                'maps': tuple(
+                    item.numpy().astype('u2') for item in (truth, pred)
+                ),
+            }
+        )
         heapq.heappush(self._worst, (wrong, len(self.results) - 1))
         if len(self._worst) > NUM_PICTURES:
             _, index = heapq.heappop(self._worst)
             self.results[index]['maps'] = None
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """No figures; on the main process, what all processes kept."""
+        """No metrics; on the main process, what all processes kept."""
         self.gathered = results
         return {}
 
 
-def _kept_boxes(sample: Mapping[str, Any]) -> dict[str, Any]:
-    found = sample['pred_instances']
-    boxes = found['bboxes']
-    boxes = getattr(boxes, 'tensor', boxes)
-    masks = found.get('masks')
-    if isinstance(masks, torch.Tensor):
-        masks = encode_mask_results(masks.cpu().numpy())
-    return {
-        'img_path': sample['img_path'],
-        'img_id': sample.get('img_id'),
-        'size': tuple(sample['ori_shape'][:2]),
-        'found': Found(
-            boxes.float().cpu().numpy(),
-            found['labels'].cpu().numpy(),
-            found['scores'].float().cpu().numpy(),
-        ),
-        'masks': masks,
-        # Of some models a score of its own.
-        'mask_scores': found.get('mask_scores', found['scores']).tolist(),
-    }
-
-
-def _read_truth(dataset: Any, paths: Sequence[str]) -> list[Truth]:
+def _read_objects(dataset: Any, paths: Sequence[str]) -> list[InstanceData]:
     """Annotations of pictures, which are all those of the data set."""
-    places: dict[str, list[int]] = {}
+    indices: dict[str, list[int]] = {}
     infos = [dataset.get_data_info(n) for n in range(len(dataset))]
     for index, info in enumerate(infos):
-        places.setdefault(info['img_path'], []).append(index)
-    truths = []
+        indices.setdefault(info['img_path'], []).append(index)
+    gts = []
     for path in paths:
-        instances = infos[places[path].pop(0)].get('instances')
+        instances = infos[indices[path].pop(0)].get('instances')
         if instances is None:
             raise ValueError(
                 f'{type(dataset).__name__} must give instances, got none for '
                 f'{path}: there is nothing to compare with; leave --report out'
             )
-        boxes = np.array(
-            [instance['bbox'] for instance in instances], np.float32
-        )
-        truths.append(
-            Truth(
-                boxes.reshape(-1, 4),
-                np.array(
-                    [instance['bbox_label'] for instance in instances], int
-                ),
-                np.array(
-                    [
-                        bool(instance.get('ignore_flag'))
-                        for instance in instances
-                    ],
-                    bool,
-                ),
+        boxes = np.array([item['bbox'] for item in instances], np.float32)
+        labels = [item['bbox_label'] for item in instances]
+        ignored = [bool(item.get('ignore_flag')) for item in instances]
+        gts.append(
+            InstanceData(
+                bboxes=boxes.reshape(-1, 4),
+                labels=np.array(labels, int),
+                ignored=np.array(ignored, bool),
             )
         )
-    return truths
+    return gts
 
 
 def _sides(box: Sequence[float]) -> list[float]:
@@ -177,7 +171,7 @@ def _sides(box: Sequence[float]) -> list[float]:
 
 def _coco_truth(
     records: Sequence[Mapping],
-    truths: Sequence[Truth],
+    gts: Sequence[InstanceData],
     classes: Sequence[str],
     evaluator: CocoMetric | None,
 ) -> tuple[dict, list[int], list]:
@@ -189,6 +183,10 @@ def _coco_truth(
         data = evaluator._coco_api.dataset
         ids = [record['img_id'] for record in records]
         return data, list(evaluator.cat_ids), ids
+    images = [
+        {'id': n, 'height': item['size'][0], 'width': item['size'][1]}
+        for n, item in enumerate(records)
+    ]
     annotations = [
         {
             'image_id': n,
@@ -197,40 +195,17 @@ def _coco_truth(
             'area': float(np.prod(box[2:] - box[:2])),
             'iscrowd': int(ignored),
         }
-        for n, truth in enumerate(truths)
-        for box, label, ignored in zip(
-            truth.boxes, truth.labels, truth.ignored
-        )
+        for n, gt in enumerate(gts)
+        for box, label, ignored in zip(gt.bboxes, gt.labels, gt.ignored)
     ]
     data = {
-        'images': [
-            {'id': n, 'height': item['size'][0], 'width': item['size'][1]}
-            for n, item in enumerate(records)
-        ],
-        'categories': [
-            {'id': n, 'name': name} for n, name in enumerate(classes)
-        ],
+        'images': images,
+        'categories': [{'id': n, 'name': k} for n, k in enumerate(classes)],
         'annotations': [
             {'id': n, **item} for n, item in enumerate(annotations, 1)
         ],
     }
     return data, list(range(len(classes))), list(range(len(records)))
-
-
-def _confusion(
-    pairs: Sequence[tuple[int | None, int | None]], classes: Sequence[str]
-) -> np.ndarray:
-    """``(K + 1, K + 1)``: rows are truth, columns found, background last."""
-    num = len(classes) + 1
-    flat = [
-        num * (num - 1 if true is None else true)
-        + (num - 1 if found is None else found)
-        for true, found in pairs
-    ]
-    counts = torch.bincount(
-        torch.tensor(flat, dtype=torch.long), minlength=num**2
-    )
-    return counts.view(num, num).numpy()
 
 
 def _cells(matrix: np.ndarray, classes: Sequence[str]) -> dict[str, list]:
@@ -240,32 +215,14 @@ def _cells(matrix: np.ndarray, classes: Sequence[str]) -> dict[str, list]:
     return {'classes': list(classes), 'cells': cells.tolist()}
 
 
-def _error_counts(judged: JudgedBoxes) -> dict[str, int]:
-    kinds = Counter(error.kind for error in judged.errors)
-    return {'right': int(judged.right.sum())} | {
-        kind: kinds[kind] for kind in ERROR_KINDS
-    }
-
-
-def _error_row(error: Any, classes: Sequence[str]) -> dict[str, Any]:
-    row = asdict(error)
-    label, truth = row.pop('label'), row.pop('truth_label')
-    row['class'] = classes[label]
-    row['truth_class'] = None if truth is None else classes[truth]
-    for name in ('box', 'truth_box'):
-        if row[name] is not None:
-            row[name] = [round(value, 3) for value in row[name]]
-    return row
-
-
-def _box_figures(
+def _box_metrics(
     records: Sequence[Mapping],
-    truths: Sequence[Truth],
+    gts: Sequence[InstanceData],
     classes: Sequence[str],
     evaluator: CocoMetric | None,
 ) -> tuple[dict, list[dict]]:
-    """COCO's figures, of all classes and of each; masks', if they count."""
-    data, cat_ids, image_ids = _coco_truth(records, truths, classes, evaluator)
+    """COCO's metrics, of all classes and of each; of masks if it has them."""
+    data, cat_ids, image_ids = _coco_truth(records, gts, classes, evaluator)
     rows = [
         {
             'image_id': image_id,
@@ -275,9 +232,7 @@ def _box_figures(
         }
         for image_id, record in zip(image_ids, records)
         for box, label, score in zip(
-            record['found'].boxes,
-            record['found'].labels,
-            record['found'].scores,
+            *(record['pred'][key] for key in ('bboxes', 'labels', 'scores'))
         )
     ]
     limits = {}
@@ -294,9 +249,9 @@ def _box_figures(
     ]
     of_masks, mask_by_class = average_precision(data, rows, cat_ids, **limits)
     totals |= {f'mask_{name}': value for name, value in of_masks.items()}
-    for figures, of_mask in zip(by_class, mask_by_class):
+    for of_box, of_mask in zip(by_class, mask_by_class):
         for name in ('AP', 'AP_50', 'AP_75'):
-            figures[f'mask_{name}'] = of_mask[name]
+            of_box[f'mask_{name}'] = of_mask[name]
     return totals, by_class
 
 
@@ -308,41 +263,37 @@ def _judge_detector(
     score_thr: float,
 ) -> tuple[dict[str, Any], list[tuple]]:
     """The report, and what is needed to draw the worst pictures."""
-    truths = _read_truth(dataset, [item['img_path'] for item in records])
-    coco = (
-        evaluator
-        for evaluator in evaluators
-        if isinstance(evaluator, CocoMetric)
+    gts = _read_objects(dataset, [item['img_path'] for item in records])
+    coco = [item for item in evaluators if isinstance(item, CocoMetric)]
+    totals, by_class = _box_metrics(
+        records, gts, classes, coco[0] if coco else None
     )
-    totals, by_class = _box_figures(records, truths, classes, next(coco, None))
     judged, scores, right = [], [np.zeros(0)], [np.zeros(0, bool)]
-    for truth, record in zip(truths, records):
-        found = record['found']
-        everything = judge_boxes(truth, found, iou_thr=_IOU_THR)
-        scores.append(everything.found.scores)
+    for gt, record in zip(gts, records):
+        pred = record['pred']
+        everything = judge_boxes(gt, pred, iou_thr=_IOU_THR)
+        scores.append(everything.pred.scores)
         right.append(everything.right)
-        judged.append(
-            judge_boxes(truth, found.at_least(score_thr), iou_thr=_IOU_THR)
-        )
-    matrix = _confusion([p for item in judged for p in item.pairs], classes)
-    errors = Counter(
-        (
-            error.kind,
-            error.truth_label if error.kind == 'confused' else error.label,
-        )
-        for item in judged
-        for error in item.errors
-    )
-    counts = Counter()
+        pred = pred[pred.scores >= score_thr]
+        judged.append(judge_boxes(gt, pred, iou_thr=_IOU_THR))
+    # Rows are objects, columns predictions, the background is last.
+    matrix = np.zeros((len(classes) + 1,) * 2, int)
+    errors = Counter()
     for item in judged:
-        counts.update(_error_counts(item))
+        for pair in item.pairs:
+            row, column = (-1 if label is None else label for label in pair)
+            matrix[row, column] += 1
+        for error in item.errors:
+            of_object = error.kind == 'classification'
+            label = error.truth_label if of_object else error.label
+            errors[error.kind, label] += 1
     per_class = []
-    for label, (name, figures) in enumerate(zip(classes, by_class)):
-        if (curve := figures['precision']) is not None:
-            figures['precision'] = np.round(curve, 4).tolist()
+    for label, (name, metrics) in enumerate(zip(classes, by_class)):
+        if (curve := metrics['precision']) is not None:
+            metrics['precision'] = np.round(curve, 4).tolist()
         per_class.append(
             {'class': name, 'objects': int(matrix[label].sum())}
-            | figures
+            | metrics
             | {'right': int(matrix[label, label])}
             | {kind: errors[kind, label] for kind in ERROR_KINDS}
         )
@@ -350,27 +301,33 @@ def _judge_detector(
         (n for n, item in enumerate(judged) if item.errors),
         key=lambda n: (-len(judged[n].errors), records[n]['img_path']),
     )
+    pictures = []
+    for n in order:
+        rows = []
+        for error in judged[n].errors:
+            row = asdict(error)
+            truth = row.pop('truth_label')
+            row['class'] = classes[row.pop('label')]
+            row['truth_class'] = None if truth is None else classes[truth]
+            for name in ('box', 'truth_box'):
+                if row[name] is not None:
+                    row[name] = [round(value, 3) for value in row[name]]
+            rows.append(row)
+        counts = _error_counts([judged[n]])
+        path = records[n]['img_path']
+        pictures.append({'image': path, **counts, 'errors': rows})
     report = {
         'score_thr': score_thr,
         'iou_thr': _IOU_THR,
-        'figures': totals,
-        'counts': dict(counts),
+        'summary': totals,
+        'counts': _error_counts(judged),
         'per_class': per_class,
         'recalls': [n / 100 for n in range(101)],
         'calibration': calibration(
             np.concatenate(scores), np.concatenate(right)
         ),
-        'confusion': _cells(matrix, [*classes, _BACKGROUND]),
-        'pictures': [
-            {
-                'image': records[n]['img_path'],
-                **_error_counts(judged[n]),
-                'errors': [
-                    _error_row(error, classes) for error in judged[n].errors
-                ],
-            }
-            for n in order
-        ],
+        'confusion': _cells(matrix, [*classes, 'background']),
+        'pictures': pictures,
     }
     shown = [
         (records[n]['img_path'], records[n]['size'], judged[n])
@@ -379,14 +336,21 @@ def _judge_detector(
     return report, shown
 
 
+def _error_counts(judged: Sequence[JudgedBoxes]) -> dict[str, int]:
+    kinds = Counter(error.kind for item in judged for error in item.errors)
+    return {'right': int(sum(item.right.sum() for item in judged))} | {
+        kind: kinds[kind] for kind in ERROR_KINDS
+    }
+
+
 def _judge_segmentor(
     records: Sequence[Mapping], classes: Sequence[str]
 ) -> tuple[dict[str, Any], list[tuple]]:
     """The report, and what is needed to draw the worst pictures."""
     matrix = sum(record['counts'] for record in records).toarray()
     counts = torch.from_numpy(matrix).double()
-    right, found, truth = counts.diag(), counts.sum(0), counts.sum(1)
-    areas = right, found + truth - right, found, truth
+    right, pred, truth = counts.diag(), counts.sum(0), counts.sum(1)
+    areas = right, pred + truth - right, pred, truth
     by_class = IoUMetric.total_area_to_metrics(*areas, ['mIoU', 'mFscore'])
     accuracy = float(by_class.pop('aAcc'))
     by_class.pop('Acc')
@@ -400,7 +364,7 @@ def _judge_segmentor(
         key=lambda n: (-records[n]['wrong'], records[n]['img_path']),
     )
     report = {
-        'figures': {
+        'summary': {
             'mIoU': float(np.nanmean(by_class['IoU'])),
             'mAcc': float(np.nanmean(by_class['Recall'])),
             'aAcc': accuracy,
@@ -408,10 +372,7 @@ def _judge_segmentor(
         'per_class': per_class,
         'confusion': _cells(matrix, classes),
         'pictures': [
-            {
-                'image': records[n]['img_path'],
-                'wrong': records[n]['wrong'],
-            }
+            {'image': records[n]['img_path'], 'wrong': records[n]['wrong']}
             for n in order
         ],
     }
@@ -456,7 +417,7 @@ def write_report(
     """
     records = metric.gathered
     classes = [str(name) for name in metric.dataset_meta['classes']]
-    detector = 'found' in records[0]
+    detector = 'pred' in records[0]
     if detector:
         report, shown = _judge_detector(
             records, dataset, classes, evaluators, score_thr

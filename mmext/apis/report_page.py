@@ -1,11 +1,10 @@
-"""The page of a report, and its pictures of what is wrong."""
+"""The page of a report, and its pictures of errors."""
 
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import cv2
 import mmcv
 import numpy as np
 from scipy.sparse import coo_matrix
@@ -15,26 +14,30 @@ from ..evaluation import ERROR_KINDS, BoxError, JudgedBoxes
 from ..utils.draw import (
     Color,
     class_palette,
+    color_labels,
+    draw_boxes,
     draw_instances,
     picture_scale,
+    scaled,
+    scaled_labels,
     side_by_side,
     tile_sheet,
 )
 
+# As in the style sheet of the page.
 _COLORS = {
     'missed': (255, 0, 144),
-    'doubled': (255, 196, 0),
-    'confused': (150, 90, 255),
-    'invented': (255, 90, 0),
+    'duplicate': (255, 196, 0),
+    'classification': (150, 90, 255),
+    'localization': (0, 160, 80),
+    'both': (150, 75, 0),
+    'background': (255, 90, 0),
 }
 _RIGHT = (0, 180, 216)
-_IGNORED = (120, 120, 120)
 _SIDE = 800
 _MAP_SIDE = 400
-# As the style sheet calls the tiles of each.
-_WORDS = dict(zip(ERROR_KINDS, ('error', 'warning', 'error', 'warning')))
 _MAX_CLASSES = 100
-# Of more classes so many of the worst, the best and the most confused.
+# Of more classes so many of the worst, the best and those with most errors.
 _FEW = 20
 _MAX_PAIRS = 20
 _MAX_LINES = 8
@@ -72,15 +75,20 @@ def _text(value: float | None) -> str:
     return f'{value:.3f}' if isinstance(value, float) else str(value)
 
 
-def _read(path: str, size: tuple[int, int]) -> np.ndarray | None:
-    """The image as RGB, ``size`` high and wide; None without a file."""
+def _read(
+    path: str, shape: tuple[int, int], side: int
+) -> tuple[np.ndarray | None, float]:
+    """The image as RGB, the longer side ``side`` at most, and its scale.
+
+    ``shape`` is the height and width that labels are for. None without a file.
+    """
+    scale = picture_scale(*shape, side=side, shrink=True)
+    height, width = (max(1, round(n * scale)) for n in shape)
     try:
         image = mmcv.imread(path, channel_order='rgb')
     except FileNotFoundError:
-        return None
-    if image is None or image.shape[:2] == size:
-        return image
-    return cv2.resize(image, size[::-1])
+        image = None
+    return image if image is None else scaled(image, width, height), scale
 
 
 def _caption(
@@ -89,66 +97,53 @@ def _caption(
     """What is wrong; with the scores of all errors that say the same."""
     text = f'{error.kind}: {classes[error.label]}'
     if error.score is not None:
-        texts = sorted(f'{each:.2f}' for each in scores or [error.score])
+        texts = sorted(f'{score:.2f}' for score in scores or [error.score])
         text += f' {" to ".join(dict.fromkeys((texts[0], texts[-1])))}'
     if error.truth_label not in (None, error.label):
         text += f', is {classes[error.truth_label]}'
     return text if len(scores) < 2 else f'{text} ({len(scores)} times)'
 
 
-def _draw_boxes(
-    image: np.ndarray, judged: JudgedBoxes, captions: Sequence[str]
-) -> np.ndarray:
-    """What is right as thin boxes, what is wrong as thick ones with names."""
-    height, width = image.shape[:2]
-    scale = picture_scale(height, width, side=_SIDE, shrink=True)
-    size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    canvas = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-    for box in judged.found.boxes[judged.right]:
-        x1, y1, x2, y2 = (round(float(side) * scale) for side in box)
-        cv2.rectangle(canvas, (x1, y1), (x2, y2), _RIGHT, 2)
-    boxes = np.array([error.box for error in judged.errors]).reshape(-1, 4)
-    return draw_instances(
-        canvas,
-        boxes * scale,
-        np.arange(len(boxes)),
-        classes=captions,
-        palette=[_COLORS[error.kind] for error in judged.errors],
-        side=max(size),
-        shrink=True,
-    )
-
-
 def _box_card(
     path: str,
-    size: tuple[int, int],
+    shape: tuple[int, int],
     judged: JudgedBoxes,
     classes: Sequence[str],
 ) -> dict[str, Any]:
-    captions = [_caption(error, classes) for error in judged.errors]
-    image = _read(path, size)
-    kinds = [error.kind for error in judged.errors]
-    labels = dict.fromkeys(
-        label
-        for error in judged.errors
-        for label in (error.label, error.truth_label)
-        if label is not None
-    )
+    errors = judged.errors
+    kinds = [error.kind for error in errors]
+    image, scale = _read(path, shape, _SIDE)
+    if image is not None:
+        # What is right as thin boxes, errors as thick ones with names.
+        right = judged.pred.bboxes[judged.right] * scale
+        draw_boxes(image, right, [_RIGHT] * len(right), 2)
+        boxes = np.array([error.box for error in errors]).reshape(-1, 4)
+        image = draw_instances(
+            image,
+            boxes * scale,
+            np.arange(len(boxes)),
+            classes=[_caption(error, classes) for error in errors],
+            palette=[_COLORS[kind] for kind in kinds],
+            side=max(image.shape[:2]),
+            shrink=True,
+        )
     counts = [f'{kinds.count(k)} {k}' for k in ERROR_KINDS if k in kinds]
     same = defaultdict(list)
-    for each in judged.errors:
-        same[each.kind, each.label, each.truth_label].append(each)
+    labels = {}
+    for error in errors:
+        same[error.kind, error.label, error.truth_label].append(error)
+        labels |= {error.label: None, error.truth_label: None}
     lines = [
-        _caption(group[0], classes, [each.score for each in group])
+        _caption(group[0], classes, [error.score for error in group])
         for group in same.values()
     ]
     return _card(
         path,
-        None if image is None else _draw_boxes(image, judged, captions),
+        image,
         ', '.join([*counts, f'{int(judged.right.sum())} right']),
         lines,
         dict.fromkeys(kinds),
-        [classes[label] for label in labels],
+        [classes[label] for label in labels if label is not None],
     )
 
 
@@ -179,12 +174,6 @@ def _card(
     }
 
 
-def _paint_map(labels: np.ndarray, colors: Sequence[Color]) -> np.ndarray:
-    """Colours of classes; grey for what is none."""
-    table = np.array([*colors, _IGNORED], np.uint8)
-    return table[np.minimum(labels, len(colors))]
-
-
 def _map_card(
     path: str,
     counts: coo_matrix,
@@ -192,32 +181,28 @@ def _map_card(
     classes: Sequence[str],
     palette: Sequence[Color],
 ) -> dict[str, Any]:
-    truth, found = maps
-    height, width = truth.shape
-    scale = picture_scale(height, width, side=_MAP_SIDE, shrink=True)
-    size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    image = _read(path, truth.shape)
+    truth, pred = maps
+    image, scale = _read(path, truth.shape, _MAP_SIDE)
+    height, width = (max(1, round(n * scale)) for n in truth.shape)
     if image is None:
         image = np.zeros((height, width, 3), np.uint8)
-    wrong = (truth != found) & (truth < len(classes))
-    marked = image // 2 + 40
-    marked[wrong] = _COLORS['missed']
+    marked = scaled_labels(
+        ((truth != pred) & (truth < len(classes))).astype(np.uint8),
+        width,
+        height,
+    )
+    wrong = np.where(marked[..., None], _COLORS['missed'], image // 2 + 40)
     panels = [
-        cv2.resize(each, size, interpolation=cv2.INTER_AREA)
-        for each in (image, marked)
-    ] + [
-        cv2.resize(
-            _paint_map(each, palette), size, interpolation=cv2.INTER_NEAREST
-        )
-        for each in maps
+        color_labels(scaled_labels(item, width, height), palette)
+        for item in maps
     ]
     rows = [
-        side_by_side(panels[:2], ['image', 'wrong']),
-        side_by_side(panels[2:], ['truth', 'found']),
+        side_by_side([image, wrong.astype(np.uint8)], ['image', 'errors']),
+        side_by_side(panels, ['ground truth', 'prediction']),
     ]
     matrix = counts.toarray()
     total = max(int(matrix.sum()), 1)
-    pairs = list(_confused(matrix))[:_MAX_LINES]
+    pairs = list(_errors_of(matrix))[:_MAX_LINES]
     lines = [
         f'{classes[row]} called {classes[column]}: {count / total:.1%}'
         for row, column, count in pairs
@@ -236,12 +221,12 @@ def _map_card(
     )
 
 
-def _confused(matrix: np.ndarray) -> Iterator[tuple[int, int, int]]:
+def _errors_of(matrix: np.ndarray) -> Iterator[tuple[int, int, int]]:
     """Row, column and count of what is wrong, the most frequent first."""
     wrong = matrix - np.diag(np.diag(matrix))
     order = np.argsort(-wrong, axis=None, kind='stable')
-    for place in order[: np.count_nonzero(wrong)].tolist():
-        row, column = divmod(place, len(matrix))
+    for index in order[: np.count_nonzero(wrong)].tolist():
+        row, column = divmod(index, len(matrix))
         yield row, column, int(wrong[row, column])
 
 
@@ -253,10 +238,10 @@ def _matrix(confusion: Mapping[str, Any]) -> dict[str, Any]:
         counts[row, column] = count
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     levels = np.ceil(shares * _LEVELS).astype(int)
-    places = range(len(names))
+    chosen = range(len(names))
     if len(names) > _MAX_CLASSES:
         errors = counts.sum(0) + counts.sum(1) - 2 * counts.diagonal()
-        places = sorted(np.argsort(-errors, kind='stable')[:_FEW].tolist())
+        chosen = sorted(np.argsort(-errors, kind='stable')[:_FEW].tolist())
     rows = [
         {
             'name': names[n],
@@ -267,22 +252,22 @@ def _matrix(confusion: Mapping[str, Any]) -> dict[str, Any]:
                     'right': n == m,
                     'share': f'{shares[n, m]:.1%}',
                 }
-                for m in places
+                for m in chosen
             ],
         }
-        for n in places
+        for n in chosen
     ]
     pairs = [
         {
             'truth': names[row],
-            'found': names[column],
+            'pred': names[column],
             'count': count,
             'share': f'{shares[row, column]:.1%}',
         }
-        for row, column, count in _confused(counts)
+        for row, column, count in _errors_of(counts)
     ]
     return {
-        'names': [names[n] for n in places],
+        'names': [names[n] for n in chosen],
         'num_classes': len(names),
         'rows': rows,
         'pairs': pairs[:_MAX_PAIRS],
@@ -290,31 +275,15 @@ def _matrix(confusion: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _worst_and_best(rows: Sequence[Mapping], figure: str) -> Sequence[Mapping]:
-    """All classes, or of many the worst and the best that have a figure."""
+def _worst_and_best(rows: Sequence[Mapping], metric: str) -> Sequence[Mapping]:
+    """All classes, or of many the worst and the best that have a metric."""
     if len(rows) <= _MAX_CLASSES:
         return rows
-    known = [row for row in rows if _text(row[figure])]
+    known = [row for row in rows if _text(row[metric])]
     # Of as bad ones those that are most frequent.
     size = 'objects' if 'objects' in rows[0] else 'pixels'
-    known.sort(key=lambda row: (row[figure], -row[size]))
+    known.sort(key=lambda row: (row[metric], -row[size]))
     return known[:_FEW] + known[_FEW:][-_FEW:]
-
-
-def _table(
-    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]
-) -> dict[str, Any]:
-    columns = {k: columns[k] for k in columns if k in next(iter(rows), ())}
-    return {
-        'columns': list(columns.values()),
-        'rows': [
-            {
-                'name': row['class'],
-                'cells': [_text(row[key]) for key in columns],
-            }
-            for row in rows
-        ],
-    }
 
 
 def _curves(
@@ -333,41 +302,14 @@ def _curves(
     return [
         {
             'name': name,
-            'figure': _text(figure),
+            'metric': _text(metric),
             'points': ' '.join(
                 f'{100 * recall:.0f},{100 - 100 * value:.1f}'
                 for recall, value in zip(report['recalls'], precision)
             ),
         }
-        for name, figure, precision in known
+        for name, metric, precision in known
     ]
-
-
-def _tiles(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The numbers at the top."""
-    figures = [
-        ('info', _text(value), name)
-        for name, value in report['figures'].items()
-        if _text(value)
-    ]
-    counts = [
-        (_WORDS[kind], report['counts'][kind], kind)
-        for kind in ERROR_KINDS
-        if 'counts' in report
-    ]
-    return [
-        {'word': word, 'kinds': value, 'label': label, 'findings': ''}
-        for word, value, label in (*figures, *counts)
-    ]
-
-
-def _verdict(report: Mapping[str, Any]) -> str:
-    """The main figure and the errors on one line."""
-    name, value = next(iter(report['figures'].items()))
-    words = [f'{name} {_text(value) or "unknown"}']
-    if 'counts' in report:
-        words += [f'{report["counts"][kind]} {kind}' for kind in ERROR_KINDS]
-    return ', '.join(words)
 
 
 def report_page(
@@ -387,33 +329,60 @@ def report_page(
         report: What ``report.json`` holds.
         shown: The worst pictures. Of a detector path, ``(height, width)`` and
             the judged boxes; of a segmentor path, matrix, and the maps of
-            truth and prediction, ``(H, W)``.
+            ground truth and prediction, ``(H, W)``.
         classes: Their names.
         palette: Colours of the data set.
     """
     detector = report['task'] == 'detection'
     if detector:
-        cards = [_box_card(*each, classes) for each in shown]
-        columns = _BOX_COLUMNS
+        cards = [_box_card(*item, classes) for item in shown]
+        columns, metric, kinds = _BOX_COLUMNS, 'AP', ERROR_KINDS
     else:
         colors = class_palette(len(classes), palette)
-        cards = [_map_card(*each, classes, colors) for each in shown]
-        columns = _MAP_COLUMNS
-    figure = 'AP' if detector else 'IoU'
-    rows = _worst_and_best(report['per_class'], figure)
+        cards = [_map_card(*item, classes, colors) for item in shown]
+        columns, metric, kinds = _MAP_COLUMNS, 'IoU', ()
+    rows = _worst_and_best(report['per_class'], metric)
+    columns = {k: columns[k] for k in columns if k in next(iter(rows), ())}
+    numbers = [
+        ('info', _text(value), name)
+        for name, value in report['summary'].items()
+    ]
+    counts = [
+        (
+            'error' if kind in ('missed', 'classification') else 'warning',
+            report['counts'][kind],
+            kind,
+        )
+        for kind in kinds
+    ]
+    verdict = [f'{numbers[0][2]} {numbers[0][1] or "unknown"}']
+    verdict += [f'{number} {kind}' for _, number, kind in counts]
     content = {
-        'verdict': _verdict(report),
-        'tiles': _tiles(report),
+        'verdict': ', '.join(verdict),
+        'tiles': [
+            {'word': word, 'kinds': value, 'label': label, 'findings': ''}
+            for word, value, label in (*numbers, *counts)
+            if value != ''
+        ],
         'detector': detector,
         'report': report,
         'metrics': {
             name: _text(value) for name, value in report['metrics'].items()
         },
-        'table': _table(rows, columns),
+        'table': {
+            'columns': list(columns.values()),
+            'rows': [
+                {
+                    'name': row['class'],
+                    'cells': [_text(row[key]) for key in columns],
+                }
+                for row in rows
+            ],
+        },
         'curves': _curves(report, rows) if detector else [],
         'matrix': _matrix(report['confusion']),
         'cards': cards,
-        'kinds': ERROR_KINDS if detector else (),
+        'kinds': kinds,
         'classes': sorted(
             {name for card in cards for name in card['class_data'].split('\n')}
             - {''}

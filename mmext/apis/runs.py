@@ -389,7 +389,7 @@ def run_test(
             own.append(_DumpResults(out))
         if report is None:
             return runner.test()
-        # Not at the top: most tests need no figures of it.
+        # Not at the top: most tests need no report.
         from .report import ReportMetric, write_report
 
         ignored = [getattr(each, 'ignore_index', None) for each in evaluators]

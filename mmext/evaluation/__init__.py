@@ -5,12 +5,10 @@ fields, ``gt_sem_seg`` and ``pred_sem_seg``, and computes mIoU and pixel
 accuracy (``aAcc``) from counts over the whole set.
 """
 
-from .box_figures import (
+from .box_metrics import (
     ERROR_KINDS,
     BoxError,
-    Found,
     JudgedBoxes,
-    Truth,
     average_precision,
     calibration,
     judge_boxes,
@@ -30,12 +28,10 @@ __all__ = [
     'ClassificationTaskMetric',
     'CocoMetric',
     'DepthMetric',
-    'Found',
     'JudgedBoxes',
     'MultiTaskEvaluator',
     'RegressionTaskMetric',
     'SurfaceNormalMetric',
-    'Truth',
     'average_precision',
     'calibration',
     'delta_m',

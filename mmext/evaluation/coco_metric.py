@@ -1,4 +1,4 @@
-"""COCO's figures, by the faster of two implementations that is installed."""
+"""COCO's metrics, by the faster of two implementations that is installed."""
 
 from importlib.util import find_spec
 from numbers import Integral
@@ -14,7 +14,7 @@ class CocoMetric(HostCocoMetric):
     """MMDetection's ``CocoMetric``, in 0.3 of the time where it can be.
 
     With the package ``faster-coco-eval`` (``pip install
-    'mmext[faster_coco_eval]'``), figures are computed as MMDetection's
+    'mmext[faster_coco_eval]'``), metrics are computed as MMDetection's
     ``FasterCocoMetric`` does, by compiled code; without it, with
     ``use_mp_eval``, and where an id is no whole number, as names of VOC's
     pictures are none, by pycocotools. Both give the same numbers.
@@ -35,9 +35,9 @@ class CocoMetric(HostCocoMetric):
             or find_spec('faster_coco_eval') is None
             or not all(isinstance(item, Integral) for item in ids)
         ):
-            figures = super().compute_metrics(results)
+            metrics = super().compute_metrics(results)
         else:
-            figures = FasterCocoMetric.compute_metrics(self, results)
+            metrics = FasterCocoMetric.compute_metrics(self, results)
         # `save_best='auto'` takes the first, which is not that of a class.
-        names = sorted(figures, key=lambda name: name.endswith('_precision'))
-        return {name: figures[name] for name in names}
+        names = sorted(metrics, key=lambda name: name.endswith('_precision'))
+        return {name: metrics[name] for name in names}

@@ -141,6 +141,9 @@ def title_bar(
     return np.array(picture)
 
 
+IGNORED_COLOR = (120, 120, 120)
+"""Colour of pixels that are of no class."""
+
 PICTURE_SIDE = 640
 """Smaller pictures are enlarged, by a whole factor, up to this length."""
 
@@ -200,8 +203,15 @@ def scaled(image: np.ndarray, width: int, height: int) -> np.ndarray:
     return cv2.resize(image, (width, height), interpolation=how)
 
 
+def scaled_labels(labels: np.ndarray, width: int, height: int) -> np.ndarray:
+    """Labels in another size, by the nearest pixel."""
+    return cv2.resize(labels, (width, height), interpolation=cv2.INTER_NEAREST)
+
+
 def color_labels(
-    labels: np.ndarray, palette: Sequence[Color], none: Color
+    labels: np.ndarray,
+    palette: Sequence[Color],
+    none: Color = IGNORED_COLOR,
 ) -> np.ndarray:
     """Colours of labels ``(H, W)``; ``none`` where there is no such class."""
     colors = np.array([*palette, none], np.uint8)

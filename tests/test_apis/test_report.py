@@ -58,9 +58,11 @@ def test_one_error_of_each_kind_is_counted_and_listed(report):
     assert report['counts'] == {
         'right': 3,
         'missed': 1,
-        'doubled': 1,
-        'confused': 1,
-        'invented': 1,
+        'duplicate': 1,
+        'classification': 1,
+        'localization': 0,
+        'both': 0,
+        'background': 1,
     }
     (worst,) = report['pictures']
     assert worst.pop('image').endswith('all.png')
@@ -70,19 +72,24 @@ def test_one_error_of_each_kind_is_counted_and_listed(report):
     cat, dog = [5, 5, 35, 35], [5, 50, 35, 80]
     assert errors == [
         {**plain, 'kind': 'missed', 'box': [60, 5, 90, 35], 'class': 'cat'},
-        {'kind': 'doubled', 'box': cat, 'class': 'cat'}
+        {'kind': 'duplicate', 'box': cat, 'class': 'cat'}
         | {
             'score': pytest.approx(0.82),
             'truth_box': cat,
             'truth_class': 'cat',
         },
-        {'kind': 'confused', 'box': [5, 50, 35, 79], 'class': 'cat'}
+        {'kind': 'classification', 'box': [5, 50, 35, 79], 'class': 'cat'}
         | {
             'score': pytest.approx(0.72),
             'truth_box': dog,
             'truth_class': 'dog',
         },
-        {**plain, 'kind': 'invented', 'box': [95, 5, 115, 25], 'class': 'dog'}
+        {
+            **plain,
+            'kind': 'background',
+            'box': [95, 5, 115, 25],
+            'class': 'dog',
+        }
         | {'score': pytest.approx(0.62)},
     ]
 
@@ -90,24 +97,25 @@ def test_one_error_of_each_kind_is_counted_and_listed(report):
 def test_the_matrix_and_the_counts_of_classes_agree(report):
     assert report['confusion']['classes'] == ['cat', 'dog', 'background']
     assert recited.matrix(report) == [[1, 0, 1], [1, 2, 0], [1, 1, 0]]
-    names = ('objects', 'right', 'missed', 'doubled', 'confused', 'invented')
+    names = ['objects', 'right', 'missed', 'duplicate', 'classification']
+    names += ['localization', 'both', 'background']
     assert [
         [each[name] for name in names] for each in report['per_class']
-    ] == [[2, 1, 1, 1, 0, 0], [3, 2, 0, 0, 1, 1]]
+    ] == [[2, 1, 1, 1, 0, 0, 0, 0], [3, 2, 0, 0, 1, 0, 0, 1]]
 
 
-def test_figures_are_those_of_mmdet(report):
-    figures, metrics = report['figures'], report['metrics']
+def test_metrics_are_those_of_mmdet(report):
+    summary, metrics = report['summary'], report['metrics']
     for name in ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l'):
         theirs = metrics[f'coco/bbox_{name}']
-        ours = figures[name]
+        ours = summary[name]
         assert (-1 if ours is None else ours) == pytest.approx(
             theirs, abs=5e-4
         )
     for each in report['per_class']:
         theirs = metrics[f'coco/{each["class"]}_precision']
         assert each['AP'] == pytest.approx(theirs, abs=5e-4)
-    assert 0 < figures['mAP_75'] < 1
+    assert 0 < summary['mAP_75'] < 1
     cat, dog = report['per_class']
     # Half of the cats by the first box; dogs by the first and the fourth.
     assert cat['precision'] == [1.0] * 51 + [0.0] * 50
@@ -171,7 +179,7 @@ def test_a_metric_without_a_file(tmp_path, report):
 
 
 @pytest.mark.slow
-def test_masks_have_figures_of_their_own(tmp_path, report):
+def test_masks_have_metrics_of_their_own(tmp_path, report):
     """Those of halves: no mask has an IoU of more than a half."""
     truth = {'all.png': TRUTH['all.png'], 'one.png': [(DOG, 10, 10, 40, 50)]}
     told = {'all.png': TOLD['all.png'], 'one.png': [(DOG, 10, 10, 40, 52, 1)]}
@@ -182,12 +190,12 @@ def test_masks_have_figures_of_their_own(tmp_path, report):
     args += ['--work-dir', str(tmp_path / 'w'), '--report', str(tmp_path)]
     assert load_tool('test').main(args) == 0
     found = json.loads((tmp_path / 'report.json').read_text())
-    figures, metrics = found['figures'], found['metrics']
+    summary, metrics = found['summary'], found['metrics']
     for name in ('mAP', 'mAP_50', 'mAP_75', 'mAP_s'):
-        ours = figures[f'mask_{name}']
+        ours = summary[f'mask_{name}']
         assert ours == pytest.approx(metrics[f'coco/segm_{name}'], abs=5e-4)
-    assert 0 < figures['mask_mAP'] < figures['mAP']
-    assert figures['mask_mAP_75'] == 0
+    assert 0 < summary['mask_mAP'] < summary['mAP']
+    assert summary['mask_mAP_75'] == 0
     # Half of the second box is half of the cat, half of the first one less.
     cat, dog = (each['mask_AP_50'] for each in found['per_class'])
     assert cat == pytest.approx(51 / 101 / 2)
@@ -219,7 +227,7 @@ def of_maps(tmp_path_factory):
 PLANTED = '<script>planted = 1</script>'
 
 
-def test_figures_of_a_segmentor(of_maps):
+def test_metrics_of_a_segmentor(of_maps):
     report = json.loads((of_maps / 'report.json').read_text())
     # Truth in rows; the ignored line is nowhere.
     matrix = [[585, 15, 0, 0], [0, 420, 150, 0], [0] * 4, [0] * 4]
@@ -230,9 +238,9 @@ def test_figures_of_a_segmentor(of_maps):
     assert car['Recall'] == pytest.approx(420 / 570)
     assert (planted['IoU'], planted['Recall']) == (0, None)
     assert never['IoU'] is None
-    figures, theirs = report['figures'], report['metrics']
+    summary, theirs = report['summary'], report['metrics']
     for name in ('mIoU', 'aAcc', 'mAcc'):
-        assert 100 * figures[name] == pytest.approx(theirs[name], abs=0.01)
+        assert 100 * summary[name] == pytest.approx(theirs[name], abs=0.01)
     (worst,) = report['pictures']
     assert worst['image'].endswith('wrong.png')
     assert worst['wrong'] == pytest.approx(165 / 570)
@@ -286,9 +294,9 @@ def test_a_thousand_classes(tmp_path):
     assert 'The 40 worst and best by AP of 1,203 classes' in page
     assert matrix.count('<tr>') == 20
     assert 'class 3</bdi>' in matrix
-    assert 'The 20 of 1,204 that are confused most' in page
+    assert 'The 20 of 1,204 with most errors' in page
     assert page.count('missed: class 3 (8 times)<') == 1
-    assert 'invented: class 1 0.40 to 0.50 (2 times)' in page
+    assert 'background: class 1 0.40 to 0.50 (2 times)' in page
 
 
 def test_wrong_input_is_one_line(place, capsys):

@@ -25,7 +25,7 @@ return [...document.querySelectorAll('#gallery figure')]
   .filter((card) => card.checkVisibility())
   .map((card) => card.querySelector('.message').textContent);
 """
-TWO = '1 missed, 1 confused, 1 invented, 0 right'
+TWO = '1 missed, 1 classification, 1 background, 0 right'
 ONE = '1 missed, 0 right'
 
 
@@ -61,13 +61,14 @@ def page(driver, folder):
 
 def test_names_are_shown_and_nothing_planted_runs(page):
     assert page.title == (
-        'Evaluation: mAP 0.000, 2 missed, 0 doubled, 1 confused, 1 invented'
+        'Evaluation: mAP 0.000, 2 missed, 0 duplicate, 1 classification, '
+        '0 localization, 0 both, 1 background'
     )
     planted = 'return [typeof window.planted, document.scripts.length]'
     assert page.execute_script(planted) == ['undefined', 1]
     for part in ('#class-table', '.matrix', '#curves', '#gallery'):
         assert PLANTED in find(page, part).text
-    loaded = 'return [...document.images].map((each) => each.naturalWidth)'
+    loaded = 'return [...document.images].map((image) => image.naturalWidth)'
     assert min(page.execute_script(loaded)[:2]) >= 120
 
 
@@ -75,12 +76,12 @@ def test_filters_sorts_and_enlarges_by_keyboard(page):
     from selenium.webdriver.common.keys import Keys
 
     soon(page, CARDS, [TWO, ONE])
-    choose(page, 'gallery', 'rule', 'confused')
+    choose(page, 'gallery', 'rule', 'classification')
     soon(page, CARDS, [TWO])
     find(page, '#gallery button.picture').send_keys(Keys.ENTER)
     dialog = find(page, '#enlarged')
     assert dialog.is_displayed()
-    assert f'confused: {PLANTED} 0.90, is cat' in dialog.text
+    assert f'classification: {PLANTED} 0.90, is cat' in dialog.text
     dialog.send_keys(Keys.ESCAPE)
     assert not dialog.is_displayed()
     find(page, 'form [type=reset]').send_keys(Keys.SPACE)

@@ -14,6 +14,7 @@ import mmext
 from mmext.apis import add_views, infer_images, load_detector
 from mmext.apis.views import wrap_test
 from mmext.datasets import ShapesSpec, write_shapes_dataset
+from mmext.evaluation import ERROR_KINDS
 
 SIZE, SCALE, TILE = (1000, 750), (250, 188), 250
 LARGE = (0, 310, 205, 740, 560)
@@ -47,11 +48,11 @@ def test_tiles_find_small_objects_and_keep_large_ones(patches, tmp_path):
     report = run_test(tmp_path, patches, '--tile', str(TILE))
     assert report['counts'] == {
         'right': 1 + len(SMALL),
-        **dict.fromkeys(('missed', 'doubled', 'confused', 'invented'), 0),
+        **dict.fromkeys(ERROR_KINDS, 0),
     }
     theirs = report['metrics']['coco/bbox_mAP']
-    assert report['figures']['mAP'] == pytest.approx(theirs, abs=5e-4)
-    assert report['figures']['mAP_50'] == pytest.approx(1)
+    assert report['summary']['mAP'] == pytest.approx(theirs, abs=5e-4)
+    assert report['summary']['mAP_50'] == pytest.approx(1)
 
 
 @pytest.mark.slow
@@ -141,7 +142,7 @@ def test_segmentors(tmp_path, more):
     share = float((right == told).mean())
     # Along the borders of areas, scaled views mix two colours.
     near = {'abs': 0.02} if '--tta' in more else {'rel': 1e-6}
-    assert report['figures']['aAcc'] == pytest.approx(share, **near)
+    assert report['summary']['aAcc'] == pytest.approx(share, **near)
 
 
 def test_the_views_of_a_config_come_first(patches):
@@ -325,7 +326,7 @@ def test_recall_of_small_objects(tmp_path):
         lost = [
             each['truth_box'] or each['box']
             for each in picture['errors']
-            if each['kind'] in ('missed', 'confused')
+            if each['kind'] in ('missed', 'classification')
         ]
         lost = sum((c - a) * (d - b) < 32**2 for a, b, c, d in lost)
         recalls.append(1 - lost / small)

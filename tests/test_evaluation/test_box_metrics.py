@@ -1,16 +1,15 @@
-"""Figures of boxes: by hand, and against pycocotools."""
+"""Metrics of boxes: by hand, and against pycocotools."""
 
 import numpy as np
 import pytest
 import torch
 from mmdet.evaluation import CocoMetric
 from mmengine.fileio import dump
+from mmengine.structures import InstanceData
 
 from mmext.evaluation import (
-    Found,
-    Truth,
     average_precision,
-    box_figures,
+    box_metrics,
     calibration,
     judge_boxes,
 )
@@ -20,17 +19,23 @@ def truth_of(*rows, ignored=()):
     """Rows are ``(label, x1, y1, x2, y2)``."""
     table = np.array(rows, np.float32).reshape(-1, 5)
     flags = np.isin(np.arange(len(rows)), ignored)
-    return Truth(table[:, 1:], table[:, 0].astype(int), flags)
+    return InstanceData(
+        bboxes=table[:, 1:], labels=table[:, 0].astype(int), ignored=flags
+    )
 
 
-def found_of(*rows):
+def pred_of(*rows):
     """Rows are ``(label, x1, y1, x2, y2, score)``."""
     table = np.array(rows, np.float32).reshape(-1, 6)
-    return Found(table[:, 1:5], table[:, 0].astype(int), table[:, 5])
+    return InstanceData(
+        bboxes=table[:, 1:5],
+        labels=table[:, 0].astype(int),
+        scores=table[:, 5],
+    )
 
 
-def kinds(truth, found, **options):
-    judged = judge_boxes(truth, found, **options)
+def kinds(truth, pred):
+    judged = judge_boxes(truth, pred)
     errors = [(error.kind, error.label) for error in judged.errors]
     return int(judged.right.sum()), errors
 
@@ -39,20 +44,30 @@ BOX, LOW, FAR = (0, 0, 20, 20), (0, 0, 20, 9), (50, 50, 70, 70)
 
 
 @pytest.mark.parametrize(
-    ('truth', 'found', 'wanted'),
+    ('truth', 'pred', 'wanted'),
     [
         ([], [], (0, [])),
         ([(1, *BOX)], [], (0, [('missed', 1)])),
-        ([], [(1, *BOX, 0.5)], (0, [('invented', 1)])),
+        ([], [(1, *BOX, 0.5)], (0, [('background', 1)])),
         ([(1, *BOX)], [(1, *BOX, 0.5)], (1, [])),
-        ([(1, *BOX)], [(0, *BOX, 0.5)], (0, [('confused', 0)])),
-        # Less than half: the object is missed, and the box on nothing.
-        ([(1, *BOX)], [(1, *LOW, 0.5)], (0, [('missed', 1), ('invented', 1)])),
+        ([(1, *BOX)], [(0, *BOX, 0.5)], (0, [('classification', 0)])),
+        # Less than half: the object is missed, and the box is near it.
+        (
+            [(1, *BOX)],
+            [(1, *LOW, 0.5), (0, *LOW, 0.4)],
+            (0, [('missed', 1), ('localization', 1), ('both', 0)]),
+        ),
+        # Less than a tenth.
+        (
+            [(1, *BOX)],
+            [(1, 0, 0, 20, 1.9, 0.5)],
+            (0, [('missed', 1), ('background', 1)]),
+        ),
         # The own class wins, though its score is lower.
         (
             [(1, *BOX)],
             [(0, *BOX, 0.9), (1, *BOX, 0.1)],
-            (1, [('doubled', 0)]),
+            (1, [('duplicate', 0)]),
         ),
         # Two objects in one place need two boxes.
         (
@@ -69,32 +84,32 @@ BOX, LOW, FAR = (0, 0, 20, 20), (0, 0, 20, 9), (50, 50, 70, 70)
         ),
     ],
 )
-def test_each_box_is_of_one_kind(truth, found, wanted):
-    assert kinds(truth_of(*truth), found_of(*found)) == wanted
+def test_each_box_is_of_one_kind(truth, pred, wanted):
+    assert kinds(truth_of(*truth), pred_of(*pred)) == wanted
 
 
 def test_ignored_objects_do_not_count():
     crowd = truth_of((1, *BOX), (1, *FAR), ignored=[0])
-    inside = found_of((1, 2, 2, 6, 6, 0.9), (0, 40, 0, 60, 20, 0.8))
-    assert kinds(crowd, inside) == (0, [('missed', 1), ('invented', 0)])
+    inside = pred_of((1, 2, 2, 6, 6, 0.9), (0, 40, 0, 60, 20, 0.8))
+    assert kinds(crowd, inside) == (0, [('missed', 1), ('background', 0)])
     judged = judge_boxes(crowd, inside)
-    assert judged.found.scores.tolist() == pytest.approx([0.8])
+    assert judged.pred.scores.tolist() == pytest.approx([0.8])
     assert judged.pairs == ((1, None), (None, 0))
 
 
 def test_the_best_score_wins():
     judged = judge_boxes(
-        truth_of((1, *BOX)), found_of((1, *BOX, 0.5), (1, 0, 0, 20, 19, 0.6))
+        truth_of((1, *BOX)), pred_of((1, *BOX, 0.5), (1, 0, 0, 20, 19, 0.6))
     )
     assert judged.right.tolist() == [False, True]
     (error,) = judged.errors
-    assert (error.kind, error.truth_box) == ('doubled', BOX)
+    assert (error.kind, error.truth_box) == ('duplicate', BOX)
 
 
 @pytest.mark.parametrize('score', [float('nan'), 1.5])
 def test_refuses_what_is_no_score(score):
     with pytest.raises(ValueError, match=r'scores in \[0, 1\], got'):
-        judge_boxes(truth_of(), found_of((1, *BOX, score)))
+        judge_boxes(truth_of(), pred_of((1, *BOX, score)))
 
 
 NAMES = ('one', 'two', 'three', 'never')
@@ -124,13 +139,13 @@ def random_data(rng):
                 }
             )
         boxes = np.hstack((corners, corners + sides))
-        found = {
+        pred = {
             'bboxes': torch.from_numpy(boxes + rng.normal(0, 3, (25, 4))),
             'scores': torch.from_numpy(rng.random(25).round(1)),
             'labels': torch.from_numpy(labels),
         }
         sample = {'img_id': image_id, 'ori_shape': (160, 160)}
-        samples.append({**sample, 'pred_instances': found})
+        samples.append({**sample, 'pred_instances': pred})
     return content, samples
 
 
@@ -138,10 +153,10 @@ def as_rows(samples):
     """Predictions as a COCO file has them."""
     rows = []
     for sample in samples:
-        found = sample['pred_instances']
-        corners = found['bboxes'].numpy()
+        pred = sample['pred_instances']
+        corners = pred['bboxes'].numpy()
         sides = np.hstack((corners[:, :2], corners[:, 2:] - corners[:, :2]))
-        for box, score, label in zip(sides, found['scores'], found['labels']):
+        for box, score, label in zip(sides, pred['scores'], pred['labels']):
             rows.append(
                 {
                     'image_id': sample['img_id'],
@@ -159,7 +174,7 @@ def test_average_precision_is_that_of_mmdet(tmp_path, monkeypatch, faster):
     if faster:
         pytest.importorskip('faster_coco_eval')
     else:
-        monkeypatch.setattr(box_figures, 'find_spec', lambda name: None)
+        monkeypatch.setattr(box_metrics, 'find_spec', lambda name: None)
     content, samples = random_data(np.random.default_rng(0))
     dump(content, tmp_path / 'a.json')
     metric = CocoMetric(str(tmp_path / 'a.json'), classwise=True)
@@ -178,7 +193,7 @@ def test_average_precision_is_that_of_mmdet(tmp_path, monkeypatch, faster):
     assert set(by_class[3].values()) == {None}
 
 
-def test_both_packages_give_the_same_figures(monkeypatch):
+def test_both_packages_give_the_same_metrics(monkeypatch):
     pytest.importorskip('faster_coco_eval')
     content, samples = random_data(np.random.default_rng(1))
     rows = as_rows(samples)
@@ -186,10 +201,10 @@ def test_both_packages_give_the_same_figures(monkeypatch):
     totals, by_class = average_precision(content, rows, ids)
     # Ids of pictures may be names, as those of VOC files are.
     content['images'] = [{**i, 'id': f'a{i["id"]}'} for i in content['images']]
-    for each in (*content['annotations'], *rows):
-        each['image_id'] = f'a{each["image_id"]}'
+    for row in (*content['annotations'], *rows):
+        row['image_id'] = f'a{row["image_id"]}'
     assert average_precision(content, rows, ids) == (totals, by_class)
-    monkeypatch.setattr(box_figures, 'find_spec', lambda name: None)
+    monkeypatch.setattr(box_metrics, 'find_spec', lambda name: None)
     expected, expected_by_class = average_precision(content, rows, ids)
     assert totals == pytest.approx(expected)
     for ours, theirs in zip(by_class, expected_by_class):
@@ -199,7 +214,7 @@ def test_both_packages_give_the_same_figures(monkeypatch):
     assert by_class[0]['AP_s'] > 0
 
 
-def test_nothing_is_found():
+def test_no_prediction():
     truth = {
         'images': [{'id': 3, 'height': 9, 'width': 9}],
         'categories': [{'id': 1, 'name': 'one'}],
@@ -208,9 +223,9 @@ def test_nothing_is_found():
             | {'area': 81, 'iscrowd': 0}
         ],
     }
-    totals, (figures,) = average_precision(truth, [], [1])
-    assert totals['mAP'] == figures['AP'] == 0
-    assert figures['F1'] is None
+    totals, (metrics,) = average_precision(truth, [], [1])
+    assert totals['mAP'] == metrics['AP'] == 0
+    assert metrics['F1'] is None
     assert average_precision({**truth, 'annotations': []}, [], [1])[
         0
     ] == dict.fromkeys(totals)
@@ -218,10 +233,10 @@ def test_nothing_is_found():
 
 def test_calibration_by_hand():
     truth = truth_of((1, *BOX), (1, *FAR))
-    found = found_of((1, *BOX, 1.0), (1, *FAR, 0.55), (0, 0, 40, 9, 49, 0.52))
-    judged = judge_boxes(truth, found)
-    result = calibration(judged.found.scores, judged.right, num_bins=4)
-    assert [each['count'] for each in result['bins']] == [0, 0, 2, 1]
+    pred = pred_of((1, *BOX, 1.0), (1, *FAR, 0.55), (0, 0, 40, 9, 49, 0.52))
+    judged = judge_boxes(truth, pred)
+    result = calibration(judged.pred.scores, judged.right, num_bins=4)
+    assert [item['count'] for item in result['bins']] == [0, 0, 2, 1]
     half = result['bins'][2]
     assert (half['low'], half['high']) == (0.5, 0.75)
     assert half['score'] == pytest.approx(0.535)
