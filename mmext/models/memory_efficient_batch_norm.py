@@ -11,12 +11,12 @@ from ..registry import MODELS
 
 @MODELS.register_module()
 class MemoryEfficientBatchNorm(nn.BatchNorm2d):
-    """``BatchNorm2d`` that keeps nothing of which it needs no gradient.
+    """``BatchNorm2d`` that keeps no input if its parameters are frozen.
 
-    PyTorch's keeps its input for the backward pass even in evaluation mode
-    and with a weight and a bias that are not trained. This one keeps nothing
-    then, so that of a convolution, a norm and a ReLU one map is kept instead
-    of two. In every other case it is PyTorch's. For backbones with frozen
+    PyTorch keeps the input for the backward pass even in evaluation mode and
+    with a frozen weight and bias. This layer keeps nothing in that case: a
+    convolution, a norm and a ReLU then keep one map instead of two. In every
+    other case it works as PyTorch's. For backbones with frozen
     norms, ``norm_eval=True`` and ``norm_cfg=dict(
     type='mmext.MemoryEfficientBatchNorm', requires_grad=False)``.
 

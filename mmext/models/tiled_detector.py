@@ -1,4 +1,4 @@
-"""Put the boxes of tiles together."""
+"""Merge the boxes of the tiles of an image."""
 
 from collections.abc import Sequence
 
@@ -22,12 +22,11 @@ _COVERED = 0.7
 class TiledDetector(DetTTAModel):
     """Detector of the views that :class:`mmext.TileViews` cuts.
 
-    Boxes are moved to their place in the picture. One that was cut by the
-    border of its tile is left out if a larger box of its class covers 0.7 of
-    it; then the NMS of ``tta_cfg``, class by class, keeps one box of those
-    that several views found. Views that were flipped are flipped back first,
-    as ``mmdet.DetTTAModel`` does. One picture at a time: pictures have
-    different numbers of tiles.
+    Boxes are shifted to their position in the picture. A box that the border
+    of its tile cuts is dropped if a larger box of its class covers 0.7 of it;
+    then the NMS of ``tta_cfg``, class by class, removes duplicates of several
+    views. Flipped views are flipped back first, as ``mmdet.DetTTAModel`` does.
+    One picture at a time: pictures have different numbers of tiles.
 
     Args:
         tta_cfg: ``nms``, and ``max_per_img``, the most boxes that are kept.
@@ -48,9 +47,9 @@ class TiledDetector(DetTTAModel):
         height, width = views[0].ori_shape[:2]
         parts = [self._place(view, width, height) for view in views]
         boxes, cut = (torch.cat(item) for item in zip(*parts))
-        found = [view.pred_instances for view in views]
-        scores = torch.cat([item.scores for item in found])
-        labels = torch.cat([item.labels for item in found])
+        instances = [view.pred_instances for view in views]
+        scores = torch.cat([item.scores for item in instances])
+        labels = torch.cat([item.labels for item in instances])
         merged = InstanceData()
         if len(boxes):
             kept = ~_repeated(boxes, labels, cut)
@@ -69,13 +68,13 @@ class TiledDetector(DetTTAModel):
         self, view: DetDataSample, width: int, height: int
     ) -> tuple[Tensor, Tensor]:
         """Boxes of a view in the picture, and which of them are cut."""
-        found = view.pred_instances
-        if 'masks' in found:
+        instances = view.pred_instances
+        if 'masks' in instances:
             raise ValueError(
-                'masks cannot be put together from tiles, got a model that '
-                'predicts them; test it without --tile'
+                'masks of tiles cannot be merged, got a model that predicts '
+                'masks; test it without --tile'
             )
-        boxes, meta = found.bboxes, view.metainfo
+        boxes, meta = instances.bboxes, view.metainfo
         if meta.get('flip'):
             boxes = self.merge_aug_bboxes([boxes], None, [meta])
         x1, y1, x2, y2 = meta['tile']

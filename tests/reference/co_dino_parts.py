@@ -116,22 +116,6 @@ def sine_of(value: float, num_feats: int) -> list[float]:
     return encoded
 
 
-def bilinear(level: Tensor, x: float, y: float) -> Tensor:
-    """Value of a ``(H, W, D)`` map at pixel coordinates, zero outside.
-
-    The centre of the first pixel is at (0, 0).
-    """
-    height, width, _ = level.shape
-    left, top = math.floor(x), math.floor(y)
-    value = torch.zeros_like(level[0, 0])
-    for row in (top, top + 1):
-        for column in (left, left + 1):
-            if 0 <= row < height and 0 <= column < width:
-                share = (1 - abs(x - column)) * (1 - abs(y - row))
-                value = value + share * level[row, column]
-    return value
-
-
 def inverse_sigmoid(x: Tensor, eps: float) -> Tensor:
     """Logit of probabilities, each side clipped at ``eps``."""
     return torch.log(x.clamp(min=eps)) - torch.log((1 - x).clamp(min=eps))

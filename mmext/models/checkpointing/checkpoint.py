@@ -21,9 +21,9 @@ def held_statistics(module: nn.Module) -> Iterator[None]:
     """Keep running statistics as they are while norm layers run.
 
     For every kind of BatchNorm, and for InstanceNorm that tracks statistics.
-    They go on normalising with the statistics of the batch in training mode;
-    only the update of ``running_mean``, ``running_var`` and
-    ``num_batches_tracked`` is left out.
+    In training mode they still normalise with the statistics of the batch;
+    only ``running_mean``, ``running_var`` and ``num_batches_tracked`` are not
+    updated.
     """
     norms = [
         norm
@@ -58,7 +58,7 @@ class _Region:
         self.call: tuple | None = call
         leaves, self.spec = tree_flatten(call)
         self.tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        # None stands where a tensor goes; nothing else needs the place.
+        # None where a tensor is put back.
         self.is_tensor = [isinstance(leaf, Tensor) for leaf in leaves]
         self.others = [
             None if isinstance(leaf, Tensor) else leaf for leaf in leaves
@@ -100,17 +100,17 @@ class CheckpointedForward:
     restored for the second run by PyTorch. Without gradients, as in
     evaluation, the module runs plainly.
 
-    Arguments may be positional and by keyword, and tensors may lie in
-    tuples, lists and dicts; results may be anything. The second run gets
-    containers of its own, with what they held at the first. A tensor among
-    the arguments that is changed in place after it was given is an error in
-    the backward pass, of PyTorch.
+    Arguments may be positional and by keyword, and tensors may be in tuples,
+    lists and dicts; results may be anything. The second run gets copies of the
+    containers, with what they held before the first run. If a tensor among the
+    arguments is changed in place after the call, PyTorch raises an error in
+    the backward pass.
 
     Running statistics of BatchNorm are updated by the first run only, see
     :func:`held_statistics`.
 
     Attributes:
-        has_run: Whether the module ran yet.
+        has_run: Whether the module has run.
 
     Note:
         Any other state that a forward changes is changed by both runs, such
@@ -163,10 +163,10 @@ def is_checkpointed(module: nn.Module) -> bool:
 
 
 def checkpoint_module(module: nn.Module) -> None:
-    """Checkpoint a module, in place. Again does nothing.
+    """Checkpoint a module in place; a second call does nothing.
 
-    Modules in it that are checkpointed stay so. Results are right, and its
-    second run then costs less memory, but they run a third time.
+    Submodules that are checkpointed already stay so: results are the same and
+    the second run needs less memory, but these submodules run three times.
     """
     forward = module.__dict__.get('forward')
     if isinstance(forward, CheckpointedForward):
@@ -184,7 +184,7 @@ def checkpoint_module(module: nn.Module) -> None:
 def checkpoint_modules(
     modules: Sequence[nn.Module], with_cp: bool | int, name: str
 ) -> int:
-    """Checkpoint the leading modules of a sequence, in place.
+    """Checkpoint the first modules of a sequence in place.
 
     Args:
         modules: Layers or blocks in the order in which they run.

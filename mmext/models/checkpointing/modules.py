@@ -12,11 +12,11 @@ from .reentrant import replace_reentrant_checkpoints, unreplaced_checkpoints
 
 
 class CheckpointedModules(NamedTuple):
-    """What is checkpointed in a model, by names of modules.
+    """Names of the checkpointed modules of a model.
 
     Attributes:
-        modules: All that are, in our way.
-        replaced: Those of them that were, in a reentrant way.
+        modules: All modules with a non-reentrant checkpoint.
+        replaced: Those of them that had a reentrant checkpoint before.
         unreplaced: Modules that may still run a reentrant checkpoint.
     """
 
@@ -27,10 +27,10 @@ class CheckpointedModules(NamedTuple):
 
 def matches_class(module: nn.Module, kind: str) -> bool:
     """Whether a module is of a class, or of a class derived from it."""
-    place, _, name = kind.rpartition('.')
+    package, _, name = kind.rpartition('.')
     return any(
         base.__name__ == name
-        and f'{base.__module__}.'.startswith(f'{place}.' if place else '')
+        and f'{base.__module__}.'.startswith(f'{package}.' if package else '')
         for base in type(module).__mro__
     )
 
@@ -65,26 +65,24 @@ def _insides(
     return owners
 
 
-def _has_forward(module: nn.Module) -> bool:
-    return (
-        type(module).forward is not nn.Module.forward
-        or 'forward' in module.__dict__
-    )
-
-
 def _runnable(
-    place: str, names: list[str], modules: dict[str, nn.Module], near: str
+    option: str, names: list[str], modules: dict[str, nn.Module], near: str
 ) -> list[str]:
     """Those names of a pattern's that have a forward; at least one."""
     if not names:
         raise ValueError(
-            f'{place} must fit a module of the model, got one that fits '
+            f'{option} must fit a module of the model, got one that fits '
             f'none{near}'
         )
-    runnable = [name for name in names if _has_forward(modules[name])]
+    runnable = [
+        name
+        for name in names
+        if type(modules[name]).forward is not nn.Module.forward
+        or 'forward' in modules[name].__dict__
+    ]
     if not runnable:
         raise ValueError(
-            f'{place} must fit a module that has a forward, got only '
+            f'{option} must fit a module that has a forward, got only '
             f'{", ".join(names[:4])} of class '
             f'{type(modules[names[0]]).__name__}; name what is in it, '
             f'such as {names[0] + ".*"!r}'
@@ -98,19 +96,19 @@ def _match(
     """Pattern as the config has it -> names of what fits and can run."""
     matches: dict[str, list[str]] = {}
     for pattern in patterns:
-        place = f'modules={pattern!r}'
+        option = f'modules={pattern!r}'
         names = [name for name in modules if matches_name(name, pattern)]
         near = _near(pattern, set(modules))
-        matches[place] = _runnable(place, names, modules, near)
+        matches[option] = _runnable(option, names, modules, near)
     for kind in classes:
-        place = f'classes={kind!r}'
+        option = f'classes={kind!r}'
         names = [
             n for n, module in modules.items() if matches_class(module, kind)
         ]
         near = _near(
             kind, {type(module).__name__ for module in modules.values()}
         )
-        matches[place] = _runnable(place, names, modules, near)
+        matches[option] = _runnable(option, names, modules, near)
     return matches
 
 
@@ -121,13 +119,11 @@ def find_modules(
 ) -> dict[str, nn.Module]:
     """Find what can be checkpointed by names, patterns and classes.
 
-    Of modules that fit, those inside another one that fits, or inside one
-    that is checkpointed already, are left out: the outer one's checkpoint
-    covers them.
+    A module inside another matching module, or inside one that is checkpointed
+    already, is left out: the outer checkpoint covers it.
 
     Args:
-        model: Without a wrapper for several processes. Itself it is never
-            found.
+        model: Not wrapped for DDP. The model itself is never returned.
         modules: Names or patterns, as of
             :func:`~mmext.utils.freeze.matches_name`.
         classes: Names of classes, see :func:`matches_class`.
@@ -137,10 +133,10 @@ def find_modules(
         ``model.named_modules()``.
 
     Raises:
-        TypeError: If something is no name.
-        ValueError: If a pattern or a class fits nothing, fits only
-            containers that are never run, such as ``nn.ModuleList``, or if
-            all that it fits is inside of what another one fits.
+        TypeError: If a pattern or a class is not a non-empty string.
+        ValueError: If a pattern or a class matches nothing, matches only
+            containers that are never run, such as ``nn.ModuleList``, or only
+            modules inside other matching modules.
 
     Examples:
         >>> net = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU()))
@@ -161,11 +157,11 @@ that fits none; near are Linear
     done = {name for name in known if is_checkpointed(known[name])}
     inside = _insides(known, done.union(*matches.values()))
     result: dict[nn.Module, str] = {}
-    for place, names in matches.items():
+    for option, names in matches.items():
         outermost = [name for name in names if known[name] not in inside]
         if not outermost:
             raise ValueError(
-                f'{place} must fit something that is not in a checkpointed '
+                f'{option} must fit something that is not in a checkpointed '
                 f'module, got only such as {names[0]!r} in '
                 f'{inside[known[names[0]]]!r}; leave one of them out'
             )
@@ -182,15 +178,15 @@ def checkpoint_model(
     classes: str | Sequence[str] = (),
     replace_reentrant: bool = True,
 ) -> CheckpointedModules:
-    """Checkpoint modules, in place. Doing so again changes nothing.
+    """Checkpoint modules in place; a second call changes nothing.
 
     Args:
-        model: Without a wrapper for several processes.
+        model: Not wrapped for DDP.
         modules: Names or patterns, as of
             :func:`~mmext.utils.freeze.matches_name`.
         classes: Names of classes, see :func:`matches_class`.
-        replace_reentrant: See :func:`~.reentrant_checkpoints.\
-replace_reentrant_checkpoints`, which runs first.
+        replace_reentrant: First run
+            :func:`~.reentrant.replace_reentrant_checkpoints`.
 
     Returns:
         What is checkpointed now.
@@ -198,7 +194,7 @@ replace_reentrant_checkpoints`, which runs first.
     Raises:
         TypeError: As :func:`find_modules`.
         ValueError: As :func:`find_modules` and
-            :func:`~.reentrant_checkpoints.replace_reentrant_checkpoints`.
+            :func:`~.reentrant.replace_reentrant_checkpoints`.
 
     Examples:
         >>> from mmdet.models.backbones import ResNet

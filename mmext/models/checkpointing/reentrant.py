@@ -1,4 +1,4 @@
-"""Replace reentrant activation checkpoints of a model by ours.
+"""Replace the reentrant activation checkpoints of a model by ours.
 
 A reentrant checkpoint is one opaque node in the graph: with
 ``find_unused_parameters=True`` its parameters count as unused and are marked
@@ -253,27 +253,27 @@ def _parts(module: nn.Module, calls: list[CheckpointCall]) -> list[nn.Module]:
 def replace_reentrant_checkpoints(model: nn.Module) -> list[str]:
     """Make the checkpoints of a model non-reentrant, in place.
 
-    Replaced are
+    It replaces the checkpoints of
 
-    * modules with a ``with_cp`` or ``use_checkpoint`` that is on, and code
-      that calls ``torch.utils.checkpoint``: the blocks of backbones and some
-      necks of mmcv, mmdet and mmseg, and those of users that are written
-      alike. The flag goes to False. What ran under the checkpoint is
-      checkpointed: a part such as ``self.convs``, or else the whole block;
-    * modules that fairscale's ``checkpoint_wrapper`` wrapped, as with
-      ``num_cp`` of mmdet's transformers;
-    * modules that MMEngine's ``turn_on_activation_checkpointing`` wrapped.
+    * modules whose ``with_cp`` or ``use_checkpoint`` is on and whose code
+      calls ``torch.utils.checkpoint``: the blocks of backbones and some necks
+      of mmcv, mmdet and mmseg, and user modules written in the same way. The
+      flag is set to False, and what ran under the checkpoint is checkpointed:
+      a part such as ``self.convs``, or else the whole block;
+    * modules wrapped by fairscale's ``checkpoint_wrapper``, as ``num_cp`` of
+      mmdet's transformers does;
+    * modules wrapped by MMEngine's ``turn_on_activation_checkpointing``.
 
-    A flag on a parent that only hands it down to blocks is not changed. What
-    is non-reentrant already stays, and what was nested is nested. A call
+    The flag of a parent that only passes it on to blocks is not changed.
+    Non-reentrant checkpoints stay, and nested checkpoints stay nested. A call
     that no flag of the module turns off cannot be replaced: see
     :func:`unreplaced_checkpoints`.
 
     Note:
         Losses and gradients stay the same. Running statistics of BatchNorm
         become those of a run without checkpoints, see
-        :func:`~.activation_checkpoint.held_statistics`. A block behind a
-        frozen stem, which the hosts run plainly, is checkpointed, too.
+        :func:`~.checkpoint.held_statistics`. A block behind a frozen stem,
+        which the hosts run without a checkpoint, is checkpointed, too.
     """
     names = {module: name for name, module in model.named_modules()}
     before = {module for module in names if is_checkpointed(module)}
@@ -300,10 +300,10 @@ def replace_reentrant_checkpoints(model: nn.Module) -> list[str]:
 def unreplaced_checkpoints(model: nn.Module) -> list[str]:
     """Modules whose own code may run a reentrant checkpoint.
 
-    Found by the code of their classes: a call of ``torch.utils.checkpoint``
-    without ``use_reentrant=False``, in a module without a ``with_cp`` or
-    ``use_checkpoint`` that is off. Not found is what other functions call,
-    as the modules of ``transformers`` do.
+    They are recognised by the code of their classes: a call of
+    ``torch.utils.checkpoint`` without ``use_reentrant=False``, and no
+    ``with_cp`` or ``use_checkpoint`` that is off. Calls in other functions,
+    as in the modules of ``transformers``, are not recognised.
     """
     return [
         name

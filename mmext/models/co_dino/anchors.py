@@ -1,4 +1,4 @@
-"""Assignment and sampling of anchors and RoIs without a look at the result.
+"""Assignment and sampling of anchors and RoIs without waiting for a GPU.
 
 mmdet asks the device again and again how many anchors are positive. Here all
 tensors have a size that the host knows, and masks say which entries count.
@@ -27,7 +27,7 @@ from .losses import overlaps
 
 NEGATIVE = -1
 IGNORED = -2
-"""In the place of the index of a box: background, and neither of both."""
+"""Values instead of the index of a box: background, and neither of both."""
 
 
 class AnchorGrid(NamedTuple):
@@ -66,7 +66,7 @@ class Samples(NamedTuple):
 def assigns_plainly(
     head: nn.Module, assigner: object, sampler: object
 ) -> bool:
-    """Whether these do what the functions of this module do.
+    """Whether the functions of this module can replace these.
 
     Otherwise mmdet's own code has to assign and sample: with further types,
     and with settings that no configuration of CO-DETR has.
@@ -231,19 +231,19 @@ def assign_atss(
         start += level.shape[1]
     # Candidates (M, L * topk); a level may have fewer inside.
     index = torch.cat(nearest, 1)
-    found = torch.ones_like(index, dtype=torch.bool)
+    usable = torch.ones_like(index, dtype=torch.bool)
     if inside is not None:
-        found = inside[index]
+        usable = inside[index]
     iou = overlaps(gt_boxes[:, None], anchors)[0].gather(1, index)
-    number = found.sum(1, keepdim=True)
-    mean = (iou * found).sum(1, keepdim=True) / number
-    spread = ((iou - mean).square() * found).sum(1, keepdim=True)
+    number = usable.sum(1, keepdim=True)
+    mean = (iou * usable).sum(1, keepdim=True) / number
+    spread = ((iou - mean).square() * usable).sum(1, keepdim=True)
     limit = mean + (spread / (number - 1)).sqrt()
     corner = centre[index]
     inner = torch.cat(
         (corner - gt_boxes[:, None, :2], gt_boxes[:, None, 2:] - corner), -1
     ).amin(-1)
-    positive = (iou >= limit) & (inner > 0.01) & found
+    positive = (iou >= limit) & (inner > 0.01) & usable
     # Of several boxes an anchor takes the one that it overlaps most.
     scores = torch.full_like(distance, -1.0).scatter(
         1, index, torch.where(positive, iou, -1.0)
@@ -284,7 +284,7 @@ def draw_samples(assigned: Tensor, sampler: RandomSampler) -> Samples:
     drawn = torch.cat((drawn, left))
     positive = torch.zeros_like(drawn)
     positive[:most] = drawn[:most]
-    # A place that nothing was drawn for may point behind the boxes.
+    # An entry for which nothing was drawn may point behind the boxes.
     index = torch.cat((index, others)).masked_fill(~drawn, 0)
     return Samples(index, positive, drawn)
 

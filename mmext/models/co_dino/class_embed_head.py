@@ -82,10 +82,11 @@ def cosine_logits(
 
 
 def bound_log_temperature(log_temperature: Tensor) -> None:
-    """Put it back into its range, in place.
+    """Clamp a log temperature to its range, in place.
 
     A parameter outside the range would get no gradient, and so never return.
-    Autograd does not see it, so that an earlier loss can still go backward.
+    Autograd does not record the change, so an earlier loss can still run
+    backward.
 
     ``log_temperature``: ``(1,)``.
     """
@@ -95,10 +96,10 @@ def bound_log_temperature(log_temperature: Tensor) -> None:
 def init_class_embed(class_embed: Tensor) -> None:
     """Standard normal.
 
-    The cosine does not see the length, but Adam does: a step of it turns
-    entries of size 1 by about the learning rate, and a logit then changes as
-    fast as that of a linear classifier. With CLIP's ``C ** -0.5`` it would
-    be ``C ** 0.5`` times as fast, which rare classes do not bear.
+    The cosine does not depend on the length, but a step of Adam does: it
+    changes entries of size 1 by about the learning rate, and a logit then
+    changes as fast as that of a linear classifier. With CLIP's ``C ** -0.5``
+    it would be ``C ** 0.5`` times as fast, too fast for rare classes.
 
     ``class_embed``: ``(C, D)``, filled in place.
     """
@@ -156,13 +157,12 @@ class CoDINOClassEmbedHead(CoDINOHead):
             They are a buffer, of length 1, and do not learn. None learns one
             prototype per class instead.
         class_embed_dims: ``D``; with a file it is the file's, else 512.
-        mode: ``'classifier'`` puts the cosine in the place of the linear
-            classifiers, which are then not there. ``'auxiliary'`` leaves the
-            linear classifiers to match and to predict, and trains the cosine
-            beside them, on the targets they were given.
-        loss_weight: In ``'auxiliary'`` mode, factor of these further losses,
-            on top of the weight of ``loss_cls``. 0 computes none; the
-            parameters then get zero gradients.
+        mode: ``'classifier'`` replaces the linear classifiers by the cosine.
+            ``'auxiliary'`` matches and predicts with the linear classifiers,
+            and trains the cosine in addition, on the same targets.
+        loss_weight: In ``'auxiliary'`` mode, factor of the additional
+            losses, multiplied with that of ``loss_cls``. With 0 they are not
+            computed, and the parameters get zero gradients.
         **kwargs: As in :class:`~mmext.models.CoDINOHead`. ``loss_cls`` must
             use sigmoids. ``test_cfg.class_embeddings`` names a file with the
             classes to predict, as :meth:`set_class_embeddings` sets them.
@@ -171,7 +171,7 @@ class CoDINOClassEmbedHead(CoDINOHead):
         class_embed: Parameter ``(C, D)``, standard normal.
         class_embeddings: Buffer ``(K, D)`` from the file, or parameter with
             orthogonal rows, see ``init_prototypes``. In the state dict either
-            way. If the config names a file, the file rules over a checkpoint.
+            way. A file in the config has precedence over a checkpoint.
         class_log_temperature: Parameter ``(1,)``, in [0, log 100], from
             log(1 / 0.07).
         class_bias: Parameter ``(1,)``, from the logit of 0.01.
@@ -229,7 +229,7 @@ class CoDINOClassEmbedHead(CoDINOHead):
             )
         else:
             self.register_buffer(_KEY, self.train_vocabulary.vectors.clone())
-        # Not in the state dict: a checkpoint is of the training.
+        # Not in the state dict: a checkpoint has the classes of the training.
         self.register_buffer('test_class_embeddings', None, persistent=False)
         self._init_class_embed()
         file = self.test_cfg.get(_KEY)
@@ -364,11 +364,12 @@ class CoDINOClassEmbedHead(CoDINOHead):
             The losses of :class:`~mmext.models.CoDINOHead`. In
             ``'auxiliary'`` mode also ``loss_class_embed``, divided by the
             same numbers as ``loss_cls`` and with the same prefixes and
-            suffixes; with ``loss_weight=0`` the one ``loss_class_embed``, 0.
+            suffixes; with ``loss_weight=0`` only ``loss_class_embed``, which
+            is 0.
 
         Raises:
-            RuntimeError: If the head is in evaluation mode and other classes
-                are chosen for it.
+            RuntimeError: In evaluation mode, if :meth:`set_class_embeddings`
+                has set other classes.
         """
         if not self.training and self.test_class_embeddings is not None:
             raise RuntimeError(
@@ -415,7 +416,7 @@ class CoDINOClassEmbedHead(CoDINOHead):
     def _load_from_state_dict(
         self, state_dict: dict, prefix: str, *args: Any
     ) -> None:
-        """Load; embeddings that a file gave stay what the file says."""
+        """Load; embeddings from a file are kept."""
         if self.train_vocabulary is not None:
             keep_given(state_dict, f'{prefix}{_KEY}', self.train_vocabulary)
         super()._load_from_state_dict(state_dict, prefix, *args)

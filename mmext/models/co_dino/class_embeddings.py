@@ -96,7 +96,7 @@ def check_class_embeddings(
             more = ', ...' if len(shown) > 5 else ''
             raise ValueError(
                 f'{source} must be {what} in row {", ".join(shown[:5])}{more};'
-                ' make the embeddings anew'
+                ' make the embeddings again'
             )
     # By the largest entry first: the square of a tiny one would be zero.
     vectors = vectors / vectors.abs().amax(1, keepdim=True)
@@ -124,7 +124,7 @@ def _check_classes(
     if twice:
         raise ValueError(
             f'{source}: {_CLASSES} must be different from each other, got '
-            f'twice {", ".join(twice)}'
+            f'twice: {", ".join(twice)}'
         )
     return names
 
@@ -197,7 +197,7 @@ def training_dims(
     dims: int | None,
     default: int,
 ) -> int:
-    """``D`` of a head, and a look at the embeddings of its training.
+    """Check the embeddings of the training, and return ``D``.
 
     ``given``: ``(K, D)`` from a file, or None to learn them.
     """
@@ -250,9 +250,9 @@ def given_embeddings(
 def keep_given(
     state_dict: dict[str, Tensor], key: str, given: ClassEmbeddings
 ) -> None:
-    """Let the embeddings of a file rule over those of a checkpoint.
+    """Use the embeddings of a file instead of those of a checkpoint.
 
-    Where they differ, a log line says so.
+    If they differ, a log line says so.
     """
     saved, own = state_dict.get(key), given.vectors
     if saved is not None and (
@@ -261,8 +261,8 @@ def keep_given(
     ):
         print_log(
             f'{key}: the config names {given.source}, whose embeddings '
-            f'{tuple(own.shape)} are used; the other ones in the checkpoint '
-            f'{tuple(saved.shape)} are left out',
+            f'{tuple(own.shape)} are used; those of the checkpoint '
+            f'{tuple(saved.shape)} are ignored',
             logger='current',
         )
     state_dict[key] = own

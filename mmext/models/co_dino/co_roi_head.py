@@ -40,9 +40,9 @@ class CoStandardRoIHead(StandardRoIHead):
     RoIs are pooled in float32 (mmdet would round their corners to half
     precision), and a batch without any RoI still uses every parameter.
 
-    With ``mask_head``, and ``mask_roi_extractor`` unless it shares the boxes'
-    one, it learns masks, too, for which samples need ``gt_instances.masks``;
-    :meth:`predict_mask` gives those of any boxes.
+    With ``mask_head`` it also learns masks and samples need
+    ``gt_instances.masks``; without ``mask_roi_extractor`` it uses the features
+    of the boxes. :meth:`predict_mask` predicts the masks of any boxes.
 
     Raises:
         ValueError: If there is a ``mask_head`` and ``test_cfg`` has no
@@ -242,20 +242,20 @@ class CoStandardRoIHead(StandardRoIHead):
             deltas = deltas.gather(1, index.expand(-1, 1, 4))[:, 0]
         boxes = rois[:, 1:]
         if head.reg_decoded_bbox:
-            found, wanted = (
+            predicted, wanted = (
                 decode_boxes(head.bbox_coder, boxes, deltas),
                 targets,
             )
         else:
             wanted = encode_boxes(head.bbox_coder, boxes, targets)
             wanted = torch.where(positive[:, None], wanted, 0.0)
-            found = deltas
-        each = each_iou_loss(head.loss_bbox, found, wanted)
+            predicted = deltas
+        losses = each_iou_loss(head.loss_bbox, predicted, wanted)
         return {
             'loss_cls': head.loss_cls(
                 scores, labels, weights, avg_factor=float(count)
             ),
-            'loss_bbox': (each * positive).sum() / count,
+            'loss_bbox': (losses * positive).sum() / count,
             'acc': accuracy(scores, labels)
             if len(labels)
             else scores.new_zeros(1),

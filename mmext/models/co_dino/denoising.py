@@ -41,15 +41,15 @@ class DenoisingGenerator(CdnQueryGenerator):
 
     Each of ``N`` groups has a positive and a negative copy of each box.
     Corners are moved by up to half of ``box_noise_scale`` times the size of
-    the box, those of a negative by once to twice as much; a share of half of
-    ``label_noise_scale`` of the labels is drawn anew. All of it is computed
-    for the padded boxes of the batch, so that no shape depends on what was
-    drawn.
+    the box, those of a negative by once to twice as much. Half of
+    ``label_noise_scale`` is the share of labels that are drawn at random. All
+    of it is computed for the padded boxes of the batch, so that no shape
+    depends on what was drawn.
 
     Args:
         *args: As of ``mmdet``'s ``CdnQueryGenerator``.
-        max_boxes: Of an image with more boxes, as many are drawn anew in each
-            step. Self-attention among the queries would take minutes.
+        max_boxes: If an image has more boxes, this many are drawn at random
+            in each step: self-attention among more would take minutes.
         **kwargs: As of ``mmdet``'s ``CdnQueryGenerator``.
 
     Raises:

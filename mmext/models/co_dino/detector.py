@@ -50,7 +50,7 @@ from .transformer import EncodedImage
 
 @MODELS.register_module()
 class CoDETR(BaseDetector):
-    """Query head, and auxiliary heads that only training needs.
+    """Detector with a query head, and auxiliary heads for the training.
 
     Args:
         backbone: Config, of mmdet or, as ``mmpretrain.NAME``, of mmpretrain.
@@ -76,17 +76,17 @@ class CoDETR(BaseDetector):
         eval_module: Which head detects in evaluation: ``'detr'``,
             ``'one-stage'`` or ``'two-stage'``.
         eval_index: Which of several auxiliary heads.
-        eval_masks: Give each detected box a mask, of whichever head it is.
-            They come from the mask head of ``roi_head``; of the first that
-            has one, but with ``'two-stage'`` of that of ``eval_index`` if it
-            has one. Without effect on a model without mask heads.
+        eval_masks: Predict a mask for each detected box, whichever head
+            detects it, with the mask head of the first ``roi_head`` that has
+            one; with ``'two-stage'`` with that of ``eval_index`` if it has
+            one. No effect without mask heads.
         data_preprocessor: Config, as in mmdet.
         init_cfg: As in mmengine.
 
     Raises:
         ValueError: If heads disagree on the number of classes, a setting is
             unknown, or ``eval_module`` names a head that is not there.
-        TypeError: If ``train_cfg`` or ``test_cfg`` is positional.
+        TypeError: If ``train_cfg`` or ``test_cfg`` is not a dict by head.
         ImportError: If the backbone is of mmpretrain, which is not installed.
 
     Source:
@@ -171,7 +171,7 @@ class CoDETR(BaseDetector):
         self.eval_masks = eval_masks
 
     def _build_backbone(self, backbone: dict, neck: dict | None) -> None:
-        """Build backbone and neck; checkpoint blocks the way we do."""
+        """Build backbone and neck, and checkpoint blocks."""
         check_backbone_host(backbone)
         backbone = dict(backbone)
         with_cp = backbone.pop('with_cp', False)
@@ -297,8 +297,8 @@ class CoDETR(BaseDetector):
             two-stage heads first.
 
         Raises:
-            LabelRangeError: If a label is no class: on a CPU at once,
-                elsewhere by :class:`mmext.LabelRangeHook` or in a later step.
+            LabelRangeError: If a label is not a class: on a CPU at once,
+                else from :class:`mmext.LabelRangeHook` or in a later step.
         """
         samples = apply_mask_policy(
             self._with_labels_in_range(batch_data_samples), self.mask_policy
@@ -414,7 +414,7 @@ class CoDETR(BaseDetector):
         return self.add_pred_to_datasample(batch_data_samples, results)
 
     def mask_branch(self) -> nn.Module | None:
-        """The head of ``roi_head`` that masks detected boxes, if any does."""
+        """The ``roi_head`` that predicts masks of detected boxes, or None."""
         heads = list(self.roi_head) if self.eval_masks else []
         if heads and self.eval_module == 'two-stage':
             heads.insert(0, heads[self.eval_index])

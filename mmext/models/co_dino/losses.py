@@ -181,7 +181,7 @@ def class_losses(
     labels = targets.labels.flatten()
     weights = targets.label_weights.flatten()
     if type(loss) is QualityFocalLoss and not loss.activated:
-        each = (
+        values = (
             loss.loss_weight
             * weights
             * _quality_focal(
@@ -192,9 +192,9 @@ def class_losses(
         goal = labels
         if isinstance(loss, QualityFocalLoss):
             goal = (labels, targets.qualities.flatten())
-        each = loss(flat, goal, weights, reduction_override='none')
-        each = each.flatten(1).sum(1) if each.dim() > 1 else each
-    sums = _sum_groups(each.view(targets.labels.shape), targets)
+        values = loss(flat, goal, weights, reduction_override='none')
+        values = values.flatten(1).sum(1) if values.dim() > 1 else values
+    sums = _sum_groups(values.view(targets.labels.shape), targets)
     return _named(sums / targets.divisors[0], targets, name)
 
 
@@ -242,8 +242,8 @@ def each_iou_loss(loss: nn.Module, boxes: Tensor, targets: Tensor) -> Tensor:
         width, height = extent.clamp(min=0).unbind(-1)
         hull = (width * height).clamp(min=loss.eps)
         return loss.loss_weight * (1 - overlap + (hull - union) / hull)
-    each = loss(boxes, targets, reduction_override='none')
-    return each.flatten(1).sum(1) if each.dim() > 1 else each
+    values = loss(boxes, targets, reduction_override='none')
+    return values.flatten(1).sum(1) if values.dim() > 1 else values
 
 
 def box_losses(
@@ -266,9 +266,9 @@ def box_losses(
     Returns:
         ``loss_bbox`` and ``loss_iou``, named as in :func:`class_losses`.
     """
-    found, wanted = boxes.flatten(0, 2), targets.boxes.flatten(0, 2)
+    predicted, wanted = boxes.flatten(0, 2), targets.boxes.flatten(0, 2)
     # Without weights: mmdet's losses would ask the device whether all are 0.
-    distance = loss_bbox(found, wanted, reduction_override='none').sum(-1)
+    distance = loss_bbox(predicted, wanted, reduction_override='none').sum(-1)
     overlap = each_iou_loss(
         loss_iou,
         (bbox_cxcywh_to_xyxy(boxes) * scales[:, None]).flatten(0, 2),
@@ -282,9 +282,9 @@ def box_losses(
     return losses
 
 
-def _sum_groups(each: Tensor, targets: LayerTargets) -> Tensor:
-    """Sums ``(D, G)`` of what each query of ``(D, B, T)`` costs."""
-    parts = each.split(list(targets.sizes), 2)
+def _sum_groups(values: Tensor, targets: LayerTargets) -> Tensor:
+    """Sums ``(D, G)`` of the losses ``(D, B, T)`` of the queries."""
+    parts = values.split(list(targets.sizes), 2)
     return torch.stack([part.sum((1, 2)) for part in parts], 1)
 
 

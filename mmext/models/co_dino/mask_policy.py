@@ -38,20 +38,19 @@ def apply_mask_policy(
     """
     if policy == 'valid':
         return list(data_samples)
-    return [_on_canvas(sample) for sample in data_samples]
-
-
-def _on_canvas(sample: DetDataSample) -> DetDataSample:
-    if 'batch_input_shape' not in sample.metainfo:
-        raise ValueError(
-            "data_samples must carry 'batch_input_shape' for "
-            "mask_policy='canvas', got metainfo keys "
-            f'{sorted(sample.metainfo)}; use DetDataPreprocessor'
-        )
-    metainfo = {**sample.metainfo, 'img_shape': sample.batch_input_shape}
-    copied = type(sample)(metainfo=metainfo)
-    copied.set_data(dict(sample.items()))
-    return copied
+    results = []
+    for sample in data_samples:
+        if 'batch_input_shape' not in sample.metainfo:
+            raise ValueError(
+                "data_samples must carry 'batch_input_shape' for "
+                "mask_policy='canvas', got metainfo keys "
+                f'{sorted(sample.metainfo)}; use DetDataPreprocessor'
+            )
+        metainfo = {**sample.metainfo, 'img_shape': sample.batch_input_shape}
+        copied = type(sample)(metainfo=metainfo)
+        copied.set_data(dict(sample.items()))
+        results.append(copied)
+    return results
 
 
 def level_padding_masks(

@@ -22,7 +22,7 @@ from .losses import GroupTargets
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """Boxes of a batch, padded to the image that has most.
+    """Boxes of a batch, padded to the image with the most boxes.
 
     Attributes:
         boxes: ``(B, M, 4)`` float32, cx cy w h in [0, 1], 0 where padded.
@@ -90,7 +90,7 @@ def match_queries(
 
     Returns:
         ``(D, B, Q)`` int64, the index of the matched box in its image, -1 for
-        a query without.
+        an unmatched query.
 
     Raises:
         ValueError: If a cost is NaN, as SciPy says.
@@ -102,7 +102,7 @@ def match_queries(
         return _match_one_by_one(assigner, scores, pixels, batch_data_samples)
     costs, sizes = [], []
     for i, sample in enumerate(batch_data_samples):
-        found = InstanceData(
+        predictions = InstanceData(
             scores=scores[:, i].flatten(0, 1),
             bboxes=pixels[:, i].flatten(0, 1),
         )
@@ -110,13 +110,13 @@ def match_queries(
         if sizes[-1]:
             costs.append(
                 sum(
-                    cost(found, sample.gt_instances, sample.metainfo)
+                    cost(predictions, sample.gt_instances, sample.metainfo)
                     for cost in assigner.match_costs
                 ).flatten()
             )
     matched = np.full((depth, batch, count), -1, np.int64)
     if costs:
-        # The one place of a step where the host waits for the decoder.
+        # Nowhere else in a step does the host wait for the decoder.
         host = torch.cat(costs).cpu().numpy()
         start = 0
         for i, size in enumerate(sizes):

@@ -1,8 +1,8 @@
 """Public CO-DETR state dicts and files, converted to ours.
 
 Our names are those of the mmdetection port. The original project differs in
-two places: where the denoising label embedding lives, and the Swin backbone,
-which there has Microsoft's names and patch-merging order.
+the name of the denoising label embedding and in the Swin backbone, which has
+Microsoft's names and patch-merging order there.
 """
 
 import re
@@ -52,14 +52,13 @@ i.blocks.j.ffn.layers.0.0.*``, ``layers.1`` |
 downsample.*``, values reordered |
     | anything else | the same |
 
-    Recognises by the names what there is to do. A state dict that has our
-    names comes back equal, so that it can run on every load.
+    The names say what has to be done. A state dict with our names is returned
+    equal, so that this can run on every load.
 
     Args:
         state_dict: Names relative to the detector. Not edited.
-        own_keys: Names of the model that will load it. One of these is never
-            renamed, which protects a backbone of the user's own that happens
-            to have Microsoft's names.
+        own_keys: Names of the model that will load it. They are never
+            renamed: a user's own backbone may have Microsoft's names.
 
     Returns:
         A new dict in the same order, with the same tensors, apart from the
@@ -146,7 +145,7 @@ def convert_checkpoint_file(
     is left out, because it belongs to another order of parameters.
 
     Args:
-        source: The public checkpoint; a bare state dict is one too.
+        source: The public checkpoint, or a file with a state dict only.
         target: The file to write.
         ema: Take ``ema_state_dict`` instead of ``state_dict``.
         trust: Read any type, which can run code. Only for a file from a

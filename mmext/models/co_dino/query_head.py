@@ -1,4 +1,4 @@
-"""Query head of CO-DINO: one decoder pass for all that learns from it.
+"""Query head of CO-DINO: one decoder pass for all groups of queries.
 
 Shape letters: B images, Q matching queries, T queries of all groups, C
 channels, K classes, D decoder layers, P queries of one auxiliary head.
@@ -86,8 +86,8 @@ def image_detections(
         boxes: ``(Q, 4)`` float32, cx cy w h in [0, 1].
         img_meta: ``img_shape``, height and width in pixels, which the boxes
             are relative to; ``scale_factor``, width and height, to rescale.
-        test_cfg: ``max_per_img``; ``score_thr``, below or at which a
-            detection is dropped, 0 to keep all; ``nms``, the config of
+        test_cfg: ``max_per_img``; ``score_thr``: detections with this score
+            or less are dropped, 0 keeps all; ``nms``, the config of
             ``mmcv.ops.batched_nms``, or None. Without ``score_thr`` and
             ``nms`` no shape depends on the data, as an export needs it.
         use_sigmoid: Sigmoid over classes, or softmax with background last.

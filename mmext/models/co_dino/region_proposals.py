@@ -273,8 +273,8 @@ def _propose(
         boxes.flatten(0, 1), values.flatten(), group.flatten(), nms
     )[1]
     owner = group.flatten()[kept] // levels
-    place = torch.arange(len(kept), device=index.device)
-    order = torch.where(owner == image, place, len(kept))
+    rank = torch.arange(len(kept), device=index.device)
+    order = torch.where(owner == image, rank, len(kept))
     count = min(cfg['max_per_img'], len(kept))
     order, found = order.topk(count, 1, largest=False)
     real = order < len(kept)

@@ -89,7 +89,7 @@ def check_eval_module(
 def share_num_classes(
     num_classes: int | None, heads: Mapping[str, dict | Sequence[dict]]
 ) -> tuple[int, dict[str, dict | list[dict]]]:
-    """Give every head the same number of classes, and refuse another one."""
+    """Give every head the number of classes; refuse heads that disagree."""
     given = dict(_given(heads))
     if num_classes is None:
         if not given:
@@ -126,18 +126,18 @@ def _parts(cfg: dict) -> list[tuple[str, dict]]:
 
 
 def _given(heads: Mapping[str, dict | Sequence[dict]]):
-    """Pairs of place and number, where a head gives one."""
+    """Pairs of head and number, where a head gives one."""
     for name, cfg in heads.items():
         items = cfg if isinstance(cfg, list | tuple) else [cfg]
         for i, item in enumerate(items):
-            place = f'{name}[{i}]' if len(items) > 1 else name
+            head = f'{name}[{i}]' if len(items) > 1 else name
             for suffix, part in _parts(item):
                 if part.get('num_classes') is not None:
-                    yield f'{place}{suffix}', part['num_classes']
+                    yield f'{head}{suffix}', part['num_classes']
 
 
 def _filled(cfg: dict, num_classes: int) -> dict:
-    """A copy of a head's config with the number of classes in place."""
+    """A copy of a head's config with the number of classes."""
     filled = dict(cfg)
     for suffix, part in _parts(cfg):
         if suffix:

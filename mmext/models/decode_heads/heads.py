@@ -30,7 +30,7 @@ def accuracy_of(
 
 
 def warn_once(head: nn.Module, reason: str) -> None:
-    """Say, once per head, that it falls back to full-resolution logits."""
+    """Warn once per head that it uses full-resolution logits."""
     if not getattr(head, '_fallback_reported', False):
         head._fallback_reported = True
         print_log(
@@ -55,7 +55,7 @@ class ResizedLossMixin:
     Where a loss needs full-resolution logits (any but
     :class:`mmext.CheckedCrossEntropyLoss` with softmax and
     :class:`mmext.CheckedOhemCrossEntropy`), or a pixel sampler does, the
-    head computes its losses as MMSegmentation's, and says so once.
+    head computes its losses as MMSegmentation's does, with one warning.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -26,15 +26,15 @@ _LOSSES = (
 class PIDHead(decode_heads.PIDHead):
     """Head of PIDNet, its losses from low-resolution logits.
 
-    MMSegmentation's head, with the same losses and gradients. Each logit map
-    goes through one softmax: the second and the fourth loss differ in the
-    pixels that they look at, and share the rest.
+    MMSegmentation's head, with the same losses and gradients. The softmax of
+    each logit map is computed once: the second and the fourth loss share it
+    and differ in their pixels only.
 
     For that, ``loss_decode`` has to be :class:`mmext.CheckedCrossEntropyLoss`
     (softmax), :class:`mmext.CheckedOhemCrossEntropy`,
     :class:`mmext.CheckedBoundaryLoss` and another
     ``mmext.CheckedOhemCrossEntropy``, in this order. With others it works as
-    MMSegmentation's, and says so once.
+    MMSegmentation's does, with one warning.
 
     All arguments are those of ``mmseg.PIDHead``. Losses that have an
     ``ignore_label`` get ``ignore_index`` for it.
@@ -146,9 +146,7 @@ class PIDHead(decode_heads.PIDHead):
             # Another forward of a subclass would not be called.
             same = type(module).forward is kind.forward
             if not (same and getattr(module, 'can_resize', True)):
-                return (
-                    f'{called(module)} in place of {kind.__name__} needs them'
-                )
+                return f'{called(module)}, not {kind.__name__}, needs them'
         return ''
 
 
@@ -171,7 +169,8 @@ def _check_edges(samples: list, ignore_index: int | None) -> None:
             path = getattr(sample, 'img_path', 'no path')
             raise ValueError(
                 f'PIDHead needs gt_edge_map, which sample {index} ({path}) '
-                "has not; add dict(type='mmseg.GenerateEdge', edge_width=4, "
-                f'ignore_index={ignore_index}) to the train pipeline, after '
-                'all that changes the shape and before PackSegInputs'
+                "does not have; add dict(type='mmseg.GenerateEdge', "
+                f'edge_width=4, ignore_index={ignore_index}) to the train '
+                'pipeline, after all that changes the shape and before '
+                'PackSegInputs'
             )

@@ -29,7 +29,7 @@ FLOOR = -1e30
 TOO_LARGE = 1e20
 """A loss above it comes from FLOOR, so it is inf."""
 PRODUCT_DEVICES = {'cpu'}
-"""Where a float32 matrix product is one; a GPU may keep three digits."""
+"""Devices with exact float32 matrix products; a GPU may keep 3 digits."""
 
 SLACK = 0.01
 """Torch computes source positions in float32: at 10000 they are off by it."""
@@ -38,13 +38,13 @@ STRIP_BYTES = 1 << 20
 DEVICE_STRIP_BYTES = 32 << 20
 """The same on other devices, where each step costs a launch."""
 BAND_FACTOR = 4
-"""A band of rows that are resized along W is at most so many strips large."""
+"""Largest size, in strips, of a band of rows that are resized along W."""
 BAND_SOURCES = 16
-"""It is larger than one only to have so many; bands share a row or two."""
+"""Fewest rows of a band, whatever its size; bands share a row or two."""
 ROW_SOURCES, COLUMN_SOURCES = 8, 32
 """Sources resized by one matrix; most of a larger one would be zeros."""
 ROWS = 64
-"""At least so many rows by one matrix: each strip costs its calls."""
+"""Fewest rows resized by one matrix: each strip costs its calls."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def checked_binary_cross_entropy(
     label_smoothing: float = 0.0,
     monitor: LabelRangeMonitor | None = None,
 ) -> Tensor:
-    """Sigmoid cross-entropy, one yes or no per class, labels checked.
+    """Sigmoid cross-entropy, one binary decision per class, labels checked.
 
     Args:
         pred: Logits ``(N, C, *)``, any floating dtype; or of any shape, if
@@ -39,9 +39,9 @@ def checked_binary_cross_entropy(
         label: One of these. Class indices ``(N, *)``, any integer dtype: the
             target is 1 for that class and 0 for others. With C = 1 and
             further dimensions, as in MMSegmentation, 1 for the class and 0
-            for the ground. For ``(N, C)`` and ``(N,)``, as in MMDetection,
-            C stands for the ground. Or targets in [0, 1] in pred's shape,
-            any dtype.
+            for background. For ``(N, C)`` and ``(N,)``, as in MMDetection,
+            C is background. Or targets in [0, 1] in pred's shape, any
+            dtype.
         weight: ``(N, *)``, or pred's shape, some dimensions 1 if need be;
             multiplies the losses, not the denominator.
         class_weight: ``(C,)``, multiplies the loss of positive targets of
@@ -62,7 +62,7 @@ def checked_binary_cross_entropy(
     Raises:
         LabelRangeError: If a label is neither in range nor ignored.
         TypeError: If class indices have no integer dtype.
-        ValueError: If shapes or an option are not as said.
+        ValueError: If a shape or an option is not as described.
 
     Source:
         Equal to ``torch.nn.functional.binary_cross_entropy_with_logits``
@@ -124,7 +124,7 @@ def _targets(
     ignore_index: int | None,
     monitor: LabelRangeMonitor,
 ) -> tuple[Tensor, Tensor]:
-    """Targets and what counts, both in pred's shape."""
+    """Targets and valid elements, both in pred's shape."""
     if label.shape == pred.shape:
         if label.dtype == torch.bool:
             return label, torch.ones_like(label)
@@ -195,7 +195,7 @@ def checked_mask_cross_entropy(
 
     Raises:
         LabelRangeError: If a label or a target is out of range.
-        ValueError: If shapes are not as said.
+        ValueError: If a shape is not as described.
 
     Source:
         Compatible with ``use_mask=True`` of MMDetection's

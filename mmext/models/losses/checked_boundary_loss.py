@@ -18,20 +18,19 @@ _DEFAULT_IGNORE_INDEX = 255
 class CheckedBoundaryLoss(nn.Module):
     """Boundary loss of PIDNet, without waiting for the device.
 
-    Takes the place of MMSegmentation's ``BoundaryLoss``: edges weigh as much
-    as there are other pixels, and the other way round.
+    Replaces MMSegmentation's ``BoundaryLoss``. The weight of an edge pixel is
+    the share of other pixels, that of another pixel the share of edges.
 
     Args:
         loss_weight: Factor of the result.
         loss_name: Key in the dict of losses.
-        ignore_index: Pixels of the edge map with this value weigh nothing;
+        ignore_index: Pixels of the edge map with this value have weight 0;
             None for the value of the call, or 255.
-        out_of_range: ``'raise'``, or ``'ignore'`` to let pixels that are
-            neither 0, 1 nor ``ignore_index`` weigh nothing, with one
-            warning.
+        out_of_range: ``'raise'``, or ``'ignore'`` to give pixels that are
+            neither 0, 1 nor ``ignore_index`` the weight 0, with one warning.
 
     Raises:
-        ValueError: If ``out_of_range`` is another word.
+        ValueError: If ``out_of_range`` is neither of both.
 
     Source:
         Compatible with ``BoundaryLoss`` of MMSegmentation and PIDNet.

@@ -30,7 +30,7 @@ from .resized_logits import ResizedLogits
 def check_shapes(
     pred: Tensor | ResizedLogits, label: Tensor, weight: Tensor | None
 ) -> int:
-    """Refuse shapes that do not belong together; the number of classes."""
+    """Check that shapes fit; returns the number of classes."""
     shape = tuple(pred.shape)
     if len(shape) < 2 or (shape[0], *shape[2:]) != tuple(label.shape):
         raise ValueError(
@@ -170,7 +170,7 @@ def checked_cross_entropy(
         LabelRangeError: If a label is neither in range nor ignored; on a
             CPU at once, else by the monitor later on.
         TypeError: If ``label`` has no integer dtype.
-        ValueError: If shapes, C, or an option are not as said.
+        ValueError: If a shape, C, or an option is not as described.
 
     Note:
         On a GPU, the host does not wait for the device.
@@ -260,7 +260,7 @@ def soft_cross_entropy(
 
     Raises:
         LabelRangeError: If a probability is not in [0, 1].
-        ValueError: If shapes, C, or an option are not as said.
+        ValueError: If a shape, C, or an option is not as described.
 
     Source:
         Equal to ``torch.nn.functional.cross_entropy`` with ``'numel'``,
@@ -291,7 +291,7 @@ def soft_cross_entropy(
         scaled = 1.0
     smooth = (1 - label_smoothing) * target + label_smoothing / num_classes
     terms = -(log_p * (smooth * scaled))
-    # A class of probability 0 adds nothing, be its logit -inf.
+    # A class of probability 0 adds nothing, even if its logit is -inf.
     losses = terms.masked_fill(smooth == 0, 0).sum(1)
     losses = losses.masked_fill(~valid, 0)
     if weight is not None:
@@ -314,11 +314,10 @@ _DEFAULT_IGNORE_INDEX = -100
 class CheckedCrossEntropyLoss(nn.Module):
     """Cross-entropy with class weights, ignored labels, and a range check.
 
-    Takes the place of ``CrossEntropyLoss`` of MMSegmentation and of
-    MMDetection in any config: the same arguments, the same losses where
-    theirs are right. A label out of range is an error that names its values
-    and images, also on a GPU, where the host does not wait for it: see
-    :class:`mmext.LabelRangeHook`.
+    Replaces ``CrossEntropyLoss`` of MMSegmentation and of MMDetection in any
+    config: the same arguments, and the same losses where theirs are right. A
+    label out of range is an error that names its value and image. On a GPU
+    the host does not wait for the check: see :class:`mmext.LabelRangeHook`.
 
     ``denominator`` is what the mean divides by:
 
@@ -339,9 +338,8 @@ class CheckedCrossEntropyLoss(nn.Module):
     With ``use_sigmoid``, losses are counted per logit.
 
     Args:
-        use_sigmoid: One yes or no per class instead of one class of all.
-        use_mask: A mask per class, of which that of the object's class
-            counts.
+        use_sigmoid: One binary decision per class instead of a softmax.
+        use_mask: One mask per class; only that of the object's class counts.
         reduction: ``'none'``, ``'mean'`` or ``'sum'``.
         class_weight: A number per class, or a file with them.
         loss_weight: Factor of the result.
@@ -355,7 +353,7 @@ class CheckedCrossEntropyLoss(nn.Module):
 
     Raises:
         FileNotFoundError: If ``class_weight`` is a file that is not there.
-        ValueError: If an option is not as said.
+        ValueError: If an option is not as described.
 
     Attributes:
         label_range: The :class:`~mmext.models.losses.LabelRangeMonitor`.
@@ -394,7 +392,7 @@ class CheckedCrossEntropyLoss(nn.Module):
         if use_sigmoid and use_mask:
             raise ValueError(
                 'use_sigmoid and use_mask must not both be True; use_mask '
-                'alone is a sigmoid, too'
+                'uses a sigmoid as well'
             )
         check_reduction(reduction, None)
         allowed = ('auto', *DENOMINATORS)
@@ -435,7 +433,7 @@ class CheckedCrossEntropyLoss(nn.Module):
 
     @property
     def can_resize(self) -> bool:
-        """Whether it takes low-resolution logits as such."""
+        """Whether it takes low-resolution logits without resizing them."""
         return (
             not (self.use_sigmoid or self.use_mask)
             and self.reduction != 'none'
@@ -465,11 +463,11 @@ class CheckedCrossEntropyLoss(nn.Module):
             label: Classes ``(N, *)``, any integer dtype, or probabilities in
                 the shape of the logits; with ``use_mask`` the masks.
             weight: ``(N, *)``, multiplies losses, not the denominator; with
-                ``use_mask``, in its place, the class of each object.
+                ``use_mask`` the class of each object.
             avg_factor: What the mean divides by.
-            reduction_override: In place of ``reduction``.
-            ignore_index: Loss 0 for this value; None for that of the
-                constructor.
+            reduction_override: Replaces ``reduction``.
+            ignore_index: Labels of this value have loss 0; None for the
+                value of the constructor.
 
         Returns:
             A scalar, ``(1,)`` with ``use_mask``, or for ``'none'`` a loss
@@ -485,6 +483,7 @@ class CheckedCrossEntropyLoss(nn.Module):
             return self.loss_weight * self._mask_loss(
                 cls_score, label, weight, avg_factor, reduction, ignore_index
             )
+        ignored = self.ignore_index if ignore_index is None else ignore_index
         function = checked_cross_entropy
         if self.use_sigmoid:
             function = checked_binary_cross_entropy
@@ -499,7 +498,7 @@ class CheckedCrossEntropyLoss(nn.Module):
             label,
             weight,
             class_weight=self.class_weight,
-            ignore_index=self._ignored(ignore_index),
+            ignore_index=_DEFAULT_IGNORE_INDEX if ignored is None else ignored,
             reduction=reduction,
             avg_factor=avg_factor,
             denominator=self._denominator(ignore_index is not None),
@@ -532,11 +531,6 @@ class CheckedCrossEntropyLoss(nn.Module):
             ignore_index=ignore_index,
             monitor=self.label_range,
         )
-
-    def _ignored(self, ignore_index: int | None) -> int:
-        if ignore_index is None:
-            ignore_index = self.ignore_index
-        return _DEFAULT_IGNORE_INDEX if ignore_index is None else ignore_index
 
     def _denominator(self, is_mmseg_call: bool) -> str:
         if self.denominator != 'auto':

@@ -17,7 +17,7 @@ _INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 def kth_smallest(values: Tensor, index: Tensor) -> Tensor:
-    """The number that would be at an index if all were sorted.
+    """The number at an index of the sorted numbers.
 
     Bits of non-negative floating-point numbers, read as an integer, are in
     the order of the numbers. The integer is found from its highest bit to
@@ -35,16 +35,16 @@ def kth_smallest(values: Tensor, index: Tensor) -> Tensor:
     """
     integer = _INTEGERS[values.dtype]
     bits = values.contiguous().view(integer)
-    found = torch.zeros((), dtype=integer, device=values.device)
+    number = torch.zeros((), dtype=integer, device=values.device)
     for bit in reversed(range(torch.iinfo(integer).bits - 1)):
-        candidate = found + (1 << bit)
+        candidate = number + (1 << bit)
         below = torch.count_nonzero(bits < candidate)
-        found = torch.where(below <= index, candidate, found)
-    return found.view(values.dtype)
+        number = torch.where(below <= index, candidate, number)
+    return number.view(values.dtype)
 
 
 def host_kth_smallest(values: Tensor, index: Tensor) -> Tensor:
-    """The number that would be at an index if all were sorted.
+    """The number at an index of the sorted numbers.
 
     ``values``: At least one, on a CPU; any shape, float32 or float64;
     ``index``: int64 scalar tensor in ``[0, values.numel())``. Returns scalar
@@ -71,21 +71,19 @@ def hardest(
 ) -> Tensor:
     """Select the pixels whose class is least probable.
 
-    Those below a limit: ``threshold``, or the probability of rank
-    ``min_kept`` (from 0, the least probable first; that of the last one if
-    there are fewer), whichever is larger. If none is below it, which is so
-    where the least probable ones up to that rank are equal, those at it:
-    ``min_kept`` asks for hard pixels even if all are easy.
+    These are the pixels below a limit: the larger one of ``threshold`` and the
+    probability of rank ``min_kept`` (from 0, the least probable first; the
+    last one if there are fewer). If no pixel is below the limit, because all
+    up to that rank are equal, the pixels at the limit are selected.
 
     ``nll``: Negative logarithm of the probability of the label, any shape,
     float32 or float64; ``valid``: Bool of that shape; others are not selected.
-    Returns bool of that shape. At least one is set if one is valid. Where the
-    probability is NaN it is set, so that the loss shows it.
+    Returns bool of that shape, True for at least one pixel if any is valid,
+    and for pixels of probability NaN, so that the loss becomes NaN.
 
     Note:
-        Nothing is sorted. If the host may wait, the rank is looked for only
-        if no more than ``min_kept`` are below ``threshold``; else always, as
-        the host would have to wait to know.
+        Nothing is sorted. If the host may wait, the rank is computed only if
+        at most ``min_kept`` pixels are below ``threshold``; else always.
     """
     if not nll.numel():
         return valid
@@ -109,19 +107,19 @@ def hardest(
 class CheckedOhemCrossEntropy(nn.Module):
     """Online hard example mining for PIDNet and DDRNet, labels checked.
 
-    Takes the place of MMSegmentation's ``OhemCrossEntropy``, with the same
-    pixels and losses where its are finite. The value to ignore is the
-    head's. Where no pixel is below the limit, for which the other one
-    returns NaN, those at it count, see :func:`hardest`; where all are
+    Replaces MMSegmentation's ``OhemCrossEntropy``: it selects the same pixels
+    and gives the same losses where that one is finite. The value to ignore is
+    the head's. Where no pixel is below the limit, where MMSegmentation's is
+    NaN, the pixels at the limit count, see :func:`hardest`. If all pixels are
     ignored, the loss is 0 with gradient 0.
 
     Args:
         ignore_label: Value to ignore where the call passes none; None for
             255.
         thres: Pixels whose class is less probable than this are hard.
-        min_kept: At least so many of the least probable ones count; if there
-            are no more, all but the most probable one. 0 is 1, as in
-            MMSegmentation.
+        min_kept: At least this many of the least probable pixels count; if
+            there are no more, all but the most probable one. 0 counts as 1,
+            as in MMSegmentation.
         loss_weight: Factor of the result.
         class_weight: A number per class, or a file with them.
         loss_name: Key in the dict of losses.
@@ -130,7 +128,7 @@ class CheckedOhemCrossEntropy(nn.Module):
 
     Raises:
         FileNotFoundError: If ``class_weight`` is a file that is not there.
-        ValueError: If an option is not as said.
+        ValueError: If an option is not as described.
 
     Source:
         Compatible with ``OhemCrossEntropy`` of MMSegmentation and PIDNet.

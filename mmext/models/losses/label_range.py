@@ -20,7 +20,7 @@ _TOLERANCE_EPS = 4
 
 
 def is_probability(target: Tensor) -> Tensor:
-    """Tell the numbers in [0, 1], but for rounding.
+    """Mask of the numbers in [0, 1], up to rounding.
 
     ``target``: Any shape, a floating dtype.
     """
@@ -30,7 +30,7 @@ def is_probability(target: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class BatchContext:
-    """The batch that is trained.
+    """The current batch of the training.
 
     Attributes:
         iteration: Number of the step, from 0; None if unknown.
@@ -77,7 +77,7 @@ class LabelReport:
         values: Each such value with its count, the most frequent first.
         in_range: Values in range that occur.
         images: Those with labels out of range.
-        changed_since: The map was written to after it was checked.
+        changed_since: Whether the map was changed after the check.
     """
 
     name: str
@@ -97,7 +97,7 @@ class LabelReport:
 
     def _lines(self) -> Iterator[str]:
         total = math.prod(self.shape)
-        unit, where, place = 'labels', '', ''
+        unit, where, step = 'labels', '', ''
         if len(self.shape) == 3:
             unit = 'pixels'
             where = f' in {len(self.images)} of {self.shape[0]} images'
@@ -118,21 +118,21 @@ class LabelReport:
                 self.shape,
             )
         if self.batch.iteration is not None:
-            place = (
+            step = (
                 f' [iteration {self.batch.iteration + 1}, rank '
                 f'{self.batch.rank}]'
             )
         yield (
             f'{self.name}: {self.num_bad:,} {unit} '
             f'({100 * self.num_bad / max(total, 1):.3g} %){where} are out of '
-            f'range, {allowed}{place}'
+            f'range, {allowed}{step}'
         )
         yield f'  values: {values_text(self.values)}'
         yield from self._image_lines(unit)
         if self.changed_since:
             yield (
                 '  The label map was changed after it was checked; the '
-                'values above are those of now.'
+                'values above are the present ones.'
             )
         yield f'  Likely cause: {cause}'
 
@@ -147,10 +147,10 @@ class LabelReport:
                     name = f'{name}, mask {masks[image.index]}'
             elif len(self.shape) > 1:
                 name = f'image {image.index} of the batch'
-            place = ', '.join(map(str, image.first))
+            position = ', '.join(map(str, image.first))
             if len(image.first) == 2:
-                place = 'y={}, x={}'.format(*image.first)
-            at = f' at ({place})' if place else ''
+                position = 'y={}, x={}'.format(*image.first)
+            at = f' at ({position})' if position else ''
             yield (
                 f'  {name}: {image.count:,} {unit}, first {image.value}{at}'
             )
@@ -229,8 +229,8 @@ def find_out_of_range(
     Args:
         label: ``(N, *)``, an integer dtype.
         num_classes: ``C``; classes are ``0`` to ``C - 1``.
-        ignore_index: Value that is no class; None for no value.
-        name: Of what has the labels, for the report.
+        ignore_index: Value to ignore; None for no value.
+        name: Of the loss or data set, for the report.
         paths: File of each of the N images; empty if unknown.
         masks: File of each of the N label maps; empty if unknown.
     """
@@ -253,8 +253,8 @@ def find_out_of_range(
 
 POLICIES = ('raise', 'ignore')
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-# Checks that wait for a hook. There are more only if none comes any more,
-# such as after a training that was broken off.
+# Checks that wait for a hook. There are more only if no hook reads them, such
+# as after an interrupted training.
 _MAX_QUEUED = 64
 
 _batch = BatchContext()
@@ -284,9 +284,9 @@ def set_current_batch(
     rank: int = 0,
     masks: tuple[str, ...] = (),
 ) -> None:
-    """Tell the losses what batch they are about to see.
+    """Set the batch that error messages of the losses name.
 
-    :class:`mmext.LabelRangeHook` does so before each step.
+    :class:`mmext.LabelRangeHook` calls it before each step.
 
     Args:
         iteration: Number of the step, from 0; None if it has none.
@@ -299,7 +299,7 @@ def set_current_batch(
 
 
 def current_batch() -> BatchContext:
-    """The batch that :func:`set_current_batch` got last."""
+    """The batch of the last call of :func:`set_current_batch`."""
     return _batch
 
 
@@ -315,7 +315,7 @@ def _check_dtype(label: Tensor) -> None:
 def valid_labels(
     label: Tensor, num_classes: int, ignore_index: int | None
 ) -> Tensor:
-    """Tell the labels that are classes and not ignored.
+    """Mask of the labels that are classes and not ignored.
 
     Args:
         label: Any shape, an integer dtype.
@@ -352,7 +352,7 @@ def valid_labels(
 def out_of_range(
     label: Tensor, num_classes: int, ignore_index: int | None
 ) -> Tensor:
-    """Tell the labels that are neither a class nor ignored.
+    """Mask of the labels that are neither a class nor ignored.
 
     Args:
         label: Any shape, an integer dtype.
@@ -405,8 +405,8 @@ class _Queued:
 def _outside_of_graphs(method: Callable) -> Callable:
     """Leave a method to Python where a model is compiled.
 
-    What it reads changes with each batch: a graph of it would be compiled
-    anew for each.
+    What it reads changes with each batch: its graph would be compiled again
+    for each batch.
     """
     plain: list[Callable] = []
 
@@ -422,31 +422,31 @@ def _outside_of_graphs(method: Callable) -> Callable:
 
 
 class LabelRangeMonitor:
-    """The checks of one loss.
+    """Checks the labels of one loss.
 
     On a CPU an error is raised at once. On an accelerator, reading a result
     would make the host wait: there the count of wrong labels is sent to the
     host while the training goes on, and looked at when it has come, by
     :class:`mmext.LabelRangeHook` or by the next check. The label map stays
-    referenced until then; what the message says about values and places is
-    worked out from it only if there is an error.
+    referenced until then; values and positions for the message are computed
+    from it only if there is an error.
 
     Args:
-        policy: ``'raise'`` for an error, ``'ignore'`` to leave such labels
-            out of the loss, with one warning that says all that the error
-            would say, and a count of what follows.
+        policy: ``'raise'`` raises an error. ``'ignore'`` leaves such labels
+            out of the loss: it logs the text of the error once, as a
+            warning, and only counts later labels.
         name: Of the loss, for messages.
 
     Attributes:
-        deferred: Whether results are looked at later; None for "where the
-            labels are not on a CPU".
-        has_hook: A hook looks at the results; the next check does not, as
-            processes could then fail in different steps.
-        num_ignored: Labels out of range that were left out so far, by
-            ``'ignore'``, as far as known.
+        deferred: Whether results are read later; None for "if the labels
+            are not on a CPU".
+        has_hook: Whether a hook reads the results. The next check then does
+            not, as processes could otherwise fail in different steps.
+        num_ignored: How many labels out of range ``'ignore'`` has left out,
+            of the results that have arrived.
 
     Raises:
-        ValueError: If ``policy`` is another word.
+        ValueError: If ``policy`` is neither ``'raise'`` nor ``'ignore'``.
     """
 
     def __init__(self, policy: str = 'raise', name: str = 'loss') -> None:
@@ -481,7 +481,7 @@ class LabelRangeMonitor:
             num_classes: ``C``.
             ignore_index: The value that is left out of the loss; None for
                 none.
-            background: ``C`` itself is a label, that of no class.
+            background: Whether ``C`` is a label, too: background.
 
         Returns:
             Bool tensor like ``label``: in range, and not ignored.
@@ -505,8 +505,8 @@ class LabelRangeMonitor:
             ignored: Bool, broadcasts to ``target``: left out of the loss.
 
         Returns:
-            Bool tensor like ``target``: in ``[0, 1]`` but for rounding, and
-            not ignored.
+            Bool tensor like ``target``: in ``[0, 1]`` up to rounding, and not
+            ignored.
 
         Raises:
             LabelRangeError: As :meth:`check`.
@@ -516,10 +516,10 @@ class LabelRangeMonitor:
         return inside & ~ignored
 
     def poll(self, wait: bool = False) -> None:
-        """Look at the results that have come.
+        """Read the results that have arrived.
 
         Args:
-            wait: Wait for all.
+            wait: Wait for all results.
 
         Raises:
             LabelRangeError: If one of them reports labels out of range.

@@ -40,7 +40,7 @@ _INTEGER = {
 
 
 class ResizedLogits:
-    """Logits ``(N, C, h, w)`` that count as their resize to ``(H, W)``.
+    """Logits ``(N, C, h, w)`` that stand for their resize to ``(H, W)``.
 
     The losses are those of ``F.cross_entropy`` on
     ``F.interpolate(logits, size, mode='bilinear')``. They work on a few rows
@@ -292,7 +292,7 @@ class ResizedLogits:
 
 @cache
 def kernel_pass() -> type[StripPass] | None:
-    """What works on strips with numba, None where that is not installed."""
+    """Class that computes strips with numba; None if it is not installed."""
     try:
         from ._numba_cross_entropy import KernelPass
     except ImportError:
@@ -301,7 +301,7 @@ def kernel_pass() -> type[StripPass] | None:
 
 
 def engine_for(logits: Tensor) -> Callable[..., PassResult]:
-    """What goes over the pixels fastest; ``logits``: ``(N, C, h, w)``."""
+    """The fastest implementation for these logits ``(N, C, h, w)``."""
     if can_use_triton(logits):
         return triton_cross_entropy
     if (
@@ -341,7 +341,7 @@ def _refuse_second_derivative() -> None:
 
 
 class _CrossEntropySum(torch.autograd.Function):
-    """Sum of the losses; the gradient is there before the backward pass."""
+    """Sum of the losses; the gradient is computed in the forward pass."""
 
     @staticmethod
     def forward(

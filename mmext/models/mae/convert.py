@@ -21,8 +21,7 @@ from torch import Tensor
 
 from ...utils.files import atomic_path
 from ...utils.weight_files import check_paths, read_weights
-from .layers import patch_grid, to_pair
-from .positions import fit_positions
+from .layers import fit_positions, patch_grid, to_pair
 
 # What a state dict can be written for, and the key of it in the file.
 LAYOUTS = {
@@ -64,8 +63,9 @@ class Converted(NamedTuple):
 
     Attributes:
         state_dict: Names there -> tensors.
-        left_out: Names, as they were, of what has no place there.
-        initial: Names there of what stays as the model was initialised.
+        left_out: Old names of tensors that the layout does not have.
+        initial: New names of parameters that the state dict does not give,
+            and that keep their initial values.
     """
 
     state_dict: dict[str, Tensor]
@@ -76,7 +76,7 @@ class Converted(NamedTuple):
 def _swap(
     key: str, pairs: tuple[tuple[str, str], ...], reverse: bool = False
 ) -> str:
-    """Replace the start of a key by what stands beside it."""
+    """Replace the start of a key by its counterpart."""
     for ours, theirs in pairs:
         old, new = (theirs, ours) if reverse else (ours, theirs)
         if key.startswith(old):
@@ -256,7 +256,7 @@ def _resized(
 
 
 def _export_name(key: str, layout: str, decoder: bool) -> str | None:
-    """Name there; None for what has no place."""
+    """New name; None if the layout does not have it."""
     if key.startswith(_NECK):
         if not decoder:
             return None
@@ -301,7 +301,7 @@ def convert_mae_file(
 
     Args:
         source: Checkpoint of mmext, mmpretrain, facebookresearch/mae,
-            lightly or timm; a bare state dict is one too.
+            lightly or timm, or a file with a state dict only.
         target: The file to write. It holds weights only.
         layout: See :func:`export_mae_state_dict`.
         image_size: The same.
@@ -327,13 +327,13 @@ def convert_mae_file(
         if isinstance(checkpoint.get(name), Mapping):
             state = checkpoint[name]
             break
-    found = import_mae_state_dict(state)
+    imported = import_mae_state_dict(state)
     result = export_mae_state_dict(
-        found.state_dict, layout, image_size=image_size, decoder=decoder
+        imported.state_dict, layout, image_size=image_size, decoder=decoder
     )
     content: dict = {LAYOUTS[layout]: result.state_dict}
     if LAYOUTS[layout] == 'state_dict':
         content['meta'] = {}
     with atomic_path(target) as temporary:
         torch.save(content, temporary)
-    return result._replace(left_out=found.left_out + result.left_out)
+    return result._replace(left_out=imported.left_out + result.left_out)

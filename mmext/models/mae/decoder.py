@@ -12,9 +12,15 @@ from torch import Tensor, nn
 
 from ...registry import MODELS
 from ..checkpointing.checkpoint import checkpoint_modules
-from .layers import Block, init_parameters, patch_grid, to_pair
+from .layers import (
+    Block,
+    fit_positions,
+    init_parameters,
+    patch_grid,
+    sincos_positions,
+    to_pair,
+)
 from .masking import PatchMask, take_patches
-from .positions import fit_positions, sincos_positions
 
 
 @MODELS.register_module()

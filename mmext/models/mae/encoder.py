@@ -12,9 +12,17 @@ from torch import Tensor, nn
 
 from ...registry import MODELS
 from ..checkpointing.checkpoint import checkpoint_modules
-from .layers import Block, PatchEmbed, init_parameters, patch_grid, to_pair
+from .layers import (
+    Block,
+    PatchEmbed,
+    fit_positions,
+    init_parameters,
+    patch_grid,
+    resize_positions,
+    sincos_positions,
+    to_pair,
+)
 from .masking import PatchMask, take_patches
-from .positions import fit_positions, resize_positions, sincos_positions
 
 _KEYS = ('embed_dims', 'num_layers', 'num_heads', 'feedforward_channels')
 _TABLE = {
@@ -38,11 +46,10 @@ _OUT_TYPES = ('raw', 'cls_token', 'featmap', 'avg_featmap')
 class MAEViT(BaseModule):
     """Vision Transformer that sees only the patches that a mask leaves.
 
-    Without a mask it is an ordinary backbone. All it has is used: no
-    classification head, no mask token, no layer behind the last one that is
-    asked for, no norm whose output nobody reads. Position embeddings are a
-    buffer of sines and cosines. A step therefore leaves no parameter without
-    a gradient.
+    Without a mask it is an ordinary backbone. It has no unused parts: no
+    classification head, no mask token, no layer after the last one in
+    ``out_indices``, no norm without a reader. Position embeddings are a buffer
+    of sines and cosines. So every parameter gets a gradient in every step.
 
     Keys of the state dict are those of mmpretrain's ``MAEViT``, so that its
     checkpoints load; position embeddings are interpolated when the grid
@@ -70,9 +77,10 @@ class MAEViT(BaseModule):
             layer, in [0, 1), growing from 0 at the first one.
         with_cp: Number of leading layers whose activations are computed
             again in the backward pass; True for all. Never reentrant.
-        frozen_stages: So many leading layers, and what is before them, get
-            no gradients; all of them together with the final norm. -1 for
-            none, 0 for what is before the layers.
+        frozen_stages: Number of leading layers that get no gradients, as
+            does what is before them; if all layers are frozen, the final
+            norm is, too. 0 freezes only what is before the layers, -1
+            nothing.
         init_cfg: ``dict(type='Pretrained', checkpoint=..., prefix=
             'backbone.')`` loads weights.
 
@@ -297,9 +305,9 @@ def _architecture(arch: str | Mapping[str, int]) -> Mapping[str, int]:
 def _indices(indices: int | Sequence[int], depth: int) -> tuple[int, ...]:
     """Indices of layers from 0, in rising order."""
     given = (indices,) if isinstance(indices, int) else tuple(indices)
-    found = tuple(sorted(i + depth if i < 0 else i for i in given))
-    if not found or not 0 <= found[0] <= found[-1] < depth:
+    rising = tuple(sorted(i + depth if i < 0 else i for i in given))
+    if not rising or not 0 <= rising[0] <= rising[-1] < depth:
         raise ValueError(
             f'out_indices must be in [{-depth}, {depth}), got {indices!r}'
         )
-    return found
+    return rising

@@ -32,7 +32,7 @@ class MAEHead(BaseModule):
         init_cfg: As of mmengine's ``BaseModule``.
 
     Raises:
-        ValueError: If the criterion is another one.
+        ValueError: For any other criterion.
 
     Source:
         MAE, arXiv 2111.06377. Compatible with mmpretrain's

@@ -43,9 +43,9 @@ class MAE(BaseModel):
         mask_block: Side, in patches, of the blocks that are masked as a
             whole: 1 in MAE; 2 or 4 in Pixio.
         mask_seed: Of the masks, from 0.
-        check_finite: Look in each step whether the loss is finite, for which
-            a GPU has to be waited for; if it is not, compute it again to
-            find the first module with a bad output.
+        check_finite: Check in each step that the loss is finite, which waits
+            for a GPU; if it is not, compute it again to find the first
+            module with a bad output.
         data_preprocessor: As of mmengine's ``BaseModel``;
             ``ImgDataPreprocessor`` normalises and stacks pictures.
         init_cfg: As of mmengine's ``BaseModule``.
@@ -164,7 +164,7 @@ class MAE(BaseModel):
             samples, see :meth:`predict`.
 
         Raises:
-            ValueError: If the mode is another one.
+            ValueError: For any other mode.
             NonFiniteError: See the class.
         """
         if mode == 'tensor':
@@ -234,7 +234,7 @@ class MAE(BaseModel):
         return list(data_samples)
 
     def _to_bytes(self, images: Tensor) -> Tensor:
-        """Take the normalisation of the data preprocessor back."""
+        """Undo the normalisation of the data preprocessor."""
         mean = getattr(self.data_preprocessor, 'mean', None)
         if mean is not None:
             images = images * self.data_preprocessor.std + mean
@@ -242,22 +242,22 @@ class MAE(BaseModel):
 
 
 def first_non_finite(model: nn.Module, run: Callable[[], Any]) -> str:
-    """Which module is the first to give NaN or infinity, and why.
+    """Which module is the first to return NaN or infinity, and why.
 
     Args:
-        model: Its modules are looked at.
-        run: Runs them, here without gradients.
+        model: The model.
+        run: Runs it; called without gradients.
 
     Returns:
-        One sentence that names the module, and parameters of it that are
-        not finite themselves.
+        One sentence with the name of the module, and of those of its
+        parameters that are not finite.
     """
-    found: list[str] = []
+    bad_modules: list[str] = []
 
     def watch(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, _: Any, output: Any) -> None:
             if isinstance(output, Tensor) and not output.isfinite().all():
-                found.append(name)
+                bad_modules.append(name)
 
         return hook
 
@@ -271,9 +271,10 @@ def first_non_finite(model: nn.Module, run: Callable[[], Any]) -> str:
     finally:
         for handle in handles:
             handle.remove()
-    if not found:
+    if not bad_modules:
         return 'all modules give finite outputs when run again'
-    module = model.get_submodule(found[0])
+    first = bad_modules[0]
+    module = model.get_submodule(first)
     bad = [
         name
         for name, parameter in module.named_parameters()
@@ -281,12 +282,13 @@ def first_non_finite(model: nn.Module, run: Callable[[], Any]) -> str:
     ]
     if bad:
         return (
-            f'{found[0]} is the first module with such an output; of its '
-            f'parameters, {" and ".join(bad)} hold NaN or infinity: an '
-            'earlier step has spoilt them; go back to an older checkpoint, '
-            'with a lower rate or clipped gradients'
+            f'{first} is the first module with such an output; of its '
+            f'parameters, {" and ".join(bad)} hold NaN or infinity since an '
+            'earlier step; resume from an older checkpoint, with a lower '
+            'learning rate or gradient clipping'
         )
     return (
-        f'{found[0]} is the first module with such an output, from finite '
-        'parameters: it overflows; use bfloat16 or float32, or a lower rate'
+        f'{first} is the first module with such an output, from finite '
+        'parameters: it overflows; use bfloat16, float32 or a lower learning '
+        'rate'
     )

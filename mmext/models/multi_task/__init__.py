@@ -1,6 +1,6 @@
 """Multi-task learning: model, architectures, heads, balancers."""
 
-from .architecture import Architecture, HardSharing
+from .architecture import Architecture, HardSharing, Stage, register_stages
 from .balancers import (
     IMTLL,
     BalancedLosses,
@@ -12,7 +12,6 @@ from .balancers import (
     UncertaintyWeights,
 )
 from .categorical_embedding import CategoricalEmbedding
-from .data_preprocessor import MultiTaskDataPreprocessor
 from .heads import (
     ClassificationTaskHead,
     DepthTaskHead,
@@ -23,9 +22,8 @@ from .heads import (
 )
 from .learning_balancers import DWA, FAMO, STCH
 from .mixture import CGC, ConvExpert, MLPExpert, MMoE
-from .model import MultiTaskModel, TaskFeatures
+from .model import MultiTaskDataPreprocessor, MultiTaskModel, TaskFeatures
 from .mtan import MTAN
-from .stages import Stage, register_stages
 
 __all__ = [
     'CGC',

@@ -6,7 +6,7 @@ from the outputs of the forward, as DDP's search for unused parameters needs.
 
 What a balancer remembers from step to step is the same on all ranks. It is in
 no ``state_dict``: :class:`mmext.LossBalancerHook` keeps it in the message hub,
-so that ``resume`` restores it and ``load_from`` begins anew.
+so that ``resume`` restores it and ``load_from`` starts from the beginning.
 """
 
 import logging
@@ -25,12 +25,12 @@ from ...registry import MODELS
 
 # Added to a loss before a logarithm or a division.
 EPS = 1e-8
-# In place of a logit that has no share in a softmax.
+# Logit of a task that has no share in a softmax.
 NO_SHARE = -1e30
 
 
 class BalancedLosses(NamedTuple):
-    """What a balancer makes of K losses.
+    """Result of a balancer for K losses.
 
     Attributes:
         terms: ``(K,)``, with graph; their sum is the objective.
@@ -65,7 +65,7 @@ class LossBalancer(BaseModule):
     needs_losses_after_step: bool = False
     """Whether it is told the losses of the same batch after the step."""
     interval: int | None = None
-    """Iterations in place of an epoch, None for epochs."""
+    """Iterations instead of an epoch; None for epochs."""
     uses_epochs: bool = False
     """Whether :meth:`end_epoch` does anything."""
 
@@ -149,12 +149,12 @@ class LossBalancer(BaseModule):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`get_state` gave.
+        """Restore the result of :meth:`get_state`.
 
-        That of another balancer is of no use here: a warning says so.
+        The state of another balancer is ignored, with a warning.
 
         Raises:
-            ValueError: If it is of other tasks.
+            ValueError: If the state has other tasks.
         """
         if state['kind'] != type(self).__name__:
             print_log(
@@ -168,8 +168,8 @@ class LossBalancer(BaseModule):
             raise ValueError(
                 f'the state of {type(self).__name__} in the checkpoint is '
                 f'of the tasks {", ".join(state["tasks"])}, and the model '
-                f'has {", ".join(self.tasks)}; start with load_from in '
-                'place of resume'
+                f'has {", ".join(self.tasks)}; use load_from instead of '
+                'resume'
             )
         for name in self._state:
             value = getattr(self, name)
@@ -179,7 +179,7 @@ class LossBalancer(BaseModule):
                 setattr(self, name, type(value)(state[name]))
 
     def _ask_for_hook(self) -> None:
-        """Say once, in a training by a runner, that the hook is missing."""
+        """Warn once, in a training by a runner, that the hook is missing."""
         if not self.needs_hook or self.hooked:
             return
         # Set by a hook that every runner has, before its first iteration.

@@ -17,8 +17,8 @@ class CategoricalEmbedding(BaseModule):
 
     The embeddings are concatenated. As a backbone they run once for each
     batch: an embedding that is computed once before the loop over batches is
-    not trained (its graph is freed by the first backward; to retain it trains
-    weights that no later step looks at).
+    not trained (the first backward pass frees its graph, and with
+    ``retain_graph=True`` no later step uses the changed weights).
 
     Args:
         num_categories: Categories of each column, by its name or in the order

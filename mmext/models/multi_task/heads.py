@@ -21,13 +21,12 @@ _CHECKED = {'type': 'mmext.CheckedCrossEntropyLoss'}
 class TaskHead(BaseModule):
     """Base of the heads.
 
-    A head of your own has ``forward``, ``loss`` and ``predict`` as
-    here, and nothing else is asked of it. With :meth:`count_valid` it also
-    takes part in what the model does about partial labels.
+    A head of your own needs ``forward``, ``loss`` and ``predict`` only. With
+    :meth:`count_valid` the model can also handle its partial labels.
 
     Args:
-        target: Field of the samples that holds the truth. Predictions go to
-            the field of the same name with ``pred_`` for ``gt_``.
+        target: Field of the samples with the ground truth. Predictions are
+            written to the field with ``pred_`` instead of ``gt_``.
         loss_weight: Factor of the loss, before any balancer.
         init_cfg: Initialization, as of any ``BaseModule``.
 
@@ -35,7 +34,7 @@ class TaskHead(BaseModule):
         ValueError: If ``target`` does not begin with ``gt_``.
     """
 
-    # A label that does not count, in the place of one that is missing.
+    # Used for a missing label; it does not count.
     _missing: float = 0
 
     def __init__(
@@ -94,8 +93,8 @@ class TaskHead(BaseModule):
                 f'no sample of a batch has {self.target}, so '
                 f'{type(self).__name__} learns nothing from it; the samples '
                 f'have {sorted(fields)}. '
-                'If all batches are so, check the pipeline, or the target of '
-                'the head (said once)',
+                'If this is so in all batches, check the pipeline or the '
+                'target of the head (logged once)',
                 'current',
                 logging.WARNING,
             )
@@ -117,7 +116,7 @@ class TaskHead(BaseModule):
         return value
 
     def _targets(self, data_samples: Sequence[Any]) -> Tensor | None:
-        """The truth of all samples, stacked; None if no sample has any."""
+        """Ground truth of all samples, stacked; None if no sample has any."""
         truths = [self._truth(sample) for sample in data_samples]
         known = next((v for v in truths if v is not None), None)
         if known is None:
@@ -171,8 +170,8 @@ class _DenseTaskHead(TaskHead):
     ) -> None:
         """Write the predictions.
 
-        Their size is that of the truth, if a sample has it, else the original
-        one of the image.
+        Their size is that of the ground truth if a sample has it, else the
+        original size of the image.
         """
         output = self(features)
         for one, sample in zip(output, data_samples, strict=True):
@@ -462,7 +461,7 @@ class RegressionTaskHead(_VectorTaskHead):
     def predict(
         self, features: tuple[Tensor, ...], data_samples: Sequence[Any]
     ) -> None:
-        """Write the values, float32 ``(D,)``, or in the truth's shape."""
+        """Write the values, float32, ``(D,)`` or as in the ground truth."""
         for one, sample in zip(
             self(features).float(), data_samples, strict=True
         ):

@@ -82,7 +82,7 @@ class DWA(_EpochMeans):
     Args:
         tasks: Names of the K tasks.
         temperature: ``T``, positive; the greater, the more equal the weights.
-        interval: Iterations in place of an epoch, which
+        interval: Iterations instead of an epoch, which
             ``IterBasedTrainLoop`` does not have.
 
     Raises:
@@ -140,7 +140,7 @@ class STCH(_EpochMeans):
         mu: Smoothness, positive; the smaller, the closer to the maximum.
         warmup: Epochs, or intervals, of warm-up, at least one. LibMTL's
             ``STCH_warmup_epoch=4``, counted from 0, is 5 here.
-        interval: Iterations in place of an epoch.
+        interval: Iterations instead of an epoch.
 
     Raises:
         ValueError: If ``mu``, ``warmup`` or ``interval`` is not positive; at
@@ -184,8 +184,8 @@ class STCH(_EpochMeans):
             if not mean > 0:
                 raise ValueError(
                     f'STCH divides by the mean loss of {task!r} in the last '
-                    f'epoch of the warm-up, which is {mean}; look for a task '
-                    'without valid truth, or raise warmup'
+                    f'epoch of the warm-up, which is {mean}; check that the '
+                    'task has valid labels, or increase warmup'
                 )
         self.nadir.copy_(means)
 

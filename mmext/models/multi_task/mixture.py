@@ -10,9 +10,12 @@ from torch import Tensor, nn
 
 from ...registry import MODELS
 from ...utils.precision import float32_region, wide_type, widen
-from .architecture import Architecture
+from .architecture import (
+    Architecture,
+    backbone_channels,
+    backbone_features,
+)
 from .model import TaskFeatures
-from .stages import backbone_channels, backbone_features
 
 
 @MODELS.register_module()
@@ -121,7 +124,7 @@ def linear_layers(
 
 
 class Mixture(Architecture):
-    """Experts that all tasks share, experts of each task, and a gate each.
+    """Experts that all tasks share, experts of each task, one gate per task.
 
     With ``z`` the deepest feature, averaged over the map, and ``f_i`` the
     experts that task ``k`` may use, its features are::
@@ -150,8 +153,8 @@ class Mixture(Architecture):
         temperature: Above 0; smaller ones make the choice harder.
         top_k: A sample uses the ``top_k`` experts with the largest logits,
             and the softmax is over those, which is 2 or more (with 1 its
-            weight is always 1 and trains no gate). All experts are computed
-            nevertheless, so that each has a gradient in each step.
+            weight is always 1 and trains no gate). All experts are still
+            computed, so that each has a gradient in each step.
         balance_weight: Factor of the load balance, at least 0. Where above 0,
             ``losses['balance']`` is it times the squared coefficient of
             variation of the mean weights of the experts, over the samples
@@ -186,8 +189,9 @@ class Mixture(Architecture):
         self.temperature = temperature
         self.top_k = top_k
         self.balance_weight = balance_weight
+        vectors = getattr(backbone, 'feature_dims', 4) == 2
         config = {
-            'type': _expert_for(backbone),
+            'type': 'mmext.MLPExpert' if vectors else 'mmext.ConvExpert',
             **(expert or {}),
             'in_channels': self.in_channels,
         }
@@ -364,11 +368,6 @@ def _check(
             f'top_k must be None, or from 2 (with 1 no gate is trained) to '
             f'{experts}, the experts of a task, got {top_k}'
         )
-
-
-def _expert_for(backbone: nn.Module) -> str:
-    vectors = getattr(backbone, 'feature_dims', 4) == 2
-    return 'mmext.MLPExpert' if vectors else 'mmext.ConvExpert'
 
 
 def _known_channels(backbone: nn.Module) -> tuple[int, ...]:

@@ -10,9 +10,8 @@ from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from ...registry import MODELS
-from .architecture import Architecture
+from .architecture import Architecture, run_stages, stages_of
 from .model import TaskFeatures
-from .stages import run_stages, stages_of
 
 
 @MODELS.register_module()

@@ -1,15 +1,11 @@
 """mmext.CoDINOClassEmbedHead: settings, files, loading and copying."""
 
-import copy
-import pickle
-
 import pytest
 import torch
 from helpers.tiny_class_embed import (
     AUXILIARY,
     CLASSIFIER,
     DIMS,
-    MODES,
     OWN,
     build,
     step,
@@ -25,7 +21,6 @@ from mmdet.registry import MODELS
 from torch.nn.functional import normalize
 
 from mmext.engine import load_weights
-from mmext.models import CoDINOClassEmbedHead
 from mmext.models.co_dino import class_embeddings as class_vocabulary
 
 
@@ -67,15 +62,6 @@ def test_file_gives_classes_and_dimensions(file):
     step(model, make_batch())
     assert without_gradient(model) == []
     assert torch.equal(head.class_embeddings, before)
-
-
-@pytest.mark.parametrize('mode', ['classifier', 'auxiliary', 'off'])
-def test_file_in_every_mode(file, mode):
-    model = build(
-        {**MODES[mode], 'class_embeddings': file}, mask_policy='canvas'
-    )
-    step(model, make_batch((0, 2)))
-    assert without_gradient(model) == []
 
 
 @pytest.mark.parametrize(
@@ -125,16 +111,8 @@ def test_initial_values_without_init_weights():
     for name, value in head.state_dict().items():
         assert value.isfinite().all(), name
     assert head.class_embed.shape == (32, 512)
-    std = float(head.class_embed.detach().std())
-    assert std == pytest.approx(1, rel=0.05)
     assert float(head.class_log_temperature.exp()) == pytest.approx(1 / 0.07)
     assert float(head.class_bias.sigmoid()) == pytest.approx(0.01)
-    torch.testing.assert_close(
-        head.class_embeddings @ head.class_embeddings.t(),
-        512 * torch.eye(5),
-        rtol=1e-5,
-        atol=1e-3,
-    )
 
 
 def test_a_plain_checkpoint_loads_and_the_log_says_what_did_not():
@@ -159,15 +137,6 @@ def test_a_plain_checkpoint_loads_and_the_log_says_what_did_not():
     auxiliary = load_weights(build(AUXILIARY), weights, 'plain.pth')
     assert auxiliary.missing == report.missing
     assert list(auxiliary.unexpected) == []
-
-
-def test_a_plain_checkpoint_with_a_file(file):
-    model = build({'class_embeddings': file}, seed=3)
-    weights = {'state_dict': build_tiny().state_dict()}
-    report = load_weights(model, weights, 'plain.pth')
-    # A file gave the embeddings, so they are not missing.
-    assert len(report.missing) == 3
-    assert 'query_head.class_embeddings' not in report.missing
 
 
 def test_state_dict_round_trip(file, told):
@@ -200,30 +169,3 @@ def test_a_file_rules_over_a_checkpoint_with_other_classes(file, told):
     assert report.mismatched
     assert '(5, 16)' in told[0]
     assert '(3, 16)' in told[0]
-
-
-@pytest.mark.parametrize('mode', ['classifier', 'auxiliary'])
-def test_copies_are_independent(mode, file):
-    model = build({**MODES[mode], 'class_embeddings': file})
-    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        with torch.no_grad():
-            copied.query_head.class_embed.zero_()
-            copied.query_head.class_embeddings.zero_()
-        step(copied, make_batch())
-        assert model.query_head.class_embed.abs().sum() > 0
-        assert model.query_head.class_embeddings.abs().sum() > 0
-
-
-def test_arguments_are_not_edited(file):
-    cfg = {
-        **tiny_model_cfg()['query_head'],
-        'type': 'mmext.CoDINOClassEmbedHead',
-        'num_classes': NUM_CLASSES,
-        'class_embeddings': file,
-        'test_cfg': {'max_per_img': 3},
-    }
-    cfg.pop('_scope_', None)
-    before = copy.deepcopy(cfg)
-    MODELS.build(cfg)
-    assert cfg == before
-    assert isinstance(MODELS.build(cfg), CoDINOClassEmbedHead)

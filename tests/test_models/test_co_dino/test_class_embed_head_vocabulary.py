@@ -101,12 +101,6 @@ def test_losses_in_evaluation_mode_need_the_trained_classes(model):
     assert 'loss_cls' in model.loss(data['inputs'], data['data_samples'])
 
 
-def test_moves_with_the_model(model):
-    model.query_head.set_class_embeddings(torch.randn(2, DIMS))
-    model.double()
-    assert model.query_head.test_class_embeddings.dtype == torch.float64
-
-
 def test_rejects_other_embeddings(model, tmp_path):
     head = model.query_head
     with pytest.raises(ValueError, match='must have 16 dimensions, as in the'):

@@ -1,7 +1,6 @@
 """mmext.CoDETR: losses on hard batches, evaluation, settings, loading."""
 
 import copy
-import pickle
 from collections import Counter
 from functools import partial
 from operator import mul
@@ -21,14 +20,11 @@ from helpers.tiny_co_dino import (
 )
 from mmdet.models.roi_heads import StandardRoIHead
 from mmdet.registry import MODELS
-from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData
 
-from mmext.models import CoDETR
 from mmext.models.checkpointing.checkpoint import is_checkpointed
 from mmext.models.co_dino import co_atss_head, region_proposals
 from mmext.models.co_dino import losses as co_losses
-from mmext.models.co_dino.region_proposals import given_proposals
 from mmext.models.losses import LabelRangeError
 from mmext.utils.precision import wide_type
 
@@ -70,9 +66,9 @@ BATCHES = {
     [(case, BOXES) for case in BATCHES]
     + [(case, MASKS) for case in ('all empty', 'no boxes, no proposals')],
 )
-def test_every_parameter_learns_from_every_batch(case, base) -> None:
+def test_every_parameter_learns_from_every_batch(case, base, device) -> None:
     num_boxes, sizes, proposes = BATCHES[case]
-    model = build_tiny(base=base)
+    model = build_tiny(base=base).to(device)
     if not proposes:
         _no_proposals(model)
     losses = training_losses(model, make_batch(num_boxes, sizes))
@@ -83,17 +79,6 @@ def test_every_parameter_learns_from_every_batch(case, base) -> None:
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
             assert torch.isfinite(parameter.grad).all(), name
-
-
-def test_no_boxes_means_no_box_loss() -> None:
-    model = build_tiny()
-    losses = flat_losses(
-        training_losses(model, make_batch((0, 0), ((64, 64), (64, 64))))
-    )
-    boxes = {k: v for k, v in losses.items() if 'bbox' in k or 'iou' in k}
-    assert len(boxes) > 20
-    assert all(float(value) == 0 for value in boxes.values())
-    assert float(losses['loss_cls'].detach()) > 0
 
 
 def test_loss_names_are_those_of_the_public_port() -> None:
@@ -137,35 +122,6 @@ def test_config_is_not_edited() -> None:
     assert cfg == before
 
 
-@pytest.mark.parametrize(
-    'part', ['backbone', 'encoder', 'decoder', 'encoder layer', 'all']
-)
-def test_checkpointing_changes_no_loss_and_no_gradient(part: str) -> None:
-    transformer = {}
-    overrides = {'query_head': {'transformer': transformer}}
-    if part in ('backbone', 'all'):
-        overrides['backbone'] = {'with_cp': True}
-    if part in ('encoder', 'all'):
-        transformer['encoder'] = {'with_cp': True}
-    if part == 'encoder layer':
-        transformer['encoder'] = {'with_cp': 1}
-    if part in ('decoder', 'all'):
-        transformer['decoder'] = {'with_cp': True}
-    results = []
-    for changes in ({}, overrides):
-        model = build_tiny(**changes)
-        torch.manual_seed(1)
-        loss = total_loss(training_losses(model, make_batch()))
-        loss.backward()
-        results.append((loss, dict(model.named_parameters())))
-    (plain, expected), (checkpointed, actual) = results
-    assert torch.equal(plain, checkpointed)
-    for name, parameter in expected.items():
-        torch.testing.assert_close(
-            actual[name].grad, parameter.grad, msg=name, rtol=1e-5, atol=1e-6
-        )
-
-
 def test_checkpointed_layers_are_counted_and_logged(
     capsys: pytest.CaptureFixture,
 ) -> None:
@@ -196,44 +152,6 @@ def test_with_cp_of_a_backbone_of_ours_and_of_one_without_blocks() -> None:
     cfg['backbone'] = {'type': 'mmdet.CSPDarknet', 'with_cp': True}
     with pytest.raises(ValueError, match='got True: CSPDarknet has no blocks'):
         MODELS.build(cfg)
-
-
-def test_copies_compute_with_their_own_weights() -> None:
-    model = build_tiny(
-        backbone={'with_cp': True},
-        query_head={'transformer': {'encoder': {'with_cp': True}}},
-    )
-    batch = make_batch()
-    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        with torch.no_grad():
-            for parameter in copied.parameters():
-                parameter.zero_()
-        torch.manual_seed(1)
-        loss = total_loss(training_losses(copied, batch))
-        loss.backward()
-        grad = copied.query_head.cls_branches[0].bias.grad
-        assert grad is not None
-        assert grad.abs().sum() > 0
-        # All logits of a model of zeros are zero.
-        assert float(copied.query_head.cls_branches[0].bias.sum()) == 0
-    untouched = total_loss(training_losses(model, batch))
-    assert not torch.isclose(untouched, loss)
-
-
-@pytest.mark.parametrize('eval_module', ['detr', 'one-stage', 'two-stage'])
-def test_predicts_with_each_head(eval_module: str) -> None:
-    model = build_tiny(eval_module=eval_module).eval()
-    data = model.data_preprocessor(make_batch(), False)
-    with torch.no_grad():
-        samples = model.predict(data['inputs'], data['data_samples'])
-    for sample, (height, width) in zip(samples, ((96, 128), (80, 96))):
-        found = sample.pred_instances
-        assert found.bboxes.shape == (len(found), 4)
-        assert len(found) > 0
-        assert found.labels.max() < NUM_CLASSES
-        limit = torch.tensor([width, height, width, height]).float()
-        assert (found.bboxes >= 0).all()
-        assert (found.bboxes <= limit + 1e-4).all()
 
 
 @pytest.mark.parametrize('eval_module', ['detr', 'one-stage', 'two-stage'])
@@ -282,7 +200,7 @@ def test_no_detected_box_has_no_mask() -> None:
     data = model.data_preprocessor(make_batch(), False)
     with torch.no_grad():
         found = model.predict(data['inputs'], data['data_samples'])
-    assert [each.pred_instances.masks.shape for each in found] == [
+    assert [sample.pred_instances.masks.shape for sample in found] == [
         (0, 96, 128),
         (0, 80, 96),
     ]
@@ -315,24 +233,6 @@ def test_rescale_gives_pixels_of_the_original_image(eval_module) -> None:
         same = model.predict(data['inputs'], data['data_samples'])
     for sample, plain in zip(same, large):
         torch.testing.assert_close(sample.pred_instances.bboxes, plain)
-
-
-def test_fewer_candidates_than_max_per_img() -> None:
-    model = build_tiny().eval()
-    data = model.data_preprocessor(make_batch((1,), ((8, 8),)), False)
-    with torch.no_grad():
-        (sample,) = model.predict(data['inputs'], data['data_samples'])
-    assert 0 < len(sample.pred_instances) <= 20 * NUM_CLASSES
-
-
-def test_tensor_mode() -> None:
-    model = build_tiny().eval()
-    with torch.no_grad():
-        scores, boxes = model(torch.randn(2, 3, 64, 96), mode='tensor')
-    assert scores.shape == (2, 2, 20, NUM_CLASSES)
-    assert boxes.shape == (2, 2, 20, 4)
-    assert (boxes >= 0).all()
-    assert (boxes <= 1).all()
 
 
 def test_runs_on_the_meta_device() -> None:
@@ -368,26 +268,14 @@ def test_predicts_in_other_types(dtype: torch.dtype, atol: float) -> None:
         assert instances.masks.any()
 
 
-@pytest.mark.parametrize('dtype', [torch.float16, torch.float64])
 @pytest.mark.parametrize('eval_module', ['one-stage', 'two-stage'])
-def test_co_heads_predict_in_other_types(
-    eval_module: str, dtype: torch.dtype
-) -> None:
-    model = build_tiny(eval_module=eval_module).eval().to(dtype)
+def test_co_heads_predict_in_half_precision(eval_module: str) -> None:
+    model = build_tiny(eval_module=eval_module).eval().half()
     with torch.no_grad():
-        found = model.test_step(make_batch())
-    for sample in found:
+        samples = model.test_step(make_batch())
+    for sample in samples:
         assert len(sample.pred_instances) > 0
         assert sample.pred_instances.bboxes.isfinite().all()
-
-
-def test_without_samples_all_images_fill_the_canvas() -> None:
-    model = build_tiny().eval()
-    batch = model.data_preprocessor(make_batch((1, 1), ((64, 80),) * 2), False)
-    with torch.no_grad():
-        expected = model(**batch, mode='tensor')
-        found = model(batch['inputs'])
-    torch.testing.assert_close(found, expected, atol=0, rtol=0)
 
 
 def test_mask_policy_canvas_ignores_image_sizes() -> None:
@@ -402,35 +290,18 @@ def test_mask_policy_canvas_ignores_image_sizes() -> None:
     assert not torch.allclose(valid[0], whole[0])
 
 
-def test_transformer_is_initialised() -> None:
-    init, again = build_tiny(seed=0), build_tiny(seed=0)
-    transformer = init.query_head.transformer
-    assert torch.equal(
-        transformer.level_embeds, again.query_head.transformer.level_embeds
-    )
-    assert 0.5 < float(transformer.level_embeds.detach().std()) < 1.5
-    bound = (6 / (32 + 32)) ** 0.5
-    assert float(transformer.enc_output.weight.abs().max()) <= bound
-    assert float(transformer.enc_output.weight.std()) == pytest.approx(
-        bound / 3**0.5, rel=0.05
-    )
-    # Deformable attention looks around at first, and weighs all alike.
-    offsets = transformer.encoder.layers[0].attentions[0]
-    assert float(offsets.sampling_offsets.weight.abs().sum()) == 0
-    assert float(offsets.sampling_offsets.bias.abs().max()) == 4
-
-
-def test_without_co_queries_there_are_no_aux_losses() -> None:
-    model = build_tiny(with_co_queries=False)
+@pytest.mark.parametrize(
+    ('changes', 'has_aux'),
+    [
+        ({'with_co_queries': False}, False),
+        ({'query_head': {'transformer': {'with_coord_feat': True}}}, True),
+    ],
+)
+def test_every_parameter_learns_with_other_queries(changes, has_aux) -> None:
+    model = build_tiny(**changes)
     losses = training_losses(model, make_batch())
-    assert not any('aux' in name for name in losses)
+    assert any('aux' in name for name in losses) == has_aux
     total_loss(losses).backward()
-    assert _without_gradient(model) == []
-
-
-def test_with_coord_feat_trains() -> None:
-    model = build_tiny(query_head={'transformer': {'with_coord_feat': True}})
-    total_loss(training_losses(model, make_batch())).backward()
     assert _without_gradient(model) == []
 
 
@@ -475,28 +346,19 @@ def test_proposals_may_come_with_the_data() -> None:
     assert 'loss_cls0' in training_losses(model, batch)
 
 
-def test_loads_names_of_the_original_project() -> None:
-    model = build_tiny(seed=1)
-    state = model.state_dict()
+@pytest.mark.parametrize('wrapped', [False, True])
+def test_loads_names_of_the_original_project(wrapped) -> None:
+    state = build_tiny(seed=1).state_dict()
     renamed = dict(state)
     ours = 'query_head.dn_generator.label_embedding.weight'
     renamed['query_head.label_embedding.weight'] = renamed.pop(ours)
-    other = build_tiny(seed=2)
-    other.load_state_dict(renamed, strict=True)
+    other = target = build_tiny(seed=2)
+    if wrapped:
+        target = torch.nn.ModuleDict({'module': other})
+        renamed = {f'module.{k}': v for k, v in renamed.items()}
+    target.load_state_dict(renamed, strict=True)
     for name, value in other.state_dict().items():
         assert torch.equal(value, state[name]), name
-
-
-def test_loads_below_another_module() -> None:
-    model = build_tiny(seed=1)
-    wrapped = torch.nn.ModuleDict({'module': build_tiny(seed=2)})
-    wrapped.load_state_dict(
-        {f'module.{k}': v for k, v in model.state_dict().items()}
-    )
-    assert torch.equal(
-        wrapped['module'].query_head.cls_branches[0].weight,
-        model.query_head.cls_branches[0].weight,
-    )
 
 
 @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
@@ -539,35 +401,6 @@ def test_autocast_predicts_float32_boxes() -> None:
             sample.pred_instances.bboxes.dtype == torch.float32
             for sample in samples
         )
-
-
-def test_builds_from_any_scope() -> None:
-    from mmengine.registry import MODELS as ROOT
-
-    assert isinstance(ROOT.build(tiny_model_cfg()), CoDETR)
-
-
-def make_sample(count: int) -> DetDataSample:
-    sample = DetDataSample()
-    sample.proposals = InstanceData(bboxes=torch.rand(count, 4))
-    return sample
-
-
-def test_takes_those_of_each_sample():
-    samples = [make_sample(3), make_sample(0)]
-    found = given_proposals(samples)
-    assert found.boxes.shape == (2, 3, 4)
-    assert found.real.tolist() == [[True] * 3, [False] * 3]
-    for instances, sample in zip(found.instances(), samples):
-        assert torch.equal(instances.bboxes, sample.proposals.bboxes)
-
-
-def test_rejects_a_sample_without():
-    with pytest.raises(
-        ValueError,
-        match=r'must carry proposals .*got none in sample 1; give model\.rpn',
-    ):
-        given_proposals([make_sample(2), DetDataSample()])
 
 
 def test_the_host_waits_in_four_places() -> None:
@@ -625,14 +458,7 @@ def test_init_cfg_of_the_head_is_obeyed() -> None:
     )
     for branch in model.query_head.reg_branches:
         assert (branch[-1].weight == 0.25).all()
-    # All else as without.
-    plain = build_tiny()
-    for name, value in plain.query_head.named_parameters():
-        if not name.startswith('reg_branches'):
-            found = model.query_head.get_parameter(name)
-            torch.testing.assert_close(
-                found.std(), value.std(), rtol=0.5, atol=0.01, equal_nan=True
-            )
+    assert not (model.query_head.cls_branches[0].weight == 0.25).any()
 
 
 def test_proposals_are_ranked_in_float32_under_autocast() -> None:

@@ -1,13 +1,10 @@
 """Choice of the auxiliary heads' queries against a plain restatement."""
 
-import copy
-
 import pytest
 import torch
 from torch import Tensor
 
 from mmext.models.co_dino.positives import (
-    MIN_CO_QUERIES,
     UNUSED_LABEL,
     CoPositives,
     CoQueries,
@@ -131,14 +128,6 @@ def test_every_query_is_a_sample(num_pos: int, num_neg: int):
     assert (queries.labels < CLASSES).sum() == kept
 
 
-def test_dtypes():
-    queries = make(image(2, 3))
-    assert queries.labels.dtype == torch.int64
-    assert queries.fillers.dtype == torch.bool
-    for name in ('boxes', 'target_boxes', 'label_weights', 'box_weights'):
-        assert getattr(queries, name).dtype == torch.float32
-
-
 def test_too_many_positives_keep_a_random_subset():
     given = image(40, 10)
     chosen = [
@@ -175,15 +164,6 @@ def test_fillers_weigh_nothing(num_pos: int, num_neg: int):
     assert queries.box_weights.sum() == num_pos + 12
 
 
-def test_a_batch_of_empty_images_is_all_fillers():
-    queries = make(image(0, 0), image(0, 0, num_ignored=5))
-    assert queries.boxes.shape == (2, MIN_CO_QUERIES, 4)
-    assert queries.fillers.all()
-    assert not queries.box_weights.any()
-    assert not queries.label_weights.any()
-    assert queries.boxes.isfinite().all()
-
-
 def test_each_image_is_normalised_by_its_own_shape():
     shapes = [(60, 80), (30, 120)]
     images = [image(9, 0), image(9, 0)]
@@ -197,53 +177,6 @@ def test_each_image_is_normalised_by_its_own_shape():
             torch.testing.assert_close(
                 target, torch.tensor(normalised(images[i][2][row], shape))
             )
-
-
-def test_without_features():
-    positives = positives_of(image(3, 3)[:3])
-    assert one_head(positives, scales(SHAPE), CLASSES, 20).feats is None
-
-
-def test_a_label_of_a_negative_may_have_any_target():
-    """Its box weight is zero, so that the target never counts."""
-    boxes, labels, targets, feats = image(3, 9)
-    wild = targets.clone()
-    wild[labels == CLASSES] = -1e4
-    queries = make((boxes, labels, wild, feats))
-    weighted = queries.target_boxes * queries.box_weights[..., None]
-    assert weighted.abs().max() < 2
-
-
-@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
-def test_half_boxes_are_normalised_in_float32(dtype: torch.dtype):
-    boxes, labels, targets, feats = image(9, 0)
-    halved = (boxes.to(dtype), labels, targets.to(dtype), feats.to(dtype))
-    queries = make(halved)
-    assert queries.boxes.dtype == queries.target_boxes.dtype == torch.float32
-    assert queries.feats.dtype == dtype
-    for i, box in enumerate(queries.boxes[0]):
-        row = row_of((boxes,), box)
-        assert queries.labels[0, i] == labels[row]
-        torch.testing.assert_close(
-            box, torch.tensor(normalised(halved[0][row]))
-        )
-
-
-def test_same_on_every_device(device: torch.device):
-    given = [tensor.to(device) for tensor in image(9, 0)]
-    queries = make(tuple(given))
-    assert queries.boxes.device.type == device.type
-    assert make(tuple(t[:4] for t in given)).fillers.device.type == device.type
-
-
-def test_does_not_change_inputs():
-    positives = positives_of(image(30, 9), image(0, 2))
-    before = copy.deepcopy(positives)
-    queries = one_head(positives, scales(SHAPE, SHAPE), CLASSES, 20)
-    queries.boxes.zero_()
-    queries.feats.zero_()
-    for name, old in vars(before).items():
-        assert torch.equal(getattr(positives, name), old), name
 
 
 def test_heads_have_numbers_of_their_own():

@@ -1,6 +1,5 @@
 """mmext.CoDINOHead: one decoder pass, groups apart, settings."""
 
-import copy
 import math
 
 import pytest
@@ -9,11 +8,8 @@ from helpers.tiny_co_dino import (
     NUM_CLASSES,
     build_tiny,
     make_batch,
-    tiny_model_cfg,
-    total_loss,
 )
 from mmdet.models.layers import CdnQueryGenerator
-from mmdet.registry import MODELS
 from reference.co_dino_parts import (
     CHANNELS,
     encode,
@@ -28,7 +24,6 @@ from mmext.models.co_dino import query_head as module
 from mmext.models.co_dino.denoising import group_attention_mask
 from mmext.models.co_dino.losses import join_targets, loss_divisors
 from mmext.models.co_dino.matching import read_ground_truth
-from mmext.models.co_dino.positives import make_co_queries
 from mmext.models.co_dino.query_head import (
     filler_padding_mask,
     image_detections,
@@ -92,24 +87,6 @@ def test_one_pass_equals_one_pass_per_group(scene, monkeypatch) -> None:
     assert len(made) == 2
 
 
-def test_co_queries_do_not_touch_the_other_losses(scene, monkeypatch) -> None:
-    def first_negatives(*args):
-        # No draw from the generator, which denoising reads next.
-        state = torch.get_rng_state()
-        queries = make_co_queries(*args)
-        torch.set_rng_state(state)
-        return queries
-
-    monkeypatch.setattr(module, 'make_co_queries', first_negatives)
-    alone = _loss(scene, ())
-    together = _loss(scene, scene['positives'])
-    assert set(alone) < set(together)
-    for name, value in alone.items():
-        torch.testing.assert_close(
-            together[name], value, rtol=1e-5, atol=1e-6, msg=name
-        )
-
-
 def test_the_decoder_runs_once(scene, monkeypatch) -> None:
     decoder = scene['head'].transformer.decoder
     calls = []
@@ -124,17 +101,6 @@ def test_the_decoder_runs_once(scene, monkeypatch) -> None:
     assert len(calls) == 1
     assert calls[0] > 20 + 9 + 9
     assert len(losses) == 3 * (1 + 2 + 2 + 2 * 2)
-
-
-def test_proposals_are_the_best_scored_tokens(scene) -> None:
-    head, encoded = scene['head'], scene['encoded']
-    with torch.no_grad():
-        proposals = head.propose(encoded)
-    best = proposals.scores.max(-1).values
-    assert proposals.boxes.shape == (2, 20, 4)
-    assert (best.diff(dim=1) <= 0).all()
-    assert not proposals.references.requires_grad
-    assert ((proposals.boxes >= 0) & (proposals.boxes <= 1)).all()
 
 
 def test_forward_adds_the_offset_in_logit_space(scene) -> None:
@@ -167,74 +133,6 @@ def test_co_feats_are_the_memory_and_a_coarser_level(scene) -> None:
     assert height * width < encoded.memory.shape[1]
 
 
-def test_label_embedding_learns_even_without_boxes(scene) -> None:
-    model = scene['model']
-    data = model.data_preprocessor(make_batch((0, 0)), True)
-    encoded = model.encode(data['inputs'], data['data_samples'])
-    losses = model.query_head.loss(encoded, data['data_samples'])
-    model.zero_grad()
-    total_loss(losses).backward()
-    grad = model.query_head.dn_generator.label_embedding.weight.grad
-    assert grad is not None
-    assert float(grad.abs().sum()) == 0
-
-
-def test_softmax_classification_trains_and_predicts() -> None:
-    model = build_tiny(
-        query_head={
-            'loss_cls': {
-                '_delete_': True,
-                'type': 'mmdet.CrossEntropyLoss',
-                'use_sigmoid': False,
-            }
-        },
-        train_cfg={
-            'query_head': {
-                'assigner': {
-                    'type': 'mmdet.HungarianAssigner',
-                    'match_costs': [
-                        {'type': 'mmdet.ClassificationCost', 'weight': 1.0}
-                    ],
-                }
-            }
-        },
-    )
-    data = model.train().data_preprocessor(make_batch(), True)
-    losses = model.loss(data['inputs'], data['data_samples'])
-    assert torch.isfinite(total_loss(losses))
-    model.eval()
-    with torch.no_grad():
-        samples = model.predict(data['inputs'], data['data_samples'])
-    assert samples[0].pred_instances.labels.max() < NUM_CLASSES
-
-
-def test_arguments_are_not_edited() -> None:
-    cfg = {
-        k: v
-        for k, v in tiny_model_cfg()['query_head'].items()
-        if k != '_scope_'
-    }
-    cfg['num_classes'] = NUM_CLASSES
-    before = copy.deepcopy(cfg)
-    MODELS.build(cfg)
-    assert cfg == before
-
-
-@pytest.mark.parametrize('key', ['num_queries', 'num_co_heads'])
-def test_rejects_a_number_that_the_head_sets(key: str) -> None:
-    cfg = {**tiny_model_cfg()['query_head'], 'num_classes': NUM_CLASSES}
-    cfg['transformer'] = {**cfg['transformer'], key: 3}
-    with pytest.raises(ValueError, match=f'must not be given {key}'):
-        MODELS.build(cfg)
-
-
-def test_rejects_another_width_of_the_encoding() -> None:
-    cfg = {**tiny_model_cfg()['query_head'], 'num_classes': NUM_CLASSES}
-    cfg['positional_encoding'] = {**cfg['positional_encoding'], 'num_feats': 3}
-    with pytest.raises(ValueError, match='must be 16, half of'):
-        MODELS.build(cfg)
-
-
 META = {'img_shape': (100, 200), 'scale_factor': (2.0, 0.5)}
 
 
@@ -253,14 +151,6 @@ def test_softmax_never_selects_background() -> None:
     assert labels.tolist() == [0, 1]
     expected = logits.softmax(-1)
     torch.testing.assert_close(scores, expected[[1, 0], [0, 1]])
-
-
-def test_keeps_all_pairs_if_there_are_fewer_than_the_limit() -> None:
-    scores, _, _ = select_detections(
-        torch.randn(2, 3), torch.rand(2, 4), 300, True
-    )
-    assert scores.shape == (6,)
-    assert (scores.diff() <= 0).all()
 
 
 def _detect(boxes, test_cfg, rescale=False, logits=None):
@@ -285,13 +175,6 @@ def test_boxes_are_pixels_clipped_to_the_image() -> None:
     )
 
 
-def test_rescale_divides_by_the_scale_factor() -> None:
-    found = _detect([[0.5, 0.5, 0.5, 0.5]], {}, rescale=True)
-    torch.testing.assert_close(
-        found.bboxes, torch.tensor([[25.0, 50, 75, 150]])
-    )
-
-
 def test_score_threshold_is_exclusive() -> None:
     logits = torch.tensor([[0.0], [1.0]])
     boxes = [[0.5, 0.5, 0.1, 0.1]] * 2
@@ -312,15 +195,6 @@ def test_nms_treats_duplicates(kind: str) -> None:
         # A duplicate loses its score, so the third box comes before it.
         torch.testing.assert_close(found.bboxes[1], plain.bboxes[2])
     assert (found.scores.diff() <= 0).all()
-
-
-def test_nms_of_nothing() -> None:
-    found = _detect(
-        [[0.5, 0.5, 0.1, 0.1]],
-        {'score_thr': 0.999, 'nms': {'type': 'nms', 'iou_threshold': 0.5}},
-    )
-    assert len(found) == 0
-    assert found.bboxes.shape == (0, 4)
 
 
 CPU = torch.device('cpu')
@@ -382,14 +256,6 @@ def test_limit_fillers_only_stay_visible():
     fillers = torch.tensor([[True, True], [False, True]])
     mask = filler_padding_mask(1, [fillers, fillers], [2, 2], 2, CPU)
     assert mask.tolist() == [[False] * 5, [False, False, True, False, True]]
-
-
-def test_masks_on_every_device(device: torch.device):
-    fillers = torch.tensor([[True, False]], device=device)
-    mask = filler_padding_mask(1, [fillers, None], [2, 3], 1, device)
-    assert mask.device.type == device.type
-    mask = group_attention_mask(0, 1, 1, [2, 3], device)
-    assert mask.device.type == device.type
 
 
 class Setting(nn.Module):
@@ -490,18 +356,6 @@ def test_content_of_fillers_matters_to_nobody():
     assert torch.equal(hidden[:, real], other_hidden[:, real])
     assert torch.equal(boxes[:, real], other_boxes[:, real])
     assert not torch.equal(hidden[:, ~real], other_hidden[:, ~real])
-
-
-def test_fillers_receive_no_gradient_from_others():
-    setting = Setting()
-    fillers = [torch.tensor([[False] * 3 + [True] * 2, [False] * 5]), None]
-    hidden, boxes = setting.fused(fillers)
-    real = torch.ones(2, 16)
-    real[0, 11:13] = 0
-    weight = real[None, ..., None]
-    gradient = grads(setting, loss_of(hidden * weight, boxes * weight))
-    assert not gradient['queries'][0, 11:13].any()
-    assert gradient['queries'][real.bool()].ne(0).any(-1).all()
 
 
 @pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])

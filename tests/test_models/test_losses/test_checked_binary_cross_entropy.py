@@ -126,19 +126,6 @@ def test_integer_targets_in_the_shape_of_logits():
         checked_binary_cross_entropy(pred, target + 1)
 
 
-@pytest.mark.parametrize('per_logit', [False, True])
-def test_weight(per_logit):
-    pred = logits(5, 3)
-    label = torch.tensor([0, 1, 2, 3, -100])
-    weight = torch.rand(5, 3) if per_logit else torch.rand(5)
-    full = weight if per_logit else weight.unsqueeze(1).expand(5, 3)
-    hot = F.one_hot(label.clamp(0), 4)[:, :3].double()
-    each = F.binary_cross_entropy_with_logits(pred, hot, reduction='none')
-    expected = (each * full)[:4].sum() / 7
-    loss = checked_binary_cross_entropy(pred, label, weight, avg_factor=7)
-    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)
-
-
 def test_smoothing():
     pred = logits(5)
     target = torch.tensor([0.0, 1, 1, 0, 1])

@@ -1,7 +1,6 @@
 """Our loss in the configs of MMDetection's mask heads."""
 
 import pytest
-import torch
 from helpers.drop_in import assert_drop_in
 from helpers.drop_in_mmdet import (
     CLASSES,
@@ -43,30 +42,6 @@ def test_mask_head(class_agnostic, threshold):
             head(normal(10, 8, 7, 7)), sampled(objects()), objects(), train_cfg
         )
         return found['loss_mask']
-
-    assert_same_in(cfg, run)
-
-
-def test_mask_point_head():
-    cfg = {
-        'type': 'MaskPointHead',
-        'num_fcs': 1,
-        'in_channels': 8,
-        'fc_channels': 8,
-        'num_classes': CLASSES,
-        'loss_point': {'type': 'CrossEntropyLoss', 'use_mask': True},
-    }
-
-    def run(head):
-        pred = head(normal(10, 8, 12), normal(10, CLASSES, 12))
-        points = torch.rand(10, 12, 2)
-        return head.loss_and_target(
-            pred,
-            points,
-            sampled(objects()),
-            objects(),
-            ConfigDict(num_points=12),
-        )['loss_point']
 
     assert_same_in(cfg, run)
 

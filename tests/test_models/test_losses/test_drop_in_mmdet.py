@@ -118,24 +118,6 @@ def test_bbox_head(weighted, sigmoid, reduction):
     assert_same_in(cfg, run)
 
 
-def test_atss_centerness():
-    cfg = {
-        'type': 'ATSSHead',
-        'num_classes': CLASSES,
-        'in_channels': 8,
-        'stacked_convs': 1,
-        'feat_channels': 8,
-        'norm_cfg': {'type': 'GN', 'num_groups': 2},
-        'anchor_generator': ANCHORS,
-        'bbox_coder': CODER,
-        'loss_cls': {'type': 'FocalLoss', 'use_sigmoid': True},
-        'loss_bbox': {'type': 'GIoULoss'},
-        'loss_centerness': SIGMOID,
-        'train_cfg': assigned('ATSSAssigner', topk=9),
-    }
-    assert_same_in(cfg, dense(8, 16))
-
-
 def test_yolo_v3():
     """Sums, with weights for one dimension or all; targets 0 to 1."""
     cfg = {
@@ -182,25 +164,6 @@ def test_panoptic_fpn_head(avg_non_ignore, weight):
     }
     batch = semantic(5, 255)
     assert_same_in(cfg, lambda head: head.loss(features(4, 8), batch))
-
-
-def test_fused_semantic_head():
-    cfg = {
-        'type': 'FusedSemanticHead',
-        'num_ins': 2,
-        'fusion_level': 1,
-        'num_convs': 1,
-        'in_channels': 8,
-        'conv_out_channels': 8,
-        'num_classes': 7,
-        'loss_seg': {**SOFTMAX, 'ignore_index': 255, 'loss_weight': 0.2},
-    }
-    label = torch.stack([s.gt_sem_seg.sem_seg for s in semantic(7, 255)])
-
-    def run(head):
-        return {'loss': head.loss(head(features(4, 8))[0], label)}
-
-    assert_same_in(cfg, run)
 
 
 def test_detr_head():

@@ -73,11 +73,6 @@ def test_fcn_head(sigmoid, avg_non_ignore, reduction):
     assert_same_in(head_cfg(loss_decode=loss))
 
 
-def test_class_weights_without_ignored_pixels():
-    cfg = head_cfg(loss_decode=loss_cfg(class_weight=WEIGHT))
-    assert_same_in(cfg, samples(ignored=0))
-
-
 def test_class_weights_where_theirs_fails():
     """avg_non_ignore and ignored pixels: theirs cannot count them."""
     cfg = head_cfg(

@@ -7,13 +7,9 @@ import pytest
 import torch
 
 from mmext.models.losses.reduction import (
-    check_class_weight,
-    check_denominator,
-    check_reduction,
     divide,
     mean_of_sum,
     read_class_weight,
-    reduce_losses,
 )
 
 LOSSES = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
@@ -26,36 +22,12 @@ def test_divide():
     assert divide(torch.zeros(()), torch.tensor(0)) == 0
 
 
-def test_reduce():
-    assert reduce_losses(LOSSES, 'none', None, 3) is LOSSES
-    assert reduce_losses(LOSSES, 'none', 7, 3) is LOSSES
-    assert reduce_losses(LOSSES, 'sum', None, 3) == 6
-    assert reduce_losses(LOSSES, 'mean', None, 2) == 3
-
-
 def test_avg_factor_is_used_as_the_hosts_do():
     eps = torch.finfo(torch.float32).eps
     assert mean_of_sum(LOSSES.sum(), 4, 1) == 6 / (4 + eps)
     factor = torch.tensor(4.0, dtype=torch.float64)
     assert mean_of_sum(LOSSES.sum(), factor, 1) == 6 / (4 + eps)
     assert mean_of_sum(torch.zeros(()), 0, 1) == 0
-
-
-def test_rejects():
-    with pytest.raises(ValueError, match="'none', 'mean' or 'sum', got 'max'"):
-        check_reduction('max', None)
-    with pytest.raises(ValueError, match="must be None with reduction='sum'"):
-        check_reduction('sum', 3)
-    check_reduction('none', 3)
-
-
-def test_denominators():
-    assert check_denominator('weight_sum') is None
-    assert check_denominator('valid', sigmoid=True) is None
-    with pytest.raises(ValueError, match=r"must be one of .*got 'even'"):
-        check_denominator('even')
-    with pytest.raises(ValueError, match="'numel' or 'valid' for sigmoid"):
-        check_denominator('weight_sum', sigmoid=True)
 
 
 VALUES = [0.5, 1.0, 2.0]
@@ -68,10 +40,6 @@ def test_reads_sequences(given):
     weight = read_class_weight(given)
     assert weight.dtype == torch.float32
     assert weight.tolist() == VALUES
-
-
-def test_none_stays():
-    assert read_class_weight(None) is None
 
 
 def test_reads_files(tmp_path):
@@ -109,13 +77,6 @@ def test_rejects_a_missing_file(tmp_path):
 def test_class_weights_rejects(given, message):
     with pytest.raises(ValueError, match=message):
         read_class_weight(given)
-
-
-def test_length():
-    check_class_weight(None, 5)
-    check_class_weight(torch.ones(5), 5)
-    with pytest.raises(ValueError, match='each of 4 classes, got 5'):
-        check_class_weight(torch.ones(5), 4)
 
 
 def test_is_on_the_cpu_where_the_model_is_not():

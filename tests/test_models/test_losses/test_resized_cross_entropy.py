@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from mmext.models.losses import _resized_cross_entropy as strips
 from mmext.models.losses._resized_cross_entropy import (
     PixelTargets,
-    ResizePlan,
     StripPass,
     strip_cross_entropy,
 )
@@ -162,22 +161,6 @@ def test_what_works_on_the_strips(monkeypatch):
     assert kind(logits) is None
 
 
-def test_plan_takes_each_row_once(monkeypatch):
-    monkeypatch.setattr(strips, 'STRIP_BYTES', 1000)
-    plan = ResizePlan(
-        (40, 10), (121, 30), False, 3, torch.float32, torch.device('cpu')
-    )
-    bands = list(plan.bands())
-    assert len(bands) > 3
-    rows = []
-    for low, high, pieces in bands:
-        assert high - low <= plan.band_rows
-        for piece in pieces:
-            assert low <= piece.low < piece.high <= high
-            rows += range(piece.start, piece.stop)
-    assert rows == list(range(121))
-
-
 @KINDS
 @pytest.mark.parametrize(
     ('shape', 'size', 'bound'),
@@ -197,40 +180,6 @@ def test_memory_is_a_fraction_of_the_resized_logits(
             logits, (size, size), False, targets, with_grad=True, kind=kind
         )
     assert memory.peak <= bound * 4 * label.numel() * shape[1]
-
-
-@pytest.mark.parametrize('align_corners', [False, True])
-@pytest.mark.parametrize('sides', [(40, 40), (13, 121), (16, 64), (50, 9)])
-def test_strips_hold_all_rows_that_they_read(
-    sides, align_corners, monkeypatch
-):
-    monkeypatch.setattr(strips, 'STRIP_BYTES', 500)
-    source, size = ((side, 10) for side in sides)
-    plan = ResizePlan(
-        source, size, align_corners, 3, torch.float32, torch.device('cpu')
-    )
-    taps, weights = plan.rows.taps
-    assert len(plan.strips) > 1
-    for strip in plan.strips:
-        read = taps[:, strip.start : strip.stop]
-        assert strip.low <= read.min()
-        assert read.max() < strip.high
-    assert torch.allclose(weights.sum(0), torch.ones(()))
-
-
-def test_what_is_not_valid_is_not_read():
-    label = torch.tensor([[[1, 10**6, -7]]])
-    valid = torch.tensor([[[True, False, False]]])
-    weight = torch.tensor([[[2.0, float('nan'), float('inf')]]])
-    given = label.clone()
-    targets = PixelTargets(
-        label, valid, 3, torch.float32, torch.ones(3), weight, 0.5
-    )
-    terms = targets.terms(0, slice(None))
-    assert terms.target.tolist() == [[1, 0, 0]]
-    assert terms.hard.tolist() == [[1, 0, 0]]
-    assert terms.total.tolist() == [[2, 0, 0]]
-    assert torch.equal(label, given)
 
 
 def test_share_of_weights_that_are_all_zero():

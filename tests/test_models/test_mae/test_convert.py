@@ -13,7 +13,7 @@ from mmext.models.mae import (
     export_mae_state_dict,
     import_mae_state_dict,
 )
-from mmext.models.mae.positions import resize_positions
+from mmext.models.mae.layers import resize_positions
 
 CLOSE = dict(rtol=1e-5, atol=1e-5)
 
@@ -213,22 +213,6 @@ def test_to_vitdet():
     )
     images = record()['images'].repeat(1, 1, 2, 2)
     assert_close(model(images)[0], theirs['window0']['features'], **CLOSE)
-
-
-def test_windows_of_vitdet_are_pictures_of_their_own():
-    """Its first layer looks at windows of 4 x 4 patches, the last at all."""
-    theirs = record()['vitdet']
-    ours = import_mae_state_dict(theirs['state_dict']).state_dict
-    model = encoder(ours, num_cls_tokens=0, final_norm=False)
-    images = record()['images'].repeat(1, 1, 2, 2)
-    positions = resize_positions(model.pos_embed, (4, 4), (8, 8), 0)
-    tokens = model.patch_embed(images) + positions
-    windows = tokens.reshape(3, 2, 4, 2, 4, 32).transpose(2, 3)
-    windows = model.layers[0](windows.reshape(12, 16, 32))
-    tokens = windows.reshape(3, 2, 2, 4, 4, 32).transpose(2, 3)
-    tokens = model.layers[1](tokens.reshape(3, 64, 32))
-    expected = tokens.transpose(1, 2).unflatten(2, (8, 8))
-    assert_close(theirs['window4']['features'], expected, **CLOSE)
 
 
 def test_positions_of_another_size():

@@ -68,7 +68,3 @@ def test_blank(images, mask):
     assert_close(shown[0, :, :4, :4].double(), images[0, :, :4, :4])
     assert (shown[0, :, :4, 4:] == 7).all()
     assert (shown == 7).float().mean() == pytest.approx(4 / 6)
-
-
-def test_it_has_no_parameters():
-    assert not MAEHead().state_dict()

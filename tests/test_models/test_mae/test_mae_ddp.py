@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 import torch.distributed as dist
-from helpers.tiny_mae import GRID, tiny_mae
+from helpers.tiny_mae import GRID, MAEWithHead, mae_config, tiny_mae
 from helpers.toy_ranks import kill_and_resume, run_on_ranks, start_ranks
 from mmengine.logging import MessageHub
 from mmengine.optim import OptimWrapper
@@ -107,3 +107,20 @@ def test_kill_9_and_resume(tmp_path, world_size):
             allow_failed_imports=False,
         ),
     )
+
+
+def train_with_unused_parameters() -> None:
+    cfg = mae_config()
+    del cfg['type']
+    wrapped = DistributedDataParallel(MAEWithHead(**cfg))
+    optim = OptimWrapper(torch.optim.SGD(wrapped.parameters(), lr=0.1))
+    for step in range(STEPS):
+        data = dict(inputs=batch(step, dist.get_rank()))
+        wrapped.train_step(data, optim)
+
+
+def test_two_modules_that_mae_does_not_run_stop_ddp(tmp_path):
+    """As the MAE that Lightly publishes stops (its issue 1775)."""
+    ranks = run_on_ranks(train_with_unused_parameters, 2, tmp_path / 'log')
+    assert any(ranks.wait(end_others=True))
+    assert 'backbone.mask_token' in ranks.output() + ranks.output(1)

@@ -5,7 +5,7 @@ from helpers.tiny_mae import ARCH, GRID, record, recorded_mask, tiny_mae
 from torch.testing import assert_close
 
 from mmext.models import MAEViT
-from mmext.models.mae.positions import sincos_positions
+from mmext.models.mae.layers import sincos_positions
 
 CLOSE = dict(rtol=1e-5, atol=1e-5)
 

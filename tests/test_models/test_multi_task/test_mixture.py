@@ -187,17 +187,6 @@ def test_experts_on_vectors():
         assert without_gradient(net, model) == []
 
 
-def test_the_channels_of_the_backbone_are_kept():
-    assert architecture('MMoE', backbone(out_indices=(2, 3))).out_channels == (
-        16,
-        32,
-    )
-    net, rows = table()
-    model = architecture('CGC', net)
-    assert model.out_channels == net.out_channels == (8,)
-    assert model(rows).features['seg'][0].shape == (16, 8)
-
-
 def test_balance_is_the_squared_variation_of_the_use():
     _, model = built('mmoe_balanced')
     inputs = torch.randn(4, 3, 32, 32)

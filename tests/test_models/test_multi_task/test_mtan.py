@@ -1,7 +1,6 @@
 """mmext.MTAN against LibMTL's, on backbones of all hosts, at any size."""
 
 import re
-from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -151,15 +150,6 @@ def test_the_published_network_has_its_size_and_shapes():
     ]
 
 
-@pytest.mark.parametrize('size', [(232, 232), (800, 1333)])
-def test_sizes_that_are_odd_in_some_stage(size):
-    with torch.device('meta'):
-        net = backbone('mmdet.ResNet', depth=50)
-        features = architecture('MTAN', net)(torch.empty(1, 3, *size)).features
-    (plain,) = net.to('meta')(torch.empty(1, 3, *size, device='meta'))
-    assert {f.shape for (f,) in features.values()} == {plain.shape}
-
-
 RESNETS = {
     'plain': dict(kind='mmdet.ResNet'),
     'mmseg': dict(kind='mmseg.ResNet'),
@@ -290,17 +280,3 @@ def test_what_is_shared():
     }
     assert not shared & {id(p) for p in net.layer1.parameters()}
     assert not any('backbone' in name for name in model.state_dict())
-
-
-def test_a_copy_uses_the_copied_backbone():
-    both = torch.nn.ModuleDict({'net': backbone()})
-    both['model'] = architecture('MTAN', both['net'])
-    copy = deepcopy(both)
-    assert copy['model'].backbone is copy['net']
-    assert copy['model'].backbone is not both['net']
-    inputs = torch.randn(2, 3, 32, 32)
-    for ours, theirs in zip(
-        both['model'](inputs).features.values(),
-        copy['model'](inputs).features.values(),
-    ):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)

@@ -75,7 +75,7 @@ def test_a_backbone_without_known_stages_is_named(name):
 def test_a_stage_that_is_no_sequence_of_blocks():
     net = TorchvisionLike()
     net.layer2 = nn.Conv2d(8, 16, 1)
-    with pytest.raises(TypeError, match='layer2 is a Conv2d and no nn'):
+    with pytest.raises(TypeError, match='layer2 is a Conv2d and not an nn'):
         architecture('MTAN', net)
 
 
