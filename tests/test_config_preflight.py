@@ -58,7 +58,7 @@ def reduced_mae(cfg: Config) -> Config:
 )
 def test_is_clean(name):
     report = assert_ddp_clean(reduced(name), image_size=(96, 96))
-    kinds = {each.kind: each.steps for each in report.batches}
+    kinds = {batch.kind: batch.steps for batch in report.batches}
     if report.task == 'pretraining':
         assert kinds == {'normal': 2}
     else:

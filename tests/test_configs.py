@@ -46,28 +46,28 @@ def load(name: str) -> Config:
     return Config.fromfile(FOLDER / name)
 
 
-def typed_dicts(value, place: str = 'cfg') -> Iterator[tuple[str, dict]]:
-    """All dicts with a ``type``, each with its place."""
+def typed_dicts(value, location: str = 'cfg') -> Iterator[tuple[str, dict]]:
+    """All dicts with a ``type``, each with its location."""
     if isinstance(value, dict):
         if 'type' in value:
-            yield place, value
+            yield location, value
         for key, item in value.items():
-            yield from typed_dicts(item, f'{place}.{key}')
+            yield from typed_dicts(item, f'{location}.{key}')
     elif isinstance(value, list | tuple):
         for i, item in enumerate(value):
-            yield from typed_dicts(item, f'{place}[{i}]')
+            yield from typed_dicts(item, f'{location}[{i}]')
 
 
-def outermost(value, place: str = 'cfg') -> Iterator[tuple[str, dict]]:
+def outermost(value, location: str = 'cfg') -> Iterator[tuple[str, dict]]:
     """Dicts with a ``type`` that are in no other such dict."""
     if isinstance(value, dict) and 'type' in value:
-        yield place, value
+        yield location, value
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from outermost(item, f'{place}.{key}')
+            yield from outermost(item, f'{location}.{key}')
     elif isinstance(value, list | tuple):
         for i, item in enumerate(value):
-            yield from outermost(item, f'{place}[{i}]')
+            yield from outermost(item, f'{location}[{i}]')
 
 
 @cache
@@ -80,11 +80,6 @@ def names_in(module, scope: str) -> set[str]:
             value.import_from_location()
             names |= set(value.module_dict)
     return names
-
-
-def test_there_are_configs():
-    assert len(SHIPPED) >= 12
-    assert BASES
 
 
 @pytest.mark.parametrize('name', BASES)
@@ -113,7 +108,7 @@ def test_is_short(name):
 def test_says_where_types_come_from(name):
     cfg = load(name).to_dict()
     assert cfg['default_scope'] in ('mmdet', 'mmseg')
-    bare = [place for place, each in outermost(cfg) if '_scope_' not in each]
+    bare = [at for at, node in outermost(cfg) if '_scope_' not in node]
     assert not bare, f'need _scope_: {bare}'
     register_all_modules(False)
     hosts = {
@@ -122,22 +117,22 @@ def test_says_where_types_come_from(name):
         'mmext': names_in(registry, 'mmext'),
     }
     root = names_in(mmengine.registry, 'mmengine') | FUNCTIONS
-    for place, each in typed_dicts(cfg):
-        scope, _, kind = each['type'].rpartition('.')
+    for location, node in typed_dicts(cfg):
+        scope, _, kind = node['type'].rpartition('.')
         # The inferencers of mmseg look for the name without a prefix.
-        assert (scope, kind) != ('mmseg', 'LoadAnnotations'), place
+        assert (scope, kind) != ('mmseg', 'LoadAnnotations'), location
         if scope:
-            assert kind in hosts[scope], f'{place}: {scope} has no {kind}'
+            assert kind in hosts[scope], f'{location}: {scope} has no {kind}'
             continue
-        if kind == 'LoadAnnotations' and each.get('_scope_') == 'mmseg':
+        if kind == 'LoadAnnotations' and node.get('_scope_') == 'mmseg':
             continue
         owners = [host for host in hosts if kind in hosts[host]]
-        if each.get('_scope_') in owners:
+        if node.get('_scope_') in owners:
             # mmseg's inferencers look for this bare name.
-            assert kind == 'LoadAnnotations', place
+            assert kind == 'LoadAnnotations', location
             continue
-        assert not owners, f'{place}: {kind} needs a prefix, of {owners}'
-        assert kind in root, f'{place}: nobody has {kind}'
+        assert not owners, f'{location}: {kind} needs a prefix, of {owners}'
+        assert kind in root, f'{location}: nobody has {kind}'
 
 
 def metafiles() -> dict[str, dict]:
@@ -154,9 +149,9 @@ def test_index_is_whole():
     listed: list[str] = []
     names: list[str] = []
     for file, content in metafiles().items():
-        collections = {each['Name'] for each in content['Collections']}
-        for each in content['Collections']:
-            assert (ROOT / each['README']).is_file()
+        collections = {item['Name'] for item in content['Collections']}
+        for item in content['Collections']:
+            assert (ROOT / item['README']).is_file()
         for model in content['Models']:
             assert model['In Collection'] in collections
             assert Path(model['Config']).parent == Path(file).parent
@@ -221,7 +216,7 @@ def tiny_annotations(folder: Path, cfg: dict) -> str:
     content = {
         'images': [{'id': 1, 'height': 64, 'width': 64, 'file_name': 'a'}],
         'categories': [
-            {'id': i, 'name': str(each)} for i, each in enumerate(names)
+            {'id': i, 'name': str(name)} for i, name in enumerate(names)
         ],
         'annotations': [],
     }
@@ -343,12 +338,12 @@ def test_detects(name):
     assert len(results) == 2
     limit = load(name).model.test_cfg.query_head.max_per_img
     for result in results:
-        found = result.pred_instances
-        assert 0 < len(found) <= limit
-        assert found.labels.max() < model.num_classes
-        assert ('masks' in found) == model.with_mask
+        objects = result.pred_instances
+        assert 0 < len(objects) <= limit
+        assert objects.labels.max() < model.num_classes
+        assert ('masks' in objects) == model.with_mask
         if model.with_mask:
-            assert found.masks.shape == (len(found), *SIZE)
+            assert objects.masks.shape == (len(objects), *SIZE)
 
 
 @every_co_dino
@@ -369,15 +364,15 @@ def test_canvas_is_that_of_the_pipelines(name):
     cfg = load(name)
     augments = cfg.model.data_preprocessor.get('batch_augments') or []
     assert (cfg.model.mask_policy == 'canvas') == bool(augments)
-    canvas = {tuple(each['size']) for each in augments}
+    canvas = {tuple(step['size']) for step in augments}
     pads = set()
     for split in ('train', 'val', 'test'):
         dataset = cfg[f'{split}_dataloader'].dataset
         while dataset is not None:
             pads |= {
-                tuple(each['size'])
-                for each in dataset.pipeline
-                if each['type'] == 'mmdet.Pad'
+                tuple(step['size'])
+                for step in dataset.pipeline
+                if step['type'] == 'mmdet.Pad'
             }
             dataset = dataset.get('dataset')
     assert pads == canvas

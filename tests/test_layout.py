@@ -2,11 +2,7 @@
 
 Layers, sizes, docstrings, ``__all__``, error handling and paths are read from
 the source. Components are read from the registries: each has a row in the
-table of components, and a config that uses it. ::
-
-    python tests/test_layout.py
-
-prints the package graph and the size of the tree.
+table of components, and a config that uses it.
 """
 
 import ast
@@ -277,14 +273,11 @@ def test_every_module_says_what_it_is():
 
 
 def test_packages_export_names_that_they_have():
-    """``__all__`` is in each ``__init__`` and in the registries alone."""
+    """``__all__`` is in each ``__init__`` and nowhere else."""
     bad = []
     for path in MODULES:
         names = exported(tree(path))
-        is_front = path.name == '__init__.py' or path == Path(
-            'mmext/registry.py'
-        )
-        if not is_front:
+        if path.name != '__init__.py':
             bad += [f'{path} has __all__'] if names is not None else []
         elif names is None or len(names) != len(set(names)):
             bad.append(f'{path} has no __all__, or a name twice')
@@ -407,51 +400,3 @@ def test_the_table_has_one_row_for_each_component():
         assert f"'{name}'" in (ROOT / 'configs' / config).read_text(), (
             f'{config} does not use {name}'
         )
-
-
-def lines_of(paths: list[Path]) -> int:
-    """Lines of files, in all."""
-    return sum((ROOT / path).read_text().count('\n') for path in paths)
-
-
-def docstring_lines(paths: list[Path]) -> int:
-    """Lines of docstrings of files, in all."""
-    return sum(
-        node.body[0].end_lineno - node.body[0].lineno + 1
-        for path in paths
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-        and ast.get_docstring(node)
-    )
-
-
-def code_lines(paths: list[Path]) -> int:
-    """Lines that are neither blank, a comment, nor a docstring."""
-    lines = (
-        line.strip()
-        for path in paths
-        for line in (ROOT / path).read_text().splitlines()
-    )
-    full = sum(bool(line) and not line.startswith('#') for line in lines)
-    return full - docstring_lines(paths)
-
-
-def show_tree() -> None:
-    """Print the package graph and the size of the tree."""
-    arrows = package_graph()
-    for layer in LAYERS:
-        for package in layer:
-            ends = sorted(end for start, end in arrows if start == package)
-            print(f'{package:12} -> {" ".join(ends) or "-"}')
-    print(f'circles: {sorted(circles(set(arrows))) or "none"}')
-    for folder in ('mmext', 'tests'):
-        paths = MODULES if folder == 'mmext' else files(folder, '*.py')
-        print(
-            f'{folder}: {len(paths)} files, {lines_of(paths)} lines, '
-            f'{code_lines(paths)} of code, {docstring_lines(paths)} of '
-            'docstrings'
-        )
-
-
-if __name__ == '__main__':
-    show_tree()

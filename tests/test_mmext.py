@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 from mmengine.config import Config
-from mmengine.config.utils import MODULE2PACKAGE
 
-import mmext
 from mmext import config_path
 
 RUNTIME = '_base_/default_runtime.py'
@@ -44,33 +42,24 @@ def test_import_keeps_a_registration_that_is_already_there(tmp_path: Path):
     assert run_python(code, tmp_path) == 'a.fork'
 
 
-def test_package_is_registered_under_a_module_name():
-    assert MODULE2PACKAGE['mmext'] == 'mmext.version'
-
-
-def test_version_is_exported():
-    assert mmext.__version__ == mmext.version.__version__
-
-
 def test_config_path_is_absolute_and_holds_the_config():
     path = Path(config_path(RUNTIME))
     assert path.is_absolute()
     assert Config.fromfile(path).default_scope == 'mmdet'
 
 
-def test_config_path_names_the_folder_of_a_wrong_name():
-    with pytest.raises(FileNotFoundError, match=r'default_runtime\.py'):
-        config_path('_base_/default_runtim.py')
-
-
-def test_config_path_names_a_wrong_folder():
-    with pytest.raises(FileNotFoundError, match='holds nothing'):
-        config_path('no_such_method/a.py')
-
-
-@pytest.mark.parametrize('name', ['_base_', '', '../setup.py'])
-def test_config_path_refuses_what_is_no_config(name: str):
-    with pytest.raises(FileNotFoundError, match='name must be a config'):
+@pytest.mark.parametrize(
+    ('name', 'message'),
+    [
+        ('_base_/default_runtim.py', r'default_runtime\.py'),
+        ('no_such_method/a.py', 'holds nothing'),
+        ('_base_', 'name must be a config'),
+        ('', 'name must be a config'),
+        ('../setup.py', 'name must be a config'),
+    ],
+)
+def test_config_path_refuses_what_is_no_config(name: str, message: str):
+    with pytest.raises(FileNotFoundError, match=message):
         config_path(name)
 
 

@@ -247,17 +247,17 @@ def test_installed_package_works(
 ):
     environment = installed(kind)
     printed = run(*(environment / 'bin' / 'python', '-c', PROBE), cwd=tmp_path)
-    found = json.loads(printed.splitlines()[-1])
-    package = Path(found.pop('package'))
-    config = Path(found.pop('config_path'))
+    facts = json.loads(printed.splitlines()[-1])
+    package = Path(facts.pop('package'))
+    config = Path(facts.pop('config_path'))
     if kind == 'editable':
         assert package.parent.name == 'mmext-source'
         assert config == package.parent / 'configs' / CONFIG
     else:
         assert package.is_relative_to(environment.resolve())
         assert config == package / '.mim' / 'configs' / CONFIG
-    assert found.pop('resolved').startswith('mmext.models.')
-    assert found == {
+    assert facts.pop('resolved').startswith('mmext.models.')
+    assert facts == {
         'inherited': 'mmext.CoDETR',
         'escape': 'mmext.CoDETR',
         'model': 'CoDETR',

@@ -5,35 +5,31 @@ import sys
 
 import pytest
 from mmengine import registry as roots
+from mmengine.registry import Registry
 
 from mmext import registry
 
-
-def test_nodes_are_children_of_the_roots():
-    for name in registry.__all__:
-        node = getattr(registry, name)
-        assert node.scope == 'mmext'
-        assert node.parent is getattr(roots, name), name
-
-
-def test_no_node_is_empty():
-    for name in registry.__all__:
-        node = getattr(registry, name)
-        node.import_from_location()
-        ours = [
-            key
-            for key, value in node.module_dict.items()
-            if value.__module__.startswith('mmext.')
-        ]
-        assert ours, f'{name} has no component of mmext; drop the node'
+NODES = {
+    name: node
+    for name, node in vars(registry).items()
+    if isinstance(node, Registry)
+}
 
 
-def test_registered_names_are_the_class_names():
-    for name in registry.__all__:
-        node = getattr(registry, name)
-        node.import_from_location()
-        for key, value in node.module_dict.items():
-            assert key == value.__name__
+@pytest.mark.parametrize('name', NODES)
+def test_nodes_are_children_of_the_roots_with_classes_of_ours(name):
+    node = NODES[name]
+    assert node.scope == 'mmext'
+    assert node.parent is getattr(roots, name)
+    node.import_from_location()
+    ours = [
+        value
+        for value in node.module_dict.values()
+        if value.__module__.startswith('mmext.')
+    ]
+    assert ours, f'{name} has no component of mmext; drop the node'
+    for key, value in node.module_dict.items():
+        assert key == value.__name__
 
 
 def test_importing_the_registry_loads_mmengine_only():

@@ -2,7 +2,6 @@
 
 import copy
 from functools import cache
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,14 +10,12 @@ from mmdet.structures import DetDataSample
 from mmengine import Config
 from mmengine.hub import get_config
 from mmengine.model import BaseModel
-from mmengine.registry import HOOKS, RUNNERS
+from mmengine.registry import HOOKS
 from mmengine.structures import InstanceData
 from reference.host_checkpoints import reentrant_nodes
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 import mmext
-from mmext.models.checkpointing.checkpoint import is_checkpointed
 from mmext.models.checkpointing.reentrant import replace_reentrant_checkpoints
 
 NAME = 'retinanet/retinanet_r50_fpn_cp_8xb2_1x_coco.py'
@@ -84,9 +81,9 @@ def bare(value):
 def test_model_is_that_of_mmdet():
     path = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
     expected = bare(get_config(path).to_dict()['model'])
-    found = bare(load().to_dict()['model'])
-    assert found['backbone'].pop('with_cp') is True
-    assert found == expected
+    actual = bare(load().to_dict()['model'])
+    assert actual['backbone'].pop('with_cp') is True
+    assert actual == expected
 
 
 def test_full_size_builds():
@@ -118,25 +115,3 @@ def test_a_step_is_that_without_checkpoints(stem: str):
 
 def test_the_shipped_backbone_is_reentrant_without_the_hook():
     assert reentrant_nodes(total_loss(small_model())) > 0
-
-
-def test_trains(tmp_path: Path):
-    """Two steps of the whole run, with the hook in its place."""
-    cfg = load().to_dict()
-    cfg.update(work_dir=str(tmp_path), experiment_name=tmp_path.name)
-    cfg.update(device='cpu', model=small_cfg(), visualizer=None)
-    for part in ('dataloader', 'cfg', 'evaluator'):
-        cfg[f'val_{part}'] = cfg[f'test_{part}'] = None
-    cfg['train_cfg'] = {'by_epoch': True, 'max_epochs': 1}
-    cfg['train_dataloader'] = {'sampler': {'type': 'DefaultSampler'}}
-    cfg['default_hooks']['visualization'] = None
-    runner = RUNNERS.build(Config(cfg))
-    runner._train_dataloader = DataLoader(
-        [make_batch()] * 2, collate_fn=lambda items: items[0]
-    )
-    runner.train()
-    assert runner.iter == 2
-    assert sum(map(is_checkpointed, runner.model.modules())) == 8
-    (log,) = tmp_path.glob('*/*.log')
-    assert '8 modules, 8 of them reentrant before: backb' in log.read_text()
-    assert (tmp_path / 'epoch_1.pth').is_file()

@@ -107,16 +107,16 @@ def small_batch(name: str) -> dict:
 
 
 def test_every_config_is_tested():
-    found = {
+    names = {
         str(path.relative_to(FOLDER).with_suffix(''))
         for path in FOLDER.glob('[!_]*/*.py')
         if Config.fromfile(path).default_scope == 'mmseg'
     }
     # test_multi_task_configs.py and test_models/test_mae have those of theirs.
-    found = {
-        name for name in found if not name.startswith(('mae/', 'multi_task/'))
+    names = {
+        name for name in names if not name.startswith(('mae/', 'multi_task/'))
     }
-    assert found == set(SHIPPED)
+    assert names == set(SHIPPED)
 
 
 @every
@@ -223,7 +223,7 @@ def test_training_parts_build(name, tmp_path, clean_globals):
     runner._train_dataloader = runner._val_dataloader = steps
     runner._test_dataloader = steps
     loop = runner.build_train_loop(cfg['train_cfg'])
-    ends = [each['end'] for each in cfg['param_scheduler']]
+    ends = [item['end'] for item in cfg['param_scheduler']]
     assert loop.max_iters == ends[-1]
     assert loop.max_iters % cfg['train_cfg']['val_interval'] == 0
     runner.build_val_loop(cfg['val_cfg'])
@@ -244,18 +244,18 @@ def test_training_parts_build(name, tmp_path, clean_globals):
 def bare(value):
     """A model's config as mmseg writes it."""
     if isinstance(value, dict):
-        found = {
+        plain = {
             key: bare(item)
             for key, item in value.items()
             if key != '_scope_' and DEFAULTS.get(key, ...) != item
         }
-        pretrained = found.pop('pretrained', None)
+        pretrained = plain.pop('pretrained', None)
         if pretrained:
-            found['backbone']['init_cfg'] = {
+            plain['backbone']['init_cfg'] = {
                 'type': 'Pretrained',
                 'checkpoint': pretrained,
             }
-        return found
+        return plain
     if isinstance(value, list | tuple):
         return [bare(item) for item in value]
     if isinstance(value, str):
@@ -279,11 +279,11 @@ def host_config(theirs: str) -> Config:
 def test_model_is_that_of_mmseg(name, theirs):
     """All that is said about the model, also where weights come from."""
     expected = bare(host_config(theirs).to_dict()['model'])
-    found = bare(load(name).to_dict()['model'])
+    actual = bare(load(name).to_dict()['model'])
     # Pictures of any size: mmseg's PIDNet fails where none is added.
-    padded = found['data_preprocessor'].pop('test_cfg', None)
+    padded = actual['data_preprocessor'].pop('test_cfg', None)
     assert (padded is not None) == ('pidnet' in name)
-    assert found == expected
+    assert actual == expected
 
 
 @as_in_mmseg
@@ -327,7 +327,7 @@ def test_first_loss_of_pidnet_is_that_of_the_published_weights():
     name = 'pidnet/pidnet_s_2xb6_120k_cityscapes'
     model, batch = small_model(name).train(), small_batch(name)
     data = model.data_preprocessor(batch, True)
-    found = model(**data, mode='loss')['decode.loss_sem_p']
+    actual = model(**data, mode='loss')['decode.loss_sem_p']
     logits = model.decode_head(model.backbone(data['inputs']))[0]
     label = torch.cat(
         [sample.gt_sem_seg.data for sample in data['data_samples']]
@@ -339,7 +339,7 @@ def test_first_loss_of_pidnet_is_that_of_the_published_weights():
     expected = F.cross_entropy(
         resized, label, weight, ignore_index=255, reduction='none'
     ).mean()
-    torch.testing.assert_close(found, 0.4 * expected)
+    torch.testing.assert_close(actual, 0.4 * expected)
 
 
 def test_weights_of_camvid_are_those_of_its_masks(shared_path):

@@ -1,11 +1,28 @@
-"""The folder of a generated data set: made as a whole, or not at all."""
+"""What the generated data sets share: their folder, checks of settings."""
 
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
+
+from ..utils.files import new_tree
+
+
+def check_number(
+    name: str, value: float, low: float, high: float, *, integer: bool = True
+) -> None:
+    """Raise TypeError or ValueError unless a setting is in a range."""
+    if integer and (isinstance(value, bool) or not isinstance(value, int)):
+        raise TypeError(f'{name} must be an integer, got {value!r}')
+    if not low <= value <= high:
+        raise ValueError(f'{name} must be in [{low}, {high}], got {value}')
+
+
+def check_size(image_size: tuple[int, int], low: int, high: int) -> None:
+    """Raise TypeError or ValueError unless it is W and H in a range."""
+    if len(image_size) != 2:
+        raise ValueError(f'image_size must be (W, H), got {image_size}')
+    for side in image_size:
+        check_number('image_size', side, low, high)
 
 
 def check_counts(num_train: int, num_val: int) -> dict[str, int]:
@@ -23,50 +40,14 @@ def check_counts(num_train: int, num_val: int) -> dict[str, int]:
     return counts
 
 
-def _check_target(target: Path, marker: str, overwrite: bool) -> None:
-    if target.exists() and not target.is_dir():
-        raise FileExistsError(
-            f'out must be a folder, got the file {str(target)!r}'
-        )
-    if not target.is_dir() or not any(target.iterdir()):
-        return
-    if not overwrite:
-        raise FileExistsError(
-            f'out must not exist or be empty, got {str(target)!r}, which '
-            'holds files; choose another folder or pass overwrite '
-            '(--overwrite) to replace it'
-        )
-    if not (target / marker).is_file():
-        raise FileExistsError(
-            f'out must be a generated set to be overwritten, got '
-            f'{str(target)!r}, which has no {marker}; choose another folder '
-            'or remove this one yourself'
-        )
-
-
-def _swap_in(new: Path, target: Path, old: Path) -> None:
-    """Put the folder ``new`` at ``target``; what was there goes to ``old``."""
-    try:
-        if target.exists():
-            os.replace(target, old)
-        os.replace(new, target)
-    except BaseException:
-        if old.exists() and not target.exists():
-            os.replace(old, target)
-        raise
-
-
-@contextmanager
 def new_dataset_folder(
     out: str | os.PathLike, marker: str, *, overwrite: bool = False
-) -> Iterator[Path]:
+) -> AbstractContextManager[Path]:
     """Give an empty folder that becomes ``out`` when the block succeeds.
 
-    It is made in a hidden folder next to ``out``. After an error, Ctrl-C
-    included, that is removed and ``out`` is what it was before; ``kill -9``
-    leaves the hidden folder. A set being overwritten is replaced by two
-    renames; only between these two is ``out`` missing. Files are not flushed
-    to the disk one by one: after a power failure, generate again.
+    After an error, Ctrl-C included, ``out`` is what it was before; ``kill
+    -9`` leaves a hidden folder next to it. Files are not flushed to the disk
+    one by one: after a power failure, generate again.
 
     Args:
         out: Folder of the set. Missing parents are made.
@@ -79,14 +60,21 @@ def new_dataset_folder(
             ``overwrite`` is off, or holds files and no marker.
     """
     target = Path(out).resolve()
-    _check_target(target, marker, overwrite)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # The set is a folder inside the temporary one, which is always 0700.
-    work = Path(tempfile.mkdtemp(prefix=f'.{target.name}.', dir=target.parent))
-    try:
-        new = work / 'new'
-        new.mkdir()
-        yield new
-        _swap_in(new, target, work / 'old')
-    finally:
-        shutil.rmtree(work)
+    if target.exists() and not target.is_dir():
+        raise FileExistsError(
+            f'out must be a folder, got the file {str(target)!r}'
+        )
+    if target.is_dir() and any(target.iterdir()):
+        if not overwrite:
+            raise FileExistsError(
+                f'out must not exist or be empty, got {str(target)!r}, which '
+                'holds files; choose another folder or pass overwrite '
+                '(--overwrite) to replace it'
+            )
+        if not (target / marker).is_file():
+            raise FileExistsError(
+                f'out must be a generated set to be overwritten, got '
+                f'{str(target)!r}, which has no {marker}; choose another '
+                'folder or remove this one yourself'
+            )
+    return new_tree(target, replace=True)

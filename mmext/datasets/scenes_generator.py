@@ -19,7 +19,12 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from .dataset_folder import check_counts, new_dataset_folder
+from .dataset_folder import (
+    check_counts,
+    check_number,
+    check_size,
+    new_dataset_folder,
+)
 
 SCENES_MARKER = 'scenes_dataset.json'
 SCENE_CLASSES = ('floor', 'wall', 'ceiling', 'sphere', 'box', 'pillar')
@@ -79,27 +84,13 @@ class ScenesSpec:
     seed: int = 0
 
     def __post_init__(self):
-        if len(self.image_size) != 2:
-            raise ValueError(
-                f'image_size must be (W, H), got {self.image_size}'
-            )
-        integers = [('image_size', side, 16, 4096) for side in self.image_size]
-        integers.append(('max_objects', self.max_objects, 1, 20))
+        check_size(self.image_size, 16, 4096)
+        check_number('max_objects', self.max_objects, 1, 20)
         # As of ShapesSpec: a larger seed could give another set's stream.
-        integers.append(('seed', self.seed, 0, 2**32 - 1))
-        for name, value, low, high in integers:
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f'{name} must be an integer, got {value!r}')
-            if not low <= value <= high:
-                raise ValueError(
-                    f'{name} must be in [{low}, {high}], got {value}'
-                )
-        for name, value, high in (
-            ('noise', self.noise, 1),
-            ('invalid_fraction', self.invalid_fraction, 0.5),
-        ):
-            if not 0 <= value <= high:
-                raise ValueError(f'{name} must be in [0, {high}], got {value}')
+        check_number('seed', self.seed, 0, 2**32 - 1)
+        check_number('noise', self.noise, 0, 1, integer=False)
+        share = self.invalid_fraction
+        check_number('invalid_fraction', share, 0, 0.5, integer=False)
 
 
 @dataclass(frozen=True)
@@ -228,7 +219,7 @@ def _objects(
     rng: Generator, spec: ScenesSpec, low: Array, high: Array
 ) -> Iterator[tuple[int, dict]]:
     """Class and measures of what stands in the room; y of the floor is 0."""
-    places: list[tuple[float, float, float]] = []
+    taken: list[tuple[float, float, float]] = []
     count = int(rng.integers(1, spec.max_objects + 1))
     kinds = [_SPHERE if rng.random() < 0.6 else _BOX for _ in range(count)]
     kinds += [_PILLAR] if rng.random() < 0.6 else []
@@ -241,12 +232,12 @@ def _objects(
             x = min(max(x, low[0] + size), high[0] - size)
             if all(
                 math.hypot(x - other[0], z - other[1]) > size + other[2]
-                for other in places
+                for other in taken
             ):
                 break
         else:
             continue
-        places.append((x, z, 1.4 * size))
+        taken.append((x, z, 1.4 * size))
         if kind == _BOX:
             half = size * np.array([*rng.uniform(0.6, 1.0, 3)])
             half[1] *= rng.uniform(0.8, 1.8)
@@ -346,25 +337,11 @@ def write_scenes_dataset(
     In the layout of the public pre-processed NYUv2:
     ``{train,val}/{image,label,depth,normal}/{i}.npy`` with ``i`` from 0, and
     the arrays of :class:`ScenesSample`; ``scenes_dataset.json`` has the
-    settings. See :func:`~mmext.datasets.dataset_folder.new_dataset_folder`
-    for what is left after an error.
-
-    Args:
-        out: Folder of the set. Missing parents are made.
-        spec: Settings of the scenes.
-        num_train: Number of training scenes; 0 leaves the split out.
-        num_val: Number of validation scenes; 0 leaves the split out.
-        overwrite: Replace a set that was generated earlier.
-        on_image: Called after each scene, for a progress bar.
+    settings. Arguments and errors are those of
+    :func:`~mmext.datasets.write_shapes_dataset`.
 
     Returns:
         The number of scenes of each split.
-
-    Raises:
-        ValueError: If a count is negative or both are 0.
-        FileExistsError: If ``out`` is a file, or holds files and
-            ``overwrite`` is off, or holds files that are not a generated
-            set.
     """
     counts = check_counts(num_train, num_val)
     settings = {

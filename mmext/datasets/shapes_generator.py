@@ -19,6 +19,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from .dataset_folder import check_number, check_size
 from .shapes_geometry import SHAPE_CLASSES, PlacedShape, place_shapes
 
 Weights = NDArray[np.float32]
@@ -81,6 +82,8 @@ def _noise(rng: Generator, height: int, width: int, scale: float) -> Weights:
     return np.clip(fine, 0, 1)
 
 
+# Weights of the second colour, float32 in [0, 1]. Their order decides which
+# pictures a seed gives.
 PATTERNS: dict[str, Callable[[Generator, int, int, float], Weights]] = {
     'plain': _plain,
     'stripes': _stripes,
@@ -91,19 +94,6 @@ PATTERNS: dict[str, Callable[[Generator, int, int, float], Weights]] = {
 }
 
 
-def draw_pattern(
-    name: str, rng: Generator, *, height: int, width: int, scale: float
-) -> Weights:
-    """Weights of the second colour, ``(height, width)`` float32 in [0, 1]."""
-    if name not in PATTERNS:
-        raise ValueError(
-            f'name must be one of {sorted(PATTERNS)}, got {name!r}'
-        )
-    return PATTERNS[name](rng, height, width, scale)
-
-
-_MIN_SIDE, _MAX_SIDE = 32, 8192
-_PATTERN_NAMES = tuple(PATTERNS)
 _CONTRAST = 90.0  # least distance in BGR between a shape and the ground
 _COLOR_TRIES = 12
 _HUE_WIDTH = 0.4  # of the distance between the hues of two classes
@@ -150,40 +140,22 @@ class ShapesSpec:
     seed: int = 0
 
     def __post_init__(self):
-        if len(self.image_size) != 2:
-            raise ValueError(
-                f'image_size must be (W, H), got {self.image_size}'
-            )
-        for side in self.image_size:
-            _check_integer('image_size', side, _MIN_SIDE, _MAX_SIDE)
-        _check_integer('min_objects', self.min_objects, 1, 1000)
-        _check_integer('max_objects', self.max_objects, self.min_objects, 1000)
+        check_size(self.image_size, 32, 8192)
+        check_number('min_objects', self.min_objects, 1, 1000)
+        check_number('max_objects', self.max_objects, self.min_objects, 1000)
         # A larger seed takes two words of the seed sequence and could give
         # the stream of another (seed, split, index).
-        _check_integer('seed', self.seed, 0, 2**32 - 1)
-        if not 0 <= self.empty_fraction <= 1:
-            raise ValueError(
-                f'empty_fraction must be in [0, 1], got {self.empty_fraction}'
-            )
+        check_number('seed', self.seed, 0, 2**32 - 1)
+        for name in ('empty_fraction', 'hue_by_class'):
+            check_number(name, getattr(self, name), 0, 1, integer=False)
         if not 0 < self.min_visible <= 1:
             raise ValueError(
                 f'min_visible must be in (0, 1], got {self.min_visible}'
-            )
-        if not 0 <= self.hue_by_class <= 1:
-            raise ValueError(
-                f'hue_by_class must be in [0, 1], got {self.hue_by_class}'
             )
         if not self.classes or set(self.classes) - set(SHAPE_CLASSES):
             raise ValueError(
                 f'classes must be some of {SHAPE_CLASSES}, got {self.classes}'
             )
-
-
-def _check_integer(name: str, value: int, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f'{name} must be an integer, got {value!r}')
-    if not low <= value <= high:
-        raise ValueError(f'{name} must be in [{low}, {high}], got {value}')
 
 
 @dataclass(frozen=True)
@@ -251,21 +223,9 @@ def _paint(
     second: Image,
 ) -> Image:
     """A random pattern in two colours, shape ``(*size, 3)``."""
-    name = _PATTERN_NAMES[rng.integers(len(_PATTERN_NAMES))]
-    height, width = size
-    weights = draw_pattern(name, rng, height=height, width=width, scale=scale)
+    pattern = tuple(PATTERNS.values())[rng.integers(len(PATTERNS))]
+    weights = pattern(rng, *size, scale)
     return first + weights[..., None] * (second - first)
-
-
-def _draw_ground(rng: Generator, height: int, width: int) -> tuple:
-    """The ground in two similar colours, and these colours."""
-    first = _random_color(rng)
-    shift = rng.uniform(-45, 45, 3).astype(np.float32)
-    second = np.clip(first + shift, 0, 255)
-    # Fine enough that a dot is smaller than the smallest circle.
-    scale = min(height, width) / 2
-    ground = _paint(rng, (height, width), scale, first, second)
-    return ground, first, second
 
 
 def _light(rng: Generator, canvas: Image) -> Image:
@@ -292,7 +252,12 @@ def _draw_image(
     rng: Generator, spec: ShapesSpec, shapes: list[PlacedShape]
 ) -> NDArray[np.uint8]:
     width, height = spec.image_size
-    canvas, *ground = _draw_ground(rng, height, width)
+    # The ground is of two similar colours.
+    ground = [_random_color(rng)]
+    shift = rng.uniform(-45, 45, 3).astype(np.float32)
+    ground.append(np.clip(ground[0] + shift, 0, 255))
+    # Fine enough that a dot is smaller than the smallest circle.
+    canvas = _paint(rng, (height, width), min(height, width) / 2, *ground)
     for shape in shapes:
         cued = spec.hue_by_class > 0 and rng.random() < spec.hue_by_class
         label = shape.label if cued else None
@@ -303,20 +268,6 @@ def _draw_image(
         np.copyto(canvas[shape.window], fill, where=shape.visible[..., None])
     canvas = _light(rng, canvas)
     return np.clip(np.rint(canvas), 0, 255).astype(np.uint8)
-
-
-def _labels_of(
-    shapes: list[PlacedShape], height: int, width: int
-) -> tuple[NDArray, NDArray, NDArray]:
-    labels = np.array([shape.label for shape in shapes], dtype=np.int64)
-    boxes = np.array(
-        [(s.left, s.top, *s.visible.shape[::-1]) for s in shapes],
-        dtype=np.int64,
-    ).reshape(-1, 4)
-    masks = np.zeros((len(shapes), height, width), dtype=bool)
-    for mask, shape in zip(masks, shapes):
-        mask[shape.window] = shape.visible
-    return labels, boxes, masks
 
 
 def draw_sample(spec: ShapesSpec, *, split: int, index: int) -> ShapesSample:
@@ -366,4 +317,10 @@ def draw_sample(spec: ShapesSpec, *, split: int, index: int) -> ShapesSample:
             'raise image_size'
         )
     image = _draw_image(rng, spec, shapes)
-    return ShapesSample(image, *_labels_of(shapes, height, width))
+    labels = np.array([shape.label for shape in shapes], dtype=np.int64)
+    boxes = [(s.left, s.top, *s.visible.shape[::-1]) for s in shapes]
+    masks = np.zeros((len(shapes), height, width), dtype=bool)
+    for mask, shape in zip(masks, shapes):
+        mask[shape.window] = shape.visible
+    boxes = np.array(boxes, dtype=np.int64).reshape(-1, 4)
+    return ShapesSample(image, labels, boxes, masks)

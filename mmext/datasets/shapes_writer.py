@@ -70,12 +70,6 @@ def _write_json(path: Path, content: dict) -> None:
         os.fsync(file.fileno())
 
 
-def _encode(suffix: str, picture: np.ndarray, *options: int) -> bytes:
-    done, data = cv2.imencode(suffix, picture, options)
-    assert done, f'OpenCV cannot encode {suffix}'
-    return data.tobytes()
-
-
 def _settings(spec: ShapesSpec, counts: dict[str, int]) -> dict:
     return {
         'generator': 'mmext.datasets.write_shapes_dataset',
@@ -83,31 +77,6 @@ def _settings(spec: ShapesSpec, counts: dict[str, int]) -> dict:
         'classes': list(SHAPE_CLASSES),
         'counts': counts,
         **asdict(spec),
-    }
-
-
-def _coco_content(
-    split: str,
-    spec: ShapesSpec,
-    images: list[dict],
-    annotations: list[dict],
-) -> dict:
-    """What the COCO file of a split holds."""
-    return {
-        # No date: equal settings give equal bytes.
-        'info': {
-            'description': f'Generated pictures of shapes, {split} split',
-            'version': _VERSION,
-            'contributor': 'mmext',
-            'settings': _settings(spec, {split: len(images)}),
-        },
-        'licenses': [_LICENSE],
-        'images': images,
-        'annotations': annotations,
-        'categories': [
-            {'id': i + 1, 'name': name, 'supercategory': 'shape'}
-            for i, name in enumerate(SHAPE_CLASSES)
-        ],
     }
 
 
@@ -129,12 +98,12 @@ def _write_split(
         sample = draw_sample(spec, split=_SPLITS.index(split), index=index)
         name = f'{index + 1:06d}'
         quality = (cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY)
-        (img_dir / f'{name}.jpg').write_bytes(
-            _encode('.jpg', sample.image, *quality)
-        )
-        (ann_dir / f'{name}.png').write_bytes(
-            _encode('.png', sample.semantic_map())
-        )
+        for folder, suffix, picture, options in (
+            (img_dir, '.jpg', sample.image, quality),
+            (ann_dir, '.png', sample.semantic_map(), ()),
+        ):
+            _, data = cv2.imencode(suffix, picture, options)
+            (folder / f'{name}{suffix}').write_bytes(data.tobytes())
         images.append(
             {
                 'id': index + 1,
@@ -148,7 +117,22 @@ def _write_split(
             sample, image_id=index + 1, first_id=len(annotations) + 1
         )
         on_image()
-    return _coco_content(split, spec, images, annotations)
+    return {
+        # No date: equal settings give equal bytes.
+        'info': {
+            'description': f'Generated pictures of shapes, {split} split',
+            'version': _VERSION,
+            'contributor': 'mmext',
+            'settings': _settings(spec, {split: len(images)}),
+        },
+        'licenses': [_LICENSE],
+        'images': images,
+        'annotations': annotations,
+        'categories': [
+            {'id': i + 1, 'name': name, 'supercategory': 'shape'}
+            for i, name in enumerate(SHAPE_CLASSES)
+        ],
+    }
 
 
 def write_shapes_dataset(
@@ -162,8 +146,8 @@ def write_shapes_dataset(
 ) -> dict[str, dict[str, int]]:
     """Generate a data set on disk, completely or not at all.
 
-    See :func:`~mmext.datasets.dataset_folder.new_dataset_folder` for what is
-    left after an error.
+    After an error ``out`` is what it was; ``kill -9`` leaves a hidden folder
+    next to it.
 
     Args:
         out: Folder of the set. Missing parents are made.
@@ -202,17 +186,16 @@ def write_shapes_dataset(
                 new, split, spec, counts[split], on_image or (lambda: None)
             )
             _write_json(new / 'annotations' / f'{split}.json', content)
-            report[split] = _count(content)
+            labels = [
+                note['category_id'] - 1 for note in content['annotations']
+            ]
+            report[split] = {
+                'images': len(content['images']),
+                'objects': len(labels),
+                **{
+                    name: labels.count(label)
+                    for label, name in enumerate(SHAPE_CLASSES)
+                },
+            }
         _write_json(new / _MARKER, _settings(spec, counts))
     return report
-
-
-def _count(content: dict) -> dict[str, int]:
-    result = {
-        'images': len(content['images']),
-        'objects': len(content['annotations']),
-        **dict.fromkeys(SHAPE_CLASSES, 0),
-    }
-    for annotation in content['annotations']:
-        result[SHAPE_CLASSES[annotation['category_id'] - 1]] += 1
-    return result

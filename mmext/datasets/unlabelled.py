@@ -1,5 +1,6 @@
 """Pictures without labels."""
 
+import copy
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +11,7 @@ from mmengine.registry import DATASETS as ALL_DATASETS
 
 from ..checks.config import inner_datasets, walk_datasets, walk_dicts
 from ..registry import DATASETS
-
-_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
+from .yolo_labels import PICTURE_SUFFIXES
 
 
 @DATASETS.register_module()
@@ -52,7 +52,7 @@ class UnlabelledImages(BaseDataset):
         data_root: str = '',
         data_prefix: dict | None = None,
         dataset: dict | None = None,
-        suffixes: Sequence[str] = _SUFFIXES,
+        suffixes: Sequence[str] = PICTURE_SUFFIXES,
         backend_args: dict | None = None,
         **kwargs: Any,
     ) -> None:
@@ -75,7 +75,8 @@ class UnlabelledImages(BaseDataset):
         if self._source is not None:
             paths, where = _paths_of(self._source), 'dataset'
         else:
-            paths, where = self._listed(), f'{self.ann_file or self._folder}'
+            paths = self._listed()
+            where = self.ann_file or self.data_prefix['img_path']
         paths = list(dict.fromkeys(paths))
         if not paths:
             raise ValueError(
@@ -84,39 +85,37 @@ class UnlabelledImages(BaseDataset):
             )
         return [{'img_path': path} for path in paths]
 
-    @property
-    def _folder(self) -> str:
-        return self.data_prefix['img_path']
-
     def _listed(self) -> list[str]:
         """Paths of a list or of a folder."""
+        folder = self.data_prefix['img_path']
         if self.ann_file:
             lines = list_from_file(
                 self.ann_file, backend_args=self.backend_args
             )
             names = [line.strip() for line in lines if line.strip()]
-        elif not exists(self._folder, backend_args=self.backend_args):
+        elif not exists(folder, backend_args=self.backend_args):
             raise FileNotFoundError(
                 'data_root and data_prefix must lead to a folder, got '
-                f'{self._folder!r}'
+                f'{folder!r}'
             )
         else:
             names = sorted(
                 name
                 for name in list_dir_or_file(
-                    self._folder,
+                    folder,
                     list_dir=False,
                     recursive=True,
                     backend_args=self.backend_args,
                 )
                 if name.lower().endswith(self.suffixes)
             )
-        return [os.path.join(self._folder, name) for name in names]
+        return [os.path.join(folder, name) for name in names]
 
 
 def _paths_of(config: dict) -> list[str]:
     """Pictures of the data sets in a config, without their pipelines."""
-    config = _plain(config)
+    # Of a ConfigDict, too: the config stays as it is.
+    config = copy.deepcopy(config)
     for _, node in walk_dicts(config):
         if 'pipeline' in node:
             node['pipeline'] = []
@@ -131,12 +130,3 @@ def _paths_of(config: dict) -> list[str]:
         for index in range(len(dataset)):
             paths.append(str(dataset.get_data_info(index)['img_path']))
     return paths
-
-
-def _plain(value: Any) -> Any:
-    """Copies of dicts and lists, so that the config stays as it is."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_plain(item) for item in value)
-    return value

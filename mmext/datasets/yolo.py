@@ -20,7 +20,7 @@ _MAX_LISTED = 5
 class YOLODataset(BaseDetDataset):
     """Pictures with a label file each, as :mod:`~.yolo_labels` has them.
 
-    The number of a class is its place in ``metainfo['classes']``. A picture
+    The number of a class is its index in ``metainfo['classes']``. A picture
     without a label file has no objects. A box that is narrower or lower than
     a pixel is ignored (``ignore_flag``), as ``mmdet.XMLDataset`` does with
     ``bbox_min_size=1``. Fractions are of the picture as EXIF turns it.

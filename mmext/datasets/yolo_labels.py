@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
@@ -169,10 +169,8 @@ def yolo_label_path(picture: str) -> str:
     """
     folder, name = os.path.split(picture)
     parts = folder.split(os.sep)
-    for place in reversed(range(len(parts))):
-        if parts[place] == 'images':
-            parts[place] = 'labels'
-            break
+    if 'images' in parts:
+        parts[len(parts) - 1 - parts[::-1].index('images')] = 'labels'
     return os.path.join(os.sep.join(parts), f'{os.path.splitext(name)[0]}.txt')
 
 
@@ -196,12 +194,16 @@ def yolo_pictures(source: str, folder: str = '') -> list[str]:
     """
     require_regular_file(source)
     if os.path.isdir(source):
-        return [
-            os.path.join(parent, name)
-            for parent, folders, names in _walk(source)
-            for name in sorted(names)
-            if name.lower().endswith(PICTURE_SUFFIXES)
-        ]
+        pictures = []
+        for parent, folders, names in os.walk(source):
+            # In this order os.walk goes on.
+            folders.sort()
+            pictures += [
+                os.path.join(parent, name)
+                for name in sorted(names)
+                if name.lower().endswith(PICTURE_SUFFIXES)
+            ]
+        return pictures
     if not os.path.isfile(source):
         raise FileNotFoundError(
             'the pictures of a split must be a folder or a text file with '
@@ -218,12 +220,6 @@ def yolo_pictures(source: str, folder: str = '') -> list[str]:
             picture = os.path.join(folder, line[len('data/') :])
         pictures.append(picture)
     return pictures
-
-
-def _walk(folder: str) -> Any:
-    for parent, folders, names in os.walk(folder):
-        folders.sort()
-        yield parent, folders, names
 
 
 def find_yolo_data(path: str | Path, classes: Sequence[str] = ()) -> YoloData:
@@ -278,18 +274,11 @@ def _bare_splits(root: Path) -> dict[str, tuple[Path, ...]]:
     """Splits by the names of folders and lists."""
     splits = {}
     for split, names in _SPLITS.items():
-        places = [
-            place
-            for name in names
-            for place in (
-                root / 'images' / name,
-                root / name / 'images',
-                root / f'{name}.txt',
-            )
-            if place.exists()
-        ]
-        if places:
-            splits[split] = (places[0],)
+        for name in names:
+            paths = root / 'images' / name, root / name / 'images'
+            for path in (*paths, root / f'{name}.txt'):
+                if path.exists():
+                    splits.setdefault(split, (path,))
     if not splits and (root / 'images').is_dir():
         splits['train'] = (root / 'images',)
     return splits
@@ -358,10 +347,16 @@ def _read_data_yaml(path: Path) -> YoloData:
         if given is None:
             continue
         parts = given if isinstance(given, list) else [given]
-        places = [_place(path, root, str(part)) for part in parts]
-        missing = [str(place) for place in places if not place.exists()]
+        paths = []
+        for part in map(str, parts):
+            choices = [root / part, path.parent / part]
+            if part.startswith('../'):
+                choices.append(path.parent / part[3:])
+            exist = [choice for choice in choices if choice.exists()]
+            paths.append([*exist, choices[0]][0])
+        missing = [str(part) for part in paths if not part.exists()]
         if not missing:
-            splits[split] = tuple(places)
+            splits[split] = tuple(paths)
         elif split != 'test':
             raise FileNotFoundError(
                 f'{split} of {path} must lead to pictures, got {given!r}, '
@@ -369,14 +364,6 @@ def _read_data_yaml(path: Path) -> YoloData:
             )
     names = _names(path, content)
     return YoloData(root, names, splits or _bare_splits(root))
-
-
-def _place(path: Path, root: Path, given: str) -> Path:
-    """Where a split is; the first place that is there."""
-    places = [root / given, path.parent / given]
-    if given.startswith('../'):
-        places.append(path.parent / given[3:])
-    return next((place for place in places if place.exists()), places[0])
 
 
 def _names(path: Path, content: Mapping) -> tuple[str, ...]:

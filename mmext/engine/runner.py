@@ -36,7 +36,7 @@ from torch.utils.data import DataLoader
 
 from ..checks.config import check_misplaced_keys
 from ..checks.ddp import loose_parameters
-from ..ops import choose_ops_backend, compile_kernels, log_backend
+from ..ops import choose_ops_backend, log_backend
 from ..registry import RUNNERS
 from ..utils.files import atomic_path
 from ..utils.launcher_env import read_launcher_env
@@ -466,11 +466,6 @@ class PortableRunner(CheckpointingRunner):
         before = note_phase(CHECKPOINT)
         super().save_checkpoint(*args, **kwargs)
         note_phase(before)
-
-    def load_or_resume(self) -> None:
-        """Load or resume, and compile what the first step would wait for."""
-        super().load_or_resume()
-        compile_kernels(self.model, self.device, self.logger)
 
     def train(self) -> nn.Module:
         """Train, and restore the signal handlers however it ends.

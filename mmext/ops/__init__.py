@@ -7,9 +7,9 @@ an operator is asked for.
 """
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
+from ..utils.lazy_names import lazy_names
 from .choice import (
     active_backend,
     check_ops_backend,
@@ -17,14 +17,12 @@ from .choice import (
     log_backend,
 )
 from .finder import install_ext_finder
-from .first_calls import compile_kernels
 
 __all__ = [
     'active_backend',
     'apply_linear',
     'check_ops_backend',
     'choose_ops_backend',
-    'compile_kernels',
     'install_ext_finder',
     'is_plain',
     'linear_product',
@@ -32,20 +30,16 @@ __all__ = [
     'multi_scale_deform_attn',
 ]
 
-# Loaded when they are asked for, each from its module.
-_MODULES = {
-    'apply_linear': 'linear',
-    'is_plain': 'linear',
-    'linear_product': 'linear',
-    'multi_scale_deform_attn': 'ms_deform_attn',
-}
+__getattr__ = lazy_names(
+    __name__,
+    {
+        'apply_linear': '.linear',
+        'is_plain': '.linear',
+        'linear_product': '.linear',
+        'multi_scale_deform_attn': '.ms_deform_attn',
+    },
+)
 apply_linear: Callable[..., Any]
 is_plain: Callable[..., Any]
 linear_product: Callable[..., Any]
 multi_scale_deform_attn: Callable[..., Any]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(import_module(f'.{_MODULES[name]}', __name__), name)

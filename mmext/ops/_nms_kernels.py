@@ -29,7 +29,7 @@ def _overlaps(rows, at, first, last, offset, iou):
 
 
 @kernel()
-def suppress(rows, rank, place, threshold, inclusive, offset, reach, by):
+def suppress(rows, rank, box_of, threshold, inclusive, offset, reach, by):
     """Let every box that is left suppress those after it that it overlaps.
 
     The boxes lie in the order of their left edges, so those that a box can
@@ -37,8 +37,8 @@ def suppress(rows, rank, place, threshold, inclusive, offset, reach, by):
 
     Args:
         rows: ``(5, N)``: x1 y1 x2 y2 area, ascending by x1.
-        rank: ``(N,)``, int32, place of each box in the order of scores.
-        place: ``(N,)``, int32, where the box of each rank is.
+        rank: ``(N,)``, int32, position of each box in the order of scores.
+        box_of: ``(N,)``, int32, where the box of each rank is.
         threshold: IoU, of the type of ``rows``, like the next but one.
         inclusive: Whether a box on the threshold goes, too.
         offset: What is added to differences of coordinates.
@@ -49,7 +49,7 @@ def suppress(rows, rank, place, threshold, inclusive, offset, reach, by):
     """
     ious = np.empty(len(rank), rows.dtype)
     for i in range(len(rank)):
-        at = place[i]
+        at = box_of[i]
         if by[at] != i:
             continue
         first, last = 0, len(rank)
@@ -58,18 +58,18 @@ def suppress(rows, rank, place, threshold, inclusive, offset, reach, by):
             right = rows[2, at] + offset
             last = np.searchsorted(rows[0], right, side='right')
         _overlaps(rows, at, first, last, offset, ious)
-        ranks, found = rank[first:last], by[first:last]
+        ranks, winner = rank[first:last], by[first:last]
         for j in range(last - first):
             hit = ious[j] >= threshold if inclusive else ious[j] > threshold
-            open_ = (ranks[j] > i) & (found[j] == ranks[j])
-            found[j] = i if hit & open_ else found[j]
+            open_ = (ranks[j] > i) & (winner[j] == ranks[j])
+            winner[j] = i if hit & open_ else winner[j]
 
 
 @kernel()
 def lower_scores(rows, score, index, method, threshold, sigma, lowest, offset):
     """Soft suppression in place; returns how many boxes stay in front.
 
-    Dropped boxes change places with the last ones, as in compiled mmcv: that
+    Dropped boxes are swapped with the last ones, as in compiled mmcv: that
     order decides between equal scores.
 
     Args:
@@ -112,7 +112,7 @@ def lower_scores(rows, score, index, method, threshold, sigma, lowest, offset):
 
 @kernel()
 def _swap(rows, score, index, i, j):
-    """Let two boxes change places."""
+    """Swap two boxes."""
     for row in range(5):
         rows[row, i], rows[row, j] = rows[row, j], rows[row, i]
     score[i], score[j] = score[j], score[i]

@@ -42,12 +42,12 @@ def find_taps(start, width, count, size, pixels, weights, lengths):
             begin = start[region] + start.dtype.type(bin_) * width[region]
             for sample in range(count[region]):
                 step = start.dtype.type(sample) + half
-                place = begin + step * width[region] / samples
-                if not (-one <= place <= size):
+                position = begin + step * width[region] / samples
+                if not (-one <= position <= size):
                     continue
-                place = min(max(place, zero), start.dtype.type(size - 1))
-                low = int(np.floor(place))
-                far = place - start.dtype.type(low)
+                position = min(max(position, zero), start.dtype.type(size - 1))
+                low = int(np.floor(position))
+                far = position - start.dtype.type(low)
                 for pixel, part in (
                     (low, (one - far) / samples),
                     (min(low + 1, size - 1), far / samples),
@@ -150,23 +150,14 @@ def average(
 ):
     """Fill the pooled regions.
 
-    Args:
-        maps: ``(N, C, H, W)``.
-        regions: ``(R,)``, int64, those of each image together.
-        starts: ``(N + 1,)``, int64, where those of an image begin.
-        pixels: ``(U,)``, int64, those that are read, ``y * W + x``, those of
-            each image together.
-        rows: ``(N + 1,)``, int64, where those of an image begin.
-        row_of: ``(N, H, W)``, int64, place of each in its image.
-        y: Of :func:`find_taps`, like the next five.
-        y_weight: See above.
-        y_length: See above.
-        x: See above.
-        x_weight: See above.
-        x_length: See above.
-        out: Filled; ``(R, C, P, Q)``.
-        first: Row to begin with.
-        last: Row to end before.
+    ``maps``: ``(N, C, H, W)``; ``regions``: ``(R,)``, those of each image
+    together, and ``starts``, ``(N + 1,)``, where those of an image begin;
+    ``pixels``: ``(U,)``, those that are read, ``y * W + x``, those of each
+    image together, and ``rows``, ``(N + 1,)``, where those of an image begin;
+    ``row_of``: ``(N, H, W)``, the table row of each pixel; all int64. ``y``
+    to ``x_length``: of :func:`find_taps`. ``out``: filled;
+    ``(R, C, P, Q)``. ``first`` and ``last``: rows to begin with and to end
+    before.
     """
     channels = maps.shape[1]
     blocks = (channels + CHANNELS - 1) // CHANNELS

@@ -107,15 +107,7 @@ def choose_ops_backend(name: str) -> None:
 
 
 def check_ops_backend(name: Any, source: str = 'ops_backend') -> str:
-    """Return the name of a back end if there is one of that name.
-
-    Args:
-        name: What was asked for.
-        source: Where, for the error.
-
-    Raises:
-        ValueError: If there is no such back end.
-    """
+    """Return a name; ValueError, which names the source, if it is none."""
     if name not in BACKENDS:
         names = ', '.join(map(repr, BACKENDS))
         raise ValueError(f'{source} must be one of {names}, got {name!r}')
@@ -149,7 +141,14 @@ def _missing(name: str) -> str | None:
         compiled = active_backend() == 'compiled'
         return None if compiled else 'this mmcv has no compiled operators'
     if name == 'onednn':
-        return _without_onednn()
+        from torch import backends, ops
+
+        if not backends.mkldnn.is_available():
+            return 'this PyTorch was built without it'
+        if not backends.mkldnn.enabled:
+            return 'torch.backends.mkldnn.enabled is False'
+        has_products = hasattr(ops.mkldnn, '_linear_pointwise')
+        return None if has_products else 'this PyTorch has no such products'
     error = _import_error(name)
     if error is None and name == 'deformops':
         import torch
@@ -159,19 +158,6 @@ def _missing(name: str) -> str | None:
         if torch.cuda.get_device_capability() < (7, 0):
             return 'its kernels need a GPU of compute capability 7.0'
     return error
-
-
-def _without_onednn() -> str | None:
-    """Why its products cannot be used; None if they can."""
-    import torch
-
-    if not torch.backends.mkldnn.is_available():
-        return 'this PyTorch was built without it'
-    if not torch.backends.mkldnn.enabled:
-        return 'torch.backends.mkldnn.enabled is False'
-    if not hasattr(torch.ops.mkldnn, '_linear_pointwise'):
-        return 'this PyTorch has no operator for its products'
-    return None
 
 
 @cache

@@ -52,19 +52,19 @@ class ConvGeometry:
 
 
 def corner_terms(
-    place: Tensor, size: tuple[int, int]
+    position: Tensor, size: tuple[int, int]
 ) -> tuple[Tensor, Tensor]:
     """Pixels around positions on a map and their bilinear weights.
 
-    ``place``: ``(*, 2)``, y x in pixels; autograd may follow it; ``size``:
+    ``position``: ``(*, 2)``, y x in pixels; autograd may follow it; ``size``:
     ``(H, W)``. Returns pixels ``y * W + x``, ``(*, 4)``, int64 in [0, H * W),
     and weights, ``(*, 4)``. What lies outside the map has weight 0; so has all
     of a position that is a whole pixel or more outside it, with zero slope.
     """
-    limit = place.new_tensor(size)
-    reached = ((place > -1) & (place < limit)).all(-1)
-    base = place.detach().floor()
-    far = place - base
+    limit = position.new_tensor(size)
+    reached = ((position > -1) & (position < limit)).all(-1)
+    base = position.detach().floor()
+    far = position - base
     near = 1 - far
     pixels, weights = [], []
     for dy, y_weight in enumerate((near[..., 0], far[..., 0])):
@@ -182,7 +182,7 @@ class DeformColumns:
         pixel = torch.arange(part.start, part.start + count, device=device)
         tap = torch.arange(spec.taps, device=device)
         pixel = pixel % self.out_size.numel()
-        place = [
+        position = [
             pixels[:, None] * stride - padding + taps * dilation
             for pixels, taps, stride, padding, dilation in zip(
                 (pixel // self.out_size[1], pixel % self.out_size[1]),
@@ -192,7 +192,7 @@ class DeformColumns:
                 spec.dilation,
             )
         ]
-        return torch.stack(place, -1)[:, :, None]
+        return torch.stack(position, -1)[:, :, None]
 
 
 def _from_pixel(x: Tensor, like: Tensor) -> Tensor:
@@ -271,8 +271,8 @@ def _backward(
             split = _split(sampled.detach(), groups)
             grad_matrix += split.transpose(1, 2) @ grad
         grad = _join(grad @ matrix, taps)
-        found = torch.autograd.grad(sampled, leaves, grad)
-        for into, value in zip(grads, found):
+        values = torch.autograd.grad(sampled, leaves, grad)
+        for into, value in zip(grads, values):
             into[part] = value
         rows = grad.reshape(len(index), -1)
         add_rows_(table, index, terms.detach(), rows)
@@ -335,14 +335,8 @@ def deform_conv_forward(
         deformable_group: G.
         im2col_step: Not used.
     """
-    geometry = ConvGeometry(
-        (kH, kW),
-        (dH, dW),
-        (padH, padW),
-        (dilationH, dilationW),
-        group,
-        deformable_group,
-    )
+    sizes = (kH, kW), (dH, dW), (padH, padW), (dilationH, dilationW)
+    geometry = ConvGeometry(*sizes, group, deformable_group)
     _forward(DeformColumns(input, offset, None, geometry), weight, output)
 
 
@@ -372,14 +366,8 @@ def deform_conv_backward_input(
     Its arguments mean the same here; ``gradOutput`` is ``(N, O, P, Q)``, and
     ``gradInput`` and ``gradOffset`` are filled.
     """
-    geometry = ConvGeometry(
-        (kH, kW),
-        (dH, dW),
-        (padH, padW),
-        (dilationH, dilationW),
-        group,
-        deformable_group,
-    )
+    sizes = (kH, kW), (dH, dW), (padH, padW), (dilationH, dilationW)
+    geometry = ConvGeometry(*sizes, group, deformable_group)
     sampled = DeformColumns(input, offset, None, geometry)
     table, (grad,) = _backward(sampled, weight, gradOutput, None)
     gradInput.copy_(_to_maps(table, input))
@@ -412,14 +400,8 @@ def deform_conv_backward_parameters(
     The other arguments mean the same as in the forward call; ``gradOutput``
     is ``(N, O, P, Q)``.
     """
-    geometry = ConvGeometry(
-        (kH, kW),
-        (dH, dW),
-        (padH, padW),
-        (dilationH, dilationW),
-        group,
-        deformable_group,
-    )
+    sizes = (kH, kW), (dH, dW), (padH, padW), (dilationH, dilationW)
+    geometry = ConvGeometry(*sizes, group, deformable_group)
     sampled = DeformColumns(input, offset, None, geometry)
     grad_rows = _rows(gradOutput)
     total = torch.zeros_like(_matrix(gradWeight, group))
@@ -476,14 +458,13 @@ def modulated_deform_conv_forward(
         deformable_group: G.
         with_bias: Whether ``bias`` is added.
     """
-    geometry = ConvGeometry(
+    sizes = (
         (kernel_h, kernel_w),
         (stride_h, stride_w),
         (pad_h, pad_w),
         (dilation_h, dilation_w),
-        group,
-        deformable_group,
     )
+    geometry = ConvGeometry(*sizes, group, deformable_group)
     maps = [_first_values(x, output.shape[2:]) for x in (offset, mask)]
     _forward(DeformColumns(input, *maps, geometry), weight, output)
     if with_bias:
@@ -522,14 +503,13 @@ def modulated_deform_conv_backward(
     Its arguments mean the same here; ``grad_output`` is ``(N, O, P, Q)``,
     the other ``grad_*`` are filled, ``grad_bias`` only ``with_bias``.
     """
-    geometry = ConvGeometry(
+    sizes = (
         (kernel_h, kernel_w),
         (stride_h, stride_w),
         (pad_h, pad_w),
         (dilation_h, dilation_w),
-        group,
-        deformable_group,
     )
+    geometry = ConvGeometry(*sizes, group, deformable_group)
     maps = [_first_values(x, grad_output.shape[2:]) for x in (offset, mask)]
     sampled = DeformColumns(input, *maps, geometry)
     total = torch.zeros_like(_matrix(weight, group))

@@ -295,17 +295,9 @@ def ms_deform_attn_forward(
 ) -> Tensor:
     """Attend to the sampled points of all levels.
 
-    Args:
-        value: ``(N, S, M, D)``.
-        value_spatial_shapes: ``(L, 2)``, integer, H W of each level.
-        value_level_start_index: ``(L,)``, integer, first pixel of each level.
-        sampling_locations: ``(N, Q, M, L, P, 2)``, x y, where each map spans
-            [0, 1]; a sample outside the map is zero.
-        attention_weights: ``(N, Q, M, L, P)``.
-        im2col_step: Images per call of the compiled kernel; no effect here.
-
-    Returns:
-        ``(N, Q, M * D)``, the type of ``value``.
+    As :func:`multi_scale_deform_attn`, for tensors of one type;
+    ``im2col_step``, the images of a call of the compiled kernel, has no
+    effect.
     """
     attend = _ATTEND[_own_backend(value)]
     out = attend(
@@ -334,18 +326,9 @@ def ms_deform_attn_backward(
     """Fill the gradients of :func:`ms_deform_attn_forward` in place.
 
     The pixels are sampled again, so nothing is kept between the two calls.
-
-    Args:
-        value: As in the forward call, as are the next four and the last.
-        value_spatial_shapes: See above.
-        value_level_start_index: See above.
-        sampling_locations: See above.
-        attention_weights: See above.
-        grad_output: ``(N, Q, M * D)``.
-        grad_value: Filled; the shape of ``value``, zero at first.
-        grad_sampling_loc: Filled; the shape of ``sampling_locations``.
-        grad_attn_weight: Filled; the shape of ``attention_weights``.
-        im2col_step: See above.
+    ``grad_output`` is ``(N, Q, M * D)``; the other gradients are filled, have
+    the shapes of what they are of, and ``grad_value`` is zero at first. All
+    other arguments are those of the forward call.
     """
     inputs = value, sampling_locations, attention_weights
     grads = grad_value, grad_sampling_loc, grad_attn_weight
@@ -354,14 +337,14 @@ def ms_deform_attn_backward(
     if backend != 'pytorch':
         leaves = [widen(x).detach().requires_grad_() for x in inputs]
         if backend == 'numba':
-            found = _attend_backward(
+            values = _attend_backward(
                 leaves[0], *levels, *leaves[1:], widen(grad_output)
             )
         else:
             with torch.enable_grad():
                 out = _ATTEND[backend](leaves[0], *levels, *leaves[1:])
-            found = torch.autograd.grad(out, leaves, widen(grad_output))
-        for into, result in zip(grads, found):
+            values = torch.autograd.grad(out, leaves, widen(grad_output))
+        for into, result in zip(grads, values):
             into.copy_(result)
         return
     for level, size, pixels in _levels(*levels):
@@ -377,6 +360,6 @@ def ms_deform_attn_backward(
         ]
         with torch.enable_grad():
             out = attend_level(leaves[0], size, *leaves[1:])
-        found = torch.autograd.grad(out, leaves, widen(grad_output))
-        for into, at, result in zip(grads, where, found):
+        values = torch.autograd.grad(out, leaves, widen(grad_output))
+        for into, at, result in zip(grads, where, values):
             into[at] = result

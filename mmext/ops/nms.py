@@ -98,12 +98,12 @@ def nms_by_blocks(boxes: Tensor, iou_threshold: float, offset: int) -> Tensor:
     """
     block, pairs = _ON_CPU if boxes.is_cpu else _ELSEWHERE
     kept = []
-    place = torch.arange(boxes.shape[1], device=boxes.device)
-    while len(place):
+    index = torch.arange(boxes.shape[1], device=boxes.device)
+    while len(index):
         head, rest = boxes[:, :block], boxes[:, block:]
         keep = _keep_in_order(iou_matrix(head, head, offset) > iou_threshold)
-        kept.append(place[:block][keep])
-        head, place = head[:, keep], place[block:]
+        kept.append(index[:block][keep])
+        head, index = head[:, keep], index[block:]
         step = max(pairs // head.shape[1], 1)
         alive = [
             (iou_matrix(head, part, offset) > iou_threshold)
@@ -112,8 +112,8 @@ def nms_by_blocks(boxes: Tensor, iou_threshold: float, offset: int) -> Tensor:
             for part in rest.split(step, dim=1)
         ]
         left = torch.cat(alive).nonzero()[:, 0]
-        boxes, place = rest[:, left], place[left]
-    return torch.cat(kept) if kept else place
+        boxes, index = rest[:, left], index[left]
+    return torch.cat(kept) if kept else index
 
 
 def split_by_gaps(boxes: Tensor, offset: int, size: int) -> list[Tensor]:
@@ -138,23 +138,23 @@ def split_by_gaps(boxes: Tensor, offset: int, size: int) -> list[Tensor]:
 def _suppressors(
     rows: np.ndarray, threshold: float, offset: int, *, inclusive: bool
 ) -> np.ndarray:
-    """Place of the box that suppresses each of ``(5, N)``, best first."""
+    """Position of the box that suppresses each of ``(5, N)``, best first."""
     from ._nms_kernels import suppress
 
     exactly = rows.dtype.type
     rank = np.argsort(rows[0], kind='stable').astype(np.int32)
-    place = np.empty_like(rank)
-    place[rank] = np.arange(len(rank), dtype=np.int32)
+    box_of = np.empty_like(rank)
+    box_of[rank] = np.arange(len(rank), dtype=np.int32)
     reach = np.inf
     if len(rank) and threshold > _SPLIT_THRESHOLD:
         reach = (rows[2] - rows[0]).max() + offset
     by = rank.copy()
     suppress(
         np.take(rows, rank, axis=1),
-        *(rank, place, exactly(threshold), inclusive),
+        *(rank, box_of, exactly(threshold), inclusive),
         *(exactly(offset), exactly(reach), by),
     )
-    return by[place]
+    return by[box_of]
 
 
 @exact
@@ -231,7 +231,7 @@ def decay(
 
 
 def _close_ranks(columns: list[np.ndarray], drop: np.ndarray) -> None:
-    """Fill dropped places from the end, as the compiled loop does.
+    """Fill gaps of dropped boxes from the end, as the compiled loop does.
 
     It swaps a dropped box with the last one and goes on with that one, so
     the first hole gets the last survivor. The order of the boxes decides

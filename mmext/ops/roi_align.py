@@ -1,6 +1,8 @@
-"""RoIAlign: bilinear samples of a region, averaged or maximised in each bin.
+"""RoIAlign: bilinear samples of a region, averaged in each bin.
 
-On a CPU kernels of numba compute the mean, where it is installed.
+On a CPU kernels of numba compute the mean, where it is installed. The maximum
+(``pool_mode='max'``), which no config of mmdet or mmseg asks for, is left to
+compiled mmcv.
 
 Shape letters: N images, C channels, H W map size, R regions, P Q bins along y
 and x, B bins of several regions, K pixels that a bin reads.
@@ -16,8 +18,7 @@ import torch
 from torch import Tensor
 
 from ..utils.precision import exact, wide_type, widen
-from ._rois import PixelTable, check_rois
-from ._rows import add_rows_, sum_rows
+from ._rows import PixelTable, add_rows_, sum_rows
 from .choice import uses_numba
 
 
@@ -44,9 +45,9 @@ class SampleGrid(NamedTuple):
         step = torch.arange(max(bins, most), device=start.device)
         # In the order of operations of the compiled kernels: what is on the
         # border decides by its last bit.
-        place = start + step[:bins, None] * width
-        place = place + (step[:most] + 0.5) * width / count.clamp(min=1)
-        return place, step[:most] < count
+        position = start + step[:bins, None] * width
+        position = position + (step[:most] + 0.5) * width / count.clamp(min=1)
+        return position, step[:most] < count
 
     def pick(self, index: Tensor) -> 'SampleGrid':
         """The same for a selection of the regions."""
@@ -94,18 +95,18 @@ def sample_grid(
 
 
 def interpolate_axis(
-    place: Tensor, size: int
+    position: Tensor, size: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Neighbouring pixels of positions along one axis.
 
-    ``place``: Positions in map pixels, any shape. Returns the lower and the
+    ``position``: Positions in map pixels, any shape. Returns the lower and the
     upper pixel, int64 in [0, size), and their weights; both weights are 0 more
     than a pixel outside the map. Positions outside it by less read its border.
     """
-    inside = (place >= -1) & (place <= size)
-    place = place.clamp(0, size - 1)
-    low = place.floor()
-    far = (place - low) * inside
+    inside = (position >= -1) & (position <= size)
+    position = position.clamp(0, size - 1)
+    low = position.floor()
+    far = (position - low) * inside
     near = inside.to(far) - far
     low = low.long()
     return low, (low + 1).clamp_(max=size - 1), near, far
@@ -122,36 +123,35 @@ def axis_taps(
     Returns pixels, ``(R, P, K)``, int64 in [0, size), and weights, which add
     up to 1 for a bin whose samples are all inside the map.
     """
-    place, exists = grid.positions(axis, bins)
-    low, high, near, far = interpolate_axis(place, size)
-    scale = exists.to(place) / grid.count[:, axis, None, None].clamp(min=1)
+    position, exists = grid.positions(axis, bins)
+    low, high, near, far = interpolate_axis(position, size)
+    scale = exists.to(position) / grid.count[:, axis, None, None].clamp(min=1)
     near, far = near * scale, far * scale
-    if not place.shape[-1]:
-        return low.new_zeros(*place.shape[:2], 1), place.new_zeros(
-            *place.shape[:2], 1
+    if not position.shape[-1]:
+        return low.new_zeros(*position.shape[:2], 1), position.new_zeros(
+            *position.shape[:2], 1
         )
     # Only samples that exist and are inside the map decide the window.
     counts = near + far > 0
     first = low.masked_fill(~counts, size - 1).amin(-1, keepdim=True)
     last = high.masked_fill(~counts, 0).amax(-1, keepdim=True)
     reach = int((last - first).max()) + 1
-    if reach > 2 * place.shape[-1]:
+    if reach > 2 * position.shape[-1]:
         return torch.cat([low, high], -1), torch.cat([near, far], -1)
     reach = max(reach, 1)
-    weight = place.new_zeros(*place.shape[:2], reach)
+    weight = position.new_zeros(*position.shape[:2], reach)
     for pixel, part in ((low, near), (high, far)):
         weight.scatter_add_(2, (pixel - first).clamp(0, reach - 1), part)
     # Unused entries point at a pixel of the window and not at a neighbour,
     # whose value, if infinite, would spoil the sum even with weight 0.
-    offset = torch.arange(reach, device=place.device)
+    offset = torch.arange(reach, device=position.device)
     return first + offset * (weight != 0), weight
 
 
-MAX, AVERAGE = range(2)
+_AVERAGE = 1  # pool_mode of the compiled operator
 
-# Terms of all sums, and pooled values, that are worked on at once.
+# Terms of all sums that are worked on at once.
 _TERMS = 1 << 20
-_VALUES = 1 << 22
 
 
 def _pixel_table(
@@ -239,57 +239,22 @@ def _taps_of_regions(
     return taps, images * -(-channels // kernels.CHANNELS)
 
 
-def _max_of_samples(
-    table: Tensor,
-    pixels: PixelTable,
-    image: Tensor,
-    grid: SampleGrid,
-    bins: tuple[int, int],
-    size: tuple[int, int],
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Maximum, and y and x of its sample: three ``(R, P, Q, C)``."""
-    (y, y_exists), (x, x_exists) = (
-        grid.positions(axis, bins[axis]) for axis in (0, 1)
-    )
-    rows = interpolate_axis(y, size[0])
-    cols = interpolate_axis(x, size[1])
-    best = table.new_full((len(image), *bins, table.shape[1]), -torch.inf)
-    best_y, best_x = torch.full_like(best, -1), torch.full_like(best, -1)
-    base = (image * size[0] * size[1])[:, None, None, None]
-    for i in range(y.shape[-1]):
-        top, bottom, above, below = (part[:, :, None, i] for part in rows)
-        ys = torch.stack([top, top, bottom, bottom], -1) * size[1] + base
-        y_weight = torch.stack([above, above, below, below], -1)
-        for j in range(x.shape[-1]):
-            left, right, near, far = (part[:, None, :, j] for part in cols)
-            index = ys + torch.stack([left, right, left, right], -1)
-            weight = y_weight * torch.stack([near, far, near, far], -1)
-            index = pixels.rows_of(index.flatten(0, 2))
-            value = sum_rows(table, index, weight.flatten(0, 2)).view_as(best)
-            exists = y_exists[:, :, None, i] & x_exists[:, :, None, j]
-            better = (value > best) & exists[..., None]
-            best = torch.where(better, value, best)
-            best_y = torch.where(better, y[:, :, None, i, None], best_y)
-            best_x = torch.where(better, x[:, None, :, j, None], best_x)
-    return best.masked_fill_(best == -torch.inf, 0), best_y, best_x
-
-
-def _max_backward(
-    grad: Tensor, image: Tensor, y: Tensor, x: Tensor, total: Tensor
-) -> None:
-    """Spread ``(R, C, P, Q)`` gradients to the pixels of ``total``."""
-    _, channels, height, width = total.shape
-    plane = image[:, None] * channels
-    plane = plane + torch.arange(channels, device=image.device)
-    plane = (plane * height)[:, :, None, None]
-    # The compiled kernels mark with y = -1 what nothing was found for.
-    grad = grad.masked_fill(y == -1, 0)
-    rows, cols = interpolate_axis(y, height), interpolate_axis(x, width)
-    for i in range(2):
-        for j in range(2):
-            pixel = (plane + rows[i]) * width + cols[j]
-            part = grad * rows[2 + i] * cols[2 + j]
-            total.view(-1).index_add_(0, pixel.flatten(), part.flatten())
+def _check(rois: Tensor, images: int, pool_mode: int) -> None:
+    """Refuse a maximum, and regions that would be read outside of memory."""
+    if pool_mode != _AVERAGE:
+        raise ValueError(
+            "pool_mode must be 'avg' with the PyTorch backend of mmext, got "
+            "'max'; set pool_mode='avg' of RoIAlign, or build mmcv with its "
+            'compiled operators'
+        )
+    image = rois[:, 0]
+    good = rois.isfinite().all(1) & (image >= 0) & (image < images)
+    if not good.all():
+        first = int(good.logical_not().nonzero()[0])
+        raise ValueError(
+            f'rois must be finite with an image index in [0, {images}), got '
+            f'{rois[first].tolist()} at index {first}'
+        )
 
 
 @exact
@@ -313,22 +278,25 @@ def roi_align_forward(
         rois: ``(R, 5)``: image, x1 y1 x2 y2 in pixels of the image.
         output: Filled; ``(R, C, P, Q)``. A bin without samples, of a region
             without area, is zero.
-        argmax_y: In mode 0 filled with y of the largest sample, -1 where
-            there is none; ``(R, C, P, Q)``. Not used in mode 1.
-        argmax_x: The same for x.
+        argmax_y: For the maximum; not used, like the next.
+        argmax_x: See above.
         aligned_height: P.
         aligned_width: Q.
         spatial_scale: Map pixels per image pixel.
         sampling_ratio: Samples of a bin along each axis; 0 takes one per
             started map pixel.
-        pool_mode: 0 for the maximum of the samples, 1 for their mean.
+        pool_mode: 1 for the mean of the samples.
         aligned: Whether pixel centres lie at half-integers.
+
+    Raises:
+        ValueError: If the maximum is asked for, or a region is not finite,
+            of no image, or ends before it begins.
     """
-    check_rois(rois, len(input))
+    _check(rois, len(input), pool_mode)
     bins = aligned_height, aligned_width
     rois = rois.to(wide_type(input))
     grid = sample_grid(rois, bins, spatial_scale, sampling_ratio, aligned)
-    if pool_mode == AVERAGE and uses_numba(input.device):
+    if uses_numba(input.device):
         from ..utils.jit import run_rows
         from ._roi_align_kernels import average
 
@@ -339,27 +307,12 @@ def roi_align_forward(
         return
     pixels = _pixel_table(input.shape, rois, grid, bins)
     table = pixels.read(input)
-    if pool_mode == AVERAGE:
-        rows = table.new_empty(len(rois), *bins, table.shape[1])
-        terms = _average_terms(input.shape, rois, grid, bins)
-        for pick, index, weight in terms:
-            pooled = sum_rows(table, pixels.rows_of(index), weight)
-            rows[pick] = pooled.view(len(pick), *bins, -1)
-        output.copy_(rows.permute(0, 3, 1, 2))
-        return
-    order = grid.count.prod(1).argsort()
-    values = max(bins[0] * bins[1] * input.shape[1], 1)
-    for pick in order.split(max(_VALUES // values, 1)):
-        results = _max_of_samples(
-            table,
-            pixels,
-            rois[pick, 0].long(),
-            grid.pick(pick),
-            bins,
-            input.shape[2:],
-        )
-        for into, result in zip((output, argmax_y, argmax_x), results):
-            into[pick] = result.permute(0, 3, 1, 2).to(into.dtype)
+    rows = table.new_empty(len(rois), *bins, table.shape[1])
+    terms = _average_terms(input.shape, rois, grid, bins)
+    for pick, index, weight in terms:
+        pooled = sum_rows(table, pixels.rows_of(index), weight)
+        rows[pick] = pooled.view(len(pick), *bins, -1)
+    output.copy_(rows.permute(0, 3, 1, 2))
 
 
 @exact
@@ -384,13 +337,6 @@ def roi_align_backward(
     bins = aligned_height, aligned_width
     grad = widen(grad_output)
     rois = rois.to(grad.dtype)
-    if pool_mode == MAX:
-        total = grad.new_zeros(grad_input.shape)
-        _max_backward(
-            grad, rois[:, 0].long(), widen(argmax_y), widen(argmax_x), total
-        )
-        grad_input += total.to(grad_input.dtype)
-        return
     grid = sample_grid(rois, bins, spatial_scale, sampling_ratio, aligned)
     if uses_numba(grad.device):
         from ..utils.jit import run_rows

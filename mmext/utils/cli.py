@@ -184,26 +184,6 @@ class _LenientOutput(io.FileIO):
             return super().write(data)
 
 
-def _lenient(stream: Any, descriptor: int) -> io.TextIOWrapper:
-    """A text stream like the given one; None if it was closed."""
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        # Else the next file that is opened gets the number, and the prints.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        if nowhere != descriptor:
-            os.dup2(nowhere, descriptor)
-            os.close(nowhere)
-    if stream is not None:
-        stream.flush()
-    return io.TextIOWrapper(
-        io.BufferedWriter(_LenientOutput(descriptor, 'wb', closefd=False)),
-        encoding=getattr(stream, 'encoding', None),
-        errors=getattr(stream, 'errors', None),
-        line_buffering=getattr(stream, 'line_buffering', True),
-    )
-
-
 def generate_dataset(
     parser: argparse.ArgumentParser,
     args: argparse.Namespace,
@@ -220,8 +200,7 @@ def generate_dataset(
         describe: What is in a split, as a text.
 
     Returns:
-        The exit code: 0; 1 for an error; 130 after Ctrl-C. SIGTERM ends the
-        tool by an exception, so that the unfinished set is removed.
+        The exit code: 0; 1 for an error; 130 after Ctrl-C.
     """
     # The other tools do without.
     from rich.progress import (
@@ -233,7 +212,8 @@ def generate_dataset(
         TimeRemainingColumn,
     )
 
-    signal.signal(signal.SIGTERM, _exit_by_signal)
+    # An exception, so that the unfinished set is removed.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     outputs = partial(check_outputs, {}, new_folders={'--out': args.out})
     report_errors(parser, outputs)
     bar = Progress(
@@ -261,16 +241,22 @@ def generate_dataset(
     return 0
 
 
-def _exit_by_signal(signum: int, frame: Any) -> None:
-    sys.exit(128 + signum)
-
-
 def run_tool(main: Callable[[], int]) -> NoReturn:
     """Run the function of a tool as a script, and exit with its code.
 
     Where the reader of what is printed has gone, as in ``| head``, the tool
     goes on in silence: it writes its files, and its exit code is the usual.
     """
-    sys.stdout = _lenient(sys.stdout, 1)
-    sys.stderr = _lenient(sys.stderr, 2)
+    for name in ('stdout', 'stderr'):
+        stream = getattr(sys, name)
+        # None if the descriptor was closed.
+        if stream is not None:
+            raw = _LenientOutput(stream.fileno(), 'wb', closefd=False)
+            lenient = io.TextIOWrapper(
+                io.BufferedWriter(raw),
+                encoding=stream.encoding,
+                errors=stream.errors,
+                line_buffering=stream.line_buffering,
+            )
+            setattr(sys, name, lenient)
     sys.exit(main())

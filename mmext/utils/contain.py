@@ -4,6 +4,7 @@ import os
 import site
 import sysconfig
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -20,7 +21,7 @@ _GENERAL = tuple(
 )
 
 
-class Contained:
+class Contained(AbstractContextManager):
     """A block whose exception is handed over, and ends nothing else.
 
     Whoever takes it must report it. What is no ``Exception``, such as
@@ -39,9 +40,6 @@ class Contained:
 
     def __init__(self, take: Callable[[Exception], Any]) -> None:
         self._take = take
-
-    def __enter__(self) -> None:
-        """Nothing has to be prepared."""
 
     def __exit__(
         self,

@@ -68,7 +68,7 @@ def _overlap(one: np.ndarray, others: Sequence[np.ndarray]) -> float:
     return float((high - low).clip(min=0).prod(axis=1).sum())
 
 
-def _place_label(
+def _label_box(
     box: np.ndarray,
     size: tuple[int, int],
     canvas: tuple[int, int],
@@ -82,7 +82,7 @@ def _place_label(
         for y in (y1 - height, y2, y1, y2 - height)
         for x in (x1, x2 - width)
     ]
-    # Many boxes in one place: their names pile up above and below it.
+    # Many boxes at one position: their names pile up above and below it.
     for line in range(1, _MAX_PILE):
         for y in (y1 - (line + 1) * height, y2 + line * height):
             corners.append((x1, y))
@@ -117,7 +117,7 @@ def draw_labels(
         text = _shorten(text, size, width - 2 * pad)
         text_width, text_height = text_size(text, size)
         label = (text_width + 2 * pad, text_height)
-        taken.append(_place_label(box, label, (width, height), taken))
+        taken.append(_label_box(box, label, (width, height), taken))
         shown.append(text)
     picture = Image.fromarray(canvas)
     pen = ImageDraw.Draw(picture)

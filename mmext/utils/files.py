@@ -49,12 +49,9 @@ class IrregularFileError(OSError):
 def _irregular_kind(path: str | Path) -> str:
     """What a path is that is neither file nor folder; empty otherwise."""
     try:
-        mode = os.stat(path).st_mode
+        return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode), '')
     except OSError:
         return ''
-    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
-        return ''
-    return _KINDS.get(stat.S_IFMT(mode), 'of an unknown kind')
 
 
 def require_regular_file(path: str | Path) -> None:
@@ -134,19 +131,28 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def new_tree(out: Path) -> Iterator[Path]:
+def new_tree(out: Path, *, replace: bool = False) -> Iterator[Path]:
     """Give a temporary folder that becomes ``out`` when the block succeeds.
 
-    It lies beside ``out``. When the block raises, it is removed.
+    It lies beside ``out``. When the block raises, it is removed, and ``out``
+    is what it was. With ``replace``, ``out`` may be a folder that holds
+    files; two renames replace it, and only between these it is missing.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     holder = tempfile.mkdtemp(prefix=f'.{out.name}.', dir=out.parent)
     try:
         # mkdtemp lets nobody else in.
-        tree = Path(holder, 'tree')
+        tree, old = Path(holder, 'tree'), Path(holder, 'old')
         tree.mkdir()
         yield tree
-        os.replace(tree, out)
+        try:
+            if replace and out.exists():
+                os.replace(out, old)
+            os.replace(tree, out)
+        except BaseException:
+            if old.exists() and not out.exists():
+                os.replace(old, out)
+            raise
     finally:
         shutil.rmtree(holder)
 
@@ -230,9 +236,7 @@ def _claim_standard_output(outputs: set[str]) -> Iterator[None]:
 
 def _try_folder(path: Path) -> None:
     """Raise OSError unless files can be made in a folder, or below it."""
-    folder = next(
-        place for place in (path, *path.parents) if os.path.lexists(place)
-    )
+    folder = next(p for p in (path, *path.parents) if os.path.lexists(p))
     if not folder.is_dir():
         raise NotADirectoryError(f'{folder} is not a folder')
     for part in path.parts:
@@ -253,9 +257,6 @@ def _try_file(path: str | Path, regular: bool) -> None:
     if is_stream(path):
         if regular:
             raise OSError('it is not a regular file, and has to be one')
-        kind = _irregular_kind(path)
-        if kind in (_KINDS[stat.S_IFBLK], _KINDS[stat.S_IFSOCK]):
-            raise OSError(f'it is {kind}')
     elif os.path.isdir(path):
         raise IsADirectoryError('path must be a file, got a directory')
     elif os.path.exists(path) and not os.access(path, os.W_OK):
@@ -320,8 +321,8 @@ def check_outputs(
         if identity in known:
             problems.append(f'{name} {path}: this is {known[identity]}, too')
         known[identity] = name
-        for folder, place in made.items():
-            if Path(os.path.realpath(place)) in Path(identity).parents:
+        for folder, new in made.items():
+            if Path(os.path.realpath(new)) in Path(identity).parents:
                 problems.append(
                     f'{name} {path}: it lies in the folder of {folder}, '
                     'which must be new'
@@ -329,8 +330,8 @@ def check_outputs(
     for name, path in {**_given(folders), **made}.items():
         try:
             # A new folder is made beside its place, and renamed.
-            place = Path(os.path.abspath(path))
-            _try_folder(place.parent if name in made else place)
+            whole = Path(os.path.abspath(path))
+            _try_folder(whole.parent if name in made else whole)
         except OSError as error:
             problems.append(f'{name} {path}: {error.strerror or error}')
     if problems:
@@ -344,26 +345,13 @@ def _given(paths: Paths | None) -> dict[str, str | Path]:
 
 
 @contextmanager
-def prepare_outputs(
-    files: Paths,
-    *,
-    regular: Paths | None = None,
-    folders: Paths | None = None,
-    new_folders: Paths | None = None,
-    inputs: Paths | None = None,
-) -> Iterator[None]:
+def prepare_outputs(files: Paths, **others: Paths | None) -> Iterator[None]:
     """Try outputs as :func:`check_outputs` does, then run the block.
 
     If one of ``files`` is standard output, nothing else gets there: what is
     printed inside, also by child processes, goes to standard error.
     """
-    check_outputs(
-        files,
-        regular=regular,
-        folders=folders,
-        new_folders=new_folders,
-        inputs=inputs,
-    )
+    check_outputs(files, **others)
     outputs = {
         str(path)
         for path in _given(files).values()

@@ -75,9 +75,9 @@ def _trident(with_cp: bool) -> nn.Module:
         out_indices=(2,),
         with_cp=with_cp,
     )
-    for each in module.modules():
-        if isinstance(each, TridentConv):
-            nn.init.kaiming_normal_(each.weight)  # which nobody else does
+    for layer in module.modules():
+        if isinstance(layer, TridentConv):
+            nn.init.kaiming_normal_(layer.weight)  # which nobody else does
     return module
 
 

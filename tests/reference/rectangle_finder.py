@@ -83,18 +83,18 @@ class RectangleFinder(BaseModel):
             masks.append(cv2.resize(mask, size, interpolation=0) > 0)
         scale = torch.tensor(sample.scale_factor).repeat(2)
         boxes = torch.stack(boxes) if boxes else torch.zeros(0, 4)
-        found = InstanceData(
+        instances = InstanceData(
             bboxes=boxes / scale,
             labels=torch.tensor(labels, dtype=torch.long),
         )
-        found.scores = self.scores[found.labels]
+        instances.scores = self.scores[instances.labels]
         if self.masks:
             size = (0, *sample.ori_shape[:2])
-            found.masks = torch.tensor(
+            instances.masks = torch.tensor(
                 np.array(masks) if masks else np.zeros(size, bool)
             )
         sample = DetDataSample(metainfo=sample.metainfo)
-        sample.pred_instances = found
+        sample.pred_instances = instances
         return sample
 
 

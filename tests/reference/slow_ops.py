@@ -114,7 +114,6 @@ def roi_align(
     *,
     scale: float,
     ratio: int,
-    mode: str,
     aligned: bool,
 ) -> Tensor:
     """``(R, C, P, Q)``; an empty bin is zero."""
@@ -139,10 +138,7 @@ def roi_align(
                         for i in range(grid[0])
                         for j in range(grid[1])
                     ] or [plane.new_zeros(())]
-                    values = torch.stack(samples)
-                    out.append(
-                        values.max() if mode == 'max' else values.mean()
-                    )
+                    out.append(torch.stack(samples).mean())
     return torch.stack(out).view(len(rois), maps.shape[1], *bins)
 
 

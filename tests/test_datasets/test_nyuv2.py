@@ -17,7 +17,6 @@ from mmext.datasets import (
     write_scenes_dataset,
 )
 from mmext.datasets.nyuv2 import (
-    NYUv2MultiTaskDataset,
     ScenesMultiTaskDataset,
 )
 
@@ -55,23 +54,6 @@ def test_samples_are_those_of_the_generator_in_order(root: Path):
         assert Path(loaded['img_path']).name == f'{index}.npy'
         np.testing.assert_array_equal(loaded['gt_depth'], scene.depth[..., 0])
         np.testing.assert_array_equal(loaded['gt_normal'], scene.normal)
-
-
-def test_a_part_of_the_set(root: Path):
-    assert len(build(root, indices=3)) == 3
-
-
-@pytest.mark.parametrize(
-    ('kind', 'classes'),
-    [
-        (NYUv2MultiTaskDataset, NYUV2_CLASSES),
-        (ScenesMultiTaskDataset, SCENE_CLASSES),
-    ],
-)
-def test_classes_and_palette(kind, classes):
-    assert kind.METAINFO['classes'] == classes
-    assert len(set(kind.METAINFO['palette'])) == len(classes)
-    assert len(NYUV2_CLASSES) == 13
 
 
 def test_missing_files_are_listed(root: Path):

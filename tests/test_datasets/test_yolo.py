@@ -22,7 +22,7 @@ def test_lines_of_boxes_and_outlines():
         '1 0.5 0.5 0.25 0.5\n\n0.0 0.1 0.2 0.4 0.2 0.4 0.9\n'
     )
     assert problems == []
-    assert [(each.line, each.label) for each in boxes] == [(1, 1), (3, 0)]
+    assert [(box.line, box.label) for box in boxes] == [(1, 1), (3, 0)]
     np.testing.assert_allclose(boxes[0].box, (0.375, 0.25, 0.625, 0.75))
     # Around the corners.
     np.testing.assert_allclose(boxes[1].box, (0.1, 0.2, 0.4, 0.9))
@@ -45,11 +45,11 @@ def test_lines_of_boxes_and_outlines():
 )
 def test_wrong_lines(line, kind, message):
     boxes, problems = read_yolo_labels(f'\n{line}\n')
-    ((number, found, text),) = problems
-    assert (number, found) == (2, kind)
+    ((number, actual, text),) = problems
+    assert (number, actual) == (2, kind)
     assert message in text
     assert len(boxes) == (kind == 'range')
-    assert all(math.isnan(side) for each in boxes for side in each.box)
+    assert all(math.isnan(side) for box in boxes for side in box.box)
 
 
 def test_places_of_labels():
@@ -67,8 +67,8 @@ def test_pictures_of_a_folder_and_of_a_list(tmp_path):
     for name in ('b.PNG', 'a.jpg', 'c/d.webp', 'a.txt'):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
-    found = yolo_pictures(str(folder))
-    assert [os.path.relpath(path, folder) for path in found] == [
+    paths = yolo_pictures(str(folder))
+    assert [os.path.relpath(path, folder) for path in paths] == [
         *('a.jpg', 'b.PNG', 'c/d.webp')
     ]
     listed = tmp_path / 'train.txt'
@@ -106,7 +106,7 @@ def test_data_yaml(text, folders, splits, tmp_path):
         assert data.names == ('x', 'y')
         assert set(data.splits) == splits
         assert all(
-            each.is_dir() for own in data.splits.values() for each in own
+            folder.is_dir() for own in data.splits.values() for folder in own
         )
     assert find_yolo_data(root, ['u', 'v']).names == ('u', 'v')
 

@@ -67,25 +67,6 @@ def test_more_threads_than_processors(tmp_path, monkeypatch, threads, said):
     assert ('set OMP_NUM_THREADS=8' in text) is bool(said)
 
 
-def test_kernels_are_ready_before_the_first_step(tmp_path, monkeypatch):
-    order = []
-    monkeypatch.setattr(
-        'mmext.engine.runner.compile_kernels',
-        lambda model, device, logger: order.append(
-            (type(model).__name__, device.type)
-        ),
-    )
-    step = toy.ToyModel.train_step
-    monkeypatch.setattr(
-        toy.ToyModel,
-        'train_step',
-        lambda *args, **kwargs: order.append('step') or step(*args, **kwargs),
-    )
-    toy.train(tmp_path, train_cfg=dict(by_epoch=True, max_epochs=1))
-    assert order[0] == ('ToyModel', 'cpu')
-    assert set(order[1:]) == {'step'}
-
-
 def test_run_on_a_cpu_does_not_ask_a_gpu(tmp_path, monkeypatch):
     for name in ('log_processor', 'runner'):
         monkeypatch.setattr(

@@ -7,14 +7,11 @@ from types import ModuleType
 
 import pytest
 import torch
-from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mmext.ops import (
     choice,
     choose_ops_backend,
-    compile_kernels,
-    first_calls,
     log_backend,
     multi_scale_deform_attn,
 )
@@ -30,7 +27,6 @@ def there(monkeypatch) -> set[str]:
     monkeypatch.delenv('MMEXT_OPS', raising=False)
     monkeypatch.setattr(choice, '_chosen', 'auto')
     monkeypatch.setattr(choice, '_logged', set())
-    monkeypatch.setattr(first_calls, '_ready', set())
     monkeypatch.setattr(choice, '_onednn_is_faster', lambda: False)
     monkeypatch.setattr(
         choice, '_missing', lambda name: None if name in there else 'not here'
@@ -177,41 +173,6 @@ def test_log_says_what_was_chosen(there, caplog):
     assert 'ms_deform_attn, linear: PyTorch; nms,' in line
     assert 'compiled mmcv; focal_loss: none' in line
     assert line.endswith('(pytorch was chosen)')
-
-
-class DeformableAttention(nn.Module):
-    """Is known by its name."""
-
-    test_cfg = {'rcnn': [{'nms': {'type': 'soft_nms'}}]}
-
-
-def test_kernels_of_a_model_are_compiled_before_it_runs(
-    there, caplog, monkeypatch
-):
-    called = []
-    monkeypatch.setattr(first_calls, '_first_call', called.append)
-    model = nn.Sequential(DeformableAttention(), nn.Linear(1, 1))
-    cpu, logger = torch.device('cpu'), logging.getLogger('test_choice')
-    with caplog.at_level(logging.INFO, logger='test_choice'):
-        compile_kernels(model, torch.device('cuda'), logger)
-        compile_kernels(model[1], cpu, logger)
-        assert called == []
-        compile_kernels(model, cpu, logger)
-        there.remove('compiled')
-        compile_kernels(model, cpu, logger)
-    assert called == ['ms_deform_attn', 'soft_nms']
-    assert len(caplog.messages) == 2
-    assert caplog.messages[0].startswith(
-        'Kernels of ms_deform_attn: ready after '
-    )
-
-
-@pytest.mark.parametrize(
-    'operator', [name for name in ORDER if 'numba' in ORDER[name]['cpu']]
-)
-def test_first_calls_reach_the_kernels(operator, monkeypatch):
-    monkeypatch.setenv('MMEXT_OPS', 'numba')
-    first_calls._first_call(operator)
 
 
 def test_kernels_work_where_they_cannot_be_kept(monkeypatch):

@@ -14,12 +14,7 @@ from mmdet.models.necks.dyhead import DyHeadBlock
 from reference import slow_ops
 from reference.op_checks import assert_same, values_and_grads
 
-from mmext.ops.deform_conv import (
-    ConvGeometry,
-    DeformColumns,
-    by_pixel,
-    corner_terms,
-)
+from mmext.ops.deform_conv import corner_terms
 
 # Stride, padding, dilation, groups, deformable groups.
 RECORDED = (2, 1, 1, 2, 2)
@@ -271,20 +266,26 @@ def test_not_contiguous():
     assert_same(actual, values_and_grads(modulated(OPTIONS[0]), inputs))
 
 
-def test_rejects_offset_of_another_shape():
-    inputs = make_inputs(OPTIONS[0])
-    inputs['offset'] = inputs['offset'][..., :-1]
-    with pytest.raises(ValueError, match='offset must have shape'):
-        modulated(OPTIONS[0])(**inputs)
-    with pytest.raises(ValueError, match='offset must have shape'):
-        plain(OPTIONS[0])(**without(inputs, 'mask', 'bias'))
-
-
-def test_rejects_mask_of_another_shape():
-    inputs = make_inputs(OPTIONS[0])
-    inputs['mask'] = inputs['mask'][:, :-1]
-    with pytest.raises(ValueError, match='mask must have shape'):
-        modulated(OPTIONS[0])(**inputs)
+@pytest.mark.parametrize(
+    ('name', 'wrong', 'message'),
+    [
+        ('offset', (2, 18, 5, 5), r'offset must have shape \(2, 18, 5, 6\)'),
+        ('offset', (2, 20, 5, 6), r'offset must have shape \(2, 18, 5, 6\)'),
+        ('mask', (2, 8, 5, 6), r'mask must have shape \(2, 9, 5, 6\)'),
+        ('input', (2, 3, 5, 6), 'deform_groups=2 channels, got 3'),
+    ],
+)
+@pytest.mark.parametrize('function', [plain, modulated])
+def test_rejects(function, name, wrong, message):
+    if function is plain and name == 'mask':
+        pytest.skip('has no mask')
+    options = (1, 1, 1, 1, 2 if name == 'input' else 1)
+    inputs = {**make_inputs(options), name: torch.zeros(wrong)}
+    inputs['weight'] = torch.zeros(4, inputs['input'].shape[1], 3, 3)
+    if function is plain:
+        inputs = without(inputs, 'mask', 'bias')
+    with pytest.raises(ValueError, match=message):
+        function(options)(**inputs)
 
 
 @pytest.mark.parametrize('function', [plain, modulated])
@@ -298,17 +299,8 @@ def test_gradcheck(function):
     )
 
 
-GEOMETRY = ConvGeometry((3, 3), (1, 1), (1, 1), (1, 1), 1, 2)
-
-
-def test_corner_terms_inside():
-    pixels, weights = corner_terms(torch.tensor([1.25, 2.5]), (4, 5))
-    assert pixels.tolist() == [7, 8, 12, 13]
-    assert weights.tolist() == [0.375, 0.375, 0.125, 0.125]
-
-
 @pytest.mark.parametrize(
-    ('place', 'total'),
+    ('position', 'total'),
     [
         ([-0.25, 0.0], 0.75),
         ([3.5, 4.5], 0.25),
@@ -319,8 +311,8 @@ def test_corner_terms_inside():
         ([1.0, torch.inf], 0),
     ],
 )
-def test_corner_terms_at_and_beyond_the_border(place, total):
-    pixels, weights = corner_terms(torch.tensor(place), (4, 5))
+def test_corner_terms_at_and_beyond_the_border(position, total):
+    pixels, weights = corner_terms(torch.tensor(position), (4, 5))
     assert ((pixels >= 0) & (pixels < 20)).all()
     assert weights.sum() == total
 
@@ -331,56 +323,3 @@ def test_corner_terms_have_no_slope_a_pixel_outside():
     _, weights = corner_terms(place, (4, 5))
     weights[..., 2].sum().backward()
     assert place.grad[:, 0].tolist() == [0, 1]
-
-
-def test_by_pixel_order():
-    """Fields change fastest, then deformable groups, taps, pixels."""
-    images, groups, taps, height, width = 2, 2, 3, 4, 5
-    x = torch.arange(images * groups * taps * 2 * height * width).float()
-    x = x.view(images, groups * taps * 2, height, width)
-    rows = by_pixel(x, taps, groups)
-    assert rows.shape == (40, 3, 2, 2)
-    pixel = 1 * 20 + 2 * 5 + 3
-    assert rows[pixel, 2, 1, 0] == x[1, (1 * 3 + 2) * 2, 2, 3]
-    assert rows[pixel, 2, 1, 1] == x[1, (1 * 3 + 2) * 2 + 1, 2, 3]
-
-
-def test_columns_without_displacement_are_those_of_unfold():
-    maps = torch.randn(2, 4, 5, 6)
-    columns = DeformColumns(maps, torch.zeros(2, 36, 5, 6), None, GEOMETRY)
-    (part,) = columns.chunks()
-    sampled = columns.sample(part, *columns.leaves(part))[2]
-    unfolded = torch.nn.functional.unfold(maps, 3, padding=1)
-    expected = unfolded.view(2, 4, 9, 30).permute(0, 3, 2, 1)
-    torch.testing.assert_close(sampled, expected.reshape(60, 9, 4))
-
-
-def test_rejects_channels_that_do_not_divide():
-    with pytest.raises(ValueError, match='deform_groups=2 channels, got 3'):
-        DeformColumns(
-            torch.zeros(1, 3, 5, 6), torch.zeros(1, 36, 5, 6), None, GEOMETRY
-        )
-
-
-@pytest.mark.parametrize(
-    'shape', [(1, 18, 5, 6), (1, 36, 6, 6), (2, 36, 5, 6)]
-)
-def test_deform_columns_rejects_offset_of_another_shape(shape):
-    with pytest.raises(
-        ValueError, match=r'offset must have shape \(1, 36, 5, 6\)'
-    ):
-        DeformColumns(
-            torch.zeros(1, 4, 5, 6), torch.zeros(shape), None, GEOMETRY
-        )
-
-
-def test_deform_columns_rejects_mask_of_another_shape():
-    with pytest.raises(
-        ValueError, match=r'mask must have shape \(1, 18, 5, 6\)'
-    ):
-        DeformColumns(
-            torch.zeros(1, 4, 5, 6),
-            torch.zeros(1, 36, 5, 6),
-            torch.zeros(1, 9, 5, 6),
-            GEOMETRY,
-        )

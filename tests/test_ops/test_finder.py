@@ -61,13 +61,6 @@ def test_missing_module_is_ours(tmp_path):
     assert python(code, path=path) == 'mmext.ops mmext.ops.nms True'
 
 
-def test_missing_module_stays_missing_without_mmext(tmp_path):
-    code = (
-        "import importlib.util\nprint(importlib.util.find_spec('mmcv._ext'))"
-    )
-    assert python(code, path=make_mmcv(tmp_path, None)) == 'None'
-
-
 def test_compiled_module_wins(tmp_path):
     code = (
         'import mmext, mmcv._ext\n'
@@ -119,9 +112,9 @@ def test_hosts_register_all_their_modules():
         'print(len(DETECTION) > 200, len(SEGMENTATION) > 80, '
         "check_ops_exist(), env['MMCV Compiler'])"
     )
-    found = python(code).splitlines()[-1].split(maxsplit=3)
-    assert found[:3] == ['True'] * 3
-    assert found[3] == mmcv.ops.get_compiler_version()
+    *facts, compiler = python(code).splitlines()[-1].split(maxsplit=3)
+    assert facts == ['True'] * 3
+    assert compiler == mmcv.ops.get_compiler_version()
 
 
 @pytest.mark.slow
@@ -167,17 +160,6 @@ def test_a_loaded_module_is_known_by_its_origin(monkeypatch):
     assert active_backend() == 'mmext'
     module.__spec__ = ModuleSpec('mmcv._ext', None, origin='_ext.so')
     assert active_backend() == 'compiled'
-
-
-def test_a_stand_in_without_spec_is_not_ours(monkeypatch):
-    monkeypatch.setitem(sys.modules, 'mmcv._ext', ModuleType('mmcv._ext'))
-    assert active_backend() == 'compiled'
-
-
-def test_nothing_has_to_be_loaded(monkeypatch):
-    expected = active_backend()
-    monkeypatch.delitem(sys.modules, 'mmcv._ext', raising=False)
-    assert active_backend() == expected
 
 
 def test_rejects_a_missing_mmcv(monkeypatch):

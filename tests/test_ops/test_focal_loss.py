@@ -52,27 +52,27 @@ def test_sigmoid_limit_is_cross_entropy():
 def test_certain_predictions_stay_finite(gamma):
     logits = torch.tensor([[200.0, -200.0, 0.0], [-200.0, 200.0, 0.0]])
     target = torch.tensor([0, 0])
-    found = values_and_grads(
+    actual = values_and_grads(
         lambda input: sigmoid_focal_loss(
             input, target, gamma, 0.25, None, 'sum'
         ),
         {'input': logits},
     )
-    assert found['output'].isfinite().all()
-    assert found['input'].isfinite().all()
+    assert actual['output'].isfinite().all()
+    assert actual['input'].isfinite().all()
     # Only the second is wrong; its logarithm is clamped.
-    assert found['output'] >= 0.25 * -math.log(1.2e-38)
+    assert actual['output'] >= 0.25 * -math.log(1.2e-38)
 
 
 def test_no_samples():
-    found = values_and_grads(
+    actual = values_and_grads(
         lambda input: SigmoidFocalLoss(2.0, 0.25, reduction='sum')(
             input, torch.zeros(0, dtype=torch.long)
         ),
         {'input': torch.zeros(0, 4)},
     )
-    assert found['output'] == 0
-    assert found['input'].shape == (0, 4)
+    assert actual['output'] == 0
+    assert actual['input'].shape == (0, 4)
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
@@ -94,27 +94,25 @@ def test_half(dtype, device):
 
 def test_not_contiguous():
     logits, target = torch.randn(4, 6).t(), torch.randint(4, (12,))[::2]
-    found = sigmoid_focal_loss(logits, target, 2.0, 0.25, None, 'sum')
+    actual = sigmoid_focal_loss(logits, target, 2.0, 0.25, None, 'sum')
     expected = sigmoid_focal_loss(
         logits.contiguous(), target.contiguous(), 2.0, 0.25, None, 'sum'
     )
-    assert torch.equal(found, expected)
+    assert torch.equal(actual, expected)
 
 
-def test_rejects_labels_above_the_classes():
-    with pytest.raises(
-        ValueError, match=r'target must be at most 3, .*got 4 at index 2'
-    ):
-        sigmoid_focal_loss(torch.zeros(3, 3), torch.tensor([0, 3, 4]))
-
-
-@pytest.mark.parametrize('label', [-1, 3])
-def test_rejects_labels_without_a_weight(label):
-    with pytest.raises(
-        ValueError, match=rf'target must be in \[0, 3\).*got {label}'
-    ):
+@pytest.mark.parametrize(
+    ('labels', 'weight', 'message'),
+    [
+        ([0, 3, 4], None, r'target must be at most 3, .*got 4 at index 2'),
+        ([-1, 0, 0], torch.ones(3), r'target must be in \[0, 3\).*got -1'),
+        ([3, 0, 0], torch.ones(3), r'target must be in \[0, 3\).*got 3'),
+    ],
+)
+def test_rejects(labels, weight, message):
+    with pytest.raises(ValueError, match=message):
         sigmoid_focal_loss(
-            torch.zeros(1, 3), torch.tensor([label]), 2.0, 0.25, torch.ones(3)
+            torch.zeros(3, 3), torch.tensor(labels), 2.0, 0.25, weight
         )
 
 

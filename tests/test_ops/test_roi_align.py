@@ -9,18 +9,12 @@ from reference import slow_ops
 from reference.op_checks import assert_same, values_and_grads
 from torch import Tensor
 
-from mmext.ops.roi_align import (
-    SampleGrid,
-    axis_taps,
-    interpolate_axis,
-    sample_grid,
-)
+from mmext.ops.roi_align import SampleGrid, axis_taps, interpolate_axis
 
 both_backends = pytest.mark.usefixtures('backend')
 
 ORACLES = [
-    f'roi_align_{mode}_aligned{aligned}_sr{ratio}'
-    for mode in ('avg', 'max')
+    f'roi_align_avg_aligned{aligned}_sr{ratio}'
     for aligned in (0, 1)
     for ratio in (0, 2)
 ]
@@ -79,11 +73,10 @@ def test_matches_recorded_runs(name, oracle, device):
 @both_backends
 @pytest.mark.parametrize('aligned', [True, False])
 @pytest.mark.parametrize('ratio', [0, 1, 3])
-@pytest.mark.parametrize('mode', ['avg', 'max'])
-def test_matches_plain_loop(mode, ratio, aligned):
+def test_matches_plain_loop(ratio, aligned):
     maps = torch.randn(2, 2, 18, 22, dtype=torch.float64)
     rois = ROIS.double()
-    options = {'scale': 0.25, 'ratio': ratio, 'mode': mode, 'aligned': aligned}
+    options = {'scale': 0.25, 'ratio': ratio, 'aligned': aligned}
     actual, expected = (
         values_and_grads(function, {'input': maps})
         for function in (
@@ -94,7 +87,7 @@ def test_matches_plain_loop(mode, ratio, aligned):
     assert_same(actual, expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize('options', [{}, {'ratio': 2}, {'mode': 'max'}])
+@pytest.mark.parametrize('options', [{}, {'ratio': 2}])
 @pytest.mark.parametrize('size', [9, 64])
 def test_matches_compiled(options, size, compiled_run):
     low = torch.rand(300, 2) * size * 3
@@ -117,31 +110,18 @@ def test_chunks_do_not_change_the_result(monkeypatch):
     module = 'mmext.ops.roi_align'
     maps = torch.randn(2, 2, 18, 22)
     for rois in (ROIS, ROIS[[0, 6]]):
-        for mode in ('avg', 'max'):
-            inputs = {'input': maps, 'rois': rois}
-            whole = values_and_grads(
-                lambda input, rois, mode=mode: pool(
-                    input, rois=rois.detach(), mode=mode
-                ),
-                inputs,
-            )
-            with monkeypatch.context() as patch:
-                patch.setattr(f'{module}._TERMS', 1)
-                patch.setattr(f'{module}._VALUES', 1)
-                parts = values_and_grads(
-                    lambda input, rois, mode=mode: pool(
-                        input, rois=rois.detach(), mode=mode
-                    ),
-                    inputs,
-                )
-            assert_same(parts, whole)
+        run = partial(values_and_grads, partial(pool, rois=rois))
+        whole = run({'input': maps})
+        with monkeypatch.context() as patch:
+            patch.setattr(f'{module}._TERMS', 1)
+            parts = run({'input': maps})
+        assert_same(parts, whole)
 
 
 @both_backends
-@pytest.mark.parametrize('mode', ['avg', 'max'])
-def test_no_regions(mode):
+def test_no_regions():
     actual = values_and_grads(
-        lambda input: pool(input, rois=ROIS[:0], mode=mode),
+        lambda input: pool(input, rois=ROIS[:0]),
         {'input': torch.randn(2, 3, 8, 8)},
     )
     assert actual['output'].shape == (0, 3, 3, 2)
@@ -149,30 +129,26 @@ def test_no_regions(mode):
 
 
 @both_backends
-@pytest.mark.parametrize('mode', ['avg', 'max'])
-def test_no_image_without_regions_is_touched(mode):
+def test_no_image_without_regions_is_touched():
     """NaN elsewhere in the batch does not reach the result."""
     maps = torch.randn(3, 2, 18, 22)
     maps[2] = torch.nan
-    actual = values_and_grads(
-        lambda input: pool(input, rois=ROIS, mode=mode), {'input': maps}
-    )
+    actual = values_and_grads(partial(pool, rois=ROIS), {'input': maps})
     assert actual['output'].isfinite().all()
     assert not actual['input'][2].any()
 
 
 @both_backends
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize('mode', ['avg', 'max'])
-def test_half(mode, dtype, device):
+def test_half(dtype, device):
     maps = torch.randn(2, 3, 18, 22, device=device)
     rois = ROIS.to(device)
     half = values_and_grads(
-        lambda input: pool(input, rois=rois.to(dtype), mode=mode),
+        lambda input: pool(input, rois=rois.to(dtype)),
         {'input': maps.to(dtype)},
     )
     full = values_and_grads(
-        lambda input: pool(input, rois=rois.to(dtype).float(), mode=mode),
+        lambda input: pool(input, rois=rois.to(dtype).float()),
         {'input': maps.to(dtype).float()},
     )
     assert half['output'].dtype == half['input'].dtype == dtype
@@ -196,15 +172,11 @@ def test_autocast_changes_nothing(device):
 def test_not_contiguous():
     maps = torch.randn(2, 22, 3, 18).permute(0, 2, 3, 1)
     rois = torch.cat([ROIS, ROIS], 1)[:, :5]
-    for mode in ('avg', 'max'):
-        actual, expected = (
-            values_and_grads(
-                lambda input, mode=mode: pool(input, rois=rois, mode=mode),
-                {'input': x},
-            )
-            for x in (maps, maps.contiguous())
-        )
-        assert_same(actual, expected, rtol=0, atol=0)
+    actual, expected = (
+        values_and_grads(partial(pool, rois=rois), {'input': x})
+        for x in (maps, maps.contiguous())
+    )
+    assert_same(actual, expected, rtol=0, atol=0)
 
 
 @both_backends
@@ -247,6 +219,13 @@ def test_rejects_rois_outside_the_batch(roi):
         pool(torch.zeros(2, 1, 4, 4), rois=rois)
 
 
+def test_rejects_the_maximum():
+    with pytest.raises(
+        ValueError, match=r"pool_mode must .*'max'; .*build mm"
+    ):
+        pool(torch.zeros(1, 1, 4, 4), rois=ROIS[:1], mode='max')
+
+
 @both_backends
 def test_rejects_reversed_rois():
     rois = torch.tensor([[0.0, 5, 5, 4, 9]])
@@ -256,16 +235,12 @@ def test_rejects_reversed_rois():
     assert pool(torch.ones(1, 1, 4, 4), rois=rois, aligned=False).all()
 
 
-@pytest.mark.parametrize(
-    ('mode', 'backend'),
-    [('avg', 'numba'), ('avg', 'pytorch'), ('max', 'pytorch')],
-    indirect=['backend'],
-)
-def test_gradcheck(mode, backend):
+@both_backends
+def test_gradcheck():
     maps = torch.randn(2, 1, 6, 7, dtype=torch.float64, requires_grad=True)
     rois = ROIS[[0, 1, 6]].double()
     assert torch.autograd.gradcheck(
-        lambda x: pool(x, rois=rois, mode=mode, bins=(2, 2)), (maps,)
+        lambda x: pool(x, rois=rois, bins=(2, 2)), (maps,)
     )
 
 
@@ -281,42 +256,6 @@ def dense(index: torch.Tensor, weight: torch.Tensor, size: int):
     return weight.new_zeros(*weight.shape[:2], size).scatter_add_(
         2, index, weight
     )
-
-
-def test_sample_grid_counts_started_pixels():
-    rois = torch.tensor([[0, 4.0, 8.0, 24.0, 20.0]])
-    grid = sample_grid(rois, (3, 2), 0.25, 0, aligned=True)
-    assert grid.start.tolist() == [[1.5, 0.5]]
-    assert grid.width.tolist() == [[1.0, 2.5]]
-    assert grid.count.tolist() == [[1, 3]]
-
-
-def test_sample_grid_takes_the_ratio_as_it_is():
-    rois = torch.tensor([[0, 4.0, 8.0, 24.0, 20.0]])
-    grid = sample_grid(rois, (3, 2), 0.25, 4, aligned=False)
-    assert grid.start.tolist() == [[2.0, 1.0]]
-    assert grid.count.tolist() == [[4, 4]]
-
-
-def test_sample_grid_widens_small_regions_only_unaligned():
-    rois = torch.tensor([[0, 4.0, 4.0, 4.0, 5.0]])
-    grid = sample_grid(rois, (1, 1), 1.0, 0, aligned=False)
-    assert grid.width.tolist() == [[1.0, 1.0]]
-    grid = sample_grid(rois, (1, 1), 1.0, 0, aligned=True)
-    assert grid.count.tolist() == [[1, 0]]
-
-
-def test_sample_grid_rejects_reversed_regions():
-    rois = torch.tensor([[0, 0.0, 0, 1, 1], [0, 0.0, 4, 1, 3]])
-    with pytest.raises(ValueError, match=r'must not end before.*index 1'):
-        sample_grid(rois, (1, 1), 1.0, 0, aligned=True)
-
-
-def test_positions():
-    place, exists = grid_of(1.0, 2.0, 2).positions(0, bins=2)
-    assert place.tolist() == [[[1.5, 2.5], [3.5, 4.5]]]
-    assert exists.all()
-    assert grid_of(1.0, 2.0, 0).positions(0, bins=2)[0].shape == (1, 2, 0)
 
 
 def test_interpolate_axis_at_the_border():
@@ -346,20 +285,3 @@ def test_axis_taps_are_the_mean_of_the_samples(start, width, count, terms):
     low, high, near, far = interpolate_axis(place, 12)
     expected = dense(low, near, 12) + dense(high, far, 12)
     torch.testing.assert_close(dense(index, weight, 12), expected / count)
-
-
-def test_axis_taps_without_samples():
-    index, weight = axis_taps(grid_of(1.0, 0.0, 0), 0, 3, 8)
-    assert index.shape == weight.shape == (1, 3, 1)
-    assert not weight.any()
-
-
-def test_axis_taps_mix_counts():
-    """A region with fewer samples than another keeps its own mean."""
-    one, four = grid_of(2.3, 1.0, 1), grid_of(0.1, 3.5, 4)
-    both = SampleGrid(*(torch.cat(pair) for pair in zip(one, four)))
-    index, weight = axis_taps(both, 1, 2, 9)
-    together = dense(index, weight, 9)
-    for row, grid in enumerate((one, four)):
-        alone = dense(*axis_taps(grid, 1, 2, 9), 9)
-        torch.testing.assert_close(together[row : row + 1], alone)

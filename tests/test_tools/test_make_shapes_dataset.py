@@ -114,7 +114,7 @@ def test_a_stopped_process_leaves_nothing(tmp_path: Path, number, code):
         stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob('.a.*/new/img_dir/train/000002.jpg')):
+    while not list(tmp_path.glob('.a.*/tree/img_dir/train/000002.jpg')):
         assert process.poll() is None, 'ended before it was stopped'
         assert time.monotonic() < deadline, 'draws nothing'
         time.sleep(0.02)

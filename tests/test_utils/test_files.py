@@ -68,14 +68,6 @@ def test_new_tree(tmp_path):
     assert out.stat().st_mode == (tmp_path / 'usual').stat().st_mode
 
 
-def test_new_tree_takes_the_place_of_an_empty_folder(tmp_path):
-    out = tmp_path / 'out'
-    out.mkdir()
-    with new_tree(out) as tree:
-        (tree / 'x').write_text('1')
-    assert (out / 'x').read_text() == '1'
-
-
 def test_new_tree_after_an_error(tmp_path):
     def write():
         with new_tree(tmp_path / 'out') as tree:

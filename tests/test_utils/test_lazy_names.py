@@ -11,9 +11,9 @@ import pytest
 @pytest.mark.parametrize('name', ['mmext.apis', 'mmext.checks.labels'])
 def test_all_names_are_there(name):
     package = importlib.import_module(name)
-    found = {each: getattr(package, each) for each in package.__all__}
-    for each, value in found.items():
-        assert value.__name__ == each
+    for public in package.__all__:
+        value = getattr(package, public)
+        assert value.__name__ == public
         assert value.__module__.startswith(name)
         assert pickle.loads(pickle.dumps(value)) is value
     with pytest.raises(AttributeError, match=f"'{name}' has no attribute 'x'"):

@@ -13,7 +13,12 @@ from mmext.utils import register_all_modules
 
 register_all_modules(False)
 print(DefaultScope.get_current_instance())
-print(all(len(getattr(registry, name)) for name in registry.__all__))
+nodes = [
+    node
+    for node in vars(registry).values()
+    if isinstance(node, registry.Registry)
+]
+print(len(nodes) > 9 and all(map(len, nodes)))
 register_all_modules()
 print(DefaultScope.get_current_instance().scope_name)
 """

@@ -198,7 +198,14 @@ def box_problems(
         yield from _label_problems(results, spec)
 
 
-def _around_bitmap(mask: np.ndarray) -> tuple[float, ...]:
+def _around(mask: np.ndarray | Sequence[np.ndarray]) -> tuple[float, ...]:
+    """The box around a bitmap, or around the polygons of an object."""
+    if not isinstance(mask, np.ndarray):
+        points = [np.asarray(polygon).reshape(-1, 2) for polygon in mask]
+        corners = np.concatenate([np.empty((0, 2)), *points])
+        if not len(corners):
+            return (np.nan,) * 4
+        return (*corners.min(0), *corners.max(0))
     rows = np.flatnonzero(mask.max(1)) if mask.size else ()
     if not len(rows):
         return (np.nan,) * 4
@@ -206,34 +213,13 @@ def _around_bitmap(mask: np.ndarray) -> tuple[float, ...]:
     return columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
 
 
-def _around_polygons(polygons: Sequence[np.ndarray]) -> tuple[float, ...]:
-    points = [np.asarray(polygon).reshape(-1, 2) for polygon in polygons]
-    if not sum(map(len, points)):
-        return (np.nan,) * 4
-    corners = np.concatenate(points)
-    return (*corners.min(0), *corners.max(0))
-
-
 def boxes_around(masks: Any) -> np.ndarray:
     """The smallest box around each mask of mmdet, float64 ``(N, 4)``.
 
     x1 y1 x2 y2 in pixels, x2 and y2 after the last pixel; NaN for empty masks.
     """
-    around = (
-        _around_bitmap
-        if isinstance(masks.masks, np.ndarray)
-        else _around_polygons
-    )
-    boxes = [around(mask) for mask in masks.masks]
+    boxes = [_around(mask) for mask in masks.masks]
     return np.array(boxes, np.float64).reshape(-1, 4)
-
-
-def _overlaps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """IoU of boxes, pair by pair."""
-    low, high = np.maximum(a[:, :2], b[:, :2]), np.minimum(a[:, 2:], b[:, 2:])
-    shared = (high - low).clip(0).prod(1)
-    areas = [(box[:, 2:] - box[:, :2]).clip(0).prod(1) for box in (a, b)]
-    return shared / np.maximum(areas[0] + areas[1] - shared, 1e-9)
 
 
 def _mask_tolerance(results: Mapping[str, Any]) -> float:
@@ -266,7 +252,15 @@ def _agreement_problems(
     off = box_limits.is_off_mask(boxes.T, around.T, _mask_tolerance(results))
     bad = off & counts
     if spec.mask_box_iou < 1:
-        bad &= _overlaps(around, boxes) < spec.mask_box_iou
+        low = np.maximum(around[:, :2], boxes[:, :2])
+        high = np.minimum(around[:, 2:], boxes[:, 2:])
+        shared = (high - low).clip(0).prod(1)
+        areas = [
+            (box[:, 2:] - box[:, :2]).clip(0).prod(1)
+            for box in (around, boxes)
+        ]
+        union = np.maximum(areas[0] + areas[1] - shared, 1e-9)
+        bad &= shared / union < spec.mask_box_iou
     if bad.any():
         index = int(bad.argmax())
         pair = (boxes[index].tolist(), around[index].tolist())
@@ -324,40 +318,6 @@ def mask_problems(
             yield from _agreement_problems(results, boxes, spec)
 
 
-def _segment_problems(
-    segments: list[dict], spec: SampleSpec
-) -> Iterator[LabelProblem]:
-    ids = [segment['id'] for segment in segments]
-    twice = sorted(
-        {segment_id for segment_id in ids if ids.count(segment_id) > 1}
-    )
-    if twice:
-        yield LabelProblem(
-            'panoptic',
-            'segments_info',
-            f'ids of segments must differ, got more than one of {twice[:5]}',
-            'give each segment of an image an id of its own in the '
-            'annotation and in its PNG',
-            len(twice),
-        )
-    bad = [
-        segment
-        for segment in segments
-        if not 0 <= segment['category'] < spec.num_seg_classes
-    ]
-    if bad:
-        yield LabelProblem(
-            'panoptic',
-            'segments_info',
-            f'{len(bad)} of {len(segments)} segments have a class out of '
-            f'range, it must be in [0, {spec.num_seg_classes - 1}]; first is '
-            f'{bad[0]["category"]} of segment {bad[0]["id"]}',
-            'compare metainfo (classes, thing_classes, stuff_classes) of the '
-            "data set with the annotation's categories",
-            len(bad),
-        )
-
-
 def _map_problems(
     results: Mapping[str, Any], spec: SampleSpec
 ) -> Iterator[LabelProblem]:
@@ -387,22 +347,6 @@ def _map_problems(
         )
 
 
-def _overlap_problems(masks: np.ndarray) -> Iterator[LabelProblem]:
-    covered = masks.astype(bool).sum(0, dtype=np.uint16)
-    count = int((covered > 1).sum())
-    if count:
-        y, x = np.unravel_index((covered > 1).argmax(), covered.shape)
-        yield LabelProblem(
-            'panoptic',
-            'gt_masks',
-            f'{count:,} pixels belong to more than one instance, the first '
-            f'at (y={y}, x={x})',
-            'segments of a panoptic annotation do not overlap; use a '
-            'data set for instances if they do',
-            count,
-        )
-
-
 def panoptic_problems(
     results: Mapping[str, Any], spec: SampleSpec
 ) -> Iterator[LabelProblem]:
@@ -414,11 +358,48 @@ def panoptic_problems(
     segments = results.get('segments_info')
     if segments is None:
         return
-    yield from _segment_problems(segments, spec)
+    ids = [segment['id'] for segment in segments]
+    twice = sorted({number for number in ids if ids.count(number) > 1})
+    if twice:
+        yield LabelProblem(
+            'panoptic',
+            'segments_info',
+            f'ids of segments must differ, got more than one of {twice[:5]}',
+            'give each segment of an image an id of its own in the '
+            'annotation and in its PNG',
+            len(twice),
+        )
+    bad = [
+        segment
+        for segment in segments
+        if not 0 <= segment['category'] < spec.num_seg_classes
+    ]
+    if bad:
+        yield LabelProblem(
+            'panoptic',
+            'segments_info',
+            f'{len(bad)} of {len(segments)} segments have a class out of '
+            f'range, it must be in [0, {spec.num_seg_classes - 1}]; first is '
+            f'{bad[0]["category"]} of segment {bad[0]["id"]}',
+            'compare metainfo (classes, thing_classes, stuff_classes) of the '
+            "data set with the annotation's categories",
+            len(bad),
+        )
     masks = getattr(results.get('gt_masks'), 'masks', None)
     if not isinstance(masks, np.ndarray) or not len(masks):
         return
-    yield from _overlap_problems(masks)
+    shared = masks.astype(bool).sum(0, dtype=np.uint16) > 1
+    if shared.any():
+        y, x = np.unravel_index(shared.argmax(), shared.shape)
+        yield LabelProblem(
+            'panoptic',
+            'gt_masks',
+            f'{shared.sum():,} pixels belong to more than one instance, the '
+            f'first at (y={y}, x={x})',
+            'segments of a panoptic annotation do not overlap; use a '
+            'data set for instances if they do',
+            int(shared.sum()),
+        )
     label_map = results.get('gt_seg_map')
     if (
         label_map is not None

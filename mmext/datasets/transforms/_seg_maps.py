@@ -28,44 +28,10 @@ def out_of_range(
     return bad
 
 
-def _in_memory_order(array: np.ndarray) -> np.ndarray:
-    """A view that is read forwards; a flipped map is slow to reduce."""
-    return array[
-        tuple(
-            slice(None, None, -1 if stride < 0 else None)
-            for stride in array.strides
-        )
-    ]
-
-
-def in_range(
-    label_map: np.ndarray, num_classes: int, ignore_index: int | None
-) -> bool:
-    """Whether each pixel is a class or ignored: ``not out_of_range().any()``.
-
-    One or two passes over a map of bytes; comparisons, which are slower, only
-    where these do not decide.
-    """
-    if not label_map.size:
-        return True
-    values = _in_memory_order(label_map)
-    if values.dtype == np.uint8 and ignore_index == 255 and num_classes < 256:
-        # 255 wraps around to 0, so that the maximum is that of the classes.
-        return int((values + np.uint8(1)).max()) <= num_classes
-    if values.dtype.kind == 'u' or values.min() >= 0:
-        top = int(values.max())
-        if top < num_classes or top == num_classes == ignore_index:
-            return True
-        if top != ignore_index:
-            return False
-    return not out_of_range(values, num_classes, ignore_index).any()
-
-
 def _range_problem(
-    results: Mapping[str, Any], key: str, spec: SampleSpec
+    results: Mapping[str, Any], key: str, bad: np.ndarray, spec: SampleSpec
 ) -> LabelProblem:
     label_map, num_classes = results[key], spec.num_seg_classes
-    bad = out_of_range(label_map, num_classes, spec.ignore_index)
     values, counts = np.unique(label_map[bad], return_counts=True)
     order = np.argsort(-counts, kind='stable')
     pairs = list(zip(values[order].tolist(), counts[order].tolist()))
@@ -157,5 +123,6 @@ def seg_map_problems(
                 'changes only one of them',
                 rule='PAIR001',
             )
-        if not in_range(label_map, spec.num_seg_classes, spec.ignore_index):
-            yield _range_problem(results, key, spec)
+        bad = out_of_range(label_map, spec.num_seg_classes, spec.ignore_index)
+        if bad.any():
+            yield _range_problem(results, key, bad, spec)

@@ -49,7 +49,7 @@ class LabelProblem:
         check: ``'dtype'``, ``'shape'``, ``'range'``, ``'count'``, ``'box'``,
             ``'mask'`` or ``'panoptic'``.
         field: Key of the sample, such as ``'gt_seg_map'``.
-        message: Facts, with value, place and what is allowed.
+        message: Facts, with value, location and what is allowed.
         remedy: What to do about it.
         count: Pixels, boxes, labels or masks that are wrong.
         rule: Id of the rule of ``tools/validate_labels.py`` that finds the
@@ -93,8 +93,8 @@ def file_of(results: Mapping[str, Any], field: str = '') -> str:
     keys = ('img_path', 'filename', 'seg_map_path')
     if field.startswith('gt_seg_map'):
         keys = (field.removeprefix('gt_') + '_path', 'seg_map_path', *keys)
-    found = (str(results[key]) for key in keys if results.get(key))
-    return next(found, 'a sample without img_path')
+    paths = (str(results[key]) for key in keys if results.get(key))
+    return next(paths, 'a sample without img_path')
 
 
 def image_size(
@@ -198,14 +198,14 @@ def tally(entries: Iterable[JournalEntry]) -> dict[tuple[str, str], Tally]:
         >>> tally([entry, entry])[('ignored', 'a.png')].pixels
         6
     """
-    found: dict[tuple[str, str], Tally] = {}
+    tallies: dict[tuple[str, str], Tally] = {}
     for entry in entries:
-        one = found.setdefault(
+        one = tallies.setdefault(
             (entry.action, entry.file), Tally(text=entry.text)
         )
         one.times += 1
         one.pixels += entry.pixels
-    return found
+    return tallies
 
 
 class LabelJournal:
@@ -261,11 +261,11 @@ def _close_journals() -> None:
     for path, pid in list(_own.items()):
         if pid != os.getpid() or not path.exists():
             continue
-        found = tally(_drain(path))
+        tallies = tally(_drain(path))
         path.unlink()
-        if found:
-            times = sum(entry.times for entry in found.values())
-            files = sorted({file for _, file in found})
+        if tallies:
+            times = sum(entry.times for entry in tallies.values())
+            files = sorted({file for _, file in tallies})
             print(
                 f'ValidateLabels passed over label problems {times:,} '
                 f'time(s), in {len(files):,} file(s) such as {files[0]}, that '

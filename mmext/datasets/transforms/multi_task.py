@@ -194,7 +194,7 @@ class MultiTaskRandomScaleCrop(MultiTaskResize):
     """Enlarge by a random factor, and keep a random part of the same size.
 
     The augmentation of public NYUv2 trainings: of ``scales`` one, ``s``, is
-    drawn; a part of ``H / s`` by ``W / s`` pixels at a random place is
+    drawn; a part of ``H / s`` by ``W / s`` pixels at a random position is
     resized to ``H`` by ``W`` as by :class:`MultiTaskResize`, and depth is
     divided by ``s``, as if the camera had come closer. Normals are kept, as
     in public trainings. (For an unchanged camera this is right for surfaces

@@ -56,7 +56,7 @@ class ValidateLabels(BaseTransform):
     evaluation do, are held against the image as it was. Of boxes that are
     marked to be ignored, only that they are finite is checked.
 
-    The message names the file, each value with its count, the first place,
+    The message names the file, each value with its count, the first pixel,
     the allowed range and the likely cause; and the rule of
     ``tools/validate_labels.py`` that finds the same before the training,
     with the same limits.
@@ -98,8 +98,8 @@ class ValidateLabels(BaseTransform):
             there is nothing to check, or the number of classes is unknown.
 
     Note:
-        A map of 2048 x 1024 bytes takes one pass, a fiftieth of the time to
-        load it. Masks are read once or twice.
+        The check of a map of 2048 x 1024 bytes takes a fiftieth of the time
+        to decode it. Masks are read once or twice.
 
     Examples:
         >>> label_map = np.array([[0, 255], [1, 7]], np.uint8)

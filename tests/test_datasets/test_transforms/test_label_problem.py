@@ -7,20 +7,15 @@ import subprocess
 import sys
 from collections import Counter
 
-import numpy as np
 import pytest
-import torch
-from mmdet.structures.bbox import HorizontalBoxes
 
 from mmext.datasets.transforms import LabelError
 from mmext.datasets.transforms.label_problem import (
     JournalEntry,
     LabelJournal,
     LabelProblem,
-    as_array,
     describe,
     file_of,
-    image_size,
     tally,
 )
 
@@ -35,13 +30,6 @@ def test_error_is_a_value_error_and_pickles():
     assert (str(again), again.problems) == ('text', (MAP, BOX))
     # As PyTorch makes it anew from the text of a worker's.
     assert LabelError(msg := 'from a worker').args == (msg,)
-
-
-def test_only_pixels_out_of_range_are_repairable():
-    assert MAP.is_repairable
-    assert not BOX.is_repairable
-    assert not LabelProblem('range', 'gt_bboxes_labels', '', '').is_repairable
-    assert not LabelProblem('dtype', 'gt_seg_map', '', '').is_repairable
 
 
 @pytest.mark.parametrize(
@@ -60,25 +48,6 @@ def test_file_is_that_of_the_field(field, expected):
         'seg_map_from_path': 'from.png',
     }
     assert file_of(results, field) == expected
-
-
-def test_file_falls_back():
-    assert file_of({'img_path': 'a.jpg'}, 'gt_seg_map') == 'a.jpg'
-    assert file_of({'seg_map_path': 'a.png'}) == 'a.png'
-    assert file_of({'img_path': None}) == 'a sample without img_path'
-
-
-def test_image_size():
-    image = np.zeros((3, 5, 3))
-    assert image_size({'img': image, 'img_shape': (7, 7)}) == (3, 5)
-    assert image_size({'img_shape': (4, 6)}) == (4, 6)
-    assert image_size({}) is None
-
-
-@pytest.mark.parametrize('kind', [np.array, torch.tensor, HorizontalBoxes])
-def test_as_array(kind):
-    values = kind([[1.0, 2.0, 3.0, 4.0]])
-    np.testing.assert_array_equal(as_array(values), [[1, 2, 3, 4]])
 
 
 def test_describe_names_each_file_once():
@@ -108,30 +77,30 @@ def test_no_entry_is_lost(method, number):
         context.Process(target=write, args=(journal, f'{i}', count))
         for i in range(number)
     ]
-    for each in writers:
-        each.start()
+    for writer in writers:
+        writer.start()
     entries = []
-    while any(each.is_alive() for each in writers):
+    while any(writer.is_alive() for writer in writers):
         entries += journal.drain()
-    for each in writers:
-        each.join()
-        assert each.exitcode == 0
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
     entries += journal.drain()
     names = [str(i) for i in range(number)]
-    assert Counter(each.file for each in entries) == dict.fromkeys(
+    assert Counter(entry.file for entry in entries) == dict.fromkeys(
         names, count
     )
     for name in names:
-        pixels = [each.pixels for each in entries if each.file == name]
+        pixels = [entry.pixels for entry in entries if entry.file == name]
         assert pixels == list(range(count))
-    assert {each.text for each in entries} == {'ü"\n' * 50}
+    assert {entry.text for entry in entries} == {'ü"\n' * 50}
     assert journal.drain() == []
 
 
 def test_copies_share_the_file():
     journal = LabelJournal()
-    for each in (copy.deepcopy(journal), pickle.loads(pickle.dumps(journal))):
-        each.append(JournalEntry('warned', 'a'))
+    for other in (copy.deepcopy(journal), pickle.loads(pickle.dumps(journal))):
+        other.append(JournalEntry('warned', 'a'))
     assert len(journal.drain()) == 2
     assert LabelJournal().path != journal.path
 
@@ -143,15 +112,15 @@ def test_makes_no_file_without_entries():
 
 
 def test_tally_keeps_files_and_actions_apart():
-    found = tally(
+    files = tally(
         [
             JournalEntry('ignored', 'a', 3, 'first'),
             JournalEntry('skipped', 'a', 0, 'other'),
             JournalEntry('ignored', 'a', 4, 'later'),
         ]
     )
-    assert list(found) == [('ignored', 'a'), ('skipped', 'a')]
-    one = found['ignored', 'a']
+    assert list(files) == [('ignored', 'a'), ('skipped', 'a')]
+    one = files['ignored', 'a']
     assert (one.times, one.pixels, one.text) == (2, 7, 'first')
 
 
@@ -162,8 +131,8 @@ def test_what_nobody_has_read_is_told_at_the_end(tmp_path):
         f'tempfile.tempdir = {str(tmp_path)!r}\n'
         'from mmext.datasets.transforms.label_problem import *\n'
         'read, left = LabelJournal(), LabelJournal()\n'
-        'for each in (read, left, left):\n'
-        "    each.append(JournalEntry('skipped', 'a.png'))\n"
+        'for journal in (read, left, left):\n'
+        "    journal.append(JournalEntry('skipped', 'a.png'))\n"
         'read.drain()\n'
         'if os.fork() == 0:\n'
         '    raise SystemExit(0)\n'

@@ -28,7 +28,7 @@ SPEC = ShapesSpec(
 )
 COUNT = 6
 BAD = '000002'
-PLACE = (10, 20)
+PIXEL = (10, 20)
 
 
 @pytest.fixture(scope='module')
@@ -45,7 +45,7 @@ def bad_map(clean, tmp_path) -> Path:
     shutil.copytree(clean, root)
     file = root / 'ann_dir' / 'train' / f'{BAD}.png'
     label_map = np.array(Image.open(file))
-    y, x = PLACE
+    y, x = PIXEL
     label_map[y, x : x + 3] = 9
     Image.fromarray(label_map).save(file)
     return root
@@ -110,12 +110,12 @@ def loaded(dataset, num_workers):
 
 
 def the_check(dataset) -> ValidateLabels:
-    (found,) = (
-        each
-        for each in dataset.pipeline.transforms
-        if isinstance(each, ValidateLabels)
+    (check,) = (
+        step
+        for step in dataset.pipeline.transforms
+        if isinstance(step, ValidateLabels)
     )
-    return found
+    return check
 
 
 def journal(dataset) -> list:
@@ -131,7 +131,7 @@ def test_clean_semantic_data(clean, num_workers):
     after = [dict(type='mmseg.GenerateEdge'), dict(type='mmseg.PackSegInputs')]
     dataset = seg_data(clean, dict(num_classes=7), after)
     batches = loaded(dataset, num_workers)
-    assert sum(len(each['inputs']) for each in batches) == COUNT
+    assert sum(len(batch['inputs']) for batch in batches) == COUNT
     assert journal(dataset) == []
 
 
@@ -141,7 +141,7 @@ def test_raise_names_all(bad_map, num_workers):
     with pytest.raises(LabelError) as caught:
         loaded(dataset, num_workers)
     text = str(caught.value)
-    y, x = PLACE
+    y, x = PIXEL
     for part in (
         f'{BAD}.png',
         f'(image {bad_map}',
@@ -206,16 +206,16 @@ def test_skip_sample(bad_map, num_workers):
     dataset = seg_data(bad_map, check, [dict(type='mmseg.PackSegInputs')])
     batches = loaded(dataset, num_workers)
     names = [
-        Path(each.img_path).stem
+        Path(sample.img_path).stem
         for batch in batches
-        for each in batch['data_samples']
+        for sample in batch['data_samples']
     ]
     assert len(names) == COUNT
     assert BAD not in names
     entries = journal(dataset)
     # The data set may have drawn the bad one again.
-    assert {each.action for each in entries} == {'skipped'}
-    assert all(each.file.endswith(f'{BAD}.png') for each in entries)
+    assert {entry.action for entry in entries} == {'skipped'}
+    assert all(entry.file.endswith(f'{BAD}.png') for entry in entries)
 
 
 @pytest.mark.parametrize('num_workers', WORKERS)
@@ -247,11 +247,11 @@ def test_warn_leaves_the_sample_and_tells_five_times(bad_map):
     lines = messages(lambda: [dataset[1] for _ in range(8)])
     assert (dataset[1]['gt_seg_map'] == 9).sum() == 3
     assert len(lines) == 5
-    assert all('values: 9 (3)' in each for each in lines)
+    assert all('values: 9 (3)' in line for line in lines)
     assert 'They are left as they are.' in lines[0]
     assert 'counted, not shown' in lines[4]
     assert 'counted, not shown' not in lines[3]
-    assert [each.action for each in journal(dataset)] == ['warned'] * 9
+    assert [entry.action for entry in journal(dataset)] == ['warned'] * 9
 
 
 @pytest.mark.parametrize('num_workers', WORKERS)
@@ -265,7 +265,7 @@ def test_clean_instances(clean, num_workers, poly2mask):
     ]
     dataset = det_data(clean, check, before, poly2mask=poly2mask)
     batches = loaded(dataset, num_workers)
-    assert sum(len(each['inputs']) for each in batches) == COUNT
+    assert sum(len(batch['inputs']) for batch in batches) == COUNT
     assert journal(dataset) == []
 
 
@@ -297,7 +297,7 @@ def test_hosts_load_labels_after_resizing(clean, data, host):
         # ADE20K's: the generated set has no label to be ignored.
         if getattr(step, 'reduce_zero_label', None):
             step.reduce_zero_label = False
-    assert sum(len(each['inputs']) for each in loaded(dataset, 0)) == COUNT
+    assert sum(len(batch['inputs']) for batch in loaded(dataset, 0)) == COUNT
     assert journal(dataset) == []
 
 
