@@ -83,7 +83,7 @@ REFUSED = [
     (rows_with(0.0), NAMES, ValueError, r'not zero, got zeros in row 1 \(gui'),
     (torch.zeros(9, 2), None, ValueError, r'row 0, 1, 2, 3, 4, \.\.\.; make'),
     (rows_with(1.0), ['a', 'b'], ValueError, r'one name per row \(3\), got 2'),
-    (rows_with(1.0), ['a', 'b', 'a'], ValueError, '.* got twice a'),
+    (rows_with(1.0), ['a', 'b', 'a'], ValueError, '.* got twice: a'),
     (rows_with(1.0), 'abc', TypeError, "be a list of names, got 'abc'"),
     (rows_with(1.0), [1, 2, 3], TypeError, 'must be a list of names'),
 ]
