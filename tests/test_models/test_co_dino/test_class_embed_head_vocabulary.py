@@ -143,7 +143,7 @@ def test_the_plain_head_refuses_what_it_would_not_read():
 
 
 @pytest.fixture(scope='module')
-def place(tmp_path_factory):
+def data_folder(tmp_path_factory):
     """Two pictures, a config of three classes, a checkpoint, embeddings."""
     folder = tmp_path_factory.mktemp('vocabulary')
     write_shapes_dataset(
@@ -188,10 +188,10 @@ def options(*texts):
     return load_tool('test').make_parser().parse_args(arguments).cfg_options
 
 
-def evaluate(place, tmp_path, *texts):
+def evaluate(data_folder, tmp_path, *texts):
     cfg = prepare_test(
-        str(place / 'cfg.py'),
-        str(place / 'a.pth'),
+        str(data_folder / 'cfg.py'),
+        str(data_folder / 'a.pth'),
         work_dir=str(tmp_path),
         cfg_options=options(*texts),
         device='cpu',
@@ -203,29 +203,29 @@ DATA = 'test_dataloader.dataset.metainfo.classes'
 
 
 @pytest.mark.slow
-def test_the_test_tool(place, tmp_path, monkeypatch):
+def test_the_test_tool(data_folder, tmp_path, monkeypatch):
     quicken(monkeypatch)
-    embeddings = f'{KEY}={place}/others.pt'
+    embeddings = f'{KEY}={data_folder}/others.pt'
     names = f'{DATA}=({",".join(OTHERS)})'
-    metrics = evaluate(place, tmp_path / '1', embeddings, names)
+    metrics = evaluate(data_folder, tmp_path / '1', embeddings, names)
     assert 0 <= metrics['coco/bbox_mAP'] <= 1
-    nameless = f'{KEY}={place}/nameless.pt'
-    assert metrics == evaluate(place, tmp_path / '2', nameless, names)
+    nameless = f'{KEY}={data_folder}/nameless.pt'
+    assert metrics == evaluate(data_folder, tmp_path / '2', nameless, names)
     with pytest.raises(
         ValueError, match=r'got 2 in .*others\.pt and 3 in the data'
     ):
-        evaluate(place, tmp_path / '3', embeddings)
+        evaluate(data_folder, tmp_path / '3', embeddings)
     swapped = f'{DATA}=({",".join(OTHERS[::-1])})'
     with pytest.raises(ValueError, match=r"got 'star' in .*'circle' in the d"):
-        evaluate(place, tmp_path / '4', embeddings, swapped)
+        evaluate(data_folder, tmp_path / '4', embeddings, swapped)
 
 
-def infer(place, out, *texts):
+def infer(data_folder, out, *texts):
     """Exit code and labels by name."""
     code = load_tool('infer').main(
         [
-            str(place / 'data' / 'img_dir' / 'val'),
-            *('--checkpoint', str(place / 'a.pth'), '--out', str(out)),
+            str(data_folder / 'data' / 'img_dir' / 'val'),
+            *('--checkpoint', str(data_folder / 'a.pth'), '--out', str(out)),
             *('--score-thr', '0', '--device', 'cpu'),
             *(('--cfg-options', *texts) if texts else ()),
         ]
@@ -233,24 +233,26 @@ def infer(place, out, *texts):
     return code, json.loads((out / 'predictions.json').read_text())
 
 
-def test_the_infer_tool(place, tmp_path, capsys):
-    code, found = infer(place, tmp_path / '1', f'{KEY}={place}/others.pt')
+def test_the_infer_tool(data_folder, tmp_path, capsys):
+    code, found = infer(
+        data_folder, tmp_path / '1', f'{KEY}={data_folder}/others.pt'
+    )
     assert code == 0
     assert OTHERS[0] in json.dumps(found)
     assert 'triangle' not in json.dumps(found)
-    code, found = infer(place, tmp_path / '2')
+    code, found = infer(data_folder, tmp_path / '2')
     assert code == 0
     assert 'star' not in json.dumps(found)
     with pytest.raises(SystemExit) as stop:
-        infer(place, tmp_path / '3', f'{KEY}={place}/nameless.pt')
+        infer(data_folder, tmp_path / '3', f'{KEY}={data_folder}/nameless.pt')
     assert stop.value.code == 2
     assert 'must have names, got 3 in test_dataloader' in (
         capsys.readouterr().err
     )
     code, found = infer(
-        place,
+        data_folder,
         tmp_path / '4',
-        f'{KEY}={place}/nameless.pt',
+        f'{KEY}={data_folder}/nameless.pt',
         f'{DATA}=(moon,sun)',
     )
     assert code == 0

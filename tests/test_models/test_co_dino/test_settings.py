@@ -111,10 +111,10 @@ def test_fills_every_head():
     assert share_num_classes(7, FILLED) == (7, FILLED)
 
 
-@pytest.mark.parametrize('place', ['query_head', 'roi_head', 'bbox_head'])
-def test_takes_the_number_that_one_head_gives(place: str):
+@pytest.mark.parametrize('head', ['query_head', 'roi_head', 'bbox_head'])
+def test_takes_the_number_that_one_head_gives(head: str):
     heads = copy.deepcopy(UNFILLED)
-    heads[place] = copy.deepcopy(FILLED[place])
+    heads[head] = copy.deepcopy(FILLED[head])
     assert share_num_classes(None, heads) == (7, FILLED)
 
 
