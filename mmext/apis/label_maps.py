@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 
 from ..utils.draw import (
+    IGNORED_COLOR,
     PICTURE_SIDE,
     Color,
     class_palette,
@@ -13,6 +14,7 @@ from ..utils.draw import (
     font_size,
     picture_scale,
     scaled,
+    scaled_labels,
     side_by_side,
     text_size,
     title_bar,
@@ -20,7 +22,6 @@ from ..utils.draw import (
 from .infer import Segmentation
 
 _TINT = 0.55
-_IGNORED = (120, 120, 120)
 
 
 def segmentation_to_dict(
@@ -57,10 +58,8 @@ def _tinted(
     if scale != 1:
         size = (max(1, round(width * scale)), max(1, round(height * scale)))
         image = scaled(image, *size)
-        label_map = cv2.resize(
-            label_map, size, interpolation=cv2.INTER_NEAREST
-        )
-    colors = color_labels(label_map, palette, _IGNORED)
+        label_map = scaled_labels(label_map, *size)
+    colors = color_labels(label_map, palette)
     return cv2.addWeighted(image, 1 - _TINT, colors, _TINT, 0)
 
 
@@ -77,8 +76,8 @@ def _legend(
     """
     size = font_size(max(shape))
     counts = [
-        np.bincount(each.ravel(), minlength=len(classes))[: len(classes)]
-        for each in label_maps
+        np.bincount(labels.ravel(), minlength=len(classes))[: len(classes)]
+        for labels in label_maps
     ]
     there = np.flatnonzero(sum(counts))
     lines = []
@@ -89,7 +88,7 @@ def _legend(
     room = max(int(shape[0] * part / high), 2)
     if len(lines) > room:
         left = len(lines) - room + 1
-        lines[room - 1 :] = [(f'and {left} more', _IGNORED)]
+        lines[room - 1 :] = [(f'and {left} more', IGNORED_COLOR)]
     wide = max((text_size(text, size)[0] for text, _ in lines), default=1) + 4
     return np.concatenate(
         [title_bar(text, wide, size, color) for text, color in lines]

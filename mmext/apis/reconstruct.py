@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,25 @@ def reconstruct_images(
         Resize((width, height), backend='pillow', interpolation='bicubic'),
         PackImages(),
     ]
-    batch: list[tuple[Path, dict]] = []
+    inputs = _prepare(images, transforms, on_unreadable)
+    while batch := list(islice(inputs, batch_size)):
+        with torch.no_grad():
+            samples = model.test_step(
+                pseudo_collate([results for _, results in batch])
+            )
+        for (path, _), sample in zip(batch, samples):
+            yield Reconstruction(
+                path=path,
+                picture=draw_reconstruction(sample),
+                loss=float(sample.pred_loss),
+            )
+
+
+def _prepare(
+    images: Sequence[str | Path],
+    transforms: Sequence[Callable],
+    on_unreadable: Callable[[Path, UnreadableImageError], None] | None,
+) -> Iterator[tuple[Path, dict]]:
     for index, path in enumerate(map(Path, images)):
         try:
             results, _ = prepare_image(path, index, transforms)
@@ -73,25 +92,4 @@ def reconstruct_images(
                 raise
             on_unreadable(path, error)
             continue
-        batch.append((path, results))
-        if len(batch) == batch_size:
-            yield from _run(model, batch)
-            batch = []
-    yield from _run(model, batch)
-
-
-def _run(
-    model: MAE, batch: Sequence[tuple[Path, dict]]
-) -> Iterator[Reconstruction]:
-    if not batch:
-        return
-    with torch.no_grad():
-        samples = model.test_step(
-            pseudo_collate([results for _, results in batch])
-        )
-    for (path, _), sample in zip(batch, samples):
-        yield Reconstruction(
-            path=path,
-            picture=draw_reconstruction(sample),
-            loss=float(sample.pred_loss),
-        )
+        yield path, results

@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from mmengine.config import Config
@@ -51,9 +52,21 @@ def prepare_config(
 ) -> Config:
     """Read the config of a run and check what can be checked early.
 
-    ``splits`` are those of ``'train'``, ``'val'`` and ``'test'`` whose data
-    the run needs, ``out`` is a file and ``report`` a folder that it writes
-    apart from the work dir; all else is as in :func:`prepare_training`.
+    Args:
+        config: The config, or its file.
+        splits: Those of ``'train'``, ``'val'`` and ``'test'`` whose data the
+            run needs.
+        work_dir: Folder of the run; by default that of the config, else
+            ``work_dirs`` and the name of the config.
+        cfg_options: Settings to put over the config.
+        launcher: ``'none'``, ``'pytorch'``, ``'slurm'`` or ``'mpi'``.
+        device: ``'auto'``, ``'cpu'``, ``'cuda'`` or ``'cuda:N'``; by default
+            that of the config.
+        trust_checkpoint: Let checkpoints that are named, and other files
+            that the config names, run code when they are read; the same as
+            ``trust_checkpoint = True`` in the config.
+        out: File that the run writes apart from the work dir.
+        report: Folder that it writes apart from the work dir.
     """
     cfg = read_config(config, cfg_options=cfg_options)
     check_misplaced_keys(cfg)
@@ -174,21 +187,15 @@ def _enable_auto_scale_lr(cfg: Config) -> None:
 def prepare_training(
     config: Config | str | Path,
     *,
-    work_dir: str | None = None,
     resume: str | None = None,
     amp: bool = False,
     auto_scale_lr: bool = False,
-    cfg_options: Mapping | None = None,
-    launcher: str = 'none',
-    device: str | None = None,
-    trust_checkpoint: bool = False,
+    **options: Any,
 ) -> Config:
     """Read and check the config of a training.
 
     Args:
         config: The config, or its file.
-        work_dir: Folder of the run; by default that of the config, else
-            ``work_dirs`` and the name of the config.
         resume: A checkpoint to go on from; ``'auto'`` for the newest
             complete one of the work dir, or the beginning if there is none;
             None for what the config says.
@@ -197,13 +204,8 @@ def prepare_training(
             the config names a dtype.
         auto_scale_lr: Scale the learning rate by the number of images per
             step over ``auto_scale_lr.base_batch_size`` of the config.
-        cfg_options: Settings to put over the config.
-        launcher: ``'none'``, ``'pytorch'``, ``'slurm'`` or ``'mpi'``.
-        device: ``'auto'``, ``'cpu'``, ``'cuda'`` or ``'cuda:N'``; by default
-            that of the config.
-        trust_checkpoint: Let checkpoints that are named, and other files
-            that the config names, run code when they are read; the same as
-            ``trust_checkpoint = True`` in the config.
+        **options: ``work_dir``, ``cfg_options``, ``launcher``, ``device`` and
+            ``trust_checkpoint`` of :func:`~mmext.apis.runs.prepare_config`.
 
     Returns:
         The config for :func:`run_training`.
@@ -216,15 +218,7 @@ def prepare_training(
             config, the device does not exist, or the launcher did not set
             what it has to.
     """
-    cfg = prepare_config(
-        config,
-        splits=('train', 'val'),
-        work_dir=work_dir,
-        cfg_options=cfg_options,
-        launcher=launcher,
-        device=device,
-        trust_checkpoint=trust_checkpoint,
-    )
+    cfg = prepare_config(config, splits=('train', 'val'), **options)
     if amp:
         _enable_amp(cfg)
     if auto_scale_lr:
@@ -249,11 +243,6 @@ def prepare_training(
     return cfg
 
 
-def _careful(cfg: Config) -> AbstractContextManager:
-    """Files run no code, also with a runner that is not mmext's."""
-    return careful_readers(cfg.get('trust_checkpoint') is True)
-
-
 def run_training(cfg: Config) -> None:
     """Train. Checkpoints and logs are in ``cfg.work_dir``.
 
@@ -264,26 +253,21 @@ def run_training(cfg: Config) -> None:
         GracefulExit: When a signal ended the training and its state is
             saved. It is a ``SystemExit`` with code 128 plus the signal.
     """
-    with process_group(), _careful(cfg):
+    # Files run no code, also with a runner that is not mmext's.
+    careful = careful_readers(cfg.get('trust_checkpoint') is True)
+    with process_group(), careful:
         build_runner(cfg).train()
-
-
-_DUMP_SUFFIXES = ('.pkl', '.pickle')
 
 
 def prepare_test(
     config: Config | str | Path,
     checkpoint: str,
     *,
-    work_dir: str | None = None,
     out: str | None = None,
     report: str | None = None,
     tta: bool = False,
     tile: int | None = None,
-    cfg_options: Mapping | None = None,
-    launcher: str = 'none',
-    device: str | None = None,
-    trust_checkpoint: bool = False,
+    **options: Any,
 ) -> Config:
     """Read and check the config of a test.
 
@@ -291,20 +275,13 @@ def prepare_test(
         config: The config, or its file.
         checkpoint: Weights to test: a file, or a folder of
             :func:`mmext.save_pretrained`.
-        work_dir: Folder of the logs; by default that of the config, else
-            ``work_dirs`` and the name of the config.
         out: File to write all predictions into, ``*.pkl``.
         report: Folder to write a report into.
         tta: Test with flips and scales, see
             :func:`~mmext.apis.views.wrap_test`.
         tile: Test with tiles of so many pixels, too; see there.
-        cfg_options: Settings to put over the config.
-        launcher: ``'none'``, ``'pytorch'``, ``'slurm'`` or ``'mpi'``.
-        device: ``'auto'``, ``'cpu'``, ``'cuda'`` or ``'cuda:N'``; by default
-            that of the config.
-        trust_checkpoint: Let checkpoints that are named, and other files
-            that the config names, run code when they are read; the same as
-            ``trust_checkpoint = True`` in the config.
+        **options: ``work_dir``, ``cfg_options``, ``launcher``, ``device`` and
+            ``trust_checkpoint`` of :func:`~mmext.apis.runs.prepare_config`.
 
     Returns:
         The config for :func:`run_test`.
@@ -317,7 +294,7 @@ def prepare_test(
             test, or nothing that ``tta`` or ``tile`` suits, the device does
             not exist, or the launcher did not set what it has to.
     """
-    if out is not None and not out.endswith(_DUMP_SUFFIXES):
+    if out is not None and not out.endswith(('.pkl', '.pickle')):
         raise ValueError(f'out must end in .pkl, got {out!r}')
     there = Path(checkpoint).is_file() or is_pretrained(checkpoint)
     if '://' not in checkpoint and not there:
@@ -325,15 +302,7 @@ def prepare_test(
             f'checkpoint must be an existing file, got {checkpoint!r}'
         )
     cfg = prepare_config(
-        config,
-        splits=('test',),
-        work_dir=work_dir,
-        cfg_options=cfg_options,
-        launcher=launcher,
-        device=device,
-        trust_checkpoint=trust_checkpoint,
-        out=out,
-        report=report,
+        config, splits=('test',), out=out, report=report, **options
     )
     if cfg.get('test_dataloader') is None:
         raise ValueError(
@@ -381,7 +350,8 @@ def run_test(
         ValueError: If the checkpoint is of another model, or a report cannot
             be made of what it predicts.
     """
-    with process_group(), _careful(cfg):
+    careful = careful_readers(cfg.get('trust_checkpoint') is True)
+    with process_group(), careful:
         runner = build_runner(cfg)
         own = runner.test_evaluator.metrics
         evaluators = list(own)
@@ -392,7 +362,7 @@ def run_test(
         # Not at the top: most tests need no report.
         from .report import ReportMetric, write_report
 
-        ignored = [getattr(each, 'ignore_index', None) for each in evaluators]
+        ignored = [getattr(item, 'ignore_index', None) for item in evaluators]
         metric = ReportMetric(
             next((value for value in ignored if value is not None), 255)
         )

@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from ..models import (
     SurfaceNormalTaskHead,
 )
 from ..utils.draw import (
+    IGNORED_COLOR,
     class_palette,
+    color_labels,
     picture_scale,
     side_by_side,
     tile_sheet,
@@ -38,8 +41,6 @@ from .prediction_files import (
     refuse_videos,
     track,
 )
-
-_IGNORED = (120, 120, 120)
 
 
 @dataclass(frozen=True)
@@ -198,22 +199,12 @@ def _predict(
     model: nn.Module, jobs: Iterator[_Job], batch_size: int
 ) -> Iterator[tuple[_Job, Any]]:
     """Samples with predictions, batch after batch."""
-    batch: list[_Job] = []
-
-    def run() -> Iterator[tuple[_Job, Any]]:
+    while batch := list(islice(jobs, batch_size)):
         with torch.no_grad():
             samples = model.test_step(
                 pseudo_collate([dict(job.packed) for job in batch])
             )
         yield from zip(batch, samples)
-
-    for job in jobs:
-        batch.append(job)
-        if len(batch) == batch_size:
-            yield from run()
-            batch = []
-    if batch:
-        yield from run()
 
 
 def _array(value: Any) -> np.ndarray | None:
@@ -295,27 +286,20 @@ def _paint(
     """Pixels as colours, ``(H, W, 3)`` uint8; grey where there is no truth."""
     if isinstance(head, SegmentationTaskHead):
         palette = class_palette(head.num_classes, meta.get('palette'))
-        colors = np.array([*palette, _IGNORED], np.uint8)
         valid = (values >= 0) & (values < head.num_classes)
-        return colors[np.where(valid, values, head.num_classes)]
+        return color_labels(np.where(valid, values, len(palette)), palette)
     if isinstance(head, SurfaceNormalTaskHead):
         colors = ((values + 1) * 127.5).round().clip(0, 255).astype(np.uint8)
-        colors[~values.any(-1)] = _IGNORED
+        colors[~values.any(-1)] = IGNORED_COLOR
         return colors
     if values.ndim == 3:
         values = np.linalg.norm(values, axis=-1)
         scale_of = values
-    low, high = _limits(scale_of, isinstance(head, DepthTaskHead))
+    is_depth = isinstance(head, DepthTaskHead)
+    valid = scale_of[scale_of > 0] if is_depth else scale_of
+    low, high = (valid.min(), valid.max()) if valid.size else (0.0, 1.0)
     part = np.clip((values - low) / max(high - low, 1e-6), 0, 1)
     colors = matplotlib.colormaps['viridis'](part, bytes=True)[..., :3].copy()
-    if isinstance(head, DepthTaskHead):
-        colors[values <= 0] = _IGNORED
+    if is_depth:
+        colors[values <= 0] = IGNORED_COLOR
     return colors
-
-
-def _limits(values: np.ndarray, is_depth: bool) -> tuple[float, float]:
-    """Values that get the first and the last colour."""
-    valid = values[values > 0] if is_depth else values
-    if not valid.size:
-        return 0.0, 1.0
-    return float(valid.min()), float(valid.max())
