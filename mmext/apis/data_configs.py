@@ -208,7 +208,13 @@ def new_config(
     if '::' not in base:
         folder = out.parent.resolve()
         base = Path(os.path.relpath(Path(base).resolve(), folder)).as_posix()
-    _write(out, draft, base, head, lists)
+    # The lists appear only if the config can be read.
+    with atomic_path(out) as temporary:
+        temporary.write_text(draft.text(base, head), encoding='utf-8')
+        Config.fromfile(temporary, import_custom_modules=False)
+        for path, content in lists.items():
+            with atomic_path(path) as own:
+                own.write_bytes(content)
     return made
 
 
@@ -225,18 +231,6 @@ def _load_base(base: str) -> dict[str, Any]:
                 '--base must be a config that can be read, got '
                 f'{base}: {error}'
             ) from error
-
-
-def _write(
-    out: Path, draft: ConfigDraft, base: str, head: str, lists: Mapping
-) -> None:
-    """Write the file and its lists, if it can be read."""
-    with atomic_path(out) as temporary:
-        temporary.write_text(draft.text(base, head), encoding='utf-8')
-        Config.fromfile(temporary, import_custom_modules=False)
-        for path, content in lists.items():
-            with atomic_path(path) as own:
-                own.write_bytes(content)
 
 
 def _make_lists(
@@ -287,11 +281,11 @@ def _coco_part(data: DataFolder, part: DataSplit) -> bytes:
         for row, name in rows
         if name in names
     ]
-    ids = {each['id'] for each in images}
+    ids = {image['id'] for image in images}
     notes = [
-        {'iscrowd': 0, **each}
-        for each in content['annotations']
-        if each.get('image_id') in ids
+        {'iscrowd': 0, **note}
+        for note in content['annotations']
+        if note.get('image_id') in ids
     ]
     kinds = [content['categories'][i] for i in known.categories.index.tolist()]
     first = max(known.categories.id.tolist(), default=0) + 1
@@ -397,42 +391,40 @@ def _set_boxes(draft: ConfigDraft, data: DataFolder) -> None:
             'mmext::co_dino/co_dino_5scale_r50_8xb2_1x_coco.py'
         )
     for split in data.splits:
-        if split != 'train':
-            _set_evaluation(draft, data, split)
-
-
-def _set_evaluation(draft: ConfigDraft, data: DataFolder, split: str) -> None:
-    """The metric of a split, and the boxes that it needs."""
-    key = f'{split}_evaluator'
-    old = draft.base.get(key)
-    old = old[0] if isinstance(old, list) and old else old
-    metric = {
-        'type': 'mmext.CocoMetric',
-        '_scope_': 'mmdet',
-        'metric': (old or {}).get('metric', 'bbox'),
-    }
-    if data.masks:
-        path = data.splits[split].dataset['ann_file']
-        metric['ann_file'] = os.path.join(draft.variables['data_root'], path)
-    draft.assign(key, metric)
-    if data.masks:
-        return
-    steps, leaf = _leaf(draft.base, split)
-    pipeline = leaf['pipeline']
-    last = pipeline[-1] if pipeline else {}
-    if not str(last.get('type')).endswith('PackDetInputs'):
-        raise ValueError(
-            f'--base must end {join_key(steps)}.pipeline with PackDetInputs, '
-            f'got {last.get("type")!r}; choose another base'
-        )
-    place = f'_base_.{join_key((*steps, "pipeline", len(pipeline) - 1))}'
-    if last.get('meta_keys'):
-        if 'instances' not in last['meta_keys']:
-            draft.do(f"{place}.meta_keys += ('instances',)")
-    else:
-        keys = ('img_id', 'img_path', 'ori_shape', 'img_shape')
-        keys = (*keys, 'scale_factor', 'instances')
-        draft.do(f'{place}.meta_keys = {keys!r}')
+        if split == 'train':
+            continue
+        key = f'{split}_evaluator'
+        old = draft.base.get(key)
+        old = old[0] if isinstance(old, list) and old else old
+        metric = {
+            'type': 'mmext.CocoMetric',
+            '_scope_': 'mmdet',
+            'metric': (old or {}).get('metric', 'bbox'),
+        }
+        if data.masks:
+            path = data.splits[split].dataset['ann_file']
+            metric['ann_file'] = os.path.join(
+                draft.variables['data_root'], path
+            )
+        draft.assign(key, metric)
+        if data.masks:
+            continue
+        steps, leaf = _leaf(draft.base, split)
+        pipeline = leaf['pipeline']
+        last = pipeline[-1] if pipeline else {}
+        if not str(last.get('type')).endswith('PackDetInputs'):
+            raise ValueError(
+                f'--base must end {join_key(steps)}.pipeline with '
+                f'PackDetInputs, got {last.get("type")!r}; choose another base'
+            )
+        place = f'_base_.{join_key((*steps, "pipeline", len(pipeline) - 1))}'
+        if last.get('meta_keys'):
+            if 'instances' not in last['meta_keys']:
+                draft.do(f"{place}.meta_keys += ('instances',)")
+        else:
+            keys = ('img_id', 'img_path', 'ori_shape', 'img_shape')
+            keys = (*keys, 'scale_factor', 'instances')
+            draft.do(f'{place}.meta_keys = {keys!r}')
 
 
 def _set_model(draft: ConfigDraft, number: int) -> None:
@@ -466,7 +458,12 @@ def _set_masks(
     draft.variables |= {'palette': tuple(palette), 'dataset': dataset}
     heads = read_heads(base['model'])
     old_area = area = 0
-    for path, node in walk_dicts(_built(base)):
+    built = {
+        key: value
+        for key, value in base.items()
+        if key == 'model' or key.endswith(('_dataloader', '_evaluator'))
+    }
+    for path, node in walk_dicts(built):
         kind = str(node.get('type'))
         weights = node.get('class_weight')
         if isinstance(weights, list | tuple) and not same:
@@ -481,7 +478,13 @@ def _set_masks(
         # What MMSegmentation's functions read.
         place = join_key((*_leaf(base, 'test')[0], 'pipeline'))
         draft.do(f'_base_.test_pipeline = _base_.{place}')
-    width, height = _picture_size(data)
+    # The medians of some pictures.
+    train, sizes = data.splits['train'], []
+    folder = data.root / train.dataset['data_prefix']['img_path']
+    for name in train.names[:_SAMPLED]:
+        with Image.open(folder / f'{name}{train.dataset["img_suffix"]}') as im:
+            sizes.append(im.size)
+    width, height = (int(median(sides)) for sides in zip(*sizes))
     for split in data.splits:
         steps, leaf = _leaf(base, split)
         for index, step in enumerate(leaf['pipeline']):
@@ -529,29 +532,6 @@ def _set_ignored(draft: ConfigDraft, data: DataFolder, value: int) -> None:
             draft.update(tuple(path), **{name: value})
 
 
-def _built(base: Mapping[str, Any]) -> dict[str, Any]:
-    """Sections that something is built from."""
-    return {
-        key: value
-        for key, value in base.items()
-        if key == 'model' or key.endswith(('_dataloader', '_evaluator'))
-    }
-
-
-def _picture_size(data: DataFolder) -> tuple[int, int]:
-    """Width and height of pictures, the medians of some."""
-    train = data.splits['train']
-    folder = data.root / train.dataset['data_prefix']['img_path']
-    sizes = []
-    for name in train.names[:_SAMPLED]:
-        with Image.open(
-            folder / f'{name}{train.dataset["img_suffix"]}'
-        ) as one:
-            sizes.append(one.size)
-    widths, heights = zip(*sizes)
-    return int(median(widths)), int(median(heights))
-
-
 def _set_schedule(
     draft: ConfigDraft, made: NewConfig, steps: int, epochs: int
 ) -> None:
@@ -583,37 +563,37 @@ def _set_schedule(
     if unit == 'max_iters':
         draft.set(('default_hooks', 'checkpoint'), interval=interval)
     given = draft.base.get('param_scheduler') or []
-    for index, each in enumerate(given if isinstance(given, list) else []):
-        new = _scaled(each, old, length, total, unit)
+    for index, step in enumerate(given if isinstance(given, list) else []):
+        new = _scaled(step, old, length, total, unit)
         if new:
             draft.set(('param_scheduler', index), **new)
 
 
 def _scaled(
-    each: Mapping, before: int, length: int, total: int, unit: str
+    scheduler: Mapping, before: int, length: int, total: int, unit: str
 ) -> dict:
     """What becomes of a scheduler in a training of another length."""
-    factor, by_epoch = length / before, each.get('by_epoch', True)
+    factor, by_epoch = length / before, scheduler.get('by_epoch', True)
     names = ('begin', 'end', 'T_max', 'step_size', 'total_iters')
-    old = {key: each[key] for key in names if each.get(key)}
+    old = {key: scheduler[key] for key in names if scheduler.get(key)}
     if by_epoch != (unit == 'max_epochs'):
         # A warm-up in iterations takes a tenth of the training at most, and
         # two: one of a single step never ends.
         short = {key: min(v, max(total // 10, 2)) for key, v in old.items()}
         return {k: v for k, v in short.items() if v != old[k] and not by_epoch}
     new = {key: max(round(v * factor), 1) for key, v in old.items()}
-    if each.get('milestones'):
+    if scheduler.get('milestones'):
         # Those that come before the end; a short training has none.
-        scaled = {max(round(m * factor), 1) for m in each['milestones']}
+        scaled = {max(round(m * factor), 1) for m in scheduler['milestones']}
         end = new.get('end', length)
         new['milestones'] = sorted(m for m in scaled if m < end)
-        old['milestones'] = each['milestones']
+        old['milestones'] = scheduler['milestones']
     factors = ('LinearLR', 'ConstantLR')
-    if new.get('end') == 1 and each['type'].endswith(factors):
+    if new.get('end') == 1 and scheduler['type'].endswith(factors):
         if by_epoch:
             # Its iterations are steps, too.
             key = 'convert_to_iter_based'
-            old[key], new[key] = each.get(key, False), True
+            old[key], new[key] = scheduler.get(key, False), True
         else:
             new['end'] = 2
     return {key: value for key, value in new.items() if value != old[key]}

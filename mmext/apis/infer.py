@@ -182,24 +182,6 @@ def _to_detections(
     )
 
 
-def _run(
-    model: nn.Module, batch: Sequence[_Input], score_thr: float
-) -> Iterator[Prediction]:
-    if len(batch) > 1 and hasattr(
-        getattr(model, 'module', model), 'decode_head'
-    ):
-        # Segmentors take images of one size only.
-        for _, same in groupby(batch, lambda each: _sizes(each[1]['inputs'])):
-            yield from _run_batch(model, list(same), score_thr)
-        return
-    yield from _run_batch(model, batch, score_thr)
-
-
-def _sizes(inputs: torch.Tensor | Sequence[torch.Tensor]) -> list[torch.Size]:
-    views = [inputs] if isinstance(inputs, torch.Tensor) else inputs
-    return [view.shape for view in views]
-
-
 def _run_batch(
     model: nn.Module, batch: Sequence[_Input], score_thr: float
 ) -> Iterator[Prediction]:
@@ -208,7 +190,7 @@ def _run_batch(
             pseudo_collate([results for _, results, _ in batch])
         )
         # At once: scores of each pixel are large, and go then.
-        found = [
+        predictions = [
             _to_segmentation(path, image, sample)
             if hasattr(sample, 'pred_sem_seg')
             and not hasattr(sample, 'pred_instances')
@@ -216,7 +198,7 @@ def _run_batch(
             for (path, _, image), sample in zip(batch, samples)
         ]
         del samples
-    yield from found
+    yield from predictions
 
 
 def infer_images(
@@ -262,17 +244,6 @@ def infer_images(
             it predicts numbers that are not finite, or neither instances nor
             classes of pixels.
     """
-    _check(model, score_thr, batch_size)
-    if isinstance(images, np.ndarray):
-        images = [images]
-    elif isinstance(images, str | Path):
-        images = [item for item in list_images([images]) if not is_video(item)]
-    return _infer(
-        model, _read_files(model, images, on_unreadable), score_thr, batch_size
-    )
-
-
-def _check(model: nn.Module, score_thr: float, batch_size: int) -> None:
     if not 0 <= score_thr <= 1:
         raise ValueError(f'score_thr must be in [0, 1], got {score_thr}')
     if batch_size < 1:
@@ -282,6 +253,13 @@ def _check(model: nn.Module, score_thr: float, batch_size: int) -> None:
             'model must be in eval mode, got one in training mode; call '
             'model.eval() first'
         )
+    if isinstance(images, np.ndarray):
+        images = [images]
+    elif isinstance(images, str | Path):
+        images = [item for item in list_images([images]) if not is_video(item)]
+    return _infer(
+        model, _read_files(model, images, on_unreadable), score_thr, batch_size
+    )
 
 
 def _build(model: nn.Module, pipeline: Sequence[dict]) -> list[Callable]:
@@ -341,8 +319,20 @@ def _infer(
     score_thr: float,
     batch_size: int,
 ) -> Iterator[Prediction]:
+    segments = hasattr(getattr(model, 'module', model), 'decode_head')
     while batch := list(islice(inputs, batch_size)):
-        yield from _run(model, batch, score_thr)
+        if not segments:
+            yield from _run_batch(model, batch, score_thr)
+            continue
+        # Segmentors take images of one size only.
+        for _, same in groupby(batch, _sizes):
+            yield from _run_batch(model, list(same), score_thr)
+
+
+def _sizes(item: _Input) -> list[torch.Size]:
+    inputs = item[1]['inputs']
+    views = [inputs] if isinstance(inputs, torch.Tensor) else inputs
+    return [view.shape for view in views]
 
 
 IMAGE_SUFFIXES = (
