@@ -75,11 +75,17 @@ def find_masks(
     return data
 
 
-def _is_of_masks(folder: str) -> bool:
-    # Those of objects are beside those of classes.
+def _is_of_masks(folder: str, objects: bool = True) -> bool:
+    """By its name; those of VOC's objects lie beside those of classes."""
     words = re.findall('[a-z]+', folder.lower())
-    objects = 'segmentationobject' in words
-    return not objects and any(map(_MASK_WORDS.search, words))
+    if not objects and 'segmentationobject' in words:
+        return False
+    return any(map(_MASK_WORDS.search, words))
+
+
+def _class_masks(tree: Tree) -> list[str]:
+    """Folders of masks of classes."""
+    return [folder for folder in tree if _is_of_masks(folder, objects=False)]
 
 
 def _pictures(tree: Tree, folder: str) -> dict[str, str]:
@@ -96,7 +102,7 @@ def _mask_folders(tree: Tree) -> list[tuple[str, str]]:
         for folder, names in pictures.items()
         if any(f'{name}{_MASK_END}' in names for name in names)
     ]
-    for masks in () if pairs else filter(_is_of_masks, tree):
+    for masks in [] if pairs else _class_masks(tree):
         fitting = []
         for folder, names in pictures.items():
             alike = split_of(folder) == split_of(masks)
@@ -131,7 +137,7 @@ def _refuse_prefixes(root: Path, tree: Tree) -> None:
         folder: {re.sub(r'^\D+', '', n): n for n in _pictures(tree, folder)}
         for folder in tree
     }
-    for masks in filter(_is_of_masks, tree):
+    for masks in _class_masks(tree):
         for images in tree:
             tail = max(parts[masks].keys() & parts[images], default='')
             alike = split_of(images) == split_of(masks)

@@ -170,8 +170,10 @@ def test_masks(write_data: Callable, numbers, classes, tmp_path):
         infos = [dataset.get_data_info(index) for index in range(len(dataset))]
         assert len(infos) == number
         for info in infos:
-            assert Path(info['img_path']).is_file()
-            assert Path(info['seg_map_path']).is_file()
+            with Image.open(info['img_path']) as image:
+                assert image.mode == 'RGB'
+            with Image.open(info['seg_map_path']) as labels:
+                assert labels.mode in ('L', 'P')
     # Those of the base, where the classes are the same.
     weights = cfg.model.decode_head.loss_decode[0].class_weight
     palette = np.array(dataset_of(cfg, 'train').metainfo['palette'])
