@@ -63,30 +63,23 @@ def is_ready(root: Path, **env: str) -> bool:
     return call(root, 'env_is_ready', **env).returncode == 0
 
 
-def test_finished_environment_is_used_again(finished: Path):
+@pytest.mark.parametrize(
+    ('name', 'content'),
+    [
+        ('.venv/mmext-env.txt', 'unfinished\n'),
+        ('.venv/mmext-env.txt', ''),
+        ('constraints.txt', '# changed'),
+        ('setup.cfg', '# changed'),
+        ('mmext/version.py', '# changed'),
+        ('.venv/bin/python', None),
+        ('mmext/.mim/model-index.yml', None),
+    ],
+)
+def test_what_makes_it_anew(finished: Path, name: str, content: str | None):
     assert is_ready(finished)
-
-
-@pytest.mark.parametrize('mark', ['unfinished\n', ''])
-def test_unfinished_environment_is_not(finished: Path, mark: str):
-    (finished / '.venv' / 'mmext-env.txt').write_text(mark)
-    assert not is_ready(finished)
-
-
-@pytest.mark.parametrize(
-    'name', ['constraints.txt', 'setup.cfg', 'mmext/version.py']
-)
-def test_changed_input_makes_it_anew(finished: Path, name: str):
-    with (finished / name).open('a') as file:
-        file.write('# changed\n')
-    assert not is_ready(finished)
-
-
-@pytest.mark.parametrize(
-    'name', ['.venv/bin/python', 'mmext/.mim/model-index.yml']
-)
-def test_missing_part_makes_it_anew(finished: Path, name: str):
     (finished / name).unlink()
+    if content is not None:
+        (finished / name).write_text(content)
     assert not is_ready(finished)
 
 
@@ -97,8 +90,8 @@ def test_another_python_or_place_makes_it_anew(finished: Path):
 
 
 def test_finds_the_python_it_is_told(small_checkout: Path):
-    found = call(small_checkout, 'find_python', PYTHON=sys.executable)
-    base = Path(found.stdout.strip())
+    printed = call(small_checkout, 'find_python', PYTHON=sys.executable)
+    base = Path(printed.stdout.strip())
     assert base.samefile(sys._base_executable)
 
 
