@@ -13,7 +13,7 @@ SCRIPTS = [
     for path in sorted(TOOLS.rglob('*.py'))
     if '__main__' in path.read_text()
 ]
-# Prints the help of each argument, and what each has loaded for it.
+# Prints the help of the tools, which load no host for it.
 HELP = """
 import runpy, sys
 for tool in sys.argv[1:]:

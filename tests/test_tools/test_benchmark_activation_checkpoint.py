@@ -34,7 +34,7 @@ def tiny(tmp_path_factory) -> str:
 
 
 def blocks() -> nn.Sequential:
-    """Three blocks of four functions, each of which saves its result."""
+    """Three blocks of four functions, all of which save their result."""
     return nn.Sequential(
         *(nn.Sequential(*(nn.Sigmoid() for _ in range(4))) for _ in range(3))
     )
@@ -57,9 +57,9 @@ def test_counts_all_that_is_saved(tool):
 def test_counts_one_block_that_runs_again(tool, ours: bool):
     net, x = blocks(), torch.ones(256, requires_grad=True)
     with tool.checkpointed(net, ours):
-        found = peak(tool, net, x)
+        most = peak(tool, net, x)
     # The inputs of three blocks, and what the last one saves.
-    assert found == (3 + 4) * N
+    assert most == (3 + 4) * N
     assert not any('forward' in block.__dict__ for block in net)
 
 
@@ -77,14 +77,6 @@ def test_leaves_out_parameters_and_buffers_and_views(tool):
     x = torch.ones(256, requires_grad=True)
     # x itself, and its product with the weight, twice in one operator.
     assert peak(tool, Net(), x) == 2 * N
-
-
-def test_counting_ends_with_the_block(tool):
-    counter, x = tool.SavedBytes(nn.Identity()), torch.ones(9).requires_grad_()
-    with counter.counting():
-        assert counter.peak == 0
-    x.exp().sum().backward()
-    assert counter.peak == 0
 
 
 def test_prints_all_variants(tool, tiny, capsys, monkeypatch):
@@ -139,25 +131,6 @@ def test_rejects_variants_that_differ(tool, loss, gradient, what):
         tool.check_same([one, two, result(tool, 'theirs', loss, gradient)])
 
 
-def test_bad_settings_are_named(tool, tmp_path, capsys):
-    assert tool.main(['--device', 'tpu']) == 1
-    assert "device must be 'auto', 'cpu'" in capsys.readouterr().err
-    empty = tmp_path / 'empty.py'
-    empty.write_text('')
-    assert tool.main(['--config', str(empty), '--device', 'cpu']) == 1
-    assert 'config must have a model, got none' in capsys.readouterr().err
-    assert tool.main(['--config', 'gone.py', '--device', 'cpu']) == 1
-    assert 'gone.py' in capsys.readouterr().err
-
-
 def test_needs_a_codetr(tool):
     with pytest.raises(ValueError, match=r'mmext\.CoDETR, got Identity'):
         tool.find_variants(nn.Identity())
-
-
-@pytest.mark.parametrize('value', ['0', '-1', 'x'])
-def test_numbers_are_positive(tool, capsys, value: str):
-    with pytest.raises(SystemExit) as stop:
-        tool.main(['--size', value])
-    assert stop.value.code == 2
-    assert '--size' in capsys.readouterr().err

@@ -54,8 +54,8 @@ def test_smallest_of_each_folder(tool, tmp_path):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    found = tool.smallest_configs(tmp_path)
-    assert [path.name for path in found] == ['a.py', 'b_r50.py']
+    configs = tool.smallest_configs(tmp_path)
+    assert [path.name for path in configs] == ['a.py', 'b_r50.py']
 
 
 def test_smallest_of_each_data_set_and_head(tool, config, tmp_path):
@@ -65,8 +65,8 @@ def test_smallest_of_each_data_set_and_head(tool, config, tmp_path):
         head = {'bbox_head': {'type': 'FCOSHead'}} if classes == 4 else {}
         config(name, model=head).rename(folder / f'{name}.py')
     (folder / 'broken.py').write_text('import no_such_package')
-    found = tool.smallest_configs(tmp_path, by_head=True)
-    names = sorted(path.name for path in found)
+    configs = tool.smallest_configs(tmp_path, by_head=True)
+    names = sorted(path.name for path in configs)
     assert names == ['broken.py', 'r18.py', 'r18_other.py']
 
 
@@ -106,23 +106,3 @@ def test_tries_configs_and_writes_what_it_found(
 def test_ends_what_takes_too_long(tool, config):
     row = tool.try_in_child(config(), ['normal'], 2, (0, 1))
     assert row['result'].endswith(': took more than 0 s of a processor')
-
-
-def test_row_of_the_table(tool):
-    row = {
-        'task': 'semantic',
-        'parameters': 3,
-        'unused': {'normal': 1},
-        'setting': 'plain',
-        'findings': 'DDP001!, KEY001 x2',
-        'result': 'step: a|b\nc',
-    }
-    assert tool.table_row('x/y', row, 3.6) == (
-        '| x/y | semantic | 3 | normal 1 | plain | DDP001!, KEY001 x2 | 4 '
-        '| step: a/b c |'
-    )
-
-
-def test_needs_a_config(tool):
-    with pytest.raises(SystemExit):
-        tool.main([])

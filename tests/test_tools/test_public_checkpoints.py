@@ -19,14 +19,6 @@ from mmengine.logging import HistoryBuffer
 pytestmark = pytest.mark.xdist_group('processes')
 
 COCO = ('person', 'bicycle', 'car')
-ENV_INFO = (
-    'sys.platform: linux\nPython: 3.7.3 (default)\nCUDA available: True\n'
-    'PyTorch: 1.11.0\nMMCV: 1.5.0\nMMDetection: 2.25.3+5c3ef6b'
-)
-CONFIG_TEXT = (
-    "checkpoint_config = dict(interval=1)\nmodel = dict(type='CoDETR')\n"
-    "log_config = dict(interval=50, hooks=[dict(type='TextLoggerHook')])\n"
-)
 
 
 def state_dict():
@@ -43,48 +35,36 @@ def state_dict():
 
 
 def optimizer():
-    return dict(
-        state={
-            index: dict(
-                step=torch.tensor(36.0),
-                exp_avg=torch.zeros(shape),
-                exp_avg_sq=torch.zeros(shape),
-            )
-            for index, shape in enumerate([(2, 3), (2,)])
-        },
-        param_groups=[
-            dict(
-                lr=np.float64(2e-4) * 0.1,
-                betas=(0.9, 0.999),
-                eps=1e-8,
-                weight_decay=1e-4,
-                amsgrad=False,
-                initial_lr=2e-4,
-                params=[index],
-            )
-            for index in range(2)
-        ],
-    )
+    shapes = (2, 3), (2,)
+    state = {
+        index: dict(
+            step=torch.tensor(36.0),
+            exp_avg=torch.zeros(shape),
+            exp_avg_sq=torch.zeros(shape),
+        )
+        for index, shape in enumerate(shapes)
+    }
+    rates = dict(lr=np.float64(2e-4) * 0.1, initial_lr=2e-4)
+    rates |= dict(betas=(0.9, 0.999), eps=1e-8, amsgrad=False)
+    groups = [dict(rates, params=[index]) for index in range(2)]
+    return dict(state=state, param_groups=groups)
 
 
 def mmcv(**more):
     """mmcv.runner.save_checkpoint with the meta of mmdet 2 or mmseg 0.x."""
     meta = dict(
-        env_info=ENV_INFO,
-        config=CONFIG_TEXT,
+        env_info='sys.platform: linux\nPython: 3.7.3 (default)\n',
+        config="checkpoint_config = dict(interval=1)\nmodel = dict(type='A')",
         seed=0,
-        exp_name='co_dino_5scale_r50_1x_coco.py',
         epoch=12,
         iter=36,
         mmcv_version='1.5.0',
         time='Fri Nov 18 14:12:00 2022',
-        mmdet_version='2.25.3+5c3ef6b',
         CLASSES=COCO,
         PALETTE=[(220, 20, 60), (119, 11, 32), (0, 0, 142)],
         hook_msgs=dict(
             last_ckpt='work_dirs/co_dino/epoch_12.pth',
             best_score=np.float64(0.521),
-            best_ckpt='work_dirs/co_dino/best_bbox_mAP_epoch_12.pth',
         ),
         **more,
     )
@@ -101,43 +81,33 @@ def mmengine(**more):
     for name in ('train/lr', 'train/loss', 'coco/bbox_mAP'):
         scalars[name] = HistoryBuffer([0.5, 0.25], [1, 1])
         scalars[name].mean()
-    text = toy.config()
-    return dict(
-        meta=dict(
-            epoch=1,
-            iter=6,
-            cfg=f'train_cfg = {text["train_cfg"]!r}\n',
-            seed=928157442,
-            experiment_name='co_dino_5scale_r50_lsj_8xb2_1x_coco_20230905',
-            time='20230905_141500',
-            mmengine_version='0.8.4',
-            dataset_meta=dict(
-                CLASSES=COCO,
-                PALETTE=[(220, 20, 60)],
-                classes=ConfigDict(names=list(COCO)),
-            ),
+    meta = dict(
+        epoch=1,
+        iter=6,
+        cfg=f'train_cfg = {toy.config()["train_cfg"]!r}\n',
+        seed=928157442,
+        experiment_name='co_dino_5scale_r50_lsj_8xb2_1x_coco_20230905',
+        time='20230905_141500',
+        mmengine_version='0.8.4',
+        dataset_meta=dict(
+            CLASSES=COCO,
+            PALETTE=[(220, 20, 60)],
+            classes=ConfigDict(names=list(COCO)),
         ),
-        state_dict=state_dict(),
-        message_hub=dict(
-            log_scalars=scalars,
-            runtime_info=OrderedDict(
-                cfg='',
-                seed=928157442,
-                epoch=0,
-                iter=5,
-                max_iters=18,
-                loop_stage='train',
-                last_ckpt='work_dirs/co_dino/epoch_1.pth',
-                best_score=np.float32(0.5),
-                best_ckpt='work_dirs/co_dino/best_coco_bbox_mAP_epoch_1.pth',
-                keep_ckpt_ids=[1],
-                eta=np.float64(12.5),
-                is_done=np.bool_(False),
-            ),
-            resumed_keys=OrderedDict([('train/lr', True)]),
-        ),
-        **more,
     )
+    info = OrderedDict(cfg='', seed=928157442, epoch=0, iter=5, max_iters=18)
+    info |= dict(
+        loop_stage='train',
+        last_ckpt='work_dirs/co_dino/epoch_1.pth',
+        best_score=np.float32(0.5),
+        keep_ckpt_ids=[1],
+        eta=np.float64(12.5),
+        is_done=np.bool_(False),
+    )
+    hub = dict(log_scalars=scalars, runtime_info=info)
+    hub['resumed_keys'] = OrderedDict([('train/lr', True)])
+    state = state_dict()
+    return dict(meta=meta, state_dict=state, message_hub=hub, **more)
 
 
 def mmengine_to_resume():

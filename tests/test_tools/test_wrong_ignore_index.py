@@ -72,8 +72,8 @@ def test_ends_in_the_first_step(config, camvid, tmp_path, world_size):
     assert took < 50
     for rank in range(world_size):
         output = ranks.output(rank)
-        found = {int(match[2]): match for match in LINE.findall(output)}
-        count, images, _ = found[rank]
+        matches = {int(match[2]): match for match in LINE.findall(output)}
+        count, images, _ = matches[rank]
         text = output[output.index(f'iteration 1, rank {rank}') :]
         assert f'values: {VOID} ({count})' in text
         assert f'set ignore_index={VOID} of the heads' in text

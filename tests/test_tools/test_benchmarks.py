@@ -1,0 +1,386 @@
+"""The benchmarks run, refuse what does not compute the same, and no times."""
+
+import importlib
+import json
+import re
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from helpers.toy_ranks import TOOLS, cells, load_tool, run_on_ranks
+
+import mmext
+from mmext.ops import choice
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group('processes')]
+
+CPU = torch.device('cpu')
+TINY_DINO = [
+    *('--device', 'cpu', '--image-size', '64', '--embed-dims', '32'),
+    *('--layers', '1', '--queries', '5', '--co-queries', '3'),
+    *('--repeats', '1'),
+]
+SMALL_STEP = [
+    *('--config', mmext.config_path('co_dino/co_dino_r18_shapes.py')),
+    *('--device', 'cpu', '--height', '64', '--width', '96', '--boxes', '2'),
+    *('--repeats', '1'),
+]
+TINY_MAE = [
+    *('--arch', 'mini', '--image-size', '32', '--patch-size', '8'),
+    *('--batch-size', '2', '--repeats', '1'),
+]
+TINY_DDP = [
+    *('--device', 'cpu', '--repeats', '1', '--tensors', '6', '--size', '32'),
+]
+NO_MODEL = mmext.config_path('_base_/default_runtime.py')
+NO_OPTIMIZER = mmext.config_path('_base_/models/co_dino_r18_small.py')
+
+
+@pytest.fixture(autouse=True)
+def _beside_the_benchmarks(monkeypatch):
+    monkeypatch.syspath_prepend(str(TOOLS / 'benchmarks'))
+    monkeypatch.setenv('COLUMNS', '100')
+    monkeypatch.setattr(choice, '_chosen', 'auto')
+
+
+def load(name):
+    return load_tool(f'benchmarks/{name}')
+
+
+@pytest.mark.parametrize(
+    ('name', 'argv', 'message'),
+    [
+        ('activation_checkpoint', ['--device', 'tpu'], "device must be 'auto"),
+        ('activation_checkpoint', ['--size', '0'], '--size'),
+        ('activation_checkpoint', ['--config', 'gone.py'], 'gone.py'),
+        ('activation_checkpoint', ['--config', NO_MODEL], 'must have a model'),
+        ('co_dino', [*TINY_DINO, '--embed-dims', '48'], 'a multiple of 32'),
+        ('co_dino', ['--device', 'tpu'], "device must be 'auto'"),
+        ('co_dino', ['--repeats', 'x'], '--repeats'),
+        ('ddp_wrapper', ['--processes', '0'], '--processes'),
+        ('ddp_wrapper', ['--models', 'vit'], '--models'),
+        ('ddp_wrapper', ['--device', 'tpu'], "device must be 'auto'"),
+        ('label_check', ['--files', '0'], '--files: must be at least 1'),
+        ('loss', ['--device', 'tpu'], "device must be 'auto', 'cpu'"),
+        *(('loss', ['--scale', n], '--scale') for n in ('0', '1.5', 'nan')),
+        ('mae', [*TINY_MAE, '--lightly', sys.executable], 'lightly must run'),
+        ('ops', ['--threads', '1', '2'], 'takes several with --plot only'),
+        (
+            'optimizer',
+            ['--config', NO_OPTIMIZER],
+            'must have an optim_wrapper',
+        ),
+        ('preflight_sweep', [], '--configs'),
+        ('validate_labels', ['--repeats', '0'], '--repeats must be at least'),
+    ],
+)
+def test_refused(name, argv, message, capsys, monkeypatch):
+    monkeypatch.delenv('RANK', raising=False)
+    try:
+        code = load(name).main(argv)
+    except SystemExit as stop:
+        code = stop.code
+    assert code in (1, 2)
+    assert message in capsys.readouterr().err
+
+
+class TestCoDino:
+    def test_prints_both_sides_and_their_ratio(self, capsys):
+        assert load('co_dino').main(TINY_DINO) == 0
+        rows = cells(capsys.readouterr().out)
+        assert [row[:2] for row in rows] == [
+            ['decoder: one pass | 3 passes', 'ms'],
+            ['decoder: one pass | 3 passes', 'MiB'],
+            ['encoder: checkpointed | not', 'ms'],
+            ['encoder: checkpointed | not', 'MiB'],
+        ]
+        assert min(float(cell) for row in rows for cell in row[2:]) > 0
+        assert float(rows[3][-1]) < 0.3, 'checkpointing kept everything'
+
+    def test_kept_bytes_counts_a_storage_once(self):
+        x = torch.ones(256, requires_grad=True)
+        weight = torch.nn.Parameter(torch.ones(256))
+
+        def run() -> torch.Tensor:
+            y = x * 2.0  # saves nothing
+            view = y.view(16, 16).view(256)
+            return (y * weight + y * weight + view**2).sum()
+
+        assert load('co_dino').kept_bytes(run, CPU) == 256 * 4
+
+    def test_sides_that_differ(self):
+        tool, one = load('co_dino'), torch.ones((), requires_grad=True)
+        contest = tool.Contest('case', lambda: one * 1, lambda: one * 2)
+        with pytest.raises(
+            ValueError, match=r"compute the same, got .*2\.0.* for 'case'"
+        ):
+            tool.measure(contest, CPU, 1)
+
+
+class TestCoDinoStep:
+    @pytest.fixture
+    def tool(self):
+        """An importable module: its processes look it up by its name."""
+        return importlib.import_module('co_dino_step')
+
+    @pytest.mark.parametrize('sides', [['ours bf16'], ['ours', 'ours bf16']])
+    def test_measures_both_sides(self, tool, capsys, sides):
+        assert tool.main([*SMALL_STEP, '--sides', *sides]) == 0
+        out = capsys.readouterr().out
+        rows = {name: row for name, *row in cells(out)}
+        assert list(rows) == list(tool.MEASURES)
+        assert all(f'loss of {side}: ' in out for side in sides)
+        assert all(len(row) == 1 + len(sides) for row in rows.values())
+        assert all(float(value) > 0 for value in rows['RSS'][1:])
+
+    def test_sides_that_differ(self, tool):
+        class Answers:
+            def __init__(self, side, loss):
+                self.side, self.loss = side, loss
+
+            def ask(self, name):
+                return self.loss
+
+        tool.check_losses([Answers('ours', 1.0), Answers('ours bf16', 1.1)])
+        with pytest.raises(ValueError, match=r'the same, got .*1\.1'):
+            tool.check_losses([Answers('ours', 1.0), Answers('port', 1.1)])
+
+    def test_side_that_is_killed(self, tool, capsys, monkeypatch):
+        start = tool.Process.__init__
+
+        def start_and_kill(self, *args):
+            start(self, *args)
+            self.process.kill()
+
+        monkeypatch.setattr(tool.Process, '__init__', start_and_kill)
+        assert tool.main([*SMALL_STEP, '--sides', 'ours']) == 1
+        assert 'ours must run, but was killed' in capsys.readouterr().err
+
+
+def test_coco_metric(capsys, monkeypatch):
+    tool = load('coco_metric')
+    monkeypatch.setattr(tool, 'find_spec', lambda name: None)
+    with pytest.raises(SystemExit):
+        tool.main([])
+    assert 'needs faster-coco-eval' in capsys.readouterr().err
+    # Without the package, ours computes as theirs does.
+    monkeypatch.setattr(tool, 'find_spec', lambda name: True)
+    assert tool.main(['--images', '4', '--repeats', '1']) == 0
+    number = r'\d+\.\d\d'
+    assert re.fullmatch(
+        rf'4 images: ours {number} s, theirs {number} s, ratio {number}, '
+        r'mAP 0\.\d+ of both\n',
+        capsys.readouterr().out,
+    )
+
+
+def test_mae(capsys):
+    """Ours alone: the other sides need environments of their own."""
+    assert load('mae').main(TINY_MAE) == 0
+    rows = cells(capsys.readouterr().out)
+    assert [row[:2] for row in rows] == [['step', 'ms'], ['step', 'MiB']]
+    assert all(float(row[2]) > 0 for row in rows)
+
+
+class TestDDPWrapper:
+    @pytest.fixture
+    def tool(self, monkeypatch):
+        module = load('ddp_wrapper')
+        monkeypatch.setattr(module, 'VOTES', 2)
+        monkeypatch.setattr(module, 'SMALL_FACTOR', 1)
+        thin = partial(module.ResNet, base_channels=4, stem_channels=4)
+        monkeypatch.setattr(module, 'ResNet', thin)
+        return module
+
+    def test_first_rank_prints_all_models(self, tool, tmp_path):
+        models = ['small', 'resnet', 'co-dino']
+        args = tool.make_parser().parse_args([*TINY_DDP, '--models', *models])
+        ranks = run_on_ranks(lambda: tool.run(args, CPU), 2, tmp_path / 'out')
+        assert ranks.wait() == [0, 0], ranks.output()
+        first, second = ranks.output(0), ranks.output(1)
+        rows = cells(first)
+        assert [row[0] for row in rows] == [m for m in models for _ in '12']
+        assert [row[2] for row in rows] == ['False', 'True'] * len(models)
+        assert [row[1] for row in rows[:3]] == ['6', '6', '159']
+        assert all(float(cell) > 0 for row in rows for cell in row[3:])
+        assert 'DDP wrappers, 2 processes, gloo' in first
+        assert 'vote alone: ' in first
+        assert cells(second) == []
+
+    def test_wrappers_that_differ(self, tool, tmp_path, monkeypatch):
+        class Other(tool.MMDistributedDataParallel):
+            def train_step(self, data: dict, optim_wrapper: object) -> dict:
+                logged = super().train_step(data, optim_wrapper)
+                return {'loss': logged['loss'] + 1}
+
+        monkeypatch.setattr(tool, 'MMDistributedDataParallel', Other)
+        args = tool.make_parser().parse_args([*TINY_DDP, '--models', 'small'])
+
+        def run() -> None:
+            with pytest.raises(ValueError, match=r'the same loss, got .*sma'):
+                tool.run(args, CPU)
+
+        ranks = run_on_ranks(run, 1, tmp_path / 'out')
+        assert ranks.wait() == [0], ranks.output()
+
+    def test_starts_its_processes(self, tool, monkeypatch):
+        started = []
+        monkeypatch.delenv('RANK', raising=False)
+        monkeypatch.setattr(
+            tool.subprocess, 'call', lambda cmd, env: started.append(cmd) or 3
+        )
+        assert tool.main([*TINY_DDP, '--processes', '4']) == 3
+        (command,) = started
+        where = command.index('--nproc-per-node')
+        assert command[where + 1] == '4'
+        assert command[where + 2].endswith('ddp_wrapper.py')
+        assert command[where + 3 :] == [*TINY_DDP, '--processes', '4']
+
+
+class TestLabelCheck:
+    SMALL = ('--files=2', '--height=96', '--width=128', '--rounds=1')
+
+    def run(self, tmp_path, *options):
+        file = tmp_path / 'times.json'
+        argv = [*self.SMALL, *options, '--json', str(file)]
+        assert load('label_check').main(argv) == 0
+        return json.loads(file.read_text())
+
+    def test_maps_and_coco(self, capsys, tmp_path):
+        written = self.run(
+            tmp_path, '--annotations', '40', '--only', 'maps', 'coco'
+        )
+        printed = capsys.readouterr().out
+        assert list(written) == ['maps', 'coco']
+        assert list(written['maps']) == ['grey', 'palette', 'noise']
+        for row in (*written['maps'].values(), written['coco']):
+            ratios = [name for name in row if name.endswith(' / ours')]
+            assert ratios
+            for name in ratios:
+                other = row[name.removesuffix(' / ours')]
+                assert row[name] == pytest.approx(other / row['ours'])
+                assert f'{row[name]:,.4f}' in printed
+
+    def test_memory_and_a_second_check(self, tmp_path):
+        written = self.run(
+            tmp_path, '--entries', '30', '--only', 'warm', 'memory'
+        )
+        assert set(written['warm']) == {'first', 'again'}
+        few, many = (written['memory'][f'{n} pairs, MiB'] for n in (3, 30))
+        assert written['memory']['ratio'] == pytest.approx(many / few)
+
+    def test_workers_read_all_files(self, tmp_path):
+        tool = load('label_check')
+        options = tool.make_parser().parse_args([*self.SMALL, '--repeats=2'])
+        measured = tool.measure_workers(tmp_path, options)
+        assert measured['files'] == 4
+        for how in ('with start', 'running'):
+            one, two = measured[f'1 {how}'], measured[f'2 {how}']
+            assert measured[f'1 / 2 {how}'] == pytest.approx(one / two)
+
+    def test_data_with_errors(self, tmp_path):
+        (tmp_path / 'a.png').write_bytes(b'no image')
+        with pytest.raises(ValueError, match='must be in order'):
+            load('label_check').check(
+                str(tmp_path), None, tmp_path / 'facts.sqlite'
+            )
+
+
+def test_one_map_of_the_label_check(capsys, tmp_path):
+    tool, file = load('validate_labels'), tmp_path / 'times.json'
+    options = ['--height', '64', '--width', '96', '--repeats', '2']
+    assert tool.main([*options, '--json', str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith('96 x 64: check ')
+    times = json.loads(file.read_text())
+    ratio = times['check_ms'] / times['loading_ms']
+    assert times['ratio'] == pytest.approx(ratio)
+    assert f'ratio {100 * times["ratio"]:.2f} %' in printed
+    label_map = tool.draw_map(100, 210)
+    assert label_map.flags.c_contiguous
+    assert set(np.unique(label_map)) == {*range(19), 255}
+
+
+class TestOps:
+    def test_prints_a_line_for_a_shape(self, capsys, monkeypatch):
+        tool = load('ops')
+        few = [tool.attention_case(3), *list(tool.nms_cases())[:1]]
+        monkeypatch.setattr(tool, 'all_cases', lambda: few)
+        # Both sides get the same answer.
+        for case in few:
+            one, other = (f(*case.inputs) for f in (case.run, case.naive))
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+        assert tool.main(['--repeats', '1']) == 0
+        rows = cells(capsys.readouterr().out)
+        assert [row[0] for row in rows] == [case.op for case in few]
+        assert all(len(row) == 8 for row in rows)
+
+    def test_draws_queries_and_threads(self, capsys, tmp_path):
+        file = tmp_path / 'attention.svg'
+        options = ['--threads', '1', '2', '--queries', '2', '3', '--repeats']
+        before = torch.get_num_threads()
+        try:
+            assert load('ops').main([*options, '1', '--plot', str(file)]) == 0
+        finally:
+            torch.set_num_threads(before)
+        assert len(capsys.readouterr().out.splitlines()) == 4
+        assert 'mmext, 2 threads' in file.read_text()
+
+
+class TestOptimizer:
+    @pytest.fixture
+    def argv(self, tmp_path):
+        base = mmext.config_path('co_dino/co_dino_r18_shapes.py')
+        (tmp_path / 'config.py').write_text(
+            f'_base_ = {base!r}\noptim_wrapper = dict(paramwise_cfg='
+            'dict(_delete_=True, norm_decay_mult=0.0))\n'
+        )
+        config = str(tmp_path / 'config.py')
+        return ['--config', config, '--repeats', '1', '--device', 'cpu']
+
+    def test_prints_all_ways(self, argv, capsys):
+        assert load('optimizer').main(argv) == 0
+        rows = cells(capsys.readouterr().out)
+        ways = ['single', 'merged', 'foreach', 'default']
+        assert [row[0] for row in rows] == ways
+        groups = [int(row[1]) for row in rows]
+        assert groups[0] > 100
+        assert groups[1:] == [2, 2, 2]
+        assert [row[2] for row in rows] == ['no', 'no', 'no', 'yes']
+        assert all(float(row[4]) > 0 for row in rows)
+        assert float(rows[1][5]) == 0
+        assert float(rows[3][5]) <= 1e-6
+
+    def test_ways_that_differ(self, argv, monkeypatch, capsys):
+        tool = load('optimizer')
+        monkeypatch.setitem(tool.WAYS, 'foreach', (tool.MERGED, {'lr': 0.1}))
+        assert tool.main(argv) == 1
+        error = capsys.readouterr().err
+        assert 'all ways must give the same weights, got' in error
+        assert "between 'foreach' and 'single'" in error
+
+
+class TestStartup:
+    def test_prints_both_and_the_ratio(self, capsys):
+        tool = load('startup')
+        options = ['--only', 'import', '--repeats', '1']
+        assert tool.main([*options, '--reference', str(tool.ROOT)]) == 0
+        (row,) = [r for r in cells(capsys.readouterr().out) if 'mmext' in r[0]]
+        seconds, memory, before, _, ratio = map(float, row[1:])
+        assert row[0] == 'import mmext'
+        assert 0 < seconds < memory
+        assert ratio == pytest.approx(seconds / before, abs=0.2)
+
+    def test_what_does_not_run(self, tmp_path):
+        tool, store = load('startup'), tmp_path / 'store'
+        # A tool that the other checkout lacks is left empty.
+        argv = ['tools/new.py', '--help']
+        assert tool.measure(argv, [tmp_path], 1, store) == [None]
+        cost = tool.Cost(1.0, 2.0)
+        expected = ['new', '1.00', '2', '', '', '']
+        assert tool.row('new', [cost, None]) == expected
+        argv = ['-c', 'print("oh"); raise SystemExit(3)']
+        with pytest.raises(RuntimeError, match='end with 0 or 1, got 3: oh'):
+            tool.run(argv, tool.ROOT, store)
