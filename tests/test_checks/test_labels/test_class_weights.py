@@ -7,7 +7,6 @@ import pytest
 from mmext.checks.labels.class_weights import (
     CLASS_WEIGHT_KINDS,
     class_weights,
-    format_class_weights,
 )
 
 PIXELS = [4000, 1000, 50]
@@ -62,24 +61,6 @@ def test_absent_classes_get_nothing(kind):
     found = class_weights(kind, [400, 0, 100], [500, 0, 500])
     assert found[1] == 0
     assert found[2] > found[0] > 0
-
-
-def test_rejects():
-    with pytest.raises(ValueError, match='a class that occurs'):
-        class_weights('enet', [0, 0], [0, 0])
-    with pytest.raises(ValueError, match='one number per class'):
-        class_weights('enet', [1, 2], [1])
-    with pytest.raises(KeyError):
-        class_weights('even', [1, 2], [1, 2])
-
-
-def test_code_can_be_read_back():
-    weights = class_weights('median_frequency', PIXELS * 9, AREA * 9)
-    code = format_class_weights(weights)
-    assert max(len(line) for line in code.splitlines()) <= 72
-    names: dict = {}
-    exec(code, names)
-    assert names['class_weight'] == weights
 
 
 @pytest.mark.parametrize('kind', sorted(CLASS_WEIGHT_KINDS))

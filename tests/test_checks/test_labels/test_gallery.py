@@ -1,13 +1,11 @@
 """Pictures of the examples of a report."""
 
 import base64
-import dataclasses
 import io
-import math
 
 import numpy as np
 import pytest
-from helpers.image_bytes import bare_png, fuzzed, kinds_of_images, photo
+from helpers.image_bytes import fuzzed, kinds_of_images, photo
 from helpers.label_report import (
     box_source,
     finding,
@@ -31,13 +29,11 @@ from mmext.checks.labels.gallery import (
     ExampleIndex,
     Picture,
     SampleFiles,
-    UnreadableFile,
     colored,
     make_gallery,
     paint_boxes,
     wrong_boxes,
 )
-from mmext.checks.labels.sources import split_of_folders
 from mmext.checks.labels.sources.coco import split_of_coco
 from mmext.checks.labels.sources.split_source import SplitSource
 from mmext.checks.labels.store import FactStore
@@ -110,39 +106,6 @@ def test_wrong_pixels(tmp_path):
     assert found[1].finding.place == 'y=3, x=5'
 
 
-def test_a_pixel_of_a_large_mask(tmp_path):
-    mask = np.zeros((600, 1200), np.uint8)
-    mask[599, 1199] = 77
-    source = semantic_source(tmp_path, {'a': mask})
-    (picture,) = of_rule(checked(tmp_path, source), 'SEG001')
-    assert (picture.width, picture.height) == (480, 240)
-    pixels = pixels_of(picture).astype(int)
-    assert (np.abs(pixels[-3:, -3:] - WRONG).max(-1) < 60).mean() > 0.5
-
-
-def test_label_maps_alone_and_of_many_bits(tmp_path):
-    mask = clean().astype(np.uint16)
-    mask[:12] = 300
-    source = semantic_source(tmp_path, {'a': mask})
-    bare = dataclasses.replace(
-        source,
-        samples=lambda: (
-            type(each)(index=0, mask=each.mask) for each in source.samples()
-        ),
-    )
-    (picture,) = of_rule(checked(tmp_path, bare), 'SEG002')
-    assert shares(picture)[0] == pytest.approx(0.5, abs=0.02)
-    assert picture.alt.startswith('label map')
-
-
-def test_two_values_of_a_kind_that_wraps(tmp_path):
-    mask = clean().astype(np.uint16)
-    mask[:6], mask[6:12] = 300, 301
-    source = semantic_source(tmp_path, {'a': mask})
-    (picture,) = of_rule(checked(tmp_path, source), 'SEG002')
-    assert shares(picture) == pytest.approx((0.25, 0.25), abs=0.02)
-
-
 @pytest.mark.parametrize(
     ('rule', 'mask'),
     [
@@ -159,15 +122,6 @@ def test_image_and_mask_together(tmp_path, rule, mask):
     assert picture.width > picture.height
 
 
-def test_other_size(tmp_path):
-    source = semantic_source(tmp_path, {'a': clean()})
-    Image.new('RGB', (30, 90)).save(tmp_path / 'images' / 'a.png')
-    pictures = checked(tmp_path, source)
-    (picture,) = of_rule(pictures, 'PAIR001')
-    assert 'beside it' in picture.alt
-    assert picture.height < 540
-
-
 def test_files_that_cannot_be_read(tmp_path):
     source = semantic_source(tmp_path, {'a': clean(), 'b': clean()})
     (tmp_path / 'masks' / 'a.png').unlink()
@@ -178,15 +132,6 @@ def test_files_that_cannot_be_read(tmp_path):
     for each, word in ((missing, 'missing'), (empty, 'empty')):
         assert (each.uri, each.width, each.height) == ('', 0, 0)
         assert each.alt.startswith(f'no picture: {word}')
-
-
-def test_a_mask_of_an_unreadable_image(tmp_path):
-    mask = clean()
-    mask[:12] = 7
-    source = semantic_source(tmp_path, {'a': mask})
-    (tmp_path / 'images' / 'a.png').write_bytes(b'GIF')
-    (picture,) = of_rule(checked(tmp_path, source), 'SEG001')
-    assert shares(picture)[0] == pytest.approx(0.5, abs=0.02)
 
 
 def test_boxes(tmp_path):
@@ -228,15 +173,6 @@ def test_the_same_image_twice(tmp_path):
     assert np.abs(left - right).mean() < 3
 
 
-def test_across_splits(tmp_path):
-    sources = [
-        semantic_source(tmp_path / name, {'a': clean()}, split=name)
-        for name in ('train', 'val')
-    ]
-    (picture,) = of_rule(checked(tmp_path, *sources), 'DUP002')
-    assert 'val' in picture.alt
-
-
 def test_each_rule_has_its_share():
     groups = [
         group(
@@ -272,24 +208,6 @@ def test_each_rule_has_its_share():
     assert asked == []
 
 
-def test_stops_when_all_are_found(tmp_path):
-    mask = clean()
-    mask[0] = 7
-    source = semantic_source(tmp_path, {'a': mask, 'b': clean()})
-    first, _ = source.samples()
-
-    def samples():
-        yield first
-        raise AssertionError('went on')
-
-    report = report_of(
-        group('SEG001', finding('SEG001', file=first.mask, value='7'))
-    )
-    lazy = dataclasses.replace(source, samples=samples)
-    (picture,) = make_gallery(report, [lazy])
-    assert picture.uri
-
-
 def test_findings_of_another_split_are_not_mixed_up(tmp_path):
     mask = clean()
     mask[0] = 7
@@ -300,20 +218,6 @@ def test_findings_of_another_split_are_not_mixed_up(tmp_path):
     report = report_of(group('SEG001', wrong))
     assert make_gallery(report, [train]) == []
     assert len(make_gallery(report, [train, val])) == 1
-
-
-def test_camvid(shared_path, tmp_path):
-    root = shared_path('data/camvid')
-    source = split_of_folders(
-        root / 'valannot', root / 'val', Expectations(num_classes=11)
-    )
-    (first, *_) = pictures = of_rule(checked(tmp_path, source), 'SEG001')
-    assert len(pictures) == 5
-    sample = next(
-        each for each in source.samples() if each.mask == first.finding.file
-    )
-    mask = np.asarray(Image.open(sample.mask))
-    assert shares(first)[0] == pytest.approx((mask == 11).mean(), abs=0.02)
 
 
 def test_damaged_files_end_in_an_entry(tmp_path):
@@ -357,18 +261,6 @@ def index_of(*findings) -> ExampleIndex:
     return ExampleIndex(enumerate(findings))
 
 
-def test_by_image_and_mask():
-    index = index_of(
-        finding('SEG001', file='a.png', pixel=(1, 2), value='7'),
-        finding('IMG001', file='a.jpg'),
-        finding('SEG001', file='b.png'),
-    )
-    sample = Sample(index=0, image='a.jpg', mask='a.png')
-    assert list(index.take(sample)) == [0, 1]
-    assert index.take(sample) == {}
-    assert len(index.left) == 1
-
-
 def test_in_a_file_of_all_images():
     """The image, a box or a class tells which sample it is."""
     index = index_of(
@@ -404,11 +296,6 @@ def test_an_annotation_file_of_its_own():
         index=0, image='a.jpg', annotation='a.xml', annotation_kind='voc'
     )
     assert list(index.take(sample)) == [0]
-
-
-def test_no_name_is_not_a_name():
-    index = index_of(finding('CFG001', file='', key='model'))
-    assert index.take(Sample(index=0)) == {}
 
 
 def test_boxes_that_a_finding_is_about():
@@ -469,72 +356,6 @@ def test_turned_as_exif_says(tmp_path, orientation):
     assert (image == wanted).all()
 
 
-@pytest.mark.parametrize(
-    'pixels',
-    [
-        np.arange(64, dtype=np.uint16).reshape(8, 8) * 1000,
-        np.arange(64, dtype=np.int32).reshape(8, 8) * 1000,
-        np.arange(64, dtype=np.float32).reshape(8, 8) / 64,
-    ],
-)
-def test_images_of_many_bits_are_scaled(tmp_path, pixels):
-    path = save(tmp_path / 'a.tif', pixels)
-    image = files_of(image=path).image[0]
-    assert image.min() == 0
-    assert image.max() == 255
-    assert (np.diff(image[..., 0].reshape(-1).astype(int)) >= 3).all()
-
-
-@pytest.mark.parametrize('mode', ['1', 'L', 'P', 'LA', 'RGBA', 'CMYK'])
-def test_images_of_all_kinds(tmp_path, mode):
-    image = Image.fromarray(photo(0, 30, 40)).convert(mode)
-    path = tmp_path / ('a.tif' if mode == 'CMYK' else 'a.png')
-    image.save(path)
-    assert files_of(image=str(path)).image[0].shape == (30, 40, 3)
-
-
-def test_masks(tmp_path):
-    pixels = np.array([[0, 1, 2], [3, 255, 7]], np.uint8)
-    files = files_of(mask=save(tmp_path / 'a.png', pixels))
-    assert (files.mask[0] == pixels).all()
-    assert files.mask[1] == 'L'
-    one_bit = save(tmp_path / 'b.png', pixels > 2)
-    mask, mode = files_of(mask=one_bit).mask
-    assert (mode, mask.tolist()) == ('1', [[0, 0, 0], [1, 1, 1]])
-    real = save(tmp_path / 'c.tif', np.array([[3.0, np.nan]], np.float32))
-    assert files_of(mask=real).mask[0].tolist() == [[3, 0]]
-    grey_alpha = save(tmp_path / 'd.png', np.dstack([pixels, pixels]))
-    assert (files_of(mask=grey_alpha).mask[0] == pixels).all()
-
-
-@pytest.mark.parametrize(
-    ('content', 'message'),
-    [
-        (None, 'missing'),
-        (b'', 'empty'),
-        (b'GIF', 'not an image'),
-        (bare_png(9, 9)[:40], 'truncated'),
-        (bare_png(9_000, 10_000), 'max_pixels=89,478,485'),
-        (bare_png(9, 9, b'\0' * 3), 'truncated|corrupt'),
-    ],
-)
-def test_what_cannot_be_shown(tmp_path, content, message):
-    path = tmp_path / 'a.png'
-    if content is not None:
-        path.write_bytes(content)
-    for name in ('image', 'mask'):
-        with pytest.raises(UnreadableFile, match=message):
-            getattr(files_of(**{name: str(path)}), name)
-
-
-def test_read_by_the_file_backend(tmp_path):
-    save(tmp_path / 'a.png', photo(0, 8, 8))
-    args = {'backend': 'http'}
-    files = files_of(image='http://localhost:9/a.png', backend_args=args)
-    with pytest.raises(UnreadableFile, match='cannot be read'):
-        files.read_image(files.sample.image)
-
-
 def test_boxes_of_an_annotation_file_of_its_own(tmp_path):
     path = tmp_path / 'a.xml'
     path.write_text(
@@ -567,12 +388,6 @@ def test_all_boxes_of_a_coco_file(tmp_path):
     assert SampleFiles(first, source, 64).boxes() == [(0, 0, 0, 0)]
 
 
-def test_boxes_that_a_source_lists(tmp_path):
-    source = box_source(tmp_path, {'a': [(1.0, 2.0, 3.0, 4.0)]})
-    (sample,) = source.samples()
-    assert SampleFiles(sample, source, 64).boxes() == [(1, 2, 3, 4)]
-
-
 def test_colours(tmp_path):
     expected = Expectations(num_classes=2, ignore_index=255)
     pixels = np.array([[0, 1, 2, 255, 256, 0]], np.uint16)
@@ -583,15 +398,6 @@ def test_colours(tmp_path):
     assert colored(own, expected).tolist() == [[[9] * 3] * 2] * 2
     wide = np.full((1, 1, 3), 0x1234, np.uint16)
     assert colored(wide, expected).tolist() == [[[0x12] * 3]]
-
-
-def test_source_of_masks_reads(tmp_path):
-    mask = np.zeros((24, 32), np.uint8)
-    source = semantic_source(tmp_path, {'a': mask})
-    (sample,) = source.samples()
-    files = SampleFiles(sample, source, 64)
-    assert files.image[1] == (32, 24)
-    assert (files.mask[0] == 0).all()
 
 
 GREY = np.full((60, 80, 3), 128, np.uint8)
@@ -624,16 +430,6 @@ def test_a_box_inside():
     assert (picture[50:, 64:] == 128).all()
 
 
-def test_scaled_with_the_picture():
-    picture = painted((20, 10, 60, 40), side=480)
-    assert picture.shape == (360, 480, 3)
-    around(picture, (120, 60, 360, 240))
-    reduced = paint_boxes(
-        GREY, (8000, 6000), [(2000, 1000, 6000, 4000)], (), 80
-    )
-    around(reduced, (20, 10, 60, 40))
-
-
 def test_reaching_beyond_shows_what_is_outside():
     picture = painted((60, 20, 88, 40), side=240)
     # A quarter of the image on each side, below the box.
@@ -642,23 +438,6 @@ def test_reaching_beyond_shows_what_is_outside():
     right = columns[columns > width / 2].min()
     assert right == pytest.approx(width * 100 / 120, abs=2)
     assert right < where(picture, WRONG)[2] < width
-
-
-@pytest.mark.parametrize(
-    'box',
-    [
-        (30, 20, 30, 20),
-        (30, 20, 30, 21),
-        (30.2, 20.2, 30.5, 20.5),
-        (31, 21, 30, 20),
-        (0, 0, 0, 0),
-        (80, 60, 80, 60),
-    ],
-)
-def test_without_area(box):
-    picture = painted(box)
-    assert where(picture, WRONG) is not None
-    assert where(picture, (255, 255, 255)) is not None
 
 
 @pytest.mark.parametrize(
@@ -683,39 +462,6 @@ def test_far_outside(box, side):
     assert near.pop(side)
     assert not any(near.values())
     assert max(picture.shape) <= 240
-
-
-@pytest.mark.parametrize(
-    'box',
-    [
-        (math.nan, 10, 40, 40),
-        (10, 10, math.inf, 40),
-        (-math.inf, -math.inf, math.inf, math.inf),
-        (math.nan,) * 4,
-        (-1e300, -1e300, 1e300, 1e300),
-    ],
-)
-def test_not_finite(box):
-    assert where(painted(box), WRONG) is not None
-
-
-def test_fine_boxes_that_cannot_be_drawn_are_left_out():
-    picture = painted(fine=[(math.nan, 0, 9, 9), (-50, -50, -20, -20)])
-    assert (picture == 128).all()
-
-
-def test_what_a_box_is_compared_with():
-    picture = painted((20, 10, 60, 40), other=[(5, 5, 70, 55)])
-    x1, y1, x2, y2 = where(picture, OTHER)
-    assert (x1, y1) <= (5, 5)
-    assert (x2, y2) >= (70, 55)
-    around(picture, (20, 10, 60, 40))
-
-
-def test_an_image_of_one_pixel():
-    image = np.zeros((1, 1, 3), np.uint8)
-    picture = paint_boxes(image, (1, 1), [(0, 0, 1, 1)], (), 64)
-    assert where(picture, WRONG) is not None
 
 
 def test_any_box_can_be_drawn():

@@ -1,4 +1,3 @@
-import pytest
 from helpers.label_facts import EXPECTED, findings_of, mask_of, sample_of
 from msgspec.structs import replace
 
@@ -57,15 +56,6 @@ def test_more_values_than_are_listed():
     assert sum(group.count for group in groups) == 3000 * 3001 // 2
 
 
-def test_rules_without_values_have_one_group():
-    findings = [
-        finding('a.png', '1', rule='PAIR001', message='1'),
-        finding('b.png', '2', rule='PAIR001', message='2'),
-    ]
-    (group,) = group_findings(findings)
-    assert group.message == 'image and mask have different sizes: 2 masks'
-
-
 def test_findings_of_a_file_count_it_once():
     findings = [
         finding('a.json', key=f'annotation {index}', rule='DET002')
@@ -75,22 +65,6 @@ def test_findings_of_a_file_count_it_once():
     assert group.message.endswith(': 1 image, 12 boxes')
     places = [each.place for each in group.examples]
     assert places == ['annotation 0', 'annotation 1', 'annotation 2']
-
-
-@pytest.mark.parametrize('num_examples', [0, 1, 7])
-def test_number_of_examples(num_examples):
-    findings = [finding(f'{index}.png') for index in range(9)]
-    (group,) = group_findings(findings, num_examples=num_examples)
-    assert len(group.examples) == num_examples
-
-
-def test_remedy_of_the_whole_data_set():
-    (group,) = group_findings([finding('a')], remedies={'SEG001': 'better'})
-    assert group.remedy == 'better'
-
-
-def test_no_findings():
-    assert group_findings([]) == ()
 
 
 def test_worst_first():

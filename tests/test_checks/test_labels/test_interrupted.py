@@ -1,6 +1,5 @@
 """kill -9 in the middle of a check, and the same command again."""
 
-import json
 import re
 
 import pytest
@@ -102,24 +101,4 @@ def test_killed_and_started_again(
     # A third run reads nothing.
     assert tool.run(*options) == 1
     assert tool.reads() == []
-    assert (tmp_path / 'report.json').read_bytes() == uninterrupted
-
-
-def test_report_names_what_was_planted(uninterrupted):
-    groups = json.loads(uninterrupted)['groups']
-    assert [each['rule'] for each in groups] == ['PAIR001', 'SEG016']
-
-
-@pytest.mark.slow
-def test_killed_again_and_again(data, tool, uninterrupted, tmp_path):
-    """What was stored before each kill is never read again."""
-    options = arguments(data, tmp_path, 2)
-    store = tmp_path / 'facts.sqlite'
-    stored: set[str] = set()
-    for number in (1, 60, 120, 180, 240):
-        now = tool.run_and_kill(store, number, *options)
-        assert stored <= now
-        assert not stored & set(tool.reads())
-        stored = now
-    assert tool.run(*options) == 1
     assert (tmp_path / 'report.json').read_bytes() == uninterrupted

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmext.checks.labels import Expectations
-from mmext.checks.labels.facts import ErrorKind, MaskFacts, ReadError
+from mmext.checks.labels.facts import MaskFacts
 from mmext.checks.labels.loaded import (
     INDEX_MODES,
     LoadedValues,
@@ -43,12 +43,6 @@ def test_matches_the_loader(stored, reduce, label_map):
     assert table.value[stored % 256] == load_value(stored, expected)
 
 
-def test_what_is_reduced_stays_ignored():
-    expected = Expectations(reduce_zero_label=True)
-    values = [load_value(value, expected) for value in (0, 1, 254, 255)]
-    assert values == [255, 0, 253, 255]
-
-
 def test_kinds():
     table = loaded_values(Expectations(num_classes=3))
     assert isinstance(table, LoadedValues)
@@ -56,13 +50,6 @@ def test_kinds():
     kinds = [table.kind_of(value) for value in (2, 3, 254, 255, 256, 65535)]
     assert kinds[:4] == ['class', 'bad', 'reduced', 'ignored']
     assert kinds[4:] == ['wraps', 'wide_void']
-
-
-def test_table_follows_its_expectations():
-    one, other = Expectations(num_classes=3), Expectations(num_classes=4)
-    assert loaded_values(one).kind_of(3) == 'bad'
-    assert loaded_values(other).kind_of(3) == 'class'
-    assert loaded_values(one) is loaded_values(one)
 
 
 @pytest.mark.parametrize(
@@ -79,14 +66,6 @@ def test_holds_indices(mode, backend, holds):
     expected = Expectations(loader_backend=backend)
     assert holds_indices(MaskFacts(mode=mode), expected) is holds
     assert (mode in INDEX_MODES) is (mode != 'RGB')
-
-
-def test_holds_no_indices_without_a_mask():
-    assert not holds_indices(None, Expectations())
-    assert not holds_indices(
-        MaskFacts(mode='L', error=ReadError(ErrorKind.CORRUPT, 'x')),
-        Expectations(),
-    )
 
 
 def test_count_classes_adds_what_is_mapped_together():

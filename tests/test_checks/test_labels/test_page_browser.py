@@ -1,6 +1,5 @@
 """The page in a real browser: it loads nothing, sorts, filters, enlarges."""
 
-import base64
 import io
 import re
 
@@ -151,15 +150,6 @@ def test_filters(page):
     assert cards(driver) == ['picture 0', 'picture 1', 'picture 3']
 
 
-def test_free_text(page):
-    driver = page(small_report())
-    text = find(driver, '[name=text]')
-    text.send_keys('A.PNG mend')
-    soon(driver, ROWS, ['SEG0019'])
-    text.send_keys(' nowhere')
-    soon(driver, ROWS, [])
-
-
 def test_filters_of_pictures(page):
     driver = page(small_report(), PICTURES)
     choose(driver, 'gallery', 'class', 'sky')
@@ -201,16 +191,6 @@ def test_enlarges(page):
     find(driver, '#enlarged .close').click()
     assert not dialog.is_displayed()
     assert driver.switch_to.active_element == buttons[0]
-
-
-def test_bars_are_of_one_scale(page):
-    driver = page(small_report())
-    widths = driver.execute_script(
-        "return [...document.querySelectorAll('.bars rect')]"
-        '.map((each) => each.getBoundingClientRect().width / each'
-        '.ownerSVGElement.getBoundingClientRect().width)'
-    )
-    assert widths == pytest.approx([1, 5 / 7, 0, 4 / 7, 3 / 7, 1 / 7], 0.01)
 
 
 def test_nothing_planted_runs(page):
@@ -288,20 +268,6 @@ def test_fits_the_window(page, width):
     assert rows(driver)[0] == 'CLS001'
 
 
-def test_dark(page):
-    driver = page(small_report())
-    ground = 'return getComputedStyle(document.body).backgroundColor'
-    colours = []
-    for scheme in ('light', 'dark'):
-        driver.execute_cdp_cmd(
-            'Emulation.setEmulatedMedia',
-            {'features': [{'name': 'prefers-color-scheme', 'value': scheme}]},
-        )
-        colours.append(driver.execute_script(ground))
-    light, dark = (sum(map(int, re.findall(r'\d+', c)[:3])) for c in colours)
-    assert light > 700 > 150 > dark
-
-
 def test_without_javascript(driver, tmp_path):
     """All can be read; what needs a script is not there."""
     driver.execute_cdp_cmd(
@@ -322,43 +288,3 @@ def test_without_javascript(driver, tmp_path):
         driver.execute_cdp_cmd(
             'Emulation.setScriptExecutionDisabled', {'value': False}
         )
-
-
-def test_prints(page):
-    driver = page(small_report(), PICTURES)
-    document = driver.execute_cdp_cmd(
-        'Page.printToPDF', {'printBackground': True}
-    )
-    content = base64.b64decode(document['data'])
-    assert content.startswith(b'%PDF')
-    assert len(content) > 20_000
-
-
-@pytest.mark.slow
-def test_thousands_of_findings(page):
-    groups = [
-        group(
-            'SEG001',
-            finding('SEG001', file=f'masks/{n}.png', split='train'),
-            value=str(n),
-            count=n * 7919 % 3001,
-        )
-        for n in range(3000)
-    ]
-    classes = [(n * 37) % 101 for n in range(150)]
-    driver = page(report_of(*groups, splits=[split_of('train', classes)]))
-    counts = """
-    return [...document.querySelectorAll('#finding-table tbody tr')]
-      .map((row) => Number(row.cells[6].dataset.sort))
-    """
-    find(driver, '#finding-table th:last-child button').click()
-    found = driver.execute_script(counts)
-    assert found == sorted(found, reverse=True)
-    find(driver, '[name=text]').send_keys('masks/2999.png')
-    soon(driver, ROWS, ['SEG0012999'])
-    assert len(driver.find_elements('css selector', '.bars tbody tr')) == 150
-
-
-def test_nothing_found(page):
-    driver = page(report_of())
-    assert 'Nothing was found' in find(driver, '#findings').text

@@ -2,7 +2,6 @@
 
 import functools
 import http.server
-import json
 import sys
 import threading
 import types
@@ -13,10 +12,7 @@ from helpers.right_sets import (
     categories_of,
     check,
     coco_file,
-    host_path,
-    label_map,
     numbers,
-    picture,
 )
 
 from mmext.checks.findings import Severity
@@ -128,61 +124,3 @@ def test_images_of_an_object_store(petrel, tmp_path, mapped):
     code, report = check(tmp_path, config)
     assert (code, errors(report)) == (0, [])
     assert [split['num_images'] for split in report['splits']] == [3, 3]
-
-
-def test_label_maps_of_a_server(server, tmp_path):
-    """mmseg's sets take names from a list that is on this machine."""
-    address, served = server
-    config = host_path(
-        'mmseg::pspnet/pspnet_r50-d8_4xb2-40k_cityscapes-512x1024.py'
-    )
-    options = {}
-    for split in ('train', 'val'):
-        names = [f'{split}{number}' for number in range(2)]
-        for name in names:
-            picture(served / f'images/{name}_leftImg8bit.png')
-            path = served / f'maps/{name}_gtFine_labelTrainIds.png'
-            label_map(path, (*range(19), 255))
-        (tmp_path / f'{split}.txt').write_text('\n'.join(names))
-        key = f'{split}_dataloader.dataset'
-        options |= {
-            f'{key}.ann_file': str(tmp_path / f'{split}.txt'),
-            f'{key}.data_prefix.img_path': f'{address}/images',
-            f'{key}.data_prefix.seg_map_path': f'{address}/maps',
-        }
-    code, report = check(tmp_path, config, options)
-    assert (code, errors(report)) == (0, [])
-    assert [split['num_masks'] for split in report['splits']] == [2, 2]
-
-
-def test_panoptic_files_of_a_server(server, tmp_path):
-    """Beside the images the PNG files of segments are behind the prefix."""
-    address, served = server
-    config = boxes(tmp_path, served, f'{address}/')
-    for split in ('train', 'val'):
-        path = tmp_path / f'{split}.json'
-        content = json.loads(path.read_text())
-        for kind in content['categories']:
-            kind['isthing'] = 1
-        content['annotations'] = [
-            {
-                'image_id': image['id'],
-                'file_name': image['file_name'].replace('.jpg', '.png'),
-                'segments_info': [],
-            }
-            for image in content['images']
-        ]
-        path.write_text(json.dumps(content))
-    text = config.read_text().replace('CocoDataset', 'CocoPanopticDataset')
-    text = text.replace('), metainfo', f', seg="{address}/maps/"), metainfo')
-    text = text.replace(
-        f'classes={_CLASSES!r}',
-        f'classes={_CLASSES!r}, thing_classes={_CLASSES!r}, stuff_classes=()',
-    )
-    config.write_text(text)
-    code, report = check(tmp_path, config)
-    assert code == 1
-    assert 'SEG015' in errors(report)
-    (group,) = [each for each in report['groups'] if each['rule'] == 'SEG015']
-    file = group['examples'][0]['file']
-    assert file.startswith(f'{address}/maps/0000')

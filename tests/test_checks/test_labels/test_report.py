@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from mmext.checks.findings import Finding, Location, Severity, terminal
+from mmext.checks.findings import Finding, Location, Severity
 from mmext.checks.findings import sarif as findings_sarif
 from mmext.checks.labels import Expectations
 from mmext.checks.labels.groups import FindingGroup
@@ -39,53 +39,6 @@ def totals() -> SplitTotals:
         boxes={1: 4},
         box_images={1: 2},
     )
-
-
-def test_a_row_for_each_class():
-    split = make_split_report(totals(), EXPECTED)
-    assert (split.num_samples, split.num_masks, split.num_boxes) == (3, 2, 4)
-    road, car = split.classes
-    assert (road.name, road.pixels, road.masks, road.area) == (
-        'road',
-        70,
-        2,
-        100,
-    )
-    assert (car.boxes, car.images) == (4, 2)
-
-
-def test_counts_are_those_after_loading():
-    reduced = msgspec.structs.replace(EXPECTED, reduce_zero_label=True)
-    road, car = make_split_report(totals(), reduced).classes
-    assert (road.pixels, car.pixels) == (20, 0)
-
-
-def test_json_round_trip_and_version():
-    group = FindingGroup(
-        rule='SEG001',
-        severity=Severity.ERROR,
-        message='<b>',
-        remedy='r',
-        value='11',
-    )
-    report = Report(
-        rules=('SEG001',),
-        splits=(make_split_report(totals(), EXPECTED),),
-        groups=(group,),
-    )
-    content = report_json(report)
-    assert json.loads(content)['schema_version'] == 1
-    assert msgspec.json.decode(content, type=Report) == report
-    assert content.endswith(b'}\n')
-
-
-def test_worst():
-    assert Report().worst() is None
-    groups = tuple(
-        FindingGroup(rule='X', severity=each, message='', remedy='')
-        for each in (Severity.INFO, Severity.WARNING)
-    )
-    assert Report(groups=groups).worst() is Severity.WARNING
 
 
 def test_schema_names_every_field():
@@ -166,21 +119,6 @@ def test_findings_the_worst_last():
     assert '1 error, 0 warnings, 1 note; 2 rules applied' in text
 
 
-def test_classes_with_pixels_or_objects():
-    text = printed(
-        print_report, shown_report(pixels=1234, masks=2), verbose=True
-    )
-    assert '1,234' in text
-    assert 'pixels' in text
-    text = printed(
-        print_report, shown_report(boxes=77, images=2), verbose=True
-    )
-    assert '77' in text
-    assert 'objects' in text
-    # Nothing is wrong with the classes.
-    assert '77' not in printed(print_report, shown_report(boxes=77, images=2))
-
-
 @pytest.mark.parametrize(
     ('rules', 'verdict'),
     [
@@ -211,17 +149,6 @@ def test_the_first_line_says_what_to_do(rules, verdict):
     lines = printed(print_report, report, name='a.py', width=500).splitlines()
     assert lines[0] == verdict
     assert lines[1] == '  train: 2 samples, 2 images, 2 label maps, 1 class'
-
-
-def test_nothing_to_check():
-    text = printed(print_report, Report(), name='a.py')
-    assert text.startswith('Nothing was checked: a.py has no samples.\n')
-
-
-def test_rules():
-    text = printed(terminal.print_rules, RULES.values())
-    for rule_id in RULES:
-        assert rule_id in text
 
 
 def group(rule: str, *files: str, **more) -> FindingGroup:
@@ -267,18 +194,6 @@ def test_a_result_for_each_file():
         (place,) = result['locations']
         found = place['physicalLocation']['artifactLocation']['uri']
         assert found == uri
-
-
-def test_findings_about_no_file():
-    (run,) = sarif(group('CFG001'))['runs']
-    (result,) = run['results']
-    (place,) = result['locations']
-    # That of the config: code scanning takes no result without a location.
-    assert place['physicalLocation']['artifactLocation'] == {
-        'uri': 'configs/a.py',
-        'uriBaseId': '%SRCROOT%',
-    }
-    assert '2 masks' in result['message']['text']
 
 
 @pytest.mark.parametrize(
@@ -358,19 +273,6 @@ def test_fingerprints_do_not_go_by_lines(tmp_path):
     assert {each['endColumn'] for each in regions} == {
         len('x = dict(y=1)') + 1
     }
-
-
-def test_levels():
-    levels = {
-        rule['id']: rule['defaultConfiguration']['level']
-        for rule in sarif()['runs'][0]['tool']['driver']['rules']
-    }
-    words = {
-        Severity.ERROR: 'error',
-        Severity.WARNING: 'warning',
-        Severity.INFO: 'note',
-    }
-    assert levels == {each.id: words[each.severity] for each in RULES.values()}
 
 
 def test_json_of_an_example():

@@ -101,16 +101,6 @@ def test_siblings_are_looked_at_where_they_are_asked_for(tmp_path):
     assert report['splits'][0]['num_samples'] == 3
 
 
-def test_a_suffix_that_no_file_has(tmp_path, capsys):
-    right = RIGHT['cityscapes'](tmp_path)
-    settings = {**right.bare[0], 'mask_suffix': '_gtCoarse_labelTrainIds.png'}
-    with pytest.raises(SystemExit) as caught:
-        check(tmp_path, **settings)
-    assert caught.value.code == 2
-    said = ' '.join(capsys.readouterr().err.split())
-    assert "got '_gtCoarse_labelTrainIds.png', which none has" in said
-
-
 @pytest.mark.slow
 def test_zero_is_a_class_unless_it_is_reduced(tmp_path):
     """ADE20K without a config and without what its loader does."""
@@ -120,14 +110,6 @@ def test_zero_is_a_class_unless_it_is_reduced(tmp_path):
     code, report = check(tmp_path, **settings)
     assert code == 1
     assert {rule for rule, _ in errors(report)} == {'SEG001'}
-
-
-def test_no_repair_of_panoptic_files(tmp_path, capsys):
-    right = RIGHT['cityscapes_panoptic'](tmp_path)
-    with pytest.raises(SystemExit) as caught:
-        check(tmp_path, fix=tmp_path / 'fixed', **right.bare[0])
-    assert caught.value.code == 2
-    assert 'does not repair panoptic' in capsys.readouterr().err
 
 
 def test_masks_beside_boxes_are_another_check(tmp_path, capsys):

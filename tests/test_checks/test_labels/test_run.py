@@ -44,12 +44,6 @@ def spoil(data) -> None:
     Image.fromarray(mask).save(path)
 
 
-def test_clean(data, tmp_path):
-    code, text = run(tmp_path, **folders(data))
-    assert code == 0
-    assert '0 errors, 0 warnings' in text
-
-
 def test_error_and_json(data, tmp_path):
     spoil(data)
     file = tmp_path / 'report.json'
@@ -77,26 +71,6 @@ def test_fail_on(data, tmp_path):
     assert run(tmp_path, fail_on='info', **folders(data))[0] == 1
 
 
-def test_select_and_ignore(data, tmp_path):
-    spoil(data)
-    assert run(tmp_path, ignore=['SEG'], **folders(data))[0] == 0
-    assert run(tmp_path, select=['SEG001'], **folders(data))[0] == 1
-
-
-def test_two_workers(data, tmp_path):
-    spoil(data)
-    assert run(tmp_path, workers=2, **folders(data))[0] == 1
-
-
-def test_class_weights(data, tmp_path):
-    _, text = run(tmp_path, class_weights='inverse', **folders(data))
-    code = text[text.index('class_weight = [') :]
-    names: dict = {}
-    exec(code, names)
-    assert len(names['class_weight']) == 3
-    assert sum(names['class_weight']) == pytest.approx(3, abs=1e-3)
-
-
 def test_class_weights_of_objects(tmp_path):
     box = '<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax>'
     names = {'a': ('dog', 'cat'), 'b': ('dog',), 'c': ('dog',)}
@@ -113,13 +87,6 @@ def test_class_weights_of_objects(tmp_path):
     exec(text[text.index('class_weight = [') :], values)
     cat, dog = values['class_weight']
     assert cat == pytest.approx(3 * dog, rel=1e-2)
-
-
-def test_class_weights_of_nothing(tmp_path):
-    (tmp_path / 'a.xml').write_text('<annotation/>')
-    code, text = run(tmp_path, voc=tmp_path, class_weights='inverse')
-    assert '# inverse: no weights, train has no labels' in text
-    assert code in (0, 1)
 
 
 def test_camvid(shared_path, tmp_path):
@@ -171,18 +138,6 @@ def test_a_config_that_is_read_already(tmp_path, capsys):
     assert capsys.readouterr().out == ''
 
 
-@pytest.fixture
-def pairs(tmp_path):
-    return write_pairs(tmp_path / 'data')
-
-
-def test_masks(pairs):
-    (source,) = sources_of(masks=pairs / 'masks', classes=['a', 'b', 'c'])
-    assert source.expected.num_classes == 3
-    assert source.expected.classes == ('a', 'b', 'c')
-    assert len(list(source.samples())) == 6
-
-
 def test_coco(tmp_path):
     path = tmp_path / 'a.json'
     categories = [{'id': 3, 'name': 'cat'}, {'id': 1, 'name': 'dog'}]
@@ -192,14 +147,6 @@ def test_coco(tmp_path):
     assert source.expected.classes == ('cat', 'dog')
     (source,) = sources_of(coco=path, classes=['dog', 'cat'])
     assert source.expected.classes == ('dog', 'cat')
-
-
-def test_voc(tmp_path):
-    (tmp_path / 'a.xml').write_text('<annotation/>')
-    (source,) = sources_of(voc=tmp_path)
-    assert source.learn_classes
-    (sample,) = source.samples()
-    assert sample.annotation == str(tmp_path / 'a.xml')
 
 
 @pytest.mark.parametrize(

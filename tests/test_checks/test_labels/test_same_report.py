@@ -82,12 +82,6 @@ def test_there_is_something_to_report(wanted):
     assert wanted.count(b'"rule"') > 4
 
 
-def test_again_from_the_store(settings, wanted, tmp_path):
-    store = tmp_path / 'facts.sqlite'
-    assert checked(settings, store) == wanted
-    assert checked(settings, store) == wanted
-
-
 def test_processes(settings, wanted, tmp_path):
     run = partial(run_joblib, workers=2)
     store = tmp_path / 'facts.sqlite'

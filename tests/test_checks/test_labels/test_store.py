@@ -77,40 +77,6 @@ def test_a_result_without_facts_leaves_what_is_stored(store):
     assert facts_of(store, ['a', 'b']) == [b'old', None]
 
 
-def test_a_write_that_fails_writes_nothing(store):
-    with pytest.raises(sqlite3.IntegrityError):
-        store.write([row('a'), row('b', reader=None)])
-    assert len(store) == 0
-    store.write([row('a')])
-    assert len(store) == 1
-
-
-def test_a_second_reader_sees_what_is_written(store):
-    with FactStore(store.path) as reader:
-        assert len(reader) == 0
-        store.write([row('a')])
-        assert facts_of(reader, ['a']) == [b'f']
-
-
-def test_far_apart_and_side_by_side(store):
-    """Neighbours are read in one go, others one by one; both are right."""
-    names = [f'{i:05}' for i in range(3000)]
-    for kind in ('mask', 'image'):
-        store.write(
-            [row(n, kind=kind, facts=(kind + n).encode()) for n in names]
-        )
-    for asked in (names, names[::50], names[::-1], names[5:900], ['x', '7']):
-        assert facts_of(store, asked) == [
-            f'mask{name}'.encode() if name in names else None for name in asked
-        ]
-    for _ in range(40):
-        assert facts_of(store, ['00000', '02999', '00000'], 'image') == [
-            b'image00000',
-            b'image02999',
-            b'image00000',
-        ]
-
-
 def test_refuses_files_that_are_not_ours(tmp_path):
     text = tmp_path / 'notes.txt'
     text.write_text('no data base, and longer than a header' * 10)
@@ -127,18 +93,6 @@ def test_refuses_files_that_are_not_ours(tmp_path):
     with pytest.raises(ValueError, match=r'must be a store.*1 tables'):
         FactStore(other)
     assert other.read_bytes() == before
-
-
-def test_an_empty_file_becomes_a_store(tmp_path):
-    empty = tmp_path / 'empty.db'
-    empty.touch()
-    with FactStore(empty) as store:
-        assert len(store) == 0
-
-
-def test_says_what_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match='folder of the store'):
-        FactStore(tmp_path / 'no' / 'facts.db')
 
 
 @pytest.mark.parametrize('version', [3, 5])

@@ -60,11 +60,6 @@ def test_boxes():
     assert totals.num_ignored == 1
 
 
-def test_colours_are_not_counted_as_values():
-    totals = add_up([sample_of(mask=mask_of({0x804020: 9}, mode='RGB'))])
-    assert (totals.modes, totals.pixels) == ({'RGB': 1}, {})
-
-
 def test_images_in_their_order():
     missing = ImageFacts(error=ReadError(ErrorKind.MISSING, 'x'))
     samples = [sample_of(2), sample_of(3, image=missing), sample_of(1)]

@@ -1,29 +1,21 @@
 """One file at a time: facts as the readers give them, errors as facts."""
 
 import io
-import os
-import pickle
 import urllib.error
-import zlib
 
 import msgspec
 import numpy as np
 import pytest
-from helpers import image_bytes
 from mmengine.fileio import backends
 from PIL import Image
 
-from mmext.checks.labels.facts import ErrorKind, ImageFacts, ReadError
-from mmext.checks.labels.readers.image import read_image_facts
+from mmext.checks.labels.facts import ErrorKind, ReadError
 from mmext.checks.labels.readers.mask import read_mask_facts
-from mmext.checks.labels.readers.voc import read_voc
 from mmext.checks.labels.work import (
     ReadOptions,
     WorkItem,
     read_batch,
     read_item,
-    reader_key,
-    stored_kind,
     unpack,
 )
 
@@ -46,35 +38,6 @@ def image(tmp_path):
     return str(path)
 
 
-def test_facts_are_those_of_the_readers(image, tmp_path):
-    assert facts(WorkItem(path=image, kind='mask')) == read_mask_facts(png())
-    item = WorkItem(path=image, kind='image')
-    assert facts(item) == read_image_facts(png())
-    voc = tmp_path / 'a.xml'
-    voc.write_bytes(b'<annotation></annotation>')
-    item = WorkItem(path=str(voc), kind='voc')
-    assert facts(item) == read_voc(voc.read_bytes())
-
-
-def test_verify_reaches_the_reader(tmp_path):
-    rows = zlib.compress(b'\x00' * 51 * 50)
-    chunks = [
-        image_bytes.chunk(b'IDAT', data)
-        for data in (zlib.compress(b''), rows[:-1] + b'?')
-    ]
-    path = tmp_path / 'a.png'
-    path.write_bytes(image_bytes.bare_png(50, 50, b'').replace(*chunks))
-    for verify in (False, True):
-        options = ReadOptions(verify=verify)
-        item = WorkItem(path=str(path), kind='mask', options=options)
-        assert bool(facts(item).error) == verify
-
-
-def test_a_large_fingerprint_survives():
-    stored = msgspec.msgpack.encode(ImageFacts(fingerprint=2**64 - 1))
-    assert unpack('image', stored).fingerprint == 2**64 - 1
-
-
 def test_missing_and_unreadable_files_are_facts(tmp_path):
     items = [
         WorkItem(path=str(tmp_path / 'no.png'), kind='mask', stamp='absent'),
@@ -93,13 +56,6 @@ def test_missing_and_unreadable_files_are_facts(tmp_path):
     assert "no file backend for 'what://a'" in errors[4].text
     # Only a file that was absent when it was looked at is remembered so.
     assert [r.stamp for r in results] == ['absent', '', '', '', '', '']
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason='root may read every file')
-def test_a_file_without_rights(image):
-    os.chmod(image, 0)
-    error = facts(WorkItem(path=image, kind='mask')).error
-    assert error.text.startswith('cannot be read: PermissionError')
 
 
 class Web(backends.BaseStorageBackend):
@@ -146,16 +102,6 @@ def test_known_bytes_are_not_decoded_again(web):
     assert (again.facts, again.stamp) == (b'', first.stamp)
     other = read_item(msgspec.structs.replace(item, known='sha256:0'))
     assert other == first
-
-
-def test_backends_and_options_keep_apart(web):
-    item = WorkItem(path='a', kind='mask')
-    other = WorkItem(path='a', kind='mask', options=web)
-    assert stored_kind(item) == 'mask'
-    assert stored_kind(other).startswith('mask@')
-    checked = WorkItem(path='a', kind='mask', options=ReadOptions(verify=True))
-    assert reader_key(checked) != reader_key(item)
-    assert pickle.loads(pickle.dumps(other)) == other
 
 
 def test_rejects_unknown_file_backends(image):

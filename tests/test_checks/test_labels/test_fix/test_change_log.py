@@ -1,7 +1,5 @@
 """The summary of a repair, to be read."""
 
-import msgspec
-
 from mmext.checks.labels.fix.change_log import (
     FixSummary,
     LeftGroup,
@@ -54,8 +52,3 @@ def test_no_settings_for_files_that_are_as_they_were():
         'repaired 0 of 3 label files; all of them are in out, each change is '
         'in fixes.jsonl'
     )
-
-
-def test_round_trip():
-    packed = msgspec.json.encode(SUMMARY)
-    assert msgspec.json.decode(packed, type=FixSummary) == SUMMARY

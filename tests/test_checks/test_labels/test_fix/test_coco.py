@@ -7,9 +7,9 @@ import pytest
 from helpers.coco_to_fix import EXPECTED, GOOD, encoded, images_of, rules_of
 
 from mmext.checks.labels import Expectations
-from mmext.checks.labels.facts import ErrorKind, ImageFacts, ReadError
+from mmext.checks.labels.facts import ImageFacts
 from mmext.checks.labels.fix.change_log import FixedFile
-from mmext.checks.labels.fix.coco import COCO_RULES, fix_coco
+from mmext.checks.labels.fix.coco import fix_coco
 
 
 def twins(content):
@@ -105,28 +105,6 @@ def test_repairs(case, indent):
     assert (again.content, again.changes) == (fixed.content, ())
 
 
-def test_what_images_and_categories_become():
-    for case, key, wanted in (
-        ('twins', 'images', 2),
-        ('same_image', 'images', 2),
-        ('same_file', 'images', 2),
-    ):
-        content = copy.deepcopy(GOOD)
-        PLANTS[case][1](content)
-        after = json.loads(fix_coco(encoded(content), EXPECTED).content)
-        assert after[key][:4] == GOOD[key], case
-        new = after[key][4:]
-        if case == 'twins':
-            assert new == [{**content[key][4], 'id': 5}]
-        else:
-            assert new == []
-        assert content[key][1]['id'] == wanted
-    content = copy.deepcopy(GOOD)
-    swap(content)
-    after = json.loads(fix_coco(encoded(content), EXPECTED).content)
-    assert after['categories'] == GOOD['categories']
-
-
 def test_size_of_the_file_is_written():
     content = copy.deepcopy(GOOD)
     PLANTS['size'][1](content)
@@ -187,26 +165,6 @@ def test_keys_that_occur_twice():
         ]
 
 
-def test_removed_record_is_in_the_log():
-    content = copy.deepcopy(GOOD)
-    at_3(bbox=[1, 2, 0, 4])(content)
-    (change,) = fix_coco(encoded(content), EXPECTED).changes
-    assert change.place == 'annotations[3]'
-    assert json.loads(change.was) == content['annotations'][3]
-    assert change.now == ''
-
-
-def test_missing_iscrowd_is_filled():
-    content = copy.deepcopy(GOOD)
-    for each in content['annotations'][2:]:
-        del each['iscrowd']
-    fixed = fix_coco(encoded(content, indent=2), EXPECTED)
-    (change,) = fixed.changes
-    assert (change.rule, change.count) == ('COCO014', 6)
-    assert change.place == 'annotations[2].iscrowd'
-    assert json.loads(fixed.content) == GOOD
-
-
 def test_polygons_are_cut_with_their_box():
     content = copy.deepcopy(GOOD)
     polygon = [-10, 10, 10, 10, 10, 20, -10, 20]
@@ -221,14 +179,6 @@ def test_polygons_are_cut_with_their_box():
         (10, 20),
     ]
     assert note['area'] == 100
-
-
-def test_area_of_polygons():
-    content = copy.deepcopy(GOOD)
-    at_3(segmentation=[[0, 0, 8, 0, 0, 8]])(content)
-    del content['annotations'][3]['area']
-    after = json.loads(fix_coco(encoded(content), EXPECTED).content)
-    assert after['annotations'][3]['area'] == 32
 
 
 def used_twins(content):
@@ -294,17 +244,6 @@ def test_leaves_what_would_be_a_guess(case):
     assert all(reason in each.reason for each in fixed.left)
 
 
-def test_nearly_the_same_object_is_left():
-    """Nobody knows which of two annotators' boxes is the better one."""
-    content = copy.deepcopy(GOOD)
-    repeat(content)
-    left, top, wide, high = content['annotations'][-1]['bbox']
-    content['annotations'][-1]['bbox'] = [left, top, wide + 1, high]
-    before = encoded(content)
-    assert 'DET010' in rules_of(before, images_of(content))
-    assert fix_coco(before, EXPECTED).content == before
-
-
 def test_boxes_of_an_image_of_uncertain_size_are_left():
     content = copy.deepcopy(GOOD)
     content['images'][3].update(width=48, height=64)
@@ -354,23 +293,12 @@ def test_records_that_cannot_be_read_stay():
     assert after == content
 
 
-def test_only_chosen_rules():
-    for rule, plant, _ in PLANTS.values():
-        content = copy.deepcopy(GOOD)
-        plant(content)
-        before = encoded(content)
-        rules = COCO_RULES - {rule}
-        fixed = fix_coco(before, EXPECTED, images_of(content), rules=rules)
-        assert fixed.content == before
-
-
 def test_rejects_facts_of_other_images():
     with pytest.raises(ValueError, match='each of the 4 images'):
         fix_coco(encoded(GOOD), EXPECTED, images_of(GOOD)[:2])
 
 
 FINE = {'image_id': 1, 'category_id': 1, 'bbox': [1, 2, 10, 9]}
-WITH_CROWD = {**FINE, 'area': 90, 'iscrowd': 0}
 ONE = [{'id': 1, 'file_name': 'a', 'width': 64, 'height': 48}]
 
 
@@ -383,27 +311,6 @@ def fix_notes(*notes, rules, images=ONE, facts=()) -> tuple[list, FixedFile]:
     }
     fixed = fix_coco(encoded(content), Expectations(), facts, rules=rules)
     return json.loads(fixed.content)['annotations'], fixed
-
-
-@pytest.mark.parametrize(
-    ('box', 'rule'),
-    [
-        ([1, 2, float('nan'), 4], 'DET001'),
-        ([float('-inf'), 2, 3, 4], 'DET001'),
-        ([1e308, 2, 1e308, 4], 'DET001'),
-        ([1, 2, 0, 4], 'DET002'),
-        ([1, 2, 3, -4], 'DET002'),
-        ([1e17, 2, 1, 4], 'DET002'),
-        ([1, 2, 0.1, 4], ''),
-        (None, ''),
-    ],
-)
-def test_without_area(box, rule):
-    notes, fixed = fix_notes(
-        FINE, {**FINE, 'bbox': box}, rules=('DET001', 'DET002')
-    )
-    assert [each.rule for each in fixed.changes] == ([rule] if rule else [])
-    assert len(notes) == 2 - bool(rule)
 
 
 @pytest.mark.parametrize(
@@ -433,184 +340,8 @@ def test_area_follows_the_box_if_it_was_the_area_of_the_box():
         assert note['area'] == after
 
 
-def test_filled():
-    triangle = {**FINE, 'segmentation': [[0, 0, 8, 0, 0, 8]]}
-    broken = {**FINE, 'segmentation': [[0, 0]]}
-    ignored = {**FINE, 'ignore': 1}
-    null = {**WITH_CROWD, 'iscrowd': None}
-    notes, fixed = fix_notes(
-        *(WITH_CROWD, FINE, triangle, broken, ignored, null),
-        rules=('COCO011', 'COCO014'),
-    )
-    areas = [each.get('area') for each in notes]
-    assert areas == [90, 90, 32, None, None, 90]
-    assert [each['iscrowd'] for each in notes] == [0, 0, 0, 0, 0, None]
-    assert [each.reason for each in fixed.left] == [
-        'its segmentation gives no area',
-        'its iscrowd is null',
-    ]
-
-
-def test_repeated():
-    notes, fixed = fix_notes(
-        WITH_CROWD,
-        {**WITH_CROWD, 'bbox': [1.0, 2.0, 10.0, 9.0]},
-        {**WITH_CROWD, 'by': 'me'},
-        WITH_CROWD,
-        {**WITH_CROWD, 'bbox': [9, 9, 10, 9]},
-        rules=('DET010',),
-    )
-    assert [each['id'] for each in notes] == [0, 1, 2, 4]
-    assert [each.rule for each in fixed.left] == ['DET010']
-
-
-def test_a_box_that_is_another_after_the_cut():
-    notes, _ = fix_notes(
-        {**WITH_CROWD, 'bbox': [-5, 2, 15, 9], 'area': 135},
-        {**WITH_CROWD, 'bbox': [0, 2, 10, 9]},
-        rules=('DET005', 'DET010'),
-    )
-    assert [each['bbox'] for each in notes] == [[0, 2, 10, 9]]
-
-
-LARGEST = (1 << 63) - 1
-
-
-def fix_ids(images=(), notes=(), kinds=(), classes='', rules=None):
-    """The file after a repair of its ids and names, and what was done."""
-    content = {
-        'images': [
-            {'id': number, 'file_name': name} for number, name in images
-        ],
-        'annotations': [
-            {'id': number, 'image_id': image, 'category_id': 1}
-            for number, image in notes
-        ],
-        'categories': [{'id': number, 'name': name} for number, name in kinds],
-    }
-    expected = Expectations(classes=tuple(classes))
-    rules = rules or ('COCO002', 'COCO003', 'COCO004', 'COCO008')
-    fixed = fix_coco(encoded(content), expected, rules=rules)
-    return json.loads(fixed.content), fixed
-
-
-def column(records: list[dict], key: str) -> list:
-    return [each[key] for each in records]
-
-
-def test_annotations_get_new_ids():
-    after, _ = fix_ids(notes=[(3, 1), (5, 1), (3, 2), (3, 2), (-1, 1)])
-    assert column(after['annotations'], 'id') == [3, 5, 6, 7, -1]
-    assert column(after['annotations'], 'image_id') == [1, 1, 2, 2, 1]
-
-
-def test_ids_of_removed_annotations_are_free():
-    after, fixed = fix_ids(
-        [(1, 'a')], [(3, 9), (3, 1)], rules=('COCO002', 'COCO005')
-    )
-    assert column(after['annotations'], 'id') == [3]
-    assert len(fixed.changes) == 1
-
-
 def test_no_larger_id():
-    _, fixed = fix_ids(notes=[(LARGEST, 1), (LARGEST, 1)])
+    note = {**FINE, 'id': (1 << 63) - 1, 'iscrowd': 0}
+    _, fixed = fix_notes(note, note, rules=('COCO002',))
     assert fixed.changes == ()
     assert fixed.left[0].reason == 'there is no larger id'
-
-
-def test_equal_images_become_one():
-    images = [(1, 'a'), (1, 'a'), (1, 'a'), (2, 'b')]
-    after, fixed = fix_ids(images, [(7, 1)])
-    assert column(after['images'], 'id') == [1, 2]
-    assert fixed.left == ()
-
-
-def test_images_that_nothing_names_get_new_ids():
-    images = [(1, 'a'), (1, 'b'), (2, 'c'), (2, 'd')]
-    after, _ = fix_ids(images, [(7, 9)])
-    assert column(after['images'], 'id') == [1, 10, 2, 11]
-    assert column(after['images'], 'file_name') == ['a', 'b', 'c', 'd']
-
-
-@pytest.mark.parametrize('used', [1, 2])
-def test_of_images_with_one_file_the_annotated_is_kept(used):
-    after, _ = fix_ids([(1, 'a'), (2, 'a'), (3, 'c')], [(7, used)])
-    assert column(after['images'], 'id') == [used, 3]
-
-
-def test_two_annotated_images_of_one_file_are_left():
-    after, fixed = fix_ids([(1, 'a'), (2, 'a')], [(7, 1), (8, 2)])
-    assert column(after['images'], 'id') == [1, 2]
-    assert [each.rule for each in fixed.left] == ['COCO004']
-
-
-def test_categories_are_sorted():
-    kinds = [(1, 'c'), (2, 'no class'), (3, 'a'), (4, 'b')]
-    after, fixed = fix_ids(kinds=kinds, classes='abc')
-    names = column(after['categories'], 'name')
-    assert names == ['a', 'no class', 'b', 'c']
-    assert column(after['categories'], 'id') == [3, 2, 4, 1]
-    assert fixed.changes[0].count == 3
-
-
-@pytest.mark.parametrize('classes', ['', 'ab', 'abd', 'cab'])
-def test_other_categories_stay(classes):
-    kinds = [(1, 'c'), (3, 'a'), (4, 'b')]
-    after, fixed = fix_ids(kinds=kinds, classes=classes)
-    assert column(after['categories'], 'name') == ['c', 'a', 'b']
-    assert fixed.changes == ()
-
-
-FILE = ImageFacts(width=64, height=48)
-BEYOND = {**FINE, 'bbox': [-9, 2, 20, 9]}
-
-
-def fix_size(noted, facts, **more):
-    """Noted size after a repair, whether a box could be cut, what is left."""
-    image = {**ONE[0], 'width': noted[0], 'height': noted[1]}
-    content = {
-        'images': [image],
-        'annotations': [{'id': 1, **BEYOND}, {'id': 2, **FINE, **more}],
-        'categories': [],
-    }
-    rules = 'PAIR004', 'DET005'
-    fixed = fix_coco(encoded(content), Expectations(), facts, rules=rules)
-    after = json.loads(fixed.content)
-    (image,) = after['images']
-    cut = after['annotations'][0]['bbox'] == [0, 2, 11, 9]
-    return (image['width'], image['height']), cut, fixed.left
-
-
-def test_sizes():
-    for noted in ((100, 48), (0, 0), (64.0, 48)):
-        assert fix_size(noted, [FILE]) == ((64, 48), True, ())
-
-
-@pytest.mark.parametrize(
-    'facts',
-    [
-        [],
-        [None],
-        [
-            ImageFacts(
-                width=9, height=9, error=ReadError(ErrorKind.CORRUPT, 'data')
-            )
-        ],
-    ],
-)
-def test_without_a_file_the_noted_size_counts(facts):
-    assert fix_size((100, 48), facts) == ((100, 48), True, ())
-    assert fix_size((0, 0), facts) == ((0, 0), False, ())
-
-
-@pytest.mark.parametrize(
-    'more',
-    [
-        {'bbox': (60, 2, 30, 4)},
-        {'segmentation': {'size': [48, 100], 'counts': 'x'}},
-    ],
-)
-def test_objects_of_the_noted_size(more):
-    size, cut, left = fix_size((100, 48), [FILE], **more)
-    assert (size, cut) == ((100, 48), False)
-    assert {each.rule for each in left} == {'PAIR004', 'DET005'}

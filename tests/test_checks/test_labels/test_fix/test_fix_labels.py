@@ -26,7 +26,6 @@ from mmext.checks.labels.fix.change_log import FixSummary
 from mmext.checks.labels.fix.fix_labels import fix_labels
 from mmext.checks.labels.inputs import sources_of
 from mmext.checks.labels.report import Report
-from mmext.checks.labels.rules.registry import select_rules
 from mmext.checks.labels.sources import split_of_folders
 from mmext.checks.labels.sources.split_source import SplitSource
 from mmext.checks.labels.store import FactStore
@@ -222,18 +221,6 @@ def test_file_of_two_splits_is_written_once(tmp_path):
     }
 
 
-def test_only_chosen_rules(tmp_path):
-    splits = both_ways(tmp_path / 'data')[1:]
-    _, summary = check_and_fix(
-        splits, tmp_path / 'none', rules=select_rules(['PAIR'])
-    )
-    assert summary.changes == {}
-    _, summary = check_and_fix(
-        splits, tmp_path / 'void', rules=select_rules(['SEG004'])
-    )
-    assert summary.changes == {'SEG004': 6}
-
-
 def test_error_leaves_nothing_behind(tmp_path, monkeypatch):
     splits = both_ways(tmp_path / 'data')
     out = tmp_path / 'parent' / 'out'
@@ -263,16 +250,6 @@ def test_refuses_folders_of_the_data(tmp_path):
         fix_labels(splits, store, tmp_path / 'empty')
     assert files_of(tmp_path / 'data') == before
     assert len(files_of(tmp_path / 'empty')) == 6
-
-
-def test_data_set_without_files(tmp_path):
-    (tmp_path / 'masks').mkdir()
-    source = split_of_folders(
-        tmp_path / 'masks', None, Expectations(num_classes=3)
-    )
-    _, summary = check_and_fix([source], tmp_path / 'out')
-    assert summary.num_files == 0
-    assert {path.name for path in (tmp_path / 'out').iterdir()} == LOGS
 
 
 def test_orphans_are_copied_and_damaged_files_listed(tmp_path):

@@ -3,7 +3,6 @@
 import io
 
 import hypothesis.strategies as st
-import mmcv
 import numpy as np
 import pytest
 from helpers.image_bytes import png, saved
@@ -127,15 +126,6 @@ def test_repairs(case):
     assert (after.mode, after.format) == ('L', before.format)
     again = fix_mask(fixed.content, expected)
     assert (again.content, again.changes) == (fixed.content, ())
-
-
-@pytest.mark.parametrize('case', REPAIRED)
-def test_loader_gets_the_same_labels_as_are_said(case):
-    _, content, expected, labels = REPAIRED[case]
-    fixed = fix_mask(content, expected).content
-    for backend in ('cv2', 'pillow'):
-        loaded = mmcv.imfrombytes(fixed, flag='unchanged', backend=backend)
-        np.testing.assert_array_equal(loaded, labels)
 
 
 def test_says_what_was_changed():
@@ -340,51 +330,3 @@ def test_right_pixels_keep_their_labels(case):
     repaired = {each.rule for each in fixed.changes}
     still = {each.rule for each in fixed.left}
     assert rules_of(fixed.content, expected) & repaired <= still
-
-
-@pytest.mark.parametrize(
-    ('values', 'fields', 'new'),
-    [
-        ([0, 1, 255], {}, {}),
-        ([0, 1, 65535], {}, {65535: 255}),
-        ([-1, 0, 65535], {}, {-1: 255, 65535: 255}),
-        ([-1, 0, 7], {}, {-1: 255}),
-        ([0, 1, 255], {'ignore_index': 100}, {255: 100}),
-        ([-1, 0, 1], {'ignore_index': 100}, {-1: 100}),
-        ([0, 1, 7, 255], {'ignore_index': 100}, {}),
-        ([0, 255], {'ignore_index': 100, 'num_classes': 2}, {}),
-        ([0, 1, 255], {'ignore_index': 100, 'num_classes': 2}, {255: 100}),
-        ([0, 1, 255], {'ignore_index': -100}, {}),
-        ([0, 1, 255], {'ignore_index': 2}, {}),
-        ([0, 1, 300], {}, {}),
-        (
-            [1, 2, 255],
-            {'ignore_index': 100, 'reduce_zero_label': True},
-            {255: 101},
-        ),
-        (
-            [0, 1, 65535],
-            {'label_map': ((0, 1), (1, 255)), 'num_classes': 2},
-            {65535: 255},
-        ),
-    ],
-)
-def test_new_values(values, fields, new):
-    expected = Expectations(**{'num_classes': 3, **fields})
-    content = saved(Image.fromarray(np.array([values], np.int32)), 'TIFF')
-    fixed = fix_mask(content, expected)
-    after = [new.get(value, value) for value in values]
-    assert pixels_of(fixed.content).tolist() == [after]
-    assert [int(each.now) for each in fixed.changes] == list(new.values())
-    for value in new.values():
-        assert load_value(value, expected) == expected.ignore_index
-
-
-def test_wide_void_is_no_class_without_a_pixel():
-    expected = Expectations(num_classes=3, ignore_index=9)
-    for void in (255, 65535):
-        pixels = np.array([[0, void]], np.int32)
-        content = saved(Image.fromarray(pixels), 'TIFF')
-        fixed = fix_mask(content, expected, unseen=[1])
-        # It cannot be one of a mask of 8 bits.
-        assert bool(fixed.changes) == (void == 65535)

@@ -73,12 +73,6 @@ def test_names_without_a_list(tmp_path):
     assert text == 'a/1\nb/2\n'
 
 
-def test_names_of_masks_without_an_image(tmp_path):
-    sample = Sample(index=1, mask='data/ann/a/1.png')
-    listed = write_lists(tmp_path, source(), [sample], FOLDERS)
-    assert (tmp_path / listed.exclude_file).read_text() == 'a/1\n'
-
-
 def test_lines_of_the_list(tmp_path):
     path = tmp_path / 'train.txt'
     path.write_text('a/0\n a/1 1\nb/2\n')
@@ -97,16 +91,3 @@ def test_a_list_of_other_samples_is_not_used(tmp_path, text):
     listed = write_lists(tmp_path, source(str(path)), SAMPLES[:1], FOLDERS)
     assert listed.include_file == ''
     assert (tmp_path / 'exclude_train.txt').read_text() == 'a/0\n'
-
-
-def test_nothing_to_exclude(tmp_path):
-    assert write_lists(tmp_path, source(), [], FOLDERS) is None
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_names_of_splits_become_names_of_files(tmp_path):
-    listed = write_lists(
-        tmp_path, source(split='train[1]'), SAMPLES[:1], FOLDERS
-    )
-    assert listed.exclude_file == 'exclude_train_1.txt'
-    assert listed.split == 'train[1]'

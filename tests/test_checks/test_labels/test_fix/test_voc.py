@@ -128,12 +128,6 @@ def test_size_that_is_not_noted_is_not_added():
     assert fix_voc(content).content == content
 
 
-def test_boxes_of_either_origin_are_right():
-    content = voc((0, 0, 63, 47), (1, 1, 64, 48), (0, 0, 64, 48))
-    fixed = fix_voc(content, IMAGE)
-    assert (fixed.content, fixed.changes) == (content, ())
-
-
 LEFT = {
     'scaled': ('PAIR004', voc(GOOD, size=(128, 96)), 'have been scaled'),
     'objects': (
@@ -183,12 +177,6 @@ def test_wide_encodings_are_left():
     assert fixed.content == content
     (left,) = fixed.left
     assert left.reason.startswith('it cannot be edited')
-
-
-def test_objects_that_differ_are_kept():
-    more = '<difficult>1</difficult>'
-    content = voc(GOOD, object_of(GOOD, more=more))
-    assert fix_voc(content, IMAGE).content == content
 
 
 def test_only_chosen_rules():
@@ -264,17 +252,6 @@ def test_what_stays_of_unusual_files():
     assert new == MIXED
 
 
-@pytest.mark.parametrize('more', ['', '<name/>\n  '])
-def test_an_object_that_is_the_first_element(more):
-    flat = object_of((7, 7, 7, 9)).strip()
-    content = f'<annotation>\n  {flat}\n  {more}<a>1</a>\n</annotation>'
-    more = more.replace('<name/>', '<name />')
-    fixed = fix_voc(content.encode()).content.decode()
-    assert fixed == f'<annotation>\n  {more}<a>1</a>\n</annotation>'
-    bare = fix_voc(f'<annotation>{flat}</annotation>'.encode())
-    assert bare.content == b'<annotation />'
-
-
 @pytest.mark.parametrize('encoding', ['latin-1', 'utf-8', 'us-ascii'])
 @pytest.mark.parametrize('mark', [b'', b'\xef\xbb\xbf'])
 def test_encodings(encoding, mark):
@@ -291,10 +268,3 @@ def test_encodings(encoding, mark):
         for flat in (object_of((7, 7, 7, 9)), '')
     )
     assert fix_voc(before).content == after
-
-
-def test_nearly_the_same_object_is_left():
-    """Nobody knows which of the two boxes is the better one."""
-    content = voc((5, 6, 30, 40), (5, 6, 31, 42), (40, 6, 60, 40))
-    assert rules_of(content) == {'DET010'}
-    assert fix_voc(content, IMAGE).content == content

@@ -153,9 +153,3 @@ def test_a_doctype_without_entities_is_read(doctype):
 )
 def test_no_annotation_file(content, error):
     assert read_voc(content).error.text.startswith(error)
-
-
-def test_the_name_of_the_root_does_not_matter():
-    """The loader takes what is in it."""
-    file = read_voc(PLAIN.replace(b'annotation>', b'Annotation>'))
-    assert (file.error, len(file.boxes)) == (None, 2)

@@ -2,7 +2,6 @@ from helpers.label_facts import EXPECTED, findings_of, mask_of, only, sample_of
 from msgspec.structs import replace
 
 from mmext.checks.findings import Severity
-from mmext.checks.labels.facts import BoxFacts
 
 VAL = replace(EXPECTED, split='val')
 
@@ -27,26 +26,6 @@ def test_a_class_that_no_split_has_is_said_once():
     found = findings_of(samples, EXPECTED, VAL)
     assert 'CLS002' not in rules(found)
     assert rules(found).count('CLS001') == 1
-
-
-def test_without_masks_no_class_is_said_to_be_absent():
-    found = findings_of([sample_of(mask=None, sample={'mask': ''})])
-    assert not {'CLS001', 'CLS004'} & {finding.rule for finding in found}
-
-
-def test_boxes_are_counted_for_detection():
-    expected = replace(EXPECTED, task='detection')
-    boxes = tuple(
-        BoxFacts(
-            box=(1, 1, 5, 5), label=label, class_name=name, place=f'a {label}'
-        )
-        for label, name in ((0, 'road'), (1, 'car'))
-    )
-    sample = sample_of(
-        mask=None, sample={'mask': '', 'boxes': boxes, 'annotation': 'a.json'}
-    )
-    (finding,) = only('CLS001', [sample], expected)
-    assert 'class 2 (sky) has no boxes' in finding.message
 
 
 def part(number: int, *values: int):
@@ -98,11 +77,3 @@ def test_labels_that_are_kept_back():
         assert finding.severity == severity
     expected = replace(EXPECTED, task='unlabelled')
     assert 'CLS005' not in rules(findings_of([images], expected))
-
-
-def test_imbalance():
-    sample = sample_of(mask=mask_of({0: 2000, 1: 28, 2: 2}, height=203))
-    found = findings_of([sample])
-    assert 'CLS004' in {each.rule for each in found}
-    (finding,) = (each for each in found if each.rule == 'CLS004')
-    assert '1,000 times as many as class 2 (sky)' in finding.message

@@ -2,12 +2,10 @@
 
 import math
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from mmext.checks.findings.finding import Severity
 from mmext.checks.labels.expectations import Expectations
 from mmext.checks.labels.facts import (
     BoxFacts,
@@ -16,7 +14,6 @@ from mmext.checks.labels.facts import (
     ReadError,
     Sample,
     SampleFacts,
-    VocFile,
 )
 from mmext.checks.labels.rules import RULES
 
@@ -55,11 +52,6 @@ def findings(facts: SampleFacts, expected: Expectations = EXPECTED) -> list:
     ]
 
 
-def test_clean_boxes():
-    other = replace(GOOD, box=(0.0, 0.0, 100.0, 80.0), mask_box=())
-    assert findings(sample(GOOD, other)) == []
-
-
 def test_nearly_the_same_object():
     near = replace(GOOD, box=(12.0, 20.0, 30.0, 51.0), mask_box=())
     (finding,) = findings(sample(GOOD, near))
@@ -73,23 +65,6 @@ def test_small_objects_may_stand_closely():
     one = replace(GOOD, box=(10.0, 20.0, 16.0, 26.0), mask_box=())
     other = replace(GOOD, box=(12.0, 22.0, 18.0, 28.0), mask_box=())
     assert findings(sample(one, other)) == []
-
-
-def test_one_box_with_two_classes():
-    other = replace(GOOD, label=2, class_name='c', place='annotation 9')
-    (finding,) = findings(sample(GOOD, other))
-    assert (finding.rule, finding.severity) == ('DET012', Severity.WARNING)
-    assert finding.place.startswith('annotation 9')
-    near = replace(other, box=(11.0, 20.0, 30.0, 50.0))
-    assert findings(sample(GOOD, near)) == []
-
-
-def test_an_empty_image():
-    (finding,) = findings(sample())
-    assert (finding.rule, finding.severity) == ('DET011', Severity.INFO)
-    assert findings(sample(), replace(EXPECTED, task='semantic')) == []
-    unread = replace(sample(), annotation=VocFile(error=CORRUPT))
-    assert {each.rule for each in findings(unread)} <= {'VOC002'}
 
 
 def test_what_is_no_number_is_named_once():
@@ -116,14 +91,6 @@ def test_size_of_a_damaged_file_does_not_count():
     noted = replace(facts, sample=replace(facts.sample, width=200, height=80))
     assert findings(noted) == []
     assert [each.rule for each in findings(sample(GOOD, width=5))]
-
-
-def test_size_of_the_file_counts_not_that_of_the_annotation():
-    facts = sample(replace(GOOD, box=(90.0, 20.0, 110.0, 50.0), mask_box=()))
-    noted = replace(facts, sample=replace(facts.sample, width=200, height=80))
-    assert [each.rule for each in findings(noted)] == ['DET005']
-    unread = replace(noted, image=None)
-    assert findings(unread) == []
 
 
 def test_images_that_are_turned_when_loaded():
@@ -169,30 +136,3 @@ def test_no_box_is_lost(box, label):
     assert bool(geometric) != fine
     assert ('DET006' in rules) == (label < 0)
     assert ('DET007' in rules) == (label >= 3)
-
-
-def judge(file: VocFile | None, image: str = 'x/a.jpg') -> list[tuple]:
-    sample = Sample(
-        index=0, image=image, annotation='y/a.xml', annotation_kind='voc'
-    )
-    facts = SampleFacts(split='train', sample=sample, annotation=file)
-    return [
-        (found.rule, found.file, found.place, found.value)
-        for name, rule in RULES.items()
-        if name.startswith('VOC')
-        for found in rule.check(facts, Expectations(task='detection'))
-    ]
-
-
-@pytest.mark.parametrize(
-    'file',
-    [
-        None,
-        VocFile(),
-        VocFile(image='a.jpg'),
-        VocFile(image='a.png'),
-        VocFile(image='C:\\data\\a.jpg'),
-    ],
-)
-def test_clean(file):
-    assert judge(file) == []

@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mmext.checks.labels.facts import ImageFacts
-from mmext.checks.labels.rules import RULES
 from mmext.checks.labels.rules.duplicates import MAX_DISTANCE, near_pairs
-from mmext.checks.labels.totals import SplitTotals
 
 VAL = replace(EXPECTED, split='val')
 PRINT = 0x0F1E2D3C4B5A6978
@@ -52,55 +50,9 @@ def test_few_differing_bits_look_alike(bits, across):
     assert 'train/0.jpg' in finding.message
 
 
-def test_five_bits_are_another_image():
-    samples = [shown(0, 'a', PRINT), shown(1, 'b', PRINT ^ 0b11111 << 20)]
-    assert findings_of(samples) == []
-
-
-def test_flat_images_are_left_out():
-    assert findings_of([shown(0, 'a', 0), shown(1, 'b', 0)]) == []
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from('abcdef'),
-            st.sampled_from(('train', 'val')),
-        ),
-        max_size=12,
-    )
-)
-def test_against_all_pairs(images):
-    """Sets of equal images, as comparing each with each finds them."""
-    samples = [
-        shown(n, digest, PRINT, split)
-        for n, (digest, split) in enumerate(images)
-    ]
-    by_digest: dict[str, set] = {}
-    for sample in samples:
-        place = sample.split, sample.sample.image
-        by_digest.setdefault(sample.image.digest, set()).add(place)
-    leaks = {
-        min(places)[1]
-        for places in by_digest.values()
-        if len({split for split, _ in places}) == 2
-    }
-    found = findings_of(samples, EXPECTED, VAL)
-    assert {each.file for each in found if each.rule == 'DUP002'} == leaks
-
-
 def test_an_image_of_two_samples_is_no_duplicate():
     sample = shown(0, 'a', PRINT)
     assert findings_of([sample, sample]) == []
-
-
-def test_splits_without_images():
-    totals = SplitTotals(split='train')
-    for name in ('DUP001', 'DUP003'):
-        assert list(RULES[name].check(totals, EXPECTED)) == []
-    for name in ('DUP002', 'DUP004'):
-        assert list(RULES[name].check([totals], [EXPECTED])) == []
 
 
 PRINTS = st.integers(0, 2**64 - 1)
@@ -132,7 +84,3 @@ def test_matches_all_pairs(prints, flips):
         and all(4 <= prints[each].bit_count() <= 60 for each in (one, other))
     }
     assert pairs_of(prints) == expected
-
-
-def test_shapes():
-    assert pairs_of([]) == pairs_of([2**40 - 1]) == set()

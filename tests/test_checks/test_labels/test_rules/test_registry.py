@@ -1,7 +1,6 @@
 """The label check's own list of rules."""
 
 import pytest
-from helpers.label_facts import findings_of, sample_of
 
 from mmext.checks.labels.fix.coco import COCO_RULES
 from mmext.checks.labels.fix.masks import MASK_RULES
@@ -31,8 +30,3 @@ def test_what_fix_can_do():
     assert {'SEG002', 'SEG012'} < MASK_RULES
     for rule in RULES.values():
         assert bool(rule.fix) == bool(rule.fixed_in)
-
-
-def test_good_samples_have_no_finding():
-    samples = [sample_of(index) for index in range(3)]
-    assert findings_of(samples) == []

@@ -1,15 +1,11 @@
 """Splits of configs, as their training would read them."""
 
-import json
-
 import pytest
 from mmengine.config import Config
 
 import mmext
 from mmext.checks.config import read_config
-from mmext.checks.labels.check import check_sources
 from mmext.checks.labels.sources.config import splits_of_config
-from mmext.checks.labels.store import FactStore
 from mmext.datasets import ShapesSpec, write_shapes_dataset
 
 
@@ -57,49 +53,6 @@ def test_detection(shapes):
     assert len(train.coco().file.images.id) == 4
 
 
-def test_a_file_that_no_loader_takes(shapes, tmp_path):
-    """MMDetection ends with an AssertionError at a doubled id."""
-    cfg = load('co_dino/co_dino_r18_shapes.py', shapes)
-    content = json.loads((shapes / 'annotations/train.json').read_bytes())
-    content['annotations'][1]['id'] = content['annotations'][0]['id']
-    path = tmp_path / 'train.json'
-    path.write_text(json.dumps(content))
-    cfg.train_dataloader.dataset.ann_file = str(path)
-    (train,) = splits_of_config(cfg, ['train'])
-    with FactStore(tmp_path / 'facts.sqlite') as store:
-        report = check_sources([train], store)
-    assert 'COCO002' in [each.rule for each in report.groups]
-
-
-def test_voc(shared_path):
-    root = f'{shared_path("data/bccd")}/'
-    train, val = splits_of_config(load('co_dino/co_dino_r18_bccd.py', root))
-    assert train.expected.classes == ('RBC', 'WBC', 'Platelets')
-    assert len(list(val.samples())) == 87
-    first = next(train.samples())
-    assert first.annotation_kind == 'voc'
-    assert first.annotation.endswith('.xml')
-
-
-def test_a_split_without_samples(shapes, tmp_path):
-    """An img_suffix that fits no file."""
-    cfg = load('pidnet/pidnet_small_shapes.py', shapes)
-    cfg.train_dataloader.dataset.img_suffix = '.nope'
-    (train,) = splits_of_config(cfg, ['train'])
-    assert list(train.samples()) == []
-    # Each label map is without its image.
-    assert [each.kind for each in train.orphans()] == ['mask'] * 4
-
-
-def test_camvid(shared_path):
-    cfg = load('pidnet/pidnet_s_camvid.py', f'{shared_path("data/camvid")}/')
-    train, val = splits_of_config(cfg)
-    assert len(list(train.samples())) == 367
-    assert len(list(val.samples())) == 101
-    assert train.expected.ignore_index == 11
-    assert {each.value for each in train.expected.ignore_places} == {11}
-
-
 def test_reduce_zero_label_and_label_map(shapes):
     """What the loader will do to the values of the files."""
     cfg = load('pidnet/pidnet_small_shapes.py', shapes)
@@ -126,13 +79,6 @@ def test_wrappers_give_what_is_inside(shapes):
     found = splits_of_config(cfg, ['train'])
     assert [each.expected.split for each in found] == ['train[0]', 'train[1]']
     assert [len(list(each.samples())) for each in found] == [4, 4]
-
-
-def test_config_is_left_as_it_was(shapes):
-    cfg = load('pidnet/pidnet_small_shapes.py', shapes)
-    before = cfg.to_dict()
-    splits_of_config(cfg)
-    assert cfg.to_dict() == before
 
 
 def test_rejects_a_config_without_data():

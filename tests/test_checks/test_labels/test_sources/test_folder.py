@@ -6,7 +6,7 @@ import pytest
 
 from mmext.checks.labels.expectations import Expectations
 from mmext.checks.labels.sources import split_of_folders
-from mmext.checks.labels.sources.folder import files_below, stem_below
+from mmext.checks.labels.sources.folder import files_below
 
 
 def touch(root: Path, *names: str) -> Path:
@@ -50,14 +50,6 @@ def test_suffixes(tmp_path):
     ]
 
 
-def test_masks_alone(tmp_path):
-    masks = touch(tmp_path, 'a.png', 'b.png')
-    assert pairs(split_of_folders(masks, None, Expectations())) == [
-        ('', 'a.png'),
-        ('', 'b.png'),
-    ]
-
-
 def test_rejects_missing_folders(tmp_path):
     with pytest.raises(NotADirectoryError, match='masks must be an existing'):
         split_of_folders(tmp_path / 'no', None, Expectations())
@@ -77,40 +69,10 @@ def test_two_files_of_a_name(tmp_path):
     ]
 
 
-def test_in_the_order_of_names(tmp_path):
-    for name in ('b/2.PNG', 'b/1.png', 'a/3.png', '0.png', 'a/x.txt'):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
-    names = [
-        Path(path).relative_to(tmp_path).as_posix()
-        for path in files_below(tmp_path, ('.png',))
-    ]
-    assert names == ['0.png', 'a/3.png', 'b/1.png', 'b/2.PNG']
-
-
-def test_of_no_folder(tmp_path):
-    assert list(files_below(tmp_path / 'none', ('.png',))) == []
-
-
-def test_stems(tmp_path):
-    root = str(tmp_path)
-    assert stem_below(f'{root}/a/b.c.png', root) == 'a/b.c'
-    assert stem_below(f'{root}/b_mask.png', root, '_mask.png') == 'b'
-    assert stem_below(f'{root}/b.png', root, '_mask.png') == 'b'
-
-
 def test_a_link_to_a_folder_above_has_an_end(tmp_path):
     path = touch(tmp_path, 'sub/a.PNG') / 'sub/a.PNG'
     (tmp_path / 'sub/loop').symlink_to(tmp_path)
     assert list(files_below(tmp_path, ('.png',))) == [str(path)]
-
-
-def names_of(source) -> list[tuple[str, str]]:
-    return [
-        tuple(path.rpartition('/')[2] for path in (each.image, each.mask))
-        for each in source.samples()
-    ]
 
 
 @pytest.mark.parametrize('suffix', ['_gt_ids.png', '_gt_ids'])
@@ -127,7 +89,7 @@ def test_a_suffix_leaves_out_other_kinds_of_maps(tmp_path, suffix):
         mask_suffix=suffix,
         image_suffix='_left',
     )
-    assert names_of(source) == [('a_left.jpg', 'a_gt_ids.png')]
+    assert pairs(source) == [('a_left.jpg', 'a_gt_ids.png')]
     assert not list(source.orphans())
 
 
@@ -152,7 +114,7 @@ def test_images_of_other_tasks_in_the_layout_of_voc(tmp_path):
     source = split_of_folders(
         tmp_path / 'SegmentationClass', tmp_path / 'JPEGImages', Expectations()
     )
-    assert names_of(source) == [('a.jpg', 'a.png'), ('b.jpg', '')]
+    assert pairs(source) == [('a.jpg', 'a.png'), ('b.jpg', '')]
     assert [each.path[-5:] for each in source.orphans()] == ['c.jpg']
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from helpers.toy_ranks import load_tool
-from mmdet.datasets import CocoDataset, LVISV1Dataset, XMLDataset
+from mmdet.datasets import CocoDataset, XMLDataset
 from mmengine.config import Config
 
 from mmext.checks.labels.sources.leaves import (
@@ -89,10 +89,6 @@ def test_the_step_that_loads_labels(kind, package):
 )
 def test_what_the_steps_say_of_labels(kind, task):
     assert task_of(leaf_with({'type': kind}), 'train') == task
-
-
-def test_lvis_is_read_without_its_package():
-    assert form_of(LVISV1Dataset(lazy_init=True)) == 'coco'
 
 
 def test_a_data_set_that_raises_is_named(tmp_path, capsys):

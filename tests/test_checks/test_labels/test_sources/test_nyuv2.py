@@ -5,12 +5,6 @@ from helpers.label_sets import CLASSES, clean
 
 from mmext.checks.labels.inputs import refuse_fix, sources_of
 from mmext.checks.labels.sources.pairs import splits_of_layout
-from mmext.datasets import (
-    NYUV2_CLASSES,
-    SCENE_CLASSES,
-    ScenesSpec,
-    write_scenes_dataset,
-)
 
 
 @pytest.fixture
@@ -28,19 +22,6 @@ def test_samples_are_those_that_any_folder_has(data):
     assert samples[0].depth == str(data.root / 'train/depth/0.npy')
     assert samples[6].mask == str(data.root / 'train/label/11.npy')
     assert list(train.orphans()) == []
-
-
-def test_classes(data, tmp_path):
-    def classes(root, **more):
-        (source,) = splits_of_layout(root, ['val'], **more)
-        assert source.expected.num_classes == len(source.expected.classes)
-        return source.expected.classes
-
-    assert classes(data.root) == NYUV2_CLASSES
-    assert classes(data.root, classes=['a', 'b']) == ('a', 'b')
-    spec = ScenesSpec(image_size=(16, 16))
-    write_scenes_dataset(tmp_path / 'set', spec, num_train=0, num_val=1)
-    assert classes(tmp_path / 'set') == SCENE_CLASSES
 
 
 def test_missing_folders(data, tmp_path):

@@ -4,9 +4,8 @@ import pytest
 from helpers.toy_ranks import load_tool
 
 from mmext.checks.labels.check import check_sources
-from mmext.checks.labels.expectations import Expectations
 from mmext.checks.labels.facts import Orphan
-from mmext.checks.labels.sources.pairs import split_of_pairs, splits_of_voc
+from mmext.checks.labels.sources.pairs import splits_of_voc
 from mmext.checks.labels.store import FactStore
 
 XML = (
@@ -51,21 +50,6 @@ def test_lists(tmp_path):
     assert list(val.orphans()) == []
 
 
-def test_named_and_not_there(tmp_path):
-    root = write(tmp_path, {'train': ['x']})
-    (source,) = splits_of_voc(root, ['train'])
-    (sample,) = source.samples()
-    assert sample.image == str(root / 'JPEGImages/x.jpg')
-    assert sample.annotation == str(root / 'Annotations/x.xml')
-
-
-def test_without_lists(tmp_path):
-    root = write(tmp_path)
-    (source,) = splits_of_voc(root, ['train', 'val'])
-    assert source.expected.split == 'train'
-    assert len(list(source.samples())) == 3
-
-
 def test_classes_are_learnt(tmp_path):
     sources = splits_of_voc(write(tmp_path), ['train'])
     with FactStore(tmp_path / 'facts.sqlite') as store:
@@ -76,40 +60,11 @@ def test_classes_are_learnt(tmp_path):
     ]
 
 
-def test_classes_are_given(tmp_path):
-    sources = splits_of_voc(write(tmp_path), ['train'], classes=['dog'])
-    with FactStore(tmp_path / 'facts.sqlite') as store:
-        report = check_sources(sources, store)
-    (group,) = [each for each in report.groups if each.rule == 'DET006']
-    assert (group.value, group.num_files) == ('cat', 1)
-    (split,) = report.splits
-    assert [(c.name, c.boxes) for c in split.classes] == [('dog', 2)]
-
-
-def test_pairs():
-    source = split_of_pairs([('a.jpg', 'a.xml')], Expectations(classes=('x',)))
-    assert not source.learn_classes
-    assert [each.image for each in source.samples()] == ['a.jpg']
-
-
 def test_rejects(tmp_path):
     with pytest.raises(FileNotFoundError, match='voc must hold XML files'):
         splits_of_voc(tmp_path, ['train'])
     with pytest.raises(NotADirectoryError, match='images must be'):
         splits_of_voc(tmp_path, ['train'], images=tmp_path / 'none')
-
-
-def test_bccd(shared_path, tmp_path):
-    """Two boxes without area, each looked up by hand."""
-    sources = splits_of_voc(shared_path('data/bccd'), ('train', 'val'))
-    with FactStore(tmp_path / 'facts.sqlite') as store:
-        report = check_sources(sources, store)
-    assert [s.num_samples for s in report.splits] == [205, 87]
-    (group,) = [each for each in report.groups if each.rule == 'DET002']
-    assert [each.value for each in group.examples] == [
-        '(181, 329, 181, 329)',
-        '(504, 337, 504, 337)',
-    ]
 
 
 def test_lines_of_lists_are_whole_names_as_for_the_loader(tmp_path):

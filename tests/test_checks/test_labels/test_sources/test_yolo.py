@@ -46,18 +46,6 @@ def test_label_files_of_other_splits_are_no_orphans(root):
     ]
 
 
-def test_boxes_are_counted_by_classes(tmp_path):
-    data = clean('yolo', tmp_path / 'data')
-    _, report = data.check()
-    assert [
-        [(row.name, row.boxes) for row in split.classes]
-        for split in report.splits
-    ] == [
-        [(name, size) for name in ('road', 'car', 'sky')]
-        for size in SIZES.values()
-    ]
-
-
 def test_pictures_of_the_page(tmp_path):
     """The wrong box of a line is drawn; nothing offers to repair it."""
     data = clean('yolo_bare', tmp_path / 'data')
