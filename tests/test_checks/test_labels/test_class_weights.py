@@ -13,35 +13,25 @@ PIXELS = [4000, 1000, 50]
 AREA = [5050, 5050, 2500]
 
 
-def test_inverse():
-    raw = [sum(PIXELS) / n for n in PIXELS]
-    mean = sum(raw) / 3
-    assert class_weights('inverse', PIXELS, AREA) == pytest.approx(
-        [each / mean for each in raw], abs=1e-4
-    )
+def mean_1(weights: list[float]) -> list[float]:
+    return [3 * weight / sum(weights) for weight in weights]
 
 
-def test_median_frequency():
-    frequency = [n / a for n, a in zip(PIXELS, AREA)]
-    found = class_weights('median_frequency', PIXELS, AREA)
-    assert found == pytest.approx(
-        [frequency[1] / each for each in frequency], abs=1e-4
-    )
-    assert found[1] == 1
-
-
-def test_enet():
-    assert class_weights('enet', PIXELS, AREA) == pytest.approx(
-        [1 / math.log(1.02 + n / sum(PIXELS)) for n in PIXELS], abs=1e-4
-    )
-
-
-def test_effective_number():
-    raw = [(1 - 0.9999) / (1 - 0.9999**n) for n in PIXELS]
-    mean = sum(raw) / 3
-    assert class_weights('effective_number', PIXELS, AREA) == pytest.approx(
-        [each / mean for each in raw], abs=1e-4
-    )
+@pytest.mark.parametrize(
+    ('kind', 'weights'),
+    [
+        ('inverse', mean_1([1 / n for n in PIXELS])),
+        (
+            'median_frequency',
+            [(1000 / 5050) * a / n for n, a in zip(PIXELS, AREA)],
+        ),
+        ('enet', [1 / math.log(1.02 + n / sum(PIXELS)) for n in PIXELS]),
+        ('effective_number', mean_1([1 / (1 - 0.9999**n) for n in PIXELS])),
+    ],
+)
+def test_formulas(kind, weights):
+    found = class_weights(kind, PIXELS, AREA)
+    assert found == pytest.approx(weights, abs=1e-4)
 
 
 def test_log_gives_weights_of_cityscapes_authors():

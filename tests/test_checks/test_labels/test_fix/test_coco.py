@@ -9,7 +9,7 @@ from helpers.coco_to_fix import EXPECTED, GOOD, encoded, images_of, rules_of
 from mmext.checks.labels import Expectations
 from mmext.checks.labels.facts import ImageFacts
 from mmext.checks.labels.fix.change_log import FixedFile
-from mmext.checks.labels.fix.coco import fix_coco
+from mmext.checks.labels.fix.coco import COCO_RULES, fix_coco
 
 
 def twins(content):
@@ -291,6 +291,16 @@ def test_records_that_cannot_be_read_stay():
     after = json.loads(fix_coco(encoded(content), EXPECTED).content)
     del content['annotations'][4]
     assert after == content
+
+
+def test_only_chosen_rules():
+    for rule, plant, _ in PLANTS.values():
+        content = copy.deepcopy(GOOD)
+        plant(content)
+        before = encoded(content)
+        rules = COCO_RULES - {rule}
+        fixed = fix_coco(before, EXPECTED, images_of(content), rules=rules)
+        assert fixed.content == before
 
 
 def test_rejects_facts_of_other_images():

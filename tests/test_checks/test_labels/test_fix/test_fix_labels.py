@@ -237,21 +237,6 @@ def test_error_leaves_nothing_behind(tmp_path, monkeypatch):
     assert list(out.parent.iterdir()) == []
 
 
-def test_refuses_folders_of_the_data(tmp_path):
-    splits = both_ways(tmp_path / 'data')
-    with FactStore(tmp_path / 'facts.sqlite') as store:
-        check_sources(splits, store)
-        with pytest.raises(ValueError, match='apart from the data'):
-            fix_labels(splits, store, tmp_path / 'data' / 'masks' / 'out')
-        with pytest.raises(FileExistsError, match='nothing is ever over'):
-            fix_labels(splits, store, tmp_path / 'data')
-        before = files_of(tmp_path / 'data')
-        (tmp_path / 'empty').mkdir()
-        fix_labels(splits, store, tmp_path / 'empty')
-    assert files_of(tmp_path / 'data') == before
-    assert len(files_of(tmp_path / 'empty')) == 6
-
-
 def test_orphans_are_copied_and_damaged_files_listed(tmp_path):
     folder = write_pairs(tmp_path / 'data')
     (folder / 'masks' / '2.png').write_bytes(b'')

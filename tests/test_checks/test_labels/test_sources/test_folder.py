@@ -35,28 +35,6 @@ def test_pairs_by_name(tmp_path):
     assert [each.index for each in source.samples()] == [0, 1, 2]
 
 
-def test_suffixes(tmp_path):
-    masks = touch(tmp_path / 'm', 'u_gtFine_labelTrainIds.png')
-    images = touch(tmp_path / 'i', 'u_leftImg8bit.png')
-    source = split_of_folders(
-        masks,
-        images,
-        Expectations(),
-        mask_suffix='_gtFine_labelTrainIds.png',
-        image_suffix='_leftImg8bit.png',
-    )
-    assert pairs(source) == [
-        ('u_leftImg8bit.png', 'u_gtFine_labelTrainIds.png')
-    ]
-
-
-def test_rejects_missing_folders(tmp_path):
-    with pytest.raises(NotADirectoryError, match='masks must be an existing'):
-        split_of_folders(tmp_path / 'no', None, Expectations())
-    with pytest.raises(NotADirectoryError, match='images must be'):
-        split_of_folders(tmp_path, tmp_path / 'no', Expectations())
-
-
 def test_two_files_of_a_name(tmp_path):
     """One is read, the other is told of."""
     masks = touch(tmp_path / 'masks', 'a.png', 'a.tif')

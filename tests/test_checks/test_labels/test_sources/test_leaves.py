@@ -38,24 +38,6 @@ def test_files_are_not_loaded():
     assert form_of(leaf) == 'coco'
 
 
-def test_wrappers():
-    dataset = {
-        'type': 'RepeatDataset',
-        'times': 2,
-        'dataset': {
-            'type': 'ConcatDataset',
-            'datasets': [coco(), coco(data_root='x')],
-        },
-    }
-    before = str(dataset)
-    leaves = build_leaves(dataset, CFG)
-    assert [each.ann_file for each in leaves] == [
-        'no/such.json',
-        'x/no/such.json',
-    ]
-    assert str(dataset) == before
-
-
 def test_which_files_are_read():
     assert form_of(XMLDataset(lazy_init=True)) == 'voc'
     assert form_of(OtherCoco(lazy_init=True)) == ''
