@@ -1,4 +1,4 @@
-"""Small models in which DDP's reducer meets what confuses it.
+"""Small models in which DDP's reducer has to report an error or fails.
 
 A rank reports what was raised and where, and losses and gradients beside
 those of one process that sees the batches of both ranks. The cases are run by

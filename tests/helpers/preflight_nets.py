@@ -1,4 +1,4 @@
-"""Small models made up by chance, in which DDP meets all that confuses it."""
+"""Random small models with all that DDP mishandles."""
 
 import dataclasses
 import itertools
@@ -13,7 +13,7 @@ from mmengine.model import BaseDataPreprocessor, BaseModel
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from helpers.preflight_twists import BACKWARDS, CONTAINERS, TWISTS
+from helpers.preflight_variations import BACKWARDS, CONTAINERS, VARIATIONS
 
 WIDTH = 4
 NUM_BLOCKS = 3
@@ -58,7 +58,7 @@ class Spec:
         parts: What is run between the stem and the head.
         frozen: Blocks that are not trained.
         outside: Whether ``parse_losses`` uses a parameter.
-        twist: Name of what else it does, see ``TWISTS``.
+        variation: Name of what else it does, see ``VARIATIONS``.
         container: Name of what it returns its losses in, see ``CONTAINERS``.
         backward: What is made of the loss, see ``BACKWARDS``.
     """
@@ -68,7 +68,7 @@ class Spec:
     parts: tuple[Part, ...]
     frozen: tuple[int, ...] = ()
     outside: bool = False
-    twist: str = 'none'
+    variation: str = 'none'
     container: str = 'dict'
     backward: str = 'once'
 
@@ -100,7 +100,7 @@ def _checkpointed(function: Any, how: str) -> Any:
 
 
 class _Before(BaseDataPreprocessor):
-    """Lets the twist of a model do what it does between steps."""
+    """Lets the variation of a model do what it does between steps."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class _Before(BaseDataPreprocessor):
     def forward(self, data: dict, training: bool = False) -> dict:
         """The batch as it is."""
         (net,) = self._net
-        TWISTS[net.spec.twist].between(net, data['step'], data['rank'])
+        VARIATIONS[net.spec.variation].between(net, data['step'], data['rank'])
         return data
 
 
@@ -133,9 +133,9 @@ class Net(BaseModel):
         self.head = nn.Linear(WIDTH, 2)
         if spec.outside:
             self.balance = nn.Parameter(torch.zeros(()))
-        TWISTS[spec.twist].build(self)
+        VARIATIONS[spec.variation].build(self)
         self.double()
-        TWISTS[spec.twist].ready(self)
+        VARIATIONS[spec.variation].ready(self)
 
     def forward(
         self, inputs: Tensor, step: int, rank: int, mode: str = 'loss'
@@ -144,8 +144,8 @@ class Net(BaseModel):
         x = self.stem(inputs) if hasattr(self, 'stem') else inputs
         if not x.requires_grad and self.spec.input_grad:
             x = x.detach().requires_grad_()
-        twist = TWISTS[self.spec.twist]
-        x, out = twist.forward(self, x, step, rank)
+        variation = VARIATIONS[self.spec.variation]
+        x, out = variation.forward(self, x, step, rank)
         for number, part in enumerate(self.spec.parts):
             if not _runs(part.when, step, rank):
                 continue
@@ -180,7 +180,7 @@ class Net(BaseModel):
         loss, logs = super().parse_losses(losses)
         if self.spec.outside:
             loss = loss * (1 + self.balance).square()
-        return TWISTS[self.spec.twist].loss(self, loss), logs
+        return VARIATIONS[self.spec.variation].loss(self, loss), logs
 
     def backward(self, loss: Tensor) -> None:
         """What is made of the loss."""
@@ -242,17 +242,17 @@ def _freeze_unused(spec: Spec) -> Spec:
     return dataclasses.replace(spec, frozen=tuple(sorted(frozen)))
 
 
-def make_twisted(count: int, number: int = 0) -> list[Spec]:
-    """Models with every twist, container and backward, on any of them.
+def make_varied(count: int, number: int = 0) -> list[Spec]:
+    """Models with every variation, container and backward, on any of them.
 
-    As many as are asked for: first each twist, each container and each
+    As many as are asked for: first each variation, each container and each
     backward by itself on a small model, then on others made up by chance,
     two at a time.
     """
     plain = Spec('trainable', True, (Part((0,)),), frozen=(1, 2))
     loose = Part((0,), cut='logged', in_series=False)
     dims = [
-        *({'twist': name} for name in TWISTS),
+        *({'variation': name} for name in VARIATIONS),
         *({'container': name} for name in CONTAINERS),
         *(
             {'container': name, 'parts': (Part((0,), in_series=False), loose)}
@@ -267,13 +267,13 @@ def make_twisted(count: int, number: int = 0) -> list[Spec]:
             break
         change = {}
         for name, kinds in (
-            ('twist', TWISTS),
+            ('variation', VARIATIONS),
             ('container', CONTAINERS),
             ('backward', BACKWARDS),
         ):
             if draw.random() < 0.5:
                 change[name] = draw.choice(list(kinds))
-        inner = 'backward' in change.get('twist', '')
+        inner = 'backward' in change.get('variation', '')
         reentrant = any('reentrant' in part.how for part in spec.parts)
         kind = change.get('backward')
         if (inner and kind == 'autograd.grad') or (

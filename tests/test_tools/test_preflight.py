@@ -2,11 +2,9 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import mmdet
-import mmseg
 import pytest
 from helpers.toy_ranks import load_tool
 from mmengine.config import Config
@@ -17,16 +15,6 @@ import mmext
 @pytest.fixture
 def main():
     return load_tool('preflight').main
-
-
-def test_clean(main, capsys):
-    config = mmext.config_path('pidnet/pidnet_small_shapes.py')
-    argv = [str(config), '--batches', 'normal', '--image-size', '64', '64']
-    argv += ['--cfg-options', 'randomness.seed=1']
-    assert main([*argv, '--no-labels']) == 0
-    out = capsys.readouterr().out
-    assert 'can be trained' in out
-    assert '0 errors' in out
 
 
 def test_cannot_run(main, capsys):
@@ -45,19 +33,6 @@ def test_standard_output_has_the_report_only(main, capfd):
     printed = capfd.readouterr()
     assert json.loads(printed.out)['batches']
     assert '0 errors' in printed.err
-
-
-@pytest.mark.slow
-def test_mask2former_of_mmseg_with_fewer_classes_than_things(main, capsys):
-    """Its head inherits num_things_classes=80 and does not use it."""
-    config = (
-        Path(mmseg.__file__).parent
-        / '.mim/configs/mask2former'
-        / 'mask2former_r50_8xb2-90k_cityscapes-512x1024.py'
-    )
-    argv = [str(config), '--batches', 'normal', '--image-size', '64', '64']
-    assert main([*argv, '--no-labels']) == 0
-    assert '0 errors' in capsys.readouterr().out
 
 
 def of_mmdet(name: str) -> str:
@@ -100,25 +75,6 @@ def test_names_that_no_annotation_of_a_tracking_set_has(main, tmp_path):
         main([str(config), '--no-labels', '--json', str(report)])
         told = json.loads(report.read_bytes())['findings']
         assert [f['rule'] for f in told if f['rule'] == 'HEAD003'] == expected
-
-
-@pytest.mark.slow
-def test_an_empty_batch_alone_does_not_judge_parameters(
-    main, tmp_path, monkeypatch
-):
-    """All other batches of CrowdDet need a package that is not there."""
-    monkeypatch.setitem(sys.modules, 'torchvision', None)
-    report = tmp_path / 'report.json'
-    config = of_mmdet('crowddet/crowddet-rcnn_r50_fpn_8xb2-30e_crowdhuman.py')
-    argv = [config, '--batches', 'normal,empty', '--no-labels']
-    argv += ['--image-size', '64', '64']
-    assert main([*argv, '--json', str(report)]) == 1
-    told = json.loads(report.read_bytes())
-    found = {each['rule']: each for each in told['findings']}
-    assert set(found) == {'CKPT006', 'OPT002', 'STEP001'}
-    assert 'install the package' in found['STEP001']['remedy']
-    assert any('were not judged' in text for text in told['not_done'])
-    assert told['verdicts'] is None
 
 
 def test_unwritable_outputs_are_one_error(main, tmp_path, capsys):

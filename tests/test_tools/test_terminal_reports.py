@@ -69,7 +69,7 @@ CONFIGS = {
             '(no cost in a step)',
             '    or: set find_unused_parameters=True',
             'cost: in each step a walk',
-            '\n    +find_unused_parameters = True\n',
+            '    fix: find_unused_parameters = True (tools/preflight.py ',
         ],
     ),
     'argument': (
@@ -77,8 +77,8 @@ CONFIGS = {
         ['Do not train with', 'ARG001', 'config.py:2', '--fix can mend'],
         [
             '       |                  ^^^^^^^^\n',
-            '    -train_cfg = dict(max_iter=200)\n'
-            '    +train_cfg = dict(max_iters=200)\n',
+            '    fix: remove train_cfg.max_iter (',
+            '    fix: train_cfg.max_iters = 200 (',
         ],
     ),
 }

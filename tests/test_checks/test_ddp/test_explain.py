@@ -54,22 +54,6 @@ def test_unused():
     assert 'requires_grad_(False)' in advice[0].text
 
 
-def test_many_unused_are_not_all_named_again():
-    advice = find_advice([usage('a', 'bcd')], SyncSettings())
-    assert 'for b and 2 more' in advice[0].text
-
-
-def test_needless_search_with_a_reentrant_checkpoint():
-    first, second = configs([usage('a b1', '', 'b')], SyncSettings(True))
-    assert first == FIND_NOT
-    assert evaluate(second)['find_unused_parameters'] is False
-    hook = evaluate(second)['default_hooks']['activation_checkpoint']
-    assert hook == {
-        'type': 'mmext.ActivationCheckpointHook',
-        'replace_reentrant': True,
-    }
-
-
 def test_unused_and_reentrant():
     given = [usage('a b1', 'c', 'b')]
     in_model, hook, static = find_advice(given, SyncSettings())
@@ -128,10 +112,6 @@ def test_used_outside_of_forward():
 def test_the_advice_follows_the_reason(reason, words):
     advice = find_advice([usage('a', 'b', reason=reason)], SyncSettings())
     assert words in advice[0].text
-
-
-def test_nothing_to_advise():
-    assert find_advice([usage('a b')], SyncSettings()) == []
 
 
 class Net(BaseModel):

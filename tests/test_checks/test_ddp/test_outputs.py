@@ -4,7 +4,7 @@ import collections
 
 import pytest
 import torch
-from helpers.preflight_twists import CONTAINERS, OwnDict, Plain
+from helpers.preflight_variations import CONTAINERS, OwnDict, Plain
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
 

@@ -1,7 +1,6 @@
 """The rules by hand; the real reducer is asked in ``test_ddp_matrix``."""
 
 import dataclasses
-import pickle
 
 import pytest
 
@@ -219,10 +218,6 @@ def test_without_unused_parameters():
     assert used.names == ('stem', 'part', 'late')
     assert used.unused == {}
     assert used.ready == USAGE.ready
-
-
-def test_it_can_be_sent_to_other_processes():
-    assert pickle.loads(pickle.dumps(USAGE)) == USAGE
 
 
 def test_joint_ready_are_counted_where_they_differ():

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 import mmext.checks.labels.rules
 import mmext.checks.preflight.rules  # noqa: F401  (fills the registry)
@@ -65,13 +64,6 @@ def test_a_rule_that_is_declared_makes_findings():
     assert (finding.rule, finding.remedy) == ('TST002', 'paint it')
     assert (finding.key, finding.file, finding.line) == ('a.b', 'a.py', 3)
     assert rule.finding('x', severity=Severity.ERROR).severity == 2
-
-
-def test_rules_have_what_their_family_has():
-    rule = TST.declare('TST003', **FIELDS)
-    assert (rule.scope, rule.unit, rule.family) == ('sample', 'px', TST)
-    assert TST.declare('TST004', unit='', **FIELDS).unit == ''
-    assert TST.having(unit='box').declare('TST005', **FIELDS).unit == 'box'
 
 
 def test_rules_are_in_order():
@@ -138,10 +130,3 @@ def test_the_reference_is_as_the_tool_makes_it():
     assert page.read_text(encoding='utf-8') == out.getvalue()
     for rule_id in (*LABELS, *CONFIG):
         assert f'\n| {rule_id} | ' in out.getvalue()
-
-
-def test_list_of_all_rules():
-    out = io.StringIO()
-    list_rules(console=Console(file=out, width=200))
-    for rule_id in (*LABELS, *CONFIG):
-        assert rule_id in out.getvalue()

@@ -89,28 +89,6 @@ def test_the_key_is_marked(tmp_path, line, key, marked):
         assert shown[carets.index('^') :].startswith(marked)
 
 
-def test_long_lines_are_shown_whole(tmp_path):
-    file = tmp_path / 'a.py'
-    code = f'model = dict({", ".join(f"key{i}={i}" for i in range(20))})'
-    file.write_text(code)
-    where = Location(file=str(file), line=1, key='model.key15')
-    shown, marks = printed(
-        terminal.print_source, where, width=60
-    ).splitlines()[:2]
-    assert shown[9:] == code
-    assert shown[marks.index('^') :].startswith('key15')
-
-
-def test_no_source_no_line(tmp_path):
-    for where in (
-        Location(file=str(tmp_path / 'none.py'), line=2, key='a'),
-        Location(file=str(tmp_path), line=2, key='a'),
-        Location(key='a'),
-    ):
-        text = printed(terminal.print_source, where, width=200)
-        assert text == '    key: a\n'
-
-
 @pytest.mark.parametrize('variable', ['', '1'])
 def test_no_color(monkeypatch, variable):
     monkeypatch.setenv('NO_COLOR', variable)

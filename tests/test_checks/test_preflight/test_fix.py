@@ -11,7 +11,6 @@ from mmext.checks.findings import Finding, Severity
 from mmext.checks.preflight.fix import (
     collect_changes,
     fix_config,
-    fixed_path,
 )
 from mmext.checks.preflight.rules.registry import lint_config
 
@@ -49,34 +48,6 @@ def test_contradictions():
         'B001',
         'C001',
     ]
-
-
-def test_notes_are_left_alone():
-    changes = collect_changes([finding('A001', Severity.INFO, a=1)])
-    assert changes.options == {}
-
-
-def test_hints_of_a_rule_with_a_fix_are_taken():
-    changes = collect_changes(
-        [finding('KEY001', a=1), finding('OPT006', Severity.INFO, b=2)]
-    )
-    assert changes.options == {'a': 1, 'b': 2}
-
-
-def test_paths():
-    assert fixed_path('x/a.py', Path('')) == Path('x/a_fixed.py')
-    assert fixed_path('x/a.py', Path('b.py')) == Path('b.py')
-
-
-def test_written(tmp_path):
-    config = tmp_path / 'a.py'
-    config.write_text('a = 1\nb = dict(c=1, d=2)\n')
-    found = [finding('A001', b__c=5)]
-    path = fix_config(str(config), found, Path(''), lambda path: []).path
-    assert path == tmp_path / 'a_fixed.py'
-    cfg = Config.fromfile(path)
-    assert cfg.to_dict() == {'a': 1, 'b': {'c': 5, 'd': 2}}
-    assert 'A001: m' in path.read_text()
 
 
 def test_a_bound_and_what_is_left(tmp_path):

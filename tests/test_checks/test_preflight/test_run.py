@@ -89,77 +89,6 @@ def test_what_is_printed_and_warned_meanwhile(clean, monkeypatch, capfd):
 
 
 @pytest.mark.slow
-def test_num_classes_off_by_one(child):
-    config = child('model = dict(decode_head=dict(num_classes=6))')
-    code, text = run(config)
-    assert code == 1
-    assert 'num_classes' in text
-    assert 'child.py:2' in text
-
-
-@pytest.mark.slow
-def test_an_unused_layer(child, tmp_path, monkeypatch):
-    """It is named, and a flag fixes it, at a cost."""
-    model = tmp_path / 'lonely_layer.py'
-    model.write_text(
-        'from mmseg.models import EncoderDecoder\n'
-        'from mmseg.registry import MODELS\n'
-        'from torch import nn\n'
-        '@MODELS.register_module(force=True)\n'
-        'class LonelyLayer(EncoderDecoder):\n'
-        '    def __init__(self, **kwargs):\n'
-        '        super().__init__(**kwargs)\n'
-        '        self.lonely = nn.Linear(2, 2)\n'
-    )
-    config = child(
-        "custom_imports = dict(imports=['lonely_layer'])\n"
-        "model = dict(type='mmseg.LonelyLayer')"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    code, text = run(config, fix=Path(''))
-    # That of the fixed config, whose report is the second one.
-    assert code == 0
-    assert 'error DDP001: 2 trainable parameters in lonely' in text
-    assert 'never used in forward' in text
-    # With the flag it would run; that it is unused is still worth a warning.
-    code, text = run(str(tmp_path / 'child_fixed.py'))
-    assert code == 0
-    assert 'warning DDP001' in text
-
-
-@pytest.mark.slow
-def test_reentrant_checkpoints_are_fixed(tmp_path, monkeypatch):
-    """The hook that the written config has is part of the dry run."""
-    (tmp_path / 'two_views.py').write_text(
-        'from mmdet.models import RetinaNet\n'
-        'from mmdet.registry import MODELS\n'
-        '@MODELS.register_module(force=True)\n'
-        'class TwoViews(RetinaNet):\n'
-        '    def loss(self, inputs, data_samples):\n'
-        '        one = super().loss(inputs, data_samples)\n'
-        '        two = super().loss(inputs.flip(-1), data_samples)\n'
-        "        return {**one, **{f'{k}_flip': two[k] for k in two}}\n"
-    )
-    base = mmext.config_path('retinanet/retinanet_r50_fpn_cp_8xb2_1x_coco.py')
-    config = tmp_path / 'two.py'
-    config.write_text(
-        f'_base_ = {str(base)!r}\n'
-        "custom_imports = dict(imports=['two_views'])\n"
-        'default_hooks = dict(activation_checkpoint=None)\n'
-        "model = dict(type='mmdet.TwoViews', backbone=dict(depth=18, "
-        'base_channels=4, stem_channels=4, with_cp=True, frozen_stages=-1), '
-        'neck=dict(in_channels=[4, 8, 16, 32]))\n'
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    code, text = run(str(config), fix=Path(''))
-    assert code == 0
-    assert 'error DDP002: marked ready twice' in text
-    code, text = run(str(tmp_path / 'two_fixed.py'), verbose=True)
-    assert code == 0
-    assert '8 modules are checkpointed, 8 were reentrant' in text
-
-
-@pytest.mark.slow
 def test_a_needless_flag_is_left_alone(child, tmp_path):
     """Batches that were not tried may need it."""
     config = child('find_unused_parameters = True')
@@ -269,18 +198,6 @@ def test_batch_size():
     assert fit_batch_size(nn.Sequential(nn.GroupNorm(1, 2), Frozen(2))) == 1
     assert fit_batch_size(nn.Sequential(Frozen(2), nn.BatchNorm2d(2))) == 2
     assert fit_batch_size(nn.GroupNorm(2, 2)) == 2
-
-
-@pytest.mark.slow
-def test_kinds_that_mean_nothing():
-    report, done = examine(
-        small_config(), batches=('normal', 'empty'), image_size=(64, 64)
-    )
-    # The first kind shows what a step leaves behind.
-    steps = {batch.kind: batch.steps for batch in report.batches}
-    assert steps == {'normal': 2, 'empty': 1}
-    assert report.not_done == ()
-    assert done[0] == 'building the model'
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ from mmext.checks.preflight.batches.fake import (
     collate_function,
     fake_batch,
     make_scene,
-    raw_sample,
 )
 from mmext.checks.preflight.batches.pipelines import Fields
 from mmext.checks.preflight.batches.recipe import Recipe
@@ -59,13 +58,6 @@ def test_boxes_as_the_loader_gives_them():
     assert 'gt_sem_seg' not in sample
 
 
-def test_only_what_the_pipeline_loads():
-    recipe = replace(DETECTION, fields=(Fields(),))
-    sample = batch(recipe)['data_samples'][0]
-    assert 'bboxes' not in sample.gt_instances
-    assert 'labels' not in sample.gt_instances
-
-
 @pytest.mark.parametrize(
     ('polygons', 'kind'), [(True, PolygonMasks), (False, BitmapMasks)]
 )
@@ -76,35 +68,6 @@ def test_masks(polygons, kind):
     assert isinstance(masks, kind)
     assert len(masks) == 6
     assert (masks.height, masks.width) == (64, 96)
-
-
-@pytest.mark.parametrize('polygons', [True, False])
-def test_empty_sample_has_empty_fields(polygons):
-    fields = replace(BOXES, masks=True, polygons=polygons)
-    recipe = replace(DETECTION, fields=(fields,))
-    sample = batch(recipe, 'empty')['data_samples'][0]
-    assert sample.gt_instances.bboxes.tensor.shape == (0, 4)
-    assert sample.gt_instances.labels.shape == (0,)
-    assert len(sample.gt_instances.masks) == 0
-
-
-def test_crowds_are_ignored():
-    sample = batch(DETECTION, 'crowded')['data_samples'][0]
-    assert len(sample.gt_instances) == 180
-    assert len(sample.ignored_instances) == 20
-
-
-def test_one_class():
-    sample = batch(DETECTION, 'one-class')['data_samples'][0]
-    assert set(sample.gt_instances.labels.tolist()) == {0}
-
-
-def test_semantic_of_a_detector():
-    fields = replace(BOXES, semantic=True)
-    recipe = replace(DETECTION, fields=(fields,), num_stuff=3)
-    pixels = batch(recipe)['data_samples'][0].gt_sem_seg.sem_seg
-    assert pixels.shape == (1, 64, 96)
-    assert set(pixels.unique().tolist()) == {0, 1, 2, 255}
 
 
 def test_panoptic():
@@ -158,15 +121,6 @@ def test_pictures_of_two_identities():
     assert {one, two} <= {0, 1, 2, 3}
 
 
-def test_names_of_classes_as_text():
-    fields = replace(BOXES, text=True)
-    rng = np.random.default_rng(0)
-    raw = raw_sample(DETECTION, fields, 'normal', rng)
-    assert raw['text'] == ('class 0', 'class 1', 'class 2', 'class 3')
-    named = replace(DETECTION, classes=('cat', 'dog'))
-    assert raw_sample(named, fields, 'normal', rng)['text'] == ('cat', 'dog')
-
-
 def test_labels_of_pixels_and_edges():
     sample = batch(SEMANTIC)['data_samples'][0]
     assert set(sample.gt_sem_seg.data.unique().tolist()) == {
@@ -176,39 +130,6 @@ def test_labels_of_pixels_and_edges():
     steps = [{'type': 'GenerateEdge', 'edge_width': 2}]
     recipe = replace(SEMANTIC, pipelines=([*steps, *SEMANTIC.pipelines[0]],))
     assert batch(recipe)['data_samples'][0].gt_edge_map.data.any()
-
-
-def test_all_pixels_ignored():
-    recipe = replace(SEMANTIC, ignore_index=7)
-    sample = batch(recipe, 'empty')['data_samples'][0]
-    assert sample.gt_sem_seg.data.unique().tolist() == [7]
-
-
-def test_depth():
-    recipe = replace(SEMANTIC, task='depth', fields=(Fields(depth=True),))
-    depth = batch(recipe)['data_samples'][0].gt_depth_map.data
-    assert depth.shape == (1, 64, 96)
-    assert (depth > 0).all()
-
-
-@pytest.mark.parametrize('task', ['classification', 'multi-label'])
-def test_labels_of_pictures(task):
-    raw = raw_sample(
-        replace(DETECTION, task=task),
-        Fields(),
-        'normal',
-        np.random.default_rng(0),
-    )
-    labels = raw['gt_label']
-    labels = labels if isinstance(labels, list) else [labels]
-    assert set(labels) <= {0, 1, 2, 3}
-    assert 'gt_bboxes' not in raw
-
-
-def test_pretraining_has_no_labels():
-    recipe = replace(DETECTION, task='pretraining')
-    rng = np.random.default_rng(0)
-    assert 'gt_label' not in raw_sample(recipe, Fields(), 'normal', rng)
 
 
 def test_each_data_set_gives_samples():
@@ -334,26 +255,6 @@ def test_kinds_differ_as_told():
     assert set(scene('one-class').labels) == {0}
 
 
-def test_objects_are_of_many_sizes():
-    boxes = scene('normal', (160, 256)).boxes
-    sides = np.sqrt((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]))
-    assert sides.min() < 32
-    assert sides.max() > 120
-
-
-def test_few_classes():
-    assert set(scene('normal', num_classes=1).labels) == {0}
-
-
-def test_labels_of_pixels():
-    labels = scene('normal').pixel_labels(5, ignore_index=9)
-    assert set(np.unique(labels)) == {0, 1, 2, 3, 4, 9}
-    assert set(np.unique(scene('empty').pixel_labels(5))) == {255}
-    one = scene('one-class').pixel_labels(5)
-    assert set(np.unique(one)) == {0, 255}
-    assert scene('normal').pixel_labels(5, first=20).min() == 20
-
-
 def test_objects_lie_on_stuff():
     made = scene('normal')
     labels = made.panoptic_labels(7, 4)
@@ -362,22 +263,3 @@ def test_objects_lie_on_stuff():
     stuff = set(np.unique(labels)) - set(made.labels.tolist()) - {255}
     assert stuff
     assert stuff <= {7, 8, 9, 10}
-
-
-def test_masks_fill_their_boxes():
-    made = scene('normal')
-    masks = made.bitmaps()
-    assert masks.shape == (6, *SIZE)
-    for mask, box, (outline,) in zip(masks, made.boxes, made.polygons()):
-        area = (box[2] - box[0]) * (box[3] - box[1])
-        assert 0.6 * area < mask.sum() < 0.95 * area
-        points = outline.reshape(-1, 2)
-        assert (points >= box[:2] - 1e-3).all()
-        assert (points <= box[2:] + 1e-3).all()
-
-
-def test_channels_and_seed():
-    assert scene('normal', channels=25).image.shape[2] == 25
-    first, again, other = (scene('normal', seed=s).image for s in (0, 0, 1))
-    assert (first == again).all()
-    assert (first != other).any()

@@ -16,9 +16,6 @@ from helpers.preflight_configs import (
 
 from mmext.checks.ddp import trace_train_step
 from mmext.checks.preflight.batches.making import (
-    KINDS,
-    check_kinds,
-    kinds_of,
     make_batches,
     real_batches,
 )
@@ -83,16 +80,6 @@ def test_step_fails_as_in_a_training_without_what_the_head_needs():
         trace_train_step(built.model, batch)
 
 
-def test_same_batches_for_a_seed():
-    built = build_for_preflight(detector())
-    first, again, other = (
-        make_batches(built, ['normal'], steps=1, seed=seed)['normal'][0]
-        for seed in (0, 0, 1)
-    )
-    assert torch.equal(first['inputs'][0], again['inputs'][0])
-    assert not torch.equal(first['inputs'][0], other['inputs'][0])
-
-
 @pytest.fixture
 def config(tmp_path):
     """A detector whose data are five pictures with a box each."""
@@ -140,12 +127,6 @@ def test_first_batches_of_the_data(config):
     assert not trace_train_step(built.model, first).unused
 
 
-@pytest.mark.slow
-def test_last_batch_may_be_smaller(config):
-    batches = real_batches(config, steps=9, batch_size=3)
-    assert [len(batch['inputs']) for batch in batches] == [3, 2]
-
-
 def test_each_part_of_the_data_gives_samples(config):
     loader = config['train_dataloader']
     inner = loader['dataset']
@@ -157,46 +138,9 @@ def test_each_part_of_the_data_gives_samples(config):
     assert blues == [[0, 40, 0, 40], [80, 120, 80, 120], [160, 160]]
 
 
-def test_leaves_random_numbers_alone(config):
-    torch.manual_seed(1)
-    expected = torch.rand(1)
-    torch.manual_seed(1)
-    real_batches(config)
-    assert torch.equal(torch.rand(1), expected)
-
-
-def test_rejects_config_without_data():
-    with pytest.raises(CannotBuildError, match='must have train_dataloader'):
-        real_batches({'model': {}})
-
-
 def test_rejects_data_that_are_not_there():
     with pytest.raises(
         CannotBuildError,
         match=r'dataset must give samples, got FileNotFoundError',
     ):
         real_batches(detector())
-
-
-def test_objects_come_in_all_kinds():
-    assert kinds_of('detection') == kinds_of('semantic') == KINDS
-    assert 'empty' not in kinds_of('classification')
-    assert 'empty' in kinds_of('multi-label')
-    assert kinds_of('pretraining') == ('normal', 'real')
-
-
-@pytest.mark.parametrize(
-    ('kinds', 'named'),
-    [
-        (['normal', 'odd'], r"\['odd'\]"),
-        ([], r'\[\]'),
-        ('normal', "got 'normal'"),
-    ],
-)
-def test_rejects_unknown_kinds(kinds, named):
-    with pytest.raises(ValueError, match=f'kinds must be some of .*{named}'):
-        check_kinds(kinds)
-
-
-def test_accepts_known_kinds():
-    assert check_kinds(KINDS) is None

@@ -9,7 +9,6 @@ from mmext.checks.preflight.batches.pipelines import (
     pipeline_fields,
     shortened_pipeline,
     step_name,
-    steps_of,
     task_of,
 )
 
@@ -23,31 +22,8 @@ def scope(request):
         yield request.param
 
 
-@pytest.fixture
-def semantic_scope():
-    with DefaultScope.overwrite_default_scope('mmseg'):
-        yield 'mmseg'
-
-
 def names(steps):
     return [step_name(step) for step in steps]
-
-
-def test_name_of_a_step():
-    assert step_name({'type': 'mmdet.Resize'}) == 'Resize'
-    assert step_name({'type': Fields}) == 'Fields'
-    assert step_name({}) == ''
-    assert step_name(None) == ''
-
-
-def test_steps_inside_of_others():
-    branch = {'type': 'MultiBranch', 'sup': [PACK], 'unsup': PACK}
-    assert names(steps_of([LOAD, [branch]])) == [
-        'LoadImageFromFile',
-        'MultiBranch',
-        'PackDetInputs',
-        'PackDetInputs',
-    ]
 
 
 def test_pipelines_of_wrapped_data_sets():
@@ -91,20 +67,6 @@ def test_fields_of_others(scope):
     assert found.masks
     assert pipeline_fields([], text=True).text
     assert pipeline_fields([{'type': 'PackReIDInputs'}]).alone
-
-
-def test_fields_of_a_segmentor(semantic_scope):
-    assert pipeline_fields([{'type': 'LoadAnnotations'}]) == Fields(
-        semantic=True
-    )
-    assert pipeline_fields([{'type': 'LoadDepthAnnotation'}]).depth
-
-
-def test_same_name_in_another_scope(semantic_scope):
-    load = {'type': 'mmdet.LoadAnnotations', 'with_bbox': True}
-    assert pipeline_fields([load]).boxes
-    load = {'type': 'LoadAnnotations', '_scope_': 'mmdet', 'with_seg': False}
-    assert not pipeline_fields([load]).semantic
 
 
 def test_keeps_what_adds_to_a_sample(scope):
@@ -152,12 +114,6 @@ def test_shortens_inside_of_branches(scope):
     broadcast = {'type': 'TransformBroadcaster', 'transforms': [LOAD, flip]}
     pack = {'type': 'PackTrackInputs'}
     assert shortened_pipeline([broadcast, pack]) == [pack]
-
-
-def test_keeps_all_of_a_classification(semantic_scope):
-    crop = {'type': 'RandomResizedCrop', 'scale': 224}
-    steps = [LOAD, crop, {'type': 'PackInputs'}]
-    assert shortened_pipeline(steps) == steps[1:]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-import copy
-
 import pytest
 from helpers.preflight_configs import detector, segmentor
 from mmengine.registry import DefaultScope
@@ -11,7 +9,6 @@ from mmext.checks.preflight.batches.recipe import (
     declared_size,
     fit_model,
     fit_to_pictures,
-    fixed_size,
     make_recipe,
     query_area,
     reduced_size,
@@ -59,22 +56,6 @@ def test_recipe_of_a_segmentor():
     assert recipe.channels == 25
     assert recipe.ignore_index == 9
     assert recipe.num_classes == 5
-
-
-@pytest.mark.parametrize(
-    ('scope', 'text', 'task'),
-    [
-        ('mmdet', {}, 'detection'),
-        ('mmdet', {'roi_head': {'mask_head': {}}}, 'instance'),
-        ('mmseg', {}, 'semantic'),
-    ],
-)
-def test_without_data(scope, text, task):
-    cfg = {'default_scope': scope, 'model': text}
-    with DefaultScope.overwrite_default_scope(scope):
-        recipe = make_recipe(cfg, nn.Module(), SIZES)
-    assert recipe.task == task
-    assert recipe.num_classes == 1
 
 
 @pytest.mark.parametrize(
@@ -133,50 +114,12 @@ def test_fits_a_segmentor():
     assert len(notes) == 1
 
 
-def test_fits_a_size_that_is_told():
-    cfg = segmentor()
-    sizes, notes = fit_to_pictures(cfg, (64, 64))
-    assert sizes.made == (64, 64)
-    assert cfg['model']['data_preprocessor']['size'] == (64, 64)
-    sizes, notes = fit_to_pictures(segmentor(), (512, 1024))
-    assert sizes.made == sizes.declared
-    assert notes == []
-
-
 def test_keeps_the_size_of_anchors():
     cfg = detector()
     cfg['model']['bbox_head']['anchor_generator']['input_size'] = 300
     sizes, notes = fit_to_pictures(cfg)
     assert sizes.made == (300, 300)
     assert notes == []
-
-
-def test_keeps_a_classifier_as_it_is():
-    cfg = {'default_scope': 'mmpretrain', 'model': {'img_size': 224}}
-    sizes, notes = fit_to_pictures(cfg)
-    assert sizes.made == sizes.declared == (256, 256)
-    assert notes == []
-    assert cfg['model'] == {'img_size': 224}
-
-
-@pytest.mark.parametrize(
-    ('filters', 'drops'),
-    [
-        ([{'filter_empty_gt': True}], True),
-        ([{'filter_empty_gt': True}, None], False),
-        ([{'filter_empty_gt': True}, {'filter_empty_gt': True}], True),
-        ([{'filter_empty_gt': False}], False),
-        ([None], False),
-    ],
-)
-def test_tells_whether_empty_pictures_are_left_out(filters, drops):
-    cfg = detector()
-    loader = cfg['train_dataloader']
-    inner = [{**loader['dataset'], 'filter_cfg': each} for each in filters]
-    loader['dataset'] = {'type': 'ConcatDataset', 'datasets': inner}
-    with DefaultScope.overwrite_default_scope('mmdet'):
-        recipe = make_recipe(cfg, nn.Module(), SIZES)
-    assert recipe.drops_empty is drops
 
 
 @pytest.mark.parametrize(
@@ -236,18 +179,6 @@ def test_declared_by_padding():
     assert declared_size([], model) == (1024, 1024)
 
 
-def test_test_cfg_tells_nothing():
-    model = {'test_cfg': {'data_preprocessor': {'size': (9, 9)}}}
-    assert declared_size([], model) == (512, 512)
-
-
-def test_fixed_by_anchors():
-    head = {'anchor_generator': {'input_size': 300}}
-    assert fixed_size({'bbox_head': head}) == (300, 300)
-    assert fixed_size({'backbone': {'img_size': [224, 192]}}) == (224, 192)
-    assert fixed_size({'backbone': {'pretrain_img_size': 224}}) is None
-
-
 @pytest.mark.parametrize(
     ('size', 'expected'),
     [
@@ -261,10 +192,6 @@ def test_fixed_by_anchors():
 )
 def test_reduced(size, expected):
     assert reduced_size(size) == expected
-
-
-def test_reduced_further():
-    assert reduced_size((512, 512), longest=192) == (192, 192)
 
 
 @pytest.mark.parametrize(
@@ -317,13 +244,3 @@ def test_fits_all_that_has_a_size():
         'batches are resized to (128, 192), not to 0.5',
         'BEiT.img_size is (128, 192), not (512, 512)',
     ]
-
-
-def test_leaves_a_model_that_fits():
-    model = {
-        'data_preprocessor': {'size': (64, 64)},
-        'backbone': {'img_size': 64},
-    }
-    before = copy.deepcopy(model)
-    assert fit_model(model, (64, 64), (64, 64)) == []
-    assert model == before

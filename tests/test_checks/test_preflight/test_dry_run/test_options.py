@@ -40,20 +40,6 @@ def test_in_the_wrapper():
     assert both.settings(NEITHER) == {key: False, FLAG: False}
 
 
-def test_static_graph_goes_to_the_wrapper():
-    assert ConfigOptions().settings(STATIC) == {
-        'model_wrapper_cfg.type': 'mmext.DistributedDataParallel',
-        'model_wrapper_cfg.static_graph': True,
-    }
-
-
-def test_of_a_flexible_runner():
-    strategy = {'type': 'DDPStrategy', 'model_wrapper': {FLAG: True}}
-    options = ConfigOptions({'strategy': strategy, FLAG: False})
-    assert options.current() == SEARCH
-    assert options.settings(NEITHER)[f'strategy.model_wrapper.{FLAG}'] is False
-
-
 def test_the_hook():
     hook = {'type': 'mmext.ActivationCheckpointHook'}
     new = {**hook, 'replace_reentrant': True}

@@ -7,12 +7,11 @@ from helpers.tiny_class_embed import MODES
 from helpers.tiny_class_embed import build as build_class_embed
 from helpers.tiny_co_dino import make_batch
 from mmengine.model import BaseModel
-from mmengine.optim import OptimWrapperDict, build_optim_wrapper
+from mmengine.optim import build_optim_wrapper
 from torch import nn
 
 from mmext.checks.ddp import SyncSettings
 from mmext.checks.preflight.dry_run.run import (
-    custom_key_use,
     dry_run_model,
     optimizer_facts,
 )
@@ -49,20 +48,6 @@ def test_a_graph_that_the_next_step_uses():
     assert [crash.step for crash in dry_run.crashes] == [1, 1]
     (kept,) = dry_run.steps['normal'][0].kept
     assert (kept.place, kept.used_again) == ('kept', True)
-
-
-def test_batches_are_used_again_and_not_changed():
-    model = build()
-    given = batches(steps=1)
-    before = given['normal'][0]['inputs'].clone()
-    dry_run = dry_run_model(model, given, steps=3)
-    assert len(dry_run.steps['normal']) == 3
-    assert torch.equal(given['normal'][0]['inputs'], before)
-
-
-def test_a_model_that_is_none_of_mmengine():
-    with pytest.raises(TypeError, match='BaseModel'):
-        dry_run_model(nn.Linear(1, 1), batches())
 
 
 class MaskedViT(nn.Module):
@@ -159,15 +144,6 @@ def of_config(keys, model=None, **more):
     return optimizer_facts(model, wrapper, {'optim_wrapper': section})
 
 
-def test_nothing_to_say():
-    model = build()
-    assert optimizer_facts(model, sgd(model)) == optimizer_facts(
-        model, OptimWrapperDict(all=sgd(model))
-    )
-    facts = optimizer_facts(model, sgd(model))
-    assert (facts.missing, facts.frozen, facts.rate_zero) == ((), (), ())
-
-
 def test_missing_and_frozen():
     model = build('extra')
     wrapper = sgd(model)
@@ -218,19 +194,3 @@ def test_other_constructors_read_other_keys():
     model = build()
     facts = optimizer_facts(model, sgd(model), {'optim_wrapper': section})
     assert facts.unmatched == {}
-
-
-def test_parameters_of_the_model_itself_begin_with_a_dot():
-    assert custom_key_use(['.scale'], ['scale']) == ({}, ())
-
-
-def test_steps_of_all_kinds():
-    dry_run = dry_run_planted(kinds=('normal', 'empty'))
-    steps = [(step.kind, step.step) for step in dry_run.all_steps()]
-    assert steps == [
-        ('normal', 0),
-        ('normal', 1),
-        ('empty', 0),
-        ('empty', 1),
-    ]
-    assert len(dry_run.usages()) == len(steps)

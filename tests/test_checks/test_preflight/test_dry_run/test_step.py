@@ -47,13 +47,6 @@ def test_the_optimizer_steps_unless_a_gradient_is_bad():
         assert torch.equal(model.stem.weight, before) is not moves
 
 
-def test_the_phase_of_an_error():
-    run = StepRun(build('crash').train())
-    with pytest.raises(IndexError):
-        run.run({**BATCH, 'kind': 'empty'}, 'empty', 0)
-    assert run.phase == 'forward'
-
-
 def test_restored():
     model = build('norm').train()
     optimizer = sgd(model, momentum=0.9).optimizer
@@ -83,16 +76,3 @@ def test_of_a_module():
     place = error_place(caught.value)
     assert place.startswith('tests/helpers/preflight_models.py:')
     assert place.endswith(' in forward')
-
-
-def test_the_model_itself_is_not_named():
-    model = build('crash')
-    with pytest.raises(IndexError) as caught:
-        model(**batches(('empty',))['empty'][0])
-    assert modules_of_error(caught.value, model) == ()
-    assert error_place(caught.value).endswith(' in _values')
-
-
-def test_an_error_without_a_place():
-    assert error_place(ValueError('x')) == ''
-    assert modules_of_error(ValueError('x'), build()) == ()

@@ -3,7 +3,6 @@
 from functools import cache
 from importlib.util import find_spec
 
-import msgspec
 import pytest
 from helpers.ddp_cases import (
     NUM_STEPS,
@@ -115,13 +114,6 @@ def test_what_is_silent_comes_first():
     assert row.outcome.startswith('error at step 1: ')
 
 
-def test_all_names_that_are_marked_twice():
-    explanation = explain(dry_run_planted('reentrant'))
-    names = explanation.row(SEARCH).names
-    assert set(names) == {'block.0.weight', 'block.0.bias'}
-    assert explanation.works(SEARCH, reentrant=False)
-
-
 HOOK = 'default_hooks.activation_checkpoint'
 FLAG = 'find_unused_parameters'
 
@@ -137,20 +129,6 @@ def outcomes(found):
         )
         for row in found.rows
     }
-
-
-def test_of_a_clean_model():
-    found = table('')
-    assert outcomes(found) == {
-        ('none', False, False): 'ok',
-        ('none', True, False): 'ok',
-        ('none', False, True): 'ok',
-    }
-    assert [row.recommended for row in found.rows] == [True, False, False]
-    assert [row.current for row in found.rows] == [True, False, False]
-    assert (found.fix, found.options) == ('', {})
-    assert found.nodes > 0
-    assert f'{found.nodes} nodes' in found.cost
 
 
 def test_of_a_silent_model():
@@ -216,15 +194,3 @@ def test_untrained_is_not_ok():
             'replace_reentrant': True,
         }
     }
-
-
-def test_static_and_search_together_are_static():
-    found = table('', True, True)
-    (current,) = [row for row in found.rows if row.current]
-    assert current.static_graph
-
-
-def test_it_can_be_written():
-    found = table('reentrant silent')
-    read = msgspec.json.decode(msgspec.json.encode(found))
-    assert len(read['rows']) == 6

@@ -20,11 +20,6 @@ def test_of_another_scope():
     assert 'TYPE001' in {each.rule for each in lint(cfg, 'TYPE')}
 
 
-def test_a_near_name_is_needed_inside():
-    assert lint({'model.backbone.type': 'Qqqqqqqqqq'}, 'TYPE001') == []
-    assert lint({'model.type': 'Qqqqqqqqqq'}, 'TYPE001')
-
-
 @pytest.mark.parametrize(
     ('place', 'key', 'near'),
     [
@@ -90,31 +85,6 @@ def test_left_over_of_a_base(tmp_path):
     assert 'in child.py:2; strides of the base would go, too' in found.remedy
     # What is meant for `strides` is not known.
     assert found.options == {}
-
-
-def test_both_ways_are_the_same(tmp_path):
-    cfg = child_of(
-        tmp_path,
-        "optim_wrapper = dict(optimizer=dict(type='AdamW', lr=1e-4))",
-        **{'optim_wrapper.optimizer.momentum': 0.9},
-    )
-    (found,) = lint(cfg, 'ARG001')
-    assert found.options == {'optim_wrapper.optimizer.momentum': DELETE}
-
-
-@pytest.mark.parametrize(
-    ('key', 'value', 'new'),
-    [
-        ('classes', ('a', 'b'), 'metainfo.classes'),
-        ('classes', 'a', None),
-    ],
-)
-def test_names_of_mmcv_1(key, value, new):
-    place = 'train_dataloader.dataset'
-    (found,) = lint({f'{place}.{key}': value}, 'ARG001')
-    assert 'now' in found.remedy
-    moved = {f'{place}.{key}': DELETE, f'{place}.{new}': value}
-    assert found.options == (moved if new else {})
 
 
 def test_dropped_arguments():

@@ -68,21 +68,6 @@ def test_preprocessors_that_are_fine(tmp_path, text):
     assert lint(cfg, 'IGN') == []
 
 
-@pytest.mark.parametrize('runner', ['Runner', 'mmext.PortableRunner'])
-def test_broadcast_buffers(runner):
-    changes = {
-        'model_wrapper_cfg': {'type': 'MMDistributedDataParallel'},
-        'runner_type': runner,
-    }
-    found = lint(changes, 'IGN')
-    # mmext's runner keeps to MMEngine's value.
-    assert [each.rule for each in found] == (
-        ['IGN003'] if runner == 'Runner' else []
-    )
-    changes['model_wrapper_cfg']['broadcast_buffers'] = True
-    assert lint(changes, 'IGN') == []
-
-
 PIPELINE = """
 train_pipeline = [dict(type='LoadImageFromFile')]
 train_dataloader = dict(

@@ -97,12 +97,6 @@ def test_names_of_variables_are_no_errors(name):
     assert lint({name: [1]}, 'KEY001') == []
 
 
-def test_misplaced_keys_may_be_allowed():
-    cfg = changed({'model.train_cfg': {'find_unused_parameters': True}})
-    cfg.check_misplaced_keys = False
-    assert lint(cfg, 'KEY003') == []
-
-
 @pytest.mark.parametrize(
     ('section', 'severity'),
     [

@@ -82,8 +82,3 @@ def test_data_that_are_not_there(segmentation):
     segmentation.train_dataloader.dataset.data_root = 'no/such/folder'
     with pytest.raises(FileNotFoundError, match='no/such/folder'):
         label_findings(segmentation)
-
-
-def test_no_splits(segmentation):
-    with pytest.raises(ValueError, match='must have a data set'):
-        label_findings(segmentation, splits=('val',))

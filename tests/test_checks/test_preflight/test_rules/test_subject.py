@@ -20,11 +20,6 @@ def test_classes_of_splits():
     assert subject.classes('test') == ()
 
 
-def test_unknown_data_have_no_classes():
-    subject = Subject(changed({'train_dataloader.dataset.type': 'NoSuch'}))
-    assert subject.classes('train') == ()
-
-
 def test_uses_in_all_files(tmp_path):
     (tmp_path / 'base.py').write_text(
         'size = 3\nx = dict(a=size)  # y\nmodels = "models/a.py"\n'
@@ -43,20 +38,6 @@ def test_uses_in_all_files(tmp_path):
     ]
     assert used == ['size', 'x']
     assert subject.users('x') == [str(child)]
-
-
-def test_uses_in_a_text_without_a_file():
-    subject = Subject(Config({'a': 1, 'b': 1}, cfg_text='a = 1\nb = [a]  # b'))
-    assert subject.files == []
-    assert subject.is_used('a')
-    assert not subject.is_used('b')
-
-
-def test_trees_of_other_files_are_empty(tmp_path):
-    file = tmp_path / 'a.json'
-    file.write_text('{"a": 1}')
-    subject = Subject(Config.fromfile(file))
-    assert subject.tree_of(str(file)).body == []
 
 
 @pytest.mark.parametrize(

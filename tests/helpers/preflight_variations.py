@@ -1,8 +1,8 @@
-"""What a model can do that DDP's reducer takes amiss, each by its name.
+"""What a model can do that DDP's reducer does not expect, by name.
 
-``CONTAINERS`` are ways to return losses, ``TWISTS`` what a model does in or
-between its steps, ``BACKWARDS`` what an optimizer wrapper makes of the loss.
-``preflight_nets`` puts them into models.
+``CONTAINERS`` are ways to return losses, ``VARIATIONS`` what a model does in
+or between its steps, ``BACKWARDS`` what an optimizer wrapper makes of the
+loss. ``preflight_nets`` puts them into models.
 """
 
 import collections
@@ -217,7 +217,7 @@ CONTAINERS = {
 }
 
 
-class Twist:
+class Variation:
     """Something that a model does, by default nothing."""
 
     def build(self, net: nn.Module) -> None:
@@ -240,7 +240,7 @@ class Twist:
         return loss
 
 
-class _Freeze(Twist):
+class _Freeze(Variation):
     """Blocks that are frozen or trained in some steps only."""
 
     def __init__(
@@ -277,7 +277,7 @@ def _layer(number: int) -> nn.Linear:
     return layer
 
 
-class _Create(Twist):
+class _Create(Variation):
     """A layer that is made late, or replaced."""
 
     def __init__(
@@ -323,7 +323,7 @@ class _Create(Twist):
         return (net.late(y).tanh() if hasattr(net, 'late') else y), {}
 
 
-class _Sparse(Twist):
+class _Sparse(Variation):
     """An embedding with sparse gradients."""
 
     def __init__(self, how: str = '') -> None:
@@ -355,7 +355,7 @@ class _Sparse(Twist):
         return x, {}
 
 
-class _Lazy(Twist):
+class _Lazy(Variation):
     """A layer whose parameters have no shape before the first forward."""
 
     def build(self, net: nn.Module) -> None:
@@ -365,7 +365,7 @@ class _Lazy(Twist):
         return net.lazy(x), {}
 
 
-class _Inner(Twist):
+class _Inner(Variation):
     """Gradients that are taken in the forward."""
 
     def __init__(self, how: str) -> None:
@@ -409,7 +409,7 @@ class _Inner(Twist):
         return x, {'loss_i': net.critic(x).square().mean()}
 
 
-class _InLoss(Twist):
+class _InLoss(Variation):
     """A backward in ``parse_losses``."""
 
     def build(self, net: nn.Module) -> None:
@@ -425,7 +425,7 @@ class _InLoss(Twist):
         return loss
 
 
-class _Kept(Twist):
+class _Kept(Variation):
     """The loss is kept on the model, and not returned."""
 
     def loss(self, net: nn.Module, loss: Tensor) -> Tensor:
@@ -444,7 +444,7 @@ class _Two(nn.Module):
         return self.first(x).tanh(), self.second(x).tanh()
 
 
-class _Compiled(Twist):
+class _Compiled(Variation):
     """A compiled block, one of whose results may be unused."""
 
     def __init__(self, backend: str, used: str, how: str = 'module') -> None:
@@ -473,7 +473,7 @@ class _Compiled(Twist):
         return first, {}
 
 
-class _Tied(Twist):
+class _Tied(Variation):
     """Two layers with one weight."""
 
     def build(self, net: nn.Module) -> None:
@@ -484,7 +484,7 @@ class _Tied(Twist):
         return net.tied[1](net.tied[0](x).tanh()), {}
 
 
-class _Called(Twist):
+class _Called(Variation):
     """A layer that is only called with ``functional_call``."""
 
     def build(self, net: nn.Module) -> None:
@@ -495,7 +495,7 @@ class _Called(Twist):
         return torch.func.functional_call(net.called, values, (x,)), {}
 
 
-class _Bare(Twist):
+class _Bare(Variation):
     """A parameter that is itself what the forward returns."""
 
     def __init__(self, key: str) -> None:
@@ -508,7 +508,7 @@ class _Bare(Twist):
         return x, {self.key: net.scale}
 
 
-class _Normed(Twist):
+class _Normed(Variation):
     """Weights that are computed from others."""
 
     def __init__(self, function: Callable) -> None:
@@ -535,7 +535,7 @@ class _Double(torch.autograd.Function):
         return grad @ weight.t(), x.t() @ grad
 
 
-class _Own(Twist):
+class _Own(Variation):
     """An autograd function of one's own."""
 
     def build(self, net: nn.Module) -> None:
@@ -545,7 +545,7 @@ class _Own(Twist):
         return _Double.apply(x, net.matrix), {}
 
 
-class _Hooked(Twist):
+class _Hooked(Variation):
     """Hooks that replace gradients, of a parameter and of features."""
 
     def ready(self, net: nn.Module) -> None:
@@ -558,7 +558,7 @@ class _Hooked(Twist):
         return y, {}
 
 
-class _Ema(Twist):
+class _Ema(Variation):
     """A copy of a layer that follows it, without gradients."""
 
     def build(self, net: nn.Module) -> None:
@@ -575,7 +575,7 @@ class _Ema(Twist):
         return x, {'loss_e': (net.student(x) - target).square().mean()}
 
 
-class _GradBuffer(Twist):
+class _GradBuffer(Variation):
     """A buffer that needs a gradient."""
 
     def build(self, net: nn.Module) -> None:
@@ -588,7 +588,7 @@ class _GradBuffer(Twist):
         return x + net.shift, {}
 
 
-class _Inplace(Twist):
+class _Inplace(Variation):
     """A weight that the forward itself changes; per rank it drifts."""
 
     def __init__(self, per_rank: bool) -> None:
@@ -605,7 +605,7 @@ class _Inplace(Twist):
         return net.clipped(x), {}
 
 
-class _NoGrad(Twist):
+class _NoGrad(Variation):
     """A forward of a part under no_grad before the real one."""
 
     def build(self, net: nn.Module) -> None:
@@ -617,8 +617,8 @@ class _NoGrad(Twist):
         return net.warm(x) - mean, {}
 
 
-TWISTS: dict[str, Twist] = {
-    'none': Twist(),
+VARIATIONS: dict[str, Variation] = {
+    'none': Variation(),
     'freeze between': _Freeze((True, False), inside=False),
     'unfreeze between': _Freeze((False, True), inside=False),
     'late unfreeze between': _Freeze((False, False, True), inside=False),

@@ -1,7 +1,7 @@
-"""Models that confuse DDP, on two real processes: predicted, and wrapped.
+"""Models that DDP mishandles, on two real processes: predicted, and wrapped.
 
-Each twist, container and backward of ``helpers.preflight_twists`` is run by
-itself and on models made up by chance, without a flag and with both.
+Each variation, container and backward of ``helpers.preflight_variations`` is
+run by itself and on random models, without a flag and with both.
 """
 
 import collections
@@ -9,8 +9,8 @@ import collections
 import pytest
 from helpers.ddp_oracle import judge, judge_wrapper, plain_rank, wrapped_rank
 from helpers.forked_pairs import run_jobs
-from helpers.preflight_nets import make_twisted
-from helpers.preflight_twists import BACKWARDS, CONTAINERS, TWISTS
+from helpers.preflight_nets import make_varied
+from helpers.preflight_variations import BACKWARDS, CONTAINERS, VARIATIONS
 
 from mmext.checks.ddp import SyncSettings
 
@@ -83,8 +83,8 @@ def test_a_sample(tmp_path):
     }
     specs = [
         spec
-        for spec in make_twisted(145)[:145]
-        if names & {spec.twist, spec.container, spec.backward}
+        for spec in make_varied(145)[:145]
+        if names & {spec.variation, spec.container, spec.backward}
         and len(spec.parts) == 1
     ][:20:10]
     seen = check(run(specs, tmp_path))
@@ -96,13 +96,13 @@ def test_a_sample(tmp_path):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize('part', PARTS, ids=lambda part: str(part.start))
 def test_all(tmp_path, part):
-    specs = make_twisted(PARTS[-1].stop)[part.start : part.stop]
+    specs = make_varied(PARTS[-1].stop)[part.start : part.stop]
     assert sum(check(run(specs, tmp_path)).values()) == 3 * len(part)
 
 
 def test_every_dimension_is_in_it():
-    specs = make_twisted(PARTS[-1].stop)
+    specs = make_varied(PARTS[-1].stop)
     assert len(specs) * len(FLAGS) >= 600
-    assert {spec.twist for spec in specs} == set(TWISTS)
+    assert {spec.variation for spec in specs} == set(VARIATIONS)
     assert {spec.container for spec in specs} == set(CONTAINERS)
     assert {spec.backward for spec in specs} == set(BACKWARDS)
