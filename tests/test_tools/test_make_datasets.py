@@ -126,13 +126,16 @@ def test_a_stopped_process_leaves_nothing(tmp_path: Path, number, code):
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.glob('.a.*/new/img_dir/train/000002.jpg')):
-        assert process.poll() is None, 'ended before it was stopped'
-        assert time.monotonic() < deadline, 'draws nothing'
-        time.sleep(0.02)
-    os.kill(process.pid, number)
-    _, errors = process.communicate(timeout=30)
+    try:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob('.a.*/tree/img_dir/train/000002.jpg')):
+            assert process.poll() is None, 'ended before it was stopped'
+            assert time.monotonic() < deadline, 'draws nothing'
+            time.sleep(0.02)
+        os.kill(process.pid, number)
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert process.returncode == code
     assert ('is as it was' in errors) == (number == signal.SIGINT)
     assert not any(tmp_path.iterdir())
