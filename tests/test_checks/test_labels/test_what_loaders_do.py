@@ -9,8 +9,9 @@ import torch
 from helpers.label_boxes import edit_json
 from helpers.label_plants import Plant, all_plants
 from helpers.label_sets import DataSet, clean
+from mmcv.transforms import LoadImageFromFile
 from mmengine.config import Config
-from mmengine.registry import DATASETS, TRANSFORMS, DefaultScope
+from mmengine.registry import DATASETS, DefaultScope
 from PIL import Image
 
 from mmext.checks.findings import Severity
@@ -41,9 +42,7 @@ def built(data: DataSet, split: str = 'train'):
 
 def loaded(data: DataSet, index: int, color_type: str = 'color') -> dict:
     """A sample of the training with its image, as MMDetection loads both."""
-    load = TRANSFORMS.build(
-        {'type': 'mmdet.LoadImageFromFile', 'color_type': color_type}
-    )
+    load = LoadImageFromFile(color_type=color_type)
     return load(built(data).get_data_info(index))
 
 
