@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import cv2
 import mmcv
 import numpy as np
 from scipy.sparse import coo_matrix
@@ -75,20 +76,19 @@ def _text(value: float | None) -> str:
     return f'{value:.3f}' if isinstance(value, float) else str(value)
 
 
-def _read(
-    path: str, shape: tuple[int, int], side: int
-) -> tuple[np.ndarray | None, float]:
-    """The image as RGB, the longer side ``side`` at most, and its scale.
-
-    ``shape`` is the height and width that labels are for. None without a file.
-    """
+def _fit(shape: tuple[int, int], side: int) -> tuple[float, int, int]:
+    """Scale, height and width of a picture whose longer side is to fit."""
     scale = picture_scale(*shape, side=side, shrink=True)
-    height, width = (max(1, round(n * scale)) for n in shape)
+    return scale, *(max(1, round(n * scale)) for n in shape)
+
+
+def _read(path: str, height: int, width: int) -> np.ndarray | None:
+    """The image as RGB in that size; None without a file."""
     try:
         image = mmcv.imread(path, channel_order='rgb')
     except FileNotFoundError:
-        image = None
-    return image if image is None else scaled(image, width, height), scale
+        return None
+    return image if image is None else scaled(image, width, height)
 
 
 def _caption(
@@ -112,7 +112,8 @@ def _box_card(
 ) -> dict[str, Any]:
     errors = judged.errors
     kinds = [error.kind for error in errors]
-    image, scale = _read(path, shape, _SIDE)
+    scale, *size = _fit(shape, _SIDE)
+    image = _read(path, *size)
     if image is not None:
         # What is right as thin boxes, errors as thick ones with names.
         right = judged.pred.bboxes[judged.right] * scale
@@ -182,22 +183,24 @@ def _map_card(
     palette: Sequence[Color],
 ) -> dict[str, Any]:
     truth, pred = maps
-    image, scale = _read(path, truth.shape, _MAP_SIDE)
-    height, width = (max(1, round(n * scale)) for n in truth.shape)
+    _, height, width = _fit(truth.shape, _MAP_SIDE)
+    image = _read(path, height, width)
     if image is None:
         image = np.zeros((height, width, 3), np.uint8)
-    marked = scaled_labels(
-        ((truth != pred) & (truth < len(classes))).astype(np.uint8),
-        width,
-        height,
+    wrong = (truth != pred) & (truth < len(classes))
+    # Means: an error narrower than a pixel of the picture is seen, too.
+    parts = cv2.resize(
+        wrong.astype(np.float32),
+        (width, height),
+        interpolation=cv2.INTER_AREA,
     )
-    wrong = np.where(marked[..., None], _COLORS['missed'], image // 2 + 40)
+    marked = np.where(parts[..., None] > 0, _COLORS['missed'], image // 2 + 40)
     panels = [
         color_labels(scaled_labels(item, width, height), palette)
         for item in maps
     ]
     rows = [
-        side_by_side([image, wrong.astype(np.uint8)], ['image', 'errors']),
+        side_by_side([image, marked.astype(np.uint8)], ['image', 'errors']),
         side_by_side(panels, ['ground truth', 'prediction']),
     ]
     matrix = counts.toarray()

@@ -21,8 +21,12 @@ from pycocotools import mask as coco_mask
 from scipy.optimize import linear_sum_assignment
 
 ERROR_KINDS = (
-    *('missed', 'duplicate', 'classification'),
-    *('localization', 'both', 'background'),
+    'missed',
+    'duplicate',
+    'classification',
+    'localization',
+    'both',
+    'background',
 )
 """Kinds of errors, as TIDE (Bolya et al., 2020) names them."""
 

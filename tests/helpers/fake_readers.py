@@ -5,8 +5,6 @@ Importing this adds them to the table of readers. Processes that get a
 too, if this folder is on their path.
 """
 
-import os
-import time
 from pathlib import Path
 
 from mmext.checks.labels.facts import ErrorKind, MaskFacts, ReadError
@@ -26,17 +24,7 @@ def read(content: bytes, options: ReadOptions) -> MaskFacts:
     return facts_of(content)
 
 
-def slow(content: bytes, options: ReadOptions) -> MaskFacts:
-    """Read in two milliseconds, and append to a log what was read."""
-    time.sleep(0.002)
-    log = os.open(os.environ['FAKE_READERS_LOG'], os.O_WRONLY | os.O_APPEND)
-    os.write(log, content + b'\n')
-    os.close(log)
-    return facts_of(content)
-
-
 READERS['fast'] = Reader(facts=MaskFacts, read=read)
-READERS['slow'] = Reader(facts=MaskFacts, read=slow)
 
 
 class FakeItem(WorkItem, frozen=True, kw_only=True, gc=False):
@@ -44,5 +32,5 @@ class FakeItem(WorkItem, frozen=True, kw_only=True, gc=False):
 
 
 def item(path: Path | str, kind: str) -> FakeItem:
-    """Item for ``'fast'`` or ``'slow'``."""
+    """Item for ``'fast'``."""
     return FakeItem(path=str(path), kind=kind)

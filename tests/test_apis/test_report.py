@@ -1,8 +1,10 @@
 """Reports of tests, through the tool, on predictions that are known."""
 
+import base64
 import json
 import re
 
+import cv2
 import numpy as np
 import pytest
 from helpers import recited
@@ -253,6 +255,26 @@ def test_page_of_a_segmentor(of_maps):
     assert page.count('<figure class="row card"') == 1
     assert 'data:image/' in page
     assert 'Calibration' not in page
+
+
+def test_a_narrow_error_is_seen_in_a_large_picture(tmp_path):
+    """One column of 900, in a picture of 400 columns."""
+    truth = np.zeros((600, 900), np.uint8)
+    told = truth.copy()
+    told[:, 334] = 1
+    names = ('road', 'car', 'house', 'tree')
+    config = recited.write_segmentation(tmp_path, {'a': (truth, told)}, names)
+    args = [str(config), str(recited.write_checkpoint(tmp_path))]
+    args += ['--work-dir', str(tmp_path / 'w'), '--report', str(tmp_path)]
+    assert load_tool('test').main(args) == 0
+    page = (tmp_path / 'report.html').read_text()
+    (data,) = re.findall('data:image/[a-z]+;base64,([^"]+)"', page)
+    picture = cv2.imdecode(
+        np.frombuffer(base64.b64decode(data), np.uint8), cv2.IMREAD_COLOR_RGB
+    )
+    red, green, _ = picture.astype(int).transpose(2, 0, 1)
+    # The colour of errors is red without green; the picture is compressed.
+    assert (red - green).mean(0)[400:].max() > 3
 
 
 def test_a_thousand_classes(tmp_path):

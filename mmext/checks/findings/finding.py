@@ -116,6 +116,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Key of the location."""
         return self.location.key
 
+    def in_file(self, file: str, line: int) -> 'Finding':
+        """The same finding, its key being in that line of a file."""
+        location = Location(key=self.key, file=file, line=line)
+        return msgspec.structs.replace(self, location=location)
+
     @property
     def place(self) -> str:
         """Text for the place in the file, related records included."""

@@ -17,7 +17,7 @@ from rich.progress import (
 )
 
 from ...utils.files import atomic_path, prepare_outputs
-from ..findings import Finding, Location, Severity, place_writer, terminal
+from ..findings import Finding, Severity, place_writer, terminal
 from .backends import choose_backend
 from .check import check_sources
 from .class_weights import check_kind, describe_class_weights
@@ -225,15 +225,15 @@ def _with_lines(report: Report, config: str) -> Report:
     # Not at the top: bare files do not need it.
     from ..config import key_place
 
-    def located(finding: Finding) -> Finding:
-        key = finding.key
-        if finding.file or not key:
-            return finding
-        file, line = key_place(config, key)
-        location = Location(key=key, file=file, line=line)
-        return msgspec.structs.replace(finding, location=location)
-
-    return _with_examples(report, lambda found: tuple(map(located, found)))
+    return _with_examples(
+        report,
+        lambda examples: tuple(
+            finding.in_file(*key_place(config, finding.key))
+            if finding.key and not finding.file
+            else finding
+            for finding in examples
+        ),
+    )
 
 
 def _with_examples(

@@ -21,13 +21,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from mmengine.config import Config
 
 from ....utils.contain import Contained, code_place, frames_of
 from ... import findings
 from ...config import ConfigNode, join_key, key_place
-from ...findings import Family, Finding, Location, Severity, rules_of
+from ...findings import Family, Finding, Severity, rules_of
 from .labels import config_label_findings
 from .subject import Subject
 
@@ -174,13 +173,9 @@ def lint_config(
 
 def with_locations(findings: Iterable[Finding], file: str) -> list[Finding]:
     """Findings with file and line of their key, where there is a file."""
-    located = []
-    for finding in findings:
-        if finding.key and not finding.file:
-            where = key_place(file, finding.key)
-            location = Location(
-                key=finding.key, file=where.file, line=where.line
-            )
-            finding = msgspec.structs.replace(finding, location=location)
-        located.append(finding)
-    return located
+    return [
+        finding.in_file(*key_place(file, finding.key))
+        if finding.key and not finding.file
+        else finding
+        for finding in findings
+    ]
