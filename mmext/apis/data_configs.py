@@ -320,7 +320,7 @@ def _leaf(base: Mapping[str, Any], split: str) -> tuple[Steps, Mapping]:
 def _set_data(draft: ConfigDraft, data: DataFolder, batch: int) -> None:
     """Data sets, evaluators, and what pipelines hand to them."""
     common = {
-        'type': data.dataset['type'],
+        **data.dataset,
         'data_root': Variable('data_root'),
         'metainfo': {'classes': Variable('classes')},
     }

@@ -339,6 +339,12 @@ def _find_yolo(
     data = DataFolder(
         'yolo', found.root, found.names, {}, {'type': 'mmext.YOLODataset'}
     )
+    if found.kpt_shape:
+        data.dataset['kpt_shape'] = found.kpt_shape
+        data.notes.append(
+            f'key points (kpt_shape {list(found.kpt_shape)}) are not used: '
+            'only the boxes of the lines are'
+        )
     for split in by_split(found.splits, 'the pictures of YOLO', found.root):
         parts = found.splits[split]
         names = [

@@ -252,6 +252,9 @@ def run_training(cfg: Config) -> None:
     Raises:
         GracefulExit: When a signal ended the training and its state is
             saved. It is a ``SystemExit`` with code 128 plus the signal.
+        NoResumableCheckpointError: If all checkpoints to go on from are
+            damaged.
+        WorkDirInUseError: If another training writes into the work dir.
     """
     # Files run no code, also with a runner that is not mmext's.
     careful = careful_readers(cfg.get('trust_checkpoint') is True)

@@ -32,6 +32,7 @@ from .optim import (
     MergedOptimWrapperConstructor,
 )
 from .pretrained import write_pretrained
+from .resume import NoResumableCheckpointError
 from .runner import PortableRunner
 from .sample_errors import SampleError
 from .work_dir_lock import WorkDirInUseError
@@ -50,6 +51,7 @@ __all__ = [
     'LossBalancerHook',
     'MAEVisualizationHook',
     'MergedOptimWrapperConstructor',
+    'NoResumableCheckpointError',
     'PortableRunner',
     'ReplicaCheckHook',
     'ResumableEpochBasedTrainLoop',

@@ -106,6 +106,10 @@ def _swap_averages(checkpoint: Mapping[str, Any]) -> None:
             weights[name[7:]] = averages[name]
 
 
+class NoResumableCheckpointError(ValueError):
+    """Checkpoints are there, and none of them can be gone on from."""
+
+
 class CheckpointingRunner(Runner):
     """MMEngine's runner with checkpoints that are whole, and exact resume.
 
@@ -527,7 +531,7 @@ class CheckpointingRunner(Runner):
         broadcast_object_list(newest)
         checkpoint, unused = newest
         if checkpoint is None and unused:
-            raise ValueError(
+            raise NoResumableCheckpointError(
                 f'{unused}. There is no other checkpoint to resume from; to '
                 f'start anew, remove {self.work_dir}/last_checkpoint and any '
                 'damaged file beside it'

@@ -42,6 +42,7 @@ class Planted(BaseModel):
         if 'extra' in mistake:
             self.extra = nn.Linear(WIDTH, WIDTH)
             self.extra.requires_grad_('unfrozen' not in mistake)
+            nn.init.zeros_(self.extra.bias)
         if mistake == 'lazy':
             self.lazy = nn.LazyLinear(WIDTH)
         if 'sparse' in mistake:
@@ -119,8 +120,10 @@ class Planted(BaseModel):
         elif how == 'weight 0':
             value = self.extra(x).square().mean()
             return {'loss_e': value * self.loss_weight}
-        elif (how == 'by kind' and kind != 'empty') or (
-            how == 'alone' and not distributed.is_initialized()
+        elif (
+            (how == 'by kind' and kind != 'empty')
+            or (how == 'alone' and not distributed.is_initialized())
+            or (how == 'before an update' and not self.extra.bias.any())
         ):
             return {'loss_e': self.extra(x).square().mean()}
         return {}

@@ -70,6 +70,26 @@ def test_wrong_input_is_one_line(tmp_path, capsys):
         assert error.count('\n') == 1
 
 
+def test_only_damaged_checkpoints_are_one_line(tmp_path, capsys):
+    path = toy.write(tmp_path / 'cfg.py', toy.config())
+    main = load_tool('train').main
+    args = [path, '--work-dir', str(tmp_path / 'w'), '--device', 'cpu']
+    assert main(args) == 0
+    files = sorted((tmp_path / 'w').glob('epoch_*.pth'))
+    for file in files:
+        file.write_bytes(file.read_bytes()[:2000])
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as info:
+        main([*args, '--resume'])
+    assert info.value.code == 2
+    printed = capsys.readouterr().err
+    assert 'Traceback' not in printed
+    message = printed.splitlines()[-1]
+    assert f'All checkpoints in {tmp_path}/w are damaged: ' in message
+    assert f'remove {tmp_path}/w/last_checkpoint' in message
+    assert all(file.stat().st_size == 2000 for file in files)
+
+
 def test_one_training_in_a_work_dir(tmp_path):
     path = toy.write(
         tmp_path / 'cfg.py',

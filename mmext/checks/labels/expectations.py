@@ -37,6 +37,7 @@ class Expectations(LabelSpec, frozen=True, kw_only=True, omit_defaults=True):
         with_images: Images belong to what is checked.
         unread: End of the names of images whose form is not looked at, such
             as ``'.nii.gz'``; empty if all are looked at.
+        kpt_shape: Of the key points in YOLO's label files; empty for none.
     """
 
     split: str = 'train'
@@ -54,6 +55,7 @@ class Expectations(LabelSpec, frozen=True, kw_only=True, omit_defaults=True):
     casts_to_bytes: bool = True
     with_images: bool = True
     unread: str = ''
+    kpt_shape: tuple[int, ...] = ()
 
 
 def why_left_out(

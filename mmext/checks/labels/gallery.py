@@ -27,9 +27,9 @@ from .loaded import holds_indices, loaded_values
 from .readers.decode import DECODER_ERRORS, open_image, pixels_of, read_head
 from .report import Report
 from .rules.registry import RULES
-from .scan import with_boxes, with_lines
+from .scan import read_options, with_boxes, with_lines
 from .sources.split_source import SplitSource
-from .work import READERS, ReadOptions, WorkItem, read_content
+from .work import READERS, WorkItem, read_content
 
 # What the finding is about; what else is wrong, or to be compared; the rest.
 WRONG = (255, 0, 144)
@@ -228,7 +228,7 @@ class SampleFiles:
     ) -> None:
         self.sample, self.source = sample, source
         self.max_side = max_side
-        self._options = ReadOptions(backend_args=source.backend_args)
+        self._options = read_options(source)
 
     def _read(self, path: str) -> bytes:
         item = WorkItem(path=path, kind='image', options=self._options)

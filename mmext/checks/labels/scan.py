@@ -155,13 +155,18 @@ def _items_of(sample: Sample, options: ReadOptions) -> Iterator[WorkItem]:
 def work_items(sources: Iterable[SplitSource]) -> Iterator[WorkItem]:
     """All files of some splits, in the order of samples."""
     for source in sources:
-        options = _options(source)
+        options = read_options(source)
         for sample in source.samples():
             yield from _items_of(sample, options)
 
 
-def _options(source: SplitSource) -> ReadOptions:
-    return ReadOptions(backend_args=source.backend_args, verify=source.verify)
+def read_options(source: SplitSource) -> ReadOptions:
+    """How the files of a split are read."""
+    return ReadOptions(
+        backend_args=source.backend_args,
+        verify=source.verify,
+        kpt_shape=source.expected.kpt_shape,
+    )
 
 
 def sample_facts(
@@ -171,7 +176,7 @@ def sample_facts(
 
     Raises KeyError for a file that has not been scanned.
     """
-    options = _options(source)
+    options = read_options(source)
     split = source.expected.split
     label_of = {name: i for i, name in enumerate(source.expected.classes)}
     samples, ahead = itertools.tee(source.samples())

@@ -44,10 +44,12 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
         verify: Compare the pixels of PNG label maps with their checksum,
             too. It takes as long as all else, and finds what memory had
             damaged before the file was written.
+        kpt_shape: Of the key points in YOLO's label files; empty for none.
     """
 
     backend_args: dict[str, Any] | None = None
     verify: bool = False
+    kpt_shape: tuple[int, ...] = ()
 
 
 class WorkItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -119,13 +121,19 @@ def _read_mask(content: bytes, options: ReadOptions) -> MaskFacts:
     return read_mask_facts(content, verify=options.verify)
 
 
+def _read_yolo(content: bytes, options: ReadOptions) -> YoloFile:
+    from .readers.yolo import read_yolo
+
+    return read_yolo(content, options.kpt_shape)
+
+
 READERS = {
     'mask': Reader(facts=MaskFacts, read=_read_mask, version=4),
     'image': Reader(
         facts=ImageFacts, read=_late('image', 'read_image_facts'), version=3
     ),
     'voc': Reader(facts=VocFile, read=_late('voc', 'read_voc'), version=3),
-    'yolo': Reader(facts=YoloFile, read=_late('yolo', 'read_yolo'), version=2),
+    'yolo': Reader(facts=YoloFile, read=_read_yolo, version=2),
     'npy_image': Reader(facts=ImageFacts, read=_late('npy', 'read_npy_image')),
     'npy_mask': Reader(facts=MaskFacts, read=_late('npy', 'read_npy_mask')),
     'npy_depth': Reader(
@@ -150,7 +158,9 @@ def stored_kind(item: WorkItem) -> str:
 def reader_key(item: WorkItem) -> str:
     """Version of the reader and the options that its facts depend on."""
     version = READERS[item.kind].version
-    return f'{version} verify={item.options.verify}'
+    key = f'{version} verify={item.options.verify}'
+    shape = item.options.kpt_shape
+    return f'{key} kpt_shape={shape}' if shape else key
 
 
 _ENCODER = msgspec.msgpack.Encoder()

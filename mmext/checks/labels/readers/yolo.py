@@ -1,10 +1,12 @@
 """Read label files in YOLO's form."""
 
+from collections.abc import Sequence
+
 from ....datasets import read_yolo_labels
 from ..facts import BoxFacts, ErrorKind, ReadError, RecordError, YoloFile
 
 
-def read_yolo(content: bytes) -> YoloFile:
+def read_yolo(content: bytes, kpt_shape: Sequence[int]) -> YoloFile:
     """Read a label file; nothing is raised for damaged files."""
     try:
         text = content.decode('utf-8')
@@ -12,7 +14,7 @@ def read_yolo(content: bytes) -> YoloFile:
         return YoloFile(
             error=ReadError(ErrorKind.CORRUPT, f'is no text: {error}')
         )
-    boxes, problems = read_yolo_labels(text)
+    boxes, problems = read_yolo_labels(text, kpt_shape)
     form, outside = (
         tuple(
             RecordError(f'line {each.line}', each.message)

@@ -243,7 +243,7 @@ PAIR.rule(
 
 @PAIR.rule(
     'PAIR011',
-    title='images of a form that is not looked at',
+    title='images or key points that are not looked at',
     severity=Severity.INFO,
     remedy='nothing; whether they can be read, and are as large as their '
     'labels, is not known',
@@ -252,9 +252,15 @@ PAIR.rule(
     subject='split',
 )
 def _not_looked_at(totals: SplitTotals, expected: Expectations) -> Findings:
-    """Volumes and arrays, which pipelines have loaders of their own for."""
+    """Volumes and arrays, which pipelines load by themselves, and poses."""
     if expected.unread:
         yield found(
             f'images that end with {expected.unread} are not read',
             value=expected.unread,
+        )
+    if expected.kpt_shape:
+        yield found(
+            'key points are not used: only the boxes of the lines are read',
+            value=f'kpt_shape={list(expected.kpt_shape)}',
+            remedy='nothing, to train a detector; MMPose trains on key points',
         )

@@ -204,6 +204,7 @@ def _expected(
         casts_to_bytes=package != 'mmdet',
         with_images=not unread,
         unread=unread,
+        kpt_shape=dataset.kpt_shape if form_of(dataset) == 'yolo' else (),
     )
 
 

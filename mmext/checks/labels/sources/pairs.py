@@ -232,6 +232,7 @@ def splits_of_yolo(
                 task='detection',
                 classes=data.names,
                 num_classes=len(data.names),
+                kpt_shape=data.kpt_shape,
             ),
             kind='yolo',
             orphans=tuple(orphans(split)),

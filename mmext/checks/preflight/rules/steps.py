@@ -14,6 +14,7 @@ from ..dry_run.facts import (
     StepRecord,
 )
 from ..dry_run.options import ConfigOptions
+from ..dry_run.verdicts import without_spoiled_steps
 from .names import INSTALL, count_of, in_words
 from .registry import NORM, OPT, STEP, WORLD
 from .sync import sync_findings
@@ -446,9 +447,10 @@ def dry_run_findings(
     ``random_weights`` says whether they are in the place of trained ones.
     """
     options = dry_run.config or ConfigOptions.of_settings(current)
+    judged = without_spoiled_steps(dry_run) if random_weights else dry_run
     found = [
         *step_findings(dry_run, random_weights),
-        *sync_findings(dry_run, current, options),
+        *sync_findings(judged, current, options),
         *optimizer_findings(dry_run),
     ]
     return sorted(found, key=lambda finding: -finding.severity)

@@ -145,6 +145,36 @@ def test_without_a_fault(base, tmp_path, environ):
     assert read_findings(tmp_path) == []
 
 
+PRETRAINED = (
+    "init_cfg=dict(type='Pretrained', "
+    "checkpoint='torchvision://resnet18', _delete_=True)"
+)
+
+
+@pytest.mark.parametrize(
+    ('mistake', 'changes', 'rules'),
+    [
+        ('extra before an update', '', ['DDP007']),
+        # What an update of random weights leaves unused says nothing.
+        ('extra before an update', PRETRAINED, []),
+        ('extra by kind', PRETRAINED, ['DDP007']),
+    ],
+)
+def test_after_an_update_of_random_weights(
+    mistake, changes, rules, tmp_path, environ
+):
+    text = f'model = dict(mistake={mistake!r}, backbone=dict({changes}))'
+    plant = Plant('', 'error', text, base='planted')
+    argv = [*arguments(plant, tmp_path), '--batches', 'normal,empty']
+    assert load_tool('preflight').main(argv) == int(bool(rules))
+    found = [finding['rule'] for finding in read_findings(tmp_path)]
+    # The file of the weights cannot be had without torchvision.
+    assert [rule for rule in found if rule != 'CKPT006'] == rules
+    settings = json.loads((tmp_path / 'report.json').read_bytes())['verdicts']
+    (current,) = (row for row in settings['rows'] if row['current'])
+    assert (current['failure'] == 'ok') == (not rules)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ('rule', 'more', 'code'),
