@@ -8,11 +8,15 @@ from PIL import Image
 from helpers.image_bytes import photo
 from mmext.checks.findings import Finding
 from mmext.checks.labels import Expectations
+from mmext.checks.labels.expectations import SplitSource
 from mmext.checks.labels.facts import BoxFacts, Sample
-from mmext.checks.labels.groups import FindingGroup
-from mmext.checks.labels.report import ClassCounts, Report, SplitReport
+from mmext.checks.labels.report import (
+    ClassCounts,
+    FindingGroup,
+    Report,
+    SplitReport,
+)
 from mmext.checks.labels.rules import RULES
-from mmext.checks.labels.sources.split_source import SplitSource
 
 
 def finding(rule: str, **fields) -> Finding:

@@ -6,8 +6,7 @@ from typing import Any
 
 from ..findings import Finding, page
 from .gallery import Picture
-from .groups import FindingGroup
-from .report import ClassCounts, Report, SplitReport
+from .report import ClassCounts, FindingGroup, Report, SplitReport, many
 from .rules.registry import RULES
 
 # In percent of the width: what is there at all is seen.
@@ -38,14 +37,14 @@ def report_html(report: Report, pictures: Sequence[Picture] = ()) -> bytes:
         (group.severity, group.num_findings) for group in report.groups
     )
     samples = sum(split.num_samples for split in report.splits)
-    splits = _many(len(report.splits), 'split')
+    splits = many(len(report.splits), 'split')
     return page.render(
         __package__,
         'report.html.jinja',
         page={
             'verdict': page.summary(tiles),
             'worst': page.severity_word(report.worst()),
-            'samples': f'{_many(samples, "sample")} of {splits}',
+            'samples': f'{many(samples, "sample")} of {splits}',
             'tiles': tiles,
             'splits': report.splits,
             'findings': findings,
@@ -128,10 +127,6 @@ def _lines(texts: Iterable[str]) -> str:
     return '\n'.join(dict.fromkeys(_line(text) for text in texts))
 
 
-def _many(number: int, noun: str) -> str:
-    return f'{number:,} {page.plural(number, noun)}'
-
-
 def _class_names(report: Report) -> dict[str, str]:
     """Label, as findings write it, to name."""
     names: dict[str, str] = {}
@@ -171,7 +166,7 @@ def _finding(
 ) -> dict[str, Any]:
     rule = RULES[group.rule]
     splits = [split for split, _ in group.splits if split]
-    shown = _many(len(group.examples), 'example')
+    shown = many(len(group.examples), 'example')
     if group.num_findings > len(group.examples):
         shown += f' of {group.num_findings:,}'
     return {

@@ -114,31 +114,6 @@ def in_flight_batches_of(names: str, size: int):
     ]
 
 
-def test_no_more_than_the_limit_is_at_work():
-    at_work, most, asked = 0, 0, 0
-
-    def work(batch):
-        nonlocal at_work, most
-        at_work += 1
-        most = max(most, at_work)
-        at_work -= 1
-        return results_of(batch)
-
-    def batches():
-        nonlocal asked
-        for name in 'abcdefghijklmnopqrst':
-            asked += 1
-            yield [item(name)]
-
-    with ThreadPoolExecutor(8) as pool:
-        run = run_in_flight(batches(), lambda b: pool.submit(work, b), limit=3)
-        seen = [next(run)[0].path]
-        assert asked == 3
-        seen += [results[0].path for results in run]
-    assert most <= 3
-    assert sorted(seen) == list('abcdefghijklmnopqrst')
-
-
 def failing(batch, error: Exception) -> Future:
     """A future of results, or of an error where 'c' is in the batch."""
     future = Future()

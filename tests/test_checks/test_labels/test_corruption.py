@@ -1,8 +1,6 @@
 """The tool against one error for each rule, in files on a disk."""
 
 import gc
-import subprocess
-import sys
 
 import pytest
 from helpers.label_plants import CONSEQUENCES, Plant, all_plants
@@ -113,32 +111,6 @@ def test_plant_is_found_and_nothing_else(plant: Plant, tmp_path):
     planted = plant.spoil(data)
     code, report = data.check(**plant.settings)
     assert_found(plant, planted, report, code)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ('rule', 'kind'),
-    [
-        ('SEG004', 'camvid'),
-        ('DET008', 'coco_bare'),
-        ('VOC002', 'voc_bare'),
-    ],
-)
-def test_plant_is_found_by_a_process(rule, kind, tmp_path, checkout):
-    plant = next(
-        each for each in all_plants() if (each.rule, each.kind) == (rule, kind)
-    )
-    data = clean(kind, tmp_path / 'data')
-    planted = plant.spoil(data)
-    tool = checkout / 'tools' / 'validate_labels.py'
-    done = subprocess.run(
-        [sys.executable, tool, *data.argv(**plant.settings)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert_found(plant, planted, data.report(), done.returncode)
-    assert rule in done.stdout
 
 
 def test_label_maps_alone_need_no_images(tmp_path):

@@ -211,7 +211,7 @@ HUGE = {
 MEASURE = """
 import resource, sys
 from mmext.checks.labels.readers.image import read_image_facts
-from mmext.checks.labels.readers.mask import read_mask_facts
+from mmext.checks.labels.readers.image import read_mask_facts
 content = open(sys.argv[1], 'rb').read()
 small = open(sys.argv[2], 'rb').read()
 for read in (read_image_facts, read_mask_facts):

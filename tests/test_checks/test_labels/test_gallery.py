@@ -5,13 +5,12 @@ import io
 
 import numpy as np
 import pytest
-from helpers.image_bytes import fuzzed, kinds_of_images, photo
+from helpers.image_bytes import fuzzed, kinds_of_images
 from helpers.label_report import (
     box_source,
     finding,
     group,
     report_of,
-    save,
     semantic_source,
 )
 from PIL import Image, ImageOps
@@ -19,23 +18,20 @@ from PIL import Image, ImageOps
 from mmext.checks.findings import Location
 from mmext.checks.labels import Expectations
 from mmext.checks.labels.check import check_sources
+from mmext.checks.labels.expectations import SplitSource
 from mmext.checks.labels.facts import BoxFacts, Sample
 from mmext.checks.labels.gallery import (
     FINE,
-    NO_CLASS,
     OTHER,
     OUTSIDE,
     WRONG,
-    ExampleIndex,
     Picture,
     SampleFiles,
-    colored,
     make_gallery,
     paint_boxes,
     wrong_boxes,
 )
 from mmext.checks.labels.sources.coco import split_of_coco
-from mmext.checks.labels.sources.split_source import SplitSource
 from mmext.checks.labels.store import FactStore
 
 
@@ -173,41 +169,6 @@ def test_the_same_image_twice(tmp_path):
     assert np.abs(left - right).mean() < 3
 
 
-def test_each_rule_has_its_share():
-    groups = [
-        group(
-            'SEG001',
-            *(finding('SEG001', file=f'{n}-{i}.png') for i in range(3)),
-            value=str(n),
-        )
-        for n in range(5)
-    ]
-    groups.append(group('SEG010', finding('SEG010', file='x.png')))
-    groups.append(group('CFG001', finding('CFG001', key='model')))
-    report = report_of(*groups)
-    asked = []
-
-    def samples():
-        for number in range(5):
-            for index in range(3):
-                asked.append((number, index))
-                yield Sample(index=0, mask=f'{number}-{index}.png')
-        yield Sample(index=0, mask='x.png')
-
-    source = SplitSource(Expectations(split=''), samples)
-    files = [each.finding.file for each in make_gallery(report, [source])]
-    ordered = [f'{n}-{i}.png' for n in range(5) for i in range(3)]
-    assert files == [*ordered, 'x.png']
-    few = [
-        each.finding.file
-        for each in make_gallery(report, [source], max_pictures=3)
-    ]
-    assert few == ['0-0.png', '1-0.png', 'x.png']
-    asked.clear()
-    assert make_gallery(report, [source], max_pictures=0) == []
-    assert asked == []
-
-
 def test_findings_of_another_split_are_not_mixed_up(tmp_path):
     mask = clean()
     mask[0] = 7
@@ -257,47 +218,6 @@ def box(place: str, label: int = 0, name: str = 'cat', **fields) -> BoxFacts:
     )
 
 
-def index_of(*findings) -> ExampleIndex:
-    return ExampleIndex(enumerate(findings))
-
-
-def test_in_a_file_of_all_images():
-    """The image, a box or a class tells which sample it is."""
-    index = index_of(
-        finding(
-            'DET002', file='all.json', key='instance 1', image='x of y.jpg'
-        ),
-        finding('DET006', file='all.json', value='dog'),
-        finding('DET007', file='all.json', value='9'),
-        finding(
-            'COCO009',
-            file='all.json',
-            key='annotations[3]',
-            related=(Location(file='all.json', key='annotations[4]'),),
-        ),
-        finding('COCO001', file='all.json', key='categories'),
-    )
-
-    def sample(image: str, *boxes: BoxFacts) -> Sample:
-        return Sample(index=0, image=image, annotation='all.json', boxes=boxes)
-
-    assert index.take(sample('y.jpg', box('instance 1'))) == {}
-    assert list(index.take(sample('x of y.jpg', box('instance 1')))) == [0]
-    assert index.take(sample('1.jpg', box('', 0, 'dog'))) == {}
-    assert list(index.take(sample('2.jpg', box('', -1, 'dog')))) == [1]
-    assert list(index.take(sample('3.jpg', box('', 9, 'x')))) == [2]
-    assert list(index.take(sample('4.jpg', box('annotations[4]')))) == [3]
-    assert len(index.left) == 1
-
-
-def test_an_annotation_file_of_its_own():
-    index = index_of(finding('VOC002', file='a.xml', key='size.width'))
-    sample = Sample(
-        index=0, image='a.jpg', annotation='a.xml', annotation_kind='voc'
-    )
-    assert list(index.take(sample)) == [0]
-
-
 def test_boxes_that_a_finding_is_about():
     boxes = (
         box('instance 0'),
@@ -331,17 +251,6 @@ def files_of(max_side: int = 480, backend_args=None, **paths) -> SampleFiles:
     return SampleFiles(sample, source, max_side)
 
 
-def test_image_is_reduced_and_keeps_its_size(tmp_path):
-    pixels = photo(0, 300, 900, blur=20)
-    for suffix in ('png', 'jpg'):
-        path = save(tmp_path / f'a.{suffix}', pixels)
-        image, size = files_of(100, image=path).image
-        assert size == (900, 300)
-        assert max(image.shape) <= 200
-        whole = np.asarray(Image.fromarray(pixels).resize(image.shape[1::-1]))
-        assert np.abs(image - whole.astype(int)).mean() < 4
-
-
 @pytest.mark.parametrize('orientation', range(1, 9))
 def test_turned_as_exif_says(tmp_path, orientation):
     pixels = np.zeros((20, 40, 3), np.uint8)
@@ -354,19 +263,6 @@ def test_turned_as_exif_says(tmp_path, orientation):
     assert size == image.shape[1::-1]
     wanted = np.asarray(ImageOps.exif_transpose(Image.open(path)))
     assert (image == wanted).all()
-
-
-def test_boxes_of_an_annotation_file_of_its_own(tmp_path):
-    path = tmp_path / 'a.xml'
-    path.write_text(
-        '<annotation><size><width>80</width><height>60</height></size>'
-        '<object><name>cat</name><bndbox><xmin>1</xmin><ymin>2</ymin>'
-        '<xmax>3</xmax><ymax>4</ymax></bndbox></object></annotation>'
-    )
-    files = files_of(annotation=str(path), annotation_kind='voc')
-    (box,) = files.annotated.boxes
-    assert (box.label, box.class_name) == (0, 'cat')
-    assert files.boxes() == [box.box]
 
 
 def test_all_boxes_of_a_coco_file(tmp_path):
@@ -386,18 +282,6 @@ def test_all_boxes_of_a_coco_file(tmp_path):
     first, second = source.samples()
     assert SampleFiles(second, source, 64).boxes() == [(1, 2, 4, 6)]
     assert SampleFiles(first, source, 64).boxes() == [(0, 0, 0, 0)]
-
-
-def test_colours(tmp_path):
-    expected = Expectations(num_classes=2, ignore_index=255)
-    pixels = np.array([[0, 1, 2, 255, 256, 0]], np.uint16)
-    colours = colored(pixels, expected)[0].tolist()
-    assert colours[0] == colours[5] == colours[4] != colours[1]
-    assert colours[2] == colours[3] == list(NO_CLASS)
-    own = np.full((2, 2, 4), 9, np.uint8)
-    assert colored(own, expected).tolist() == [[[9] * 3] * 2] * 2
-    wide = np.full((1, 1, 3), 0x1234, np.uint16)
-    assert colored(wide, expected).tolist() == [[[0x12] * 3]]
 
 
 GREY = np.full((60, 80, 3), 128, np.uint8)

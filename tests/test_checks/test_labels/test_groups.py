@@ -2,7 +2,7 @@ from helpers.label_facts import EXPECTED, findings_of, mask_of, sample_of
 from msgspec.structs import replace
 
 from mmext.checks.findings import Finding, Location, Severity
-from mmext.checks.labels.groups import FindingGroup, FindingGroups
+from mmext.checks.labels.report import FindingGroup, FindingGroups
 
 VAL = replace(EXPECTED, split='val')
 

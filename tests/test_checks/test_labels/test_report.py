@@ -9,56 +9,16 @@ from rich.console import Console
 
 from mmext.checks.findings import Finding, Location, Severity
 from mmext.checks.findings import sarif as findings_sarif
-from mmext.checks.labels import Expectations
-from mmext.checks.labels.groups import FindingGroup
 from mmext.checks.labels.report import (
     ClassCounts,
+    FindingGroup,
     Report,
     SplitReport,
-    make_split_report,
     print_report,
     report_json,
     report_sarif,
-    report_schema,
 )
 from mmext.checks.labels.rules import RULES
-from mmext.checks.labels.totals import SplitTotals
-
-EXPECTED = Expectations(num_classes=2, classes=('road', 'car'))
-
-
-def totals() -> SplitTotals:
-    return SplitTotals(
-        split='train',
-        num_samples=3,
-        num_images=3,
-        num_masks=2,
-        pixels={0: 70, 1: 20, 255: 10},
-        masks={0: 2, 1: 1, 255: 1},
-        area={0: 100, 1: 50, 255: 50},
-        boxes={1: 4},
-        box_images={1: 2},
-    )
-
-
-def test_schema_names_every_field():
-    schema = json.loads(report_schema())
-    group = FindingGroup(
-        rule='SEG001', severity=Severity.ERROR, message='m', remedy='r'
-    )
-    split = make_split_report(totals(), EXPECTED)
-    written = json.loads(report_json(Report(splits=(split,), groups=(group,))))
-    parts = {
-        'Report': written,
-        'SplitReport': written['splits'][0],
-        'ClassCounts': written['splits'][0]['classes'][0],
-        'FindingGroup': written['groups'][0],
-    }
-    for name, part in parts.items():
-        known = schema['$defs'][name]
-        assert set(part) <= set(known['properties'])
-        assert set(known['required']) <= set(part)
-        assert 'Attributes:' in known['description']
 
 
 def printed(function, *args, width: int = 100, **options) -> str:
@@ -290,16 +250,3 @@ def test_json_of_an_example():
         }
     ]
     assert 'examples' not in second
-    schema = json.loads(report_schema())['$defs']
-    assert 'Location' not in schema
-    assert list(schema['Finding']['properties']) == [
-        'rule',
-        'severity',
-        'message',
-        'remedy',
-        'split',
-        'file',
-        'place',
-        'value',
-        'count',
-    ]

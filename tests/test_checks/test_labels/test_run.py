@@ -110,9 +110,6 @@ def test_camvid(shared_path, tmp_path):
     [
         ({'workers': -1}, '--workers must be at least 0, got -1'),
         ({'class_weights': 'even'}, "--class-weights must be one of .*'even'"),
-        ({'backend': 'ray'}, "--backend must be one of .*got 'ray'"),
-        ({'backend': 'dask'}, '--backend dask needs --scheduler'),
-        ({'scheduler': 'tcp://a:1'}, '--scheduler must come with --backend'),
         ({'fail_on': 'note'}, "--fail-on must be 'info'.*'note'"),
         ({'select': ['NOPE']}, 'select must hold ids of rules'),
     ],

@@ -22,14 +22,11 @@ class PanopticFile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             ``index`` is that of the image's record.
         segments: For the id of each image, what its PNG must hold.
         maps: For the id of each image, the name of its PNG.
-        things: For each category that says so, by name, whether its objects
-            are counted.
     """
 
     coco: CocoFile
     segments: dict[int, tuple[SegmentFacts, ...]] = {}
     maps: dict[int, str] = {}
-    things: dict[str, bool] = {}
 
 
 def holds_key(file: BinaryIO, name: str = 'segments_info') -> bool:
@@ -77,17 +74,17 @@ def read_panoptic(content: bytes) -> PanopticFile:
             maps[image] = str(note.get('file_name') or '')
     root['annotations'] = rows
     number_ids(root, ids)
+    things = {
+        kind['name']: bool(kind['isthing'])
+        for kind in _records(root, 'categories')
+        if 'isthing' in kind and isinstance(kind.get('name'), str)
+    }
     file = read_coco(json.dumps(root).encode())
-    file = msgspec.structs.replace(file, ids=ids)
+    file = msgspec.structs.replace(file, ids=ids, things=things)
     return PanopticFile(
         coco=_replaced(file, places, errors),
         segments=segments,
         maps=maps,
-        things={
-            kind['name']: bool(kind['isthing'])
-            for kind in _records(root, 'categories')
-            if 'isthing' in kind and isinstance(kind.get('name'), str)
-        },
     )
 
 

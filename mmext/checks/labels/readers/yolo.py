@@ -6,7 +6,7 @@ from ....datasets import read_yolo_labels
 from ..facts import BoxFacts, ErrorKind, ReadError, RecordError, YoloFile
 
 
-def read_yolo(content: bytes, kpt_shape: Sequence[int]) -> YoloFile:
+def read_yolo(content: bytes, kpt_shape: Sequence[int] = ()) -> YoloFile:
     """Read a label file; nothing is raised for damaged files."""
     try:
         text = content.decode('utf-8')

@@ -1,13 +1,12 @@
-"""Rules for how often classes occur."""
+"""Rules for how often classes occur, and for how their names are written."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ...findings import Severity, found
-from ..expectations import Expectations
-from ..loaded import count_classes
+from ..expectations import Expectations, count_classes
 from ..totals import SplitTotals
-from .registry import CLS, Findings
+from .registry import CFG, CLS, Findings
 
 _IMBALANCE = 1000
 
@@ -201,3 +200,45 @@ def _no_labels(totals: SplitTotals, expected: Expectations) -> Findings:
             remedy=remedy,
             value='0',
         )
+
+
+_BLANKS = str.maketrans('', '', '_-')
+
+
+def likeness(name: str) -> str:
+    """What is left of a name without case, blanks, hyphens, underscores."""
+    return ''.join(name.split()).translate(_BLANKS).casefold()
+
+
+def written_like(name: str, names: Iterable[str]) -> str:
+    """The first of other names that is equal but for those; empty if none."""
+    own = likeness(name)
+    for other in names:
+        if own and other != name and likeness(other) == own:
+            return other
+    return ''
+
+
+@CFG.rule(
+    'CFG010',
+    title='classes whose names differ only in case, blanks or hyphens',
+    severity=Severity.WARNING,
+    remedy='if both are the same class, give it one name in the annotations '
+    'and once in metainfo.classes; loaders compare letter by letter',
+    subject='class',
+    in_preflight=True,
+)
+def _alike(
+    totals: Sequence[SplitTotals], expected: Sequence[Expectations]
+) -> Findings:
+    seen = set()
+    for wanted in expected:
+        for index, name in enumerate(wanted.classes):
+            other = written_like(name, wanted.classes[:index])
+            if other and (name, other) not in seen:
+                seen.add((name, other))
+                yield found(
+                    f'classes {other!r} and {name!r} are two to the training',
+                    key='metainfo.classes',
+                    value=name,
+                )

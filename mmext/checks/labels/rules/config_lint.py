@@ -10,8 +10,7 @@ import msgspec
 
 from ....utils.label_spec import HeadSpec
 from ...findings import Finding, Severity, found
-from ..expectations import Expectations
-from ..loaded import loaded_values
+from ..expectations import Expectations, loaded_values
 from ..totals import SplitTotals
 from .registry import CFG
 

@@ -16,7 +16,7 @@ from ..facts import (
     has_size,
     loaded_size,
 )
-from .class_names import written_like
+from .classes import written_like
 from .registry import DET, VOC, YOLO, Findings
 
 

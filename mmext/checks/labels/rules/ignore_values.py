@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from ....utils.label_spec import IgnorePlace
 from ...findings import Severity, found
-from ..expectations import Expectations
-from ..loaded import loaded_values
+from ..expectations import Expectations, loaded_values
 from ..totals import SplitTotals
-from .class_names import likeness
+from .classes import likeness
 from .registry import CFG, Findings
 
 _Totals = Sequence[SplitTotals]

@@ -5,7 +5,7 @@ from collections import Counter
 from ...findings import Severity, found
 from ..expectations import Expectations
 from ..facts import SampleFacts, SegmentFacts
-from ..readers.coco import CocoFacts
+from ..readers.coco import CocoFile
 from .registry import PAN, Findings
 
 _VOID = 0
@@ -159,10 +159,10 @@ def _no_colours(facts: SampleFacts, expected: Expectations) -> Findings:
     scope='coco',
     subject='file',
 )
-def _is_thing(facts: CocoFacts, expected: Expectations) -> Findings:
+def _is_thing(facts: CocoFile, expected: Expectations) -> Findings:
     if expected.task != 'panoptic':
         return
-    kinds = facts.file.categories
+    kinds = facts.categories
     for index, name in zip(kinds.index.tolist(), kinds.name):
         thing = facts.things.get(name)
         wanted = name in expected.thing_classes

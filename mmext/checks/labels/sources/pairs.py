@@ -20,10 +20,9 @@ from ....datasets import (
     yolo_pictures,
 )
 from ....utils.files import require_regular_file
-from ..expectations import Expectations
+from ..expectations import Expectations, SplitSource
 from ..facts import Orphan, Sample
 from .folder import IMAGE_SUFFIXES, files_below, stem_below
-from .split_source import SplitSource
 
 _ANNOTATIONS, _IMAGES, _LISTS = 'Annotations', 'JPEGImages', 'ImageSets/Main'
 # Text files beside YOLO's labels that hold none.
@@ -65,6 +64,18 @@ def split_of_pairs(
     )
 
 
+def _of_boxes(
+    split: str, classes: Sequence[str], kpt_shape: tuple[int, ...] = ()
+) -> Expectations:
+    return Expectations(
+        split=split,
+        task='detection',
+        classes=tuple(classes),
+        num_classes=len(classes),
+        kpt_shape=kpt_shape,
+    )
+
+
 def splits_of_voc(
     folder: str | Path,
     splits: Sequence[str],
@@ -86,11 +97,6 @@ def splits_of_voc(
         images: Folder of the images; None for ``JPEGImages``, or beside the
             XML files.
         classes: Names in the order of labels; empty for those that occur.
-
-    Raises:
-        NotADirectoryError: If a folder does not exist.
-        FileNotFoundError: If there is no XML file in it.
-        ValueError: If a list is not text in UTF-8.
     """
     root = Path(folder)
     annotations = root / _ANNOTATIONS
@@ -139,12 +145,7 @@ def splits_of_voc(
                 )
                 for name in listed
             ],
-            Expectations(
-                split=split,
-                task='detection',
-                classes=tuple(classes),
-                num_classes=len(classes),
-            ),
+            _of_boxes(split, classes),
             orphans=orphans if split == first else (),
             list_file=str(root / _LISTS / f'{split}.txt')
             if split in lists
@@ -164,9 +165,7 @@ def names_below(folder: str | Path, ends: tuple[str, ...]) -> dict[str, str]:
 def read_voc_list(path: Path) -> list[str]:
     """Whole lines of a list of names, as XMLDataset takes them.
 
-    Raises:
-        IrregularFileError: If it is a FIFO or a device.
-        ValueError: If it is not text in UTF-8; file and byte are named.
+    ValueError if it is not text in UTF-8, or no regular file.
     """
     require_regular_file(path)
     try:
@@ -190,15 +189,6 @@ def splits_of_yolo(
 
     A text file beside the label files of a split that is of no picture, be
     it of another split, is an orphan.
-
-    Args:
-        path: See :func:`~mmext.datasets.find_yolo_data`.
-        splits: Those to take, of ``'train'``, ``'val'`` and ``'test'``.
-        classes: Names in the order of labels; empty for those of the data.
-
-    Raises:
-        FileNotFoundError: As ``find_yolo_data``.
-        ValueError: As that; if there is none of the splits.
     """
     data = find_yolo_data(path, classes)
     found = [split for split in splits if split in data.splits]
@@ -227,13 +217,7 @@ def splits_of_yolo(
     return [
         split_of_pairs(
             pairs[split],
-            Expectations(
-                split=split,
-                task='detection',
-                classes=data.names,
-                num_classes=len(data.names),
-                kpt_shape=data.kpt_shape,
-            ),
+            _of_boxes(split, data.names, data.kpt_shape),
             kind='yolo',
             orphans=tuple(orphans(split)),
             list_file=next(
@@ -245,11 +229,7 @@ def splits_of_yolo(
 
 
 def split_of_layout(folder: str, expected: Expectations) -> SplitSource:
-    """A sample for each name that occurs in any of NYUv2's four folders.
-
-    Raises:
-        FileNotFoundError: If one of the folders is missing.
-    """
+    """A sample for each name that occurs in any of NYUv2's four folders."""
     files = layout_files(folder)
 
     def samples() -> Iterator[Sample]:
@@ -271,15 +251,7 @@ def splits_of_layout(
 ) -> list[SplitSource]:
     """The splits that are there of those asked for.
 
-    Args:
-        root: Folder with the splits.
-        splits: Their names.
-        classes: Names in the order of labels; empty for those that a
-            generated set notes, or NYUv2's.
-
-    Raises:
-        NotADirectoryError: If none of the splits is there.
-        FileNotFoundError: If one lacks a folder.
+    Without ``classes``, those that a generated set notes, or NYUv2's.
     """
     found = [name for name in splits if (Path(root) / name).is_dir()]
     if not found:

@@ -21,13 +21,13 @@ from PIL import Image
 from mmext.checks.findings import Severity
 from mmext.checks.labels import Expectations
 from mmext.checks.labels.check import check_sources
+from mmext.checks.labels.expectations import SplitSource
 from mmext.checks.labels.facts import Orphan, Sample
 from mmext.checks.labels.fix.change_log import FixSummary
 from mmext.checks.labels.fix.fix_labels import fix_labels
 from mmext.checks.labels.inputs import sources_of
 from mmext.checks.labels.report import Report
 from mmext.checks.labels.sources import split_of_folders
-from mmext.checks.labels.sources.split_source import SplitSource
 from mmext.checks.labels.store import FactStore
 
 LOGS = {'fixes.json', 'fixes.jsonl'}
@@ -190,6 +190,10 @@ def test_two_splits_do_not_collide(tmp_path):
     ]
     _, summary = check_and_fix(splits, tmp_path / 'out')
     assert (summary.num_files, summary.num_fixed) == (12, 2)
+    text = summary.text()
+    assert text.startswith('repaired 2 of 12 label files')
+    assert '  SEG011  2 x palette mask' in text
+    assert '  train: data_prefix.seg_map_path=' in text
     assert [place.now for place in summary.places] == [
         str(tmp_path / 'out' / 'train' / 'masks'),
         str(tmp_path / 'out' / 'val' / 'masks'),
@@ -229,7 +233,7 @@ def test_error_leaves_nothing_behind(tmp_path, monkeypatch):
         raise OSError('the disk is full')
 
     module = sys.modules[fix_labels.__module__]
-    monkeypatch.setattr(module, 'write_lists', fail)
+    monkeypatch.setattr(module, 'write_list', fail)
     with FactStore(tmp_path / 'facts.sqlite') as store:
         check_sources(splits, store)
         with pytest.raises(OSError, match='the disk is full'):
@@ -255,6 +259,9 @@ def test_orphans_are_copied_and_damaged_files_listed(tmp_path):
         (each.rule, Path(each.files[0]).name) for each in summary.not_repaired
     ] == [('PAIR009', 'lonely.png'), ('SEG016', '2.png')]
     assert (out / 'exclude_train.txt').read_text() == '2\n'
+    text = summary.text()
+    assert '  SEG016  train, 1 file: no repair is certain; ' in text
+    assert '  train: exclude_train.txt lists 1 sample that cannot' in text
     assert (out / 'lonely.png').read_bytes() == b'anything'
     assert (out / 'masks' / '2.png').read_bytes() == b''
     assert not (out / 'image.png').exists()

@@ -54,7 +54,7 @@ def test_a_right_file():
         (26001, 30),
         (7, 33),
     ]
-    assert file.things == {'road': False, 'car': True}
+    assert file.coco.things == {'road': False, 'car': True}
 
 
 def test_names_for_ids_of_images_and_categories():

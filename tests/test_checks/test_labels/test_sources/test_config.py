@@ -49,23 +49,8 @@ def test_detection(shapes):
     assert (first.width, first.height) == (48, 40)
     # Of a good file no box needs to be listed.
     assert (first.boxes, first.num_boxes > 0) == ((), True)
-    assert first.annotation == train.coco().path
-    assert len(train.coco().file.images.id) == 4
-
-
-def test_reduce_zero_label_and_label_map(shapes):
-    """What the loader will do to the values of the files."""
-    cfg = load('pidnet/pidnet_small_shapes.py', shapes)
-    dataset = cfg.train_dataloader.dataset
-    dataset.reduce_zero_label = True
-    dataset.metainfo = {'classes': ('ground', 'star')}
-    train, val = splits_of_config(cfg)
-    assert train.expected.reduce_zero_label
-    assert not val.expected.reduce_zero_label
-    mapped = dict(train.expected.label_map)
-    assert mapped[0] == 0
-    assert sorted(mapped.values())[:2] == [0, 1]
-    assert set(mapped.values()) == {0, 1, 255}
+    assert first.annotation == train.coco.path
+    assert len(train.coco.images.id) == 4
 
 
 def test_wrappers_give_what_is_inside(shapes):

@@ -53,24 +53,6 @@ def test_a_link_to_a_folder_above_has_an_end(tmp_path):
     assert list(files_below(tmp_path, ('.png',))) == [str(path)]
 
 
-@pytest.mark.parametrize('suffix', ['_gt_ids.png', '_gt_ids'])
-def test_a_suffix_leaves_out_other_kinds_of_maps(tmp_path, suffix):
-    for name in ('a_gt_ids.png', 'a_gt_color.png', 'a_gt_instanceIds.png'):
-        (tmp_path / name).touch()
-    images = tmp_path / 'images'
-    images.mkdir()
-    (images / 'a_left.jpg').touch()
-    source = split_of_folders(
-        tmp_path,
-        images,
-        Expectations(),
-        mask_suffix=suffix,
-        image_suffix='_left',
-    )
-    assert pairs(source) == [('a_left.jpg', 'a_gt_ids.png')]
-    assert not list(source.orphans())
-
-
 def test_a_suffix_that_no_file_has(tmp_path):
     (tmp_path / 'a_gt.png').touch()
     with pytest.raises(ValueError, match=r'mask_suffix .* first is .a_gt.png'):

@@ -1,16 +1,21 @@
-"""Rules for the values of label maps, after what the loader does to them.
+"""Rules for label maps, depth and normals: values, channels, formats.
 
-A value that is wrong is found by one rule, the one that knows most about it.
+Values of label maps are those after what the loader does to them; one that is
+wrong is found by one rule, the one that knows most about it.
 """
 
 from collections.abc import Callable, Iterator
 
 from ...findings import Severity, found
-from ..expectations import Expectations
-from ..facts import MaskFacts, SampleFacts
-from ..loaded import holds_indices, loaded_values
+from ..expectations import (
+    INDEX_MODES,
+    Expectations,
+    holds_indices,
+    loaded_values,
+)
+from ..facts import MaskFacts, SampleFacts, has_size
 from ..totals import SplitTotals
-from .registry import SEG_VALUES, Findings
+from .registry import MTL, MTL_VALUES, SEG, SEG_VALUES, Findings
 
 _FEW_CLASSES = 2
 _BLACK_AND_WHITE = frozenset((0, 255))
@@ -27,6 +32,18 @@ def _wrong(
     for (value, count), first in zip(mask.values, mask.first):
         if value not in table.fine and table.kind_of(value) == kind:
             yield value, count, divmod(first, mask.width)
+
+
+def _about(
+    facts: SampleFacts, value: int, count: int, pixel: tuple[int, int]
+) -> dict:
+    """Where a stored value is, and how often."""
+    return {
+        'file': facts.sample.mask,
+        'pixel': pixel,
+        'value': str(value),
+        'count': count,
+    }
 
 
 def _allowed(expected: Expectations) -> str:
@@ -58,10 +75,7 @@ def _out_of_range(
                 what = f'label {loaded}, which the loader makes of {value}, is'
             yield found(
                 f'{what} out of range; {_allowed(expected)}',
-                file=facts.sample.mask,
-                pixel=pixel,
-                value=str(value),
-                count=count,
+                **_about(facts, value, count, pixel),
             )
 
     return check
@@ -106,10 +120,7 @@ def _wraps(facts: SampleFacts, expected: Expectations) -> Findings:
         yield found(
             f'{len(wrong)} values are not in [0, 255], and the loader wraps '
             f'them: {value} becomes {loaded}',
-            file=facts.sample.mask,
-            pixel=pixel,
-            value=str(value),
-            count=sum(count for _, count, _ in wrong),
+            **_about(facts, value, sum(count for _, count, _ in wrong), pixel),
         )
 
 
@@ -129,10 +140,7 @@ def _unmapped(facts: SampleFacts, expected: Expectations) -> Findings:
         yield found(
             f'value {value} is not in the label_map and stays {loaded}; '
             f'{_allowed(expected)}',
-            file=facts.sample.mask,
-            pixel=pixel,
-            value=str(value),
-            count=count,
+            **_about(facts, value, count, pixel),
         )
 
 
@@ -209,10 +217,7 @@ def _wide_void(facts: SampleFacts, expected: Expectations) -> Findings:
     for value, count, pixel in _wrong(facts, expected, 'wide_void'):
         yield found(
             f'{value} wraps to {value % 256}, which is ignored',
-            file=facts.sample.mask,
-            pixel=pixel,
-            value=str(value),
-            count=count,
+            **_about(facts, value, count, pixel),
         )
 
 
@@ -248,3 +253,184 @@ def _as_stored(totals: SplitTotals, expected: Expectations) -> bool:
     return all(
         holds_indices(MaskFacts(mode=mode), expected) for mode in totals.modes
     )
+
+
+def _mode(facts: SampleFacts) -> str:
+    """Mode of a mask that can be read, else empty."""
+    mask = facts.mask
+    return '' if mask is None or mask.error else mask.mode
+
+
+@SEG.rule(
+    'SEG010',
+    title='mask with several channels',
+    severity=Severity.ERROR,
+    remedy='save the masks with one channel that holds the class index, each '
+    'colour converted to its class',
+    blocks_training=True,
+    fix='write one channel, if all channels are equal',
+    fixed_in=('mask',),
+)
+def _several_channels(facts: SampleFacts, expected: Expectations) -> Findings:
+    mode = _mode(facts)
+    if expected.task == 'panoptic':
+        return
+    if mode and mode not in INDEX_MODES:
+        yield found(
+            f'the mask must have one channel, got mode {mode}',
+            file=facts.sample.mask,
+            value=mode,
+        )
+
+
+@SEG.rule(
+    'SEG011',
+    title='palette mask, which OpenCV turns into colours',
+    severity=Severity.ERROR,
+    remedy="set imdecode_backend='pillow' of LoadAnnotations, which gives the "
+    'indices, or save the masks as 8-bit grey',
+    blocks_training=True,
+    fix='write the indices as grey values, without a palette',
+    fixed_in=('mask',),
+)
+def _palette_with_cv2(facts: SampleFacts, expected: Expectations) -> Findings:
+    if expected.task == 'panoptic':
+        return
+    if _mode(facts) == 'P' and expected.loader_backend == 'cv2':
+        yield found(
+            "the mask has a palette (mode P), and the loader's backend cv2 "
+            'makes three channels of its colours',
+            file=facts.sample.mask,
+            value='P',
+        )
+
+
+@SEG.rule(
+    'SEG012',
+    title='1-bit mask, which OpenCV turns into 0 and 255',
+    severity=Severity.ERROR,
+    remedy="set imdecode_backend='pillow' of LoadAnnotations, which gives 0 "
+    'and 1, or save the masks as 8-bit grey',
+    blocks_training=True,
+    fix='write the values with 8 bits',
+    fixed_in=('mask',),
+)
+def _one_bit_with_cv2(facts: SampleFacts, expected: Expectations) -> Findings:
+    if _mode(facts) == '1' and expected.loader_backend == 'cv2':
+        yield found(
+            "the mask has 1 bit, and the loader's backend cv2 makes 0 and "
+            '255 of 0 and 1',
+            file=facts.sample.mask,
+            value='1',
+        )
+
+
+@SEG.rule(
+    'SEG013',
+    title='mask in a lossy format',
+    severity=Severity.WARNING,
+    remedy='lossy compression changes labels at the borders of objects; make '
+    'the masks anew as PNG, as a conversion keeps the damage',
+)
+def _lossy(facts: SampleFacts, expected: Expectations) -> Findings:
+    if _mode(facts) and facts.mask.lossy:
+        yield found(
+            f'the mask is {facts.mask.lossy}, which does not keep values',
+            file=facts.sample.mask,
+            value=facts.mask.lossy,
+        )
+
+
+@SEG.rule(
+    'SEG014',
+    title='mask one pixel high or wide',
+    severity=Severity.ERROR,
+    remedy='the loader squeezes masks, so that one of the two axes is lost; '
+    'take the sample out of the data set',
+    blocks_training=True,
+)
+def _one_pixel(facts: SampleFacts, expected: Expectations) -> Findings:
+    if _mode(facts) and 1 in (facts.mask.width, facts.mask.height):
+        yield found(
+            'the mask must have at least 2 x 2 pixels',
+            file=facts.sample.mask,
+            value=f'{facts.mask.width} x {facts.mask.height}',
+        )
+
+
+_MUST_BE = {
+    'not finite': 'be finite',
+    'negative': 'be at least 0 (0 is invalid)',
+    'not unit': 'have length 1 or be (0, 0, 0), which is invalid',
+    'out of range': 'be in [0, 1]',
+}
+
+
+def _bad_values(name: str, field: str) -> Callable:
+    """A rule for values that the reader has found to be wrong."""
+
+    def check(facts: SampleFacts, expected: Expectations) -> Findings:
+        array = getattr(facts, field)
+        for kind, count, first in array.bad if array is not None else ():
+            yield found(
+                f'values of the {name} must {_MUST_BE[kind]}',
+                file=getattr(facts.sample, field),
+                pixel=divmod(first, array.width),
+                value=kind,
+                count=count,
+            )
+
+    return check
+
+
+@MTL.rule(
+    'MTL002',
+    title='depth or normals have another size than the image',
+    severity=Severity.ERROR,
+    remedy='find the file that belongs to the image, or resize the one that '
+    'was resized back: depth by nearest neighbour, normals to length 1 again',
+    blocks_training=True,
+)
+def _other_size(facts: SampleFacts, expected: Expectations) -> Findings:
+    image, sample = facts.image, facts.sample
+    for name, array, path in (
+        ('depth', facts.depth, sample.depth),
+        ('normals', facts.normal, sample.normal),
+    ):
+        if not has_size(image) or array is None or array.error:
+            continue
+        own, wanted = (f'{x.width} x {x.height}' for x in (array, image))
+        if own != wanted:
+            yield found(
+                f'image and {name} must have the same size, got {wanted} and '
+                f'{own}',
+                file=path,
+                value=own,
+            )
+
+
+MTL_VALUES.rule(
+    'MTL003',
+    title='picture with values outside of [0, 1]',
+    severity=Severity.ERROR,
+    remedy='store pictures of this layout as floating-point numbers in '
+    '[0, 1]; divide those in [0, 255] by 255',
+)(_bad_values('picture', 'image'))
+
+
+MTL_VALUES.rule(
+    'MTL004',
+    title='depth that is negative or not finite',
+    severity=Severity.ERROR,
+    remedy='write 0, which is invalid, where the depth is not known',
+    blocks_training=True,
+)(_bad_values('depth', 'depth'))
+
+
+MTL_VALUES.rule(
+    'MTL005',
+    title='normals that are no unit vectors',
+    severity=Severity.ERROR,
+    remedy='divide normals by their length, and write (0, 0, 0) where they '
+    'are not known; interpolation makes them shorter',
+)(_bad_values('normals', 'normal'))
