@@ -138,7 +138,8 @@ def circles(arrows: set[tuple[str, str]]) -> set[str]:
 
 def names_of(node: ast.expr) -> list[str]:
     """String constants of a list or tuple display."""
-    return [item.value for item in getattr(node, 'elts', [])]
+    elements = getattr(node, 'elts', [])
+    return [item.value for item in elements if isinstance(item, ast.Constant)]
 
 
 def exported(module: ast.Module) -> list[str] | None:
@@ -147,7 +148,10 @@ def exported(module: ast.Module) -> list[str] | None:
         if isinstance(node, ast.Assign | ast.AnnAssign) and ast.unparse(
             node
         ).startswith('__all__'):
-            return names_of(node.value)
+            names = names_of(node.value)
+            # A package that computes it lists its names for type checkers.
+            blocks = [n for n in module.body if isinstance(n, ast.If)]
+            return names or sorted(defined(ast.Module(blocks, [])))
     return None
 
 

@@ -128,10 +128,10 @@ def write_video(
             writer.release()
         # The writer says nothing of a full disk.
         check = cv2.VideoCapture(str(temporary))
-        found = int(check.get(cv2.CAP_PROP_FRAME_COUNT))
+        written = int(check.get(cv2.CAP_PROP_FRAME_COUNT))
         check.release()
-        if found != count:
+        if written != count:
             raise OSError(
-                f'{path} cannot be written: {found} of {count} frames are in '
-                'the file; is the disk full?'
+                f'{path} cannot be written: {written} of {count} frames are '
+                'in the file; is the disk full?'
             )

@@ -1,7 +1,9 @@
 """Public names of a package that are imported when they are asked for."""
 
+import ast
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
@@ -9,7 +11,8 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """The ``__getattr__`` of a package (PEP 562) that loads names late.
 
     For a package with names that load much, beside others that do not.
-    Type checkers are told of them by imports below ``if TYPE_CHECKING``.
+    Type checkers are told of them by imports below ``if TYPE_CHECKING``, see
+    :func:`names_for_type_checkers`.
 
     Args:
         package: Its ``__name__``.
@@ -34,3 +37,25 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         return getattr(import_module(homes[name], package), name)
 
     return get
+
+
+def names_for_type_checkers(file: str) -> dict[str, str]:
+    """Names that a package imports for type checkers, and their modules.
+
+    So a package with many names lists them once, below ``if TYPE_CHECKING``,
+    each imported ``as`` itself: type checkers then know that it is public.
+
+    Args:
+        file: The ``__file__`` of the package.
+
+    Returns:
+        Name -> module, in the order of names, for :func:`lazy_names`.
+    """
+    homes = {}
+    for block in ast.parse(Path(file).read_bytes()).body:
+        if isinstance(block, ast.If):
+            for node in ast.walk(block):
+                if isinstance(node, ast.ImportFrom):
+                    home = f'{"." * node.level}{node.module}'
+                    homes |= {alias.name: home for alias in node.names}
+    return dict(sorted(homes.items()))

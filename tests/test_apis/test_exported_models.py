@@ -11,7 +11,7 @@ from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 
 from mmext.apis import ExportError, export_model
-from mmext.apis.exported_models import make_exportable
+from mmext.apis.export.exported_models import make_exportable
 
 PICTURES = torch.randint(
     0, 256, (2, 3, 72, 88), generator=torch.Generator().manual_seed(0)

@@ -401,7 +401,12 @@ def test_wrong_input_is_one_line(voc, tmp_path, capsys):
     shutil.copy(voc / 'JPEGImages/train_0.jpg', one / 'images')
     (one / 'labels/train_0.txt').write_text('0 0.5 0.5 0.5 0.5')
     new = tmp_path / 'my.py'
+    latin = tmp_path / 'latin'
+    shutil.copytree(voc, latin)
+    names = latin / 'ImageSets/Main/train.txt'
+    names.write_bytes(names.read_bytes() + b'\xe4\n')
     for args, message in (
+        ((latin, new), f'{names} must be text in UTF-8'),
         ((voc, tmp_path / 'old.py'), '--out must be a new file'),
         ((voc, tmp_path / 'my.txt'), '--out must be a .py file'),
         ((tmp_path / 'none', new), 'DATA must be a folder'),
@@ -478,16 +483,6 @@ def test_labels_are_in_the_order_of_classes(voc, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_masks_of_coco_are_evaluated_from_the_file(tmp_path):
-    """Its areas are those of masks."""
-    data = clean('coco', tmp_path / 'data')
-    cfg = made(data.root, tmp_path / 'my.py')
-    assert cfg.val_evaluator.ann_file == f'{data.root}/val.json'
-    notes = json.loads((data.root / 'train.json').read_text())['annotations']
-    assert all(note['segmentation'] for note in notes)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ('base', 'places'),
     [
@@ -535,34 +530,6 @@ def test_a_base_that_needs_masks(voc, tmp_path, capsys):
     cfg = made(data, tmp_path / 'my.py', base=base)
     assert cfg.train_dataloader.dataset.dataset.ann_file == 'train.json'
     assert cfg.val_evaluator.ann_file == f'{data}/val.json'
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-@pytest.mark.parametrize('form', FORMS)
-def test_bccd_from_folder_to_preflight(
-    form, shared_path, tmp_path, capsys, monkeypatch
-):
-    """Two boxes that are points are the one error, and it is of the labels."""
-    monkeypatch.chdir(tmp_path)
-    data = in_form(shared_path('data/bccd'), form, tmp_path / form, BCCD)
-    base = 'mmext::co_dino/co_dino_r18_bccd.py'
-    assert run(data, tmp_path / 'my.py', base=base) == 1
-    printed = ' '.join(capsys.readouterr().out.split())
-    assert re.findall(r'error (\w+\d+)[: ]', printed) == ['DET002']
-    assert 'can be trained' not in printed
-    assert re.findall(r'(\d+) errors?,', printed) == ['1']
-
-
-def test_a_list_of_voc_that_is_not_utf8_is_named(voc, tmp_path, capsys):
-    data = tmp_path / 'voc'
-    shutil.copytree(voc, data)
-    names = data / 'ImageSets' / 'Main' / 'train.txt'
-    names.write_bytes(names.read_bytes() + b'\xe4\n')
-    with pytest.raises(SystemExit) as stopped:
-        raise SystemExit(run(data, tmp_path / 'my.py'))
-    assert stopped.value.code == 2
-    assert f'{names} must be text in UTF-8' in capsys.readouterr().err
 
 
 def test_a_blank_in_the_name_of_a_voc_picture(voc, tmp_path):

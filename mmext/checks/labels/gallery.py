@@ -264,7 +264,8 @@ class SampleFiles:
         if not kind:
             return self.sample
         content = self._read(self.sample.annotation)
-        file = READERS[kind].read(content)
+        shape = self.source.expected.kpt_shape if kind == 'yolo' else ()
+        file = READERS[kind].read(content, *((shape,) if shape else ()))
         classes = self.source.expected.classes
         if kind == 'yolo':
             size = self.image[1]

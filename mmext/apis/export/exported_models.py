@@ -23,7 +23,7 @@ from mmseg.models import EncoderDecoder
 from mmseg.structures import SegDataSample
 from torch import Tensor, nn
 
-from ..models import CoDETR
+from ...models import CoDETR
 from .traced_parts import attend_in_windows, pool_boxes
 
 BOX_TOLERANCE = 1e-2
@@ -127,7 +127,9 @@ class ExportableModel(nn.Module, ABC):
         """
 
     @abstractmethod
-    def differences(self, found: Arrays, expected: Arrays) -> dict[str, float]:
+    def differences(
+        self, computed: Arrays, expected: Arrays
+    ) -> dict[str, float]:
         """Largest differences of ``'boxes'`` in pixels, ``'scores'``, masks.
 
         A class that should be another one counts as infinity.
@@ -223,11 +225,13 @@ class ExportableDetector(ExportableModel):
             'scores': self._probabilities(logits[-1]),
         }
 
-    def differences(self, found: Arrays, expected: Arrays) -> dict[str, float]:
+    def differences(
+        self, computed: Arrays, expected: Arrays
+    ) -> dict[str, float]:
         """See the base class; detections are paired by label and score."""
-        scores = (found['scores'] - expected['scores']).abs().max()
+        scores = (computed['scores'] - expected['scores']).abs().max()
         if not self.select:
-            boxes = (found['boxes'] - expected['boxes']).abs().max()
+            boxes = (computed['boxes'] - expected['boxes']).abs().max()
             return {'boxes': float(boxes), 'scores': float(scores)}
         # Equally good ones may be in any order, and the last ones give way
         # to others that are as good; all are there if none had to.
@@ -237,18 +241,18 @@ class ExportableDetector(ExportableModel):
         for i in range(len(ends)):
             one, other = (
                 {name: value[i] for name, value in arrays.items()}
-                for arrays in (found, expected)
+                for arrays in (computed, expected)
             )
             apart = _distances(one, other)
-            each = [
+            compared = [
                 ('boxes', apart.amin(1), one),
                 ('boxes', apart.amin(0), other),
             ]
             if 'masks' in one:
                 pairs = other['masks'][apart.argmin(1)]
                 between = (one['masks'] - pairs).abs().flatten(1).amax(1)
-                each.append(('masks', between, one))
-            for name, nearest, given in each:
+                compared.append(('masks', between, one))
+            for name, nearest, given in compared:
                 sure = (given['scores'] > ends[i]) | (not is_cut)
                 before = worst.get(name, 0.0)
                 worst[name] = max(before, *nearest[sure].tolist(), 0.0)
@@ -269,12 +273,12 @@ class ExportableDetector(ExportableModel):
         return bool((best.diff(dim=1).abs() < 1e-5).any())
 
 
-def _stacked(found: Sequence[InstanceData]) -> dict[str, Tensor]:
+def _stacked(computed: Sequence[InstanceData]) -> dict[str, Tensor]:
     """Detections of pictures that have as many."""
     return {
-        'boxes': torch.stack([item.bboxes for item in found]),
-        'scores': torch.stack([item.scores for item in found]),
-        'labels': torch.stack([item.labels for item in found]),
+        'boxes': torch.stack([item.bboxes for item in computed]),
+        'scores': torch.stack([item.scores for item in computed]),
+        'labels': torch.stack([item.labels for item in computed]),
     }
 
 
@@ -341,12 +345,12 @@ class ExportableMaskDetector(ExportableDetector):
         head = self.model.query_head
         with self._plain_selection():
             encoded = self.model.encode(inputs, samples)
-            found = _stacked(head.predict(encoded, samples, False))
+            computed = _stacked(head.predict(encoded, samples, False))
         logits = self.head._mask_forward(
-            head.co_feats(encoded), bbox2roi(list(found['boxes']))
+            head.co_feats(encoded), bbox2roi(list(computed['boxes']))
         )['mask_preds']
-        masks = self._of_labels(logits, found['labels'])
-        return {**found, 'masks': masks}
+        masks = self._of_labels(logits, computed['labels'])
+        return {**computed, 'masks': masks}
 
 
 def _check_mask_head(head: nn.Module) -> None:
@@ -438,15 +442,17 @@ class ExportableSegmentor(ExportableModel):
         logits = [sample.seg_logits.data for sample in samples]
         return {'scores': torch.stack(logits).softmax(1)}
 
-    def differences(self, found: Arrays, expected: Arrays) -> dict[str, float]:
+    def differences(
+        self, computed: Arrays, expected: Arrays
+    ) -> dict[str, float]:
         """See the base class; of equally good classes any will do."""
         of_class = expected['scores']
         if not self.select:
-            scores = (found['scores'] - of_class).abs()
+            scores = (computed['scores'] - of_class).abs()
             return {'scores': float(scores.max())}
         best = of_class.amax(1)
-        labels = found['labels'][:, None]
-        scores = (found['scores'] - best).abs().max()
+        labels = computed['labels'][:, None]
+        scores = (computed['scores'] - best).abs().max()
         missed = best - of_class.gather(1, labels)[:, 0]
         return {'scores': float(torch.maximum(scores, missed.max()))}
 

@@ -3,9 +3,11 @@
 import random
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from ...checks.labels.sources import CocoFile
 
 SPLITS = ('train', 'val', 'test')
 Tree = dict[str, list[str]]
@@ -22,11 +24,13 @@ class DataSplit:
             :attr:`DataFolder.dataset`; paths are relative to the root.
         whole: ``dataset`` reads these samples and no others. Otherwise a
             list of the names has to be its ``ann_file``.
+        coco: What COCO's annotation file of the split holds.
     """
 
     names: list[str]
     dataset: dict[str, Any] = field(default_factory=dict)
     whole: bool = True
+    coco: CocoFile | None = None
 
 
 @dataclass
@@ -81,10 +85,9 @@ def make_val_split(data: DataFolder, fraction: float, seed: int) -> None:
     number = min(max(round(len(names) * fraction), 1), len(names) - 1)
     chosen = set(random.Random(seed).sample(names, number))
     for split in ('train', 'val'):
-        data.splits[split] = DataSplit(
-            [name for name in names if (name in chosen) == (split == 'val')],
-            dict(train.dataset),
-            whole=False,
+        own = [n for n in names if (n in chosen) == (split == 'val')]
+        data.splits[split] = replace(
+            train, names=own, dataset=dict(train.dataset), whole=False
         )
     data.notes.append(
         f'no split for validation was found: {number} of {len(names)} '

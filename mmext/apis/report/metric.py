@@ -16,16 +16,16 @@ from mmengine.structures import InstanceData
 from mmseg.evaluation import IoUMetric
 from scipy.sparse import coo_matrix
 
-from ..checks.findings import to_json_line
-from ..evaluation import (
+from ...checks.findings import to_json_line
+from ...evaluation import (
     ERROR_KINDS,
     JudgedBoxes,
     average_precision,
     calibration,
     judge_boxes,
 )
-from ..utils.files import atomic_path
-from .report_page import report_page
+from ...utils.files import atomic_path
+from .page import report_page
 
 NUM_PICTURES = 24
 """So many of the worst pictures are drawn."""

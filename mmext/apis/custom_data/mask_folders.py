@@ -9,8 +9,8 @@ from shlex import quote
 import numpy as np
 from PIL import Image
 
-from ..checks.labels.sources import read_voc_list
-from ..datasets import PICTURE_SUFFIXES
+from ...checks.labels.sources import read_voc_list
+from ...datasets import PICTURE_SUFFIXES
 from .data_splits import (
     SPLITS,
     DataFolder,
@@ -182,11 +182,11 @@ def _mask_split(
             suffixes[0].add(ends[0] + own[stem])
             if name + ends[1] in partners:
                 suffixes[1].add(ends[1] + partners[name + ends[1]])
-    for folder, found in zip((images, masks), suffixes):
-        if len(found) > 1:
+    for folder, kinds in zip((images, masks), suffixes):
+        if len(kinds) > 1:
             raise ValueError(
                 f'files of {folder} must have one suffix, as '
-                f'mmseg.BaseSegDataset reads no others, got {sorted(found)}'
+                f'mmseg.BaseSegDataset reads no others, got {sorted(kinds)}'
             )
     (image_end,), (mask_end,) = suffixes
     if re.match('_gt(Fine|Coarse)_(?!labelTrainIds)', mask_end):
@@ -245,14 +245,14 @@ def _class_names(data: DataFolder, folder: Path) -> tuple[str, ...]:
             continue
         lines = map(str.strip, path.read_text(encoding='utf-8').splitlines())
         lines = [line for line in lines if line and not _HEAD.match(line)]
-        found = [
+        matches = [
             re.fullmatch(pattern.format(number), line)
             for number, line in enumerate(lines)
         ]
-        if None in found:
-            wrong = lines[found.index(None)]
+        if None in matches:
+            wrong = lines[matches.index(None)]
             raise ValueError(f'{path} must name a class a line, got {wrong!r}')
-        return tuple(match[1].strip() for match in found)
+        return tuple(match[1].strip() for match in matches)
     if data.splits['train'].dataset['img_suffix'] == f'{_CITY_END}.png':
         # Not at the top: this loads torch.
         from mmseg.utils import get_classes

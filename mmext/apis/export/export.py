@@ -2,7 +2,6 @@
 
 import json
 import logging
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 from inspect import signature
 from itertools import product
 from pathlib import Path
-from statistics import median
 from typing import Any
 from unittest.mock import Mock, patch
 
@@ -19,9 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.fx.experimental import _config as fx_config
 
-from ..utils.files import atomic_path
-from ..version import __version__
-from .detector import inference_pipeline
+from ...utils.files import atomic_path
+from ...version import __version__
+from ..detector import inference_pipeline
 from .exported_models import (
     BOX_TOLERANCE,
     MASK_TOLERANCE,
@@ -64,7 +62,6 @@ class ExportReport:
         checks: Per check the shape of the input, and the largest differences
             from the model: ``boxes`` in pixels, ``scores``, ``masks``.
         left_out: What the prediction of the model does and the file does not.
-        seconds: Median times of the file and of the model, if measured.
         metadata: What the file says about itself.
     """
 
@@ -72,13 +69,12 @@ class ExportReport:
     outputs: tuple[str, ...]
     checks: tuple[tuple[tuple[int, ...], dict[str, float]], ...]
     left_out: tuple[str, ...]
-    seconds: tuple[float, float] | None
     metadata: dict[str, str]
 
     def worst(self) -> dict[str, float]:
         """The largest differences of all checks."""
         return {
-            name: max(found[name] for _, found in self.checks)
+            name: max(apart[name] for _, apart in self.checks)
             for name in self.checks[0][1]
         }
 
@@ -90,13 +86,12 @@ def export_model(
     kind: str = 'onnx',
     select: bool = True,
     sizes: Sequence[tuple[int, int]] = CHECKED_SIZES,
-    repeats: int = 0,
 ) -> ExportReport:
     """Write a model as a file that runs without this package.
 
     The file takes any number of pictures of any size, see
-    :class:`~mmext.apis.exported_models.ExportableDetector` and
-    :class:`~mmext.apis.exported_models.ExportableSegmentor` for what goes in
+    :class:`~.exported_models.ExportableDetector` and
+    :class:`~.exported_models.ExportableSegmentor` for what goes in
     and comes out. It is checked before it appears under its name: generated
     pictures of three sizes, one and three at once, must give what
     ``model.test_step`` predicts without NMS and score threshold.
@@ -110,8 +105,6 @@ def export_model(
             else it gives the scores of all classes.
         sizes: Heights and widths to check, in pixels; made multiples of the
             model's divisor by rounding up.
-        repeats: Time the file and the model that often on one picture of the
-            last size; 0 measures nothing.
 
     Returns:
         What was written.
@@ -139,14 +132,9 @@ def export_model(
             ((batch, 3, *size), _check(run, wrapped, batch, size))
             for size, batch in product(sizes, CHECKED_BATCHES)
         )
-        seconds = _time(run, wrapped, sizes[-1], repeats)
+    left_out = tuple(wrapped.left_out)
     return ExportReport(
-        Path(path),
-        wrapped.outputs,
-        checks,
-        tuple(wrapped.left_out),
-        seconds,
-        metadata,
+        Path(path), wrapped.outputs, checks, left_out, metadata
     )
 
 
@@ -371,19 +359,24 @@ def _check(
     """Largest differences at one shape; ExportError if one is too large."""
     images = _pictures(batch, size, seed=1)
     for seed in range(2, 2 + _TRIES):
-        expected, found = model.predict(images), run(images)
-        if not all(array.isfinite().all() for array in found.values()):
+        expected, computed = model.predict(images), run(images)
+        if not all(array.isfinite().all() for array in computed.values()):
             raise ExportError(
                 'the file must give finite numbers, got NaN or inf for '
                 f'{batch} pictures of {size[0]} x {size[1]}; no file was '
                 'written'
             )
-        each = [
-            model.differences(_picture(found, i), _picture(expected, i))
+        differences = [
+            model.differences(_picture(computed, i), _picture(expected, i))
             for i in range(batch)
         ]
-        apart = {name: max(one[name] for one in each) for name in each[0]}
-        bad = [i for i in range(batch) if not _is_within(each[i])]
+        names = differences[0].keys()
+        apart = {name: max(one[name] for one in differences) for name in names}
+        bad = [
+            i
+            for i, one in enumerate(differences)
+            if not all(one[name] <= _LIMITS[name] for name in names)
+        ]
         if not bad:
             return apart
         if not all(model.is_tied(images[i : i + 1]) for i in bad):
@@ -403,23 +396,3 @@ def _check(
 def _picture(arrays: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
     """One picture of a batch, as a batch."""
     return {name: array[index : index + 1] for name, array in arrays.items()}
-
-
-def _is_within(apart: Mapping[str, float]) -> bool:
-    return all(apart[name] <= _LIMITS[name] for name in apart)
-
-
-def _time(
-    run: Run, model: ExportableModel, size: tuple[int, int], repeats: int
-) -> tuple[float, float] | None:
-    """Median seconds of the file and of the model, by turns."""
-    if not repeats:
-        return None
-    images = _pictures(1, size, seed=1)
-    seconds = []
-    for function in (run, model.predict) * (1 + repeats):
-        start = time.perf_counter()
-        function(images)
-        seconds.append(time.perf_counter() - start)
-    # The first of each is a rehearsal.
-    return median(seconds[2::2]), median(seconds[3::2])

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..checks.labels.sources import (
+from ...checks.labels.sources import (
     CocoFile,
     coco_task,
     holds_key,
@@ -20,7 +20,7 @@ from ..checks.labels.sources import (
     read_voc,
     read_voc_list,
 )
-from ..datasets import PICTURE_SUFFIXES, find_yolo_data, yolo_pictures
+from ...datasets import PICTURE_SUFFIXES, find_yolo_data, yolo_pictures
 from .data_splits import (
     SPLITS,
     DataFolder,
@@ -153,7 +153,7 @@ def _find_coco(
     if not names:
         return None
     splits = by_split(names, 'the annotation files', root)
-    found, used = {}, {}
+    found: dict[str, DataSplit] = {}
     for split, names in splits.items():
         if len(names) > 1:
             # As of COCO itself, which has files of other labels, too.
@@ -163,7 +163,7 @@ def _find_coco(
                 f'{split} must have one annotation file, got {names} in '
                 f'{root}; move the others out of DATA, or put them together'
             )
-        file = used[names[0]] = files[names[0]]
+        file = files[names[0]]
         folder = _folder_of_images(root, tree, names[0], file)
         with (root / names[0]).open('rb') as text:
             named = holds_key(text, 'file_name')
@@ -174,25 +174,28 @@ def _find_coco(
                 'data_prefix': {'img': folder and f'{folder}/'},
             },
             whole=named,
+            coco=file,
         )
     kind = {'type': 'mmdet.CocoDataset'}
     data = DataFolder('coco', root, classes, found, kind)
-    data.masks = 'instance' in map(coco_task, used.values())
+    used = [part.coco for part in found.values()]
+    data.masks = 'instance' in map(coco_task, used)
     if not all(part.whole for part in found.values()):
         data.notes.append(
             'images have no file_name but the URLs of LVIS: copies of the '
             "files have both; COCO's metrics count what LVIS does not judge"
         )
     if not classes:
-        data.classes = _coco_classes(list(used.values()), data.notes)
-    for part, (name, file) in zip(found.values(), used.items()):
-        names = dict.fromkeys(file.categories.name)
-        own = [each for each in names if each in data.classes]
+        data.classes = _coco_classes(used, data.notes)
+    for part in found.values():
+        names = dict.fromkeys(part.coco.categories.name)
+        own = [name for name in names if name in data.classes]
         # The loader numbers labels in the order of the file.
         if own != list(data.classes[: len(own)]):
             part.whole = False
             data.notes.append(
-                f'the categories of {root / name} are in the order '
+                f'the categories of {root / part.dataset["ann_file"]} are in '
+                'the order '
                 f'{", ".join(own)}, by which labels would be numbered: a copy '
                 'has them in that of the classes'
             )

@@ -10,9 +10,9 @@ import mmcv
 import numpy as np
 from scipy.sparse import coo_matrix
 
-from ..checks.findings import page
-from ..evaluation import ERROR_KINDS, BoxError, JudgedBoxes
-from ..utils.draw import (
+from ...checks.findings import page
+from ...evaluation import ERROR_KINDS, BoxError, JudgedBoxes
+from ...utils.draw import (
     Color,
     class_palette,
     color_labels,

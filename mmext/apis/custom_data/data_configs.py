@@ -21,7 +21,7 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS
 from PIL import Image
 
-from ..checks.config import (
+from ...checks.config import (
     ConfigDraft,
     Steps,
     Variable,
@@ -35,10 +35,9 @@ from ..checks.config import (
     split_key,
     walk_dicts,
 )
-from ..checks.labels.sources import read_coco
-from ..utils.draw import class_palette
-from ..utils.files import atomic_path
-from ..utils.learning_rates import rate_factor
+from ...utils.draw import class_palette
+from ...utils.files import atomic_path
+from ...utils.learning_rates import rate_factor
 from .data_folders import find_data
 from .data_splits import DataFolder, DataSplit, make_val_split
 
@@ -250,8 +249,13 @@ def _make_lists(
         else:
             content = ''.join(f'{name}\n' for name in part.names).encode()
         lists[path] = content
-        place = _from_root(path, data.root)
-        part.dataset = {**part.dataset, 'ann_file': place}
+        # A data set joins paths to its root, which may lead away from the
+        # folders of its text by a link.
+        near = os.path.relpath(path, data.root)
+        is_near = (data.root / near).resolve() == path.resolve()
+        if data.root.is_absolute() or not is_near:
+            near = path.resolve()
+        part.dataset['ann_file'] = Path(near).as_posix()
     return lists
 
 
@@ -262,19 +266,10 @@ def _require_new(path: Path, overwrite: bool) -> None:
         )
 
 
-def _from_root(path: Path, root: Path) -> str:
-    """How a data set that joins paths to its root is told of a list."""
-    near = os.path.relpath(path, root)
-    # Not where a link leads away from the folders of the text.
-    if not root.is_absolute() and (root / near).resolve() == path.resolve():
-        return Path(near).as_posix()
-    return str(path.resolve())
-
-
 def _coco_part(data: DataFolder, part: DataSplit) -> bytes:
     """An annotation file with some images, categories in order of classes."""
-    raw = (data.root / part.dataset['ann_file']).read_bytes()
-    content, known, names = json.loads(raw), read_coco(raw), set(part.names)
+    content = json.loads((data.root / part.dataset['ann_file']).read_bytes())
+    known, names = part.coco, set(part.names)
     rows = zip(known.images.index.tolist(), known.images.file_name)
     images = [
         {**content['images'][row], 'file_name': name}

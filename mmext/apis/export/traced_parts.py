@@ -85,14 +85,14 @@ def pool_boxes(
     level = extractor.map_roi_levels(rois, len(maps))[:, None, None, None]
     pooled = 0.0
     for i, (of_level, layer) in enumerate(zip(maps, extractor.roi_layers)):
-        each = _RoIAlign.apply(
+        of_map = _RoIAlign.apply(
             of_level,
             rois,
             *layer.output_size,
             layer.spatial_scale,
             layer.sampling_ratio,
         )
-        pooled = pooled + torch.where(level == i, each, 0.0)
+        pooled = pooled + torch.where(level == i, of_map, 0.0)
     return pooled
 
 

@@ -80,28 +80,28 @@ def run_onnx(
         scale *= np.divide(new, inner)
         pixels = _resize(pixels, new)
     arrays = session.run(None, {'images': np.float32(pixels[None])})
-    found = {name: array[0] for name, array in zip(names, arrays)}
+    arrays = {name: array[0] for name, array in zip(names, arrays)}
     if is_map:
         align = facts['align_corners']
         return {
             'classes': classes,
-            'labels': _label_map(found, inner, size, align),
+            'labels': _label_map(arrays, inner, size, align),
         }
-    found['boxes'] /= np.float32([*scale[::-1], *scale[::-1]])
-    found = _chosen(found, found['scores'] > facts['score_thr'])
-    found = _suppress(found, facts['nms']) if facts['nms'] else found
-    found = _chosen(found, found['scores'] >= score_thr)
-    if 'masks' in found:
+    arrays['boxes'] /= np.float32([*scale[::-1], *scale[::-1]])
+    arrays = _chosen(arrays, arrays['scores'] > facts['score_thr'])
+    arrays = _suppress(arrays, facts['nms']) if facts['nms'] else arrays
+    arrays = _chosen(arrays, arrays['scores'] >= score_thr)
+    if 'masks' in arrays:
         pasted = [
             _paste(mask, box, size) >= facts['mask_threshold']
-            for mask, box in zip(found['masks'], found['boxes'])
+            for mask, box in zip(arrays['masks'], arrays['boxes'])
         ]
-        found['masks'] = np.array(pasted, bool).reshape(-1, *size)
-    return {'classes': classes, **found}
+        arrays['masks'] = np.array(pasted, bool).reshape(-1, *size)
+    return {'classes': classes, **arrays}
 
 
-def _chosen(found: Arrays, chosen: Any) -> Arrays:
-    return {name: array[chosen] for name, array in found.items()}
+def _chosen(arrays: Arrays, chosen: Any) -> Arrays:
+    return {name: array[chosen] for name, array in arrays.items()}
 
 
 def _new_size(size: Sequence[int], step: Mapping) -> list[int]:
@@ -166,15 +166,15 @@ def _shares(places: np.ndarray, num: int) -> np.ndarray:
 
 
 def _label_map(
-    found: Arrays, inner: Sequence[int], size: Sequence[int], align: bool
+    arrays: Arrays, inner: Sequence[int], size: Sequence[int], align: bool
 ) -> np.ndarray:
     """Classes of the pixels of the picture."""
     places = [_places(*sides, align) for sides in zip(inner, size)]
-    if 'labels' in found:
+    if 'labels' in arrays:
         nearest = (np.rint(place).astype(int) for place in places)
-        return found['labels'][np.ix_(*nearest)]
+        return arrays['labels'][np.ix_(*nearest)]
     # Logits but for a number that all classes of a pixel share.
-    logits = np.log(found['scores'][:, : inner[0], : inner[1]].clip(1e-37))
+    logits = np.log(arrays['scores'][:, : inner[0], : inner[1]].clip(1e-37))
     rows, columns = map(_shares, places, inner)
     return (rows @ logits @ columns.T).argmax(0)
 
@@ -192,7 +192,7 @@ def _paste(mask: np.ndarray, box: np.ndarray, size: Sequence[int]) -> Any:
     return rows @ mask @ columns.T
 
 
-def _suppress(found: Arrays, nms: Mapping[str, Any]) -> Arrays:
+def _suppress(arrays: Arrays, nms: Mapping[str, Any]) -> Arrays:
     """What NMS or soft-NMS of mmcv keeps, best first, with its scores."""
     settings = {**_NMS, **nms}
     soft = settings['type'] == 'soft_nms'
@@ -202,9 +202,9 @@ def _suppress(found: Arrays, nms: Mapping[str, Any]) -> Arrays:
             f'{", ".join(_NMS)}, got {nms}; run the session, and your own NMS'
         )
     method = settings['method'] if soft else 'naive'
-    boxes, labels = found['boxes'], found['labels']
+    boxes, labels = arrays['boxes'], arrays['labels']
     areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
-    scores, kept, left = found['scores'].copy(), [], np.arange(len(boxes))
+    scores, kept, left = arrays['scores'].copy(), [], np.arange(len(boxes))
     while len(left):
         best = left[scores[left].argmax()]
         kept.append(best)
@@ -221,4 +221,4 @@ def _suppress(found: Arrays, nms: Mapping[str, Any]) -> Arrays:
             weights[labels[left] != labels[best]] = 1
         scores[left] *= weights
         left = left[scores[left] >= (settings['min_score'] if soft else 1e-30)]
-    return {**_chosen(found, kept), 'scores': scores[kept]}
+    return {**_chosen(arrays, kept), 'scores': scores[kept]}
