@@ -6,7 +6,7 @@ detector, and a training no text encoder.
 
 from typing import TYPE_CHECKING
 
-from ..utils.lazy_names import lazy_names, names_for_type_checkers
+from ..utils import lazy_names, names_for_type_checkers
 
 if TYPE_CHECKING:
     from .class_embeddings import (

@@ -21,7 +21,6 @@ from ..datasets import PICTURE_SUFFIXES
 from ..datasets.transforms import PackImages
 from ..engine import draw_reconstruction
 from ..models import MAE
-from ..utils.files import require_regular_file
 from .detector import inference_pipeline
 
 # What loaders raise for a file that is not a whole image.
@@ -99,7 +98,6 @@ def _scope_of(model: nn.Module) -> AbstractContextManager:
 
 def _refuse_cut_off(path: Path) -> None:
     """Raise for a file that breaks off; cv2 fills the rest with grey."""
-    require_regular_file(path)
     try:
         with Image.open(path) as picture:
             picture.load()

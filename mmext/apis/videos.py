@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from mmengine.logging import print_log
 
-from ..utils.files import atomic_path, require_regular_file
+from ..utils.files import atomic_path
 from .infer import UnreadableImageError
 
 
@@ -34,10 +34,6 @@ class Video:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        try:
-            require_regular_file(path)
-        except OSError as error:
-            raise UnreadableImageError(str(error)) from error
         self._capture = cv2.VideoCapture(str(path))
         if not self._capture.isOpened():
             raise UnreadableImageError(

@@ -8,7 +8,6 @@ from mmdet.datasets import BaseDetDataset
 from PIL import Image
 
 from ..registry import DATASETS
-from ..utils.files import require_regular_file
 from .box_limits import MIN_SIZE, is_finite
 from .yolo_labels import read_yolo_labels, yolo_label_path, yolo_pictures
 
@@ -133,7 +132,6 @@ class YOLODataset(BaseDetDataset):
 
 def _size(picture: str) -> tuple[int, int]:
     """Width and height as loaders turn it; no pixel is decoded."""
-    require_regular_file(picture)
     with Image.open(picture) as image:
         width, height = image.size
         turned = image.getexif().get(_EXIF_ORIENTATION) in _QUARTER_TURNS
@@ -142,7 +140,6 @@ def _size(picture: str) -> tuple[int, int]:
 
 def _text(labels: str) -> str:
     """What a label file holds; nothing where there is none."""
-    require_regular_file(labels)
     try:
         with open(labels, encoding='utf-8') as file:
             return file.read()

@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 import yaml
 
-from ..utils.files import require_regular_file
-
 PICTURE_SUFFIXES = (
     *('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp'),
 )
@@ -206,9 +204,7 @@ def yolo_pictures(source: str, folder: str = '') -> list[str]:
 
     Raises:
         FileNotFoundError: If there is neither.
-        IrregularFileError: If it is a FIFO or a device.
     """
-    require_regular_file(source)
     if os.path.isdir(source):
         pictures = []
         for parent, folders, names in os.walk(source):
@@ -326,7 +322,6 @@ def _bare_data(root: Path, classes: tuple[str, ...]) -> YoloData:
 
 
 def _read_yaml(path: Path) -> Mapping:
-    require_regular_file(path)
     try:
         text = path.read_text(encoding='utf-8')
         for event in yaml.parse(text, Loader=yaml.SafeLoader):

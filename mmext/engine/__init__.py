@@ -1,7 +1,6 @@
 """Training: processes and devices, checkpoints, resume, checks."""
 
-from ..utils.freeze import freeze_modules
-from ..utils.rng_state import get_rng_state, set_rng_state
+from ..utils.training import freeze_modules, get_rng_state, set_rng_state
 from .checkpoints import check_complete, load_weights, read_checkpoint
 from .class_rows import checkpoint_metainfo
 from .freed_memory import keep_freed_memory

@@ -19,7 +19,7 @@ from mmengine.registry import MODELS
 from torch import Tensor, nn
 
 from ..checks.config import copy_tree, walk_dicts
-from ..utils.contain import Contained
+from ..checks.findings import ErrorCatcher
 
 # The layer that rates a query, in the public CO-DETR models, too.
 _CO_DETR = 'query_head.cls_branches.0.bias'
@@ -220,7 +220,7 @@ def class_rows(
     # A model may be for its number of classes only.
     reasons: list[Any] = []
     layouts: dict[str, _Layout] = {}
-    with Contained(reasons.append):
+    with ErrorCatcher(reasons.append):
         layouts = _probe(model, cfg, len(new))
     if not layouts:
         reasons.append(f'num_classes={len(new)} is nowhere in the config')

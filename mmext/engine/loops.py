@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 
 from ..checks.ddp import find_outsiders, name_stale_graphs
 from ..registry import LOOPS
-from ..utils.rng_state import get_rng_state, set_rng_state
+from ..utils.training import get_rng_state, set_rng_state
 from .distributed import unwrap_model
 
 

@@ -18,9 +18,8 @@ from torch import Tensor, nn
 
 from ..utils.archive import seal_archive
 from ..utils.files import atomic_path
-from ..utils.freeze import freeze_modules
-from ..utils.rng_state import get_rng_state, set_rng_state
 from ..utils.safe_load import careful_readers, foreign_names
+from ..utils.training import freeze_modules, get_rng_state, set_rng_state
 from .accumulation import (
     get_gradients,
     get_windows,

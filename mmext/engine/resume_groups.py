@@ -14,7 +14,7 @@ from typing import Any
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 
-from ..utils.param_groups import MULTIPLIERS
+from ..utils.training import MULTIPLIERS
 from .accumulation import named_wrappers
 from .optim import IMPLEMENTATIONS
 from .resume_plan import CONFIG, Change, by_wrapper

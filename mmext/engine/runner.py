@@ -40,8 +40,8 @@ from ..ops import choose_ops_backend, log_backend
 from ..registry import RUNNERS
 from ..utils.files import atomic_path
 from ..utils.launcher_env import read_launcher_env
-from ..utils.learning_rates import rate_factor
-from ..utils.precision import bfloat16_slowdown, has_bfloat16
+from ..utils.tensors import bfloat16_slowdown, has_bfloat16
+from ..utils.training import rate_factor
 from .distributed import (
     CHECKPOINT,
     PeerError,

@@ -327,11 +327,6 @@ def cut_off(folder, trap):
         file.truncate(1000)
 
 
-def a_fifo(folder, trap):
-    os.remove(folder / 'model.safetensors')
-    os.mkfifo(folder / 'model.safetensors')
-
-
 def resize_type(folder, trap):
     step = {'type': 'RandomChoiceResize', 'resize_type': 'os.mkdir'}
     data = {'dataset': {'type': 'mmdet.CocoDataset', 'pipeline': [step]}}
@@ -381,7 +376,6 @@ HOSTILE = {
         ),
         'classes must be a list of names',
     ),
-    'a FIFO': (a_fifo, 'FIFO'),
 }
 
 

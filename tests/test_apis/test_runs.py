@@ -19,7 +19,7 @@ from mmext.apis.runs import (
     run_training,
 )
 from mmext.engine import GracefulExit, PortableRunner
-from mmext.utils import precision
+from mmext.utils import tensors
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def test_resume(make, tmp_path):
 def test_amp(make, tmp_path, kind, flags, asked, monkeypatch):
     info = tmp_path / 'cpuinfo'
     info.write_text(f'flags : {flags}')
-    monkeypatch.setattr(precision, '_CPU_INFO', info)
+    monkeypatch.setattr(tensors, '_CPU_INFO', info)
     wrapper = dict(optimizer=dict(type='SGD', lr=0.05))
     if kind:
         wrapper['type'] = kind

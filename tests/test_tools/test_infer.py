@@ -198,16 +198,6 @@ def test_damaged_checkpoint(tool, place, capsys):
     assert "finder.pth' is damaged: record" in error
 
 
-def test_an_image_that_is_no_file(tool, place, capsys):
-    (place / 'images' / '0.png').unlink()
-    os.mkfifo(place / 'images' / '0.png')
-    args = arguments(
-        place, place / 'images' / '0.png', place / 'images' / '1.png'
-    )
-    assert tool.main(args) == 1
-    assert 'is a FIFO, not a regular file' in capsys.readouterr().err
-
-
 def write_noise(path, size, seed=0):
     """A picture of width and height."""
     noise = np.random.default_rng(seed).integers(0, 255, (*size[::-1], 3))

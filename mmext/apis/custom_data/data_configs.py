@@ -37,7 +37,7 @@ from ...checks.config import (
 )
 from ...utils.draw import class_palette
 from ...utils.files import atomic_path
-from ...utils.learning_rates import rate_factor
+from ...utils.training import rate_factor
 from .data_folders import find_data
 from .data_splits import DataFolder, DataSplit, make_val_split
 
@@ -142,7 +142,7 @@ def new_config(
         overwrite: Replace files that are there.
 
     The learning rate is scaled from ``auto_scale_lr.base_batch_size`` to the
-    pictures a step, see :func:`~mmext.utils.learning_rates.rate_factor`.
+    pictures a step, see :func:`~mmext.utils.training.rate_factor`.
 
     Returns:
         What was written.

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...utils.contain import frames_of
+from ..findings import frames_of
 from .graph import graph_leaves, graph_nodes, leaves_after, next_number
 from .outputs import all_tensors
 

@@ -6,7 +6,7 @@ of which there may be many, start in half the time without it.
 
 from typing import TYPE_CHECKING
 
-from ...utils.lazy_names import lazy_names
+from ...utils import lazy_names
 from .expectations import Expectations
 from .store import FactStore
 

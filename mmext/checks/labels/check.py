@@ -9,10 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ...utils.contain import Contained, code_place
-from ...utils.files import IrregularFileError
-from ...utils.label_hints import likely_cause
-from ..findings import Finding, Rule
+from ...utils.label_spec import likely_cause
+from ..findings import ErrorCatcher, Finding, Rule, code_location
 from .backends import run_serial
 from .expectations import Expectations, SplitSource, loaded_values
 from .report import FindingGroups, Report, make_split_report
@@ -38,29 +36,28 @@ class _Crashes:
 
     def contained(
         self, split: str, what: str, file: str = '', whole: bool = False
-    ) -> Contained:
+    ) -> ErrorCatcher:
         """A block whose exception becomes a finding of a split."""
 
         def take(error: Exception) -> None:
             text = ' '.join(f'{type(error).__name__}: {error}'.split())
-            place = code_place(error)
+            place = code_location(error)
             at = f' ({place})' if place else ''
             if whole:
                 self.splits.add(split)
                 at += ', so that it is not checked, nor compared with others'
             name = split.partition('[')[0]
-            irregular = isinstance(error, IrregularFileError)
             self.findings.append(
                 READ001.finding(
                     f'{what} ended with {text}{at}',
                     split=split,
                     value=text,
-                    file=error.path if irregular else file,
+                    file=file,
                     key=f'{name}_dataloader.dataset' if name else '',
                 )
             )
 
-        return Contained(take)
+        return ErrorCatcher(take)
 
     def work_items(self, sources: Sequence[SplitSource]) -> Iterator[WorkItem]:
         """Files of all splits; of one that cannot be listed those before."""

@@ -8,7 +8,6 @@ from typing import Any
 from mmengine.config import Config
 
 from ...datasets import is_layout
-from ...utils.quiet_hosts import defer_imports
 from .expectations import Expectations, SplitSource
 from .readers.panoptic import holds_key
 from .sources.coco import split_of_coco, split_of_panoptic
@@ -139,8 +138,6 @@ def _of_config(
     cfg_options: Mapping[str, Any] | None,
 ) -> list[SplitSource]:
     # Not at the top: this loads the hosts, which bare files do not need.
-    # What draws and what knows distributions takes a tenth of the run.
-    defer_imports('matplotlib.pyplot', 'scipy.stats')
     from ...utils.safe_load import careful_readers
     from ..config import check_data_paths, read_config
     from .sources.config import splits_of_config

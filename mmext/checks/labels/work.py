@@ -16,8 +16,7 @@ import msgspec
 from mmengine.fileio import get_file_backend
 
 # Imported for its effect: files are read by it.
-from ...utils import local_backend  # noqa: F401
-from ...utils.contain import Contained, code_place
+from ..findings import ErrorCatcher, code_location
 from .facts import (
     ErrorKind,
     ImageFacts,
@@ -221,12 +220,12 @@ def read_item(item: WorkItem) -> Result:
         if stamp == item.known:
             return _result(item, None, stamp)
     failed: list[Exception] = []
-    with Contained(failed.append):
+    with ErrorCatcher(failed.append):
         shape = (item.kpt_shape,) if item.kpt_shape else ()
         facts = READERS[item.kind].read(content, *shape)
         return _result(item, facts, stamp)
     reason = f'the reader ended with {type(failed[0]).__name__}: {failed[0]}'
-    place = code_place(failed[0])
+    place = code_location(failed[0])
     return failed_result(item, _unavailable(f'{reason} ({place})'))
 
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from mmengine.config import Config
 
-from ...utils.contain import frames_of
 from ..config import Steps, key_place, walk_dicts
+from ..findings import frames_of
 
 # Functions of MMEngine that build what a dict says, their argument ``cfg``.
 _BUILDERS = ('build_from_cfg', 'build_scheduler_from_cfg')

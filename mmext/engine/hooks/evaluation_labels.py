@@ -17,8 +17,7 @@ from ...models.losses import (
     find_out_of_range,
 )
 from ...registry import HOOKS
-from ...utils.label_hints import values_text
-from ...utils.label_spec import LabelSpec
+from ...utils.label_spec import LabelSpec, values_text
 from .class_count_check import check_class_count
 from .label_range import samples_of
 

@@ -11,7 +11,7 @@ from mmengine.registry import OPTIMIZERS
 from torch import nn
 
 from ...registry import OPTIM_WRAPPER_CONSTRUCTORS
-from ...utils.param_groups import merge_groups
+from ...utils.training import merge_groups
 
 # Keys of a group that say how a step is computed, and not what it does.
 IMPLEMENTATIONS = ('foreach', 'fused')

@@ -18,7 +18,7 @@ from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
-from ...utils.precision import float32_region, to_float32
+from ...utils.tensors import float32_region, to_float32
 from .anchors import (
     AnchorGrid,
     anchor_grid,

@@ -11,7 +11,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import OPTIMIZERS
 from torch import nn
 
-from mmext.utils.param_groups import merge_groups
+from mmext.utils.training import merge_groups
 
 SLOW = pytest.mark.slow
 MERGED = 'mmext.MergedOptimWrapperConstructor'

@@ -13,7 +13,7 @@ from mmext.models.checkpointing.modules import (
     find_modules,
     matches_class,
 )
-from mmext.utils.freeze import matches_name
+from mmext.utils.training import matches_name
 
 
 class Block(nn.Module):

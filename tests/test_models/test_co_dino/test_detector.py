@@ -26,7 +26,7 @@ from mmext.models.checkpointing.checkpoint import is_checkpointed
 from mmext.models.co_dino import co_atss_head, region_proposals
 from mmext.models.co_dino import losses as co_losses
 from mmext.models.losses import LabelRangeError
-from mmext.utils.precision import wide_type
+from mmext.utils.tensors import wide_type
 
 
 def _no_proposals(model) -> None:

@@ -7,7 +7,6 @@ import msgspec
 from mmengine.config import Config
 from mmengine.fileio import list_from_file
 
-from ....utils.contain import Contained
 from ....utils.label_spec import HeadSpec
 from ...config import (
     ignored_value,
@@ -16,6 +15,7 @@ from ...config import (
     read_ignore_places,
     walk_dicts,
 )
+from ...findings import ErrorCatcher
 from ..expectations import Expectations, SplitSource
 from ..facts import Sample
 from .coco import seg_maps_of_coco, split_of_coco, split_of_panoptic
@@ -70,7 +70,7 @@ def splits_of_config(
         if 'dataset' not in loader:
             continue
         before, failed = len(sources), []
-        with Contained(failed.append):
+        with ErrorCatcher(failed.append):
             leaves = build_leaves(loader['dataset'], cfg)
             for number, dataset in enumerate(leaves):
                 name = split if len(leaves) == 1 else f'{split}[{number}]'

@@ -12,8 +12,8 @@ from mmengine.fileio import exists, list_dir_or_file
 from mmengine.registry import DATASETS, TRANSFORMS, DefaultScope
 
 from ....registry import DATASETS as OWN_DATASETS
-from ....utils.contain import code_place
 from ...config import inner_datasets, walk_datasets, walk_dicts
+from ...findings import code_location
 from ..facts import BoxFacts, Orphan, Sample
 from .folder import IMAGE_SUFFIXES
 from .pairs import names_below
@@ -76,8 +76,8 @@ def build_leaves(dataset: Mapping, cfg: Config) -> list[Any]:
     except Exception as error:
         raise ValueError(
             f'the data set {dataset.get("type")} raises '
-            f'{type(error).__name__}: {error} ({code_place(error)}); correct '
-            'its code, or its arguments in the config'
+            f'{type(error).__name__}: {error} ({code_location(error)}); '
+            'correct its code, or its arguments in the config'
         ) from error
     return leaves
 

@@ -19,7 +19,6 @@ from ....datasets import (
     yolo_label_path,
     yolo_pictures,
 )
-from ....utils.files import require_regular_file
 from ..expectations import Expectations, SplitSource
 from ..facts import Orphan, Sample
 from .folder import IMAGE_SUFFIXES, files_below, stem_below
@@ -165,9 +164,9 @@ def names_below(folder: str | Path, ends: tuple[str, ...]) -> dict[str, str]:
 def read_voc_list(path: Path) -> list[str]:
     """Whole lines of a list of names, as XMLDataset takes them.
 
-    ValueError if it is not text in UTF-8, or no regular file.
+    Raises:
+        ValueError: If it is not text in UTF-8; file and byte are named.
     """
-    require_regular_file(path)
     try:
         text = path.read_bytes().decode()
     except UnicodeDecodeError as error:

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ....utils.contain import Contained, frames_of
 from ...config import join_key
 from ...ddp import all_tensors, location_in, running_frames
+from ...findings import ErrorCatcher, frames_of
 from .facts import Cause
 from .step import modules_of_error
 
@@ -54,7 +54,7 @@ def explain_crash(
     text = str(error)
     found: list[Cause | None] = []
     # What cannot be explained is reported as it is.
-    with Contained(lambda other: found.append(None)):
+    with ErrorCatcher(lambda other: found.append(None)):
         if _IN_PLACE in text:
             found.append(_in_place(model, run_again))
         elif _SIZES.search(text):
@@ -189,7 +189,7 @@ def _in_place(model: nn.Module, run_again: Callable[[], Any]) -> Cause | None:
         caught = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter('always')
         stack.enter_context(torch.autograd.detect_anomaly(check_nan=False))
-        stack.enter_context(Contained(lambda error: None))
+        stack.enter_context(ErrorCatcher(lambda error: None))
         stack.enter_context(log)
         run_again()
     texts = [str(w.message) for w in caught if _NODE.search(str(w.message))]
@@ -251,7 +251,7 @@ def _sizes(
                 module.register_forward_hook(leave),
             ):
                 stack.callback(hook.remove)
-        stack.enter_context(Contained(errors.append))
+        stack.enter_context(ErrorCatcher(errors.append))
         run_again()
     inside = modules_of_error(errors[0], model) if errors else ()
     if not inside or not inputs.get(inside[-1]):

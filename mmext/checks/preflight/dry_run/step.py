@@ -13,8 +13,7 @@ from mmengine.optim import OptimWrapper
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ....utils.contain import Contained, frames_of
-from ....utils.rng_state import get_rng_state, set_rng_state
+from ....utils.training import get_rng_state, set_rng_state
 from ...ddp import (
     StepUsage,
     all_tensors,
@@ -29,6 +28,7 @@ from ...ddp import (
     record_step,
     run_training_forward,
 )
+from ...findings import ErrorCatcher, frames_of
 from .facts import GraphCost, KeptGraph, LossTerm, NormUse, StepRecord
 
 
@@ -176,7 +176,7 @@ class StepRun:
         failed: list[Exception] = []
         try:
             # What is known by the time it fails is enough.
-            with Contained(failed.append), torch.no_grad():
+            with ErrorCatcher(failed.append), torch.no_grad():
                 run_training_forward(self._model, data)
         finally:
             set_rng_state(after)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ....utils.learning_rates import rate_factor
+from ....utils.training import rate_factor
 from ...config import join_key
 from ...findings import Finding, Severity
 from .registry import LOOP, found

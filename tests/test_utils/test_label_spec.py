@@ -2,7 +2,7 @@
 
 import pytest
 
-from mmext.utils.label_hints import likely_cause
+from mmext.utils.label_spec import likely_cause
 
 MAP = (2, 8, 8)
 CASES = {

@@ -21,18 +21,18 @@ _GENERAL = tuple(
 )
 
 
-class Contained(AbstractContextManager):
-    """A block whose exception is handed over, and ends nothing else.
+class ErrorCatcher(AbstractContextManager):
+    """Hand the exception of a block over, so that it ends nothing else.
 
-    Whoever takes it must report it. What is no ``Exception``, such as
-    ``KeyboardInterrupt``, goes on.
+    Whoever takes it must report it. What is not an ``Exception``, such as
+    ``KeyboardInterrupt``, is raised.
 
     Args:
         take: Called with the exception.
 
     Examples:
         >>> caught = []
-        >>> with Contained(caught.append):
+        >>> with ErrorCatcher(caught.append):
         ...     int('x')
         >>> caught
         [ValueError("invalid literal for int() with base 10: 'x'")]
@@ -64,7 +64,7 @@ def frames_of(error: BaseException) -> list[tuple[FrameType, int]]:
     return frames
 
 
-def code_place(error: BaseException, *, skip: str = '') -> str:
+def code_location(error: BaseException, *, skip: str = '') -> str:
     """``file:line in function`` of the innermost code that tells something.
 
     Code of PyTorch, of the registries, of the standard library and of the

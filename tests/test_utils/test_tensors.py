@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from mmext.utils import precision
-from mmext.utils.precision import (
+from mmext.utils import tensors
+from mmext.utils.tensors import (
     exact,
     float32_region,
     has_bfloat16,
@@ -92,7 +92,7 @@ def test_cpus_that_compute_in_bfloat16(flags, has, tmp_path, monkeypatch):
     info = tmp_path / 'cpuinfo'
     if flags is not None:
         info.write_text(f'processor : 0\n{flags}\n')
-    monkeypatch.setattr(precision, '_CPU_INFO', info)
+    monkeypatch.setattr(tensors, '_CPU_INFO', info)
     assert has_bfloat16(torch.device('cpu')) == has
     assert not has_bfloat16(torch.device('meta'))
 
