@@ -15,7 +15,6 @@ from .hooks import (
     LabelReportHook,
     LossBalancerHook,
     MAEVisualizationHook,
-    ReplicaCheckHook,
     draw_reconstruction,
 )
 from .launch import (
@@ -52,7 +51,6 @@ __all__ = [
     'MergedOptimWrapperConstructor',
     'NoResumableCheckpointError',
     'PortableRunner',
-    'ReplicaCheckHook',
     'ResumableEpochBasedTrainLoop',
     'ResumableIterBasedTrainLoop',
     'SampleError',

@@ -10,7 +10,6 @@ from torch import nn
 from mmext.engine.checkpoints import load_weights
 from mmext.engine.class_rows import (
     ClassRows,
-    checkpoint_metainfo,
     class_rows,
 )
 
@@ -175,16 +174,6 @@ def test_as_many_others_in_another_order():
         assert torch.equal(found[name], weights[name])
 
 
-def test_random_numbers_are_those_of_a_training_without_it():
-    weights = Classifier(3).state_dict()
-    cfg = {'type': 'mmengine.Classifier', 'num_classes': 3}
-    model = Classifier(3)
-    meta = {'dataset_meta': {'classes': ('c', 'b', 'a')}}
-    before = torch.random.get_rng_state()
-    assert class_rows(model, cfg, ('a', 'b', 'c'), meta, weights)
-    assert torch.equal(before, torch.random.get_rng_state())
-
-
 @pytest.mark.parametrize(
     ('classes', 'names', 'options'),
     [
@@ -219,15 +208,6 @@ def test_a_model_that_does_not_say_its_classes(monkeypatch):
     assert 'num_classes=3 is nowhere in the config' in logged[0]
     assert 'made for other classes' in logged[1]
     assert all('the first for the first' in text for text in logged)
-
-
-def test_names_of_a_checkpoint():
-    old = {'CLASSES': ('a',), 'PALETTE': [(1, 2, 3)]}
-    assert checkpoint_metainfo(old) == {
-        'classes': ('a',),
-        'palette': [(1, 2, 3)],
-    }
-    assert checkpoint_metainfo(None) == {}
 
 
 def test_public_weights_know_the_classes_of_coco():

@@ -237,29 +237,11 @@ def test_rows_on_the_console_and_all_in_the_log(
     assert [step['loss'] > 0 for step in steps if 'lr' in step] == [True] * 3
 
 
-@pytest.mark.slow
-def test_as_a_process_with_a_damaged_sample(tmp_path):
-    path = toy.write(
-        tmp_path / 'cfg.py',
-        toy.config(train_dataloader=toy.loader(broken=5, num_workers=1)),
-    )
-    done = command(path, '--work-dir', tmp_path / 'w', '--device', 'cpu')
-    assert done.returncode == 1
-    assert "sample 5 of ToyDataset, image '5.jpg'" in done.stderr
-    assert 'does not exist; put it back' in done.stderr.strip()[-400:]
-
-
 def test_kill_9_and_resume(tmp_path):
     def start(args):
         return start_ranks(args, 1, tmp_path / 'out').wait()[0]
 
     kill_and_resume(tmp_path, 1, start)
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_kill_9_and_resume_as_processes(tmp_path):
-    kill_and_resume(tmp_path, 1, lambda args: command(*args).returncode)
 
 
 @pytest.mark.slow

@@ -287,10 +287,10 @@ class EvaluationLabelHook(Hook):
             )
         classes = tuple(metric.dataset_meta['classes'])
         proposals = getattr(metric, 'metrics', ())
-        if all(str(each).startswith('proposal') for each in proposals):
+        if all(str(kind).startswith('proposal') for kind in proposals):
             return
         names = Counter(category['name'] for category in coco.cats.values())
-        wrong = [each for each in classes if names[each] != 1]
+        wrong = [name for name in classes if names[name] != 1]
         if wrong:
             yield (
                 f'{name}: {len(wrong)} of {len(classes)} classes of the data '
