@@ -77,14 +77,14 @@ def config_changes(
     before: Mapping[str, Any], now: Mapping[str, Any]
 ) -> list[ConfigChange]:
     """Keys whose values differ; many below one key are one change."""
-    found: dict[str, list[ConfigChange]] = {}
+    results: dict[str, list[ConfigChange]] = {}
     for steps, old, new in _differences(before, now, ()):
         if steps[0] not in OF_THE_RUN:
             change = ConfigChange(join_key(steps), old, new)
-            found.setdefault(join_key(steps[:2]), []).append(change)
+            results.setdefault(join_key(steps[:2]), []).append(change)
     return [
         change
-        for section, changes in found.items()
+        for section, changes in results.items()
         for change in (
             changes
             if len(changes) <= _MAX_ROWS

@@ -141,8 +141,8 @@ class _Move:
         own = {name for group in self.now for name in group}
         names = [
             [name]
-            for each, _ in runner.model.named_parameters()
-            if (name := each.removeprefix('module.')) in own
+            for parameter, _ in runner.model.named_parameters()
+            if (name := parameter.removeprefix('module.')) in own
         ]
         sizes = [len(group['params']) for group in self.groups]
         return names if sizes == [1] * len(names) else []

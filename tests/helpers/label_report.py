@@ -27,7 +27,7 @@ def finding(rule: str, **fields) -> Finding:
 
 def group(rule: str, *examples: Finding, **fields) -> FindingGroup:
     """A group of findings of a rule."""
-    splits = sorted({each.split for each in examples})
+    splits = sorted({example.split for example in examples})
     fields = {
         'message': f'{RULES[rule].title}: {len(examples)}',
         'remedy': 'mend it',
@@ -43,7 +43,7 @@ def group(rule: str, *examples: Finding, **fields) -> FindingGroup:
 
 def report_of(*groups: FindingGroup, splits: tuple = ()) -> Report:
     """A report, its groups in the order that a check gives."""
-    ordered = sorted(groups, key=lambda each: (-each.severity, each.rule))
+    ordered = sorted(groups, key=lambda item: (-item.severity, item.rule))
     return Report(
         rules=tuple(RULES), splits=tuple(splits), groups=tuple(ordered)
     )

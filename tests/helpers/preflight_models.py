@@ -185,9 +185,9 @@ def find(
 ) -> dict[str, Finding]:
     """Findings by their rule, of which each must be there once."""
     dry_run = dry_run_planted(mistake, kinds)
-    found = dry_run_findings(dry_run, SyncSettings(*flags))
-    rules = {finding.rule: finding for finding in found}
-    assert len(rules) == len(found), found
+    findings = dry_run_findings(dry_run, SyncSettings(*flags))
+    rules = {finding.rule: finding for finding in findings}
+    assert len(rules) == len(findings), findings
     return rules
 
 
@@ -217,7 +217,7 @@ class PlantedDetector(RetinaNet):
         losses = {}
         if 'silent' not in self.planted.mistake:
             losses = super().loss(batch_inputs, batch_data_samples)
-        boxes = sum(len(each.gt_instances) for each in batch_data_samples)
+        boxes = sum(len(sample.gt_instances) for sample in batch_data_samples)
         kind = 'normal' if boxes else 'empty'
         more = self.planted(batch_inputs.mean((2, 3)), kind)
         losses |= {f'planted_{key}': more[key] for key in more}

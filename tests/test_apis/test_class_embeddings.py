@@ -41,7 +41,7 @@ def test_mean_of_the_directions(generator, batch_size):
     rows = torch.randn(6, 5, generator=generator)
     rows *= torch.tensor([1, 1e3, 2, 1e-4, 7, 1])[:, None]
     encoder, batches = TableEncoder(rows), []
-    found = make_class_embeddings(
+    embeddings = make_class_embeddings(
         ['a_b', 'c', 'd'],
         encoder,
         batch_size=batch_size,
@@ -54,14 +54,14 @@ def test_mean_of_the_directions(generator, batch_size):
     table = table / np.linalg.norm(table, axis=1, keepdims=True)
     expected = table[0::2] + table[1::2]
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    assert found.dtype == torch.float32
-    np.testing.assert_allclose(found.numpy(), expected, atol=1e-7)
+    assert embeddings.dtype == torch.float32
+    np.testing.assert_allclose(embeddings.numpy(), expected, atol=1e-7)
 
 
 def test_takes_rows_with_gradients_and_gives_none():
     rows = torch.ones(1, 3, requires_grad=True)
-    found = make_class_embeddings(['a'], TableEncoder(rows), ['{}'])
-    assert not found.requires_grad
+    embeddings = make_class_embeddings(['a'], TableEncoder(rows), ['{}'])
+    assert not embeddings.requires_grad
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ INFO = {'encoder': 'x: y', 'templates': ['a {}', '{}'], 'mmext_version': '1'}
 def test_the_head_reads_what_is_written(tmp_path, rows, suffix):
     path = tmp_path / 'new' / f'a{suffix}'
     assert save_class_embeddings(str(path), rows, NAMES, INFO) == path
-    found = read_class_embeddings(path)
-    torch.testing.assert_close(found.vectors, rows)
-    assert found.classes == (None if suffix == '.npy' else tuple(NAMES))
+    embeddings = read_class_embeddings(path)
+    torch.testing.assert_close(embeddings.vectors, rows)
+    assert embeddings.classes == (None if suffix == '.npy' else tuple(NAMES))
     assert [item.name for item in path.parent.iterdir()] == [path.name]
 
 
@@ -123,9 +123,9 @@ def test_pt_holds_plain_values_and_nothing_else(tmp_path):
     rows = torch.ones(10000, 4)[:3].requires_grad_()
     path = save_class_embeddings(tmp_path / 'a.pt', rows, NAMES, INFO)
     assert path.stat().st_size < 5000
-    found = torch.load(path, weights_only=True)
-    assert torch.equal(found.pop('class_embeddings'), rows.detach())
-    assert found == {'classes': NAMES, **INFO}
+    loaded = torch.load(path, weights_only=True)
+    assert torch.equal(loaded.pop('class_embeddings'), rows.detach())
+    assert loaded == {'classes': NAMES, **INFO}
 
 
 def test_safetensors_as_its_package_reads_them(tmp_path, rows):

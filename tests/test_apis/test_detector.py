@@ -40,8 +40,8 @@ def test_pipeline_is_found_in_wrappers_and_loads_no_annotations():
         {'type': 'Repeat', 'dataset': inner},
         {'type': 'Concat', 'datasets': [inner, inner]},
     ):
-        found = inference_pipeline(with_dataset(**dataset))
-        assert found == [{'type': 'A'}, {'type': 'B'}]
+        pipeline = inference_pipeline(with_dataset(**dataset))
+        assert pipeline == [{'type': 'A'}, {'type': 'B'}]
     only_val = Config({'val_dataloader': {'dataset': inner}})
     assert len(inference_pipeline(only_val)) == 2
 
@@ -150,8 +150,8 @@ def picture(tmp_path):
 
 def instances(model, picture):
     """What our function finds, to compare with a host's."""
-    (found,) = infer_images(model, [picture], score_thr=0)
-    return found
+    (prediction,) = infer_images(model, [picture], score_thr=0)
+    return prediction
 
 
 @pytest.mark.slow
@@ -165,14 +165,14 @@ def test_functions_of_mmdet_take_our_checkpoints(tmp_path, picture):
     expected = instances(load_detector(None, path, device='cpu'), picture)
     model = init_detector(config.copy(), path, device='cpu')
     assert model.dataset_meta['classes'] == small.CLASSES[:6]
-    found = inference_detector(model, picture).pred_instances
+    results = inference_detector(model, picture).pred_instances
     for given in ((config, path), (None, path)):
         caller = DetInferencer(*given, device='cpu', show_progress=False)
         assert caller.model.dataset_meta['classes'] == small.CLASSES[:6]
         result = caller(picture, out_dir=str(tmp_path / 'theirs'))
         assert (tmp_path / 'theirs/vis/a.png').is_file()
         (theirs,) = result['predictions']
-        for scores in (theirs['scores'], found.scores):
+        for scores in (theirs['scores'], results.scores):
             np.testing.assert_allclose(
                 sorted(scores, reverse=True), expected.scores, rtol=1e-6
             )
@@ -189,13 +189,13 @@ def test_functions_of_mmseg_take_our_checkpoints(tmp_path, picture):
     expected = instances(load_detector(None, path, device='cpu'), picture)
     model = init_model(config.copy(), path, device='cpu')
     assert model.dataset_meta['palette'] == small.PALETTE
-    found = inference_model(model, picture).pred_sem_seg.data[0].numpy()
-    np.testing.assert_array_equal(found, expected.label_map)
+    results = inference_model(model, picture).pred_sem_seg.data[0].numpy()
+    np.testing.assert_array_equal(results, expected.label_map)
     for given in ((config, path), (None, path)):
         caller = MMSegInferencer(*given, device='cpu', show_progress=False)
         result = caller(picture, return_vis=True, with_labels=False)
-        np.testing.assert_array_equal(result['predictions'], found)
-        colors = np.array(small.PALETTE)[found] * 0.8
+        np.testing.assert_array_equal(result['predictions'], results)
+        colors = np.array(small.PALETTE)[results] * 0.8
         drawn = result['visualization'] - colors
         assert -1 <= drawn.min() <= drawn.max() <= 0.2 * 255 + 1
 

@@ -32,21 +32,23 @@ def image(finder, tmp_path):
 
 
 def test_boxes_are_in_pixels_of_the_image(model, image):
-    (found,) = infer_images(model, [image])
+    (prediction,) = infer_images(model, [image])
     # The pipeline makes 200 x 100 of 160 x 80: patches stay whole pixels
     # within one pixel of the input.
-    np.testing.assert_allclose(found.boxes, [RED, BLUE], atol=0.8)
-    assert found.labels.tolist() == [0, 1]
-    np.testing.assert_allclose(found.scores, [0.9, 0.4])
-    assert found.path == image
-    assert found.boxes.dtype == found.scores.dtype == np.float32
-    assert found.labels.dtype == np.int64
-    assert found.masks is None
+    np.testing.assert_allclose(prediction.boxes, [RED, BLUE], atol=0.8)
+    assert prediction.labels.tolist() == [0, 1]
+    np.testing.assert_allclose(prediction.scores, [0.9, 0.4])
+    assert prediction.path == image
+    assert prediction.boxes.dtype == prediction.scores.dtype == np.float32
+    assert prediction.labels.dtype == np.int64
+    assert prediction.masks is None
 
 
 def test_image_is_the_file_in_rgb(model, image):
-    (found,) = infer_images(model, [str(image)])
-    np.testing.assert_array_equal(found.image, np.array(Image.open(image)))
+    (prediction,) = infer_images(model, [str(image)])
+    np.testing.assert_array_equal(
+        prediction.image, np.array(Image.open(image))
+    )
 
 
 def test_a_folder_and_arrays(finder, model, image):
@@ -56,10 +58,10 @@ def test_a_folder_and_arrays(finder, model, image):
     assert [one.path.name, two.path] == ['0.png', image]
     array = cv2.imread(str(image))
     for images in (array, [array], [image, array]):
-        *_, found = infer_images(model, images, batch_size=2)
-        np.testing.assert_array_equal(found.boxes, two.boxes)
-        np.testing.assert_array_equal(found.image, two.image)
-    assert str(found.path) == 'array_1'
+        *_, prediction = infer_images(model, images, batch_size=2)
+        np.testing.assert_array_equal(prediction.boxes, two.boxes)
+        np.testing.assert_array_equal(prediction.image, two.image)
+    assert str(prediction.path) == 'array_1'
     with pytest.raises(ValueError, match=r'\(H, W, 3\), uint8, blue green'):
         list(infer_images(model, array / 255))
     with pytest.raises(FileNotFoundError, match='does not exist'):
@@ -68,9 +70,9 @@ def test_a_folder_and_arrays(finder, model, image):
 
 def test_boxes_where_width_and_height_scale_differently(finder, model):
     path = finder.paint(Path(image_dir(model), 'b.png'), (50, 200), red=RED)
-    (found,) = infer_images(model, [path])
+    (prediction,) = infer_images(model, [path])
     # 4 times wider, half as high: blurred by at most two pixels.
-    np.testing.assert_allclose(found.boxes, [RED], atol=2.01)
+    np.testing.assert_allclose(prediction.boxes, [RED], atol=2.01)
 
 
 def image_dir(model):
@@ -82,16 +84,18 @@ def image_dir(model):
 )
 def test_threshold(model, image, threshold, labels):
     model.scores.data = torch.tensor([0.875, 0.4])
-    (found,) = infer_images(model, [image], score_thr=np.float32(threshold))
-    assert found.labels.tolist() == labels
-    assert found.boxes.shape == (len(labels), 4)
+    (prediction,) = infer_images(
+        model, [image], score_thr=np.float32(threshold)
+    )
+    assert prediction.labels.tolist() == labels
+    assert prediction.boxes.shape == (len(labels), 4)
 
 
 def test_best_comes_first(model, image):
     model.scores.data = torch.tensor([0.5, 0.75])
-    (found,) = infer_images(model, [image])
-    assert found.labels.tolist() == [1, 0]
-    np.testing.assert_allclose(found.boxes, [BLUE, RED], atol=0.8)
+    (prediction,) = infer_images(model, [image])
+    assert prediction.labels.tolist() == [1, 0]
+    np.testing.assert_allclose(prediction.boxes, [BLUE, RED], atol=0.8)
 
 
 def test_batches_change_nothing(finder, model, tmp_path):
@@ -117,21 +121,21 @@ def test_results_come_while_others_wait(model, image):
 
 def test_masks(finder, model, image):
     model.masks = True
-    (found,) = infer_images(model, [image], score_thr=0.5)
-    assert found.masks.shape == (1, 80, 160)
-    assert found.masks.dtype == bool
+    (prediction,) = infer_images(model, [image], score_thr=0.5)
+    assert prediction.masks.shape == (1, 80, 160)
+    assert prediction.masks.dtype == bool
     expected = np.zeros((80, 160), bool)
     expected[RED[1] : RED[3], RED[0] : RED[2]] = True
-    union = (found.masks[0] | expected).sum()
-    assert (found.masks[0] & expected).sum() > 0.95 * union
+    union = (prediction.masks[0] | expected).sum()
+    assert (prediction.masks[0] & expected).sum() > 0.95 * union
 
 
 def test_grey_file(model, tmp_path):
     path = tmp_path / 'grey.png'
     Image.fromarray(np.full((30, 40), 7, np.uint8)).save(path)
-    (found,) = infer_images(model, [path])
+    (prediction,) = infer_images(model, [path])
     np.testing.assert_array_equal(
-        found.image, np.full((30, 40, 3), 7, np.uint8)
+        prediction.image, np.full((30, 40, 3), 7, np.uint8)
     )
 
 
@@ -150,13 +154,13 @@ def damaged(folder):
 def test_goes_on_after_damaged_images(model, image, tmp_path, batch_size):
     bad = [*damaged(tmp_path), tmp_path / 'missing.png']
     reported = []
-    found = infer_images(
+    predictions = infer_images(
         model,
         [bad[0], image, *bad[1:]],
         batch_size=batch_size,
         on_unreadable=lambda path, error: reported.append((path, str(error))),
     )
-    assert [item.path for item in found] == [image]
+    assert [item.path for item in predictions] == [image]
     assert [path for path, _ in reported] == bad
     assert all(str(path) in reason for path, reason in reported)
     with pytest.raises(UnreadableImageError, match=r'cut\.jpg.*repair'):
@@ -212,19 +216,19 @@ def test_matches_mmdet_on_a_shipped_config(tmp_path, name):
     model = load_detector(config, tmp_path / 'random.pth', device='cpu')
     noise = np.random.default_rng(0).integers(0, 255, (50, 90, 3), np.uint8)
     Image.fromarray(noise).save(tmp_path / 'a.png')
-    (found,) = infer_images(model, [tmp_path / 'a.png'], score_thr=0)
+    (prediction,) = infer_images(model, [tmp_path / 'a.png'], score_thr=0)
     expected = inference_detector(model, str(tmp_path / 'a.png'))
     expected = expected.pred_instances
-    assert len(found.boxes) == len(expected) > 0
+    assert len(prediction.boxes) == len(expected) > 0
     order = expected.scores.argsort(descending=True, stable=True)
     for name, mine in (
-        ('scores', found.scores),
-        ('bboxes', found.boxes),
-        ('labels', found.labels),
+        ('scores', prediction.scores),
+        ('bboxes', prediction.boxes),
+        ('labels', prediction.labels),
     ):
         np.testing.assert_array_equal(mine, expected[name][order].numpy())
-    assert found.boxes.min() >= 0
-    assert (found.boxes.max(axis=0) <= [90, 50, 90, 50]).all()
+    assert prediction.boxes.min() >= 0
+    assert (prediction.boxes.max(axis=0) <= [90, 50, 90, 50]).all()
     assert len(model.dataset_meta['classes']) == 6
 
 
@@ -244,17 +248,17 @@ def names(paths):
 
 
 def test_folders_and_patterns_give_images_sorted(folder):
-    found = list_images([folder])
-    assert names(found) == ['a.JPG', 'b.png', 'clip.MP4']
-    assert [is_video(path) for path in found] == [False, False, True]
-    found = names(list_images([f'{folder}/**/*.*']))
-    assert found == ['a.JPG', 'b.png', 'clip.MP4', 'c.jpg', 'd.webm']
+    images = list_images([folder])
+    assert names(images) == ['a.JPG', 'b.png', 'clip.MP4']
+    assert [is_video(path) for path in images] == [False, False, True]
+    images = names(list_images([f'{folder}/**/*.*']))
+    assert images == ['a.JPG', 'b.png', 'clip.MP4', 'c.jpg', 'd.webm']
 
 
 def test_files_keep_their_order_and_come_once(folder):
     (folder / 'link.png').symlink_to(folder / 'b.png')
-    found = list_images([folder / 'sub/c.jpg', folder / 'b.png', folder])
-    assert names(found) == ['c.jpg', 'b.png', 'a.JPG', 'clip.MP4']
+    images = list_images([folder / 'sub/c.jpg', folder / 'b.png', folder])
+    assert names(images) == ['c.jpg', 'b.png', 'a.JPG', 'clip.MP4']
     # A file may have any suffix, and the characters of a pattern.
     (folder / 'img[1].png').touch()
     files = [folder / 'notes.txt', folder / 'img[1].png']
@@ -287,8 +291,8 @@ def test_same_names_keep_their_folders():
         Path('out/t/z.mp4'),
         Path('out/t/z.avi.mp4'),
     ]
-    found = output_paths([Path('x.png'), Path('x.bmp')], 'out')
-    assert len(set(found)) == 2
+    paths = output_paths([Path('x.png'), Path('x.bmp')], 'out')
+    assert len(set(paths)) == 2
 
 
 @pytest.mark.parametrize('how', ['plain', 'link', 'relative'])

@@ -23,7 +23,7 @@ from mmext.apis.prediction_files import (
 CLASSES = ('cat', 'dög')
 
 
-def found(masks=None):
+def prediction_of(masks=None):
     return Detections(
         path=Path('a', 'x.jpg'),
         image=np.full((40, 60, 3), 99, np.uint8),
@@ -35,7 +35,7 @@ def found(masks=None):
 
 
 def test_dict_has_plain_values():
-    result = prediction_to_dict(found(), CLASSES, Path('out/x.jpg'))
+    result = prediction_to_dict(prediction_of(), CLASSES, Path('out/x.jpg'))
     assert result == {
         'image': str(Path('a', 'x.jpg')),
         'picture': 'out/x.jpg',
@@ -51,21 +51,21 @@ def test_dict_has_plain_values():
 
 def test_masks_come_back():
     masks = np.random.default_rng(0).random((2, 40, 60)) > 0.5
-    result = prediction_to_dict(found(masks), CLASSES)
+    result = prediction_to_dict(prediction_of(masks), CLASSES)
     back = [coco_mask.decode(code) for code in result['masks']]
     np.testing.assert_array_equal(np.array(back, bool), masks)
     json.dumps(result)
 
 
 def test_drawing_chooses_sizes():
-    assert draw_prediction(found(), CLASSES).shape == (400, 600, 3)
-    small = draw_prediction(found(), CLASSES, side=30)
+    assert draw_prediction(prediction_of(), CLASSES).shape == (400, 600, 3)
+    small = draw_prediction(prediction_of(), CLASSES, side=30)
     assert small.shape == (20, 30, 3)
 
 
 def test_rejects_labels_without_a_name():
     with pytest.raises(ValueError, match='labels must be'):
-        draw_prediction(found(), CLASSES[:1])
+        draw_prediction(prediction_of(), CLASSES[:1])
 
 
 NUM_IMAGES = 9
@@ -147,7 +147,7 @@ def test_rejects_what_gives_no_images(config, tmp_path):
 
 
 def pair():
-    found = Detections(
+    detections = Detections(
         path=Path('x.png'),
         image=np.full((40, 40, 3), 128, np.uint8),
         boxes=np.array([[25, 5, 35, 15]], np.float32),
@@ -160,15 +160,15 @@ def pair():
         labels=np.array([0]),
         classes=('red', 'blue'),
     )
-    return found, truth
+    return detections, truth
 
 
 RED_BLUE = [[255, 0, 0], [0, 0, 255]]
 
 
-def compare(found, truth):
+def compare(result, truth):
     return draw_prediction(
-        found, ('red', 'blue'), truth=truth, palette=RED_BLUE, side=400
+        result, ('red', 'blue'), truth=truth, palette=RED_BLUE, side=400
     )
 
 
@@ -193,22 +193,22 @@ def test_comparison_has_truth_left_and_prediction_right():
     ],
 )
 def test_comparison_has_masks_on_both_sides(segmentation):
-    found, truth = pair()
+    result, truth = pair()
     masks = np.zeros((1, 40, 40), bool)
     masks[0, 5:10, 25:35] = True
-    found = replace(found, masks=masks)
+    result = replace(result, masks=masks)
     truth = replace(truth, segmentations=(segmentation,))
     assert truth.masks(40, 40).sum() == 50
     assert truth.masks(40, 40)[0, 25:30, 25:35].all()
     assert replace(truth, segmentations=(None,)).masks(40, 40) is None
-    picture = compare(found, truth)[-400:]
+    picture = compare(result, truth)[-400:]
     # The upper half of each box is tinted, the lower one is not.
     grey = [128, 128, 128]
     left, right = picture[:, :400], picture[:, -400:]
     assert left[320, 300].tolist() == right[120, 300].tolist() == grey
     assert left[285, 300, 0] > 170 > 100 > left[285, 300, 2]
     assert right[85, 300, 2] > 170 > 100 > right[85, 300, 0]
-    plain = compare(replace(found, masks=None), truth)[-400:]
+    plain = compare(replace(result, masks=None), truth)[-400:]
     assert plain[285, 300].tolist() == grey
 
 

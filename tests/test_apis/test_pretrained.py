@@ -131,15 +131,15 @@ def test_a_segmentor_predicts_the_same(checkout, tmp_path):
     )
     image = {'inputs': [torch.randint(0, 255, (3, 56, 88)).byte()]}
     logits = []
-    for each in (
+    for value in (
         load_detector(None, path, device='cpu'),
         mmext.from_pretrained(tmp_path / 'shared', device='cpu'),
     ):
         meta = {'img_shape': (56, 88), 'ori_shape': (56, 88)}
         sample = SegDataSample(metainfo=meta)
-        (result,) = each.test_step({**image, 'data_samples': [sample]})
+        (result,) = value.test_step({**image, 'data_samples': [sample]})
         logits.append(result.seg_logits.data)
-        assert each.dataset_meta['classes'] == names
+        assert value.dataset_meta['classes'] == names
     assert torch.equal(*logits)
     head = front_matter(tmp_path / 'shared')
     assert head['pipeline_tag'] == 'image-segmentation'

@@ -63,10 +63,10 @@ def test_infer_with_tiles_and_augmentation(patches, tmp_path, capsys):
     assert '--tile needs --batch-size 1' in capsys.readouterr().err
     assert main([*args, '--tta', '--tile', str(TILE)]) == 0
     content = json.loads((tmp_path / 'out/predictions.json').read_text())
-    found = np.array(content['images'][0]['boxes'])
+    array = np.array(content['images'][0]['boxes'])
     wanted = np.array([LARGE, *SMALL])[:, 1:]
-    apart = np.abs(found[:, None] - wanted).max(-1).min(0)
-    assert len(found) == len(wanted)
+    apart = np.abs(array[:, None] - wanted).max(-1).min(0)
+    assert len(array) == len(wanted)
     # A pixel of the smallest view is 2.7 of the picture, 5.4 of the large one.
     assert apart.max() < 6
 
@@ -159,7 +159,10 @@ def test_the_views_of_a_config_come_first(patches):
     assert config.model['tta_cfg']['max_per_img'] == 7
     assert config.model['module']['type'] == 'mmengine.PatchFinder'
     pipeline = config.test_dataloader.dataset.pipeline
-    assert [len(each) for each in pipeline[-1]['transforms']] == [2, 1]
+    assert [len(transform) for transform in pipeline[-1]['transforms']] == [
+        2,
+        1,
+    ]
     wrap_test(both, tta=True, tile=64)
     assert both.model['type'] == 'mmext.TiledDetector'
     assert both.model['tta_cfg']['nms'] == {'type': 'soft_nms'}

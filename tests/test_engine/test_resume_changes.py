@@ -62,8 +62,8 @@ def resume(folder, path, **changes):
 
 
 def test_the_same_config_differs_in_nothing(tmp_path, trained):
-    found = resume(tmp_path, trained / 'iter_8.pth', default_hooks=EVERY_STEP)
-    assert set(found) <= {'custom_hooks[0].path'}  # of the trace
+    run = resume(tmp_path, trained / 'iter_8.pth', default_hooks=EVERY_STEP)
+    assert set(run) <= {'custom_hooks[0].path'}  # of the trace
     assert (
         toy.differences(tmp_path / 'iter_18.pth', trained / 'iter_18.pth')
         == []
@@ -71,7 +71,7 @@ def test_the_same_config_differs_in_nothing(tmp_path, trained):
 
 
 def test_each_row_says_what_holds(tmp_path, trained):
-    found = resume(
+    run = resume(
         tmp_path,
         trained / 'iter_6.pth',
         optim_wrapper=dict(
@@ -97,21 +97,21 @@ def test_each_row_says_what_holds(tmp_path, trained):
         'model.noise': '- 0.1 config',
         'find_unused_parameters': '- True config',
     }.items():
-        assert found[key].startswith(text), (key, found)
-    schedulers = {key for key in found if 'param_scheduler' in key}
+        assert run[key].startswith(text), (key, run)
+    schedulers = {key for key in run if 'param_scheduler' in key}
     # Its end is that of the training, unless it is given.
     assert schedulers == {'param_scheduler[1].end'}
 
 
 @pytest.mark.slow
 def test_nothing_left_to_train(tmp_path, trained):
-    found = resume(
+    run = resume(
         tmp_path,
         trained / 'iter_18.pth',
         train_cfg=dict(by_epoch=True, max_epochs=2, val_interval=1),
     )
     assert (
-        'nothing is left to train: 2 are done' in found['train_cfg.max_epochs']
+        'nothing is left to train: 2 are done' in run['train_cfg.max_epochs']
     )
 
 
@@ -237,21 +237,21 @@ def test_tells_frozen_parameters(tmp_path):
         default_hooks=EVERY_STEP,
         **changes,
     )
-    found = resume(
+    run = resume(
         tmp_path / 'b',
         tmp_path / 'a' / 'iter_6.pth',
         model=dict(type='Layers'),
         **changes,
     )
-    assert found['frozen parameters'].startswith('2 0 config')
-    assert 'trained now: a.bias, a.weight' in found['frozen parameters']
+    assert run['frozen parameters'].startswith('2 0 config')
+    assert 'trained now: a.bias, a.weight' in run['frozen parameters']
 
 
 def test_averages_are_dropped_and_trained_weights_go_on(tmp_path, trained):
     """The checkpoint has the averages under the names of the weights."""
     toy.train(tmp_path / 'a', custom_hooks=[EMA], default_hooks=EVERY_STEP)
-    found = resume(tmp_path / 'b', tmp_path / 'a' / 'iter_8.pth')
-    assert found['EMAHook'].startswith('yes no config')
+    run = resume(tmp_path / 'b', tmp_path / 'a' / 'iter_8.pth')
+    assert run['EMAHook'].startswith('yes no config')
     for name in ('state_dict', 'optimizer'):
         one, other = (
             torch.load(folder / 'iter_18.pth', weights_only=False)[name]
@@ -265,13 +265,13 @@ def test_mixed_precision_is_added_and_removed(tmp_path):
     toy.train(tmp_path / 'a', default_hooks=EVERY_STEP)
     path = tmp_path / 'a' / 'iter_6.pth'
     amp = dict(type='AmpOptimWrapper', **toy.config()['optim_wrapper'])
-    found = resume(tmp_path / 'b', path, optim_wrapper=amp)
-    assert found['optim_wrapper.type'].startswith('- AmpOptimWrapper config')
+    run = resume(tmp_path / 'b', path, optim_wrapper=amp)
+    assert run['optim_wrapper.type'].startswith('- AmpOptimWrapper config')
     checkpoint = torch.load(path, weights_only=False)
     checkpoint['optimizer']['loss_scaler'] = dict(scale=2.0)
     torch.save(checkpoint, path)
-    found = resume(tmp_path / 'c', path)
-    assert found['optim_wrapper.loss_scale'].startswith('yes no config')
+    run = resume(tmp_path / 'c', path)
+    assert run['optim_wrapper.loss_scale'].startswith('yes no config')
     # That of bfloat16 on a GPU.
     checkpoint['optimizer']['loss_scaler'] = {}
     torch.save(checkpoint, path)
@@ -303,13 +303,13 @@ def test_another_length_of_windows(tmp_path, at, counts, text):
     toy.train(
         tmp_path / 'a', optim_wrapper=wrapper(4), default_hooks=EVERY_STEP
     )
-    found = resume(
+    run = resume(
         tmp_path / 'b',
         tmp_path / 'a' / f'iter_{at}.pth',
         optim_wrapper=wrapper(counts),
         default_hooks=EVERY_STEP,
     )
-    assert found['optim_wrapper.accumulative_counts'] == text
+    assert run['optim_wrapper.accumulative_counts'] == text
     meta = torch.load(
         tmp_path / 'b' / f'iter_{at + 1}.pth', weights_only=False
     )
@@ -336,13 +336,13 @@ def test_longer_training_after_a_window_that_ended_early(tmp_path):
         optim_wrapper=wrapper,
         train_cfg=dict(by_epoch=True, max_epochs=4, val_interval=1),
     )
-    found = resume(
+    run = resume(
         tmp_path / 'b',
         tmp_path / 'a' / 'iter_18.pth',
         default_hooks=EVERY_STEP,
         **more,
     )
-    assert 'ended early' in found['accumulation window']
+    assert 'ended early' in run['accumulation window']
     meta = torch.load(tmp_path / 'b' / 'iter_22.pth', weights_only=False)
     assert meta['meta']['accumulation']['wrappers']['']['open'] == 0
 
@@ -372,12 +372,12 @@ def test_other_data_within_an_epoch(tmp_path, trained):
             trained / 'iter_8.pth',
             train_dataloader=toy.loader(size=11),
         )
-    found = resume(
+    run = resume(
         tmp_path / 'b',
         trained / 'iter_12.pth',
         train_dataloader=toy.loader(size=11),
     )
-    assert found['training samples'].startswith('12 11 config')
+    assert run['training samples'].startswith('12 11 config')
 
 
 @pytest.mark.slow
@@ -385,8 +385,8 @@ def test_stopping_early_counts_anew(tmp_path, trained):
     hook = dict(
         type='EarlyStoppingHook', monitor='mean', rule='less', patience=9
     )
-    found = resume(tmp_path, trained / 'iter_12.pth', custom_hooks=[hook])
-    assert 'counts anew' in found['EarlyStoppingHook']
+    run = resume(tmp_path, trained / 'iter_12.pth', custom_hooks=[hook])
+    assert 'counts anew' in run['EarlyStoppingHook']
 
 
 def test_schedule_that_was_not_saved_is_refused(tmp_path):
@@ -417,8 +417,8 @@ def test_without_a_config_states_are_compared(tmp_path, trained, text):
     checkpoint = torch.load(trained / 'iter_6.pth', weights_only=False)
     checkpoint['meta']['cfg'] = text
     torch.save(checkpoint, tmp_path / 'a.pth')
-    found = resume(tmp_path / 'b', tmp_path / 'a.pth')
-    assert 'only states are compared' in found['config']
+    run = resume(tmp_path / 'b', tmp_path / 'a.pth')
+    assert 'only states are compared' in run['config']
 
 
 def test_config_changes():

@@ -295,10 +295,10 @@ class TestDetection:
         @MODELS.register_module(force=True)
         class KeepingFinder(module.RectangleFinder):
             def find(self, image, sample):
-                found = super().find(image, sample)
-                found.gt_instances = sample.gt_instances
-                found.ignored_instances = sample.ignored_instances
-                return found
+                misplaced = super().find(image, sample)
+                misplaced.gt_instances = sample.gt_instances
+                misplaced.ignored_instances = sample.ignored_instances
+                return misplaced
 
         code, output = run_finder(finder)
         assert code == 0, output[-3000:]

@@ -56,7 +56,9 @@ def make_checkpoint(folder: Path, config: Path) -> Path:
 
 def settle(model: nn.Module) -> None:
     """Statistics of batches as after a training, else activations explode."""
-    norms = [each for each in model.modules() if isinstance(each, _BatchNorm)]
+    norms = [
+        module for module in model.modules() if isinstance(module, _BatchNorm)
+    ]
     for norm in norms:
         norm.momentum = None
     if norms:
@@ -112,8 +114,8 @@ def detect(checkpoint: Path, image: np.ndarray) -> DetDataSample:
     blue_first = torch.from_numpy(image[..., ::-1].copy()).permute(2, 0, 1)
     batch = {'inputs': [blue_first], 'data_samples': [sample]}
     with torch.no_grad():
-        (found,) = model.test_step(batch)
-    return found.pred_instances
+        (predicted,) = model.test_step(batch)
+    return predicted.pred_instances
 
 
 def facts_of(session) -> dict:
@@ -203,36 +205,36 @@ def test_run_onnx_gives_what_the_model_does(
     assert facts_of(session)['size_divisor'] == (
         8 if isinstance(expected, Segmentation) else 1
     )
-    found = run_onnx(session, np.asarray(image), score_thr=0.0)
-    assert found['classes'] == list(model.dataset_meta['classes'])
+    outputs = run_onnx(session, np.asarray(image), score_thr=0.0)
+    assert outputs['classes'] == list(model.dataset_meta['classes'])
     printed = run_docs(checkout, file, tmp_path)
     if isinstance(expected, Segmentation):
         labels = expected.label_map
-        assert found['labels'].shape == labels.shape == (151, 203)
+        assert outputs['labels'].shape == labels.shape == (151, 203)
         # The nearest pixels of a map that is smaller.
-        assert (found['labels'] == labels).mean() > 0.95
-        assert len(printed) == len(np.unique(found['labels'])) > 2
+        assert (outputs['labels'] == labels).mean() > 0.95
+        assert len(printed) == len(np.unique(outputs['labels'])) > 2
         # Exactly so from the scores of all classes.
         assert tool.main([*args, '--all-scores']) == 0
         session = onnxruntime.InferenceSession(file)
-        found = run_onnx(session, np.asarray(image))
-        assert (found['labels'] == labels).mean() > 0.999
+        outputs = run_onnx(session, np.asarray(image))
+        assert (outputs['labels'] == labels).mean() > 0.999
         return
-    assert len(found['boxes']) == len(expected.boxes) == len(printed)
-    np.testing.assert_allclose(found['scores'], expected.scores, atol=1e-4)
+    assert len(outputs['boxes']) == len(expected.boxes) == len(printed)
+    np.testing.assert_allclose(outputs['scores'], expected.scores, atol=1e-4)
     overlaps = bbox_overlaps(
-        torch.from_numpy(found['boxes']),
+        torch.from_numpy(outputs['boxes']),
         torch.from_numpy(expected.boxes),
         is_aligned=True,
     )
     assert overlaps.min() > 0.99
-    assert found['labels'].tolist() == expected.labels.tolist()
+    assert outputs['labels'].tolist() == expected.labels.tolist()
     numbers = [float(word) for word in printed[0].split()[-4:]]
     assert numbers == pytest.approx(expected.boxes[0].tolist(), abs=0.06)
     if expected.masks is not None:
-        assert found['masks'].shape == expected.masks.shape
-        both = (found['masks'] & expected.masks).sum()
-        either = (found['masks'] | expected.masks).sum()
+        assert outputs['masks'].shape == expected.masks.shape
+        both = (outputs['masks'] & expected.masks).sum()
+        either = (outputs['masks'] | expected.masks).sum()
         assert both >= 0.99 * either > 100
 
 
@@ -303,7 +305,7 @@ def test_run_onnx_suppresses_as_mmcv_does(nms):
     completion = {'nms': nms, 'score_thr': 0.02}
     texts = {**DETECTOR, 'completion': json.dumps(completion)}
     session = Session(texts, BOXES, (boxes.copy(), scores, labels))
-    found = run_onnx(session, np.zeros((100, 100, 3), np.uint8), score_thr=0)
+    outputs = run_onnx(session, np.zeros((100, 100, 3), np.uint8), score_thr=0)
     kept = torch.from_numpy(scores) > 0.02
     dets, index = batched_nms(
         torch.from_numpy(boxes)[kept],
@@ -312,9 +314,9 @@ def test_run_onnx_suppresses_as_mmcv_does(nms):
         nms,
     )
     assert 10 < len(dets) < 200
-    np.testing.assert_allclose(found['boxes'], dets[:, :4], atol=1e-5)
-    np.testing.assert_allclose(found['scores'], dets[:, 4], atol=1e-5)
-    assert found['labels'].tolist() == labels[: len(kept)][index].tolist()
+    np.testing.assert_allclose(outputs['boxes'], dets[:, :4], atol=1e-5)
+    np.testing.assert_allclose(outputs['scores'], dets[:, 4], atol=1e-5)
+    assert outputs['labels'].tolist() == labels[: len(kept)][index].tolist()
 
 
 @pytest.mark.parametrize(

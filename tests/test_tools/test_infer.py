@@ -228,20 +228,20 @@ def test_a_segmentor_writes_label_maps_and_shares(tool, tmp_path):
     model = init_model(config, checkpoint, device='cpu')
     for row, (name, size) in zip(content['images'], sizes.items()):
         assert (row['width'], row['height']) == size
-        found = np.array(Image.open(row['label_map']))
-        assert found.dtype == np.uint8
+        array = np.array(Image.open(row['label_map']))
+        assert array.dtype == np.uint8
         expected = inference_model(model, str(images / name)).pred_sem_seg
-        np.testing.assert_array_equal(found, expected.data[0].numpy())
-        counts = np.bincount(found.ravel(), minlength=7)
+        np.testing.assert_array_equal(array, expected.data[0].numpy())
+        counts = np.bincount(array.ravel(), minlength=7)
         np.testing.assert_allclose(
-            row['shares'], counts / found.size, atol=1e-6
+            row['shares'], counts / array.size, atol=1e-6
         )
     picture = np.array(Image.open(content['images'][0]['picture']))
     image = np.array(Image.open(images / 'a.png')).repeat(6, 0).repeat(6, 1)
-    found = np.array(Image.open(content['images'][0]['label_map']))
+    array = np.array(Image.open(content['images'][0]['label_map']))
     tinted = picture[-64 * 6 :, : 96 * 6].astype(float)
     flat = np.ones((6, 6))
-    wanted = np.array(PALETTE)[np.kron(found, flat).astype(int)]
+    wanted = np.array(PALETTE)[np.kron(array, flat).astype(int)]
     # The image below the colours is smoothed, so on average.
     assert abs((tinted - 0.45 * image - 0.55 * wanted).mean()) < 1
     assert np.abs(tinted - 0.45 * 127 - 0.55 * wanted).max() < 0.45 * 129

@@ -138,16 +138,16 @@ def test_one_class_and_brackets(tool, tmp_path, capsys):
 
 
 def test_settings_reach_the_encoder(tool, tmp_path, monkeypatch):
-    found = {}
+    results = {}
 
     def build(model, **options):
-        found.update(options, model=model)
+        results.update(options, model=model)
         return WordEncoder(model)
 
     monkeypatch.setattr(ENCODER, build)
     more = ['--offline', '--batch-size', '3']
     assert tool.main(arguments(tmp_path / 'a.pt', *more)) == 0
-    assert found == {'model': 'm', 'device': 'cpu', 'offline': True}
+    assert results == {'model': 'm', 'device': 'cpu', 'offline': True}
 
 
 @pytest.mark.parametrize(
@@ -217,6 +217,6 @@ def test_a_real_model_in_a_process(checkout, tmp_path):
     assert 'red_blood_cell and white_blood_cell, cosine 0.71' in done.stdout
     with safe_open(out, 'pt') as file:
         assert json.loads(file.metadata()['classes']) == names
-    found = read_class_embeddings(out)
-    assert found.vectors.shape == (3, 384)
-    assert found.classes == tuple(names)
+    embeddings = read_class_embeddings(out)
+    assert embeddings.vectors.shape == (3, 384)
+    assert embeddings.classes == tuple(names)

@@ -55,8 +55,8 @@ def test_configs_of_mmdet_without_errors(name, main, tmp_path):
     report = tmp_path / 'report.json'
     argv = [of_mmdet(name), '--batches', 'normal', '--no-labels']
     assert main([*argv, '--json', str(report)]) == 0
-    found = json.loads(report.read_bytes())['findings']
-    rules = [each['rule'] for each in found if each['severity']]
+    findings = json.loads(report.read_bytes())['findings']
+    rules = [finding['rule'] for finding in findings if finding['severity']]
     # torchvision may not be here, which has the weights.
     assert [rule for rule in rules if rule != 'CKPT006'] == []
 

@@ -178,30 +178,30 @@ def new_config(
     semantic = any(
         'decode_head' in path for path, _ in walk_dicts(tree['model'])
     )
-    found = find_data(
+    results = find_data(
         data, semantic=semantic, classes=classes, ignore_index=ignore_index
     )
-    make_val_split(found, val_fraction, seed)
+    make_val_split(results, val_fraction, seed)
     draft = ConfigDraft(tree)
-    lists = _make_lists(found, out, overwrite)
+    lists = _make_lists(results, out, overwrite)
     batch = batch_size or tree['train_dataloader'].get('batch_size', 1)
-    _set_data(draft, found, batch)
-    if len(', '.join(found.classes)) > _MAX_NAMES:
+    _set_data(draft, results, batch)
+    if len(', '.join(results.classes)) > _MAX_NAMES:
         names = out.with_name(f'{out.stem}_data') / 'classes.txt'
         _require_new(names, overwrite)
-        lists[names] = ''.join(f'{n}\n' for n in found.classes).encode()
+        lists[names] = ''.join(f'{n}\n' for n in results.classes).encode()
         draft.variables['classes'] = names.as_posix()
-    _set_model(draft, len(found.classes))
+    _set_model(draft, len(results.classes))
     if semantic:
-        _set_masks(draft, found, batch, ignore_index)
-    number = len(found.splits['train'].names)
-    made = NewConfig(out, found, list(lists))
+        _set_masks(draft, results, batch, ignore_index)
+    number = len(results.splits['train'].names)
+    made = NewConfig(out, results, list(lists))
     _set_schedule(draft, made, math.ceil(number / (batch * num_gpus)), epochs)
     _set_rate(draft, base, batch * num_gpus)
     if load_from:
         draft.settings['load_from'] = load_from
     head = (
-        f'{number:,} pictures of {found.root.resolve().name} for training, '
+        f'{number:,} pictures of {results.root.resolve().name} for training, '
         f'written by tools/new_config.py.'
     )
     if '::' not in base:

@@ -87,9 +87,9 @@ def find_data(
         find = partial(find_masks, ignore_index=ignore_index)
         forms = {'pictures and masks': find}
     for find in forms.values():
-        found = find(root, tree, tuple(classes))
-        if found is not None:
-            return found
+        misplaced = find(root, tree, tuple(classes))
+        if misplaced is not None:
+            return misplaced
     held = Counter(
         Path(n).suffix or n for names in tree.values() for n in names
     )
@@ -131,10 +131,10 @@ def _read_coco(path: Path) -> CocoFile | None:
         if holds_key(file):
             return None
         file.seek(0)
-        found = read_coco(file.read())
-    wrong = {error.place for error in found.errors}
+        coco = read_coco(file.read())
+    wrong = {error.place for error in coco.errors}
     keys = {'', 'images', 'annotations', 'categories'}
-    return None if wrong & keys else found
+    return None if wrong & keys else coco
 
 
 def _find_coco(
@@ -153,7 +153,7 @@ def _find_coco(
     if not names:
         return None
     splits = by_split(names, 'the annotation files', root)
-    found: dict[str, DataSplit] = {}
+    results: dict[str, DataSplit] = {}
     for split, names in splits.items():
         if len(names) > 1:
             # As of COCO itself, which has files of other labels, too.
@@ -167,7 +167,7 @@ def _find_coco(
         folder = _folder_of_images(root, tree, names[0], file)
         with (root / names[0]).open('rb') as text:
             named = holds_key(text, 'file_name')
-        found[split] = DataSplit(
+        results[split] = DataSplit(
             [*file.images.file_name],
             {
                 'ann_file': names[0].replace(os.sep, '/'),
@@ -177,17 +177,17 @@ def _find_coco(
             coco=file,
         )
     kind = {'type': 'mmdet.CocoDataset'}
-    data = DataFolder('coco', root, classes, found, kind)
-    used = [part.coco for part in found.values()]
+    data = DataFolder('coco', root, classes, results, kind)
+    used = [part.coco for part in results.values()]
     data.masks = 'instance' in map(coco_task, used)
-    if not all(part.whole for part in found.values()):
+    if not all(part.whole for part in results.values()):
         data.notes.append(
             'images have no file_name but the URLs of LVIS: copies of the '
             "files have both; COCO's metrics count what LVIS does not judge"
         )
     if not classes:
         data.classes = _coco_classes(used, data.notes)
-    for part in found.values():
+    for part in results.values():
         names = dict.fromkeys(part.coco.categories.name)
         own = [name for name in names if name in data.classes]
         # The loader numbers labels in the order of the file.
@@ -338,29 +338,31 @@ def _find_yolo(
     given = _with_suffix(tree[''], ('.yaml', '.yml', '.names'))
     if path.is_dir() and not labels and not given:
         return None
-    found = find_yolo_data(path, classes)
+    results = find_yolo_data(path, classes)
     data = DataFolder(
-        'yolo', found.root, found.names, {}, {'type': 'mmext.YOLODataset'}
+        'yolo', results.root, results.names, {}, {'type': 'mmext.YOLODataset'}
     )
-    if found.kpt_shape:
-        data.dataset['kpt_shape'] = found.kpt_shape
+    if results.kpt_shape:
+        data.dataset['kpt_shape'] = results.kpt_shape
         data.notes.append(
-            f'key points (kpt_shape {list(found.kpt_shape)}) are not used: '
+            f'key points (kpt_shape {list(results.kpt_shape)}) are not used: '
             'only the boxes of the lines are'
         )
-    for split in by_split(found.splits, 'the pictures of YOLO', found.root):
-        parts = found.splits[split]
+    for split in by_split(
+        results.splits, 'the pictures of YOLO', results.root
+    ):
+        parts = results.splits[split]
         names = [
-            os.path.relpath(picture, found.root)
+            os.path.relpath(picture, results.root)
             for part in parts
-            for picture in yolo_pictures(str(part), str(found.root))
+            for picture in yolo_pictures(str(part), str(results.root))
         ]
         if not names:
             raise ValueError(
                 f'{split} of {path} must have pictures, got none in '
                 f'{list(map(str, parts))}'
             )
-        own = os.path.relpath(parts[0], found.root)
+        own = os.path.relpath(parts[0], results.root)
         whole = len(parts) == 1
         dataset = {'ann_file': own} if whole else {}
         data.splits[split] = DataSplit(names, dataset, whole)

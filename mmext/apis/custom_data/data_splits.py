@@ -107,12 +107,12 @@ def split_of(path: str) -> str:
 
 def by_split(paths: Iterable[Any], what: str, root: Path) -> dict[str, list]:
     """Paths, or tuples of some, by split; those without one are to train."""
-    found: dict[str, list] = {}
+    results: dict[str, list] = {}
     for path in paths:
-        found.setdefault(split_of(str(path)) or 'train', []).append(path)
-    if 'train' not in found:
+        results.setdefault(split_of(str(path)) or 'train', []).append(path)
+    if 'train' not in results:
         raise ValueError(
             f'{what} in {root} must have a split for training, got '
-            f'{sorted(found)} only'
+            f'{sorted(results)} only'
         )
-    return {split: found[split] for split in SPLITS if split in found}
+    return {split: results[split] for split in SPLITS if split in results}

@@ -5,7 +5,7 @@ from .errors import ErrorCatcher, code_location, frames_of
 from .finding import Finding, Location, Severity
 from .json import as_record, to_json, to_json_line
 from .places import place_writer
-from .rule import Family, Rule, find_rule, found, rules_of, select_rules
+from .rule import Family, Rule, find_rule, new_finding, rules_of, select_rules
 
 __all__ = [
     'ErrorCatcher',
@@ -17,8 +17,8 @@ __all__ = [
     'as_record',
     'code_location',
     'find_rule',
-    'found',
     'frames_of',
+    'new_finding',
     'page',
     'place_writer',
     'rules_of',

@@ -159,10 +159,10 @@ class ExampleIndex:
                     words.add(box.class_name)
         places = {(file, '') for file in files - {''}}
         places |= {(sample.annotation, word) for word in words - {''}}
-        found = set().union(*(self._numbers.get(at, ()) for at in places))
+        result = set().union(*(self._numbers.get(at, ()) for at in places))
         return {
             number: self.left.pop(number)
-            for number in sorted(found & self.left.keys())
+            for number in sorted(result & self.left.keys())
         }
 
 
@@ -281,9 +281,9 @@ class SampleFiles:
         file = self.source.coco
         notes = file.annotations
         own = notes.image_id == file.images.id[self.sample.index]
-        found = notes.bbox[own & notes.has_bbox].copy()
-        found[:, 2:] += found[:, :2]
-        return [tuple(box) for box in found.tolist()]
+        boxes = notes.bbox[own & notes.has_bbox].copy()
+        boxes[:, 2:] += boxes[:, :2]
+        return [tuple(box) for box in boxes.tolist()]
 
 
 def _visible(content: bytes, max_side: int, orientation: int) -> np.ndarray:
@@ -420,11 +420,11 @@ def _wrong_pixels(finding: Finding, files: SampleFiles) -> _Painted:
     masks = [wrong, other & ~wrong]
     draw_masks(canvas, masks, [WRONG, OTHER], alpha=0.7)
     if few:
-        found = np.argwhere((canvas == WRONG).all(-1))
-        for y, x in found:
+        indices = np.argwhere((canvas == WRONG).all(-1))
+        for y, x in indices:
             canvas[max(y - 2, 0) : y + 3, max(x - 2, 0) : x + 3] = WRONG
-        if len(found):
-            y, x = found[0]
+        if len(indices):
+            y, x = indices[0]
             _ring(canvas, x, y)
     alt = f'{what} with pixels of value {value} marked, first {finding.place}'
     return canvas, alt, _classes_in(small, expected)

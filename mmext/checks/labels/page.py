@@ -30,9 +30,9 @@ def report_html(report: Report, pictures: Sequence[Picture] = ()) -> bytes:
         for index, group in enumerate(report.groups)
     ]
     shown = [_picture(picture) for picture in pictures]
-    found = Counter()
+    counts = Counter()
     for group in report.groups:
-        found[group.rule] += group.num_findings
+        counts[group.rule] += group.num_findings
     tiles = page.tiles(
         (group.severity, group.num_findings) for group in report.groups
     )
@@ -56,8 +56,8 @@ def report_html(report: Report, pictures: Sequence[Picture] = ()) -> bytes:
             'pictures': shown,
             'picture_rules': _rule_options(shown),
             'picture_classes': _options(shown, 'class_data'),
-            'rules': [_rule(rule, found) for rule in report.rules],
-            'rules_found': len(found),
+            'rules': [_rule(rule, counts) for rule in report.rules],
+            'rules_found': len(counts),
         },
     )
 
@@ -197,7 +197,7 @@ def _picture(picture: Picture) -> dict[str, Any]:
     }
 
 
-def _rule(rule_id: str, found: Counter) -> dict[str, Any]:
+def _rule(rule_id: str, counts: Counter) -> dict[str, Any]:
     rule = RULES[rule_id]
     return {
         'id': rule_id,
@@ -205,7 +205,7 @@ def _rule(rule_id: str, found: Counter) -> dict[str, Any]:
         'rank': int(rule.severity),
         'title': rule.title,
         'remedy': rule.remedy,
-        'found': found[rule_id],
+        'found': counts[rule_id],
     }
 
 

@@ -278,7 +278,7 @@ def _label_findings(
 ) -> list[Finding]:
     """What the labels show beside what is known; the data may be elsewhere."""
     try:
-        found = label_findings(cfg, splits=splits, store=store)
+        findings = label_findings(cfg, splits=splits, store=store)
     except (
         FileNotFoundError,
         NotADirectoryError,
@@ -294,7 +294,7 @@ def _label_findings(
     }
     return [
         finding
-        for finding in without_known(found, known)
+        for finding in without_known(findings, known)
         if finding.rule != 'READ001'
         or finding.key.partition('.')[0] not in not_built
     ]

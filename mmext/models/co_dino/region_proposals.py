@@ -276,7 +276,7 @@ def _propose(
     rank = torch.arange(len(kept), device=index.device)
     order = torch.where(owner == image, rank, len(kept))
     count = min(cfg['max_per_img'], len(kept))
-    order, found = order.topk(count, 1, largest=False)
+    order, result = order.topk(count, 1, largest=False)
     real = order < len(kept)
-    chosen = boxes.flatten(0, 1)[kept[found]]
+    chosen = boxes.flatten(0, 1)[kept[result]]
     return RegionProposals(torch.where(real[..., None], chosen, 0.0), real)

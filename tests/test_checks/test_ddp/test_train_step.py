@@ -260,16 +260,16 @@ def test_no_model_of_the_hosts_has_one():
         (dict(type='ToyGAN'), dict(type='ToyOwnWrapper'), ''),
     ],
 )
-def test_the_preflight_says_it(model, wrapper, found, tmp_path, capsys):
+def test_the_preflight_says_it(model, wrapper, result, tmp_path, capsys):
     more = {'model_wrapper_cfg': wrapper} if wrapper else {}
     path = write(tmp_path, model, **more)
     code = load_tool('preflight').main(
         [path, '--no-labels', '--fail-on', 'error', '--batches', 'normal']
     )
     out = ' '.join(capsys.readouterr().out.split())
-    assert ('IGN008' in out) == bool(found), out
-    assert found in out
-    if found:
+    assert ('IGN008' in out) == bool(result), out
+    assert result in out
+    if result:
         assert code == 1
     else:
         assert 'no step was run' in out or code == 2

@@ -59,8 +59,8 @@ def test_same_results_as_the_serial_backend(tmp_path):
     run = run_joblib(counted(), workers=2, in_flight=2)
     first = next(run)
     assert len(asked) == 2
-    found = {r.path: r for r in first} | by_path(run)
-    assert found == by_path(run_serial(batches))
+    results = {r.path: r for r in first} | by_path(run)
+    assert results == by_path(run_serial(batches))
 
 
 @pytest.mark.parametrize(('number', 'started'), [(1, 1), (9, 4)])

@@ -55,14 +55,14 @@ def checked(tmp_path, *sources, **options) -> list[Picture]:
     with FactStore(tmp_path / 'facts.sqlite') as store:
         report = check_sources(sources, store)
     pictures = make_gallery(report, sources, **options)
-    for each in pictures:
-        group = report.groups[each.group]
-        assert each.finding in group.examples
+    for picture in pictures:
+        group = report.groups[picture.group]
+        assert picture.finding in group.examples
     return pictures
 
 
 def of_rule(pictures: list[Picture], rule: str) -> list[Picture]:
-    return [each for each in pictures if each.finding.rule == rule]
+    return [picture for picture in pictures if picture.finding.rule == rule]
 
 
 def clean() -> np.ndarray:
@@ -79,27 +79,28 @@ def test_wrong_pixels(tmp_path):
         tmp_path, {'area': area, 'clean': clean(), 'one': one}
     )
     pictures = checked(tmp_path, source)
-    found = of_rule(pictures, 'SEG001')
+    findings = of_rule(pictures, 'SEG001')
     assert [
-        (each.finding.file[-8:], each.finding.value) for each in found
+        (finding.finding.file[-8:], finding.finding.value)
+        for finding in findings
     ] == [
         ('area.png', '7'),
         ('/one.png', '7'),
         ('area.png', '9'),
     ]
-    seven, single, nine = map(shares, found)
+    seven, single, nine = map(shares, findings)
     assert seven == pytest.approx((1 / 2, 1 / 8), abs=0.02)
     assert nine == pytest.approx((1 / 8, 1 / 2), abs=0.02)
     # One pixel of 768, enlarged, at its place.
-    pixels = pixels_of(found[1]).astype(int)
+    pixels = pixels_of(findings[1]).astype(int)
     wrong = np.abs(pixels - WRONG).max(-1) < 60
-    scale = found[1].width // 32
+    scale = findings[1].width // 32
     y, x = np.argwhere(wrong).mean(0) / scale
     assert (y, x) == pytest.approx((3.5, 5.5), abs=0.5)
     assert single[1] == 0
-    assert found[1].classes == ('road', 'car', 'sky')
-    assert 'value 7' in found[1].alt
-    assert found[1].finding.place == 'y=3, x=5'
+    assert findings[1].classes == ('road', 'car', 'sky')
+    assert 'value 7' in findings[1].alt
+    assert findings[1].finding.place == 'y=3, x=5'
 
 
 @pytest.mark.parametrize(
@@ -125,9 +126,9 @@ def test_files_that_cannot_be_read(tmp_path):
     pictures = checked(tmp_path, source)
     (missing,) = of_rule(pictures, 'SEG015')
     (empty,) = of_rule(pictures, 'IMG002')
-    for each, word in ((missing, 'missing'), (empty, 'empty')):
-        assert (each.uri, each.width, each.height) == ('', 0, 0)
-        assert each.alt.startswith(f'no picture: {word}')
+    for item, word in ((missing, 'missing'), (empty, 'empty')):
+        assert (item.uri, item.width, item.height) == ('', 0, 0)
+        assert item.alt.startswith(f'no picture: {word}')
 
 
 def test_boxes(tmp_path):
@@ -139,7 +140,7 @@ def test_boxes(tmp_path):
     }
     source = box_source(tmp_path, boxes, annotation='all.json')
     pictures = checked(tmp_path, source)
-    assert {each.finding.rule for each in pictures} >= {
+    assert {item.finding.rule for item in pictures} >= {
         'DET001',
         'DET002',
         'DET004',
@@ -203,11 +204,11 @@ def test_damaged_files_end_in_an_entry(tmp_path):
     )
     pictures = make_gallery(report, [source], max_pictures=10_000, max_side=64)
     assert len(pictures) == len(rules) * len(samples)
-    for each in pictures:
-        assert bool(each.uri) == bool(each.width)
-        assert each.alt
-        assert each.uri or each.alt.startswith('no picture: ')
-    shown = [each for each in pictures if each.uri]
+    for picture in pictures:
+        assert bool(picture.uri) == bool(picture.width)
+        assert picture.alt
+        assert picture.uri or picture.alt.startswith('no picture: ')
+    shown = [picture for picture in pictures if picture.uri]
     assert len(shown) >= len(kinds) * len(rules)
 
 
@@ -227,18 +228,18 @@ def test_boxes_that_a_finding_is_about():
     )
     sample = Sample(index=0, image='a.jpg', boxes=boxes)
 
-    def found(**fields) -> list[int]:
+    def about(**fields) -> list[int]:
         own = wrong_boxes(finding('DET002', **fields), sample)
-        return [boxes.index(each) for each in own]
+        return [boxes.index(item) for item in own]
 
-    assert found(key='instance 1', image='a.jpg') == [1]
+    assert about(key='instance 1', image='a.jpg') == [1]
     related = (Location(key='instance 0'),)
-    assert found(key='instance 1', related=related, count=5) == [0, 1]
-    assert found(image='a.jpg', value='(1.5, 2, 3, 4)') == [1]
-    assert found(value='dog') == [2]
-    assert found(value='9') == [3]
-    assert found(image='a.jpg') == []
-    assert found() == []
+    assert about(key='instance 1', related=related, count=5) == [0, 1]
+    assert about(image='a.jpg', value='(1.5, 2, 3, 4)') == [1]
+    assert about(value='dog') == [2]
+    assert about(value='9') == [3]
+    assert about(image='a.jpg') == []
+    assert about() == []
 
 
 def files_of(max_side: int = 480, backend_args=None, **paths) -> SampleFiles:
@@ -293,10 +294,10 @@ def painted(*wrong, fine=(), other=(), side=80) -> np.ndarray:
 
 def where(picture: np.ndarray, colour: tuple) -> tuple | None:
     """Box around the pixels of a colour: x1, y1, x2, y2, the last inside."""
-    found = np.argwhere((picture == colour).all(-1))
-    if not len(found):
+    indices = np.argwhere((picture == colour).all(-1))
+    if not len(indices):
         return None
-    (y1, x1), (y2, x2) = found.min(0), found.max(0)
+    (y1, x1), (y2, x2) = indices.min(0), indices.max(0)
     return x1, y1, x2, y2
 
 

@@ -130,7 +130,7 @@ def test_filters_offer_what_there_is():
             picture('DUP003', split='', group=2),
         ],
     )
-    values = [each.get('value') for each in Page(content).all('option')]
+    values = [item.get('value') for item in Page(content).all('option')]
     assert values == [
         *['', 'CLS001', 'DUP003', 'SEG001'],
         *['', 'train', 'val'],

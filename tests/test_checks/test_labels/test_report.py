@@ -103,7 +103,7 @@ def test_findings_the_worst_last():
 )
 def test_the_first_line_says_what_to_do(rules, verdict):
     groups = tuple(
-        shown_group(RULES[each].severity, each, num_files=1) for each in rules
+        shown_group(RULES[rule].severity, rule, num_files=1) for rule in rules
     )
     report = msgspec.structs.replace(shown_report(), groups=groups)
     lines = printed(print_report, report, name='a.py', width=500).splitlines()
@@ -142,7 +142,7 @@ def test_a_result_for_each_file():
     assert log['version'] == '2.1.0'
     (run,) = log['runs']
     rules = run['tool']['driver']['rules']
-    assert [each['id'] for each in rules] == list(RULES)
+    assert [rule['id'] for rule in rules] == list(RULES)
     assert len(run['results']) == 2
     for result, uri in zip(
         run['results'], ('masks/a%20b.png', 'masks/%C3%BC.png')
@@ -152,8 +152,8 @@ def test_a_result_for_each_file():
         assert 'y=3, x=5' in result['message']['text']
         assert 'set ignore_index=11' in result['message']['text']
         (place,) = result['locations']
-        found = place['physicalLocation']['artifactLocation']['uri']
-        assert found == uri
+        results = place['physicalLocation']['artifactLocation']['uri']
+        assert results == uri
 
 
 @pytest.mark.parametrize(
@@ -207,11 +207,11 @@ def test_what_code_scanning_asks_for():
         }
         assert min(region.values()) >= 1
     prints = [
-        each['partialFingerprints']['primaryLocationLineHash']
-        for each in run['results']
+        item['partialFingerprints']['primaryLocationLineHash']
+        for item in run['results']
     ]
     assert len(set(prints)) == 4
-    assert [each.split(':')[1] for each in prints] == ['1', '2', '1', '1']
+    assert [item.split(':')[1] for item in prints] == ['1', '2', '1', '1']
 
 
 def test_fingerprints_do_not_go_by_lines(tmp_path):
@@ -226,11 +226,11 @@ def test_fingerprints_do_not_go_by_lines(tmp_path):
     two = printed('# new\n\nx = dict(y=1)\n', 3)
     assert one['partialFingerprints'] == two['partialFingerprints']
     regions = [
-        each['locations'][0]['physicalLocation']['region']
-        for each in (one, two)
+        value['locations'][0]['physicalLocation']['region']
+        for value in (one, two)
     ]
-    assert [each['startLine'] for each in regions] == [1, 3]
-    assert {each['endColumn'] for each in regions} == {
+    assert [value['startLine'] for value in regions] == [1, 3]
+    assert {value['endColumn'] for value in regions} == {
         len('x = dict(y=1)') + 1
     }
 

@@ -76,8 +76,8 @@ def test_class_weights_of_objects(tmp_path):
     names = {'a': ('dog', 'cat'), 'b': ('dog',), 'c': ('dog',)}
     for name, objects in names.items():
         text = ''.join(
-            f'<object><name>{each}</name>{box}</bndbox></object>'
-            for each in objects
+            f'<object><name>{obj}</name>{box}</bndbox></object>'
+            for obj in objects
         )
         path = tmp_path / f'{name}.xml'
         path.write_text(f'<annotation>{text}</annotation>')

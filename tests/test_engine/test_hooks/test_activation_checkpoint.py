@@ -57,12 +57,12 @@ def test_a_run_is_that_without(tmp_path, runner_type):
     """Losses, weights, and statistics of batch norm, to the last bit."""
     changes = dict(runner_type=runner_type, model=BN)
     plain = toy.train(tmp_path / 'plain', **changes)
-    found = toy.train(
+    run = toy.train(
         tmp_path / 'hook',
         default_hooks=hooks(modules='linear', classes=['BatchNorm1d']),
         **changes,
     )
-    assert found == plain
+    assert run == plain
     assert (
         'Activation checkpointing (non-reentrant): 2 modules, 0 of them '
         'reentrant before: linear, norm' in log_of(tmp_path / 'hook')
@@ -84,15 +84,15 @@ def test_flexible_runner(tmp_path):
 def test_dropout_and_names_that_are_not_run(tmp_path):
     changes = dict(model=dict(type='StackedModel'))
     plain = toy.train(tmp_path / 'plain', **changes)
-    found = toy.train(
+    run = toy.train(
         tmp_path / 'items', default_hooks=hooks(modules='layers.*'), **changes
     )
-    assert found == plain
+    assert run == plain
     assert 'Checkpointed, but not run' not in log_of(tmp_path / 'items')
-    found = toy.train(
+    run = toy.train(
         tmp_path / 'whole', default_hooks=hooks(modules='layers'), **changes
     )
-    assert found == plain
+    assert run == plain
     log = log_of(tmp_path / 'whole')
     assert log.count('no memory is saved there: layers; name the') == 1
 
@@ -121,10 +121,10 @@ def test_ema_averages_the_plain_model(tmp_path):
         return ema.ema_model.state_dict()
 
     plain = run('plain')
-    found = run('hook', default_hooks=hooks(modules='linear'))
-    assert found.keys() == plain.keys()
+    result = run('hook', default_hooks=hooks(modules='linear'))
+    assert result.keys() == plain.keys()
     for key, value in plain.items():
-        assert torch.equal(found[key], value), key
+        assert torch.equal(result[key], value), key
 
 
 @pytest.mark.parametrize('split', ['val', 'test'])

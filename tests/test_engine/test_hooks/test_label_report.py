@@ -170,9 +170,9 @@ def test_skipped_samples_by_iteration(tmp_path, clean_globals, runner):
             'collate_fn': {'type': 'pseudo_collate'},
         },
     )
-    found = reports(log)
-    assert len(found) >= 2
-    total = int(re.search(r'start: skipped (\d+) ', found[-1][1]).group(1))
+    results = reports(log)
+    assert len(results) >= 2
+    total = int(re.search(r'start: skipped (\d+) ', results[-1][1]).group(1))
     # Eight steps of two; four of these samples are bad, and workers load
     # ahead, and a bad sample may be drawn in place of one.
     assert total >= 4

@@ -181,23 +181,23 @@ def surgery(model, aggregator='PCGrad', kind=None, **kwargs):
 
 def gradients_of(model, wrapper, data):
     """Gradients with which the optimizer steps."""
-    found = {}
+    results = {}
 
     def note(*_):
         for name, parameter in model.named_parameters():
             grad = parameter.grad
-            found[name] = None if grad is None else grad.clone()
+            results[name] = None if grad is None else grad.clone()
 
     handle = wrapper.optimizer.register_step_pre_hook(note)
     model.train_step(data, wrapper)
     handle.remove()
-    return found
+    return results
 
 
 def test_what_is_shared():
     model, recorder = toy_model(unused=True), Recorder()
     true = copy.deepcopy(model)
-    found = gradients_of(model, surgery(model, recorder), batch())
+    gradients = gradients_of(model, surgery(model, recorder), batch())
     points = torch.stack(batch()['inputs'])
     losses = [
         value
@@ -226,11 +226,11 @@ def test_what_is_shared():
     sum(losses).backward()
     for name, parameter in true.named_parameters():
         if name.startswith('architecture.unused'):
-            assert found[name] is None
+            assert gradients[name] is None
         elif not name.startswith(shared):
-            torch.testing.assert_close(found[name], parameter.grad)
+            torch.testing.assert_close(gradients[name], parameter.grad)
     mine = torch.cat(
-        [found[n].flatten() for n in found if n.startswith(shared)]
+        [gradients[n].flatten() for n in gradients if n.startswith(shared)]
     )
     torch.testing.assert_close(mine, rows[0])
 
@@ -243,11 +243,11 @@ def test_weights_of_the_aggregator_for_the_heads():
     losses = true(torch.stack(batch()['inputs']), mode='loss')
     terms = [value for name, value in losses.items() if 'loss' in name]
     torch.stack(terms).mul(weights).sum().backward()
-    found = gradients_of(
+    gradients = gradients_of(
         model, surgery(model, aggregator, weigh_heads=True), batch()
     )
     for name, parameter in true.named_parameters():
-        torch.testing.assert_close(found[name], parameter.grad)
+        torch.testing.assert_close(gradients[name], parameter.grad)
     with pytest.raises(ValueError, match='weigh_heads needs an aggregator'):
         surgery(model, 'GradDrop', weigh_heads=True)
 
@@ -259,13 +259,13 @@ def test_all_of_mtan_gets_gradients(name):
     model = MODELS.build(config).train()
     aggregator = dict(type=name, **AGGREGATORS[name])
     data = tiny_multi_task.make_samples(2)
-    found = gradients_of(model, surgery(model, aggregator), data)
+    gradients = gradients_of(model, surgery(model, aggregator), data)
     lacking = [
-        n for n, grad in found.items() if grad is None or not grad.any()
+        n for n, grad in gradients.items() if grad is None or not grad.any()
     ]
     assert not lacking
-    assert any(name.startswith('architecture.attention') for name in found)
-    assert any(name.startswith('architecture.blocks') for name in found)
+    assert any(name.startswith('architecture.attention') for name in gradients)
+    assert any(name.startswith('architecture.blocks') for name in gradients)
 
 
 def test_groups_of_parameters_and_frozen_ones():
@@ -313,7 +313,7 @@ def test_sparse_gradients():
             super().__init__()
             self.items = nn.Embedding(4, 2, sparse=sparse)
 
-    found = []
+    results = []
     for sparse in (False, True):
         torch.manual_seed(0)
         model = Table(sparse)
@@ -321,8 +321,8 @@ def test_sparse_gradients():
         for index in (0, 2):
             row = model.items(torch.tensor([index, 3]))
             wrapper.update_params((row.sum(), row.square().sum()))
-        found.append(model.items.weight.detach())
-    torch.testing.assert_close(*found)
+        results.append(model.items.weight.detach())
+    torch.testing.assert_close(*results)
 
 
 def test_gradients_that_are_not_finite():
@@ -330,9 +330,9 @@ def test_gradients_that_are_not_finite():
     wrapper = surgery(model, recorder)
     data = batch()
     data['inputs'][0][0] = float('nan')
-    found = gradients_of(model, wrapper, data)
+    gradients = gradients_of(model, wrapper, data)
     assert not recorder.matrices
-    assert found['backbone.linear.weight'].isnan().any()
+    assert gradients['backbone.linear.weight'].isnan().any()
     model, broken = toy_model(), nn.Module()
     broken.forward = lambda matrix: matrix[0] / 0
     with pytest.raises(FloatingPointError, match='not finite, of gradients'):
@@ -595,12 +595,12 @@ def test_bfloat16_on_a_cpu():
     from mmext.engine.optim.cpu_amp import cpu_amp_cfg
 
     kind = cpu_amp_cfg(dict(type='mmext.AmpGradientSurgeryOptimWrapper'))
-    found = []
+    results = []
     for cls in (GradientSurgeryOptimWrapper, kind['type']):
         model = toy_model()
         wrapper = surgery(model, kind=cls)
         grads = gradients_of(model, wrapper, batch())
         assert grads['backbone.linear.weight'].dtype == torch.float32
-        found.append(torch.cat([g.flatten() for g in grads.values()]))
-    error = (found[1] - found[0]).norm() / found[0].norm()
+        results.append(torch.cat([g.flatten() for g in grads.values()]))
+    error = (results[1] - results[0]).norm() / results[0].norm()
     assert 0 < error < 0.1

@@ -365,20 +365,20 @@ class _Split:
 
     def places(self, folder: str, out: Path) -> Iterator[NewPlace]:
         """What to name in the config in place of what."""
-        found: list[tuple[str, str]] = []
+        results: list[tuple[str, str]] = []
         if self.folders['mask']:
             key = 'data_prefix.seg_map_path'
             if self._expected.task != 'semantic':
                 key = 'data_prefix.seg'
-            found.append((key, common_folder(self.folders['mask'])))
+            results.append((key, common_folder(self.folders['mask'])))
         if self.source.coco is not None:
-            found.append(('ann_file', self.source.coco.path))
+            results.append(('ann_file', self.source.coco.path))
         elif self.others:
-            found += (('ann_file', path) for path in sorted(self.others))
+            results += (('ann_file', path) for path in sorted(self.others))
         elif self.folders['annotation']:
             was = common_folder(self.folders['annotation'])
-            found.append(('ann_subdir', was))
-        for key, was in found:
+            results.append(('ann_subdir', was))
+        for key, was in results:
             yield NewPlace(
                 split=self._expected.split,
                 key=key,

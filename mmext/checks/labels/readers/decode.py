@@ -210,9 +210,9 @@ def jpeg_error(content: bytes) -> ReadError | None:
     """
     position = len(JPEG_SIGNATURE)
     scans = 0
-    while found := _MARKER.search(content, position):
-        marker = content[found.start() + 1]
-        position = found.end()
+    while match := _MARKER.search(content, position):
+        marker = content[match.start() + 1]
+        position = match.end()
         if marker == _END_OF_IMAGE:
             return None if scans else _corrupt(_NO_SCAN)
         if marker in _ALONE:
@@ -220,7 +220,7 @@ def jpeg_error(content: bytes) -> ReadError | None:
         length = int.from_bytes(content[position : position + 2], 'big')
         if position + 2 <= len(content) and length < 2:
             return _corrupt(
-                f'corrupt: JPEG marker at byte {found.start():,} has no length'
+                f'corrupt: JPEG marker at byte {match.start():,} has no length'
             )
         position += max(length, 2)
         scans += marker == _START_OF_SCAN
@@ -371,9 +371,9 @@ def _not_opened(content: bytes, error: BaseException) -> ReadError:
     if isinstance(error, Image.DecompressionBombError):
         return ReadError(ErrorKind.REFUSED, f'refused: {error}')
     if content.startswith(JPEG_SIGNATURE):
-        found = jpeg_error(content)
-        if found:
-            return found
+        results = jpeg_error(content)
+        if results:
+            return results
     start = content[:_SHOWN_BYTES].hex(' ')
     if type(error) is Image.UnidentifiedImageError:
         text = f'not an image: the file begins with the bytes {start}'

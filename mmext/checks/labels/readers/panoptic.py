@@ -125,14 +125,14 @@ def _replaced(
     errors: list[RecordError],
 ) -> CocoFile:
     """The file with the places that segments have in it."""
-    found = list(errors)
+    results = list(errors)
     for error in file.errors:
         row = _ROW.fullmatch(error.place)
         if row:
             index, number = places[int(row[1])]
             place = f'annotations[{index}].segments_info[{number}]{row[2]}'
             error = RecordError(place, error.message)
-        found.append(error)
+        results.append(error)
     owners = np.array([index for index, _ in places], np.int64)
     notes = file.annotations
     return msgspec.structs.replace(
@@ -140,5 +140,5 @@ def _replaced(
         annotations=msgspec.structs.replace(
             notes, index=owners[notes.index] if len(owners) else notes.index
         ),
-        errors=tuple(found),
+        errors=tuple(results),
     )

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from ...findings import Severity, found
+from ...findings import Severity, new_finding
 from ..expectations import Expectations, count_classes
 from ..totals import SplitTotals
 from .registry import CFG, CLS, Findings
@@ -64,7 +64,7 @@ def _absent(
         names = len(classes) or wanted.num_classes
         for label, count in counts.items():
             if not count and label < names:
-                yield found(
+                yield new_finding(
                     f'{_name(label, wanted)} has no {unit}',
                     split=wanted.split,
                     value=str(label),
@@ -98,9 +98,9 @@ def _absent_in_training(
 def _absent_in_evaluation(
     totals: Sequence[SplitTotals], expected: Sequence[Expectations]
 ) -> Findings:
-    known = {each.message for each in _absent(totals, expected, True)}
-    found = _absent(totals, expected, False)
-    yield from (each for each in found if each.message not in known)
+    known = {name.message for name in _absent(totals, expected, True)}
+    absent = _absent(totals, expected, False)
+    yield from (name for name in absent if name.message not in known)
 
 
 @CLS.rule(
@@ -127,7 +127,7 @@ def _only_evaluated(
             continue
         for label, count in _counts(own, wanted).items():
             if count and not counts.get(label):
-                yield found(
+                yield new_finding(
                     f'{_name(label, wanted)} has {_unit(wanted)} in '
                     f'{wanted.split} and none in the training',
                     split=wanted.split,
@@ -154,7 +154,7 @@ def _imbalance(totals: SplitTotals, expected: Expectations) -> Findings:
     (least, rare), (most, common) = min(present), max(present)
     if most >= _IMBALANCE * least:
         unit = _unit(expected)
-        yield found(
+        yield new_finding(
             f'{_name(common, expected)} has {most:,} {unit}, '
             f'{most // least:,} times as many as {_name(rare, expected)} '
             f'with {least:,}',
@@ -193,7 +193,7 @@ def _no_labels(totals: SplitTotals, expected: Expectations) -> Findings:
                 'figures of such a split say nothing; if its labels are '
                 'kept back by those who made it, nothing is wrong'
             )
-        yield found(
+        yield new_finding(
             f'none of {totals.num_samples:,} samples has {_unit(expected)} '
             f'of the {expected.num_classes} classes{marked}',
             severity=severity,
@@ -237,7 +237,7 @@ def _alike(
             other = written_like(name, wanted.classes[:index])
             if other and (name, other) not in seen:
                 seen.add((name, other))
-                yield found(
+                yield new_finding(
                     f'classes {other!r} and {name!r} are two to the training',
                     key='metainfo.classes',
                     value=name,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ....datasets.box_limits import BORDER_TOLERANCE
-from ...findings import Location, Severity, found
+from ...findings import Location, Severity, new_finding
 from ..expectations import Expectations
 from ..facts import ErrorKind
 from ..readers.coco import CocoFile, match_ids
@@ -38,7 +38,7 @@ def _marked(
     index = getattr(facts, kind).index[rows]
     keys = [f'{kind}[{number}]' for number in index[:_MAX_EXAMPLES]]
     if keys:
-        yield found(
+        yield new_finding(
             message,
             file=facts.path,
             key=keys[0],
@@ -65,7 +65,7 @@ def _unreadable(facts: CocoFile, expected: Expectations) -> Findings:
             error.place == 'annotations' and error.kind is ErrorKind.MISSING
         )
         if not (absent and kept_back):
-            yield found(error.message, file=facts.path, key=error.place)
+            yield new_finding(error.message, file=facts.path, key=error.place)
 
 
 def _used_twice(kind: str, **columns: str) -> Callable:
@@ -76,7 +76,7 @@ def _used_twice(kind: str, **columns: str) -> Callable:
         for column, what in columns.items():
             values = getattr(records, column)
             for row, first in _repeated(values) if len(values) else ():
-                yield found(
+                yield new_finding(
                     f'{what} is taken by another record',
                     file=facts.path,
                     key=f'{kind}[{records.index[row]}]',
@@ -178,7 +178,7 @@ def _missing_classes(facts: CocoFile, expected: Expectations) -> Findings:
     for name in expected.classes:
         if name not in names:
             like = written_like(name, names)
-            yield found(
+            yield new_finding(
                 f'class {name!r} is no category of the file, which has '
                 f'{sorted(set(names))}',
                 remedy=f'write {like!r} in metainfo.classes, as the file '
@@ -213,7 +213,7 @@ def _category_order(facts: CocoFile, expected: Expectations) -> Findings:
     ]
     if wrong:
         index, wanted, given = wrong[0]
-        yield found(
+        yield new_finding(
             f'label {index} is {wanted!r} to the config, but its objects are '
             f'those of {given!r}; {len(wrong)} classes are exchanged',
             file=facts.path,
@@ -293,7 +293,7 @@ def _left_out(facts: CocoFile, expected: Expectations) -> Findings:
             and number[category_id]
         ):
             like = written_like(name, present)
-            yield found(
+            yield new_finding(
                 f'category {name!r} is not among the '
                 f'{len(expected.classes)} classes of the data set'
                 + (f', but {like!r} is' if like else ''),

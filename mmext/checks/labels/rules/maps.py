@@ -6,7 +6,7 @@ wrong is found by one rule, the one that knows most about it.
 
 from collections.abc import Callable, Iterator
 
-from ...findings import Severity, found
+from ...findings import Severity, new_finding
 from ..expectations import (
     INDEX_MODES,
     Expectations,
@@ -73,7 +73,7 @@ def _out_of_range(
             what = f'label {value} is'
             if loaded != value:
                 what = f'label {loaded}, which the loader makes of {value}, is'
-            yield found(
+            yield new_finding(
                 f'{what} out of range; {_allowed(expected)}',
                 **_about(facts, value, count, pixel),
             )
@@ -117,7 +117,7 @@ def _wraps(facts: SampleFacts, expected: Expectations) -> Findings:
     if wrong:
         value, _, pixel = wrong[0]
         loaded = loaded_values(expected).value[value % 256]
-        yield found(
+        yield new_finding(
             f'{len(wrong)} values are not in [0, 255], and the loader wraps '
             f'them: {value} becomes {loaded}',
             **_about(facts, value, sum(count for _, count, _ in wrong), pixel),
@@ -137,7 +137,7 @@ def _wraps(facts: SampleFacts, expected: Expectations) -> Findings:
 def _unmapped(facts: SampleFacts, expected: Expectations) -> Findings:
     for value, count, pixel in _wrong(facts, expected, 'unmapped'):
         loaded = loaded_values(expected).value[value]
-        yield found(
+        yield new_finding(
             f'value {value} is not in the label_map and stays {loaded}; '
             f'{_allowed(expected)}',
             **_about(facts, value, count, pixel),
@@ -195,7 +195,7 @@ def _all_ignored(facts: SampleFacts, expected: Expectations) -> Findings:
     table = loaded_values(expected)
     kinds = ('ignored', 'wide_void')
     if all(table.kind_of(value) in kinds for value, _ in mask.values):
-        yield found(
+        yield new_finding(
             'all pixels are ignored '
             f'(ignore_index={expected.ignore_index} after loading)',
             file=facts.sample.mask,
@@ -215,7 +215,7 @@ def _all_ignored(facts: SampleFacts, expected: Expectations) -> Findings:
 )
 def _wide_void(facts: SampleFacts, expected: Expectations) -> Findings:
     for value, count, pixel in _wrong(facts, expected, 'wide_void'):
-        yield found(
+        yield new_finding(
             f'{value} wraps to {value % 256}, which is ignored',
             **_about(facts, value, count, pixel),
         )
@@ -241,7 +241,7 @@ def _white_is_ignored(totals: SplitTotals, expected: Expectations) -> Findings:
         and not totals.num_outside
         and _as_stored(totals, expected)
     ):
-        yield found(
+        yield new_finding(
             'all masks hold 0 and 255 only, and 255 is ignored '
             '(num_classes=2, ignore_index=255)',
             value='255',
@@ -276,7 +276,7 @@ def _several_channels(facts: SampleFacts, expected: Expectations) -> Findings:
     if expected.task == 'panoptic':
         return
     if mode and mode not in INDEX_MODES:
-        yield found(
+        yield new_finding(
             f'the mask must have one channel, got mode {mode}',
             file=facts.sample.mask,
             value=mode,
@@ -297,7 +297,7 @@ def _palette_with_cv2(facts: SampleFacts, expected: Expectations) -> Findings:
     if expected.task == 'panoptic':
         return
     if _mode(facts) == 'P' and expected.loader_backend == 'cv2':
-        yield found(
+        yield new_finding(
             "the mask has a palette (mode P), and the loader's backend cv2 "
             'makes three channels of its colours',
             file=facts.sample.mask,
@@ -317,7 +317,7 @@ def _palette_with_cv2(facts: SampleFacts, expected: Expectations) -> Findings:
 )
 def _one_bit_with_cv2(facts: SampleFacts, expected: Expectations) -> Findings:
     if _mode(facts) == '1' and expected.loader_backend == 'cv2':
-        yield found(
+        yield new_finding(
             "the mask has 1 bit, and the loader's backend cv2 makes 0 and "
             '255 of 0 and 1',
             file=facts.sample.mask,
@@ -334,7 +334,7 @@ def _one_bit_with_cv2(facts: SampleFacts, expected: Expectations) -> Findings:
 )
 def _lossy(facts: SampleFacts, expected: Expectations) -> Findings:
     if _mode(facts) and facts.mask.lossy:
-        yield found(
+        yield new_finding(
             f'the mask is {facts.mask.lossy}, which does not keep values',
             file=facts.sample.mask,
             value=facts.mask.lossy,
@@ -351,7 +351,7 @@ def _lossy(facts: SampleFacts, expected: Expectations) -> Findings:
 )
 def _one_pixel(facts: SampleFacts, expected: Expectations) -> Findings:
     if _mode(facts) and 1 in (facts.mask.width, facts.mask.height):
-        yield found(
+        yield new_finding(
             'the mask must have at least 2 x 2 pixels',
             file=facts.sample.mask,
             value=f'{facts.mask.width} x {facts.mask.height}',
@@ -372,7 +372,7 @@ def _bad_values(name: str, field: str) -> Callable:
     def check(facts: SampleFacts, expected: Expectations) -> Findings:
         array = getattr(facts, field)
         for kind, count, first in array.bad if array is not None else ():
-            yield found(
+            yield new_finding(
                 f'values of the {name} must {_MUST_BE[kind]}',
                 file=getattr(facts.sample, field),
                 pixel=divmod(first, array.width),
@@ -401,7 +401,7 @@ def _other_size(facts: SampleFacts, expected: Expectations) -> Findings:
             continue
         own, wanted = (f'{x.width} x {x.height}' for x in (array, image))
         if own != wanted:
-            yield found(
+            yield new_finding(
                 f'image and {name} must have the same size, got {wanted} and '
                 f'{own}',
                 file=path,

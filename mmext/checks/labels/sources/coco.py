@@ -295,10 +295,10 @@ def split_of_coco(
     def orphans() -> Iterator[Orphan]:
         named = set(file.images.file_name)
         # None of a file that could not be read, which is said elsewhere.
-        for found in files_below(images, IMAGE_SUFFIXES) if named else ():
-            name = found[len(images) :].lstrip(os.sep).replace(os.sep, '/')
+        for results in files_below(images, IMAGE_SUFFIXES) if named else ():
+            name = results[len(images) :].lstrip(os.sep).replace(os.sep, '/')
             if name not in named:
-                yield Orphan(split=expected.split, path=found, kind='image')
+                yield Orphan(split=expected.split, path=results, kind='image')
 
     return SplitSource(
         expected,

@@ -67,7 +67,7 @@ def build_leaves(dataset: Mapping, cfg: Config) -> list[Any]:
                 if _takes(kind, 'serialize_data'):
                     node['serialize_data'] = False
             built = list(walk_datasets(DATASETS.build(dataset)))
-        leaves = [each for each in built if not inner_datasets(each)]
+        leaves = [item for item in built if not inner_datasets(item)]
         for leaf in leaves:
             if hasattr(leaf, 'full_init') and not form_of(leaf):
                 leaf.full_init()
@@ -195,7 +195,7 @@ def task_of(dataset: Any, split: str) -> str:
     # Maps of a test split may be kept by those who made it.
     withheld = split == 'test' and bool(steps) and not loaders
     if 'instances' in infos:
-        with_mask = any('mask' in each for each in infos['instances'])
+        with_mask = any('mask' in instance for instance in infos['instances'])
         return 'instance' if with_mask else 'detection'
     has_maps = 'seg_map_path' in infos or (
         hasattr(dataset, 'label_map') and 'depth_map_path' not in infos

@@ -190,8 +190,8 @@ def splits_of_yolo(
     it of another split, is an orphan.
     """
     data = find_yolo_data(path, classes)
-    found = [split for split in splits if split in data.splits]
-    if not found:
+    results = [split for split in splits if split in data.splits]
+    if not results:
         raise ValueError(
             f'split must be some of {sorted(data.splits)}, which {path} has, '
             f'got {list(splits)}'
@@ -223,7 +223,7 @@ def splits_of_yolo(
                 map(str, filter(Path.is_file, data.splits[split])), ''
             ),
         )
-        for split in found
+        for split in results
     ]
 
 
@@ -252,8 +252,8 @@ def splits_of_layout(
 
     Without ``classes``, those that a generated set notes, or NYUv2's.
     """
-    found = [name for name in splits if (Path(root) / name).is_dir()]
-    if not found:
+    results = [name for name in splits if (Path(root) / name).is_dir()]
+    if not results:
         raise NotADirectoryError(
             f'--nyuv2 must be a folder with one of the splits '
             f'{", ".join(splits)}, got {str(root)!r}'
@@ -264,5 +264,5 @@ def splits_of_layout(
             str(Path(root) / name),
             Expectations(split=name, num_classes=len(names), classes=names),
         )
-        for name in found
+        for name in results
     ]

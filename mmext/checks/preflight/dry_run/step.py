@@ -61,10 +61,10 @@ class StepRun:
         groups = [optimizer.param_groups for optimizer in self._optimizers]
         with (
             name_stale_graphs(self._model, batch),
-            find_outsiders(self._model, groups, batch) as found,
+            find_outsiders(self._model, groups, batch) as outsiders,
         ):
             record = self._run(batch, kind, number)
-        return dataclasses.replace(record, outsiders=tuple(found))
+        return dataclasses.replace(record, outsiders=tuple(outsiders))
 
     def _run(self, batch: Any, kind: str, number: int) -> StepRecord:
         model = self._model

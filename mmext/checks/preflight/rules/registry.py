@@ -12,7 +12,7 @@ A lint rule is a generator function in a file of its family, called with a
     def blue_key(subject):
         for key in subject.top:
             if key == 'blue':
-                yield found('blue is blue', path=(key,))
+                yield new_finding('blue is blue', path=(key,))
 
 Rules of the other scopes are declared where their findings are made.
 """
@@ -68,10 +68,10 @@ STEP = _family('STEP', 'Steps, their losses and gradients', 'step')
 WORLD = _family('WORLD', 'Several processes', 'ranks')
 
 
-def found(
+def new_finding(
     message: str, path: Sequence[str | int] = (), **fields: Any
 ) -> Finding:
-    """See :func:`mmext.checks.findings.found`.
+    """See :func:`mmext.checks.findings.new_finding`.
 
     Args:
         message: One sentence with the facts.
@@ -79,7 +79,7 @@ def found(
             whole config, or for what is outside of it.
         fields: Other fields of a finding.
     """
-    return findings.found(message, key=join_key(path), **fields)
+    return findings.new_finding(message, key=join_key(path), **fields)
 
 
 CHECK001 = CHECK.declare(

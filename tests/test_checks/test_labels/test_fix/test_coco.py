@@ -16,7 +16,9 @@ def twins(content):
     """Two images of one id, of which the annotations can be of none."""
     content['images'].append({**content['images'][1], 'file_name': 'new.jpg'})
     content['annotations'] = [
-        each for each in content['annotations'] if each['image_id'] != 2
+        annotation
+        for annotation in content['annotations']
+        if annotation['image_id'] != 2
     ]
 
 
@@ -76,8 +78,8 @@ def test_repairs(case, indent):
     after = json.loads(fixed.content)
     images = images_of(after)
     assert rules_of(fixed.content, images) == set()
-    assert {each.rule for each in fixed.changes} == {rule}
-    wanted = [dict(each) for each in content['annotations']]
+    assert {annotation.rule for annotation in fixed.changes} == {rule}
+    wanted = [dict(annotation) for annotation in content['annotations']]
     if fields is None:
         del wanted[3]
     else:
@@ -95,7 +97,9 @@ def test_size_of_the_file_is_written():
     PLANTS['size'][1](content)
     fixed = fix_coco(encoded(content), EXPECTED, images_of(content))
     assert json.loads(fixed.content) == GOOD
-    assert [(each.place, each.was, each.now) for each in fixed.changes] == [
+    assert [
+        (change.place, change.was, change.now) for change in fixed.changes
+    ] == [
         ('images[2].width', '100', '64'),
         ('images[2].height', '50', '48'),
     ]
@@ -172,8 +176,8 @@ def same_file_used(content):
 
 
 def all_dangle(content):
-    for each in content['annotations']:
-        each['image_id'] += 100
+    for annotation in content['annotations']:
+        annotation['image_id'] += 100
 
 
 def broken_image(content):

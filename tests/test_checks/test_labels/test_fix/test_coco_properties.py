@@ -90,7 +90,7 @@ def is_right(note: dict, content: dict) -> bool:
     """Whether an annotation has nothing that is to be repaired."""
     left, top, wide, high = note['bbox']
     known = [
-        each for each in content['images'] if each['id'] == note['image_id']
+        image for image in content['images'] if image['id'] == note['image_id']
     ]
     return (
         len(known) == 1
@@ -115,8 +115,8 @@ def test_right_annotations_stay(content, with_images):
     fixed = fix_coco(before, EXPECTED, images)
     after = json.loads(fixed.content)
     kept = [
-        {key: value for key, value in each.items() if key != 'id'}
-        for each in after['annotations']
+        {key: value for key, value in annotation.items() if key != 'id'}
+        for annotation in after['annotations']
     ]
     for note in content['annotations']:
         if is_right(note, content):

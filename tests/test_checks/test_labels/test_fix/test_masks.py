@@ -65,7 +65,7 @@ def with_minus_one(labels: np.ndarray) -> bytes:
 
 
 def channels(labels: np.ndarray, *more: int) -> bytes:
-    grey = [labels] * 3 + [np.full_like(labels, each) for each in more]
+    grey = [labels] * 3 + [np.full_like(labels, item) for item in more]
     return png(np.dstack(grey))
 
 
@@ -118,7 +118,7 @@ def test_repairs(case):
     assert needs_fix(read_mask_facts(content), expected)
     fixed = fix_mask(content, expected)
     assert rules_of(fixed.content, expected) == set()
-    assert {each.rule for each in fixed.changes} == {rule}
+    assert {change.rule for change in fixed.changes} == {rule}
     np.testing.assert_array_equal(pixels_of(fixed.content), labels)
     before = Image.open(io.BytesIO(content))
     after = Image.open(io.BytesIO(fixed.content))

@@ -33,7 +33,7 @@ def voc(*boxes, size=(64, 48), more='') -> bytes:
             '<depth>3</depth></size>'
         )
     objects = ''.join(
-        each if isinstance(each, str) else object_of(each) for each in boxes
+        box if isinstance(box, str) else object_of(box) for box in boxes
     )
     return (
         '<annotation>\n  <by>Ägidius</by>\n'
@@ -100,8 +100,8 @@ def test_repairs(case):
     fixed = fix_voc(content, IMAGE)
     assert fixed.content.decode() == wanted.decode()
     assert rules_of(fixed.content) == set()
-    assert [each.place for each in fixed.changes] == places
-    assert {each.rule for each in fixed.changes} == {rule}
+    assert [change.place for change in fixed.changes] == places
+    assert {change.rule for change in fixed.changes} == {rule}
     again = fix_voc(fixed.content, IMAGE)
     assert (again.content, again.changes) == (fixed.content, ())
 
@@ -192,7 +192,7 @@ def test_right_boxes_stay(boxes, size, image):
     fixed = fix_voc(content, image)
     again = fix_voc(fixed.content, image)
     assert (again.content, again.changes) == (fixed.content, ())
-    kept = [each.box for each in read_voc(fixed.content).boxes]
+    kept = [box.box for box in read_voc(fixed.content).boxes]
     for facts in read_voc(content).boxes:
         x1, y1, x2, y2 = facts.box
         if 0 <= x1 < x2 <= 64 and 0 <= y1 < y2 <= 48 and size != (48, 64):

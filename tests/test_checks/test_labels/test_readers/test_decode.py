@@ -89,16 +89,16 @@ FILES = {
     'cmyk': image_bytes.saved(IMAGE.convert('CMYK'), 'JPEG'),
     'comment': image_bytes.saved(IMAGE, 'JPEG', comment=b'\xff\xd9' * 9),
 }
-each = pytest.mark.parametrize('content', FILES.values(), ids=FILES)
+every_file = pytest.mark.parametrize('content', FILES.values(), ids=FILES)
 
 
-@each
+@every_file
 def test_sound_files_have_no_error(content):
     assert jpeg_error(content) is None
     assert jpeg_error(content + b'\x00' * 9) is None
 
 
-@each
+@every_file
 def test_every_cut_is_found(content):
     for length in range(2, len(content)):
         error = jpeg_error(content[:length])

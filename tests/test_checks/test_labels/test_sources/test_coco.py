@@ -63,12 +63,12 @@ def test_samples():
     samples = list(
         coco_samples(file, 'a.json', 'images', CLASSES, every_box=True)
     )
-    assert [each.image for each in samples] == [
+    assert [sample.image for sample in samples] == [
         'images/d/0.jpg',
         'images/d/1.jpg',
         'images/d/2.jpg',
     ]
-    assert [each.num_boxes for each in samples] == [1, 1, 0]
+    assert [sample.num_boxes for sample in samples] == [1, 1, 0]
     assert (samples[0].width, samples[0].height) == (64, 48)
     box = samples[1].boxes[0]
     assert (box.label, box.class_name) == (1, 'dog')

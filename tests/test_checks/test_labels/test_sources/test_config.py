@@ -31,10 +31,10 @@ def test_semantic(shapes):
     assert train.expected.ignore_index == 255
     assert train.expected.loader_backend == 'pillow'
     samples = list(train.samples())
-    assert [each.index for each in samples] == [0, 1, 2, 3]
-    for each in samples:
-        assert each.image.endswith('.jpg') or each.image.endswith('.png')
-        assert str(shapes) in each.mask
+    assert [sample.index for sample in samples] == [0, 1, 2, 3]
+    for sample in samples:
+        assert sample.image.endswith('.jpg') or sample.image.endswith('.png')
+        assert str(shapes) in sample.mask
     assert len(list(val.samples())) == 2
     # Once more: a source can be read again.
     assert list(train.samples()) == samples
@@ -61,9 +61,12 @@ def test_wrappers_give_what_is_inside(shapes):
         'times': 3,
         'dataset': {'type': 'ConcatDataset', 'datasets': [inner, inner]},
     }
-    found = splits_of_config(cfg, ['train'])
-    assert [each.expected.split for each in found] == ['train[0]', 'train[1]']
-    assert [len(list(each.samples())) for each in found] == [4, 4]
+    splits = splits_of_config(cfg, ['train'])
+    assert [split.expected.split for split in splits] == [
+        'train[0]',
+        'train[1]',
+    ]
+    assert [len(list(split.samples())) for split in splits] == [4, 4]
 
 
 def test_rejects_a_config_without_data():

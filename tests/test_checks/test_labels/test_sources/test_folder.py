@@ -18,8 +18,8 @@ def touch(root: Path, *names: str) -> Path:
 
 def pairs(source) -> list[tuple[str, str]]:
     return [
-        (Path(each.image).name, Path(each.mask).name)
-        for each in source.samples()
+        (Path(sample.image).name, Path(sample.mask).name)
+        for sample in source.samples()
     ]
 
 
@@ -32,7 +32,7 @@ def test_pairs_by_name(tmp_path):
         ('c.jpg', ''),
         ('1.jpg', '1.png'),
     ]
-    assert [each.index for each in source.samples()] == [0, 1, 2]
+    assert [sample.index for sample in source.samples()] == [0, 1, 2]
 
 
 def test_two_files_of_a_name(tmp_path):
@@ -75,7 +75,7 @@ def test_images_of_other_tasks_in_the_layout_of_voc(tmp_path):
         tmp_path / 'SegmentationClass', tmp_path / 'JPEGImages', Expectations()
     )
     assert pairs(source) == [('a.jpg', 'a.png'), ('b.jpg', '')]
-    assert [each.path[-5:] for each in source.orphans()] == ['c.jpg']
+    assert [path.path[-5:] for path in source.orphans()] == ['c.jpg']
 
 
 def test_jpeg_is_a_mask_where_nothing_else_is(tmp_path):

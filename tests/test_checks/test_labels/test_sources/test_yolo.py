@@ -21,8 +21,10 @@ def root(tmp_path):
 
 def test_splits(root):
     sources = splits_of_yolo(root, ('train', 'val', 'test'))
-    assert [each.expected.split for each in sources] == ['train', 'val']
-    assert [len(list(each.samples())) for each in sources] == [*SIZES.values()]
+    assert [source.expected.split for source in sources] == ['train', 'val']
+    assert [len(list(source.samples())) for source in sources] == [
+        *SIZES.values()
+    ]
     sample = next(sources[1].samples())
     assert sample.image == str(root / 'images/val/0.jpg')
     assert sample.annotation == str(root / 'labels/val/0.txt')
