@@ -252,7 +252,7 @@ def test_no_model_of_the_hosts_has_one():
 
 
 @pytest.mark.parametrize(
-    ('model', 'wrapper', 'found'),
+    ('model', 'wrapper', 'result'),
     [
         (dict(type='ToyGAN'), {}, 'train_step'),
         (dict(type='ToyGAN', loose=True), SEPARATE, 'scale'),
