@@ -178,31 +178,31 @@ def new_config(
     semantic = any(
         'decode_head' in path for path, _ in walk_dicts(tree['model'])
     )
-    results = find_data(
+    folder_data = find_data(
         data, semantic=semantic, classes=classes, ignore_index=ignore_index
     )
-    make_val_split(results, val_fraction, seed)
+    make_val_split(folder_data, val_fraction, seed)
     draft = ConfigDraft(tree)
-    lists = _make_lists(results, out, overwrite)
+    lists = _make_lists(folder_data, out, overwrite)
     batch = batch_size or tree['train_dataloader'].get('batch_size', 1)
-    _set_data(draft, results, batch)
-    if len(', '.join(results.classes)) > _MAX_NAMES:
+    _set_data(draft, folder_data, batch)
+    if len(', '.join(folder_data.classes)) > _MAX_NAMES:
         names = out.with_name(f'{out.stem}_data') / 'classes.txt'
         _require_new(names, overwrite)
-        lists[names] = ''.join(f'{n}\n' for n in results.classes).encode()
+        lists[names] = ''.join(f'{n}\n' for n in folder_data.classes).encode()
         draft.variables['classes'] = names.as_posix()
-    _set_model(draft, len(results.classes))
+    _set_model(draft, len(folder_data.classes))
     if semantic:
-        _set_masks(draft, results, batch, ignore_index)
-    number = len(results.splits['train'].names)
-    made = NewConfig(out, results, list(lists))
+        _set_masks(draft, folder_data, batch, ignore_index)
+    number = len(folder_data.splits['train'].names)
+    made = NewConfig(out, folder_data, list(lists))
     _set_schedule(draft, made, math.ceil(number / (batch * num_gpus)), epochs)
     _set_rate(draft, base, batch * num_gpus)
     if load_from:
         draft.settings['load_from'] = load_from
     head = (
-        f'{number:,} pictures of {results.root.resolve().name} for training, '
-        f'written by tools/new_config.py.'
+        f'{number:,} pictures of {folder_data.root.resolve().name} for '
+        f'training, written by tools/new_config.py.'
     )
     if '::' not in base:
         folder = out.parent.resolve()

@@ -153,7 +153,7 @@ def _find_coco(
     if not names:
         return None
     splits = by_split(names, 'the annotation files', root)
-    results: dict[str, DataSplit] = {}
+    parts: dict[str, DataSplit] = {}
     for split, names in splits.items():
         if len(names) > 1:
             # As of COCO itself, which has files of other labels, too.
@@ -167,7 +167,7 @@ def _find_coco(
         folder = _folder_of_images(root, tree, names[0], file)
         with (root / names[0]).open('rb') as text:
             named = holds_key(text, 'file_name')
-        results[split] = DataSplit(
+        parts[split] = DataSplit(
             [*file.images.file_name],
             {
                 'ann_file': names[0].replace(os.sep, '/'),
@@ -177,17 +177,17 @@ def _find_coco(
             coco=file,
         )
     kind = {'type': 'mmdet.CocoDataset'}
-    data = DataFolder('coco', root, classes, results, kind)
-    used = [part.coco for part in results.values()]
+    data = DataFolder('coco', root, classes, parts, kind)
+    used = [part.coco for part in parts.values()]
     data.masks = 'instance' in map(coco_task, used)
-    if not all(part.whole for part in results.values()):
+    if not all(part.whole for part in parts.values()):
         data.notes.append(
             'images have no file_name but the URLs of LVIS: copies of the '
             "files have both; COCO's metrics count what LVIS does not judge"
         )
     if not classes:
         data.classes = _coco_classes(used, data.notes)
-    for part in results.values():
+    for part in parts.values():
         names = dict.fromkeys(part.coco.categories.name)
         own = [name for name in names if name in data.classes]
         # The loader numbers labels in the order of the file.
@@ -338,31 +338,29 @@ def _find_yolo(
     given = _with_suffix(tree[''], ('.yaml', '.yml', '.names'))
     if path.is_dir() and not labels and not given:
         return None
-    results = find_yolo_data(path, classes)
+    yolo = find_yolo_data(path, classes)
     data = DataFolder(
-        'yolo', results.root, results.names, {}, {'type': 'mmext.YOLODataset'}
+        'yolo', yolo.root, yolo.names, {}, {'type': 'mmext.YOLODataset'}
     )
-    if results.kpt_shape:
-        data.dataset['kpt_shape'] = results.kpt_shape
+    if yolo.kpt_shape:
+        data.dataset['kpt_shape'] = yolo.kpt_shape
         data.notes.append(
-            f'key points (kpt_shape {list(results.kpt_shape)}) are not used: '
+            f'key points (kpt_shape {list(yolo.kpt_shape)}) are not used: '
             'only the boxes of the lines are'
         )
-    for split in by_split(
-        results.splits, 'the pictures of YOLO', results.root
-    ):
-        parts = results.splits[split]
+    for split in by_split(yolo.splits, 'the pictures of YOLO', yolo.root):
+        parts = yolo.splits[split]
         names = [
-            os.path.relpath(picture, results.root)
+            os.path.relpath(picture, yolo.root)
             for part in parts
-            for picture in yolo_pictures(str(part), str(results.root))
+            for picture in yolo_pictures(str(part), str(yolo.root))
         ]
         if not names:
             raise ValueError(
                 f'{split} of {path} must have pictures, got none in '
                 f'{list(map(str, parts))}'
             )
-        own = os.path.relpath(parts[0], results.root)
+        own = os.path.relpath(parts[0], yolo.root)
         whole = len(parts) == 1
         dataset = {'ann_file': own} if whole else {}
         data.splits[split] = DataSplit(names, dataset, whole)

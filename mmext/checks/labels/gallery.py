@@ -31,7 +31,7 @@ from .readers.decode import DECODER_ERRORS, open_image, pixels_of, read_head
 from .report import FindingGroup, Report
 from .rules.registry import RULES
 from .scan import with_boxes, with_lines
-from .work import READERS, WorkItem, read_content
+from .work import WorkItem, read_content, read_facts
 
 # What the finding is about; what else is wrong, or to be compared; the rest.
 WRONG = (255, 0, 144)
@@ -264,9 +264,9 @@ class SampleFiles:
         if not kind:
             return self.sample
         content = self._read(self.sample.annotation)
-        shape = self.source.expected.kpt_shape if kind == 'yolo' else ()
-        file = READERS[kind].read(content, *((shape,) if shape else ()))
-        classes = self.source.expected.classes
+        expected = self.source.expected
+        file = read_facts(content, kind, expected.kpt_shape)
+        classes = expected.classes
         if kind == 'yolo':
             size = self.image[1]
             return with_lines(self.sample, file, size, classes)

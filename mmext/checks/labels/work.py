@@ -126,6 +126,13 @@ READERS = {
 }
 
 
+def read_facts(
+    content: bytes, kind: str, kpt_shape: tuple[int, ...] = ()
+) -> Any:
+    """Facts of the bytes of a file; only YOLO's labels have key points."""
+    return READERS[kind].read(content, *((kpt_shape,) if kpt_shape else ()))
+
+
 def stored_kind(item: WorkItem) -> str:
     """Kind of facts in the store, apart by file backend and key points."""
     if not item.backend_args and not item.kpt_shape:
@@ -221,8 +228,7 @@ def read_item(item: WorkItem) -> Result:
             return _result(item, None, stamp)
     failed: list[Exception] = []
     with ErrorCatcher(failed.append):
-        shape = (item.kpt_shape,) if item.kpt_shape else ()
-        facts = READERS[item.kind].read(content, *shape)
+        facts = read_facts(content, item.kind, item.kpt_shape)
         return _result(item, facts, stamp)
     reason = f'the reader ended with {type(failed[0]).__name__}: {failed[0]}'
     place = code_location(failed[0])

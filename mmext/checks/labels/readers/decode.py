@@ -371,9 +371,9 @@ def _not_opened(content: bytes, error: BaseException) -> ReadError:
     if isinstance(error, Image.DecompressionBombError):
         return ReadError(ErrorKind.REFUSED, f'refused: {error}')
     if content.startswith(JPEG_SIGNATURE):
-        results = jpeg_error(content)
-        if results:
-            return results
+        damage = jpeg_error(content)
+        if damage:
+            return damage
     start = content[:_SHOWN_BYTES].hex(' ')
     if type(error) is Image.UnidentifiedImageError:
         text = f'not an image: the file begins with the bytes {start}'
