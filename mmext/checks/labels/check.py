@@ -11,15 +11,14 @@ import numpy as np
 
 from ...utils.label_spec import likely_cause
 from ..findings import ErrorCatcher, Finding, Rule, code_location
-from .backends import run_serial
 from .expectations import Expectations, SplitSource, loaded_values
-from .report import FindingGroups, Report, make_split_report
+from .report import FindingGroups, Report
 from .rules.registry import READ001, RULES
 from .scan import sample_facts, scan, work_items
 from .sources.coco import coco_class_counts
 from .store import FactStore
-from .totals import SplitTotals
-from .work import WorkItem
+from .totals import SplitTotals, make_split_report
+from .work import WorkItem, run_serial
 
 _MAP_SHAPE = (1, 1, 1)
 # What rules of the scope 'sample' may need, in the order of facts below.
@@ -215,7 +214,7 @@ def check_sources(
         sources: What to check; each has a name of its own.
         store: Where facts of files are kept.
         rules: What to look for; None for all.
-        run: Of a backend of :mod:`mmext.checks.labels.backends`, its options
+        run: Of a backend of :mod:`mmext.checks.labels.work`, its options
             bound. The report does not depend on it.
         progress: Called with the number of files that are read so far.
         num_examples: Places that are named for each kind of finding; None

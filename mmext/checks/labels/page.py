@@ -6,8 +6,9 @@ from typing import Any
 
 from ..findings import Finding, page
 from .gallery import Picture
-from .report import ClassCounts, FindingGroup, Report, SplitReport, many
+from .report import FindingGroup, Report, many
 from .rules.registry import RULES
+from .totals import ClassCounts, SplitReport
 
 # In percent of the width: what is there at all is seen.
 _LEAST_WIDTH = 0.4

@@ -18,15 +18,15 @@ from rich.progress import (
 
 from ...utils.files import atomic_path, prepare_outputs
 from ..findings import Finding, Severity, place_writer, terminal
-from .backends import choose_backend
 from .check import check_sources
-from .class_weights import CLASS_WEIGHT_KINDS, describe_class_weights
 from .expectations import SplitSource
 from .inputs import BARE, name_of, refuse_fix, sources_of
 from .report import Report, print_report, report_json, report_sarif
 from .rules.registry import select_rules
 from .scan import work_items
 from .store import FactStore
+from .totals import CLASS_WEIGHT_KINDS, describe_class_weights
+from .work import choose_backend
 
 # Places that are named of a finding, without --all.
 _EXAMPLES = 5

@@ -11,15 +11,16 @@ import pytest
 from helpers import fake_readers
 from joblib.externals.loky import get_reusable_executor
 
-from mmext.checks.labels import backends
-from mmext.checks.labels.backends import (
+from mmext.checks.labels import work
+from mmext.checks.labels.facts import ErrorKind, ReadError
+from mmext.checks.labels.work import (
+    WorkItem,
+    failed_result,
     run_dask,
     run_in_flight,
     run_joblib,
     run_serial,
 )
-from mmext.checks.labels.facts import ErrorKind, ReadError
-from mmext.checks.labels.work import WorkItem, failed_result
 
 HELPERS = str(Path(fake_readers.__file__).parents[1])
 
@@ -91,7 +92,7 @@ def test_a_process_that_reads_loads_little():
 
 
 def test_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(backends, 'find_spec', lambda name: None)
+    monkeypatch.setattr(work, 'find_spec', lambda name: None)
     with pytest.raises(ImportError, match=r'mmext\[dask\]'):
         list(run_dask([], scheduler='tcp://127.0.0.1:1'))
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from mmext.checks.labels.class_weights import (
+from mmext.checks.labels.totals import (
     CLASS_WEIGHT_KINDS,
     class_weights,
 )

@@ -10,15 +10,14 @@ from rich.console import Console
 from mmext.checks.findings import Finding, Location, Severity
 from mmext.checks.findings import sarif as findings_sarif
 from mmext.checks.labels.report import (
-    ClassCounts,
     FindingGroup,
     Report,
-    SplitReport,
     print_report,
     report_json,
     report_sarif,
 )
 from mmext.checks.labels.rules import RULES
+from mmext.checks.labels.totals import ClassCounts, SplitReport
 
 
 def printed(function, *args, width: int = 100, **options) -> str:

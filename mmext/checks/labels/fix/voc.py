@@ -9,7 +9,7 @@ from ..facts import BoxFacts, ImageFacts, VocFile, has_size, is_turned
 from ..readers.voc import read_voc
 from ..rules.registry import fixable
 from .change_log import Change, FixedFile
-from .geometry import may_change_size
+from .coco import may_change_size
 
 VOC_RULES = fixable('voc')
 _BLANKS = ' \t\r\n'

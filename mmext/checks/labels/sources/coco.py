@@ -21,11 +21,11 @@ from ..facts import BoxFacts, Orphan, Sample
 from ..readers.coco import (
     NO_SEGMENTATION,
     CocoFile,
+    mask_of,
     read_coco,
 )
-from ..readers.coco_masks import mask_of
 from ..readers.panoptic import read_panoptic
-from .folder import IMAGE_SUFFIXES, files_below
+from .folders import IMAGE_SUFFIXES, files_below
 
 
 def image_rows(file: CocoFile) -> np.ndarray:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from PIL import Image, ImageDraw
 
-from mmext.checks.labels.fix.geometry import (
+from mmext.checks.labels.fix.coco import (
     area_of,
     clip_polygon,
 )

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from pycocotools.coco import COCO
 
-from mmext.checks.labels.readers.coco import read_coco
-from mmext.checks.labels.readers.coco_masks import mask_of
+from mmext.checks.labels.readers.coco import mask_of, read_coco
 
 
 def dataset(seed: int = 0, count: int = 60) -> dict:

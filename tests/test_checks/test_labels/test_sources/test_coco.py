@@ -8,8 +8,7 @@ import pytest
 
 from mmext.checks.labels.expectations import Expectations
 from mmext.checks.labels.facts import SampleFacts
-from mmext.checks.labels.readers.coco import read_coco
-from mmext.checks.labels.readers.coco_masks import read_rle
+from mmext.checks.labels.readers.coco import read_coco, read_rle
 from mmext.checks.labels.rules.registry import RULES
 from mmext.checks.labels.sources.coco import (
     coco_class_counts,
