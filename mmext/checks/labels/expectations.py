@@ -100,21 +100,16 @@ def why_left_out(
 
 
 class LoadedValues(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of each value, for one split.
+    """What becomes of each value, for one split."""
 
-    Attributes:
-        value: For each stored value of 0 to 255, that after loading.
-        kind: For each of them, ``'class'``, ``'ignored'``, ``'unmapped'``
-            (not in a label map that there is), ``'void'`` (255, which is not
-            ignored), ``'reduced'`` (254: 255 less one), ``'bad'``.
-        fine: Those that are a class or ignored.
-        expected: What it was made from.
-    """
-
+    # For each stored value of 0 to 255, that after loading.
     value: tuple[int, ...]
+    # For each of them, 'class', 'ignored', 'unmapped' (not in a label map that
+    # there is), 'void' (255, which is not ignored), 'reduced' (254: 255 less
+    # one), 'bad'.
     kind: tuple[str, ...]
-    fine: frozenset[int]
-    expected: Expectations
+    fine: frozenset[int]  # Those that are a class or ignored.
+    expected: Expectations  # What it was made from.
 
     def kind_of(self, stored: int) -> str:
         """Kind of any stored value.
@@ -226,29 +221,22 @@ def count_classes(
 
 @dataclass(frozen=True)
 class SplitSource:
-    """One split of a data set, as training would read it.
+    """One split of a data set, as training would read it."""
 
-    Attributes:
-        expected: What the training expects of its labels.
-        samples: Gives the samples, anew at each call; no file of theirs is
-            opened.
-        orphans: Gives the files that belong to no sample.
-        coco: The annotation file that all samples are from; None if there
-            is none in COCO's format. Samples then list only boxes that
-            may be wrong.
-        learn_classes: The classes are the names that the annotation files
-            have; ``expected`` does not have them yet.
-        list_file: File that names one sample a line; empty without one.
-        verify: Inflate PNG data of label maps a second time, to compare
-            their checksum.
-        backend_args: Of MMEngine's file backend; None for files by path.
-    """
-
-    expected: Expectations
+    expected: Expectations  # What the training expects of its labels.
+    # Gives the samples, anew at each call; no file of theirs is opened.
     samples: Callable[[], Iterator[Sample]]
+    # Gives the files that belong to no sample.
     orphans: Callable[[], Iterator[Orphan]] = lambda: iter(())
+    # The annotation file that all samples are from; None if there is none in
+    # COCO's format. Samples then list only boxes that may be wrong.
     coco: 'CocoFile | None' = None
+    # The classes are the names that the annotation files have; expected does
+    # not have them yet.
     learn_classes: bool = False
+    # File that names one sample a line; empty without one.
     list_file: str = ''
+    # Inflate PNG data of label maps a second time, to compare their checksum.
     verify: bool = False
+    # Of MMEngine's file backend; None for files by path.
     backend_args: dict | None = None

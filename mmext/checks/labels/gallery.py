@@ -53,26 +53,16 @@ _MARGIN = 0.25
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding with a picture of it.
+    """A finding with a picture of it."""
 
-    Attributes:
-        finding: What is shown.
-        group: Index in the groups of the report.
-        classes: Names of classes: of the wrong boxes, or those that the
-            label map has.
-        width: Of the picture, in pixels; 0 without one.
-        height: The same.
-        uri: ``'data:...'`` of the picture; empty if a file cannot be read.
-        alt: What is to be seen; without a picture, why there is none.
-    """
-
-    finding: Finding
-    group: int
+    finding: Finding  # What is shown.
+    group: int  # Index in the groups of the report.
+    # Names of classes: of the wrong boxes, or those that the label map has.
     classes: tuple[str, ...] = ()
-    width: int = 0
-    height: int = 0
-    uri: str = ''
-    alt: str = ''
+    width: int = 0  # Of the picture, in pixels; 0 without one.
+    height: int = 0  # The same.
+    uri: str = ''  # 'data:...' of the picture; empty if a file cannot be read.
+    alt: str = ''  # What is to be seen; without a picture, why there is none.
 
 
 class UnreadableFile(Exception):

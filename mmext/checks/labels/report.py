@@ -195,18 +195,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What a check has found.
 
     Equal for equal data, however the files were read.
-
-    Attributes:
-        schema_version: Of this form; it grows when a field changes meaning.
-        rules: Ids of the rules that were applied.
-        splits: What was looked at.
-        groups: What was found, the worst first.
     """
 
+    # Of this form; it grows when a field changes meaning.
     schema_version: int = SCHEMA_VERSION
-    rules: tuple[str, ...] = ()
-    splits: tuple[SplitReport, ...] = ()
-    groups: tuple[FindingGroup, ...] = ()
+    rules: tuple[str, ...] = ()  # Ids of the rules that were applied.
+    splits: tuple[SplitReport, ...] = ()  # What was looked at.
+    groups: tuple[FindingGroup, ...] = ()  # What was found, the worst first.
 
     def worst(self) -> Severity | None:
         """The severity of the worst finding; None without any."""

@@ -15,18 +15,12 @@ _SIZE_STEP = 64
 
 
 class ImageRow(NamedTuple):
-    """One image, for the search of duplicates.
+    """One image, for the search of duplicates."""
 
-    Attributes:
-        digest: Of its bytes.
-        fingerprint: 64 bits, alike for images that look alike; -1 if
-            unknown.
-        path: As the data set names it.
-    """
-
-    digest: str
+    digest: str  # Of its bytes.
+    # 64 bits, alike for images that look alike; -1 if unknown.
     fingerprint: int
-    path: str
+    path: str  # As the data set names it.
 
 
 class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -34,46 +28,38 @@ class SplitTotals(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     All but ``images`` is bounded: by 65,536 values, by the number of classes
     and by the sizes that images have.
-
-    Attributes:
-        split: ``'train'``, ``'val'``, ...
-        list_file: File that names one sample a line; empty without one.
-        num_samples: All that were added.
-        num_images: Images that could be read.
-        num_masks: Label maps with one number per pixel that could be read.
-        pixels: For each stored value its pixels, over those label maps.
-        masks: For each stored value, how many of them have it.
-        area: For each stored value, the pixels of all that have it.
-        num_outside: Pixels of values below 0 or above 65535, and those
-            that facts do not list.
-        modes: Label maps by mode.
-        boxes: For each label its boxes; -1 is of no class. Ignored boxes
-            are not counted here.
-        box_images: For each label, how many samples have such a box.
-        num_ignored: Boxes that are crowd, difficult or ignored.
-        num_small: Of the boxes, those that ``bbox_min_size`` of
-            ``filter_cfg`` ignores.
-        left_out: Samples that ``filter_cfg`` leaves out, by its reason.
-        sizes: Images by ``'WxH'``, rounded down to multiples of 64.
-        images: Those that have bytes, for the search of duplicates.
     """
 
-    split: str
+    split: str  # 'train', 'val', ...
+    # File that names one sample a line; empty without one.
     list_file: str = ''
-    num_samples: int = 0
-    num_images: int = 0
+    num_samples: int = 0  # All that were added.
+    num_images: int = 0  # Images that could be read.
+    # Label maps with one number per pixel that could be read.
     num_masks: int = 0
+    # For each stored value its pixels, over those label maps.
     pixels: dict[int, int] = {}
+    # For each stored value, how many of them have it.
     masks: dict[int, int] = {}
+    # For each stored value, the pixels of all that have it.
     area: dict[int, int] = {}
+    # Pixels of values below 0 or above 65535, and those that facts do not
+    # list.
     num_outside: int = 0
-    modes: dict[str, int] = {}
+    modes: dict[str, int] = {}  # Label maps by mode.
+    # For each label its boxes; -1 is of no class. Ignored boxes are not
+    # counted here.
     boxes: dict[int, int] = {}
+    # For each label, how many samples have such a box.
     box_images: dict[int, int] = {}
-    num_ignored: int = 0
+    num_ignored: int = 0  # Boxes that are crowd, difficult or ignored.
+    # Of the boxes, those that bbox_min_size of filter_cfg ignores.
     num_small: int = 0
+    # Samples that filter_cfg leaves out, by its reason.
     left_out: dict[str, int] = {}
+    # Images by 'WxH', rounded down to multiples of 64.
     sizes: dict[str, int] = {}
+    # Those that have bytes, for the search of duplicates.
     images: list[ImageRow] = []
 
     def add(self, facts: SampleFacts, boxes: bool = True) -> None:
@@ -146,47 +132,27 @@ def _count(counts: dict, key: Any, number: int = 1) -> None:
 
 
 class ClassCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How much there is of a class in a split.
-
-    Attributes:
-        label: Index of the class.
-        name: Of the class; empty if not known.
-        pixels: After loading, over all label maps.
-        masks: Label maps that have it.
-        area: Pixels of these label maps, all classes.
-        boxes: Objects that are not ignored.
-        images: Samples that have such an object.
-    """
+    """How much there is of a class in a split."""
 
     label: int
-    name: str = ''
-    pixels: int = 0
-    masks: int = 0
-    area: int = 0
-    boxes: int = 0
-    images: int = 0
+    name: str = ''  # Of the class; empty if not known.
+    pixels: int = 0  # After loading, over all label maps.
+    masks: int = 0  # Label maps that have it.
+    area: int = 0  # Pixels of these label maps, all classes.
+    boxes: int = 0  # Objects that are not ignored.
+    images: int = 0  # Samples that have such an object.
 
 
 class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one split holds.
+    """What one split holds."""
 
-    Attributes:
-        split: ``'train'``, ``'val'``, ...
-        task: As in Expectations.
-        num_samples: Samples.
-        num_images: Images that could be read.
-        num_masks: Label maps that could be read.
-        num_boxes: Objects that are not ignored.
-        classes: One for each class, in order.
-    """
-
-    split: str
-    task: str
+    split: str  # 'train', 'val', ...
+    task: str  # As in Expectations.
     num_samples: int
-    num_images: int
-    num_masks: int
-    num_boxes: int
-    classes: tuple[ClassCounts, ...]
+    num_images: int  # Images that could be read.
+    num_masks: int  # Label maps that could be read.
+    num_boxes: int  # Objects that are not ignored.
+    classes: tuple[ClassCounts, ...]  # One for each class, in order.
 
 
 def make_split_report(

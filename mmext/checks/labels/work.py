@@ -43,60 +43,43 @@ _ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
 class WorkItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A file to read.
+    """A file to read."""
 
-    Attributes:
-        path: Path, URL, or key of a data base, as the data set names it.
-        kind: One of :data:`READERS`.
-        backend_args: Of mmengine's file backend; None to choose it by the
-            prefix of the path. One object for all files of a data set.
-        kpt_shape: Of the key points in YOLO's label files; empty for none.
-        stamp: What the file was when it was looked at, such as its size and
-            time of change; empty if only its bytes can tell.
-        known: Stamp under which facts are stored already; a file whose bytes
-            still have it is not decoded again.
-    """
-
-    path: str
-    kind: str
+    path: str  # Path, URL, or key of a data base, as the data set names it.
+    kind: str  # One of READERS.
+    # Of mmengine's file backend; None to choose it by the prefix of the path.
+    # One object for all files of a data set.
     backend_args: dict[str, Any] | None = None
+    # Of the key points in YOLO's label files; empty for none.
     kpt_shape: tuple[int, ...] = ()
+    # What the file was when it was looked at, such as its size and time of
+    # change; empty if only its bytes can tell.
     stamp: str = ''
+    # Stamp under which facts are stored already; a file whose bytes still have
+    # it is not decoded again.
     known: str = ''
 
 
 class Reader(msgspec.Struct, frozen=True, kw_only=True):
-    """How to read one kind of file.
+    """How to read one kind of file."""
 
-    Attributes:
-        facts: Type of the facts; it must have a field ``error``.
-        read: Bytes, and the shape of key points if there are any -> facts;
-            raises nothing for bad bytes.
-        version: To be raised when the same bytes give other facts than
-            before: files are then read anew.
-    """
-
-    facts: type
+    facts: type  # Type of the facts; it must have a field error.
+    # Bytes, and the shape of key points if there are any -> facts; raises
+    # nothing for bad bytes.
     read: Callable[..., Any]
+    # To be raised when the same bytes give other facts than before: files are
+    # then read anew.
     version: int = 1
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one file, as it is stored.
+    """What came of one file, as it is stored."""
 
-    Attributes:
-        path: As in :class:`WorkItem`.
-        kind: Key in the store, of :func:`stored_kind`.
-        reader: Version of the reader.
-        stamp: Of the file; empty for facts that must not be used again.
-        facts: Packed facts; empty if those that are stored still hold.
-    """
-
-    path: str
-    kind: str
-    reader: str
-    stamp: str
-    facts: bytes
+    path: str  # As in WorkItem.
+    kind: str  # Key in the store, of stored_kind.
+    reader: str  # Version of the reader.
+    stamp: str  # Of the file; empty for facts that must not be used again.
+    facts: bytes  # Packed facts; empty if those that are stored still hold.
 
 
 def _late(name: str, function: str, *args: Any) -> Callable:

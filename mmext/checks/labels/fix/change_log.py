@@ -9,28 +9,17 @@ from ..rules.registry import RULES
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of a label file.
+    """One change of a label file."""
 
-    Attributes:
-        rule: Id of the rule whose finding it repairs.
-        split: ``'train'``, ``'val'``, ...
-        file: Path of the file as the data set names it.
-        new_file: Path of the repaired file, relative to the new tree.
-        place: Where in the file, as in a finding: a position of the file as
-            it was.
-        was: What was there.
-        now: What is there now; empty for nothing.
-        count: Pixels, boxes or records that were changed.
-    """
-
-    rule: str
-    split: str = ''
-    file: str = ''
-    new_file: str = ''
+    rule: str  # Id of the rule whose finding it repairs.
+    split: str = ''  # 'train', 'val', ...
+    file: str = ''  # Path of the file as the data set names it.
+    new_file: str = ''  # Path of the repaired file, relative to the new tree.
+    # Where in the file, as in a finding: a position of the file as it was.
     place: str = ''
-    was: str = ''
-    now: str = ''
-    count: int = 1
+    was: str = ''  # What was there.
+    now: str = ''  # What is there now; empty for nothing.
+    count: int = 1  # Pixels, boxes or records that were changed.
 
 
 class FixedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,74 +34,45 @@ class FixedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Errors of one kind that were not repaired, for one reason.
+    """Errors of one kind that were not repaired, for one reason."""
 
-    Attributes:
-        rule: Id of the rule that finds them.
-        split: ``'train'``, ``'val'``, ...
-        reason: Why they were not repaired.
-        files: All files that have them, in order; each once.
-    """
-
-    rule: str
-    split: str
-    reason: str
-    files: tuple[str, ...]
+    rule: str  # Id of the rule that finds them.
+    split: str  # 'train', 'val', ...
+    reason: str  # Why they were not repaired.
+    files: tuple[str, ...]  # All files that have them, in order; each once.
 
 
 class NewPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the repaired labels of a split are.
+    """Where the repaired labels of a split are."""
 
-    Attributes:
-        split: ``'train'``, ``'val'``, ...
-        key: Of the config of the data set, such as
-            ``'data_prefix.seg_map_path'``.
-        was: Folder or file that the labels were in.
-        now: Folder or file to name instead; an absolute path.
-    """
-
-    split: str
+    split: str  # 'train', 'val', ...
+    # Of the config of the data set, such as 'data_prefix.seg_map_path'.
     key: str
-    was: str
-    now: str
+    was: str  # Folder or file that the labels were in.
+    now: str  # Folder or file to name instead; an absolute path.
 
 
 class SampleList(msgspec.Struct, frozen=True, kw_only=True):
-    """A list of the samples of a split that cannot be trained with.
+    """A list of the samples of a split that cannot be trained with."""
 
-    Attributes:
-        split: ``'train'``, ``'val'``, ...
-        excluded: Number of samples in it.
-        exclude_file: Its name.
-    """
-
-    split: str
-    excluded: int
-    exclude_file: str
+    split: str  # 'train', 'val', ...
+    excluded: int  # Number of samples in it.
+    exclude_file: str  # Its name.
 
 
 class FixSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a repair has done, in all.
+    """What a repair has done, in all."""
 
-    Attributes:
-        schema_version: Of this form; it grows when a field changes meaning.
-        out: Folder of the repaired files.
-        num_files: Label files in it.
-        num_fixed: Those that differ from what they were.
-        changes: Id of a rule to the number of its changes.
-        places: What to name in the config.
-        lists: Lists of samples that cannot be trained with.
-        not_repaired: What is left, and why.
-    """
-
+    # Of this form; it grows when a field changes meaning.
     schema_version: int = 1
-    out: str
-    num_files: int
-    num_fixed: int
-    changes: Mapping[str, int]
-    places: tuple[NewPlace, ...] = ()
+    out: str  # Folder of the repaired files.
+    num_files: int  # Label files in it.
+    num_fixed: int  # Those that differ from what they were.
+    changes: Mapping[str, int]  # Id of a rule to the number of its changes.
+    places: tuple[NewPlace, ...] = ()  # What to name in the config.
+    # Lists of samples that cannot be trained with.
     lists: tuple[SampleList, ...] = ()
-    not_repaired: tuple[LeftGroup, ...] = ()
+    not_repaired: tuple[LeftGroup, ...] = ()  # What is left, and why.
 
     def text(self) -> str:
         """The same to be read, in lines."""

@@ -93,70 +93,47 @@ _LAST = _FIRST + 63
 
 
 class CocoImages(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Columns of ``images``; ``N`` of them could be read.
+    """Columns of ``images``; ``N`` of them could be read."""
 
-    Attributes:
-        index: ``(N,)``, int64; position in the file.
-        id: ``(N,)``, int64.
-        width: ``(N,)``, float64; 0 if the file does not say.
-        height: ``(N,)``, float64; 0 if the file does not say.
-        file_name: ``N`` strings.
-        listed: ``(L, 3)``, int64; ``index``, 1 for ``neg_category_ids`` or 0
-            for ``not_exhaustive_category_ids``, and an id in it.
-    """
-
-    index: np.ndarray
-    id: np.ndarray
-    width: np.ndarray
-    height: np.ndarray
-    file_name: tuple[str, ...]
+    index: np.ndarray  # (N,), int64; position in the file.
+    id: np.ndarray  # (N,), int64.
+    width: np.ndarray  # (N,), float64; 0 if the file does not say.
+    height: np.ndarray  # (N,), float64; 0 if the file does not say.
+    file_name: tuple[str, ...]  # N strings.
+    # (L, 3), int64; index, 1 for neg_category_ids or 0 for
+    # not_exhaustive_category_ids, and an id in it.
     listed: np.ndarray
 
 
 class CocoAnnotations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Columns of ``annotations``; ``M`` of them could be read.
+    """Columns of ``annotations``; ``M`` of them could be read."""
 
-    Attributes:
-        index: ``(M,)``, int64; position in the file.
-        id: ``(M,)``, int64.
-        image_id: ``(M,)``, int64.
-        category_id: ``(M,)``, int64.
-        bbox: ``(M, 4)``, float64: left, top, width, height as written, may
-            be not finite; NaN where there is none.
-        has_bbox: ``(M,)``, bool.
-        area: ``(M,)``, float64; NaN where there is none.
-        has_area: ``(M,)``, bool.
-        iscrowd: ``(M,)``, int64; as written, 0 where it is not.
-        has_iscrowd: ``(M,)``, bool.
-        ignore: ``(M,)``, bool; marked to be left out of training.
-        segmentation_kind: ``(M,)``, uint8: 0 none, null or empty, 1
-            polygons (a list), 2 RLE (an object), 3 neither.
-        segmentation_fine: ``(M,)``, bool: there is none, or each polygon has
-            an even number of finite numbers, 6 or more; False where this
-            was not found out.
-        polygon_box: ``(M, 4)``, float64: left, top, right and bottom of
-            polygons, in pixels, where they are fine; else NaN.
-        keypoints: ``(K, 6)``, float64: ``index``, how many numbers (1 if they
-            are none), and the box around points with v > 0; NaN without.
-        segmentations: ``M``, not decoded; see :meth:`segmentation`.
-    """
-
-    index: np.ndarray
-    id: np.ndarray
-    image_id: np.ndarray
-    category_id: np.ndarray
+    index: np.ndarray  # (M,), int64; position in the file.
+    id: np.ndarray  # (M,), int64.
+    image_id: np.ndarray  # (M,), int64.
+    category_id: np.ndarray  # (M,), int64.
+    # (M, 4), float64: left, top, width, height as written, may be not finite;
+    # NaN where there is none.
     bbox: np.ndarray
-    has_bbox: np.ndarray
-    area: np.ndarray
-    has_area: np.ndarray
-    iscrowd: np.ndarray
-    has_iscrowd: np.ndarray
-    ignore: np.ndarray
+    has_bbox: np.ndarray  # (M,), bool.
+    area: np.ndarray  # (M,), float64; NaN where there is none.
+    has_area: np.ndarray  # (M,), bool.
+    iscrowd: np.ndarray  # (M,), int64; as written, 0 where it is not.
+    has_iscrowd: np.ndarray  # (M,), bool.
+    ignore: np.ndarray  # (M,), bool; marked to be left out of training.
+    # (M,), uint8: 0 none, null or empty, 1 polygons (a list), 2 RLE (an
+    # object), 3 neither.
     segmentation_kind: np.ndarray
+    # (M,), bool: there is none, or each polygon has an even number of finite
+    # numbers, 6 or more; False where this was not found out.
     segmentation_fine: np.ndarray
+    # (M, 4), float64: left, top, right and bottom of polygons, in pixels,
+    # where they are fine; else NaN.
     polygon_box: np.ndarray
+    # (K, 6), float64: index, how many numbers (1 if they are none), and the
+    # box around points with v > 0; NaN without.
     keypoints: np.ndarray
-    segmentations: Sequence[msgspec.Raw]
+    segmentations: Sequence[msgspec.Raw]  # M, not decoded; see segmentation.
 
     def segmentation(self, row: int) -> Any:
         """One segmentation, as :mod:`json` decodes it; None if there is none.
@@ -168,45 +145,30 @@ class CocoAnnotations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class CocoCategories(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Columns of ``categories``; ``K`` of them could be read.
+    """Columns of ``categories``; ``K`` of them could be read."""
 
-    Attributes:
-        index: ``(K,)``, int64; position in the file.
-        id: ``(K,)``, int64.
-        name: ``K`` strings.
-        num_keypoints: ``(K,)``, int64; 0 if the file does not say.
-    """
-
-    index: np.ndarray
-    id: np.ndarray
-    name: tuple[str, ...]
-    num_keypoints: np.ndarray
+    index: np.ndarray  # (K,), int64; position in the file.
+    id: np.ndarray  # (K,), int64.
+    name: tuple[str, ...]  # K strings.
+    num_keypoints: np.ndarray  # (K,), int64; 0 if the file does not say.
 
 
 class CocoFile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """An annotation file.
+    """An annotation file."""
 
-    Attributes:
-        split: ``'train'``, ``'val'``, ...
-        path: Of the file.
-        images: Those whose types are right.
-        annotations: Those whose types are right.
-        categories: Those whose types are right.
-        errors: Each record left out of the columns, and what is wrong with
-            the file as a whole.
-        ids: Those that are no whole numbers, by the number that stands for
-            one in the columns, from -(1 << 62) down.
-        things: Of panoptic files, for each category that says so, by name,
-            whether its objects are counted.
-    """
-
-    split: str = ''
-    path: str = ''
-    images: CocoImages
-    annotations: CocoAnnotations
-    categories: CocoCategories
+    split: str = ''  # 'train', 'val', ...
+    path: str = ''  # Of the file.
+    images: CocoImages  # Those whose types are right.
+    annotations: CocoAnnotations  # Those whose types are right.
+    categories: CocoCategories  # Those whose types are right.
+    # Each record left out of the columns, and what is wrong with the file as a
+    # whole.
     errors: tuple[RecordError, ...] = ()
+    # Those that are no whole numbers, by the number that stands for one in the
+    # columns, from -(1 << 62) down.
     ids: dict[int, str | float] = {}
+    # Of panoptic files, for each category that says so, by name, whether its
+    # objects are counted.
     things: dict[str, bool] = {}
 
 

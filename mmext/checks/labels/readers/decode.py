@@ -34,32 +34,21 @@ _PNG_MODES = {0: 'L', 2: 'RGB', 3: 'P', 4: 'LA', 6: 'RGBA'}
 
 
 class ImageHead(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be told of an image before its pixels are decoded.
+    """What can be told of an image before its pixels are decoded."""
 
-    Attributes:
-        width: In pixels; 0 if it could not be read.
-        height: In pixels.
-        mode: As Pillow names it.
-        kind: Format as Pillow names it, such as ``'PNG'``.
-        orientation: EXIF orientation, 1 to 8; 1 without a valid one.
-        depth: Of a PNG file, bits of a channel.
-        colour: Of a PNG file: 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6
-            RGBA; -1 for others, and without a header.
-        animated: A PNG file has a chunk of an animation.
-        error: Why the pixels cannot be decoded, or shall not be.
-        exif_error: Why the EXIF data cannot be read.
-    """
-
-    width: int = 0
-    height: int = 0
-    mode: str = ''
-    kind: str = ''
-    orientation: int = 1
-    depth: int = 0
+    width: int = 0  # In pixels; 0 if it could not be read.
+    height: int = 0  # In pixels.
+    mode: str = ''  # As Pillow names it.
+    kind: str = ''  # Format as Pillow names it, such as 'PNG'.
+    orientation: int = 1  # EXIF orientation, 1 to 8; 1 without a valid one.
+    depth: int = 0  # Of a PNG file, bits of a channel.
+    # Of a PNG file: 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6 RGBA; -1 for
+    # others, and without a header.
     colour: int = -1
-    animated: bool = False
+    animated: bool = False  # A PNG file has a chunk of an animation.
+    # Why the pixels cannot be decoded, or shall not be.
     error: ReadError | None = None
-    exif_error: ReadError | None = None
+    exif_error: ReadError | None = None  # Why the EXIF data cannot be read.
 
 
 def walk_png(content: bytes) -> ImageHead:

@@ -106,7 +106,6 @@ def _absent_in_evaluation(
 @CLS.rule(
     'CLS003',
     title='class that is evaluated and never trained',
-    severity=Severity.ERROR,
     remedy='split the data anew so that the training has it, or see whether '
     'the splits were annotated with different classes',
     scope='run',
@@ -165,7 +164,6 @@ def _imbalance(totals: SplitTotals, expected: Expectations) -> Findings:
 @CLS.rule(
     'CLS005',
     title='split without any label',
-    severity=Severity.ERROR,
     remedy='nothing can be learned; see whether the class names of the data '
     'set are those of the annotations (unknown ones are dropped), or all '
     'pixels are ignored',

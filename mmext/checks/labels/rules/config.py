@@ -156,7 +156,6 @@ def _ignored(
 @CFG.rule(
     'CFG001',
     title='places of the config disagree on the value to ignore',
-    severity=Severity.ERROR,
     remedy='set the same value in the heads, in losses, in transforms that '
     'fill or ignore, and in the metric',
     in_preflight=True,
@@ -220,7 +219,6 @@ def _is_padded(
 @CFG.rule(
     'CFG004',
     title='padding of label maps is not ignored',
-    severity=Severity.ERROR,
     remedy='set seg_pad_val of the data preprocessor, and seg in pad_val of '
     'Pad, to the ignore_index of the heads',
     in_preflight=True,
@@ -296,7 +294,6 @@ def _heads(expected: _Expected) -> Iterator[tuple[HeadSpec, Expectations]]:
 @CFG.rule(
     'CFG002',
     title='class_weight has another length than the classes',
-    severity=Severity.ERROR,
     remedy='give one weight for each class, in the order of the classes '
     '(detectors with softmax: one more for the background)',
     in_preflight=True,
@@ -325,7 +322,6 @@ def weight_length(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
 @CFG.rule(
     'CFG003',
     title='num_classes is not the number of classes of the data',
-    severity=Severity.ERROR,
     remedy='set num_classes of the heads to the number of '
     'metainfo.classes of the data set',
 )
@@ -367,7 +363,6 @@ def class_count(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
 @CFG.rule(
     'CFG006',
     title='reduce_zero_label ignores a class',
-    severity=Severity.ERROR,
     remedy='set reduce_zero_label=False of data set and LoadAnnotations: '
     'value 0 of the masks is the first class',
     scope='split',
@@ -400,7 +395,6 @@ def reduced_class(
 @CFG.rule(
     'CFG007',
     title='class named twice',
-    severity=Severity.ERROR,
     remedy='give each class of metainfo.classes a name of its own',
     subject='class',
     in_preflight=True,
@@ -421,7 +415,6 @@ def named_twice(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
 @CFG.rule(
     'CFG008',
     title='splits have different classes or loaders',
-    severity=Severity.ERROR,
     remedy='give all splits the same metainfo.classes in the same order, and '
     'the same reduce_zero_label',
     subject='split',
@@ -467,7 +460,6 @@ def _short(value: object) -> str:
 @CFG.rule(
     'CFG009',
     title='data set and LoadAnnotations disagree on reduce_zero_label',
-    severity=Severity.ERROR,
     remedy='set reduce_zero_label of the data set alone, and take it out of '
     'LoadAnnotations, which then has that of the data set',
     subject='split',
@@ -509,7 +501,6 @@ def _disagree(wanted: Expectations) -> bool:
 @CFG.rule(
     'CFG011',
     title='class_weight with a number that cannot weigh',
-    severity=Severity.ERROR,
     remedy='give each class a finite number of 0 or more, one of them above '
     '0 (tools/validate_labels.py --class-weights prints some)',
     in_preflight=True,

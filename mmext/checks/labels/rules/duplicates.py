@@ -186,7 +186,6 @@ def _same_in_split(totals: SplitTotals, expected: Expectations) -> Findings:
 @DUP.rule(
     'DUP002',
     title='the same image in several splits',
-    severity=Severity.ERROR,
     remedy='what was trained on is evaluated on, so that figures are too '
     'good; take the image out of one of the splits',
     scope='run',
