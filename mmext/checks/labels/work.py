@@ -60,7 +60,7 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     known: str = ''
 
 
-class Reader(msgspec.Struct, frozen=True, kw_only=True):
+class Reader(msgspec.Struct, frozen=True):
     """How to read one kind of file."""
 
     facts: type  # Type of the facts; it must have a field error.
@@ -93,28 +93,18 @@ def _late(name: str, function: str, *args: Any) -> Callable:
 
 
 READERS = {
-    'mask': Reader(
-        facts=MaskFacts, read=_late('image', 'read_mask_facts'), version=4
-    ),
+    'mask': Reader(MaskFacts, _late('image', 'read_mask_facts'), 4),
     # The checksum of the pixels of PNG files is compared, too.
     'verified_mask': Reader(
-        facts=MaskFacts,
-        read=_late('image', 'read_mask_facts', True),
-        version=4,
+        MaskFacts, _late('image', 'read_mask_facts', True), 4
     ),
-    'image': Reader(
-        facts=ImageFacts, read=_late('image', 'read_image_facts'), version=3
-    ),
-    'voc': Reader(facts=VocFile, read=_late('voc', 'read_voc'), version=3),
-    'yolo': Reader(facts=YoloFile, read=_late('yolo', 'read_yolo'), version=2),
-    'npy_image': Reader(facts=ImageFacts, read=_late('npy', 'read_npy_image')),
-    'npy_mask': Reader(facts=MaskFacts, read=_late('npy', 'read_npy_mask')),
-    'npy_depth': Reader(
-        facts=ImageFacts, read=_late('npy', 'read_npy_map', 'depth')
-    ),
-    'npy_normal': Reader(
-        facts=ImageFacts, read=_late('npy', 'read_npy_map', 'normal')
-    ),
+    'image': Reader(ImageFacts, _late('image', 'read_image_facts'), 3),
+    'voc': Reader(VocFile, _late('voc', 'read_voc'), 3),
+    'yolo': Reader(YoloFile, _late('yolo', 'read_yolo'), 2),
+    'npy_image': Reader(ImageFacts, _late('npy', 'read_npy_image')),
+    'npy_mask': Reader(MaskFacts, _late('npy', 'read_npy_mask')),
+    'npy_depth': Reader(ImageFacts, _late('npy', 'read_npy_map', 'depth')),
+    'npy_normal': Reader(ImageFacts, _late('npy', 'read_npy_map', 'normal')),
 }
 
 
@@ -233,11 +223,12 @@ def read_batch(items: Sequence[WorkItem]) -> list[Result]:
 
 
 Batch = Sequence[WorkItem]
+# What takes batches, asked for one at a time in the thread of the caller, and
+# yields the results of each as they become ready.
+Backend = Callable[[Iterable[Batch]], Iterator[list[Result]]]
 
 
-def choose_backend(
-    workers: int, scheduler: str | None
-) -> Callable[[Iterable[Batch]], Iterator[list[Result]]]:
+def choose_backend(workers: int, scheduler: str | None) -> Backend:
     """The function that reads batches, its options bound."""
     if workers < 0:
         raise ValueError(f'--workers must be at least 0, got {workers}')
@@ -298,10 +289,7 @@ def _died(batches: Sequence[Batch], error: BaseException) -> str:
 
 
 def run_joblib(
-    batches: Iterable[Sequence[WorkItem]],
-    *,
-    workers: int = 0,
-    in_flight: int = 0,
+    batches: Iterable[Batch], *, workers: int = 0
 ) -> Iterator[list[Result]]:
     """Read batches in processes that are started once.
 
@@ -324,7 +312,7 @@ def run_joblib(
         yield from run_in_flight(
             chain(first, batches),
             partial(pool.submit, read_batch),
-            limit=in_flight or 2 * workers,
+            limit=2 * workers,
         )
         complete = True
     finally:
@@ -333,10 +321,7 @@ def run_joblib(
 
 
 def run_dask(
-    batches: Iterable[Sequence[WorkItem]],
-    *,
-    scheduler: str,
-    in_flight: int = 0,
+    batches: Iterable[Batch], *, scheduler: str
 ) -> Iterator[list[Result]]:
     """Read batches on the workers of a Dask scheduler.
 
@@ -360,13 +345,11 @@ def run_dask(
         yield from run_in_flight(
             batches,
             partial(pool.submit, read_batch),
-            limit=in_flight or 3 * max(threads, 1),
+            limit=3 * max(threads, 1),
             lost=KilledWorker,
         )
 
 
-def run_serial(
-    batches: Iterable[Sequence[WorkItem]],
-) -> Iterator[list[Result]]:
+def run_serial(batches: Iterable[Batch]) -> Iterator[list[Result]]:
     """Read batches one after the other, in the order given."""
     return map(read_batch, batches)

@@ -57,9 +57,9 @@ def test_same_results_as_the_serial_backend(tmp_path):
             asked.append(batch)
             yield batch
 
-    run = run_joblib(counted(), workers=2, in_flight=2)
+    run = run_joblib(counted(), workers=2)
     first = next(run)
-    assert len(asked) == 2
+    assert len(asked) == 4
     results = {r.path: r for r in first} | by_path(run)
     assert results == by_path(run_serial(batches))
 

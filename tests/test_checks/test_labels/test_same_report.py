@@ -127,7 +127,7 @@ def test_dask_with_a_process_that_is_killed(
             os.kill(killed[0], signal.SIGKILL)
 
     address = cluster.scheduler_address
-    run = partial(run_dask, scheduler=address, in_flight=4)
+    run = partial(run_dask, scheduler=address)
     sources = sources_of(**settings)
     store = FactStore(tmp_path / 'facts.sqlite')
     with store:

@@ -33,7 +33,7 @@ class FixedFile(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ''
 
 
-class LeftGroup(msgspec.Struct, frozen=True, kw_only=True):
+class LeftGroup(msgspec.Struct, frozen=True):
     """Errors of one kind that were not repaired, for one reason."""
 
     rule: str  # Id of the rule that finds them.
@@ -42,7 +42,7 @@ class LeftGroup(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...]  # All files that have them, in order; each once.
 
 
-class NewPlace(msgspec.Struct, frozen=True, kw_only=True):
+class NewPlace(msgspec.Struct, frozen=True):
     """Where the repaired labels of a split are."""
 
     split: str  # 'train', 'val', ...
@@ -52,7 +52,7 @@ class NewPlace(msgspec.Struct, frozen=True, kw_only=True):
     now: str  # Folder or file to name instead; an absolute path.
 
 
-class SampleList(msgspec.Struct, frozen=True, kw_only=True):
+class SampleList(msgspec.Struct, frozen=True):
     """A list of the samples of a split that cannot be trained with."""
 
     split: str  # 'train', 'val', ...

@@ -14,11 +14,13 @@ from ....datasets import box_limits
 from ..expectations import Expectations
 from ..facts import ImageFacts, has_size, is_turned
 from ..readers.coco import (
+    MIN_POLYGON,
     NO_SEGMENTATION,
     POLYGONS,
     RLE,
     CocoFile,
     match_ids,
+    polygon_error,
     read_coco,
 )
 from ..rules.registry import fixable
@@ -28,7 +30,6 @@ from .change_log import Change, FixedFile
 COCO_RULES = fixable('coco')
 _KEYS = 'images', 'annotations', 'categories'
 _MAX_ID = (1 << 63) - 1
-_MIN_POINTS = 3
 _BEGIN = re.compile(r'\s*\{(\s*)"(?:[^"\\]|\\.)*"\s*:(\s*)')
 
 
@@ -103,13 +104,9 @@ def _repair(draft: '_Draft', images: Sequence[ImageFacts | None]) -> None:
 class _Draft:
     """A file while it is repaired: its columns as read, its records as now.
 
-    Attributes:
-        alive: ``(M,)``, bool; annotations that are not removed.
-        kept: ``(N,)``, bool; images that are not removed.
-        box: ``(M, 4)``, float64: left, top, width, height as they are now.
-        image_row: ``(M,)``, int64; row of the image of each annotation, -1
-            if there is none.
-        broken: Kinds of records of which some cannot be read.
+    ``alive`` are the annotations and ``kept`` the images that are not removed,
+    ``box`` has left, top, width and height as they are now, ``broken`` the
+    kinds of records of which some cannot be read.
     """
 
     def __init__(
@@ -133,39 +130,24 @@ class _Draft:
             for error in file.errors
         }
 
-    def _index(self, row: int, kind: str) -> int:
-        return int(getattr(self.file, kind).index[row])
-
     def place(self, row: int, kind: str = 'annotations') -> str:
         """Where a record stands in the file as it was."""
-        return f'{kind}[{self._index(row, kind)}]'
+        return f'{kind}[{getattr(self.file, kind).index[row]}]'
 
     def record(self, row: int, kind: str = 'annotations') -> dict[str, Any]:
         """A record as it is now."""
-        return self.root[kind][self._index(row, kind)]
+        return self.root[kind][getattr(self.file, kind).index[row]]
 
     def note(
-        self,
-        rule: str,
-        place: str,
-        was: Any,
-        now: Any,
-        count: int = 1,
+        self, rule: str, place: str, was: Any, now: Any, count: int = 1
     ) -> None:
         """Say what was changed; None for what is not there."""
         was, now = (
             '' if value is None else json.dumps(value, ensure_ascii=False)
             for value in (was, now)
         )
-        self.changes.append(
-            Change(
-                rule=rule,
-                place=place,
-                was=was,
-                now=now,
-                count=count,
-            )
-        )
+        change = Change(rule=rule, place=place, was=was, now=now, count=count)
+        self.changes.append(change)
 
     def set(
         self,
@@ -332,10 +314,8 @@ def _clip_boxes(draft: _Draft, sizes: np.ndarray, certain: np.ndarray) -> None:
     rows = np.flatnonzero(
         draft.alive & (images >= 0) & draft.file.annotations.has_bbox
     )
-    sides, size = (
-        box_limits.sides_of_coco(draft.box[rows]),
-        sizes[images[rows]],
-    )
+    sides = box_limits.sides_of_coco(draft.box[rows])
+    size = sizes[images[rows]]
     outside = box_limits.is_outside(sides, *size.T)
     wrong = outside | box_limits.is_beyond(sides, *size.T)
     wrong &= (size > 0).all(axis=1)
@@ -367,14 +347,13 @@ def _clip(draft: _Draft, row: int, width: int, height: int) -> None:
     if isinstance(was.get('area'), int | float):
         # Anew, if it was that of the polygons or of the box.
         close = {'rel_tol': 1e-3, 'abs_tol': 1}
+        of_box = was['bbox'][2] * was['bbox'][3]
         if old_area is not None and math.isclose(
             was['area'], old_area, **close
         ):
             if 'segmentation' in new:
                 new['area'] = whole_if_equal(area_of(new['segmentation']))
-        elif math.isclose(
-            was['area'], was['bbox'][2] * was['bbox'][3], **close
-        ):
+        elif math.isclose(was['area'], of_box, **close):
             new['area'] = whole_if_equal(box[2] * box[3])
     for field, value in new.items():
         if value != was[field]:
@@ -395,8 +374,7 @@ def _fill_areas(draft: _Draft) -> None:
         elif notes.segmentation_kind[row] == NO_SEGMENTATION:
             area = record['bbox'][2] * record['bbox'][3]
         if area is not None and 0 < area < math.inf:
-            area = whole_if_equal(area)
-            draft.set('COCO011', row, 'area', area)
+            draft.set('COCO011', row, 'area', whole_if_equal(area))
 
 
 def _fill_iscrowd(draft: _Draft) -> None:
@@ -535,7 +513,7 @@ def clip_polygon(
         (1, 1, height),
     ):
         points = _cut(points, axis, sign, limit)
-    if len(points) < _MIN_POINTS:
+    if 2 * len(points) < MIN_POLYGON:
         return []
     return [number for point in points for number in point]
 
@@ -572,16 +550,10 @@ def area_of(segmentation: object) -> float | None:
     """Area of polygons in pixels; None for what are not polygons."""
     if not isinstance(segmentation, list) or not segmentation:
         return None
+    if polygon_error(segmentation):
+        return None
     total = 0.0
     for polygon in segmentation:
-        if (
-            not isinstance(polygon, list)
-            or len(polygon) < 2 * _MIN_POINTS
-            or len(polygon) % 2
-            or not all(type(number) in (int, float) for number in polygon)
-            or not all(map(math.isfinite, polygon))
-        ):
-            return None
         xs, ys = polygon[::2], polygon[1::2]
         # From the first point on, as differences of large numbers lose
         # digits.

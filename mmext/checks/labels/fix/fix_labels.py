@@ -73,15 +73,7 @@ def fix_labels(
                 unseen = classes - {expected.ignore_index}
                 unseen -= seen[split.reads_as]
                 split.fix(files, rules, sorted(unseen), asked)
-        lists = [
-            write_list(
-                tree,
-                split.source.expected.split,
-                split.excluded,
-                split.folders,
-            )
-            for split in splits
-        ]
+        lists = [write_list(tree, split) for split in splits]
         summary = FixSummary(
             out=str(out),
             num_files=files.num_files,
@@ -101,13 +93,7 @@ def fix_labels(
 
 
 class _NewFiles:
-    """The label files of all splits, in a new tree.
-
-    Attributes:
-        changes: Id of a rule to the number of its changes.
-        num_files: Files written.
-        num_fixed: Those that differ from what they were.
-    """
+    """The label files of all splits, in a new tree, and how many there are."""
 
     def __init__(self, tree: Path, folder: str, log: BinaryIO):
         self._tree = tree
@@ -150,42 +136,32 @@ class _NewFiles:
     def not_repaired(self) -> tuple[LeftGroup, ...]:
         """What was left for the same reason, together."""
         return tuple(
-            LeftGroup(
-                rule=rule,
-                split=split,
-                reason=reason,
-                files=tuple(sorted(names)),
-            )
+            LeftGroup(rule, split, reason, tuple(sorted(names)))
             for (rule, split, reason), names in sorted(self._left.items())
         )
 
 
 class _Split:
-    """One split: what is known of its files, and their repair.
-
-    Attributes:
-        source: The split, as it was checked.
-        folders: Of each kind of files (``'mask'``, ``'annotation'``,
-            ``'image'``) the folders that have some.
-        others: Annotation files in a form that is not repaired.
-        seen: Classes that have a pixel.
-        reads_as: What loaded label maps depend on.
-        excluded: Samples that cannot be trained with after the repair.
-    """
+    """One split: what is known of its files, and their repair."""
 
     def __init__(self, source: SplitSource, store: FactStore):
         self.source = source
+        # Annotation files in a form that is not repaired.
         self.others: set[str] = set()
+        # Classes that have a pixel.
         self.seen: set[int] = set()
+        # Samples that cannot be trained with after the repair.
         self.excluded: list[Sample] = []
         self._store = store
         self._expected = expected = source.expected
+        # What loaded label maps depend on.
         self.reads_as = (
             expected.num_classes,
             expected.ignore_index,
             expected.reduce_zero_label,
             expected.label_map,
         )
+        # Folders that have some files of a kind.
         self.folders: dict[str, set[str]] = {
             'mask': set(),
             'annotation': set(),
@@ -379,12 +355,8 @@ class _Split:
             was = common_folder(self.folders['annotation'])
             results.append(('ann_subdir', was))
         for key, was in results:
-            yield NewPlace(
-                split=self._expected.split,
-                key=key,
-                was=was,
-                now=str(out / os.path.relpath(was, folder)),
-            )
+            now = str(out / os.path.relpath(was, folder))
+            yield NewPlace(self._expected.split, key, was, now)
 
 
 def common_folder(folders: Iterable[str]) -> str:
@@ -436,30 +408,25 @@ def check_out(out: Path, folders: Iterable[str]) -> None:
             )
 
 
-def write_list(
-    tree: Path,
-    split: str,
-    excluded: Sequence[Sample],
-    folders: Mapping[str, Iterable[str]],
-) -> SampleList | None:
+def write_list(tree: Path, split: _Split) -> SampleList | None:
     """List the samples that cannot be trained with; None if there are none.
 
     Names are those of images, or else of label files, without suffix, relative
-    to the folder that holds all of this kind (``folders``: ``'image'``,
-    ``'mask'``, ``'annotation'``).
+    to the folder that holds all of this kind.
     """
-    if not excluded:
+    if not split.excluded:
         return None
-    bases = {kind: common_folder(own) for kind, own in folders.items()}
+    bases = {kind: common_folder(own) for kind, own in split.folders.items()}
     text = ''
-    for sample in excluded:
+    for sample in split.excluded:
         kind = next(
             (kind for kind in ('image', 'mask') if getattr(sample, kind)),
             'annotation',
         )
         name = os.path.relpath(getattr(sample, kind), bases[kind])
         text += f'{os.path.splitext(name)[0]}\n'
-    name = re.sub('[^A-Za-z0-9.-]+', '_', split).strip('_')
+    own = split.source.expected.split
+    name = re.sub('[^A-Za-z0-9.-]+', '_', own).strip('_')
     file = f'exclude_{name}.txt'
     (tree / file).write_text(text, errors='surrogateescape')
-    return SampleList(split=split, excluded=len(excluded), exclude_file=file)
+    return SampleList(own, len(split.excluded), file)

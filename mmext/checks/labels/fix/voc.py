@@ -56,12 +56,10 @@ class _Draft:
         """The file as it is now, in UTF-8."""
         # Of two bytes for each letter, one is zero.
         declared = b'<?xml' in old[:64].replace(b'\0', b'')
-        return (
-            ElementTree.tostring(
-                self.root, encoding='utf-8', xml_declaration=declared
-            )
-            + b'\n'
+        new = ElementTree.tostring(
+            self.root, encoding='utf-8', xml_declaration=declared
         )
+        return new + b'\n'
 
 
 def fix_voc(

@@ -78,7 +78,6 @@ _KINDS = {
     'annotations': RawAnnotation,
     'categories': RawCategory,
 }
-_KEYS = tuple(_KINDS)
 NO_SEGMENTATION, POLYGONS, RLE, NEITHER = range(4)
 _SHAPE = msgspec.json.Decoder(list[list[float]] | dict | None)
 _NO_BOX = (np.nan,) * 4
@@ -192,8 +191,12 @@ def read_coco(content: bytes, split: str = '', path: str = '') -> CocoFile:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         tables = _one_by_one(content, errors, ids)
     columns = {
-        key: _TABLES[key](records, np.array(indices, np.int64))
-        for key, (records, indices) in tables.items()
+        key: make(tables[key][0], np.array(tables[key][1], np.int64))
+        for key, make in (
+            ('images', _images),
+            ('annotations', _annotations),
+            ('categories', _categories),
+        )
     }
     return CocoFile(
         split=split, path=path, **columns, errors=tuple(errors), ids=ids
@@ -205,7 +208,7 @@ def _one_by_one(
 ) -> dict[str, tuple[list, list[int]]]:
     """The records whose types are right, and their positions."""
     tables: dict[str, tuple[list, list[int]]] = {
-        key: ([], []) for key in _KEYS
+        key: ([], []) for key in _KINDS
     }
     try:
         # As loaders, which open it as text.
@@ -275,7 +278,7 @@ def number_ids(root: dict[str, Any], ids: dict[int, str | float]) -> None:
     """
     numbers = {value: number for number, value in ids.items()}
     names = 'id', 'image_id', 'category_id'
-    for key, name in itertools.product(_KEYS, names):
+    for key, name in itertools.product(_KINDS, names):
         records = root.get(key)
         for record in records if isinstance(records, list) else ():
             value = record.get(name) if isinstance(record, dict) else None
@@ -426,13 +429,6 @@ def box_of_polygons(polygons: Sequence) -> tuple[float, ...]:
     return tuple(map(float, (min(across), min(down), max(across), max(down))))
 
 
-_TABLES = {
-    'images': _images,
-    'annotations': _annotations,
-    'categories': _categories,
-}
-
-
 def read_rle(
     value: dict[str, Any], size: tuple[float, float]
 ) -> tuple[str, list[int]]:
@@ -450,8 +446,10 @@ def read_rle(
     ):
         return f'size of the RLE must be [height, width], got {own!r:.60}', []
     if all(size) and tuple(own) != tuple(size):
-        text = f'the image of {size[0]:g} x {size[1]:g}'
-        return f'the RLE is of {own[0]} x {own[1]} pixels (h x w), {text}', []
+        return (
+            f'the RLE is of {own[0]} x {own[1]} pixels (h x w), the image of '
+            f'{size[0]:g} x {size[1]:g}'
+        ), []
     if isinstance(counts, str):
         lengths = _decoded(counts)
     else:
@@ -459,9 +457,10 @@ def read_rle(
     if lengths is None or not all(map(_is_count, lengths)):
         return f'counts of the RLE must be lengths, got {counts!r:.60}', []
     if sum(lengths) != own[0] * own[1]:
-        text = f'its size is {own[0]} x {own[1]}'
-        together = f'{sum(lengths)} pixels together, {text}'
-        return f'the counts of the RLE are {together}', []
+        return (
+            f'the counts of the RLE are {sum(lengths)} pixels together, its '
+            f'size is {own[0]} x {own[1]}'
+        ), []
     return '', lengths
 
 
@@ -501,7 +500,7 @@ def _box_of_rle(value: dict[str, Any]) -> tuple[float, ...]:
     return left, top, left + width, top + height
 
 
-def _polygon_error(segmentation: object) -> str:
+def polygon_error(segmentation: Sequence) -> str:
     """What is wrong with the polygons of an annotation."""
     for index, polygon in enumerate(segmentation):
         if not isinstance(polygon, list) or not all(
@@ -544,7 +543,7 @@ def mask_of(
     except (ValueError, RecursionError) as error:
         return f'it cannot be decoded: {error}', ()
     if kind == POLYGONS:
-        error = _polygon_error(value)
+        error = polygon_error(value)
         return error, () if error else box_of_polygons(value)
     if kind == RLE:
         error, lengths = read_rle(value, size)
