@@ -179,11 +179,11 @@ class FindingGroups:
             for (rule, value), group in self._groups.items()
         )
         return tuple(
-            sorted(done, key=lambda g: (-g.severity, g.rule, _rank(g.value)))
+            sorted(done, key=lambda g: (-g.severity, g.rule, rank(g.value)))
         )
 
 
-def _rank(value: str) -> tuple[int, int, str]:
+def rank(value: str) -> tuple[int, int, str]:
     """Numbers by size, then words."""
     try:
         return 0, int(value), value

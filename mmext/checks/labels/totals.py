@@ -194,18 +194,22 @@ def _mean_1(weight: np.ndarray) -> np.ndarray:
     return weight / weight.mean()
 
 
-# Kind -> function of the pixels of each class, and of the pixels of the
-# images that have it.
+# Kind -> weights from the pixels of each class, and from those of all images
+# that have it.
 CLASS_WEIGHT_KINDS: dict[str, Callable] = {
     'inverse': lambda pixels, area: _mean_1(pixels.sum() / pixels),
+    # Eigen and Fergus, 2015: frequency in the images that have the class.
     'median_frequency': lambda pixels, area: (
         np.median(pixels / area) / (pixels / area)
     ),
+    # Paszke et al., 2016.
     'enet': lambda pixels, area: 1 / np.log(1.02 + pixels / pixels.sum()),
+    # Cui et al., 2019: (1 - b) / (1 - b ** n); of pixels it is nearly even.
     'effective_number': lambda pixels, area: _mean_1(
         (1 - _BETA) / -np.expm1(pixels * np.log(_BETA))
     ),
-    # The logarithm of 1 is 0: a single one counts as two.
+    # Weights of OCNet's and PIDNet's authors for Cityscapes. The logarithm of
+    # 1 is 0: a single pixel counts as two.
     'log': lambda pixels, area: _mean_1(1 / np.log(np.maximum(pixels, 2))),
 }
 
@@ -213,23 +217,9 @@ CLASS_WEIGHT_KINDS: dict[str, Callable] = {
 def class_weights(
     kind: str, pixels: Sequence[int], area: Sequence[int]
 ) -> list[float]:
-    """Weights of classes for a loss.
+    """Weights of classes for a loss, rounded to 4 digits after the point.
 
-    ==================== ==================================================
-    ``inverse``          total over pixels of the class, mean 1
-    ``median_frequency`` frequency is the pixels of a class over all pixels
-                         of the images that have it; the median of all over
-                         that of the class (Eigen and Fergus, 2015)
-    ``enet``             1 / ln(1.02 + share of the class) (ENet, 2016)
-    ``effective_number`` (1 - b) / (1 - b ** n) with b = 0.9999, mean 1 (Cui
-                         et al., 2019); of pixels this is nearly even
-    ``log``              1 / ln(n), mean 1: the weights of OCNet's and
-                         PIDNet's authors for Cityscapes
-    ==================== ==================================================
-
-    ``pixels`` are those of each class, ``n``; ``area`` those of all images
-    that have the class. Weights are rounded to 4 digits after the point; a
-    class that does not occur gets 0: nothing is known of it.
+    A class that does not occur gets 0: nothing is known of it.
 
     Examples:
         >>> class_weights('inverse', [300, 100], [400, 400])

@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -57,7 +57,10 @@ def fix_labels(
     rules = tuple(RULES.values()) if rules is None else tuple(rules)
     check_out(out, ())
     splits = [_Split(source, store) for source in sources]
-    labels = set().union(*(split.label_folders() for split in splits))
+    labels = set().union(
+        *(split.folders['mask'] for split in splits),
+        *(split.folders['annotation'] for split in splits),
+    )
     check_out(out, labels.union(*(split.folders['image'] for split in splits)))
     folder = common_folder(labels)
     # 255 may stand for a class that no split with such label maps has.
@@ -197,10 +200,6 @@ class _Split:
         for value, _ in mask.values:
             if 0 <= value < len(table.kind) and table.kind[value] == 'class':
                 self.seen.add(table.value[value])
-
-    def label_folders(self) -> set[str]:
-        """Folders of label files of any kind."""
-        return self.folders['mask'] | self.folders['annotation']
 
     def fix(
         self,

@@ -14,7 +14,7 @@ import io
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import kornia_rs
 import msgspec
@@ -43,6 +43,8 @@ class ImageHead(msgspec.Struct, frozen=True, kw_only=True):
     # Of a PNG file: 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6 RGBA; -1 for
     # others, and without a header.
     colour: int = -1
+    # Of a PNG file, where the data of its pixels begin and end.
+    pixels: tuple[tuple[int, int], ...] = ()
     animated: bool = False  # A PNG file has a chunk of an animation.
     # Why the pixels cannot be decoded, or shall not be.
     error: ReadError | None = None
@@ -76,13 +78,15 @@ def walk_png(content: bytes) -> ImageHead:
     if not 0 < width < 1 << 31 or not 0 < height < 1 << 31:
         error = _corrupt(f'the header claims {width} x {height} pixels')
     kinds = set()
-    exif = b''
+    exif, pixels = b'', []
     while not error and b'IEND' not in kinds:
         begin = end
         kind, end, error = _next_chunk(content, begin)
         kinds.add(kind)
         if kind == b'eXIf':
             exif = content[begin + 8 : end - 4]
+        elif kind == b'IDAT':
+            pixels.append((begin + 8, end - 4))
     if not error and b'IDAT' not in kinds:
         error = _corrupt('no pixels: the file has no IDAT chunk')
     orientation, exif_error = 1, None
@@ -97,6 +101,7 @@ def walk_png(content: bytes) -> ImageHead:
         depth=depth,
         colour=colour,
         animated=b'acTL' in kinds,
+        pixels=tuple(pixels),
         error=error,
         exif_error=exif_error,
     )
@@ -118,7 +123,8 @@ def png_data_error(content: bytes, header: ImageHead) -> ReadError | None:
     inflate = zlib.decompressobj()
     size = 0
     try:
-        for part in _pixel_data(content):
+        for begin, end in header.pixels:
+            part = memoryview(content)[begin:end]
             while part and size <= wanted:
                 size += len(inflate.decompress(part, _AT_ONCE))
                 part = inflate.unconsumed_tail
@@ -131,17 +137,6 @@ def png_data_error(content: bytes, header: ImageHead) -> ReadError | None:
             f'the IDAT chunks hold {size:,} of {wanted:,} bytes of pixels'
         )
     return None
-
-
-def _pixel_data(content: bytes) -> Iterator[memoryview]:
-    """Data of the IDAT chunks of a file whose chunks are right."""
-    view = memoryview(content)
-    position, kind = len(PNG_SIGNATURE), b''
-    while kind != b'IEND':
-        length, kind = struct.unpack_from('>I4s', content, position)
-        if kind == b'IDAT':
-            yield view[position + 8 : position + 8 + length]
-        position += length + _FRAME
 
 
 def _next_chunk(

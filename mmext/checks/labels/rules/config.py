@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ....utils.label_spec import HeadSpec, IgnorePlace
-from ...findings import Finding, Severity, new_finding
+from ...findings import Severity, new_finding
 from ..expectations import Expectations, loaded_values
 from ..totals import SplitTotals
 from .classes import likeness
@@ -33,6 +33,21 @@ _BACKGROUND = (
 )
 # What sizes of images are rounded down to.
 _SIZE_STEP = 64
+
+
+def _once(check: Callable) -> Callable:
+    """Splits share a model: what is wrong with it is said once."""
+
+    @functools.wraps(check)
+    def findings(totals: _Totals, expected: _Expected) -> Findings:
+        seen = set()
+        for finding in check(totals, expected):
+            key = finding.key, finding.message
+            if key not in seen:
+                seen.add(key)
+                yield finding
+
+    return findings
 
 
 def _is_class(value: int, wanted: Expectations) -> bool:
@@ -258,31 +273,15 @@ def _padding(totals: _Totals, expected: _Expected) -> Findings:
     'is to be learned, set ignore_index=255 of the heads',
     in_preflight=True,
 )
+@_once
 def _ignored_class(totals: _Totals, expected: _Expected) -> Findings:
-    seen = set()
     for wanted in expected:
         value = wanted.ignore_index
         if value is None or wanted.task != 'semantic':
             continue
-        text = f'ignore_index is {_meaning(value, wanted)}'
-        if _is_class(value, wanted) and text not in seen:
-            seen.add(text)
+        if _is_class(value, wanted):
+            text = f'ignore_index is {_meaning(value, wanted)}'
             yield new_finding(text, key='ignore_index', value=str(value))
-
-
-def _once(check: Callable) -> Callable:
-    """Splits share a model: what is wrong with it is said once."""
-
-    @functools.wraps(check)
-    def findings(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
-        seen = set()
-        for finding in check(totals, expected):
-            key = finding.key, finding.message
-            if key not in seen:
-                seen.add(key)
-                yield finding
-
-    return findings
 
 
 def _heads(expected: _Expected) -> Iterator[tuple[HeadSpec, Expectations]]:
@@ -299,7 +298,7 @@ def _heads(expected: _Expected) -> Iterator[tuple[HeadSpec, Expectations]]:
     in_preflight=True,
 )
 @_once
-def weight_length(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
+def weight_length(totals: _Totals, expected: _Expected) -> Findings:
     """Lengths of weights against num_classes of their head."""
     for head, wanted in _heads(expected):
         count = head.num_classes or wanted.num_classes
@@ -326,7 +325,7 @@ def weight_length(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     'metainfo.classes of the data set',
 )
 @_once
-def class_count(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
+def class_count(totals: _Totals, expected: _Expected) -> Findings:
     """Heads, or what was asked for, against names of classes."""
     trained = {
         wanted.thing_classes or wanted.classes
@@ -369,9 +368,7 @@ def class_count(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     subject='split',
     unit='pixel',
 )
-def reduced_class(
-    totals: SplitTotals, expected: Expectations
-) -> Iterator[Finding]:
+def reduced_class(totals: SplitTotals, expected: Expectations) -> Findings:
     """Masks hold 0 to C - 1, each of them, and C never."""
     count = expected.num_classes
     if not expected.reduce_zero_label or expected.label_map or count < 2:
@@ -400,7 +397,7 @@ def reduced_class(
     in_preflight=True,
 )
 @_once
-def named_twice(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
+def named_twice(totals: _Totals, expected: _Expected) -> Findings:
     """Names that occur more than once."""
     for wanted in expected:
         for name, count in Counter(wanted.classes).items():
@@ -419,7 +416,7 @@ def named_twice(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     'the same reduce_zero_label',
     subject='split',
 )
-def splits_differ(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
+def splits_differ(totals: _Totals, expected: _Expected) -> Findings:
     """Other classes, another order or another reduction than the first.
 
     Where one has the first classes of the other, labels mean the same.
@@ -465,7 +462,7 @@ def _short(value: object) -> str:
     subject='split',
     in_preflight=True,
 )
-def reduced_by_one(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
+def reduced_by_one(totals: _Totals, expected: _Expected) -> Findings:
     """MMSegmentation's LoadAnnotations asserts that both are the same."""
     for number, wanted in enumerate(expected):
         if not _disagree(wanted):
@@ -506,7 +503,7 @@ def _disagree(wanted: Expectations) -> bool:
     in_preflight=True,
 )
 @_once
-def weight_values(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
+def weight_values(totals: _Totals, expected: _Expected) -> Findings:
     """NaN, infinity, numbers below 0, words, nothing but 0, or no file."""
     for head, wanted in _heads(expected):
         for place, path in head.weight_files:
@@ -558,7 +555,7 @@ def _why_no_weight(weight: object) -> str:
     subject='split',
     per_value=True,
 )
-def left_out(totals: SplitTotals, expected: Expectations) -> Iterator[Finding]:
+def left_out(totals: SplitTotals, expected: Expectations) -> Findings:
     """How many images and boxes filter_cfg leaves, of how many."""
     number, small = sum(totals.left_out.values()), totals.num_small
     if not number and not small:
@@ -617,9 +614,7 @@ _FROM_ONE = {
     subject='split',
     unit='pixel',
 )
-def not_reduced(
-    totals: SplitTotals, expected: Expectations
-) -> Iterator[Finding]:
+def not_reduced(totals: SplitTotals, expected: Expectations) -> Findings:
     """Classes of such a data set, 0 in its masks, and no other void."""
     first = expected.classes[:2]
     name = _FROM_ONE.get((expected.num_classes, *first))

@@ -229,7 +229,10 @@ def _white_is_ignored(totals: SplitTotals, expected: Expectations) -> Findings:
         and not expected.label_map
         and totals.pixels.keys() == _BLACK_AND_WHITE
         and not totals.num_outside
-        and _as_stored(totals, expected)
+        and all(
+            holds_indices(MaskFacts(mode=mode), expected)
+            for mode in totals.modes
+        )
     ):
         yield new_finding(
             'all masks hold 0 and 255 only, and 255 is ignored '
@@ -237,12 +240,6 @@ def _white_is_ignored(totals: SplitTotals, expected: Expectations) -> Findings:
             value='255',
             count=totals.pixels[255],
         )
-
-
-def _as_stored(totals: SplitTotals, expected: Expectations) -> bool:
-    return all(
-        holds_indices(MaskFacts(mode=mode), expected) for mode in totals.modes
-    )
 
 
 def _mode(facts: SampleFacts) -> str:

@@ -93,20 +93,12 @@ def split_of_folders(
     A sample for each label map and each image without a label map, in the
     order of names, those of a folder before those of the folders in it. Of
     files of the same name and different suffixes the first is taken; the
-    others are orphans.
+    others are orphans. In Pascal VOC's layout, an image without a label map
+    that no list names is an orphan, as most of them have none.
 
-    Args:
-        masks: Folder of label maps.
-        images: Folder of images; None to look at label maps alone.
-        expected: What the labels should be.
-        mask_suffix: End of the names of label maps that images lack, such as
-            ``'_gtFine_labelTrainIds.png'``, with or without what follows the
-            dot. Files that end otherwise are of another kind: nobody looks
-            at them.
-        image_suffix: The same of images.
-
-    In Pascal VOC's layout, an image without a label map that no list names
-    is an orphan, as most of them have none.
+    ``mask_suffix`` is the end of the names of label maps that images lack,
+    such as ``'_gtFine_labelTrainIds.png'``, with or without what follows the
+    dot; files that end otherwise are of another kind, and not looked at.
     """
     for name, folder in (('masks', masks), ('images', images)):
         if folder is not None and not Path(folder).is_dir():
@@ -257,18 +249,11 @@ def splits_of_voc(
 ) -> list[SplitSource]:
     """A folder of annotation files, one split for each list that is asked for.
 
-    An annotation file that no list names, and an image without one, is an
-    orphan of the first split.
-
-    Args:
-        folder: With ``Annotations``, ``JPEGImages`` and, for the splits,
-            ``ImageSets/Main``, as Pascal VOC has it; or simply of XML files.
-        splits: Those to take of the lists in ``ImageSets/Main``. Without
-            any list of that name, all annotation files are one split,
-            ``'train'``.
-        images: Folder of the images; None for ``JPEGImages``, or beside the
-            XML files.
-        classes: Names in the order of labels; empty for those that occur.
+    The folder has ``Annotations``, ``JPEGImages`` and, for the splits,
+    ``ImageSets/Main``, as Pascal VOC has it; or simply XML files. Without a
+    list of any of the splits, all annotation files are one, ``'train'``. An
+    annotation file that no list names, and an image without one, is an orphan
+    of the first split.
     """
     root = Path(folder)
     annotations = root / _ANNOTATIONS
