@@ -231,6 +231,10 @@ class SplitSource:
     # The annotation file that all samples are from; None if there is none in
     # COCO's format. Samples then list only boxes that may be wrong.
     coco: 'CocoFile | None' = None
+    # What a metric has pycocotools read, if that is another file; and where
+    # the config has the metric.
+    evaluated: 'CocoFile | None' = None
+    metric: str = ''
     # The classes are the names that the annotation files have; expected does
     # not have them yet.
     learn_classes: bool = False

@@ -7,7 +7,7 @@ each bad one is named and the others are kept.
 
 import itertools
 import json
-import math
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from operator import attrgetter
@@ -512,17 +512,10 @@ def polygon_error(segmentation: Sequence) -> str:
                 f'polygon {index} has {len(polygon)} numbers; 3 points or '
                 'more, 2 numbers each, are needed'
             )
-        if not all(map(_is_finite, polygon)):
+        # Python's whole numbers may be too large for a float.
+        if not all(abs(number) <= sys.float_info.max for number in polygon):
             return f'polygon {index} has a number that is not finite'
     return ''
-
-
-def _is_finite(number: float) -> bool:
-    """Whether it is a number for a float, which may be too small for it."""
-    try:
-        return math.isfinite(number)
-    except OverflowError:
-        return False
 
 
 def mask_of(

@@ -5,6 +5,7 @@ import inspect
 import os.path
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -26,7 +27,13 @@ from ...config import (
 from ...findings import ErrorCatcher, code_location
 from ..expectations import Expectations, SplitSource
 from ..facts import BoxFacts, Orphan, Sample
-from .coco import seg_maps_of_coco, split_of_coco, split_of_panoptic
+from ..readers.coco import read_coco
+from .coco import (
+    read_bytes,
+    seg_maps_of_coco,
+    split_of_coco,
+    split_of_panoptic,
+)
 from .folders import (
     IMAGE_SUFFIXES,
     names_below,
@@ -144,6 +151,10 @@ def _sources(
         heads = tuple(head for head in heads if head not in of_maps)
     expected = _expected(dataset, name, plain, split, task, heads)
     source = _of_files(dataset, expected)
+    metric, file = _coco_metric(dataset, plain, split)
+    if file and source.coco is not None:
+        evaluated = read_coco(read_bytes(file, None), name, file)
+        source = replace(source, evaluated=evaluated, metric=metric)
     yield source
     loader, _ = load_step(dataset)
     folder = getattr(dataset, 'data_prefix', {}).get('seg')
@@ -181,6 +192,7 @@ def _expected(
     reduce = loader.get('reduce_zero_label')
     label_map = getattr(dataset, 'label_map', None) or {}
     unread = unread_form(dataset)
+    metric, other_file = _coco_metric(dataset, plain, split)
     reads_as = 'semantic' if package != 'mmdet' else ''
     return Expectations(
         split=name,
@@ -200,7 +212,7 @@ def _expected(
         ignore_places=places,
         heads=heads,
         filter_cfg=_filter_cfg(dataset),
-        coco_metric=_coco_metric(plain, split),
+        coco_metric='' if other_file else metric,
         loads_masks=bool(loader.get('with_mask')),
         loader_backend=loader.get('imdecode_backend')
         or ('pillow' if task == reads_as else 'cv2'),
@@ -239,14 +251,18 @@ def _filter_cfg(dataset: Any) -> dict[str, int]:
     return {name: given[name] for name in names if given.get(name)}
 
 
-def _coco_metric(plain: Mapping, split: str) -> str:
-    """Place of the metric that has pycocotools read an annotation file."""
+def _coco_metric(dataset: Any, plain: Mapping, split: str) -> tuple[str, str]:
+    """Place of the metric that has pycocotools read a file, if there is one.
+
+    And that file, if it is another one than that of the data set.
+    """
     section = f'{split}_evaluator'
+    own = os.path.abspath(getattr(dataset, 'ann_file', '') or '')
     for path, node in walk_dicts(plain.get(section), (section,)):
-        kind = getattr(node.get('type'), '__name__', str(node.get('type')))
-        if kind.endswith('CocoMetric') and node.get('ann_file'):
-            return join_key(path)
-    return ''
+        file = str(node.get('ann_file') or '')
+        if file and 'type' in node and _name(node).endswith('CocoMetric'):
+            return join_key(path), '' if os.path.abspath(file) == own else file
+    return '', ''
 
 
 def _of_files(dataset: Any, expected: Expectations) -> SplitSource:

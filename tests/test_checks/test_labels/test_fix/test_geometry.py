@@ -2,7 +2,6 @@
 
 import hypothesis.strategies as st
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from PIL import Image, ImageDraw
 
@@ -41,24 +40,6 @@ def test_polygons_cover_the_same_part_of_the_image(points):
     other = before != after
     assert other.mean() < 0.03
     assert clip_polygon(cut, 32 + 1e-9, 24 + 1e-9) == cut
-
-
-@pytest.mark.parametrize(
-    'segmentation',
-    [
-        None,
-        [],
-        [[]],
-        [[0, 0, 1, 1]],
-        [[0, 0, 1, 1, 2]],
-        [[0, 0, 1, 1, 2, 'x']],
-        [[0, 0, 1, float('nan'), 2, 2]],
-        {'size': [1, 1], 'counts': ''},
-        'text',
-    ],
-)
-def test_no_area(segmentation):
-    assert area_of(segmentation) is None
 
 
 def test_area():
