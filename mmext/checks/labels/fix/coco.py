@@ -25,7 +25,7 @@ from ..readers.coco import (
 )
 from ..rules.registry import fixable
 from ..sources.coco import image_rows, lacks_mask
-from .change_log import Change, FixedFile
+from . import Change, FixedFile
 
 COCO_RULES = fixable('coco')
 _KEYS = 'images', 'annotations', 'categories'
@@ -157,14 +157,18 @@ class _Draft:
         value: Any,
         kind: str = 'annotations',
     ) -> None:
-        """Write a field of a record, and say so."""
+        """Write a field of a record and say so, if the rule is chosen."""
+        if rule not in self.rules:
+            return
         record = self.record(row, kind)
         place = f'{self.place(row, kind)}.{field}'
         self.note(rule, place, record.get(field), value)
         record[field] = value
 
     def remove(self, rule: str, row: int, kind: str = 'annotations') -> None:
-        """Take a record out, and say so."""
+        """Take a record out and say so, if the rule is chosen."""
+        if rule not in self.rules:
+            return
         place = self.place(row, kind)
         self.note(rule, place, self.record(row, kind), None)
         (self.kept if kind == 'images' else self.alive)[row] = False
@@ -204,8 +208,7 @@ def _remove_dangling(draft: _Draft) -> None:
         ('COCO005', 'images', draft.image_row < 0),
         ('COCO006', 'categories', ~np.isin(notes.category_id, known)),
     ):
-        is_certain = kind not in draft.broken and not missing.all()
-        if rule in draft.rules and is_certain:
+        if kind not in draft.broken and not missing.all():
             for row in np.flatnonzero(missing & draft.alive).tolist():
                 draft.remove(rule, row)
 
@@ -216,16 +219,15 @@ def _remove_useless(draft: _Draft) -> None:
     sides = box_limits.sides_of_coco(draft.box)
     flat = box_limits.lacks_area(sides)
     no_mask = np.zeros_like(there)
-    if 'COCO016' in draft.rules and draft.expected.loads_masks:
+    if draft.expected.loads_masks:
         no_mask = lacks_mask(draft.file, draft.expected)
     for rule, rows in (
         ('DET001', there & ~box_limits.is_finite(sides)),
         ('DET002', there & flat),
         ('COCO016', no_mask),
     ):
-        if rule in draft.rules:
-            for row in np.flatnonzero(rows & draft.alive).tolist():
-                draft.remove(rule, row)
+        for row in np.flatnonzero(rows & draft.alive).tolist():
+            draft.remove(rule, row)
 
 
 def _fix_sizes(
@@ -292,7 +294,7 @@ def _remove_equal(
     But for the ids of annotations.
     """
     kept = draft.kept if kind == 'images' else draft.alive
-    for rows in _groups(values, kept) if rule in draft.rules else ():
+    for rows in _groups(values, kept):
         seen: set[str] = set()
         for row in rows:
             record = draft.record(row, kind)
@@ -362,8 +364,6 @@ def _clip(draft: _Draft, row: int, width: int, height: int) -> None:
 
 
 def _fill_areas(draft: _Draft) -> None:
-    if 'COCO011' not in draft.rules:
-        return
     notes = draft.file.annotations
     lacking = draft.alive & ~notes.ignore & ~notes.has_area & notes.has_bbox
     for row in np.flatnonzero(lacking).tolist():
@@ -437,7 +437,7 @@ def _fix_images(draft: _Draft) -> None:
         ('COCO003', images.id.tolist()),
         ('COCO004', images.file_name),
     ):
-        if rule not in draft.rules or 'images' in draft.broken:
+        if 'images' in draft.broken:
             continue
         for rows in _groups(values, draft.kept):
             # Those that have annotations.

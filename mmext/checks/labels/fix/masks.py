@@ -27,7 +27,7 @@ from ..readers.decode import (
 )
 from ..readers.image import read_mask_facts
 from ..rules.registry import fixable
-from .change_log import Change, FixedFile
+from . import Change, FixedFile
 
 MASK_RULES = fixable('mask')
 VOID = 255

@@ -8,7 +8,7 @@ from ....datasets import box_limits
 from ..facts import BoxFacts, ImageFacts, VocFile, has_size, is_turned
 from ..readers.voc import read_voc
 from ..rules.registry import fixable
-from .change_log import Change, FixedFile
+from . import Change, FixedFile
 from .coco import may_change_size
 
 VOC_RULES = fixable('voc')

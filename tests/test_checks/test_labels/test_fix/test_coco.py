@@ -8,7 +8,7 @@ from helpers.coco_to_fix import EXPECTED, GOOD, encoded, images_of, rules_of
 
 from mmext.checks.labels import Expectations
 from mmext.checks.labels.facts import ImageFacts
-from mmext.checks.labels.fix.change_log import FixedFile
+from mmext.checks.labels.fix import FixedFile
 from mmext.checks.labels.fix.coco import COCO_RULES, fix_coco
 
 
