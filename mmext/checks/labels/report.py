@@ -35,31 +35,22 @@ _OTHERS = 'others'
 class FindingGroup(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 ):
-    """Findings of a rule, over all files.
+    """Findings of a rule, over all files."""
 
-    Attributes:
-        rule: Stable id.
-        severity: The worst of its findings.
-        message: One sentence with the extent, such as ``'label 11 is out of
-            range; ...: 468 masks, 2,801,266 pixels'``.
-        remedy: What to do about it.
-        value: The wrong value, for rules whose findings are grouped by it.
-        num_files: How many files; 0 if it is about no file.
-        num_findings: How many findings.
-        count: Pixels, boxes or files, together.
-        splits: Names of splits, each with its number of findings.
-        examples: Some findings, the first by split, file and place.
-    """
-
-    rule: str
-    severity: Severity
+    rule: str  # Stable id.
+    severity: Severity  # The worst of its findings.
+    # One sentence with the extent, such as 'label 11 is out of range; ...: 468
+    # masks, 2,801,266 pixels'.
     message: str
-    remedy: str
+    remedy: str  # What to do about it.
+    # The wrong value, for rules whose findings are grouped by it.
     value: str = ''
-    num_files: int = 0
-    num_findings: int = 0
-    count: int = 0
+    num_files: int = 0  # How many files; 0 if it is about no file.
+    num_findings: int = 0  # How many findings.
+    count: int = 0  # Pixels, boxes or files, together.
+    # Names of splits, each with its number of findings.
     splits: tuple[tuple[str, int], ...] = ()
+    # Some findings, the first by split, file and place.
     examples: tuple[Finding, ...] = ()
 
 

@@ -19,7 +19,6 @@ from mmext.checks.labels.work import (
     run_dask,
     run_in_flight,
     run_joblib,
-    run_serial,
 )
 
 HELPERS = str(Path(fake_readers.__file__).parents[1])
@@ -47,21 +46,6 @@ def by_path(run):
     return {r.path: r for results in run for r in results}
 
 
-def test_same_results_as_the_serial_backend(tmp_path):
-    contents = [b'x' * n for n in range(40)]
-    batches = batches_of(tmp_path, 'fast', contents)
-    asked = []
-
-    def counted():
-        for batch in batches:
-            asked.append(batch)
-            yield batch
-
-    run = run_joblib(counted(), workers=2)
-    first = next(run)
-    assert len(asked) == 4
-    results = {r.path: r for r in first} | by_path(run)
-    assert results == by_path(run_serial(batches))
 
 
 @pytest.mark.parametrize(('number', 'started'), [(1, 1), (9, 4)])

@@ -7,7 +7,7 @@ of another value depends on the place, and on what the label maps hold.
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -17,10 +17,7 @@ from ...findings import Severity, new_finding
 from ..expectations import Expectations, loaded_values
 from ..totals import SplitTotals
 from .classes import likeness
-from .registry import CFG, Findings
-
-_Totals = Sequence[SplitTotals]
-_Expected = Sequence[Expectations]
+from .registry import CFG, Expected, Findings, Totals
 
 # Classes that what lies beside a picture may be meant to belong to.
 _BACKGROUND = (
@@ -39,7 +36,7 @@ def _once(check: Callable) -> Callable:
     """Splits share a model: what is wrong with it is said once."""
 
     @functools.wraps(check)
-    def findings(totals: _Totals, expected: _Expected) -> Findings:
+    def findings(totals: Totals, expected: Expected) -> Findings:
         seen = set()
         for finding in check(totals, expected):
             key = finding.key, finding.message
@@ -62,7 +59,7 @@ def _meaning(value: int, wanted: Expectations) -> str:
 
 
 def _places(
-    totals: _Totals, expected: _Expected
+    totals: Totals, expected: Expected
 ) -> Iterator[tuple[IgnorePlace, Expectations]]:
     """Places with another value than the loss ignores, each once."""
     if totals and not any(own.num_masks for own in totals):
@@ -91,7 +88,7 @@ def _places(
 
 
 def _occurs(
-    value: int, totals: _Totals, expected: _Expected, split: str
+    value: int, totals: Totals, expected: Expected, split: str
 ) -> bool | None:
     """Whether loaded label maps hold a value; None if that is not known."""
     known = None
@@ -175,7 +172,7 @@ def _ignored(
     'fill or ignore, and in the metric',
     in_preflight=True,
 )
-def _one_ignored_value(totals: _Totals, expected: _Expected) -> Findings:
+def _one_ignored_value(totals: Totals, expected: Expected) -> Findings:
     filled = {
         ignore_place.value
         for wanted in expected
@@ -210,7 +207,7 @@ def _one_ignored_value(totals: _Totals, expected: _Expected) -> Findings:
 
 
 def _is_padded(
-    ignored: IgnorePlace, totals: _Totals, expected: _Expected
+    ignored: IgnorePlace, totals: Totals, expected: Expected
 ) -> bool | None:
     """Whether an image is too small; None if that is not known."""
     if ignored.pads != 'stored':
@@ -238,7 +235,7 @@ def _is_padded(
     'Pad, to the ignore_index of the heads',
     in_preflight=True,
 )
-def _padding(totals: _Totals, expected: _Expected) -> Findings:
+def _padding(totals: Totals, expected: Expected) -> Findings:
     """What smaller images are padded with, against the ignored value.
 
     A warning where it is not known whether an image is smaller.
@@ -274,7 +271,7 @@ def _padding(totals: _Totals, expected: _Expected) -> Findings:
     in_preflight=True,
 )
 @_once
-def _ignored_class(totals: _Totals, expected: _Expected) -> Findings:
+def _ignored_class(totals: Totals, expected: Expected) -> Findings:
     for wanted in expected:
         value = wanted.ignore_index
         if value is None or wanted.task != 'semantic':
@@ -284,7 +281,7 @@ def _ignored_class(totals: _Totals, expected: _Expected) -> Findings:
             yield new_finding(text, key='ignore_index', value=str(value))
 
 
-def _heads(expected: _Expected) -> Iterator[tuple[HeadSpec, Expectations]]:
+def _heads(expected: Expected) -> Iterator[tuple[HeadSpec, Expectations]]:
     for wanted in expected:
         for head in wanted.heads:
             yield head, wanted
@@ -298,7 +295,7 @@ def _heads(expected: _Expected) -> Iterator[tuple[HeadSpec, Expectations]]:
     in_preflight=True,
 )
 @_once
-def weight_length(totals: _Totals, expected: _Expected) -> Findings:
+def weight_length(totals: Totals, expected: Expected) -> Findings:
     """Lengths of weights against num_classes of their head."""
     for head, wanted in _heads(expected):
         count = head.num_classes or wanted.num_classes
@@ -325,7 +322,7 @@ def weight_length(totals: _Totals, expected: _Expected) -> Findings:
     'metainfo.classes of the data set',
 )
 @_once
-def class_count(totals: _Totals, expected: _Expected) -> Findings:
+def class_count(totals: Totals, expected: Expected) -> Findings:
     """Heads, or what was asked for, against names of classes."""
     trained = {
         wanted.thing_classes or wanted.classes
@@ -397,7 +394,7 @@ def reduced_class(totals: SplitTotals, expected: Expectations) -> Findings:
     in_preflight=True,
 )
 @_once
-def named_twice(totals: _Totals, expected: _Expected) -> Findings:
+def named_twice(totals: Totals, expected: Expected) -> Findings:
     """Names that occur more than once."""
     for wanted in expected:
         for name, count in Counter(wanted.classes).items():
@@ -416,7 +413,7 @@ def named_twice(totals: _Totals, expected: _Expected) -> Findings:
     'the same reduce_zero_label',
     subject='split',
 )
-def splits_differ(totals: _Totals, expected: _Expected) -> Findings:
+def splits_differ(totals: Totals, expected: Expected) -> Findings:
     """Other classes, another order or another reduction than the first.
 
     Where one has the first classes of the other, labels mean the same.
@@ -462,7 +459,7 @@ def _short(value: object) -> str:
     subject='split',
     in_preflight=True,
 )
-def reduced_by_one(totals: _Totals, expected: _Expected) -> Findings:
+def reduced_by_one(totals: Totals, expected: Expected) -> Findings:
     """MMSegmentation's LoadAnnotations asserts that both are the same."""
     for number, wanted in enumerate(expected):
         if not _disagree(wanted):
@@ -503,7 +500,7 @@ def _disagree(wanted: Expectations) -> bool:
     in_preflight=True,
 )
 @_once
-def weight_values(totals: _Totals, expected: _Expected) -> Findings:
+def weight_values(totals: Totals, expected: Expected) -> Findings:
     """NaN, infinity, numbers below 0, words, nothing but 0, or no file."""
     for head, wanted in _heads(expected):
         for place, path in head.weight_files:

@@ -14,13 +14,18 @@ scope      facts                                       expected
 ========== =========================================== =====================
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ... import findings
 from ...findings import Family, Finding, Rule, rules_of
+from ..expectations import Expectations
+from ..totals import SplitTotals
 
 RULES = rules_of('label_check')
 Findings = Iterator[Finding]
+# Of all splits, for rules of the scope 'run'.
+Totals = Sequence[SplitTotals]
+Expected = Sequence[Expectations]
 
 
 def _family(letters: str, title: str, **common: object) -> Family:
