@@ -11,12 +11,11 @@ from mmext.checks.labels import Expectations
 from mmext.checks.labels.expectations import SplitSource
 from mmext.checks.labels.facts import BoxFacts, Sample
 from mmext.checks.labels.report import (
-    ClassCounts,
     FindingGroup,
     Report,
-    SplitReport,
 )
 from mmext.checks.labels.rules import RULES
+from mmext.checks.labels.totals import ClassCounts, SplitReport
 
 
 def finding(rule: str, **fields) -> Finding:

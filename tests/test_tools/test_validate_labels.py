@@ -173,6 +173,7 @@ def test_many_absent_classes_are_one_finding(main, data, capsys, monkeypatch):
     [
         (['--fail-on', 'fatal'], "invalid choice: 'fatal'"),
         (['--workers', 'x'], "invalid int value: 'x'"),
+        (['--workers', '-1'], '--workers must be at least 0, got -1'),
         (['--select', 'NOPE'], "got 'NOPE'"),
         (['--nope'], 'unrecognized arguments: --nope'),
         (['--class-weights', 'x'], "got 'x'"),

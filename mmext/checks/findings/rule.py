@@ -10,7 +10,7 @@ makes::
     @SEG.rule(
         'SEG900',
         title='mask is blue',
-        severity=Severity.ERROR,
+        severity=Severity.WARNING,  # Without it, an error.
         remedy='paint it',
     )
     def blue_mask(facts, expected):
@@ -119,8 +119,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             the ``'boxes'`` of the image, the ``'image'`` alone, ``'pair'``
             of image and label map, or images that are ``'alike'``.
         fix: What ``--fix`` does about it; empty if nothing.
-        fixed_in: Label files in which it can: ``'mask'``, ``'coco'``,
-            ``'voc'``.
+        fixed_in: Label files in which it can, if there is a ``fix``:
+            ``'mask'``, ``'coco'``, ``'voc'``.
         check: Called with what the scope gives, yields findings; None if
             the findings are made elsewhere.
     """
@@ -184,8 +184,8 @@ class Family(msgspec.Struct, frozen=True):
         rule_id: str,
         *,
         title: str,
-        severity: Severity,
         remedy: str,
+        severity: Severity = Severity.ERROR,
         **fields: Any,
     ) -> Rule:
         """Add a rule; ``fields`` are those that differ from the family's.

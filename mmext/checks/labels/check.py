@@ -1,7 +1,6 @@
 """Check the labels of a data set: facts to rules, totals and a report."""
 
 import dataclasses
-import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,19 +10,20 @@ import numpy as np
 
 from ...utils.label_spec import likely_cause
 from ..findings import ErrorCatcher, Finding, Rule, code_location
-from .backends import run_serial
 from .expectations import Expectations, SplitSource, loaded_values
-from .report import FindingGroups, Report, make_split_report
+from .report import FindingGroups, Report
 from .rules.registry import READ001, RULES
 from .scan import sample_facts, scan, work_items
 from .sources.coco import coco_class_counts
 from .store import FactStore
-from .totals import SplitTotals
-from .work import WorkItem
+from .totals import SplitTotals, make_split_report
+from .work import WorkItem, run_serial
 
 _MAP_SHAPE = (1, 1, 1)
-# What rules of the scope 'sample' may need, in the order of facts below.
-_NEEDS = ('mask', 'image', 'annotation', 'yolo', 'boxes')
+# What is wrong with a file that nothing but a metric reads.
+_OF_METRIC = ('COCO001', 'COCO014', 'COCO015')
+# Files that rules of the scope 'sample' may need, besides boxes.
+_NEEDS = ('mask', 'image', 'annotation', 'yolo')
 
 
 class _Crashes:
@@ -122,26 +122,16 @@ def _sample_findings(
     crashes: _Crashes,
 ) -> Iterator[Finding]:
     """Findings of each sample; adds it to the totals."""
-    checks_of: dict[tuple[bool, ...], list[Callable]] = {}
     for facts in sample_facts(source, store):
         totals.add(facts, boxes=source.coco is None)
-        has = (
-            facts.mask is not None,
-            facts.image is not None,
-            facts.annotation is not None,
-            facts.yolo is not None,
-            bool(facts.sample.boxes),
-        )
-        if has not in checks_of:
-            there = {'', *itertools.compress(_NEEDS, has)}
-            checks_of[has] = [
-                rule.check for rule in rules if rule.needs in there
-            ]
         sample = facts.sample
+        there = {kind for kind in _NEEDS if getattr(facts, kind) is not None}
+        there.update(('', 'boxes') if sample.boxes else ('',))
         file = sample.mask or sample.annotation or sample.image
         with crashes.contained(totals.split, 'checking a sample', file):
-            for check in checks_of[has]:
-                yield from check(facts, source.expected)
+            for rule in rules:
+                if rule.needs in there:
+                    yield from rule.check(facts, source.expected)
 
 
 def _file_findings(
@@ -158,6 +148,13 @@ def _file_findings(
         )
         for rule in of_scope['coco']:
             yield from rule.check(source.coco, source.expected)
+    if source.evaluated is not None:
+        expected = msgspec.structs.replace(
+            source.expected, coco_metric=source.metric
+        )
+        for rule in of_scope['coco']:
+            if rule.id in _OF_METRIC:
+                yield from rule.check(source.evaluated, expected)
     for orphan in source.orphans() if of_scope['orphan'] else ():
         for rule in of_scope['orphan']:
             yield from rule.check(orphan, source.expected)
@@ -215,7 +212,7 @@ def check_sources(
         sources: What to check; each has a name of its own.
         store: Where facts of files are kept.
         rules: What to look for; None for all.
-        run: Of a backend of :mod:`mmext.checks.labels.backends`, its options
+        run: Of a backend of :mod:`mmext.checks.labels.work`, its options
             bound. The report does not depend on it.
         progress: Called with the number of files that are read so far.
         num_examples: Places that are named for each kind of finding; None

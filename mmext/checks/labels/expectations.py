@@ -30,55 +30,47 @@ _WIDE_VOIDS = (-1, 65535)
 
 
 class Expectations(LabelSpec, frozen=True, kw_only=True, omit_defaults=True):
-    """What one split will be read as: its range of labels, and by what.
+    """What one split will be read as: its range of labels, and by what."""
 
-    Attributes:
-        split: ``'train'``, ``'val'``, ...
-        task: ``'semantic'``, ``'detection'``, ``'instance'``,
-            ``'panoptic'``, or ``'unlabelled'`` for pictures alone.
-        thing_classes: Of panoptic labels, those of objects that are counted.
-        classes_are_texts: The model is told the names of classes, so that
-            other ones may be evaluated than were trained.
-        dataset_reduces: The same of the data set, where the loader compares
-            both; None if it does not.
-        label_map: Pairs (stored value, value after loading) that the loader
-            applies; empty for none.
-        ignore_places: Each place in the config that holds a value to ignore,
-            or to fill with, or has one by default.
-        heads: Of the model.
-        filter_cfg: Numbers of the data set's ``filter_cfg`` that its loader
-            applies, by name: ``filter_empty_gt``, ``min_size``, of XML files
-            ``bbox_min_size``; empty for none, and of data that are not
-            trained on.
-        coco_metric: Place in the config of the metric that reads the same
-            annotation file by pycocotools; empty for none, None if what the
-            file is used for is not known.
-        loads_masks: The pipeline loads a mask of each object.
-        loader_backend: What decodes label maps: ``'pillow'``, ``'cv2'``, ...;
-            ``'npy'`` if they are arrays, whose -1 is loaded as 255.
-        casts_to_bytes: The loader casts label maps to uint8, which wraps, as
-            MMSegmentation's does; else values over 255 stay.
-        with_images: Images belong to what is checked.
-        unread: End of the names of images whose form is not looked at, such
-            as ``'.nii.gz'``; empty if all are looked at.
-        kpt_shape: Of the key points in YOLO's label files; empty for none.
-    """
-
-    split: str = 'train'
+    split: str = 'train'  # 'train', 'val', ...
+    # 'semantic', 'detection', 'instance', 'panoptic', or 'unlabelled' for
+    # pictures alone.
     task: str = 'semantic'
+    # Of panoptic labels, those of objects that are counted.
     thing_classes: tuple[str, ...] = ()
+    # The model is told the names of classes, so that other ones may be
+    # evaluated than were trained.
     classes_are_texts: bool = False
+    # The same of the data set, where the loader compares both; None if it does
+    # not.
     dataset_reduces: bool | None = None
+    # Pairs (stored value, value after loading) that the loader applies; empty
+    # for none.
     label_map: tuple[tuple[int, int], ...] = ()
+    # Each place in the config that holds a value to ignore, or to fill with,
+    # or has one by default.
     ignore_places: tuple[IgnorePlace, ...] = ()
-    heads: tuple[HeadSpec, ...] = ()
+    heads: tuple[HeadSpec, ...] = ()  # Of the model.
+    # Numbers of the data set's filter_cfg that its loader applies, by name:
+    # filter_empty_gt, min_size, of XML files bbox_min_size; empty for none,
+    # and of data that are not trained on.
     filter_cfg: dict[str, int] = {}
+    # Place in the config of the metric that reads the same annotation file by
+    # pycocotools; empty for none, None if what the file is used for is not
+    # known.
     coco_metric: str | None = None
-    loads_masks: bool = False
+    loads_masks: bool = False  # The pipeline loads a mask of each object.
+    # What decodes label maps: 'pillow', 'cv2', ...; 'npy' if they are arrays,
+    # whose -1 is loaded as 255.
     loader_backend: str = 'pillow'
+    # The loader casts label maps to uint8, which wraps, as MMSegmentation's
+    # does; else values over 255 stay.
     casts_to_bytes: bool = True
-    with_images: bool = True
+    with_images: bool = True  # Images belong to what is checked.
+    # End of the names of images whose form is not looked at, such as
+    # '.nii.gz'; empty if all are looked at.
     unread: str = ''
+    # Of the key points in YOLO's label files; empty for none.
     kpt_shape: tuple[int, ...] = ()
 
 
@@ -100,21 +92,16 @@ def why_left_out(
 
 
 class LoadedValues(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of each value, for one split.
+    """What becomes of each value, for one split."""
 
-    Attributes:
-        value: For each stored value of 0 to 255, that after loading.
-        kind: For each of them, ``'class'``, ``'ignored'``, ``'unmapped'``
-            (not in a label map that there is), ``'void'`` (255, which is not
-            ignored), ``'reduced'`` (254: 255 less one), ``'bad'``.
-        fine: Those that are a class or ignored.
-        expected: What it was made from.
-    """
-
+    # For each stored value of 0 to 255, that after loading.
     value: tuple[int, ...]
+    # For each of them, 'class', 'ignored', 'unmapped' (not in a label map that
+    # there is), 'void' (255, which is not ignored), 'reduced' (254: 255 less
+    # one), 'bad'.
     kind: tuple[str, ...]
-    fine: frozenset[int]
-    expected: Expectations
+    fine: frozenset[int]  # Those that are a class or ignored.
+    expected: Expectations  # What it was made from.
 
     def kind_of(self, stored: int) -> str:
         """Kind of any stored value.
@@ -226,29 +213,26 @@ def count_classes(
 
 @dataclass(frozen=True)
 class SplitSource:
-    """One split of a data set, as training would read it.
+    """One split of a data set, as training would read it."""
 
-    Attributes:
-        expected: What the training expects of its labels.
-        samples: Gives the samples, anew at each call; no file of theirs is
-            opened.
-        orphans: Gives the files that belong to no sample.
-        coco: The annotation file that all samples are from; None if there
-            is none in COCO's format. Samples then list only boxes that
-            may be wrong.
-        learn_classes: The classes are the names that the annotation files
-            have; ``expected`` does not have them yet.
-        list_file: File that names one sample a line; empty without one.
-        verify: Inflate PNG data of label maps a second time, to compare
-            their checksum.
-        backend_args: Of MMEngine's file backend; None for files by path.
-    """
-
-    expected: Expectations
+    expected: Expectations  # What the training expects of its labels.
+    # Gives the samples, anew at each call; no file of theirs is opened.
     samples: Callable[[], Iterator[Sample]]
+    # Gives the files that belong to no sample.
     orphans: Callable[[], Iterator[Orphan]] = lambda: iter(())
+    # The annotation file that all samples are from; None if there is none in
+    # COCO's format. Samples then list only boxes that may be wrong.
     coco: 'CocoFile | None' = None
+    # What a metric has pycocotools read, if that is another file; and where
+    # the config has the metric.
+    evaluated: 'CocoFile | None' = None
+    metric: str = ''
+    # The classes are the names that the annotation files have; expected does
+    # not have them yet.
     learn_classes: bool = False
+    # File that names one sample a line; empty without one.
     list_file: str = ''
+    # Inflate PNG data of label maps a second time, to compare their checksum.
     verify: bool = False
+    # Of MMEngine's file backend; None for files by path.
     backend_args: dict | None = None

@@ -35,73 +35,51 @@ class ReadError(msgspec.Struct, frozen=True):
 
 
 class RecordError(msgspec.Struct, frozen=True):
-    """What is wrong with one part of an annotation file.
+    """What is wrong with one part of an annotation file."""
 
-    Attributes:
-        place: ``'annotations[17].bbox'``; empty for the whole file.
-        message: What is wrong there.
-        kind: Whether it is missing or damaged.
-    """
-
-    place: str
+    place: str  # 'annotations[17].bbox'; empty for the whole file.
     message: str
-    kind: ErrorKind = ErrorKind.CORRUPT
+    kind: ErrorKind = ErrorKind.CORRUPT  # Whether it is missing or damaged.
 
 
 class MaskFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A label map as it is stored, one number per pixel.
+    """A label map as it is stored, one number per pixel."""
 
-    Attributes:
-        width: In pixels; 0 if it could not be read.
-        height: In pixels.
-        mode: ``'L'``, ``'P'``, ``'I;16'``, ``'1'``, ``'RGB'``, ``'RGBA'``,
-            ``'LA'``, or as Pillow names it.
-        values: Each value with its number of pixels, smallest first. Of
-            colours: ``0xRRGGBB``. At most 4096; then ``truncated``.
-        first: For each of ``values``, in the same order, the first pixel in
-            reading order, ``y * width + x``.
-        truncated: There are more values than listed.
-        lossy: Format of the bytes, as Pillow names it, if it does not keep
-            values; else empty.
-        error: Why it could not be read; None if it could.
-    """
-
-    width: int = 0
-    height: int = 0
+    width: int = 0  # In pixels; 0 if it could not be read.
+    height: int = 0  # In pixels.
+    # 'L', 'P', 'I;16', '1', 'RGB', 'RGBA', 'LA', or as Pillow names it.
     mode: str = ''
+    # Each value with its number of pixels, smallest first. Of colours:
+    # 0xRRGGBB. At most 4096; then truncated.
     values: tuple[tuple[int, int], ...] = ()
+    # For each of values, in the same order, the first pixel in reading order,
+    # y * width + x.
     first: tuple[int, ...] = ()
-    truncated: bool = False
+    truncated: bool = False  # There are more values than listed.
+    # Format of the bytes, as Pillow names it, if it does not keep values; else
+    # empty.
     lossy: str = ''
+    # Why it could not be read; None if it could.
     error: ReadError | None = None
 
 
 class ImageFacts(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 ):
-    """An image, or depth or surface normals as an array of numbers.
+    """An image, or depth or surface normals as an array of numbers."""
 
-    Attributes:
-        width: In pixels, as stored (before EXIF orientation).
-        height: In pixels.
-        mode: As in :class:`MaskFacts`.
-        orientation: EXIF orientation, 1 to 8.
-        digest: SHA-256 of the bytes, hexadecimal.
-        fingerprint: 64-bit difference hash of the decoded image, -1 if it
-            was not computed.
-        error: Why it could not be read, as far as was looked.
-        bad: Of an array, for each kind of wrong values (``'not finite'``,
-            ``'negative'``, ``'not unit'``, ``'out of range'``) the number of
-            pixels and the first, ``y * width + x``.
-    """
-
-    width: int = 0
-    height: int = 0
-    mode: str = ''
-    orientation: int = 1
-    digest: str = ''
+    width: int = 0  # In pixels, as stored (before EXIF orientation).
+    height: int = 0  # In pixels.
+    mode: str = ''  # As in MaskFacts.
+    orientation: int = 1  # EXIF orientation, 1 to 8.
+    digest: str = ''  # SHA-256 of the bytes, hexadecimal.
+    # 64-bit difference hash of the decoded image, -1 if it was not computed.
     fingerprint: int = -1
+    # Why it could not be read, as far as was looked.
     error: ReadError | None = None
+    # Of an array, for each kind of wrong values ('not finite', 'negative',
+    # 'not unit', 'out of range') the number of pixels and the first, y * width
+    # + x.
     bad: tuple[tuple[str, int, int], ...] = ()
 
 
@@ -134,169 +112,118 @@ def has_size(facts: ImageFacts | MaskFacts | None) -> bool:
 
 
 class BoxFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One annotated object.
+    """One annotated object."""
 
-    Attributes:
-        box: ``(x1, y1, x2, y2)`` in pixels, as annotated; may be not finite.
-        label: Index in the classes of the data set; -1 if unknown to it.
-        class_name: As annotated.
-        place: Where in the file, such as ``'annotation 17'``.
-        ignored: Crowd, difficult, or marked to be ignored.
-        mask_box: Box around its mask or polygon; empty without one.
-        polygon_error: What is wrong with its polygon or RLE; empty if
-            nothing.
-        unreadable: A side is missing or is no number, which is an error of
-            its file.
-    """
-
+    # (x1, y1, x2, y2) in pixels, as annotated; may be not finite.
     box: tuple[float, float, float, float]
+    # Index in the classes of the data set; -1 if unknown to it.
     label: int = -1
-    class_name: str = ''
-    place: str = ''
-    ignored: bool = False
+    class_name: str = ''  # As annotated.
+    place: str = ''  # Where in the file, such as 'annotation 17'.
+    ignored: bool = False  # Crowd, difficult, or marked to be ignored.
+    # Box around its mask or polygon; empty without one.
     mask_box: tuple[float, ...] = ()
+    # What is wrong with its polygon or RLE; empty if nothing.
     polygon_error: str = ''
+    # A side is missing or is no number, which is an error of its file.
     unreadable: bool = False
 
 
 class VocFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An annotation file in the XML format of Pascal VOC.
+    """An annotation file in the XML format of Pascal VOC."""
 
-    Attributes:
-        image: File name of the image; empty without one.
-        width: Of the image in pixels; 0 if the file does not say.
-        height: Of the image.
-        has_size: It has a ``<size>``, which the loader then reads in place
-            of the image.
-        boxes: Each object that is there, without its label, coordinates as
-            written; NaN for one that is missing or is no number.
-        error: Why it cannot be read, or not all of it; None if it can.
-            Boxes outside of the image and the like are for rules to find.
-        errors: Of a file that is well-formed, each thing that is wrong.
-    """
-
-    image: str = ''
-    width: int = 0
-    height: int = 0
+    image: str = ''  # File name of the image; empty without one.
+    width: int = 0  # Of the image in pixels; 0 if the file does not say.
+    height: int = 0  # Of the image.
+    # It has a <size>, which the loader then reads in place of the image.
     has_size: bool = False
+    # Each object that is there, without its label, coordinates as written; NaN
+    # for one that is missing or is no number.
     boxes: tuple[BoxFacts, ...] = ()
+    # Why it cannot be read, or not all of it; None if it can. Boxes outside of
+    # the image and the like are for rules to find.
     error: ReadError | None = None
+    # Of a file that is well-formed, each thing that is wrong.
     errors: tuple[RecordError, ...] = ()
 
 
 class YoloFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A label file in YOLO's form.
+    """A label file in YOLO's form."""
 
-    Attributes:
-        boxes: Of each line that can be read, in fractions of the picture;
-            NaN, and marked as unreadable, where they are none.
-        error: Why it cannot be read, or not all of it; None if it can.
-        errors: Of a file of text, lines that cannot be read.
-        range: Lines whose coordinates are no fractions.
-    """
-
+    # Of each line that can be read, in fractions of the picture; NaN, and
+    # marked as unreadable, where they are none.
     boxes: tuple[BoxFacts, ...] = ()
+    # Why it cannot be read, or not all of it; None if it can.
     error: ReadError | None = None
+    # Of a file of text, lines that cannot be read.
     errors: tuple[RecordError, ...] = ()
+    # Lines whose coordinates are no fractions.
     range: tuple[RecordError, ...] = ()
 
 
 class SegmentFacts(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 ):
-    """A segment of a panoptic image, as its annotation file says.
+    """A segment of a panoptic image, as its annotation file says."""
 
-    Attributes:
-        id: Colour of its pixels, red + 256 green + 65536 blue.
-        area: Number of its pixels; -1 if the file does not say.
-        place: Where in the file.
-    """
-
-    id: int
-    area: float = -1.0
-    place: str = ''
+    id: int  # Colour of its pixels, red + 256 green + 65536 blue.
+    area: float = -1.0  # Number of its pixels; -1 if the file does not say.
+    place: str = ''  # Where in the file.
 
 
 class Sample(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 ):
-    """What a data set says of one sample; no file has been opened for it.
+    """What a data set says of one sample; no file has been opened for it."""
 
-    Attributes:
-        index: In its split.
-        image: Path or URL of the image; empty without one.
-        mask: Path or URL of the label map; empty without one.
-        depth: Path of the depth; empty without one.
-        normal: Path of the surface normals; empty without one.
-        annotation: File that holds its boxes; empty without one.
-        annotation_kind: ``'voc'`` or ``'yolo'`` if that file is of this
-            sample alone, and is still to be read; empty if ``boxes`` holds
-            what it says.
-        boxes: Its objects; of a large file only those that a rule may have
-            something to say about.
-        segments: Of panoptic labels, what ``mask`` must hold.
-        num_boxes: Number of its objects, listed or not; -1 for
-            ``len(boxes)``.
-        width: As the annotation says; 0 if it does not.
-        height: As the annotation says.
-        num_small: Number of its objects that ``bbox_min_size`` of
-            ``filter_cfg`` ignores, and nothing else.
-        left_out: Why that of the data set leaves it out of the
-            training; empty if it does not.
-    """
-
-    index: int
-    image: str = ''
-    mask: str = ''
-    depth: str = ''
-    normal: str = ''
-    annotation: str = ''
+    index: int  # In its split.
+    image: str = ''  # Path or URL of the image; empty without one.
+    mask: str = ''  # Path or URL of the label map; empty without one.
+    depth: str = ''  # Path of the depth; empty without one.
+    normal: str = ''  # Path of the surface normals; empty without one.
+    annotation: str = ''  # File that holds its boxes; empty without one.
+    # 'voc' or 'yolo' if that file is of this sample alone, and is still to be
+    # read; empty if boxes holds what it says.
     annotation_kind: str = ''
+    # Its objects; of a large file only those that a rule may have something to
+    # say about.
     boxes: tuple[BoxFacts, ...] = ()
+    # Of panoptic labels, what mask must hold.
     segments: tuple[SegmentFacts, ...] = ()
+    # Number of its objects, listed or not; -1 for len(boxes).
     num_boxes: int = -1
-    width: int = 0
-    height: int = 0
+    width: int = 0  # As the annotation says; 0 if it does not.
+    height: int = 0  # As the annotation says.
+    # Number of its objects that bbox_min_size of filter_cfg ignores, and
+    # nothing else.
     num_small: int = 0
+    # Why that of the data set leaves it out of the training; empty if it does
+    # not.
     left_out: str = ''
 
 
 class SampleFacts(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 ):
-    """A sample and its files, for rules that look at one at a time.
+    """A sample and its files, for rules that look at one at a time."""
 
-    Attributes:
-        split: ``'train'``, ``'val'``, ...
-        sample: What the data set says; boxes of an annotation file that is
-            the sample's own are among it.
-        image: Of the image; this and what follows is None without a file.
-        mask: Of the label map.
-        annotation: Of such an annotation file of Pascal VOC.
-        yolo: Of such a file of YOLO.
-        depth: Of the depth.
-        normal: Of the surface normals.
-    """
-
-    split: str
+    split: str  # 'train', 'val', ...
+    # What the data set says; boxes of an annotation file that is the sample's
+    # own are among it.
     sample: Sample
+    # Of the image; this and what follows is None without a file.
     image: ImageFacts | None = None
-    mask: MaskFacts | None = None
+    mask: MaskFacts | None = None  # Of the label map.
+    # Of such an annotation file of Pascal VOC.
     annotation: VocFile | None = None
-    yolo: YoloFile | None = None
-    depth: ImageFacts | None = None
-    normal: ImageFacts | None = None
+    yolo: YoloFile | None = None  # Of such a file of YOLO.
+    depth: ImageFacts | None = None  # Of the depth.
+    normal: ImageFacts | None = None  # Of the surface normals.
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that lies where a data set has its files, and is not read.
+    """A file that lies where a data set has its files, and is not read."""
 
-    Attributes:
-        split: ``'train'``, ``'val'``, ...
-        path: Of the file.
-        kind: ``'mask'``, ``'image'`` or ``'annotation'``.
-    """
-
-    split: str
+    split: str  # 'train', 'val', ...
     path: str
-    kind: str
+    kind: str  # 'mask', 'image' or 'annotation'.

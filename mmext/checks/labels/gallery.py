@@ -41,6 +41,8 @@ FINE = (0, 214, 255)
 OUTSIDE = (58, 60, 68)
 NO_CLASS = (40, 40, 46)
 
+_MAX_PICTURES = 200
+_MAX_SIDE = 480
 # Above this, Pillow warns; they take hundreds of megabytes to decode.
 _MAX_PIXELS = 89_478_485
 _BYTE = 256
@@ -53,26 +55,16 @@ _MARGIN = 0.25
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding with a picture of it.
+    """A finding with a picture of it."""
 
-    Attributes:
-        finding: What is shown.
-        group: Index in the groups of the report.
-        classes: Names of classes: of the wrong boxes, or those that the
-            label map has.
-        width: Of the picture, in pixels; 0 without one.
-        height: The same.
-        uri: ``'data:...'`` of the picture; empty if a file cannot be read.
-        alt: What is to be seen; without a picture, why there is none.
-    """
-
-    finding: Finding
-    group: int
+    finding: Finding  # What is shown.
+    group: int  # Index in the groups of the report.
+    # Names of classes: of the wrong boxes, or those that the label map has.
     classes: tuple[str, ...] = ()
-    width: int = 0
-    height: int = 0
-    uri: str = ''
-    alt: str = ''
+    width: int = 0  # Of the picture, in pixels; 0 without one.
+    height: int = 0  # The same.
+    uri: str = ''  # 'data:...' of the picture; empty if a file cannot be read.
+    alt: str = ''  # What is to be seen; without a picture, why there is none.
 
 
 class UnreadableFile(Exception):
@@ -82,9 +74,6 @@ class UnreadableFile(Exception):
 def make_gallery(
     report: Report,
     sources: Sequence[SplitSource],
-    *,
-    max_pictures: int = 200,
-    max_side: int = 480,
 ) -> list[Picture]:
     """Paint what is wrong with the examples of a report, in its order.
 
@@ -92,9 +81,9 @@ def make_gallery(
     thick, the other boxes thin. Files that disagree are put side by side.
     Findings about no sample, such as those about a config, have no picture;
     what cannot be read has an entry without one. Each rule has its share of
-    ``max_pictures``. Files of one sample are in memory at a time.
+    200 pictures. Files of one sample are in memory at a time.
     """
-    chosen = _chosen(report.groups, max_pictures)
+    chosen = _chosen(report.groups)
     done: dict[int, Picture] = {}
     for source in sources:
         split = source.expected.split
@@ -104,7 +93,7 @@ def make_gallery(
             if number not in done and finding.split in ('', split)
         )
         for sample in source.samples() if index.left else ():
-            files = SampleFiles(sample, source, max_side)
+            files = SampleFiles(sample, source)
             for number, finding in index.take(sample).items():
                 group = chosen[number][0]
                 done[number] = _picture(finding, group, files)
@@ -113,9 +102,7 @@ def make_gallery(
     return [done[number] for number in sorted(done)]
 
 
-def _chosen(
-    groups: Sequence[FindingGroup], number: int
-) -> list[tuple[int, Finding]]:
+def _chosen(groups: Sequence[FindingGroup]) -> list[tuple[int, Finding]]:
     """Group and finding of some examples: of each rule in turn."""
     turns: dict[str, int] = {}
     rows = []
@@ -126,7 +113,7 @@ def _chosen(
             if examples and examples[0].file:
                 turn = turns[group.rule] = turns.get(group.rule, -1) + 1
                 rows.append((turn, index, which, examples[0]))
-    rows = sorted(rows, key=lambda row: row[:3])[:number]
+    rows = sorted(rows, key=lambda row: row[:3])[:_MAX_PICTURES]
     rows.sort(key=lambda row: row[1:3])
     return [(index, finding) for _, index, _, finding in rows]
 
@@ -196,11 +183,8 @@ def wrong_boxes(finding: Finding, sample: Sample) -> list[BoxFacts]:
 class SampleFiles:
     """Image and label map of a sample, read when asked for."""
 
-    def __init__(
-        self, sample: Sample, source: SplitSource, max_side: int
-    ) -> None:
+    def __init__(self, sample: Sample, source: SplitSource) -> None:
         self.sample, self.source = sample, source
-        self.max_side = max_side
 
     def _read(self, path: str) -> bytes:
         args = self.source.backend_args
@@ -225,7 +209,7 @@ class SampleFiles:
         if head.error:
             raise UnreadableFile(head.error)
         try:
-            pixels = _visible(content, self.max_side, head.orientation)
+            pixels = _visible(content, head.orientation)
         except DECODER_ERRORS as error:
             raise UnreadableFile(f'{type(error).__name__}: {error}') from error
         size = head.width, head.height
@@ -286,9 +270,9 @@ class SampleFiles:
         return [tuple(box) for box in boxes.tolist()]
 
 
-def _visible(content: bytes, max_side: int, orientation: int) -> np.ndarray:
+def _visible(content: bytes, orientation: int) -> np.ndarray:
     """Pixels as seen, reduced to about the size of a picture."""
-    side = 2 * max_side, 2 * max_side
+    side = 2 * _MAX_SIDE, 2 * _MAX_SIDE
     with open_image(content) as image:
         image.draft('RGB', side)
         if orientation > 1:
@@ -345,10 +329,10 @@ def _paint(finding: Finding, files: SampleFiles) -> _Painted:
     return _objects(finding, files, rule.picture == 'boxes')
 
 
-def _fitted(pixels: np.ndarray, side: int) -> tuple[int, int]:
+def _fitted(pixels: np.ndarray) -> tuple[int, int]:
     """Width and height that a picture of these pixels gets."""
     height, width = pixels.shape[:2]
-    scale = picture_scale(height, width, side=side, shrink=True)
+    scale = picture_scale(height, width, side=_MAX_SIDE, shrink=True)
     return max(1, int(width * scale)), max(1, int(height * scale))
 
 
@@ -384,9 +368,9 @@ def _classes_in(pixels: np.ndarray, expected: Expectations) -> tuple[str, ...]:
     return tuple(names.get(label, str(label)) for label in sorted(labels))
 
 
-def _resized_mask(pixels: np.ndarray, side: int) -> np.ndarray:
+def _resized_mask(pixels: np.ndarray) -> np.ndarray:
     """A label map in the size of a picture, of values that it has."""
-    width, height = _fitted(pixels, side)
+    width, height = _fitted(pixels)
     rows = np.arange(height) * pixels.shape[0] // height
     return pixels[rows][:, np.arange(width) * pixels.shape[1] // width]
 
@@ -406,7 +390,7 @@ def _wrong_pixels(finding: Finding, files: SampleFiles) -> _Painted:
     other = ~fine[pixels.astype(np.uint8)]
     if pixels.dtype.itemsize > 1:
         other |= (pixels < 0) | (pixels >= _BYTE)
-    small = _resized_mask(pixels, files.max_side)
+    small = _resized_mask(pixels)
     height, width = small.shape
     read = files.image_if_readable()
     if read is not None and read[1] == pixels.shape[::-1]:
@@ -434,11 +418,11 @@ def _image_and_mask(files: SampleFiles) -> _Painted:
     """Image and label map in one picture, as far as there are both."""
     pixels, _ = files.mask
     expected, read = files.source.expected, files.image_if_readable()
-    small = _resized_mask(pixels, files.max_side)
+    small = _resized_mask(pixels)
     classes = _classes_in(small, expected)
     if read is None:
         return colored(small, expected), 'label map', classes
-    image = scaled(read[0], *_fitted(read[0], files.max_side))
+    image = scaled(read[0], *_fitted(read[0]))
     picture = side_by_side(
         [image, colored(small, expected)], ['image', 'label map']
     )
@@ -454,7 +438,7 @@ def _alike(finding: Finding, files: SampleFiles) -> _Painted:
         panels += [files.read_image(name)[0] for name in names[1:]]
     except UnreadableFile:
         names = names[:1]
-    panels = [scaled(p, *_fitted(p, files.max_side)) for p in panels]
+    panels = [scaled(p, *_fitted(p)) for p in panels]
     if not names[1:]:
         return panels[0], 'image', ()
     picture = side_by_side(panels, [PurePath(name).name for name in names])
@@ -473,7 +457,6 @@ def _objects(
         size,
         [box.box for box in wrong],
         boxes,
-        files.max_side,
         [box.mask_box for box in wrong if len(box.mask_box) == 4],
     )
     alt = f'image with {len(boxes)} boxes' if boxes else 'image'
@@ -491,7 +474,6 @@ def paint_boxes(
     size: tuple[int, int],
     wrong: Sequence[Box],
     fine: Sequence[Box],
-    max_side: int,
     other: Sequence[Box] = (),
 ) -> np.ndarray:
     """Draw boxes over an image: ``wrong`` thick, ``fine`` thin.
@@ -508,7 +490,7 @@ def paint_boxes(
     margin = whole * (_MARGIN if outside else 0)
     width, height = (whole + 2 * margin).tolist()
     scale = picture_scale(
-        math.ceil(height), math.ceil(width), side=max_side, shrink=True
+        math.ceil(height), math.ceil(width), side=_MAX_SIDE, shrink=True
     )
     inner = np.maximum((whole * scale).astype(int), 1)
     left, top = (margin * scale).astype(int).tolist()

@@ -11,8 +11,8 @@ from ...datasets import is_layout
 from .expectations import Expectations, SplitSource
 from .readers.panoptic import holds_key
 from .sources.coco import split_of_coco, split_of_panoptic
-from .sources.folder import split_of_folders
-from .sources.pairs import (
+from .sources.folders import (
+    split_of_folders,
     splits_of_layout,
     splits_of_voc,
     splits_of_yolo,

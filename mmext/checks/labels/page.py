@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..findings import Finding, page
+from ..findings import page
 from .gallery import Picture
-from .report import ClassCounts, FindingGroup, Report, SplitReport, many
+from .report import FindingGroup, Report, many, rank
 from .rules.registry import RULES
+from .totals import ClassCounts, SplitReport
 
 # In percent of the width: what is there at all is seen.
 _LEAST_WIDTH = 0.4
@@ -29,7 +30,16 @@ def report_html(report: Report, pictures: Sequence[Picture] = ()) -> bytes:
         _finding(group, names, of_group.get(index, ()))
         for index, group in enumerate(report.groups)
     ]
-    shown = [_picture(picture) for picture in pictures]
+    shown = [
+        {
+            'picture': picture,
+            'finding': picture.finding,
+            'rule': picture.finding.rule,
+            'severity': page.severity_word(picture.finding.severity),
+            'class_data': _lines(picture.classes),
+        }
+        for picture in pictures
+    ]
     counts = Counter()
     for group in report.groups:
         counts[group.rule] += group.num_findings
@@ -56,8 +66,9 @@ def report_html(report: Report, pictures: Sequence[Picture] = ()) -> bytes:
             'pictures': shown,
             'picture_rules': _rule_options(shown),
             'picture_classes': _options(shown, 'class_data'),
-            'rules': [_rule(rule, counts) for rule in report.rules],
-            'rules_found': len(counts),
+            'rules': [RULES[rule_id] for rule_id in report.rules],
+            'counts': counts,
+            'word': page.severity_word,
         },
     )
 
@@ -118,13 +129,9 @@ def _percent(share: float) -> str:
     return '< 0.01 %' if 0 < share < 0.00005 else f'{100 * share:.2f} %'
 
 
-def _line(text: str) -> str:
-    """On one line, as lists in attributes are divided by newlines."""
-    return ' '.join(text.split())
-
-
 def _lines(texts: Iterable[str]) -> str:
-    return '\n'.join(dict.fromkeys(_line(text) for text in texts))
+    """Texts as a list in an attribute, which newlines divide."""
+    return '\n'.join(dict.fromkeys(' '.join(text.split()) for text in texts))
 
 
 def _class_names(report: Report) -> dict[str, str]:
@@ -149,18 +156,6 @@ def _classes_of(
     return [name for picture in pictures for name in picture.classes]
 
 
-def _example(finding: Finding, group: FindingGroup) -> dict[str, str]:
-    """An example, without what its group says already."""
-    said = group.message.startswith(finding.message)
-    return {
-        'split': finding.split,
-        'file': finding.file,
-        'place': finding.place,
-        'value': '' if finding.value == group.value else finding.value,
-        'message': '' if said else finding.message,
-    }
-
-
 def _finding(
     group: FindingGroup, names: dict[str, str], pictures: Sequence[Picture]
 ) -> dict[str, Any]:
@@ -179,47 +174,17 @@ def _finding(
         'split_data': _lines(splits),
         'class_data': _lines(_classes_of(group, names, pictures)),
         'unit': page.plural(group.count, rule.unit) if rule.unit else '',
-        'examples': [_example(example, group) for example in group.examples],
+        'examples': group.examples,
         'shown': shown,
         'pictures': len(pictures),
     }
-
-
-def _picture(picture: Picture) -> dict[str, Any]:
-    finding = picture.finding
-    return {
-        'picture': picture,
-        'finding': finding,
-        'rule': finding.rule,
-        'severity': page.severity_word(finding.severity),
-        'split_data': _line(finding.split),
-        'class_data': _lines(picture.classes),
-    }
-
-
-def _rule(rule_id: str, counts: Counter) -> dict[str, Any]:
-    rule = RULES[rule_id]
-    return {
-        'id': rule_id,
-        'severity': page.severity_word(rule.severity),
-        'rank': int(rule.severity),
-        'title': rule.title,
-        'remedy': rule.remedy,
-        'found': counts[rule_id],
-    }
-
-
-def _rank(text: str) -> tuple:
-    """Numbers by size, then words."""
-    number = int(text) if text.isdecimal() else 0
-    return not text.isdecimal(), number, text
 
 
 def _options(rows: Iterable[dict], key: str) -> list[dict[str, str]]:
     """What a list of choices offers: each value that a row has."""
     values = {value for row in rows for value in row[key].split('\n') if value}
     return [
-        {'value': value, 'text': value} for value in sorted(values, key=_rank)
+        {'value': value, 'text': value} for value in sorted(values, key=rank)
     ]
 
 

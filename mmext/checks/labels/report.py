@@ -19,9 +19,8 @@ from ..findings import (
     terminal,
     to_json,
 )
-from .expectations import Expectations, count_classes
 from .rules import RULES
-from .totals import SplitTotals
+from .totals import SplitReport
 
 SCHEMA_VERSION = 1
 # A table of so many classes is read.
@@ -36,31 +35,22 @@ _OTHERS = 'others'
 class FindingGroup(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 ):
-    """Findings of a rule, over all files.
+    """Findings of a rule, over all files."""
 
-    Attributes:
-        rule: Stable id.
-        severity: The worst of its findings.
-        message: One sentence with the extent, such as ``'label 11 is out of
-            range; ...: 468 masks, 2,801,266 pixels'``.
-        remedy: What to do about it.
-        value: The wrong value, for rules whose findings are grouped by it.
-        num_files: How many files; 0 if it is about no file.
-        num_findings: How many findings.
-        count: Pixels, boxes or files, together.
-        splits: Names of splits, each with its number of findings.
-        examples: Some findings, the first by split, file and place.
-    """
-
-    rule: str
-    severity: Severity
+    rule: str  # Stable id.
+    severity: Severity  # The worst of its findings.
+    # One sentence with the extent, such as 'label 11 is out of range; ...: 468
+    # masks, 2,801,266 pixels'.
     message: str
-    remedy: str
+    remedy: str  # What to do about it.
+    # The wrong value, for rules whose findings are grouped by it.
     value: str = ''
-    num_files: int = 0
-    num_findings: int = 0
-    count: int = 0
+    num_files: int = 0  # How many files; 0 if it is about no file.
+    num_findings: int = 0  # How many findings.
+    count: int = 0  # Pixels, boxes or files, together.
+    # Names of splits, each with its number of findings.
     splits: tuple[tuple[str, int], ...] = ()
+    # Some findings, the first by split, file and place.
     examples: tuple[Finding, ...] = ()
 
 
@@ -180,11 +170,11 @@ class FindingGroups:
             for (rule, value), group in self._groups.items()
         )
         return tuple(
-            sorted(done, key=lambda g: (-g.severity, g.rule, _rank(g.value)))
+            sorted(done, key=lambda g: (-g.severity, g.rule, rank(g.value)))
         )
 
 
-def _rank(value: str) -> tuple[int, int, str]:
+def rank(value: str) -> tuple[int, int, str]:
     """Numbers by size, then words."""
     try:
         return 0, int(value), value
@@ -192,102 +182,21 @@ def _rank(value: str) -> tuple[int, int, str]:
         return int(value == _OTHERS) + 1, 0, value
 
 
-class ClassCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How much there is of a class in a split.
-
-    Attributes:
-        label: Index of the class.
-        name: Of the class; empty if not known.
-        pixels: After loading, over all label maps.
-        masks: Label maps that have it.
-        area: Pixels of these label maps, all classes.
-        boxes: Objects that are not ignored.
-        images: Samples that have such an object.
-    """
-
-    label: int
-    name: str = ''
-    pixels: int = 0
-    masks: int = 0
-    area: int = 0
-    boxes: int = 0
-    images: int = 0
-
-
-class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one split holds.
-
-    Attributes:
-        split: ``'train'``, ``'val'``, ...
-        task: As in Expectations.
-        num_samples: Samples.
-        num_images: Images that could be read.
-        num_masks: Label maps that could be read.
-        num_boxes: Objects that are not ignored.
-        classes: One for each class, in order.
-    """
-
-    split: str
-    task: str
-    num_samples: int
-    num_images: int
-    num_masks: int
-    num_boxes: int
-    classes: tuple[ClassCounts, ...]
-
-
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What a check has found.
 
     Equal for equal data, however the files were read.
-
-    Attributes:
-        schema_version: Of this form; it grows when a field changes meaning.
-        rules: Ids of the rules that were applied.
-        splits: What was looked at.
-        groups: What was found, the worst first.
     """
 
+    # Of this form; it grows when a field changes meaning.
     schema_version: int = SCHEMA_VERSION
-    rules: tuple[str, ...] = ()
-    splits: tuple[SplitReport, ...] = ()
-    groups: tuple[FindingGroup, ...] = ()
+    rules: tuple[str, ...] = ()  # Ids of the rules that were applied.
+    splits: tuple[SplitReport, ...] = ()  # What was looked at.
+    groups: tuple[FindingGroup, ...] = ()  # What was found, the worst first.
 
     def worst(self) -> Severity | None:
         """The severity of the worst finding; None without any."""
         return max((group.severity for group in self.groups), default=None)
-
-
-def make_split_report(
-    totals: SplitTotals, expected: Expectations
-) -> SplitReport:
-    """Sum up a split, with a row for each class."""
-    number = max(expected.num_classes, len(expected.classes))
-    names = dict(enumerate(expected.classes))
-    pixels, masks, area = (
-        count_classes(counts, expected)
-        for counts in (totals.pixels, totals.masks, totals.area)
-    )
-    return SplitReport(
-        split=expected.split,
-        task=expected.task,
-        num_samples=totals.num_samples,
-        num_images=totals.num_images,
-        num_masks=totals.num_masks,
-        num_boxes=sum(totals.boxes.values()),
-        classes=tuple(
-            ClassCounts(
-                label=label,
-                name=names.get(label, ''),
-                pixels=pixels.get(label, 0),
-                masks=masks.get(label, 0),
-                area=area.get(label, 0),
-                boxes=totals.boxes.get(label, 0),
-                images=totals.box_images.get(label, 0),
-            )
-            for label in range(number)
-        ),
-    )
 
 
 # What the report as JSON has of a finding, these first; the others only where

@@ -8,25 +8,19 @@ from typing import Any, NamedTuple
 import msgspec
 from mmengine.config import Config
 from rich.console import Console
-from rich.progress import (
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress
 
 from ...utils.files import atomic_path, prepare_outputs
 from ..findings import Finding, Severity, place_writer, terminal
-from .backends import choose_backend
 from .check import check_sources
-from .class_weights import CLASS_WEIGHT_KINDS, describe_class_weights
 from .expectations import SplitSource
 from .inputs import BARE, name_of, refuse_fix, sources_of
 from .report import Report, print_report, report_json, report_sarif
 from .rules.registry import select_rules
 from .scan import work_items
 from .store import FactStore
+from .totals import CLASS_WEIGHT_KINDS, describe_class_weights
+from .work import choose_backend
 
 # Places that are named of a finding, without --all.
 _EXAMPLES = 5
@@ -173,16 +167,9 @@ def _progress(
         # Counting goes through all samples.
         yield lambda done: None
         return
-    bar = Progress(
-        TextColumn('reading files'),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
-    with bar:
-        task = bar.add_task('', total=sum(1 for _ in work_items(sources)))
+    with Progress(console=console, transient=True) as bar:
+        number = sum(1 for _ in work_items(sources))
+        task = bar.add_task(f'reading {number:,} files', total=number)
         yield lambda done: bar.update(task, completed=done)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from ...datasets import box_limits
-from .backends import run_serial
 from .expectations import Expectations, SplitSource, why_left_out
 from .facts import (
     ImageFacts,
@@ -20,7 +19,7 @@ from .facts import (
     loaded_size,
 )
 from .store import FactStore, chunks
-from .work import READERS, Result, WorkItem, stored_kind, unpack
+from .work import READERS, Result, WorkItem, run_serial, stored_kind, unpack
 
 # Files that are looked up together.
 _CHUNK = 4096

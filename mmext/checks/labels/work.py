@@ -7,9 +7,18 @@ packed already, so that the process that collects them has little to do.
 
 import hashlib
 import http.client
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Future,
+    wait,
+)
+from functools import cache, partial
 from importlib import import_module
+from importlib.util import find_spec
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
@@ -34,60 +43,43 @@ _ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
 class WorkItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A file to read.
+    """A file to read."""
 
-    Attributes:
-        path: Path, URL, or key of a data base, as the data set names it.
-        kind: One of :data:`READERS`.
-        backend_args: Of mmengine's file backend; None to choose it by the
-            prefix of the path. One object for all files of a data set.
-        kpt_shape: Of the key points in YOLO's label files; empty for none.
-        stamp: What the file was when it was looked at, such as its size and
-            time of change; empty if only its bytes can tell.
-        known: Stamp under which facts are stored already; a file whose bytes
-            still have it is not decoded again.
-    """
-
-    path: str
-    kind: str
+    path: str  # Path, URL, or key of a data base, as the data set names it.
+    kind: str  # One of READERS.
+    # Of mmengine's file backend; None to choose it by the prefix of the path.
+    # One object for all files of a data set.
     backend_args: dict[str, Any] | None = None
+    # Of the key points in YOLO's label files; empty for none.
     kpt_shape: tuple[int, ...] = ()
+    # What the file was when it was looked at, such as its size and time of
+    # change; empty if only its bytes can tell.
     stamp: str = ''
+    # Stamp under which facts are stored already; a file whose bytes still have
+    # it is not decoded again.
     known: str = ''
 
 
-class Reader(msgspec.Struct, frozen=True, kw_only=True):
-    """How to read one kind of file.
+class Reader(msgspec.Struct, frozen=True):
+    """How to read one kind of file."""
 
-    Attributes:
-        facts: Type of the facts; it must have a field ``error``.
-        read: Bytes, and the shape of key points if there are any -> facts;
-            raises nothing for bad bytes.
-        version: To be raised when the same bytes give other facts than
-            before: files are then read anew.
-    """
-
-    facts: type
+    facts: type  # Type of the facts; it must have a field error.
+    # Bytes, and the shape of key points if there are any -> facts; raises
+    # nothing for bad bytes.
     read: Callable[..., Any]
+    # To be raised when the same bytes give other facts than before: files are
+    # then read anew.
     version: int = 1
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one file, as it is stored.
+    """What came of one file, as it is stored."""
 
-    Attributes:
-        path: As in :class:`WorkItem`.
-        kind: Key in the store, of :func:`stored_kind`.
-        reader: Version of the reader.
-        stamp: Of the file; empty for facts that must not be used again.
-        facts: Packed facts; empty if those that are stored still hold.
-    """
-
-    path: str
-    kind: str
-    reader: str
-    stamp: str
-    facts: bytes
+    path: str  # As in WorkItem.
+    kind: str  # Key in the store, of stored_kind.
+    reader: str  # Version of the reader.
+    stamp: str  # Of the file; empty for facts that must not be used again.
+    facts: bytes  # Packed facts; empty if those that are stored still hold.
 
 
 def _late(name: str, function: str, *args: Any) -> Callable:
@@ -101,28 +93,18 @@ def _late(name: str, function: str, *args: Any) -> Callable:
 
 
 READERS = {
-    'mask': Reader(
-        facts=MaskFacts, read=_late('image', 'read_mask_facts'), version=4
-    ),
+    'mask': Reader(MaskFacts, _late('image', 'read_mask_facts'), 4),
     # The checksum of the pixels of PNG files is compared, too.
     'verified_mask': Reader(
-        facts=MaskFacts,
-        read=_late('image', 'read_mask_facts', True),
-        version=4,
+        MaskFacts, _late('image', 'read_mask_facts', True), 4
     ),
-    'image': Reader(
-        facts=ImageFacts, read=_late('image', 'read_image_facts'), version=3
-    ),
-    'voc': Reader(facts=VocFile, read=_late('voc', 'read_voc'), version=3),
-    'yolo': Reader(facts=YoloFile, read=_late('yolo', 'read_yolo'), version=2),
-    'npy_image': Reader(facts=ImageFacts, read=_late('npy', 'read_npy_image')),
-    'npy_mask': Reader(facts=MaskFacts, read=_late('npy', 'read_npy_mask')),
-    'npy_depth': Reader(
-        facts=ImageFacts, read=_late('npy', 'read_npy_map', 'depth')
-    ),
-    'npy_normal': Reader(
-        facts=ImageFacts, read=_late('npy', 'read_npy_map', 'normal')
-    ),
+    'image': Reader(ImageFacts, _late('image', 'read_image_facts'), 3),
+    'voc': Reader(VocFile, _late('voc', 'read_voc'), 3),
+    'yolo': Reader(YoloFile, _late('yolo', 'read_yolo'), 2),
+    'npy_image': Reader(ImageFacts, _late('npy', 'read_npy_image')),
+    'npy_mask': Reader(MaskFacts, _late('npy', 'read_npy_mask')),
+    'npy_depth': Reader(ImageFacts, _late('npy', 'read_npy_map', 'depth')),
+    'npy_normal': Reader(ImageFacts, _late('npy', 'read_npy_map', 'normal')),
 }
 
 
@@ -238,3 +220,136 @@ def read_item(item: WorkItem) -> Result:
 def read_batch(items: Sequence[WorkItem]) -> list[Result]:
     """Read files one after the other; see :func:`read_item`."""
     return [read_item(item) for item in items]
+
+
+Batch = Sequence[WorkItem]
+# What takes batches, asked for one at a time in the thread of the caller, and
+# yields the results of each as they become ready.
+Backend = Callable[[Iterable[Batch]], Iterator[list[Result]]]
+
+
+def choose_backend(workers: int, scheduler: str | None) -> Backend:
+    """The function that reads batches, its options bound."""
+    if workers < 0:
+        raise ValueError(f'--workers must be at least 0, got {workers}')
+    if scheduler:
+        return partial(run_dask, scheduler=scheduler)
+    if workers == 1:
+        return run_serial
+    return partial(run_joblib, workers=workers)
+
+
+def run_in_flight(
+    batches: Iterable[Batch],
+    submit: Callable[[Batch], Future],
+    *,
+    limit: int,
+    lost: type[BaseException] = BrokenExecutor,
+) -> Iterator[list[Result]]:
+    """Submit batches, no more than ``limit`` at a time.
+
+    A future raises ``lost`` if a worker died. It is not known which of the
+    batches at work it read, so all of them are named.
+    """
+    batches = iter(batches)
+    batch: Batch = ()
+    waiting: dict[Future, Batch] = {}
+    try:
+        while True:
+            for batch in islice(batches, limit - len(waiting)):
+                waiting[submit(batch)] = batch
+            if not waiting:
+                return
+            done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+            # What is good is stored before an error ends the run.
+            for future in sorted(
+                done, key=lambda f: f.cancelled() or f.exception() is not None
+            ):
+                results = future.result()
+                del waiting[future]
+                yield results
+    except (lost, CancelledError) as error:
+        at_work = list(waiting.values()) or [batch]
+        raise ChildProcessError(_died(at_work, error)) from error
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def _died(batches: Sequence[Batch], error: BaseException) -> str:
+    files = [item.path for batch in batches for item in batch]
+    return (
+        f'a worker process died ({type(error).__name__}) while it read one of '
+        f'{len(files)} files, from {files[0]!r} to {files[-1]!r}. If the '
+        'system stopped it for lack of memory, use fewer workers or more '
+        'memory; if a worker dies of these files again, one of them is the '
+        'cause: take it out of the data set. What has been read is stored: '
+        'the same command goes on from there'
+    )
+
+
+def run_joblib(
+    batches: Iterable[Batch], *, workers: int = 0
+) -> Iterator[list[Result]]:
+    """Read batches in processes that are started once.
+
+    ``joblib.Parallel`` itself puts no bound on results that nobody has taken
+    yet; so its pool, loky, is used directly. Processes, as decoding in
+    threads waits for the interpreter lock wherever a decoder does not let go
+    of it.
+    """
+    # Not at the top: the processes that read do not need it.
+    from joblib import cpu_count
+    from joblib.externals.loky import get_reusable_executor
+
+    # A process takes half a second to start: no more than there is to do.
+    batches = iter(batches)
+    first = list(islice(batches, workers or cpu_count()))
+    workers = max(len(first), 1)
+    pool = get_reusable_executor(max_workers=workers)
+    complete = False
+    try:
+        yield from run_in_flight(
+            chain(first, batches),
+            partial(pool.submit, read_batch),
+            limit=2 * workers,
+        )
+        complete = True
+    finally:
+        if not complete:
+            pool.shutdown(wait=True, kill_workers=True)
+
+
+def run_dask(
+    batches: Iterable[Batch], *, scheduler: str
+) -> Iterator[list[Result]]:
+    """Read batches on the workers of a Dask scheduler.
+
+    The workers need mmext, and the files under the same paths. The scheduler
+    runs the batches of a worker that died again; once it gives up on a batch,
+    the run ends as in :func:`run_in_flight`.
+    """
+    if find_spec('distributed') is None:
+        raise ImportError(
+            '--scheduler needs the package distributed: '
+            "pip install 'mmext[dask]'"
+        )
+    from distributed import Client
+    from distributed.scheduler import KilledWorker
+
+    with Client(scheduler, set_as_default=False) as client:
+        threads = sum(client.nthreads().values())
+        # Without `pure`, a batch is not taken for the same one of another
+        # check.
+        pool = client.get_executor(pure=False)
+        yield from run_in_flight(
+            batches,
+            partial(pool.submit, read_batch),
+            limit=3 * max(threads, 1),
+            lost=KilledWorker,
+        )
+
+
+def run_serial(batches: Iterable[Batch]) -> Iterator[list[Result]]:
+    """Read batches one after the other, in the order given."""
+    return map(read_batch, batches)

@@ -11,15 +11,15 @@ import pytest
 from helpers import fake_readers
 from joblib.externals.loky import get_reusable_executor
 
-from mmext.checks.labels import backends
-from mmext.checks.labels.backends import (
+from mmext.checks.labels import work
+from mmext.checks.labels.facts import ErrorKind, ReadError
+from mmext.checks.labels.work import (
+    WorkItem,
+    failed_result,
     run_dask,
     run_in_flight,
     run_joblib,
-    run_serial,
 )
-from mmext.checks.labels.facts import ErrorKind, ReadError
-from mmext.checks.labels.work import WorkItem, failed_result
 
 HELPERS = str(Path(fake_readers.__file__).parents[1])
 
@@ -46,21 +46,6 @@ def by_path(run):
     return {r.path: r for results in run for r in results}
 
 
-def test_same_results_as_the_serial_backend(tmp_path):
-    contents = [b'x' * n for n in range(40)]
-    batches = batches_of(tmp_path, 'fast', contents)
-    asked = []
-
-    def counted():
-        for batch in batches:
-            asked.append(batch)
-            yield batch
-
-    run = run_joblib(counted(), workers=2, in_flight=2)
-    first = next(run)
-    assert len(asked) == 2
-    results = {r.path: r for r in first} | by_path(run)
-    assert results == by_path(run_serial(batches))
 
 
 @pytest.mark.parametrize(('number', 'started'), [(1, 1), (9, 4)])
@@ -91,7 +76,7 @@ def test_a_process_that_reads_loads_little():
 
 
 def test_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(backends, 'find_spec', lambda name: None)
+    monkeypatch.setattr(work, 'find_spec', lambda name: None)
     with pytest.raises(ImportError, match=r'mmext\[dask\]'):
         list(run_dask([], scheduler='tcp://127.0.0.1:1'))
 

@@ -8,7 +8,6 @@ from PIL import Image
 from mmext.checks.findings import Severity
 from mmext.checks.labels import Expectations, check_sources
 from mmext.checks.labels.report import Report
-from mmext.checks.labels.scan import scan, work_items
 from mmext.checks.labels.sources import split_of_folders
 from mmext.checks.labels.store import FactStore
 
@@ -47,14 +46,6 @@ def test_clean_data(data, store):
     for row in split.classes:
         assert row.pixels == sum(int((m == row.label).sum()) for m in masks)
         assert (row.masks, row.area) == (6, 6 * 24 * 32)
-
-
-def test_other_expectations_need_no_reading(data, store):
-    check_sources([source(data)], store)
-    narrow = Expectations(num_classes=2, classes=('a', 'b'))
-    assert scan(work_items([source(data, narrow)]), store) == 0
-    results = errors(check_sources([source(data, narrow)], store))
-    assert results['SEG001'].value == '2'
 
 
 def test_rejects_two_splits_of_one_name(data, store):

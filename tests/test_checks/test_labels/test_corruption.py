@@ -3,6 +3,7 @@
 import gc
 
 import pytest
+from helpers.label_boxes import edit_json
 from helpers.label_plants import CONSEQUENCES, Plant, all_plants
 from helpers.label_sets import CLEAN, SIZES, clean
 from PIL import Image
@@ -30,22 +31,6 @@ def test_clean_data_have_no_finding(kind, tmp_path):
     assert report.groups == ()
     assert code == 0
     assert all(split.num_samples for split in report.splits)
-
-
-def test_ignored_void_of_a_config_that_agrees_with_itself(tmp_path):
-    """The usual mistake: ignore_index=255 for masks whose void is 11."""
-    data = clean('camvid', tmp_path / 'data')
-    (mistake,) = [
-        plant.spoil
-        for plant in all_plants()
-        if plant.spoil.__name__ == 'void_that_is_not_ignored'
-    ]
-    mistake(data)
-    code, report = data.check()
-    assert code == 1
-    (group,) = report.groups
-    assert (group.rule, group.value) == ('SEG001', '11')
-    assert 'set ignore_index=11' in group.remedy
 
 
 def test_label_maps_of_ade20k_that_are_not_reduced(tmp_path):
@@ -79,6 +64,25 @@ def test_a_metric_may_ignore_another_value_that_does_not_occur(tmp_path):
     del data.config['val_evaluator']['ignore_index']
     code, report = data.check()
     assert (code, report.groups) == (0, ())
+
+
+def test_a_file_of_the_metric_alone(tmp_path):
+    """Not that of the data set: pycocotools takes its id 0 for no match."""
+    data = clean('coco', tmp_path / 'data')
+    path = data.root / 'evaluated.json'
+    path.write_bytes(data.annotation(split='val').read_bytes())
+    data.config['val_evaluator'] = {
+        'type': 'CocoMetric',
+        'ann_file': str(path),
+    }
+    assert data.check()[1].groups == ()
+    edit_json(path, lambda content: content['annotations'][4].update(id=0))
+    code, report = data.check()
+    (group,) = report.groups
+    assert (code, group.rule) == (0, 'COCO015')
+    (example,) = group.examples
+    assert (example.file, example.key) == (str(path), 'annotations[4]')
+    assert 'val_evaluator counts it as missed' in example.message
 
 
 def errors(groups) -> set[str]:

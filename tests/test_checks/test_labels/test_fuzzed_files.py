@@ -22,7 +22,7 @@ from mmext.checks.labels.readers.decode import DECODER_ERRORS
 from mmext.checks.labels.rules.registry import select_rules
 from mmext.checks.labels.sources import split_of_folders
 from mmext.checks.labels.sources.coco import split_of_coco
-from mmext.checks.labels.sources.pairs import split_of_pairs
+from mmext.checks.labels.sources.folders import split_of_pairs
 from mmext.checks.labels.store import FactStore
 
 CLASSES = ('road', 'car', 'sky')

@@ -56,17 +56,6 @@ def test_more_values_than_are_listed():
     assert sum(group.count for group in groups) == 3000 * 3001 // 2
 
 
-def test_findings_of_a_file_count_it_once():
-    findings = [
-        finding('a.json', key=f'annotation {index}', rule='DET002')
-        for index in range(12)
-    ]
-    (group,) = group_findings(findings, num_examples=3)
-    assert group.message.endswith(': 1 image, 12 boxes')
-    places = [example.place for example in group.examples]
-    assert places == ['annotation 0', 'annotation 1', 'annotation 2']
-
-
 def test_worst_first():
     mild = replace(finding('a', rule='CLS004'), severity=Severity.INFO)
     groups = group_findings([mild, finding('b', '9'), finding('b', '10')])

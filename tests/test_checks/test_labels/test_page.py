@@ -2,7 +2,6 @@
 
 from html.parser import HTMLParser
 
-import msgspec
 import pytest
 from helpers.label_report import finding, group, report_of, split_of
 
@@ -214,13 +213,3 @@ def test_what_is_rare_is_seen():
     (chart,) = charts(split_of('train', [10**9, 1, 0]))
     assert cells(chart, 'share') == [['100.00 %'], ['< 0.01 %'], ['0.00 %']]
     assert cells(chart, 'width') == [['100.00'], ['0.40'], ['0.00']]
-
-
-def test_splits_of_other_classes_are_apart():
-    train, val = split_of('a', [1, 2]), split_of('b', [1, 2, 3])
-    empty = msgspec.structs.replace(train, split='c', classes=())
-    names = [
-        [name for name, _ in chart['splits']]
-        for chart in charts(train, val, empty, split_of('d', [4, 4]))
-    ]
-    assert names == [['a', 'd'], ['b']]

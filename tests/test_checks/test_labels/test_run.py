@@ -37,30 +37,6 @@ def folders(data, **more) -> dict:
     }
 
 
-def spoil(data) -> None:
-    path = data / 'masks' / '1.png'
-    mask = np.array(Image.open(path))
-    mask[4, 4] = 77
-    Image.fromarray(mask).save(path)
-
-
-def test_error_and_json(data, tmp_path):
-    spoil(data)
-    file = tmp_path / 'report.json'
-    sarif = tmp_path / 'report.sarif'
-    code, text = run(tmp_path, json=file, sarif=sarif, **folders(data))
-    assert code == 1
-    assert 'SEG001' in text
-    (result,) = json.loads(sarif.read_bytes())['runs'][0]['results']
-    assert result['ruleId'] == 'SEG001'
-    (group,) = json.loads(file.read_bytes())['groups']
-    assert (group['rule'], group['value'], group['count']) == (
-        'SEG001',
-        '77',
-        1,
-    )
-
-
 def test_fail_on(data, tmp_path):
     """A copied image in a split is worth a note or a warning, no error."""
     content = (data / 'images' / '0.png').read_bytes()
@@ -103,20 +79,6 @@ def test_camvid(shared_path, tmp_path):
     assert '468 masks, 2,801,266 pixels' in text
     assert 'set ignore_index=11' in text
     assert '1 error, 0 warnings' in text
-
-
-@pytest.mark.parametrize(
-    ('options', 'message'),
-    [
-        ({'workers': -1}, '--workers must be at least 0, got -1'),
-        ({'class_weights': 'even'}, "--class-weights must be one of .*'even'"),
-        ({'fail_on': 'note'}, "--fail-on must be 'info'.*'note'"),
-        ({'select': ['NOPE']}, 'select must hold ids of rules'),
-    ],
-)
-def test_rejects_options(data, tmp_path, options, message):
-    with pytest.raises(ValueError, match=message):
-        run(tmp_path, **options, **folders(data))
 
 
 def test_a_config_that_is_read_already(tmp_path, capsys):

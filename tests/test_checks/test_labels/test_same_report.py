@@ -13,13 +13,12 @@ from helpers.label_data import write_pairs
 from helpers.label_sets import clean
 from PIL import Image
 
-from mmext.checks.labels.backends import run_dask, run_joblib
 from mmext.checks.labels.check import check_sources
 from mmext.checks.labels.inputs import sources_of
 from mmext.checks.labels.report import report_json
 from mmext.checks.labels.scan import scan, work_items
 from mmext.checks.labels.store import FactStore
-from mmext.checks.labels.work import read_batch
+from mmext.checks.labels.work import read_batch, run_dask, run_joblib
 
 PAIRS = 100
 
@@ -128,7 +127,7 @@ def test_dask_with_a_process_that_is_killed(
             os.kill(killed[0], signal.SIGKILL)
 
     address = cluster.scheduler_address
-    run = partial(run_dask, scheduler=address, in_flight=4)
+    run = partial(run_dask, scheduler=address)
     sources = sources_of(**settings)
     store = FactStore(tmp_path / 'facts.sqlite')
     with store:

@@ -103,14 +103,6 @@ def test_kinds_and_backends_keep_apart(files, store):
     assert widths == [8, 0, 8]
 
 
-def test_progress_ends_at_all_of_them(files, store):
-    seen = []
-    scan(files, store, progress=seen.append)
-    assert seen == sorted(seen)
-    assert seen[-1] == 100
-    assert len(set(seen)) > 3
-
-
 def test_rejects(files, store):
     with pytest.raises(KeyError, match='scan it first'):
         next(stored_facts(files, store))

@@ -5,7 +5,6 @@ import sqlite3
 import threading
 
 import pytest
-from helpers.label_child import stored_paths
 
 from mmext.checks.labels.store import FactStore
 from mmext.checks.labels.work import Result
@@ -57,18 +56,6 @@ def test_thousands_of_keys_against_a_dictionary(store):
         expected.update(zip(part, facts))
     assert facts_of(store, names) == [expected[name] for name in names]
     assert facts_of(store, names, 'image') == [None] * 5000
-
-
-def test_names_that_are_no_valid_text(store):
-    names = ['a\udcff.png', 'ü.png', "it's;--.png", 'new\nline', '']
-    store.write(
-        [
-            row(name, facts=name.encode('utf-8', 'replace') or b'0')
-            for name in names
-        ]
-    )
-    assert None not in facts_of(store, names)
-    assert stored_paths(store.path) == set(names)
 
 
 def test_a_result_without_facts_leaves_what_is_stored(store):

@@ -1,3 +1,30 @@
 """Write a new tree of label files, with the errors repaired that can be."""
 
-__all__ = []
+import msgspec
+
+__all__ = ['Change', 'FixedFile']
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of a label file."""
+
+    rule: str  # Id of the rule whose finding it repairs.
+    split: str = ''  # 'train', 'val', ...
+    file: str = ''  # Path of the file as the data set names it.
+    new_file: str = ''  # Path of the repaired file, relative to the new tree.
+    # Where in the file, as in a finding: a position of the file as it was.
+    place: str = ''
+    was: str = ''  # What was there.
+    now: str = ''  # What is there now; empty for nothing.
+    count: int = 1  # Pixels, boxes or records that were changed.
+
+
+class FixedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A label file after its repair, and what was done.
+
+    ``problem`` says why it cannot be edited at all, if it cannot.
+    """
+
+    content: bytes
+    changes: tuple[Change, ...] = ()
+    problem: str = ''

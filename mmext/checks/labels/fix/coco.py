@@ -14,23 +14,18 @@ from ....datasets import box_limits
 from ..expectations import Expectations
 from ..facts import ImageFacts, has_size, is_turned
 from ..readers.coco import (
+    MIN_POLYGON,
     NO_SEGMENTATION,
     POLYGONS,
     RLE,
     CocoFile,
     match_ids,
+    polygon_error,
     read_coco,
 )
 from ..rules.registry import fixable
 from ..sources.coco import image_rows, lacks_mask
-from .change_log import Change, FixedFile
-from .geometry import (
-    area_of,
-    clip_box,
-    clip_polygon,
-    may_change_size,
-    whole_if_equal,
-)
+from . import Change, FixedFile
 
 COCO_RULES = fixable('coco')
 _KEYS = 'images', 'annotations', 'categories'
@@ -109,13 +104,9 @@ def _repair(draft: '_Draft', images: Sequence[ImageFacts | None]) -> None:
 class _Draft:
     """A file while it is repaired: its columns as read, its records as now.
 
-    Attributes:
-        alive: ``(M,)``, bool; annotations that are not removed.
-        kept: ``(N,)``, bool; images that are not removed.
-        box: ``(M, 4)``, float64: left, top, width, height as they are now.
-        image_row: ``(M,)``, int64; row of the image of each annotation, -1
-            if there is none.
-        broken: Kinds of records of which some cannot be read.
+    ``alive`` are the annotations and ``kept`` the images that are not removed,
+    ``box`` has left, top, width and height as they are now, ``broken`` the
+    kinds of records of which some cannot be read.
     """
 
     def __init__(
@@ -139,39 +130,24 @@ class _Draft:
             for error in file.errors
         }
 
-    def _index(self, row: int, kind: str) -> int:
-        return int(getattr(self.file, kind).index[row])
-
     def place(self, row: int, kind: str = 'annotations') -> str:
         """Where a record stands in the file as it was."""
-        return f'{kind}[{self._index(row, kind)}]'
+        return f'{kind}[{getattr(self.file, kind).index[row]}]'
 
     def record(self, row: int, kind: str = 'annotations') -> dict[str, Any]:
         """A record as it is now."""
-        return self.root[kind][self._index(row, kind)]
+        return self.root[kind][getattr(self.file, kind).index[row]]
 
     def note(
-        self,
-        rule: str,
-        place: str,
-        was: Any,
-        now: Any,
-        count: int = 1,
+        self, rule: str, place: str, was: Any, now: Any, count: int = 1
     ) -> None:
         """Say what was changed; None for what is not there."""
         was, now = (
             '' if value is None else json.dumps(value, ensure_ascii=False)
             for value in (was, now)
         )
-        self.changes.append(
-            Change(
-                rule=rule,
-                place=place,
-                was=was,
-                now=now,
-                count=count,
-            )
-        )
+        change = Change(rule=rule, place=place, was=was, now=now, count=count)
+        self.changes.append(change)
 
     def set(
         self,
@@ -181,14 +157,18 @@ class _Draft:
         value: Any,
         kind: str = 'annotations',
     ) -> None:
-        """Write a field of a record, and say so."""
+        """Write a field of a record and say so, if the rule is chosen."""
+        if rule not in self.rules:
+            return
         record = self.record(row, kind)
         place = f'{self.place(row, kind)}.{field}'
         self.note(rule, place, record.get(field), value)
         record[field] = value
 
     def remove(self, rule: str, row: int, kind: str = 'annotations') -> None:
-        """Take a record out, and say so."""
+        """Take a record out and say so, if the rule is chosen."""
+        if rule not in self.rules:
+            return
         place = self.place(row, kind)
         self.note(rule, place, self.record(row, kind), None)
         (self.kept if kind == 'images' else self.alive)[row] = False
@@ -228,8 +208,7 @@ def _remove_dangling(draft: _Draft) -> None:
         ('COCO005', 'images', draft.image_row < 0),
         ('COCO006', 'categories', ~np.isin(notes.category_id, known)),
     ):
-        is_certain = kind not in draft.broken and not missing.all()
-        if rule in draft.rules and is_certain:
+        if kind not in draft.broken and not missing.all():
             for row in np.flatnonzero(missing & draft.alive).tolist():
                 draft.remove(rule, row)
 
@@ -240,16 +219,15 @@ def _remove_useless(draft: _Draft) -> None:
     sides = box_limits.sides_of_coco(draft.box)
     flat = box_limits.lacks_area(sides)
     no_mask = np.zeros_like(there)
-    if 'COCO016' in draft.rules and draft.expected.loads_masks:
+    if draft.expected.loads_masks:
         no_mask = lacks_mask(draft.file, draft.expected)
     for rule, rows in (
         ('DET001', there & ~box_limits.is_finite(sides)),
         ('DET002', there & flat),
         ('COCO016', no_mask),
     ):
-        if rule in draft.rules:
-            for row in np.flatnonzero(rows & draft.alive).tolist():
-                draft.remove(rule, row)
+        for row in np.flatnonzero(rows & draft.alive).tolist():
+            draft.remove(rule, row)
 
 
 def _fix_sizes(
@@ -316,7 +294,7 @@ def _remove_equal(
     But for the ids of annotations.
     """
     kept = draft.kept if kind == 'images' else draft.alive
-    for rows in _groups(values, kept) if rule in draft.rules else ():
+    for rows in _groups(values, kept):
         seen: set[str] = set()
         for row in rows:
             record = draft.record(row, kind)
@@ -338,10 +316,8 @@ def _clip_boxes(draft: _Draft, sizes: np.ndarray, certain: np.ndarray) -> None:
     rows = np.flatnonzero(
         draft.alive & (images >= 0) & draft.file.annotations.has_bbox
     )
-    sides, size = (
-        box_limits.sides_of_coco(draft.box[rows]),
-        sizes[images[rows]],
-    )
+    sides = box_limits.sides_of_coco(draft.box[rows])
+    size = sizes[images[rows]]
     outside = box_limits.is_outside(sides, *size.T)
     wrong = outside | box_limits.is_beyond(sides, *size.T)
     wrong &= (size > 0).all(axis=1)
@@ -373,14 +349,13 @@ def _clip(draft: _Draft, row: int, width: int, height: int) -> None:
     if isinstance(was.get('area'), int | float):
         # Anew, if it was that of the polygons or of the box.
         close = {'rel_tol': 1e-3, 'abs_tol': 1}
+        of_box = was['bbox'][2] * was['bbox'][3]
         if old_area is not None and math.isclose(
             was['area'], old_area, **close
         ):
             if 'segmentation' in new:
                 new['area'] = whole_if_equal(area_of(new['segmentation']))
-        elif math.isclose(
-            was['area'], was['bbox'][2] * was['bbox'][3], **close
-        ):
+        elif math.isclose(was['area'], of_box, **close):
             new['area'] = whole_if_equal(box[2] * box[3])
     for field, value in new.items():
         if value != was[field]:
@@ -389,8 +364,6 @@ def _clip(draft: _Draft, row: int, width: int, height: int) -> None:
 
 
 def _fill_areas(draft: _Draft) -> None:
-    if 'COCO011' not in draft.rules:
-        return
     notes = draft.file.annotations
     lacking = draft.alive & ~notes.ignore & ~notes.has_area & notes.has_bbox
     for row in np.flatnonzero(lacking).tolist():
@@ -401,8 +374,7 @@ def _fill_areas(draft: _Draft) -> None:
         elif notes.segmentation_kind[row] == NO_SEGMENTATION:
             area = record['bbox'][2] * record['bbox'][3]
         if area is not None and 0 < area < math.inf:
-            area = whole_if_equal(area)
-            draft.set('COCO011', row, 'area', area)
+            draft.set('COCO011', row, 'area', whole_if_equal(area))
 
 
 def _fill_iscrowd(draft: _Draft) -> None:
@@ -465,7 +437,7 @@ def _fix_images(draft: _Draft) -> None:
         ('COCO003', images.id.tolist()),
         ('COCO004', images.file_name),
     ):
-        if rule not in draft.rules or 'images' in draft.broken:
+        if 'images' in draft.broken:
             continue
         for rows in _groups(values, draft.kept):
             # Those that have annotations.
@@ -504,3 +476,106 @@ def _sort_categories(draft: _Draft) -> None:
         list(classes),
         len(rows),
     )
+
+
+def clip_box(box: Sequence[float], width: float, height: float) -> list[float]:
+    """The part of a box (left, top, width, height) that is in the image.
+
+    Sides that are in the image stay as they are, and whole numbers stay whole.
+    """
+    left, wide = _clip_side(box[0], box[2], width)
+    top, high = _clip_side(box[1], box[3], height)
+    return [left, top, wide, high]
+
+
+def _clip_side(begin: float, size: float, limit: float) -> tuple:
+    if begin >= 0 and begin + size <= limit:
+        return begin, size
+    first = max(begin, 0)
+    return first, min(begin + size, limit) - first
+
+
+def clip_polygon(
+    polygon: Sequence[float], width: float, height: float
+) -> list[float]:
+    """The part of ``x, y, x, y, ...`` that is in the image; may be empty.
+
+    A polygon that the border divides stays one, whose parts edges along the
+    border join.
+    """
+    points = list(zip(polygon[::2], polygon[1::2]))
+    if all(0 <= x <= width and 0 <= y <= height for x, y in points):
+        return list(polygon)
+    for axis, sign, limit in (
+        (0, -1, 0),
+        (0, 1, width),
+        (1, -1, 0),
+        (1, 1, height),
+    ):
+        points = _cut(points, axis, sign, limit)
+    if 2 * len(points) < MIN_POLYGON:
+        return []
+    return [number for point in points for number in point]
+
+
+def _cut(
+    points: list[tuple], axis: int, sign: int, limit: float
+) -> list[tuple]:
+    """What is on the inner side of a line (Sutherland and Hodgman)."""
+    kept: list[tuple] = []
+    for index, point in enumerate(points):
+        before = points[index - 1]
+        inside = sign * point[axis] <= sign * limit
+        if inside != (sign * before[axis] <= sign * limit):
+            kept.append(_crossing(before, point, axis, limit))
+        if inside:
+            kept.append(point)
+    return kept
+
+
+def _crossing(one: tuple, other: tuple, axis: int, limit: float) -> tuple:
+    share = (limit - one[axis]) / (other[axis] - one[axis])
+    across = one[1 - axis] + share * (other[1 - axis] - one[1 - axis])
+    if isinstance(one[1 - axis], int):
+        across = whole_if_equal(across)
+    return (limit, across) if axis == 0 else (across, limit)
+
+
+def whole_if_equal(number: float) -> float:
+    """An int for a finite number without a fraction."""
+    return int(number) if number == int(number) else number
+
+
+def area_of(segmentation: object) -> float | None:
+    """Area of polygons in pixels; None for what are not polygons."""
+    if not isinstance(segmentation, list) or not segmentation:
+        return None
+    if polygon_error(segmentation):
+        return None
+    total = 0.0
+    for polygon in segmentation:
+        xs, ys = polygon[::2], polygon[1::2]
+        # From the first point on, as differences of large numbers lose
+        # digits.
+        xs = [x - xs[0] for x in xs]
+        twice = sum(
+            xs[i - 1] * (ys[i] - ys[0]) - xs[i] * (ys[i - 1] - ys[0])
+            for i in range(len(xs))
+        )
+        total += abs(twice) / 2
+    return total
+
+
+def may_change_size(
+    noted: Sequence[float], stored: Sequence[int], fits: bool
+) -> bool:
+    """Whether a noted size can be made that of the image file.
+
+    Not if the image seems to have been scaled, as its objects would have to be
+    scaled, too, nor if an object fits the noted size alone (``fits``).
+    """
+    (wide, high), (width, height) = noted, stored
+    if wide <= 0 or high <= 0:
+        return True
+    off = abs(wide * height - high * width)
+    return fits and off > max(wide, high, width, height)

@@ -16,14 +16,87 @@ from ..facts import ImageFacts, MaskFacts, Sample, SampleFacts
 from ..readers.coco import read_coco
 from ..readers.image import read_mask_facts
 from ..readers.voc import read_voc
+from ..report import many
 from ..rules.registry import RULES
 from ..scan import sample_facts, with_boxes
 from ..sources.coco import coco_samples, read_bytes
 from ..store import FactStore
-from .change_log import FixedFile, FixSummary, LeftGroup, NewPlace, SampleList
+from . import FixedFile
 from .coco import COCO_RULES, fix_coco
 from .masks import MASK_RULES, fix_mask, needs_fix
 from .voc import VOC_RULES, fix_voc
+
+
+class LeftGroup(msgspec.Struct, frozen=True):
+    """Errors of one kind that were not repaired, for one reason."""
+
+    rule: str  # Id of the rule that finds them.
+    split: str  # 'train', 'val', ...
+    reason: str  # Why they were not repaired.
+    files: tuple[str, ...]  # All files that have them, in order; each once.
+
+
+class NewPlace(msgspec.Struct, frozen=True):
+    """Where the repaired labels of a split are."""
+
+    split: str  # 'train', 'val', ...
+    # Of the config of the data set, such as 'data_prefix.seg_map_path'.
+    key: str
+    was: str  # Folder or file that the labels were in.
+    now: str  # Folder or file to name instead; an absolute path.
+
+
+class SampleList(msgspec.Struct, frozen=True):
+    """A list of the samples of a split that cannot be trained with."""
+
+    split: str  # 'train', 'val', ...
+    excluded: int  # Number of samples in it.
+    exclude_file: str  # Its name.
+
+
+class FixSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a repair has done, in all."""
+
+    # Of this form; it grows when a field changes meaning.
+    schema_version: int = 1
+    out: str  # Folder of the repaired files.
+    num_files: int  # Label files in it.
+    num_fixed: int  # Those that differ from what they were.
+    changes: Mapping[str, int]  # Id of a rule to the number of its changes.
+    places: tuple[NewPlace, ...] = ()  # What to name in the config.
+    # Lists of samples that cannot be trained with.
+    lists: tuple[SampleList, ...] = ()
+    not_repaired: tuple[LeftGroup, ...] = ()  # What is left, and why.
+
+    def text(self) -> str:
+        """The same to be read, in lines."""
+        lines = [
+            f'repaired {self.num_fixed:,} of {self.num_files:,} label files; '
+            f'all of them are in {self.out}, each change is in fixes.jsonl'
+        ]
+        for rule, count in sorted(self.changes.items()):
+            lines.append(f'  {rule}  {count:,} x {RULES[rule].title}')
+        if self.not_repaired:
+            lines.append('not repaired (fixes.json names all files):')
+        for group in self.not_repaired:
+            files = many(len(group.files), 'file')
+            lines.append(
+                f'  {group.rule}  {group.split}, {files}: {group.reason}'
+            )
+        places = self.places if self.num_fixed else ()
+        if places:
+            lines.append('to train with the repaired files, set')
+        for place in places:
+            lines.append(
+                f'  {place.split}: {place.key}={place.now!r}, which was '
+                f'{place.was!r}'
+            )
+        for entry in self.lists:
+            lines.append(
+                f'  {entry.split}: {entry.exclude_file} lists '
+                f'{many(entry.excluded, "sample")} that cannot be trained with'
+            )
+        return '\n'.join(lines)
 
 
 def fix_labels(
@@ -57,7 +130,10 @@ def fix_labels(
     rules = tuple(RULES.values()) if rules is None else tuple(rules)
     check_out(out, ())
     splits = [_Split(source, store) for source in sources]
-    labels = set().union(*(split.label_folders() for split in splits))
+    labels = set().union(
+        *(split.folders['mask'] for split in splits),
+        *(split.folders['annotation'] for split in splits),
+    )
     check_out(out, labels.union(*(split.folders['image'] for split in splits)))
     folder = common_folder(labels)
     # 255 may stand for a class that no split with such label maps has.
@@ -73,15 +149,7 @@ def fix_labels(
                 unseen = classes - {expected.ignore_index}
                 unseen -= seen[split.reads_as]
                 split.fix(files, rules, sorted(unseen), asked)
-        lists = [
-            write_list(
-                tree,
-                split.source.expected.split,
-                split.excluded,
-                split.folders,
-            )
-            for split in splits
-        ]
+        lists = [write_list(tree, split) for split in splits]
         summary = FixSummary(
             out=str(out),
             num_files=files.num_files,
@@ -101,13 +169,7 @@ def fix_labels(
 
 
 class _NewFiles:
-    """The label files of all splits, in a new tree.
-
-    Attributes:
-        changes: Id of a rule to the number of its changes.
-        num_files: Files written.
-        num_fixed: Those that differ from what they were.
-    """
+    """The label files of all splits, in a new tree, and how many there are."""
 
     def __init__(self, tree: Path, folder: str, log: BinaryIO):
         self._tree = tree
@@ -150,42 +212,32 @@ class _NewFiles:
     def not_repaired(self) -> tuple[LeftGroup, ...]:
         """What was left for the same reason, together."""
         return tuple(
-            LeftGroup(
-                rule=rule,
-                split=split,
-                reason=reason,
-                files=tuple(sorted(names)),
-            )
+            LeftGroup(rule, split, reason, tuple(sorted(names)))
             for (rule, split, reason), names in sorted(self._left.items())
         )
 
 
 class _Split:
-    """One split: what is known of its files, and their repair.
-
-    Attributes:
-        source: The split, as it was checked.
-        folders: Of each kind of files (``'mask'``, ``'annotation'``,
-            ``'image'``) the folders that have some.
-        others: Annotation files in a form that is not repaired.
-        seen: Classes that have a pixel.
-        reads_as: What loaded label maps depend on.
-        excluded: Samples that cannot be trained with after the repair.
-    """
+    """One split: what is known of its files, and their repair."""
 
     def __init__(self, source: SplitSource, store: FactStore):
         self.source = source
+        # Annotation files in a form that is not repaired.
         self.others: set[str] = set()
+        # Classes that have a pixel.
         self.seen: set[int] = set()
+        # Samples that cannot be trained with after the repair.
         self.excluded: list[Sample] = []
         self._store = store
         self._expected = expected = source.expected
+        # What loaded label maps depend on.
         self.reads_as = (
             expected.num_classes,
             expected.ignore_index,
             expected.reduce_zero_label,
             expected.label_map,
         )
+        # Folders that have some files of a kind.
         self.folders: dict[str, set[str]] = {
             'mask': set(),
             'annotation': set(),
@@ -221,10 +273,6 @@ class _Split:
         for value, _ in mask.values:
             if 0 <= value < len(table.kind) and table.kind[value] == 'class':
                 self.seen.add(table.value[value])
-
-    def label_folders(self) -> set[str]:
-        """Folders of label files of any kind."""
-        return self.folders['mask'] | self.folders['annotation']
 
     def fix(
         self,
@@ -379,12 +427,8 @@ class _Split:
             was = common_folder(self.folders['annotation'])
             results.append(('ann_subdir', was))
         for key, was in results:
-            yield NewPlace(
-                split=self._expected.split,
-                key=key,
-                was=was,
-                now=str(out / os.path.relpath(was, folder)),
-            )
+            now = str(out / os.path.relpath(was, folder))
+            yield NewPlace(self._expected.split, key, was, now)
 
 
 def common_folder(folders: Iterable[str]) -> str:
@@ -436,30 +480,25 @@ def check_out(out: Path, folders: Iterable[str]) -> None:
             )
 
 
-def write_list(
-    tree: Path,
-    split: str,
-    excluded: Sequence[Sample],
-    folders: Mapping[str, Iterable[str]],
-) -> SampleList | None:
+def write_list(tree: Path, split: _Split) -> SampleList | None:
     """List the samples that cannot be trained with; None if there are none.
 
     Names are those of images, or else of label files, without suffix, relative
-    to the folder that holds all of this kind (``folders``: ``'image'``,
-    ``'mask'``, ``'annotation'``).
+    to the folder that holds all of this kind.
     """
-    if not excluded:
+    if not split.excluded:
         return None
-    bases = {kind: common_folder(own) for kind, own in folders.items()}
+    bases = {kind: common_folder(own) for kind, own in split.folders.items()}
     text = ''
-    for sample in excluded:
+    for sample in split.excluded:
         kind = next(
             (kind for kind in ('image', 'mask') if getattr(sample, kind)),
             'annotation',
         )
         name = os.path.relpath(getattr(sample, kind), bases[kind])
         text += f'{os.path.splitext(name)[0]}\n'
-    name = re.sub('[^A-Za-z0-9.-]+', '_', split).strip('_')
+    own = split.source.expected.split
+    name = re.sub('[^A-Za-z0-9.-]+', '_', own).strip('_')
     file = f'exclude_{name}.txt'
     (tree / file).write_text(text, errors='surrogateescape')
-    return SampleList(split=split, excluded=len(excluded), exclude_file=file)
+    return SampleList(own, len(split.excluded), file)

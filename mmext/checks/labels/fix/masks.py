@@ -27,7 +27,7 @@ from ..readers.decode import (
 )
 from ..readers.image import read_mask_facts
 from ..rules.registry import fixable
-from .change_log import Change, FixedFile
+from . import Change, FixedFile
 
 MASK_RULES = fixable('mask')
 VOID = 255
@@ -116,13 +116,8 @@ def fix_mask(
         return untouched
     changes = []
     if mode_rule:
-        changes.append(
-            Change(
-                rule=mode_rule,
-                was=f'mode {head.mode}',
-                now='mode L',
-            )
-        )
+        was = f'mode {head.mode}'
+        changes.append(Change(rule=mode_rule, was=was, now='mode L'))
     for (value, count), first in zip(values, facts.first):
         if value in new:
             to, rule = new[value]

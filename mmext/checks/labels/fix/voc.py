@@ -8,8 +8,8 @@ from ....datasets import box_limits
 from ..facts import BoxFacts, ImageFacts, VocFile, has_size, is_turned
 from ..readers.voc import read_voc
 from ..rules.registry import fixable
-from .change_log import Change, FixedFile
-from .geometry import may_change_size
+from . import Change, FixedFile
+from .coco import may_change_size
 
 VOC_RULES = fixable('voc')
 _BLANKS = ' \t\r\n'
@@ -56,12 +56,10 @@ class _Draft:
         """The file as it is now, in UTF-8."""
         # Of two bytes for each letter, one is zero.
         declared = b'<?xml' in old[:64].replace(b'\0', b'')
-        return (
-            ElementTree.tostring(
-                self.root, encoding='utf-8', xml_declaration=declared
-            )
-            + b'\n'
+        new = ElementTree.tostring(
+            self.root, encoding='utf-8', xml_declaration=declared
         )
+        return new + b'\n'
 
 
 def fix_voc(

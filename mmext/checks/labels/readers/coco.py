@@ -7,6 +7,7 @@ each bad one is named and the others are kept.
 
 import itertools
 import json
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from operator import attrgetter
@@ -77,79 +78,61 @@ _KINDS = {
     'annotations': RawAnnotation,
     'categories': RawCategory,
 }
-_KEYS = tuple(_KINDS)
 NO_SEGMENTATION, POLYGONS, RLE, NEITHER = range(4)
 _SHAPE = msgspec.json.Decoder(list[list[float]] | dict | None)
 _NO_BOX = (np.nan,) * 4
 # Three points have six numbers.
 MIN_POLYGON = 6
+# Five bits a character, from this one on; the sixth says that more follow.
+_FIRST = 48
+_BITS = 5
+_MORE = 0x20
+_SIGN = 0x10
+_LAST = _FIRST + 63
 
 
 class CocoImages(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Columns of ``images``; ``N`` of them could be read.
+    """Columns of ``images``; ``N`` of them could be read."""
 
-    Attributes:
-        index: ``(N,)``, int64; position in the file.
-        id: ``(N,)``, int64.
-        width: ``(N,)``, float64; 0 if the file does not say.
-        height: ``(N,)``, float64; 0 if the file does not say.
-        file_name: ``N`` strings.
-        listed: ``(L, 3)``, int64; ``index``, 1 for ``neg_category_ids`` or 0
-            for ``not_exhaustive_category_ids``, and an id in it.
-    """
-
-    index: np.ndarray
-    id: np.ndarray
-    width: np.ndarray
-    height: np.ndarray
-    file_name: tuple[str, ...]
+    index: np.ndarray  # (N,), int64; position in the file.
+    id: np.ndarray  # (N,), int64.
+    width: np.ndarray  # (N,), float64; 0 if the file does not say.
+    height: np.ndarray  # (N,), float64; 0 if the file does not say.
+    file_name: tuple[str, ...]  # N strings.
+    # (L, 3), int64; index, 1 for neg_category_ids or 0 for
+    # not_exhaustive_category_ids, and an id in it.
     listed: np.ndarray
 
 
 class CocoAnnotations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Columns of ``annotations``; ``M`` of them could be read.
+    """Columns of ``annotations``; ``M`` of them could be read."""
 
-    Attributes:
-        index: ``(M,)``, int64; position in the file.
-        id: ``(M,)``, int64.
-        image_id: ``(M,)``, int64.
-        category_id: ``(M,)``, int64.
-        bbox: ``(M, 4)``, float64: left, top, width, height as written, may
-            be not finite; NaN where there is none.
-        has_bbox: ``(M,)``, bool.
-        area: ``(M,)``, float64; NaN where there is none.
-        has_area: ``(M,)``, bool.
-        iscrowd: ``(M,)``, int64; as written, 0 where it is not.
-        has_iscrowd: ``(M,)``, bool.
-        ignore: ``(M,)``, bool; marked to be left out of training.
-        segmentation_kind: ``(M,)``, uint8: 0 none, null or empty, 1
-            polygons (a list), 2 RLE (an object), 3 neither.
-        segmentation_fine: ``(M,)``, bool: there is none, or each polygon has
-            an even number of finite numbers, 6 or more; False where this
-            was not found out.
-        polygon_box: ``(M, 4)``, float64: left, top, right and bottom of
-            polygons, in pixels, where they are fine; else NaN.
-        keypoints: ``(K, 6)``, float64: ``index``, how many numbers (1 if they
-            are none), and the box around points with v > 0; NaN without.
-        segmentations: ``M``, not decoded; see :meth:`segmentation`.
-    """
-
-    index: np.ndarray
-    id: np.ndarray
-    image_id: np.ndarray
-    category_id: np.ndarray
+    index: np.ndarray  # (M,), int64; position in the file.
+    id: np.ndarray  # (M,), int64.
+    image_id: np.ndarray  # (M,), int64.
+    category_id: np.ndarray  # (M,), int64.
+    # (M, 4), float64: left, top, width, height as written, may be not finite;
+    # NaN where there is none.
     bbox: np.ndarray
-    has_bbox: np.ndarray
-    area: np.ndarray
-    has_area: np.ndarray
-    iscrowd: np.ndarray
-    has_iscrowd: np.ndarray
-    ignore: np.ndarray
+    has_bbox: np.ndarray  # (M,), bool.
+    area: np.ndarray  # (M,), float64; NaN where there is none.
+    has_area: np.ndarray  # (M,), bool.
+    iscrowd: np.ndarray  # (M,), int64; as written, 0 where it is not.
+    has_iscrowd: np.ndarray  # (M,), bool.
+    ignore: np.ndarray  # (M,), bool; marked to be left out of training.
+    # (M,), uint8: 0 none, null or empty, 1 polygons (a list), 2 RLE (an
+    # object), 3 neither.
     segmentation_kind: np.ndarray
+    # (M,), bool: there is none, or each polygon has an even number of finite
+    # numbers, 6 or more; False where this was not found out.
     segmentation_fine: np.ndarray
+    # (M, 4), float64: left, top, right and bottom of polygons, in pixels,
+    # where they are fine; else NaN.
     polygon_box: np.ndarray
+    # (K, 6), float64: index, how many numbers (1 if they are none), and the
+    # box around points with v > 0; NaN without.
     keypoints: np.ndarray
-    segmentations: Sequence[msgspec.Raw]
+    segmentations: Sequence[msgspec.Raw]  # M, not decoded; see segmentation.
 
     def segmentation(self, row: int) -> Any:
         """One segmentation, as :mod:`json` decodes it; None if there is none.
@@ -161,45 +144,30 @@ class CocoAnnotations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class CocoCategories(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Columns of ``categories``; ``K`` of them could be read.
+    """Columns of ``categories``; ``K`` of them could be read."""
 
-    Attributes:
-        index: ``(K,)``, int64; position in the file.
-        id: ``(K,)``, int64.
-        name: ``K`` strings.
-        num_keypoints: ``(K,)``, int64; 0 if the file does not say.
-    """
-
-    index: np.ndarray
-    id: np.ndarray
-    name: tuple[str, ...]
-    num_keypoints: np.ndarray
+    index: np.ndarray  # (K,), int64; position in the file.
+    id: np.ndarray  # (K,), int64.
+    name: tuple[str, ...]  # K strings.
+    num_keypoints: np.ndarray  # (K,), int64; 0 if the file does not say.
 
 
 class CocoFile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """An annotation file.
+    """An annotation file."""
 
-    Attributes:
-        split: ``'train'``, ``'val'``, ...
-        path: Of the file.
-        images: Those whose types are right.
-        annotations: Those whose types are right.
-        categories: Those whose types are right.
-        errors: Each record left out of the columns, and what is wrong with
-            the file as a whole.
-        ids: Those that are no whole numbers, by the number that stands for
-            one in the columns, from -(1 << 62) down.
-        things: Of panoptic files, for each category that says so, by name,
-            whether its objects are counted.
-    """
-
-    split: str = ''
-    path: str = ''
-    images: CocoImages
-    annotations: CocoAnnotations
-    categories: CocoCategories
+    split: str = ''  # 'train', 'val', ...
+    path: str = ''  # Of the file.
+    images: CocoImages  # Those whose types are right.
+    annotations: CocoAnnotations  # Those whose types are right.
+    categories: CocoCategories  # Those whose types are right.
+    # Each record left out of the columns, and what is wrong with the file as a
+    # whole.
     errors: tuple[RecordError, ...] = ()
+    # Those that are no whole numbers, by the number that stands for one in the
+    # columns, from -(1 << 62) down.
     ids: dict[int, str | float] = {}
+    # Of panoptic files, for each category that says so, by name, whether its
+    # objects are counted.
     things: dict[str, bool] = {}
 
 
@@ -223,8 +191,12 @@ def read_coco(content: bytes, split: str = '', path: str = '') -> CocoFile:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         tables = _one_by_one(content, errors, ids)
     columns = {
-        key: _TABLES[key](records, np.array(indices, np.int64))
-        for key, (records, indices) in tables.items()
+        key: make(tables[key][0], np.array(tables[key][1], np.int64))
+        for key, make in (
+            ('images', _images),
+            ('annotations', _annotations),
+            ('categories', _categories),
+        )
     }
     return CocoFile(
         split=split, path=path, **columns, errors=tuple(errors), ids=ids
@@ -236,7 +208,7 @@ def _one_by_one(
 ) -> dict[str, tuple[list, list[int]]]:
     """The records whose types are right, and their positions."""
     tables: dict[str, tuple[list, list[int]]] = {
-        key: ([], []) for key in _KEYS
+        key: ([], []) for key in _KINDS
     }
     try:
         # As loaders, which open it as text.
@@ -306,7 +278,7 @@ def number_ids(root: dict[str, Any], ids: dict[int, str | float]) -> None:
     """
     numbers = {value: number for number, value in ids.items()}
     names = 'id', 'image_id', 'category_id'
-    for key, name in itertools.product(_KEYS, names):
+    for key, name in itertools.product(_KINDS, names):
         records = root.get(key)
         for record in records if isinstance(records, list) else ():
             value = record.get(name) if isinstance(record, dict) else None
@@ -431,7 +403,7 @@ def _kind_and_box(
 ) -> tuple[int, tuple[float, ...]]:
     """Kind of a segmentation, and the box around polygons that are fine.
 
-    NaN for what :mod:`.coco_masks` has to look at.
+    NaN for what :func:`mask_of` has to look at.
     """
     text = bytes(segmentation)
     try:
@@ -457,8 +429,118 @@ def box_of_polygons(polygons: Sequence) -> tuple[float, ...]:
     return tuple(map(float, (min(across), min(down), max(across), max(down))))
 
 
-_TABLES = {
-    'images': _images,
-    'annotations': _annotations,
-    'categories': _categories,
-}
+def read_rle(
+    value: dict[str, Any], size: tuple[float, float]
+) -> tuple[str, list[int]]:
+    """What is wrong with run lengths, and the lengths.
+
+    ``value`` has ``size``, height and width, and ``counts``: lengths, or the
+    text that pycocotools makes of them. ``size`` is (height, width) of the
+    image, or zeros.
+    """
+    own, counts = value.get('size'), value.get('counts')
+    if (
+        not isinstance(own, list)
+        or len(own) != 2
+        or not all(map(_is_count, own))
+    ):
+        return f'size of the RLE must be [height, width], got {own!r:.60}', []
+    if all(size) and tuple(own) != tuple(size):
+        return (
+            f'the RLE is of {own[0]} x {own[1]} pixels (h x w), the image of '
+            f'{size[0]:g} x {size[1]:g}'
+        ), []
+    if isinstance(counts, str):
+        lengths = _decoded(counts)
+    else:
+        lengths = counts if isinstance(counts, list) else None
+    if lengths is None or not all(map(_is_count, lengths)):
+        return f'counts of the RLE must be lengths, got {counts!r:.60}', []
+    if sum(lengths) != own[0] * own[1]:
+        return (
+            f'the counts of the RLE are {sum(lengths)} pixels together, its '
+            f'size is {own[0]} x {own[1]}'
+        ), []
+    return '', lengths
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and value >= 0 and value is not True
+
+
+def _decoded(text: str) -> list[int] | None:
+    """Lengths of a compressed text; None if it is none."""
+    lengths: list[int] = []
+    number = shift = 0
+    for code in text.encode('utf-8', 'replace'):
+        if not _FIRST <= code <= _LAST:
+            return None
+        bits = code - _FIRST
+        number |= (bits & (_MORE - 1)) << shift
+        shift += _BITS
+        if bits & _MORE:
+            continue
+        if bits & _SIGN:
+            number -= 1 << shift
+        # From the fourth on, the difference to the one before the last.
+        if len(lengths) > 2:
+            number += lengths[-2]
+        lengths.append(number)
+        number = shift = 0
+    return None if shift else lengths
+
+
+def _box_of_rle(value: dict[str, Any]) -> tuple[float, ...]:
+    """Box around the pixels of run lengths that are right."""
+    from pycocotools import mask
+
+    if isinstance(value['counts'], list):
+        value = mask.frPyObjects(value, *value['size'])
+    left, top, width, height = mask.toBbox(value).tolist()
+    return left, top, left + width, top + height
+
+
+def polygon_error(segmentation: Sequence) -> str:
+    """What is wrong with the polygons of an annotation."""
+    for index, polygon in enumerate(segmentation):
+        if not isinstance(polygon, list) or not all(
+            isinstance(number, int | float) for number in polygon
+        ):
+            return f'polygon {index} is no list of numbers'
+        if len(polygon) < MIN_POLYGON or len(polygon) % 2:
+            return (
+                f'polygon {index} has {len(polygon)} numbers; 3 points or '
+                'more, 2 numbers each, are needed'
+            )
+        # Python's whole numbers may be too large for a float.
+        if not all(abs(number) <= sys.float_info.max for number in polygon):
+            return f'polygon {index} has a number that is not finite'
+    return ''
+
+
+def mask_of(
+    annotations: CocoAnnotations, row: int, size: tuple[float, float]
+) -> tuple[str, tuple[float, ...]]:
+    """What is wrong with the mask of an annotation, and the box around it.
+
+    The one is empty if nothing is wrong or there is no mask; the other, in
+    pixels, unless there is a good mask. ``size`` is as in :func:`read_rle`.
+    """
+    kind = annotations.segmentation_kind[row]
+    if kind == NO_SEGMENTATION:
+        return '', ()
+    if annotations.segmentation_fine[row]:
+        return '', tuple(annotations.polygon_box[row].tolist())
+    try:
+        value = annotations.segmentation(row)
+    except (ValueError, RecursionError) as error:
+        return f'it cannot be decoded: {error}', ()
+    if kind == POLYGONS:
+        error = polygon_error(value)
+        return error, () if error else box_of_polygons(value)
+    if kind == RLE:
+        error, lengths = read_rle(value, size)
+        if not error and not any(lengths[1::2]):
+            error = 'the RLE has no pixel'
+        return error, () if error else _box_of_rle(value)
+    return 'neither polygons nor RLE', ()

@@ -14,7 +14,7 @@ import io
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import kornia_rs
 import msgspec
@@ -26,40 +26,37 @@ from ..facts import ErrorKind, ReadError
 PNG_SIGNATURE = b'\x89PNG\r\n\x1a\n'
 _FRAME = 12  # Bytes of a chunk apart from its data: length, type, CRC.
 _IHDR_LENGTH = 13
-_UNSEEN = 'truncated: the file ends after {:,} bytes, '
-_TRUNCATED, _CORRUPT = ErrorKind.TRUNCATED, ErrorKind.CORRUPT
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _AT_ONCE = 1 << 18
 _PNG_MODES = {0: 'L', 2: 'RGB', 3: 'P', 4: 'LA', 6: 'RGBA'}
 
 
 class ImageHead(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be told of an image before its pixels are decoded.
+    """What can be told of an image before its pixels are decoded."""
 
-    Attributes:
-        width: In pixels; 0 if it could not be read.
-        height: In pixels.
-        mode: As Pillow names it.
-        kind: Format as Pillow names it, such as ``'PNG'``.
-        orientation: EXIF orientation, 1 to 8; 1 without a valid one.
-        depth: Of a PNG file, bits of a channel.
-        colour: Of a PNG file: 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6
-            RGBA; -1 for others, and without a header.
-        animated: A PNG file has a chunk of an animation.
-        error: Why the pixels cannot be decoded, or shall not be.
-        exif_error: Why the EXIF data cannot be read.
-    """
-
-    width: int = 0
-    height: int = 0
-    mode: str = ''
-    kind: str = ''
-    orientation: int = 1
-    depth: int = 0
+    width: int = 0  # In pixels; 0 if it could not be read.
+    height: int = 0  # In pixels.
+    mode: str = ''  # As Pillow names it.
+    kind: str = ''  # Format as Pillow names it, such as 'PNG'.
+    orientation: int = 1  # EXIF orientation, 1 to 8; 1 without a valid one.
+    depth: int = 0  # Of a PNG file, bits of a channel.
+    # Of a PNG file: 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6 RGBA; -1 for
+    # others, and without a header.
     colour: int = -1
-    animated: bool = False
+    # Of a PNG file, where the data of its pixels begin and end.
+    pixels: tuple[tuple[int, int], ...] = ()
+    animated: bool = False  # A PNG file has a chunk of an animation.
+    # Why the pixels cannot be decoded, or shall not be.
     error: ReadError | None = None
-    exif_error: ReadError | None = None
+    exif_error: ReadError | None = None  # Why the EXIF data cannot be read.
+
+
+def _corrupt(text: str) -> ReadError:
+    return ReadError(ErrorKind.CORRUPT, text)
+
+
+def _truncated(text: str) -> ReadError:
+    return ReadError(ErrorKind.TRUNCATED, f'truncated: {text}')
 
 
 def walk_png(content: bytes) -> ImageHead:
@@ -68,10 +65,9 @@ def walk_png(content: bytes) -> ImageHead:
     kind, end, error = _next_chunk(content, begin)
     length = end - begin - _FRAME
     if not error and (kind != b'IHDR' or length != _IHDR_LENGTH):
-        error = ReadError(
-            _CORRUPT,
+        error = _corrupt(
             f'the first chunk must be IHDR of 13 bytes, got {_name(kind)} of '
-            f'{length}',
+            f'{length}'
         )
     if error:
         return ImageHead(kind='PNG', error=error)
@@ -80,19 +76,19 @@ def walk_png(content: bytes) -> ImageHead:
     if colour == 0:
         mode = {1: '1', 16: 'I;16'}.get(depth, 'L')
     if not 0 < width < 1 << 31 or not 0 < height < 1 << 31:
-        text = f'the header claims {width} x {height} pixels'
-        error = ReadError(_CORRUPT, text)
+        error = _corrupt(f'the header claims {width} x {height} pixels')
     kinds = set()
-    exif = b''
+    exif, pixels = b'', []
     while not error and b'IEND' not in kinds:
         begin = end
         kind, end, error = _next_chunk(content, begin)
         kinds.add(kind)
         if kind == b'eXIf':
             exif = content[begin + 8 : end - 4]
+        elif kind == b'IDAT':
+            pixels.append((begin + 8, end - 4))
     if not error and b'IDAT' not in kinds:
-        text = 'no pixels: the file has no IDAT chunk'
-        error = ReadError(_CORRUPT, text)
+        error = _corrupt('no pixels: the file has no IDAT chunk')
     orientation, exif_error = 1, None
     if exif:
         orientation, exif_error = _orientation(lambda: _parsed_exif(exif))
@@ -105,6 +101,7 @@ def walk_png(content: bytes) -> ImageHead:
         depth=depth,
         colour=colour,
         animated=b'acTL' in kinds,
+        pixels=tuple(pixels),
         error=error,
         exif_error=exif_error,
     )
@@ -126,33 +123,20 @@ def png_data_error(content: bytes, header: ImageHead) -> ReadError | None:
     inflate = zlib.decompressobj()
     size = 0
     try:
-        for part in _pixel_data(content):
+        for begin, end in header.pixels:
+            part = memoryview(content)[begin:end]
             while part and size <= wanted:
                 size += len(inflate.decompress(part, _AT_ONCE))
                 part = inflate.unconsumed_tail
         if size < wanted:
             size += len(inflate.flush())
     except zlib.error as error:
-        text = f'corrupt: the pixels cannot be inflated: {error}'
-        return ReadError(_CORRUPT, text)
+        return _corrupt(f'corrupt: the pixels cannot be inflated: {error}')
     if size < wanted:
-        return ReadError(
-            _TRUNCATED,
-            f'truncated: the IDAT chunks hold {size:,} of {wanted:,} bytes of '
-            'pixels',
+        return _truncated(
+            f'the IDAT chunks hold {size:,} of {wanted:,} bytes of pixels'
         )
     return None
-
-
-def _pixel_data(content: bytes) -> Iterator[memoryview]:
-    """Data of the IDAT chunks of a file whose chunks are right."""
-    view = memoryview(content)
-    position, kind = len(PNG_SIGNATURE), b''
-    while kind != b'IEND':
-        length, kind = struct.unpack_from('>I4s', content, position)
-        if kind == b'IDAT':
-            yield view[position + 8 : position + 8 + length]
-        position += length + _FRAME
 
 
 def _next_chunk(
@@ -160,28 +144,27 @@ def _next_chunk(
 ) -> tuple[bytes, int, ReadError | None]:
     """Type and end of the chunk at a position, and what is wrong with it."""
     left = len(content) - begin
+    ends = f'the file ends after {len(content):,} bytes, '
     if left < _FRAME:
-        text = _UNSEEN.format(len(content)) + 'before chunk IEND'
-        return b'', begin, ReadError(_TRUNCATED, text)
+        return b'', begin, _truncated(f'{ends}before chunk IEND')
     length, kind = struct.unpack_from('>I4s', content, begin)
     if not (kind.isalpha() and kind.isascii()):
-        text = f'corrupt: no chunk begins at byte {begin:,}'
-        return kind, begin, ReadError(_CORRUPT, text)
+        error = _corrupt(f'corrupt: no chunk begins at byte {begin:,}')
+        return kind, begin, error
     if length > left - _FRAME:
-        text = _UNSEEN.format(len(content)) + (
-            f'inside of chunk {_name(kind)} at byte {begin:,}, which claims '
-            f'{length:,} bytes'
+        error = _truncated(
+            f'{ends}inside of chunk {_name(kind)} at byte {begin:,}, which '
+            f'claims {length:,} bytes'
         )
-        return kind, begin, ReadError(_TRUNCATED, text)
+        return kind, begin, error
     end = begin + length + _FRAME
     (claimed,) = struct.unpack_from('>I', content, end - 4)
     actual = zlib.crc32(memoryview(content)[begin + 4 : end - 4])
     error = None
     if actual != claimed:
-        error = ReadError(
-            _CORRUPT,
+        error = _corrupt(
             f'corrupt: CRC of chunk {_name(kind)} at byte {begin:,} is '
-            f'{actual:08x}, the file says {claimed:08x}',
+            f'{actual:08x}, the file says {claimed:08x}'
         )
     return kind, end, error
 
@@ -197,7 +180,6 @@ _END_OF_IMAGE = 0xD9
 _ALONE = (0x01, 0xD8)
 # Not zeros stuffed into a scan, its restarts, or bytes to fill up. libjpeg
 # goes over other bytes between markers, too.
-_NO_SCAN = 'no pixels: the JPEG file has no scan'
 _MARKER = re.compile(rb'\xff[^\x00\xd0-\xd7\xff]')
 
 
@@ -214,7 +196,8 @@ def jpeg_error(content: bytes) -> ReadError | None:
         marker = content[match.start() + 1]
         position = match.end()
         if marker == _END_OF_IMAGE:
-            return None if scans else _corrupt(_NO_SCAN)
+            no_scan = _corrupt('no pixels: the JPEG file has no scan')
+            return None if scans else no_scan
         if marker in _ALONE:
             continue
         length = int.from_bytes(content[position : position + 2], 'big')
@@ -225,15 +208,10 @@ def jpeg_error(content: bytes) -> ReadError | None:
         position += max(length, 2)
         scans += marker == _START_OF_SCAN
     where = f'inside of scan {scans}' if scans else 'before its first scan'
-    return ReadError(
-        ErrorKind.TRUNCATED,
-        f'truncated: the file ends after {len(content):,} bytes, {where}, '
-        'without the JPEG marker EOI',
+    return _truncated(
+        f'the file ends after {len(content):,} bytes, {where}, without the '
+        'JPEG marker EOI'
     )
-
-
-def _corrupt(text: str) -> ReadError:
-    return ReadError(ErrorKind.CORRUPT, text)
 
 
 # What Pillow raises for damaged files: each plugin whatever it meets. It is
@@ -376,8 +354,9 @@ def _not_opened(content: bytes, error: BaseException) -> ReadError:
             return damage
     start = content[:_SHOWN_BYTES].hex(' ')
     if type(error) is Image.UnidentifiedImageError:
-        text = f'not an image: the file begins with the bytes {start}'
-        return _corrupt(text)
+        return _corrupt(
+            f'not an image: the file begins with the bytes {start}'
+        )
     return _corrupt(
         f'not a readable image: {_said(error)}; the file begins with the '
         f'bytes {start}'

@@ -154,15 +154,6 @@ def count_values(
     return pairs, tuple(first.tolist()), truncated
 
 
-def pack_colours(pixels: np.ndarray) -> np.ndarray:
-    """Colours, ``(H, W, >= 3)`` uint8, red first, as int32 ``0xRRGGBB``."""
-    packed = pixels[..., 0].astype(np.int32)
-    for channel in (1, 2):
-        packed <<= 8
-        packed |= pixels[..., channel]
-    return packed
-
-
 def read_mask_facts(content: bytes, verify: bool = False) -> MaskFacts:
     """Read a label map; bytes that are no image end in ``error``.
 
@@ -218,4 +209,8 @@ def index_numbers(
         return pixels, None
     if pixels.shape[-1] < 3:
         return pixels[..., 0], None
-    return pack_colours(pixels), None
+    packed = pixels[..., 0].astype(np.int32)
+    for channel in (1, 2):
+        packed <<= 8
+        packed |= pixels[..., channel]
+    return packed, None

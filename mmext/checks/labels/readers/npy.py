@@ -32,7 +32,7 @@ _UNIT_TOLERANCE = 0.02
 class _RefusedError(Exception):
     """An array is not read; with the reason."""
 
-    def __init__(self, kind: ErrorKind, text: str):
+    def __init__(self, text: str, kind: ErrorKind = ErrorKind.CORRUPT):
         super().__init__(text)
         self.error = ReadError(kind, f'{kind.value}: {text}')
 
@@ -40,9 +40,9 @@ class _RefusedError(Exception):
 def _array(content: bytes, channels: int) -> np.ndarray:
     """Numbers, ``(H, W)`` or ``(H, W, 3)``; its header is checked first."""
     if not content:
-        raise _RefusedError(ErrorKind.EMPTY, 'the file has no bytes')
+        raise _RefusedError('the file has no bytes', ErrorKind.EMPTY)
     if not content.startswith(_MAGIC):
-        raise _RefusedError(ErrorKind.CORRUPT, 'this is no npy file')
+        raise _RefusedError('this is no npy file')
     file = io.BytesIO(content)
     try:
         version = np.lib.format.read_magic(file)
@@ -50,26 +50,23 @@ def _array(content: bytes, channels: int) -> np.ndarray:
             raise ValueError(f'version {version} of npy is not known')
         shape, _, dtype = _HEADERS[version](file)
     except _BAD_HEADER as error:
-        raise _RefusedError(
-            ErrorKind.CORRUPT, f'the header cannot be read: {error}'
-        ) from error
+        raise _RefusedError(f'the header cannot be read: {error}') from error
     wanted = '(H, W, 3)' if channels > 1 else '(H, W) or (H, W, 1)'
     fits = shape[2:] == (channels,) or (len(shape) == 2 and channels == 1)
     if not fits or min(shape) < 1 or dtype.kind not in 'biuf':
         raise _RefusedError(
-            ErrorKind.CORRUPT,
-            f'it must be {wanted} numbers, got {shape} of {dtype}',
+            f'it must be {wanted} numbers, got {shape} of {dtype}'
         )
     if shape[0] * shape[1] > DEFAULT_MAX_PIXELS:
         raise _RefusedError(
-            ErrorKind.REFUSED,
             f'{shape[1]} x {shape[0]} pixels, more than '
             f'{DEFAULT_MAX_PIXELS:,}',
+            ErrorKind.REFUSED,
         )
     missing = math.prod(shape) * dtype.itemsize - len(content) + file.tell()
     if missing > 0:
         raise _RefusedError(
-            ErrorKind.TRUNCATED, f'{missing:,} bytes are missing'
+            f'{missing:,} bytes are missing', ErrorKind.TRUNCATED
         )
     array = np.load(io.BytesIO(content), allow_pickle=False)
     return array[..., 0] if array.ndim == 3 and channels == 1 else array

@@ -15,18 +15,14 @@ _ROW = re.compile(r'annotations\[(\d+)\](.*)', re.DOTALL)
 
 
 class PanopticFile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What a panoptic annotation file says.
+    """What a panoptic annotation file says."""
 
-    Attributes:
-        coco: Its segments as annotations, with ids of their own; their
-            ``index`` is that of the image's record.
-        segments: For the id of each image, what its PNG must hold.
-        maps: For the id of each image, the name of its PNG.
-    """
-
+    # Its segments as annotations, with ids of their own; their index is that
+    # of the image's record.
     coco: CocoFile
+    # For the id of each image, what its PNG must hold.
     segments: dict[int, tuple[SegmentFacts, ...]] = {}
-    maps: dict[int, str] = {}
+    maps: dict[int, str] = {}  # For the id of each image, the name of its PNG.
 
 
 def holds_key(file: BinaryIO, name: str = 'segments_info') -> bool:

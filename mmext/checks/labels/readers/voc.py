@@ -73,24 +73,25 @@ def _length(
     if root.find('size') is None:
         return 0
     path, place = f'size/{name}', f'size.{name}'
-    number = _whole(root, path, 'a whole number of pixels', place, errors)
+    number = _number(root, path, 'a whole number of pixels', place, errors)
     if number < 0:
         message = f'is {number}; the loader drops the image from a training'
         errors.append(RecordError(place, message))
     return min(max(number, 0), _MAX_LENGTH)
 
 
-def _whole(
+def _number(
     element: ElementTree.Element,
     path: str,
     wanted: str,
     place: str,
     errors: list[RecordError],
-) -> int:
-    """A number as the loader's ``int`` reads it; 0, with an error, if none."""
+    kind: type = int,
+) -> float:
+    """A number as the loader reads it; 0 or NaN, with an error, if none."""
     text = element.findtext(path)
     try:
-        return int(text or '')
+        return kind(text or '')
     except ValueError:
         if text is None:
             problem = 'is missing, and'
@@ -99,7 +100,7 @@ def _whole(
         else:
             problem = f'must be {wanted}, got {text.strip()!r};'
         errors.append(RecordError(place, f'{problem} the loader fails at it'))
-        return 0
+        return 0 if kind is int else math.nan
 
 
 def _box(
@@ -113,27 +114,27 @@ def _box(
         message = 'is empty; the loader drops the object without saying so'
         errors.append(RecordError(f'{place}.name', message))
         name = ''
-    corners, unreadable = [], False
-    for corner in _CORNERS:
-        text = (element.findtext(f'bndbox/{corner}') or '').strip()
-        try:
-            corners.append(float(text))
-        except ValueError:
-            corners.append(math.nan)
-            unreadable = True
-            problem = f'must be a number, got {text!r};'
-            if not text:
-                problem = 'is missing, and'
-            message = f'{problem} the loader fails at it'
-            errors.append(RecordError(f'{place}.bndbox.{corner}', message))
+    before = len(errors)
+    corners = tuple(
+        _number(
+            element,
+            f'bndbox/{corner}',
+            'a number',
+            f'{place}.bndbox.{corner}',
+            errors,
+            float,
+        )
+        for corner in _CORNERS
+    )
+    unreadable = len(errors) > before
     difficult = 0
     if element.find('difficult') is not None:
         where = f'{place}.difficult'
-        difficult = _whole(
+        difficult = _number(
             element, 'difficult', 'a whole number', where, errors
         )
     return BoxFacts(
-        box=tuple(corners),
+        box=corners,
         # With its blanks: the loader does not take them away.
         class_name=name or '',
         place=place,

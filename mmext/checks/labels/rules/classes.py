@@ -1,12 +1,12 @@
 """Rules for how often classes occur, and for how their names are written."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ...findings import Severity, new_finding
 from ..expectations import Expectations, count_classes
 from ..totals import SplitTotals
-from .registry import CFG, CLS, Findings
+from .registry import CFG, CLS, Expected, Findings, Totals
 
 _IMBALANCE = 1000
 
@@ -39,11 +39,7 @@ def _name(label: int, expected: Expectations) -> str:
     return f'class {label}'
 
 
-def _absent(
-    totals: Sequence[SplitTotals],
-    expected: Sequence[Expectations],
-    training: bool,
-) -> Findings:
+def _absent(totals: Totals, expected: Expected, training: bool) -> Findings:
     """Classes that no part of a split has, be it of several data sets."""
     parts: dict[tuple, tuple[Expectations, Counter[int]]] = {}
     for own, wanted in zip(totals, expected):
@@ -80,9 +76,7 @@ def _absent(
     scope='run',
     subject='class',
 )
-def _absent_in_training(
-    totals: Sequence[SplitTotals], expected: Sequence[Expectations]
-) -> Findings:
+def _absent_in_training(totals: Totals, expected: Expected) -> Findings:
     yield from _absent(totals, expected, True)
 
 
@@ -95,9 +89,7 @@ def _absent_in_training(
     scope='run',
     subject='class',
 )
-def _absent_in_evaluation(
-    totals: Sequence[SplitTotals], expected: Sequence[Expectations]
-) -> Findings:
+def _absent_in_evaluation(totals: Totals, expected: Expected) -> Findings:
     known = {name.message for name in _absent(totals, expected, True)}
     absent = _absent(totals, expected, False)
     yield from (name for name in absent if name.message not in known)
@@ -106,15 +98,12 @@ def _absent_in_evaluation(
 @CLS.rule(
     'CLS003',
     title='class that is evaluated and never trained',
-    severity=Severity.ERROR,
     remedy='split the data anew so that the training has it, or see whether '
     'the splits were annotated with different classes',
     scope='run',
     subject='class',
 )
-def _only_evaluated(
-    totals: Sequence[SplitTotals], expected: Sequence[Expectations]
-) -> Findings:
+def _only_evaluated(totals: Totals, expected: Expected) -> Findings:
     # Labels of pixels are not those of boxes.
     trained: dict[str, Counter[int]] = {}
     for own, wanted in zip(totals, expected):
@@ -165,7 +154,6 @@ def _imbalance(totals: SplitTotals, expected: Expectations) -> Findings:
 @CLS.rule(
     'CLS005',
     title='split without any label',
-    severity=Severity.ERROR,
     remedy='nothing can be learned; see whether the class names of the data '
     'set are those of the annotations (unknown ones are dropped), or all '
     'pixels are ignored',
@@ -228,9 +216,7 @@ def written_like(name: str, names: Iterable[str]) -> str:
     subject='class',
     in_preflight=True,
 )
-def _alike(
-    totals: Sequence[SplitTotals], expected: Sequence[Expectations]
-) -> Findings:
+def _alike(totals: Totals, expected: Expected) -> Findings:
     seen = set()
     for wanted in expected:
         for index, name in enumerate(wanted.classes):

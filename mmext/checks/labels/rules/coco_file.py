@@ -51,7 +51,6 @@ def _marked(
 @COCO.rule(
     'COCO001',
     title='record or file that cannot be read',
-    severity=Severity.ERROR,
     remedy='correct the record, or save the file as UTF-8 without a '
     'byte-order mark; loaders fail at it, or at the first image that needs it',
 )
@@ -90,24 +89,20 @@ def _used_twice(kind: str, **columns: str) -> Callable:
 COCO.rule(
     'COCO002',
     title='annotation id used twice',
-    severity=Severity.ERROR,
     remedy='number the annotations anew; MMDetection refuses such a file, '
     'pycocotools keeps the last one',
     unit='annotation',
     fix='give the later annotation a new id',
-    fixed_in=('coco',),
 )(_used_twice('annotations', id='the annotation id'))
 
 
 COCO.rule(
     'COCO003',
     title='image id used twice',
-    severity=Severity.ERROR,
     remedy='number the images anew, and their annotations with them; loaders '
     'keep one image and give it the objects of both',
     unit='image',
     fix='remove an equal record; give one without annotations a new id',
-    fixed_in=('coco',),
 )(_used_twice('images', id='the image id'))
 
 
@@ -119,7 +114,6 @@ COCO.rule(
     'trained with the objects of the other as background',
     unit='image',
     fix='remove the images that no annotation names',
-    fixed_in=('coco',),
 )(_used_twice('images', file_name='the file name'))
 
 
@@ -143,31 +137,26 @@ def _dangling(column: str, kind: str, name: str) -> Callable:
 COCO.rule(
     'COCO005',
     title='annotation of an image that is not there',
-    severity=Severity.ERROR,
     remedy='add the image, or remove the annotation; loaders drop it without '
     'saying so',
     unit='annotation',
     fix='remove the annotation',
-    fixed_in=('coco',),
 )(_dangling('image_id', 'images', 'image'))
 
 
 COCO.rule(
     'COCO006',
     title='annotation of a category that is not there',
-    severity=Severity.ERROR,
     remedy='add the category, or correct category_id; loaders drop such an '
     'annotation without saying so',
     unit='annotation',
     fix='remove the annotation',
-    fixed_in=('coco',),
 )(_dangling('category_id', 'categories', 'category'))
 
 
 @COCO.rule(
     'COCO007',
     title='class of the config that the file does not have',
-    severity=Severity.ERROR,
     remedy='metainfo.classes must hold the names of the file, letter by '
     'letter; a class that is not found gets no objects',
 )
@@ -194,11 +183,9 @@ def _missing_classes(facts: CocoFile, expected: Expectations) -> Findings:
 @COCO.rule(
     'COCO008',
     title='categories in another order than the classes',
-    severity=Severity.ERROR,
     remedy='list metainfo.classes in the order of the categories of the '
     'file, which is what the labels are numbered by',
     fix='sort the categories into the order of the classes',
-    fixed_in=('coco',),
 )
 def _category_order(facts: CocoFile, expected: Expectations) -> Findings:
     names = [
@@ -245,7 +232,6 @@ def _dropped(facts: CocoFile, expected: Expectations) -> Findings:
 COCO.rule(
     'COCO010',
     title='category id or name used twice',
-    severity=Severity.ERROR,
     remedy='merge the two categories, and the annotations of both',
 )(_used_twice('categories', id='the category id', name='the name'))
 
@@ -253,11 +239,9 @@ COCO.rule(
 @COCO.rule(
     'COCO011',
     title='annotation without a box or an area',
-    severity=Severity.ERROR,
     remedy='write bbox and area; loaders of MMDetection fail with a KeyError',
     unit='annotation',
     fix='write the area of the polygons or the box',
-    fixed_in=('coco',),
 )
 def _incomplete(facts: CocoFile, expected: Expectations) -> Findings:
     notes = facts.annotations
@@ -313,7 +297,6 @@ def _left_out(facts: CocoFile, expected: Expectations) -> Findings:
 @COCO.rule(
     'COCO013',
     title='image without width or height',
-    severity=Severity.ERROR,
     remedy='write both in pixels; without the keys, loaders of MMDetection '
     'fail with a KeyError, and with 0 they drop all boxes of the image',
     unit='image',
@@ -330,12 +313,10 @@ def _no_size(facts: CocoFile, expected: Expectations) -> Findings:
 @COCO.rule(
     'COCO014',
     title='annotation without iscrowd',
-    severity=Severity.ERROR,
     remedy='write iscrowd=0 into each annotation that is no crowd; trainings '
     "do not need it, but COCO's evaluation does",
     unit='annotation',
     fix='write iscrowd=0',
-    fixed_in=('coco',),
 )
 def _no_iscrowd(facts: CocoFile, expected: Expectations) -> Findings:
     metric = expected.coco_metric
@@ -360,7 +341,6 @@ def _no_iscrowd(facts: CocoFile, expected: Expectations) -> Findings:
     'at a word',
     unit='annotation',
     fix='give the annotation a new id',
-    fixed_in=('coco',),
 )
 def _id_zero(facts: CocoFile, expected: Expectations) -> Findings:
     metric = expected.coco_metric
@@ -381,7 +361,6 @@ def _id_zero(facts: CocoFile, expected: Expectations) -> Findings:
 @COCO.rule(
     'COCO016',
     title='annotation without the mask that the pipeline loads',
-    severity=Severity.ERROR,
     remedy='write its outline as polygons or RLE, or load no masks '
     '(with_mask=False) for a model without a mask head; '
     '--fix leaves such annotations out if --select COCO016 is given',

@@ -75,12 +75,10 @@ def _border_rule(is_wrong: Callable[..., Any], message: str) -> Callable:
 @DET.rule(
     'DET001',
     title='box with NaN or infinity',
-    severity=Severity.ERROR,
     remedy='write the box anew, or remove the annotation; one NaN makes the '
     'loss of the whole batch NaN',
     unit='box',
     fix='remove the object',
-    fixed_in=('coco', 'voc'),
 )
 def _not_finite(facts: SampleFacts, expected: Expectations) -> Findings:
     # XMLDataset makes whole numbers of them.
@@ -96,12 +94,10 @@ def _not_finite(facts: SampleFacts, expected: Expectations) -> Findings:
 DET.rule(
     'DET002',
     title='box without area',
-    severity=Severity.ERROR,
     remedy='x1 < x2 and y1 < y2 must hold; check the order of the sides, '
     '(x, y, width, height) against (x1, y1, x2, y2), or remove the annotation',
     unit='box',
     fix='remove the object',
-    fixed_in=('coco', 'voc'),
 )(
     _box_rule(
         lambda box: box_limits.lacks_area(box.box),
@@ -127,12 +123,10 @@ DET.rule(
 DET.rule(
     'DET004',
     title='box outside of the image',
-    severity=Severity.ERROR,
     remedy='check whether the annotation belongs to this image, and to its '
     'size now; loaders drop such a box without saying so',
     unit='box',
     fix='remove the object',
-    fixed_in=('coco', 'voc'),
 )(
     _border_rule(
         box_limits.is_outside,
@@ -149,7 +143,6 @@ DET.rule(
     'if it could be seen',
     unit='box',
     fix='cut the box at the border of the image',
-    fixed_in=('coco', 'voc'),
 )(
     _border_rule(
         box_limits.is_beyond,
@@ -161,7 +154,6 @@ DET.rule(
 @DET.rule(
     'DET006',
     title='class that the data set does not have',
-    severity=Severity.ERROR,
     remedy='add the name to metainfo.classes, or rename it in the '
     'annotations; loaders drop such objects, or fail',
     per_value=True,
@@ -197,7 +189,6 @@ def _unknown_class(facts: SampleFacts, expected: Expectations) -> Findings:
 @DET.rule(
     'DET007',
     title='label out of the range of the head',
-    severity=Severity.ERROR,
     remedy='set num_classes of the head to the number of classes of the data '
     'set, or correct the labels',
     per_value=True,
@@ -260,7 +251,6 @@ def _mask_and_box(facts: SampleFacts, expected: Expectations) -> Findings:
 @DET.rule(
     'DET009',
     title='polygon or RLE that cannot be read',
-    severity=Severity.ERROR,
     remedy='draw it anew, or remove the annotation',
 )
 def _broken_polygon(facts: SampleFacts, expected: Expectations) -> Findings:
@@ -276,7 +266,6 @@ def _broken_polygon(facts: SampleFacts, expected: Expectations) -> Findings:
     severity=Severity.WARNING,
     remedy='remove one of the two',
     fix='remove the object, if it is another one but for its id',
-    fixed_in=('coco', 'voc'),
 )
 def _twice(facts: SampleFacts, expected: Expectations) -> Findings:
     again: dict[int, str] = {}
@@ -437,7 +426,6 @@ def _other_image(facts: SampleFacts, expected: Expectations) -> Findings:
 @YOLO.rule(
     'YOLO002',
     title='coordinates that are no fractions of the picture',
-    severity=Severity.ERROR,
     remedy='divide x and width by the width of the picture, y and height by '
     'its height; building the data set fails until then',
 )

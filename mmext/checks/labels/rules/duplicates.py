@@ -1,7 +1,7 @@
 """Rules for images that occur twice, in a split or across splits."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from ...findings import Finding, Location, Severity, new_finding
 from ..expectations import Expectations
 from ..totals import SplitTotals
-from .registry import DUP, Findings
+from .registry import DUP, Expected, Findings, Totals
 
 MAX_DISTANCE = 4
 _BITS = 64
@@ -84,16 +84,14 @@ def _names(places: Iterable[_Place], with_split: bool) -> str:
     return ', '.join(names) + (f' and {more} more' if more > 0 else '')
 
 
-def _rows(
-    totals: Sequence[SplitTotals],
-) -> Iterator[tuple[str, int, _Place]]:
+def _rows(totals: Totals) -> Iterator[tuple[str, int, _Place]]:
     """Digest, fingerprint, and split with path, of all images."""
     for own in totals:
         for digest, fingerprint, path in own.images:
             yield digest, fingerprint, (own.split, path)
 
 
-def _same(totals: Sequence[SplitTotals]) -> Iterator[Counter[_Place]]:
+def _same(totals: Totals) -> Iterator[Counter[_Place]]:
     """Images with the same bytes, and how many samples each has."""
     counts = Counter(digest for digest, _, _ in _rows(totals))
     members: dict[str, Counter[_Place]] = {}
@@ -104,7 +102,7 @@ def _same(totals: Sequence[SplitTotals]) -> Iterator[Counter[_Place]]:
         yield members[digest]
 
 
-def _alike(totals: Sequence[SplitTotals]) -> Iterator[dict[str, set[_Place]]]:
+def _alike(totals: Totals) -> Iterator[dict[str, set[_Place]]]:
     """Sets of images that look alike: digest to where it occurs."""
     counts = Counter(bits for _, bits, _ in _rows(totals) if bits > 0)
     prints = np.array(sorted(counts), np.uint64)
@@ -186,14 +184,11 @@ def _same_in_split(totals: SplitTotals, expected: Expectations) -> Findings:
 @DUP.rule(
     'DUP002',
     title='the same image in several splits',
-    severity=Severity.ERROR,
     remedy='what was trained on is evaluated on, so that figures are too '
     'good; take the image out of one of the splits',
     scope='run',
 )
-def _leaked(
-    totals: Sequence[SplitTotals], expected: Sequence[Expectations]
-) -> Findings:
+def _leaked(totals: Totals, expected: Expected) -> Findings:
     for places in _same(totals) if len(totals) > 1 else ():
         if _leaks(places):
             yield _found('files are the same image', places, True)
@@ -230,9 +225,7 @@ def _alike_in_split(totals: SplitTotals, expected: Expectations) -> Findings:
     'too good; split by scene, video or patient',
     scope='run',
 )
-def _alike_across_splits(
-    totals: Sequence[SplitTotals], expected: Sequence[Expectations]
-) -> Findings:
+def _alike_across_splits(totals: Totals, expected: Expected) -> Findings:
     """Fingerprints that differ in at most 4 of 64 bits, and leak."""
     for group in _alike(totals) if len(totals) > 1 else ():
         if _leaks(_all(group)):

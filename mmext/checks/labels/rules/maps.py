@@ -93,7 +93,6 @@ def _is_black_and_white(mask: MaskFacts, expected: Expectations) -> bool:
 SEG_VALUES.rule(
     'SEG001',
     title='label out of range',
-    severity=Severity.ERROR,
     remedy='compare num_classes of the head with the classes of the data '
     'set, and with what its label_map and reduce_zero_label make of masks',
     per_value=True,
@@ -104,13 +103,11 @@ SEG_VALUES.rule(
 @SEG_VALUES.rule(
     'SEG002',
     title='value beyond 8 bits, which the loader wraps to another',
-    severity=Severity.ERROR,
     remedy='LoadAnnotations casts masks to uint8, so that 256 becomes 0; '
     'write masks of 8 bits that hold class indices, such as the class of '
     'each instance id (26001 of Cityscapes is class id 26)',
     blocks_training=True,
     fix='write the ignored value in place of 65535 or -1',
-    fixed_in=('mask',),
 )
 def _wraps(facts: SampleFacts, expected: Expectations) -> Findings:
     wrong = list(_wrong(facts, expected, 'wraps'))
@@ -127,7 +124,6 @@ def _wraps(facts: SampleFacts, expected: Expectations) -> Findings:
 @SEG_VALUES.rule(
     'SEG003',
     title='value that the label_map does not have',
-    severity=Severity.ERROR,
     remedy='the loader leaves such values as they are; make the label_map '
     '(from metainfo.classes of the data set) cover all values of the masks, '
     'or correct the masks',
@@ -147,7 +143,6 @@ def _unmapped(facts: SampleFacts, expected: Expectations) -> Findings:
 SEG_VALUES.rule(
     'SEG004',
     title='255 is not what the loss ignores',
-    severity=Severity.ERROR,
     remedy='255 is what masks, padding (seg_pad_val of the data '
     'preprocessor) and reduce_zero_label mark as "to be ignored"; set '
     'ignore_index=255 of the heads, or let masks and seg_pad_val hold the '
@@ -155,14 +150,12 @@ SEG_VALUES.rule(
     per_value=True,
     blocks_training=True,
     fix='write the ignored value in place of 255, if all others are fine',
-    fixed_in=('mask',),
 )(_out_of_range('void', black_and_white=False))
 
 
 SEG_VALUES.rule(
     'SEG005',
     title='black and white mask, 0 and 255',
-    severity=Severity.ERROR,
     remedy='save the masks with 1 in place of 255, or map 255 to 1 by the '
     'label_map of the data set',
     blocks_training=True,
@@ -172,7 +165,6 @@ SEG_VALUES.rule(
 SEG_VALUES.rule(
     'SEG006',
     title='254, an ignored 255 reduced by one',
-    severity=Severity.ERROR,
     remedy='reduce_zero_label, or a converter that did the same, has turned '
     '255 into 254; write the masks with 255 again, or set '
     'reduce_zero_label=False if they were reduced already',
@@ -211,7 +203,6 @@ def _all_ignored(facts: SampleFacts, expected: Expectations) -> Findings:
     'uint8 would find a label out of range',
     per_value=True,
     fix='write the ignored value in place of the void',
-    fixed_in=('mask',),
 )
 def _wide_void(facts: SampleFacts, expected: Expectations) -> Findings:
     for value, count, pixel in _wrong(facts, expected, 'wide_void'):
@@ -224,7 +215,6 @@ def _wide_void(facts: SampleFacts, expected: Expectations) -> Findings:
 @SEG_VALUES.rule(
     'SEG009',
     title='black and white masks of which the white is ignored',
-    severity=Severity.ERROR,
     remedy='the second class has no pixel, so nothing is learned; save the '
     'masks with 1 in place of 255',
     scope='split',
@@ -239,7 +229,10 @@ def _white_is_ignored(totals: SplitTotals, expected: Expectations) -> Findings:
         and not expected.label_map
         and totals.pixels.keys() == _BLACK_AND_WHITE
         and not totals.num_outside
-        and _as_stored(totals, expected)
+        and all(
+            holds_indices(MaskFacts(mode=mode), expected)
+            for mode in totals.modes
+        )
     ):
         yield new_finding(
             'all masks hold 0 and 255 only, and 255 is ignored '
@@ -247,12 +240,6 @@ def _white_is_ignored(totals: SplitTotals, expected: Expectations) -> Findings:
             value='255',
             count=totals.pixels[255],
         )
-
-
-def _as_stored(totals: SplitTotals, expected: Expectations) -> bool:
-    return all(
-        holds_indices(MaskFacts(mode=mode), expected) for mode in totals.modes
-    )
 
 
 def _mode(facts: SampleFacts) -> str:
@@ -264,12 +251,10 @@ def _mode(facts: SampleFacts) -> str:
 @SEG.rule(
     'SEG010',
     title='mask with several channels',
-    severity=Severity.ERROR,
     remedy='save the masks with one channel that holds the class index, each '
     'colour converted to its class',
     blocks_training=True,
     fix='write one channel, if all channels are equal',
-    fixed_in=('mask',),
 )
 def _several_channels(facts: SampleFacts, expected: Expectations) -> Findings:
     mode = _mode(facts)
@@ -286,12 +271,10 @@ def _several_channels(facts: SampleFacts, expected: Expectations) -> Findings:
 @SEG.rule(
     'SEG011',
     title='palette mask, which OpenCV turns into colours',
-    severity=Severity.ERROR,
     remedy="set imdecode_backend='pillow' of LoadAnnotations, which gives the "
     'indices, or save the masks as 8-bit grey',
     blocks_training=True,
     fix='write the indices as grey values, without a palette',
-    fixed_in=('mask',),
 )
 def _palette_with_cv2(facts: SampleFacts, expected: Expectations) -> Findings:
     if expected.task == 'panoptic':
@@ -308,12 +291,10 @@ def _palette_with_cv2(facts: SampleFacts, expected: Expectations) -> Findings:
 @SEG.rule(
     'SEG012',
     title='1-bit mask, which OpenCV turns into 0 and 255',
-    severity=Severity.ERROR,
     remedy="set imdecode_backend='pillow' of LoadAnnotations, which gives 0 "
     'and 1, or save the masks as 8-bit grey',
     blocks_training=True,
     fix='write the values with 8 bits',
-    fixed_in=('mask',),
 )
 def _one_bit_with_cv2(facts: SampleFacts, expected: Expectations) -> Findings:
     if _mode(facts) == '1' and expected.loader_backend == 'cv2':
@@ -344,7 +325,6 @@ def _lossy(facts: SampleFacts, expected: Expectations) -> Findings:
 @SEG.rule(
     'SEG014',
     title='mask one pixel high or wide',
-    severity=Severity.ERROR,
     remedy='the loader squeezes masks, so that one of the two axes is lost; '
     'take the sample out of the data set',
     blocks_training=True,
@@ -386,7 +366,6 @@ def _bad_values(name: str, field: str) -> Callable:
 @MTL.rule(
     'MTL002',
     title='depth or normals have another size than the image',
-    severity=Severity.ERROR,
     remedy='find the file that belongs to the image, or resize the one that '
     'was resized back: depth by nearest neighbour, normals to length 1 again',
     blocks_training=True,
@@ -412,7 +391,6 @@ def _other_size(facts: SampleFacts, expected: Expectations) -> Findings:
 MTL_VALUES.rule(
     'MTL003',
     title='picture with values outside of [0, 1]',
-    severity=Severity.ERROR,
     remedy='store pictures of this layout as floating-point numbers in '
     '[0, 1]; divide those in [0, 255] by 255',
 )(_bad_values('picture', 'image'))
@@ -421,7 +399,6 @@ MTL_VALUES.rule(
 MTL_VALUES.rule(
     'MTL004',
     title='depth that is negative or not finite',
-    severity=Severity.ERROR,
     remedy='write 0, which is invalid, where the depth is not known',
     blocks_training=True,
 )(_bad_values('depth', 'depth'))
@@ -430,7 +407,6 @@ MTL_VALUES.rule(
 MTL_VALUES.rule(
     'MTL005',
     title='normals that are no unit vectors',
-    severity=Severity.ERROR,
     remedy='divide normals by their length, and write (0, 0, 0) where they '
     'are not known; interpolation makes them shorter',
 )(_bad_values('normals', 'normal'))

@@ -40,7 +40,6 @@ def _text(size: tuple[int, int]) -> str:
 @PAIR.rule(
     'PAIR001',
     title='image and mask have different sizes',
-    severity=Severity.ERROR,
     remedy='find the mask that belongs to the image, or scale the one that '
     'was scaled back (masks by nearest neighbour)',
     needs='mask',
@@ -71,7 +70,6 @@ def _other_size(facts: SampleFacts, expected: Expectations) -> Findings:
 @PAIR.rule(
     'PAIR002',
     title='EXIF turns the image by 90 degrees, not its mask',
-    severity=Severity.ERROR,
     remedy='save the image without the EXIF orientation, as the mask was '
     'made for the pixels as they are stored',
     blocks_training=True,
@@ -115,12 +113,10 @@ def _maybe_turned(facts: SampleFacts, expected: Expectations) -> Findings:
 @PAIR.rule(
     'PAIR004',
     title='annotation notes another size than the image has',
-    severity=Severity.ERROR,
     remedy='write the size of the image into the annotation; if the image '
     'was scaled after it was annotated, scale the boxes, too',
     of_records=True,
     fix='write the size of the image file',
-    fixed_in=('coco', 'voc'),
 )
 def _noted_size(facts: SampleFacts, expected: Expectations) -> Findings:
     sizes = _sizes(facts, facts.sample)
@@ -136,7 +132,6 @@ def _noted_size(facts: SampleFacts, expected: Expectations) -> Findings:
 @PAIR.rule(
     'PAIR005',
     title='annotation is of the image before EXIF turns it',
-    severity=Severity.ERROR,
     remedy='save the image without the EXIF orientation, or turn the boxes',
     of_records=True,
 )
@@ -155,7 +150,6 @@ def _noted_before_turn(facts: SampleFacts, expected: Expectations) -> Findings:
 @PAIR.rule(
     'PAIR006',
     title='image without mask',
-    severity=Severity.ERROR,
     remedy='add the mask, or take the image out of the list; see '
     'seg_map_suffix and data_prefix.seg_map_path',
     blocks_training=True,
@@ -192,7 +186,6 @@ def _mask_alone(facts: SampleFacts, expected: Expectations) -> Findings:
 @PAIR.rule(
     'PAIR008',
     title='split without samples',
-    severity=Severity.ERROR,
     remedy='see whether data_root, data_prefix, ann_file and img_suffix fit '
     'the files that are there',
     scope='split',

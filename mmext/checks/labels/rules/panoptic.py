@@ -39,7 +39,6 @@ def _about(facts: SampleFacts, segment: SegmentFacts) -> dict:
 @PAN.rule(
     'PAN001',
     title='segment that the PNG does not have',
-    severity=Severity.ERROR,
     remedy='remove the segment from segments_info, or paint it; the loader '
     'makes an empty mask of it, and the metric fails',
     needs='mask',
@@ -58,7 +57,6 @@ def _not_painted(facts: SampleFacts, expected: Expectations) -> Findings:
 @PAN.rule(
     'PAN002',
     title='id of the PNG that no segment has',
-    severity=Severity.ERROR,
     remedy='add the segment to segments_info, or paint its pixels black '
     '(id 0, which is ignored); the loader ignores them without saying so',
     needs='mask',
@@ -108,7 +106,6 @@ def _other_area(facts: SampleFacts, expected: Expectations) -> Findings:
 @PAN.rule(
     'PAN004',
     title='id of a segment that is used twice in an image, or is 0',
-    severity=Severity.ERROR,
     remedy='give each segment of an image an id of its own, above 0, in the '
     'file and in the PNG: 0 is what no segment is',
     needs='',
@@ -130,7 +127,6 @@ def _segment_ids(facts: SampleFacts, expected: Expectations) -> Findings:
 @PAN.rule(
     'PAN005',
     title='PNG of segments without colours',
-    severity=Severity.ERROR,
     remedy='write each id as a colour, red + 256 green + 65536 blue '
     '(panopticapi.utils.id2rgb); the loader takes grey 7 for id 460551',
     needs='mask',
@@ -152,7 +148,6 @@ def _no_colours(facts: SampleFacts, expected: Expectations) -> Findings:
 @PAN.rule(
     'PAN006',
     title='isthing of a category is missing, or is not what the config says',
-    severity=Severity.ERROR,
     remedy='write isthing of each category, 1 for what has objects, 0 for '
     'stuff, and metainfo.thing_classes and stuff_classes alike; loaders of '
     'MMDetection fail without it',

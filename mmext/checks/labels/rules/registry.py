@@ -14,13 +14,18 @@ scope      facts                                       expected
 ========== =========================================== =====================
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ... import findings
-from ...findings import Family, Finding, Rule, Severity, rules_of
+from ...findings import Family, Finding, Rule, rules_of
+from ..expectations import Expectations
+from ..totals import SplitTotals
 
 RULES = rules_of('label_check')
 Findings = Iterator[Finding]
+# Of all splits, for rules of the scope 'run'.
+Totals = Sequence[SplitTotals]
+Expected = Sequence[Expectations]
 
 
 def _family(letters: str, title: str, **common: object) -> Family:
@@ -40,7 +45,12 @@ CLS = _family(
     subject='split',
     of_class=True,
 )
-COCO = _family('COCO', "Annotation files in COCO's format", scope='coco')
+COCO = _family(
+    'COCO',
+    "Annotation files in COCO's format",
+    scope='coco',
+    fixed_in=('coco',),
+)
 DET = _family(
     'DET',
     'Boxes and objects',
@@ -49,6 +59,7 @@ DET = _family(
     subject='image',
     unit='object',
     of_records=True,
+    fixed_in=('coco', 'voc'),
 )
 DUP = _family(
     'DUP',
@@ -79,6 +90,7 @@ PAIR = _family(
     needs='image',
     subject='image',
     picture='pair',
+    fixed_in=('coco', 'voc'),
 )
 PAN = _family(
     'PAN',
@@ -97,12 +109,16 @@ READ = _family(
 READ001 = READ.declare(
     'READ001',
     title='a part of the check ended with an exception',
-    severity=Severity.ERROR,
     remedy='look at the code that is named: a training may fail there, too; '
     'what else is reported holds',
 )
 SEG = _family(
-    'SEG', 'Label maps', scope='sample', needs='mask', subject='mask'
+    'SEG',
+    'Label maps',
+    scope='sample',
+    needs='mask',
+    subject='mask',
+    fixed_in=('mask',),
 )
 SEG_VALUES = SEG.having(unit='pixel')
 VOC = _family(
@@ -127,7 +143,9 @@ YOLO = _family(
 def fixable(kind: str) -> frozenset[str]:
     """Ids of rules that ``--fix`` can satisfy in such label files."""
     return frozenset(
-        rule.id for rule in RULES.values() if kind in rule.fixed_in
+        rule.id
+        for rule in RULES.values()
+        if rule.fix and kind in rule.fixed_in
     )
 
 

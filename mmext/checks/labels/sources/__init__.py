@@ -4,10 +4,8 @@ from ..readers.coco import CocoFile, read_coco
 from ..readers.panoptic import holds_key
 from ..readers.voc import read_voc
 from .coco import coco_task
-from .config import compares_reduction, splits_of_config
-from .folder import split_of_folders
-from .leaves import NothingToCheckError
-from .pairs import read_voc_list
+from .config import NothingToCheckError, compares_reduction, splits_of_config
+from .folders import read_voc_list, split_of_folders
 
 __all__ = [
     'CocoFile',

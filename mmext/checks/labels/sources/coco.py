@@ -21,11 +21,11 @@ from ..facts import BoxFacts, Orphan, Sample
 from ..readers.coco import (
     NO_SEGMENTATION,
     CocoFile,
+    mask_of,
     read_coco,
 )
-from ..readers.coco_masks import mask_of
 from ..readers.panoptic import read_panoptic
-from .folder import IMAGE_SUFFIXES, files_below
+from .folders import IMAGE_SUFFIXES, files_below
 
 
 def image_rows(file: CocoFile) -> np.ndarray:
@@ -160,19 +160,16 @@ def coco_samples(
     images: str = '',
     classes: Sequence[str] = (),
     *,
-    every_box: bool = False,
     filter_cfg: Mapping[str, int] | None = None,
 ) -> Iterator[Sample]:
     """Samples of an annotation file, in the order of its images.
 
-    Only suspicious boxes are listed, or ``every_box``.
+    Only suspicious boxes are listed.
     """
     rows = image_rows(file)
     known = rows >= 0
     counts = np.bincount(rows[known], minlength=len(file.images.id))
-    listed = known & file.annotations.has_bbox
-    if not every_box:
-        listed = suspicious_rows(file, classes)
+    listed = suspicious_rows(file, classes)
     labels = _labels(file, classes)
     names = dict(zip(file.categories.id.tolist(), file.categories.name))
     boxes: dict[int, list[BoxFacts]] = {}
@@ -192,10 +189,10 @@ def coco_samples(
             width=width[row],
             height=height[row],
             left_out=why_left_out(
-                int(of_class[row]), min(width[row], height[row]), filter_cfg
-            )
-            if filter_cfg
-            else '',
+                int(of_class[row]),
+                min(width[row], height[row]),
+                filter_cfg or {},
+            ),
         )
 
 

@@ -8,7 +8,7 @@ from helpers.coco_to_fix import EXPECTED, GOOD, encoded, images_of, rules_of
 
 from mmext.checks.labels import Expectations
 from mmext.checks.labels.facts import ImageFacts
-from mmext.checks.labels.fix.change_log import FixedFile
+from mmext.checks.labels.fix import FixedFile
 from mmext.checks.labels.fix.coco import COCO_RULES, fix_coco
 
 
@@ -66,13 +66,12 @@ PLANTS = {
 
 
 @pytest.mark.parametrize('case', PLANTS)
-@pytest.mark.parametrize('indent', [None, 1])
-def test_repairs(case, indent):
+def test_repairs(case):
     rule, plant, fields = PLANTS[case]
     content = copy.deepcopy(GOOD)
     plant(content)
     images = images_of(content)
-    before = encoded(content, indent=indent)
+    before = encoded(content)
     assert rule in rules_of(before, images)
     fixed = fix_coco(before, EXPECTED, images)
     after = json.loads(fixed.content)
@@ -90,19 +89,6 @@ def test_repairs(case, indent):
     assert after['info'] == GOOD['info']
     again = fix_coco(fixed.content, EXPECTED, images)
     assert (again.content, again.changes) == (fixed.content, ())
-
-
-def test_size_of_the_file_is_written():
-    content = copy.deepcopy(GOOD)
-    PLANTS['size'][1](content)
-    fixed = fix_coco(encoded(content), EXPECTED, images_of(content))
-    assert json.loads(fixed.content) == GOOD
-    assert [
-        (change.place, change.was, change.now) for change in fixed.changes
-    ] == [
-        ('images[2].width', '100', '64'),
-        ('images[2].height', '50', '48'),
-    ]
 
 
 STYLES = [
@@ -242,14 +228,6 @@ def test_turned_images_are_left():
     at_3(bbox=[-5, 40, 15, 20])(content)
     fixed = fix_coco(encoded(content), EXPECTED, images)
     assert fixed.content == encoded(content)
-
-
-@pytest.mark.parametrize(
-    'content', [b'', b'[]', b'{"images": [', b'{"images": []}', b'\xff{}']
-)
-def test_files_that_cannot_be_read_are_left(content):
-    fixed = fix_coco(content, EXPECTED)
-    assert (fixed.content, fixed.changes) == (content, ())
 
 
 @pytest.mark.parametrize('text', ['[' * 9999 + ']' * 9999, '9' * 9999])

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from pycocotools.coco import COCO
 
-from mmext.checks.labels.readers.coco import read_coco
-from mmext.checks.labels.readers.coco_masks import mask_of
+from mmext.checks.labels.readers.coco import mask_of, read_coco
 
 
 def dataset(seed: int = 0, count: int = 60) -> dict:
@@ -86,45 +85,15 @@ def test_matches_pycocotools(tmp_path, capsys):
     assert file.categories.name == ('class 3', 'class 1', 'class 2')
 
 
-def test_what_is_not_there():
-    data = json.loads(encode(PLAIN))
-    for key in ('bbox', 'area', 'iscrowd', 'segmentation'):
-        del data['annotations'][5][key]
-    data['annotations'][6]['ignore'] = 1
-    del data['images'][0]['width']
-    file = read_coco(encode(data))
-    table = file.annotations
-    assert file.errors == ()
-    assert np.flatnonzero(~table.has_bbox).tolist() == [5]
-    assert np.flatnonzero(~table.has_area).tolist() == [5]
-    assert np.isnan(table.bbox[5]).all()
-    assert np.isnan(table.area[5])
-    assert table.iscrowd[5] == table.segmentation_kind[5] == 0
-    assert table.segmentation(5) is None
-    assert np.flatnonzero(table.ignore).tolist() == [6]
-    assert file.images.width[0] == 0
-
-
 @pytest.mark.parametrize(
     ('key', 'index', 'changes', 'place', 'message'),
     [
         ('annotations', 17, {'bbox': [1, 2, 3]}, '.bbox', 'of length 4'),
-        ('annotations', 17, {'bbox': 'no'}, '.bbox', "got `str`: 'no'"),
-        ('annotations', 3, {'id': []}, '.id', 'Expected `int`, got `array`'),
-        ('annotations', 0, {'iscrowd': 'no'}, '.iscrowd', 'got `str`'),
         ('annotations', 5, {'id': 1 << 63}, '.id', '`int` <= 9223372036854'),
         ('annotations', 6, {'bbox': [1, 2, None, 4]}, '.bbox[2]', '`null`: ['),
-        ('annotations', 7, {'area': '7'}, '.area', "got `str`: '7'"),
         ('annotations', 8, {'area': 10**400}, '.area', ''),
-        (
-            'annotations',
-            9,
-            {'image_id': DELETED},
-            '',
-            'required field `image_',
-        ),
+        ('annotations', 9, {'image_id': DELETED}, '', 'required field `ima'),
         ('images', 2, {'id': ['x' * 500]}, '.id', "got `array`: ['xxx"),
-        ('images', 9, {'height': '480'}, '.height', "got `str`: '480'"),
         ('categories', 1, {'name': None}, '.name', 'got `null`: None'),
     ],
 )
@@ -143,27 +112,6 @@ def test_wrong_types_are_named_and_the_others_kept(
     ]
 
 
-@pytest.mark.parametrize(
-    ('content', 'place', 'message'),
-    [
-        (b'', '', 'malformed JSON: Expecting value: line 1 column 1'),
-        (encode(PLAIN)[:-9], '', 'malformed JSON: '),
-        (b'\xff\xfe\xfd', '', 'malformed JSON: '),
-        (b'[]', '', 'the top level must be an object, got list'),
-        # json refuses it in text, which is what loaders give it.
-        (b'\xef\xbb\xbf' + encode(PLAIN), '', 'malformed JSON: Unexpected '),
-        (b'{"a":' * 100_000, '', 'malformed JSON: '),
-    ],
-)
-def test_malformed_files(content, place, message):
-    file = read_coco(content)
-    (error,) = file.errors
-    assert error.place == place
-    assert error.message.startswith(message)
-    assert len(file.annotations.id) == len(file.images.id) == 0
-    assert file.annotations.bbox.shape == (0, 4)
-
-
 def test_parts_that_are_missing():
     data = {key: PLAIN[key] for key in ('images', 'categories')}
     file = read_coco(encode(data | {'categories': {}}))
@@ -172,18 +120,6 @@ def test_parts_that_are_missing():
         ('categories', 'must be an array, got dict'),
     ]
     assert len(file.images.id) == 10
-
-
-def test_ids_are_as_equal_as_in_python():
-    ids = 7, 7.0, '7', 7.5, '7', '', -3.0
-    data = {'images': [{'id': i, 'file_name': 'a'} for i in ids]}
-    data |= {'annotations': [], 'categories': []}
-    file = read_coco(encode(data))
-    assert file.errors == ()
-    values = file.images.id.tolist()
-    assert [values.index(value) for value in values] == [0, 0, 2, 3, 2, 5, 6]
-    assert [file.ids.get(value, value) for value in values] == list(ids)
-    assert max(file.ids) < -3
 
 
 def test_text_that_is_no_utf8():

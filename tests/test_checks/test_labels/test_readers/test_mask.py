@@ -43,14 +43,6 @@ def test_matches_pillow_and_numpy(name):
     )
 
 
-def test_whole_floats_are_numbers():
-    pixels = np.array([[1, 2], [2, -5]], np.float32)
-    content = image_bytes.saved(Image.fromarray(pixels), 'TIFF')
-    facts = read_mask_facts(content)
-    assert facts.values == ((-5, 1), (1, 1), (2, 2))
-    assert facts.mode == 'F'
-
-
 @pytest.mark.parametrize('bad', [0.5, np.nan, np.inf, 1e30])
 def test_other_floats_are_no_indices(bad):
     pixels = np.array([[1, 2], [2, bad]], np.float32)

@@ -69,27 +69,6 @@ def test_labels_that_are_no_classes(array, place):
     assert place in error.text
 
 
-def test_wrong_values_have_count_and_first_pixel():
-    image, depth, normal = (
-        ARRAYS[name].copy() for name in ('image', 'depth', 'normal')
-    )
-    image[1, 2, 0], image[1, 3], image[4, 4] = np.nan, 1.5, -0.5
-    depth[0, 4], depth[2], depth[3, 0] = np.inf, -1, 0
-    normal[1, 1], normal[2, 2], normal[3, 3, 1] = 0, 0.1, np.inf
-    assert read_npy_image(npy(image)).bad == (
-        ('not finite', 1, 8),
-        ('out of range', 2, 9),
-    )
-    assert READERS['depth'](npy(depth)).bad == (
-        ('not finite', 1, 4),
-        ('negative', 6, 12),
-    )
-    assert READERS['normal'](npy(normal)).bad == (
-        ('not finite', 1, 21),
-        ('not unit', 1, 14),
-    )
-
-
 def header(text: str) -> bytes:
     """A file with a header of its own."""
     content = text.encode().ljust(117) + b'\n'

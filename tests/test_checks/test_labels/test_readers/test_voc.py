@@ -39,30 +39,6 @@ def test_plain_file():
     )
 
 
-@pytest.mark.parametrize(
-    ('old', 'new', 'error'),
-    [
-        (b'2.5', b'two', "object[0].bndbox.ymin must be a number, got 'two'"),
-        (b'<ymin>2.5</ymin>', b'', 'object[0].bndbox.ymin is missing'),
-        (b'RBC', b'', 'object[0].name is empty'),
-        (b'<name>RBC</name>', b'', 'object[0].name is missing'),
-        (b'>640<', b'>6x<', 'size.width must be a whole number of pixels'),
-        (b'>640<', b'><', 'size.width is empty'),
-        (b'<width>640</width>', b'', 'size.width is missing'),
-        (b'>480<', b'>-4<', 'size.height is -4; the loader drops'),
-        (b'>480<', b'>480.0<', 'size.height must be a whole number of pixels'),
-        (b'>480<', b'>inf<', 'size.height must be a whole number of pixels'),
-        (b'>1<', b'>x<', 'object[1].difficult must be a whole number'),
-        (b'<difficult>1', b'<difficult>', 'object[1].difficult is empty'),
-    ],
-)
-def test_errors_have_their_place(old, new, error):
-    head, _, tail = PLAIN.rpartition(old)
-    file = read_voc(head + new + tail)
-    assert file.error.text.startswith(error)
-    assert len(file.boxes) == 2
-
-
 # What is written, and what it takes the place of.
 WRITTEN = [
     ('0</difficult>', '</difficult>'),
@@ -139,17 +115,3 @@ def test_doctype_is_refused(encoding):
 def test_a_doctype_without_entities_is_read(doctype):
     doctype = f'?><!DOCTYPE {doctype}>'.encode()
     assert read_voc(PLAIN.replace(b'?>', doctype)) == read_voc(PLAIN)
-
-
-@pytest.mark.parametrize(
-    ('content', 'error'),
-    [
-        (b'', 'malformed XML: no element found'),
-        (b'<annotation><a></annotation>', 'malformed XML: mismatched tag'),
-        (b'<annotation>&x;</annotation>', 'malformed XML: undefined entity'),
-        (b'<?xml version="1.0" encoding="no"?><a/>', 'malformed XML: '),
-        (b'<html/>', 'the root element must be <annotation>, got <html>'),
-    ],
-)
-def test_no_annotation_file(content, error):
-    assert read_voc(content).error.text.startswith(error)

@@ -11,5 +11,5 @@ def test_what_fix_can_do():
     assert boxes == VOC_RULES
     assert boxes < COCO_RULES
     assert {'SEG002', 'SEG012'} < MASK_RULES
-    for rule in RULES.values():
-        assert bool(rule.fix) == bool(rule.fixed_in)
+    fixed = VOC_RULES | COCO_RULES | MASK_RULES
+    assert {rule.id for rule in RULES.values() if rule.fix} == fixed

@@ -40,19 +40,6 @@ def test_semantic(shapes):
     assert list(train.samples()) == samples
 
 
-def test_detection(shapes):
-    cfg = load('co_dino/co_dino_r18_shapes.py', shapes)
-    train, _ = splits_of_config(cfg)
-    assert train.expected.task in ('detection', 'instance')
-    assert train.expected.loader_backend == 'cv2'
-    first = next(train.samples())
-    assert (first.width, first.height) == (48, 40)
-    # Of a good file no box needs to be listed.
-    assert (first.boxes, first.num_boxes > 0) == ((), True)
-    assert first.annotation == train.coco.path
-    assert len(train.coco.images.id) == 4
-
-
 def test_wrappers_give_what_is_inside(shapes):
     cfg = load('pidnet/pidnet_small_shapes.py', shapes)
     inner = cfg.train_dataloader.dataset

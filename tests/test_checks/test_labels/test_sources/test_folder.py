@@ -6,7 +6,7 @@ import pytest
 
 from mmext.checks.labels.expectations import Expectations
 from mmext.checks.labels.sources import split_of_folders
-from mmext.checks.labels.sources.folder import files_below
+from mmext.checks.labels.sources.folders import files_below
 
 
 def touch(root: Path, *names: str) -> Path:

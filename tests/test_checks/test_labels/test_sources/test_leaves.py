@@ -5,7 +5,7 @@ from helpers.toy_ranks import load_tool
 from mmdet.datasets import CocoDataset, XMLDataset
 from mmengine.config import Config
 
-from mmext.checks.labels.sources.leaves import (
+from mmext.checks.labels.sources.config import (
     build_leaves,
     form_of,
     load_step,

@@ -4,7 +4,7 @@ import pytest
 from helpers.label_sets import clean
 
 from mmext.checks.labels.inputs import refuse_fix, sources_of
-from mmext.checks.labels.sources.pairs import splits_of_layout
+from mmext.checks.labels.sources.folders import splits_of_layout
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from helpers.toy_ranks import load_tool
 
 from mmext.checks.labels.facts import Orphan
-from mmext.checks.labels.sources.pairs import splits_of_voc
+from mmext.checks.labels.sources.folders import splits_of_voc
 
 XML = (
     '<annotation><filename>{name}.jpg</filename><object><name>{cls}</name>'

@@ -9,7 +9,7 @@ from mmext.checks import check_labels
 from mmext.checks.findings import Severity
 from mmext.checks.labels.facts import Orphan
 from mmext.checks.labels.report import Report
-from mmext.checks.labels.sources.pairs import splits_of_yolo
+from mmext.checks.labels.sources.folders import splits_of_yolo
 
 BASE = 'mmext::co_dino/co_dino_r18_shapes.py'
 
