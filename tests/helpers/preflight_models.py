@@ -7,7 +7,7 @@ from mmdet.models import RetinaNet
 from mmdet.registry import MODELS
 from mmengine.model import BaseModel
 from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
-from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
 from torch import Tensor, distributed, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -258,16 +258,6 @@ class BackboneOnlyConstructor(DefaultOptimWrapperConstructor):
         return super().__call__(model.backbone)
 
 
-class TwiceOptimWrapper(OptimWrapper):
-    """Differentiates a loss twice, as gradient surgery does."""
-
-    def backward(self, loss: Tensor, **kwargs: Any) -> None:
-        """Two backwards of one forward."""
-        loss.backward(retain_graph=True)
-        super().backward(loss, **kwargs)
-
-
-OPTIM_WRAPPERS.register_module(module=TwiceOptimWrapper, force=True)
 MODELS.register_module(module=PlantedDetector, force=True)
 MODELS.register_module(module=OwnStepDetector, force=True)
 OPTIM_WRAPPER_CONSTRUCTORS.register_module(

@@ -5,9 +5,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from mmengine.config import Config
-
-from ..config import Steps, key_place, walk_dicts
+from ..config import Steps, walk_dicts
 from ..findings import frames_of
 
 # Functions of MMEngine that build what a dict says, their argument ``cfg``.
@@ -114,7 +112,8 @@ def _best_match(
         if plain_name(part.get('type')) != plain_name(cfg.get('type')):
             continue
         same = 1 + sum(
-            key in cfg and _same(cfg[key], value)
+            # Texts, as values may be of any kind.
+            key in cfg and str(cfg[key]) == str(value)
             for key, value in part.items()
             if key != 'type'
         )
@@ -123,77 +122,23 @@ def _best_match(
     return best
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether two values of configs are equal, as far as they can be."""
-    plain = (str, int, float, type(None), list, tuple, Mapping)
-    if isinstance(one, plain) and isinstance(other, plain):
-        return bool(one == other)
-    return one is other
-
-
 def _named_value(text: str, inner: Any, here: Steps) -> Steps | None:
     """The deepest key whose value a message names."""
     best: Steps | None = None
     for where, part in walk_dicts(inner, here):
         for key, value in part.items():
             items = value if isinstance(value, list | tuple) else [value]
+            words = [item for item in items if isinstance(item, str)]
+            if key == 'type':
+                words = list(map(plain_name, words))
             named = key != '_scope_' and any(
-                _is_in(item, text, key == 'type') for item in items
+                len(word) > 3
+                and re.search(rf'(?<!\w){re.escape(word)}(?!\w)', text)
+                for word in words
             )
             if named and (best is None or len(where) + 1 >= len(best)):
                 best = (*where, key)
     return best
-
-
-def _is_in(value: Any, text: str, is_type: bool) -> bool:
-    """Whether a message has a value of a config as a word."""
-    if not isinstance(value, str):
-        return False
-    word = plain_name(value) if is_type else value
-    pattern = rf'(?<!\w){re.escape(word)}(?!\w)'
-    return len(word) > 3 and re.search(pattern, text) is not None
-
-
-class Merged(NamedTuple):
-    """Keys of a base that a config left in a dict whose type it changed."""
-
-    # Name of the type that the base has there.
-    kind: str
-    # ``file:line`` where the base sets the first of the keys.
-    place: str
-    keys: tuple[str, ...]
-
-
-def merged_keys(
-    file: str, path: Steps, part: Mapping, key: str
-) -> Merged | None:
-    """Whether a key is left over from a base's dict of another type.
-
-    ``part`` is the dict at ``path`` of the config after all merges, whose
-    type does not take the key. None if the key was written for this type, or
-    if that is not known.
-    """
-    place = key_place(file, '.'.join(map(str, (*path, key))))
-    if not place.file:
-        return None
-    # The value that the file which sets the key has there.
-    written = Config.fromfile(place.file, import_custom_modules=False)
-    value = part_at(written.to_dict(), path)
-    if not isinstance(value, Mapping) or key not in value:
-        return None
-    kind = plain_name(value.get('type'))
-    if not kind or kind == plain_name(part.get('type')):
-        return None
-    own = {'type', '_scope_', '_delete_'}
-    return Merged(
-        kind,
-        f'{place.file}:{place.line}',
-        tuple(
-            name
-            for name, item in value.items()
-            if name in part and name not in own and _same(item, part[name])
-        ),
-    )
 
 
 def part_at(cfg: Mapping, path: Steps) -> Any:

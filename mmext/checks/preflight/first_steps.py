@@ -16,6 +16,7 @@ from .build import Built, build_for_preflight
 from .dry_run.facts import DryRun
 from .dry_run.run import dry_run_model
 from .parts import Failure
+from .rules.optimizer import optimizer_findings
 from .rules.registry import contained
 from .sandbox import CannotBuildError
 
@@ -35,7 +36,8 @@ class FirstSteps:
     not_done: list[str] = field(default_factory=list)
     # Parts that could not be built.
     failures: list[Failure] = field(default_factory=list)
-    # Of parts of the preflight that ended with an exception.
+    # About the optimizer, and of parts of the preflight that ended with an
+    # exception.
     findings: list[Finding] = field(default_factory=list)
 
     def clean_kinds(self) -> tuple[str, ...]:
@@ -177,6 +179,10 @@ def _run(
         return
     if not batches:
         return
+    # Before steps that freeze or unfreeze parameters.
+    of_optimizer = list(
+        optimizer_findings(built.model, built.optim_wrapper, built.cfg)
+    )
     progress(f'training {steps} steps of {", ".join(batches)}')
     dry_run = dry_run_model(
         built.model,
@@ -196,6 +202,7 @@ def _run(
         )
         return
     result.dry_run = dry_run
+    result.findings += of_optimizer
     if any(dry_run.usages()) and not dry_run.is_telling:
         result.not_done.append(
             'unused parameters and settings of DDP were not judged: no '

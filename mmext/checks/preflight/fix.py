@@ -29,11 +29,8 @@ class Changes(msgspec.Struct, frozen=True):
     refused: tuple[str, ...] = ()
 
 
-def collect_changes(
-    findings: Sequence[Finding],
-    least: Severity = Severity.WARNING,
-) -> Changes:
-    """The changes of all findings of a severity that have one.
+def collect_changes(findings: Sequence[Finding]) -> Changes:
+    """The changes of all findings that have one, but for those of hints.
 
     Hints of a rule that has a fix are taken, too: what other rules offer with
     a mild finding is not certain, these are never more than hints.
@@ -48,12 +45,16 @@ def collect_changes(
     for finding in findings:
         rule = rules.get(finding.rule)
         is_hint = rule and rule.fix and rule.severity is Severity.INFO
-        if finding.severity < least and not is_hint:
+        if finding.severity < Severity.WARNING and not is_hint:
             continue
         against = [
             key
             for key, value in finding.options.items()
-            if not _fits(key, value, options)
+            if options.get(key, value) != value
+            or any(
+                other.startswith(f'{key}.') or key.startswith(f'{other}.')
+                for other in options
+            )
         ]
         if against:
             refused.append(
@@ -66,16 +67,6 @@ def collect_changes(
             reason = f'{finding.rule}: {finding.message}'
             reasons.setdefault(key, reason)
     return Changes(options, reasons, tuple(refused))
-
-
-def _fits(key: str, value: Any, options: dict[str, Any]) -> bool:
-    """Whether a change can stand beside those there are."""
-    if key in options:
-        return options[key] == value
-    return not any(
-        other.startswith(f'{key}.') or key.startswith(f'{other}.')
-        for other in options
-    )
 
 
 def fixed_path(config: str, wanted: Path) -> Path:
@@ -91,7 +82,6 @@ class Fixed(msgspec.Struct, frozen=True):
 
     Attributes:
         path: The file.
-        findings: What is left in it.
         rounds: How often it was written.
         left: Keys that its findings still offer to change, as the bound was
             reached or something else, such as an option of the command line,
@@ -100,7 +90,6 @@ class Fixed(msgspec.Struct, frozen=True):
     """
 
     path: Path
-    findings: tuple[Finding, ...]
     rounds: int
     left: tuple[str, ...]
     refused: tuple[str, ...]
@@ -161,5 +150,4 @@ def fix_config(
         findings = look(path)
     if not rounds:
         return None
-    left = tuple(changes.options)
-    return Fixed(path, tuple(findings), rounds, left, changes.refused)
+    return Fixed(path, rounds, tuple(changes.options), changes.refused)

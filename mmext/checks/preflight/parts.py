@@ -10,7 +10,7 @@ that fails does not keep the others from being built.
 import inspect
 import linecache
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -152,7 +152,16 @@ class _Builder:
             self.runner  # noqa: B018  (it is made when it is asked for)
         if 'runner' not in vars(self):
             return
-        self._check_calls()
+        with self.contained(('env_cfg',), 'be used'):
+            # Arguments of functions, which are not called.
+            processes = (self.cfg.get('env_cfg') or {}).get('mp_cfg') or {}
+            inspect.signature(set_multi_processing).bind(
+                **processes, distributed=False
+            )
+        with self.contained(('randomness',), 'be used'):
+            inspect.signature(set_random_seed).bind(
+                **{'seed': None, **(self.cfg.get('randomness') or {})}
+            )
         with self.contained(('log_processor',)):
             self.runner.build_log_processor(self.copy('log_processor') or {})
         self._build_visualizer()
@@ -171,7 +180,7 @@ class _Builder:
 
     def copy(self, key: str) -> Any:
         """A section as the runner gets it, to be changed at will."""
-        return Config({key: copy_tree(self.cfg.to_dict().get(key))}).get(key)
+        return copy_of(self.cfg.to_dict().get(key))
 
     def contained(
         self, path: Steps, action: str = 'be built', made_up: bool = False
@@ -255,18 +264,6 @@ class _Builder:
         )
         return runner
 
-    def _check_calls(self) -> None:
-        """Sections that are arguments of a function, which is not called."""
-        with self.contained(('env_cfg',), 'be used'):
-            processes = (self.cfg.get('env_cfg') or {}).get('mp_cfg') or {}
-            inspect.signature(set_multi_processing).bind(
-                **processes, distributed=False
-            )
-        with self.contained(('randomness',), 'be used'):
-            inspect.signature(set_random_seed).bind(
-                **{'seed': None, **(self.cfg.get('randomness') or {})}
-            )
-
     def _build_visualizer(self) -> None:
         options = self.copy('visualizer')
         if options is None:
@@ -286,21 +283,9 @@ class _Builder:
                         )
 
     def _build_hooks(self) -> None:
-        named = self.copy('default_hooks')
-        listed = self.copy('custom_hooks')
-        hooks: list[tuple[Steps, Any]] = []
-        if isinstance(named, Mapping):
-            hooks += [
-                (('default_hooks', name), hook)
-                for name, hook in named.items()
-                if hook is not None
-            ]
-        if isinstance(listed, list | tuple):
-            hooks += [
-                (('custom_hooks', index), hook)
-                for index, hook in enumerate(listed)
-            ]
-        for path, hook in hooks:
+        for path, hook in hook_configs(copy_of(self.cfg.to_dict())):
+            if hook is None and path[0] == 'default_hooks':
+                continue
             with self.contained(path):
                 before = set(self.runner.hooks)
                 self.runner.register_hook(copy_of(hook))
@@ -387,7 +372,11 @@ class _Builder:
         """The data set, and whether its entries are made up."""
         if not isinstance(options, Mapping):
             return options, False
-        key, read = f'{split}_dataloader', self._reads(split)
+        key, read = f'{split}_dataloader', False
+        if self.read_data:
+            with suppress(*_NO_FILE):
+                check_data_paths(self.cfg, [split])
+                read = True
         for section in walk_nodes(options, (key, 'dataset'), self.scope):
             kind = find_component(
                 section.cfg.get('type'), (DATASETS,), section.scope
@@ -403,16 +392,6 @@ class _Builder:
             getattr(part, 'is_made_up', False) for part in walk_datasets(made)
         )
         return made, made_up
-
-    def _reads(self, split: str) -> bool:
-        """Whether the data of a split are here and are to be read."""
-        if not self.read_data:
-            return False
-        try:
-            check_data_paths(self.cfg, [split])
-        except _NO_FILE:
-            return False
-        return True
 
     def _build_schedulers(self) -> None:
         options = self.copy('param_scheduler')
@@ -440,6 +419,16 @@ class _Builder:
         for index, option in enumerate(options):
             with self.contained(('param_scheduler', index)):
                 self.runner.build_param_scheduler([option])
+
+
+def hook_configs(top: Mapping) -> Iterator[tuple[Steps, Any]]:
+    """Hooks of a config, each with its path, as far as they have a form."""
+    named, listed = top.get('default_hooks'), top.get('custom_hooks')
+    for name in named if isinstance(named, Mapping) else ():
+        yield ('default_hooks', name), named[name]
+    if isinstance(listed, list | tuple):
+        for index, hook in enumerate(listed):
+            yield ('custom_hooks', index), hook
 
 
 def copy_of(value: Any) -> Any:
@@ -487,24 +476,19 @@ def _with_made_up_data(kind: type[BaseDataset], read: bool) -> type:
             with suppress(*_NO_FILE):
                 super(made, self).full_init()
                 return
-        _use_made_up_data(self)
+        # As many entries as it has classes, or a few.
+        self.is_made_up = True
+        count = len((self.metainfo or {}).get('classes') or ())
+        self.data_list = [
+            _entry(index, max(count, 1)) for index in range(max(count, _FEW))
+        ]
+        if self.serialize_data:
+            self.data_bytes, self.data_address = self._serialize_data()
+        self._fully_initialized = True
 
     made = type(kind.__name__, (kind,), {'full_init': full_init})
     made.__module__, made.__qualname__ = kind.__module__, kind.__qualname__
     return made
-
-
-def _use_made_up_data(dataset: BaseDataset) -> None:
-    """Give a data set entries, as many as it has classes or a few."""
-    dataset.is_made_up = True
-    classes = (dataset.metainfo or {}).get('classes') or ()
-    dataset.data_list = [
-        _entry(index, max(len(classes), 1))
-        for index in range(max(len(classes), _FEW))
-    ]
-    if dataset.serialize_data:
-        dataset.data_bytes, dataset.data_address = dataset._serialize_data()
-    dataset._fully_initialized = True
 
 
 def _entry(index: int, num_classes: int) -> dict[str, Any]:

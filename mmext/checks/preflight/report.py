@@ -24,7 +24,6 @@ from ..findings import (
 )
 from .dry_run.facts import DryRun
 
-SCHEMA_VERSION = 1
 _MAX_NAMES = 6
 _MAX_LOSSES = 6
 # With few findings, there is room for all names on the page.
@@ -71,7 +70,7 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
         findings: The worst first.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = 1
     config: str
     task: str = ''
     trainable: int = 0

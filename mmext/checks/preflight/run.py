@@ -145,7 +145,7 @@ def check_config(
             )
             first.not_done += not_built
             findings = build_findings(
-                [*first.failures, *failures], cfg, name, findings
+                [*first.failures, *failures], cfg, findings
             )
         if labels:
             progress('looking at the labels')

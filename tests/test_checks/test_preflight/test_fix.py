@@ -106,99 +106,15 @@ def test_the_second_fix_is_certain_after_the_first(tmp_path):
     result = look(config)
     assert {item.rule for item in result} == {'HEAD006'}
     fixed = fix_config(str(config), result, Path(''), look)
-    assert (fixed.rounds, fixed.left, fixed.findings) == (2, (), ())
+    assert (fixed.rounds, fixed.left) == (2, ())
+    assert look(fixed.path) == []
     assert Config.fromfile(fixed.path).model.bbox_head.num_classes == 2
 
 
-@pytest.mark.slow
-def test_until_nothing_changes(tmp_path):
-    code, new = run_fix(TWO_ROUNDS, 'detector', tmp_path)
-    assert code == 0
-    assert new.model.bbox_head.num_classes == 2
-    for split in ('train', 'val', 'test'):
-        metainfo = new[f'{split}_dataloader'].dataset.metainfo
-        assert metainfo == {'classes': ('cat', 'dog')}
-    assert 'HEAD002' in (tmp_path / 'new.py').read_text()
-
-
-# What --fix once wrote, or might write, and must not.
-NOT_CERTAIN = {
-    # Milestones in epochs are not iterations.
-    'epochs': (
-        'segmentor',
-        "param_scheduler = [dict(type='MultiStepLR', milestones=[8, 11])]",
-    ),
-    # The model is right, and the data set has its own classes.
-    'classes': ('detector', 'model = dict(bbox_head=dict(num_classes=6))'),
-    # Both are said here: which one is right?
-    'both': (
-        'detector',
-        "metainfo = dict(classes=('cat', 'dog'))\n"
-        'train_dataloader = dict(dataset=dict(metainfo=metainfo))\n'
-        'val_dataloader = dict(dataset=dict(metainfo=metainfo))\n'
-        'test_dataloader = dict(dataset=dict(metainfo=metainfo))\n'
-        'model = dict(bbox_head=dict(num_classes=3))\n',
-    ),
-    # A class of one's own, not imported, beside one of nearly that name.
-    'own metric': (
-        'detector',
-        "val_evaluator = dict(type='mmdet.CocoMetric2')",
-    ),
-    # `milestones` of a schedule that is not there any more.
-    'left over': (
-        'detector',
-        "optim_wrapper = dict(optimizer=dict(type='AdamW'))",
-    ),
-    'text': (
-        'detector',
-        'train_dataloader = dict(dataset=dict(metainfo=dict(classes=('
-        "'cat' 'dog'))))",
-    ),
-    'val_begin': ('detector', 'train_cfg = dict(val_begin=13)'),
-    'end': (
-        'detector',
-        "param_scheduler = [dict(type='CosineAnnealingLR', T_max=300, "
-        'begin=150, end=300)]',
-    ),
-    'pretrained': (
-        'detector',
-        'model = dict(backbone=dict(init_cfg=dict(_delete_=True, '
-        "type='Pretrained', checkpoint='')))",
-    ),
-    'needless': ('detector', 'find_unused_parameters = True'),
-    'unused key': ('detector', 'devices = 4\nmine = 3'),
-    'interval': (
-        'segmentor',
-        'default_hooks = dict(checkpoint=dict(by_epoch=True, interval=1))',
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('name', NOT_CERTAIN)
-def test_nothing_is_written_without_certainty(name, tmp_path, capsys):
-    base, text = NOT_CERTAIN[name]
-    assert run_fix(text, base, tmp_path)[1] is None
-    assert 'no config was written' in capsys.readouterr().out
-
-
 CERTAIN = {
-    'case': (
-        "val_evaluator = dict(type='mmdet.COCOMetric')",
-        lambda new: new.val_evaluator.type == 'mmdet.CocoMetric',
-    ),
-    'left over': (
-        "optim_wrapper = dict(optimizer=dict(type='AdamW', lr=1e-4, "
-        'weight_decay=0.1))',
-        lambda new: 'momentum' not in new.optim_wrapper.optimizer,
-    ),
     'longer': (
         'train_cfg = dict(max_iters=320000)',
         lambda new: new.param_scheduler[0].end == 320000,
-    ),
-    'old names': (
-        'train_dataloader = dict(samples_per_gpu=4, workers_per_gpu=1)',
-        lambda new: new.train_dataloader.batch_size == 4,
     ),
     'one class': (
         "metainfo = dict(classes=('cat'))\n"
@@ -207,14 +123,6 @@ CERTAIN = {
         'test_dataloader = val_dataloader\n'
         'model = dict(bbox_head=dict(num_classes=1))\n',
         lambda new: new.val_dataloader.dataset.metainfo.classes == ('cat',),
-    ),
-    'evaluator': (
-        "val_dataloader = dict(dataset=dict(ann_file='mine.json'))",
-        lambda new: new.val_evaluator.ann_file == 'data/coco/mine.json',
-    ),
-    'checkpoints': (
-        'default_hooks = dict(checkpoint=dict(max_keep_ckpt=1))',
-        lambda new: new.default_hooks.checkpoint.max_keep_ckpts == 1,
     ),
 }
 

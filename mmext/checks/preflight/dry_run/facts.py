@@ -4,7 +4,7 @@ All of it are names and numbers, so that it can be kept and compared.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ...ddp import StepUsage
 from .options import ConfigOptions
@@ -116,29 +116,6 @@ class StepRecord:
 
 
 @dataclass(frozen=True)
-class OptimizerFacts:
-    """How the optimizer's groups fit the model."""
-
-    # Trainable parameters that no group holds.
-    missing: tuple[str, ...] = ()
-    # Parameters in a group that need no gradient.
-    frozen: tuple[str, ...] = ()
-    # Trainable parameters whose group has a learning rate of 0.
-    rate_zero: tuple[str, ...] = ()
-    # Keys of ``paramwise_cfg.custom_keys`` that are in no parameter's name,
-    # with the nearest real name or an empty string.
-    unmatched: Mapping[str, str] = field(default_factory=dict)
-    # Keys that fit names, all of which a longer key takes.
-    shadowed: tuple[str, ...] = ()
-    # How many there are in all optimizers, and how many if those with the
-    # same settings were one.
-    groups: int = 0
-    merged: int = 0
-    # Whether MMEngine's constructor has made them.
-    mergeable: bool = False
-
-
-@dataclass(frozen=True)
 class DryRun:
     """All that was seen."""
 
@@ -146,7 +123,6 @@ class DryRun:
     steps: Mapping[str, tuple[StepRecord, ...]]
     # At most one of each kind.
     crashes: tuple[Crash, ...] = ()
-    optimizer: OptimizerFacts | None = None
     # Modules with a ``loss_weight`` of 0.
     zero_weights: tuple[str, ...] = ()
     # Where the config sets what.

@@ -1,22 +1,18 @@
 """Train a model for a few steps, alone, and record what it does."""
 
 import dataclasses
-import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from mmengine.optim import OptimWrapperDict
-from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ....utils.training import merge_groups
-from ...config import find_component
 from ...ddp import kept_tensors
 from ...findings import ErrorCatcher
 from .crashes import explain_crash
-from .facts import Crash, DryRun, OptimizerFacts, StepRecord
+from .facts import Crash, DryRun, StepRecord
 from .options import ConfigOptions
 from .step import (
     StepRun,
@@ -26,120 +22,12 @@ from .step import (
     restored,
 )
 
-_SIMILAR = 0.6
-# Constructors that read ``custom_keys`` as MMEngine documents it.
-_READ_CUSTOM_KEYS = (
-    'DefaultOptimWrapperConstructor',
-    'mmext.MergedOptimWrapperConstructor',
-)
-
-
-def optimizer_facts(
-    model: nn.Module,
-    optim_wrapper: Any,
-    cfg: Mapping[str, Any] | None = None,
-) -> OptimizerFacts:
-    """How the groups of an optimizer fit a model and its config."""
-    groups = [
-        group
-        for wrapper in wrappers_of(optim_wrapper)
-        for group in wrapper.optimizer.param_groups
-    ]
-    rates: dict[int, float] = {}
-    for group in groups:
-        for parameter in group['params']:
-            rate = float(group.get('lr', 1.0))
-            rates[id(parameter)] = max(rates.get(id(parameter), 0.0), rate)
-    default = _of_default_constructor(cfg)
-    named = list(model.named_parameters())
-    trainable = [(n, p) for n, p in named if p.requires_grad]
-    unmatched, shadowed = {}, ()
-    paramwise = (default or {}).get('paramwise_cfg')
-    keys = []
-    if isinstance(paramwise, Mapping):
-        keys = [str(key) for key in paramwise.get('custom_keys') or {}]
-    if keys:
-        unmatched, shadowed = custom_key_use(keys, [n for n, _ in trainable])
-        frozen = [n for n, p in named if not p.requires_grad]
-        # A key for what is frozen has no effect, but is no typing error.
-        unmatched = {
-            key: near
-            for key, near in unmatched.items()
-            if not any(key in name for name in frozen)
-        }
-    return OptimizerFacts(
-        missing=tuple(n for n, p in trainable if id(p) not in rates),
-        frozen=tuple(
-            n for n, p in named if not p.requires_grad and id(p) in rates
-        ),
-        rate_zero=tuple(n for n, p in trainable if rates.get(id(p)) == 0.0),
-        unmatched=unmatched,
-        shadowed=shadowed,
-        groups=len(groups),
-        merged=sum(
-            len(merge_groups(wrapper.optimizer.param_groups))
-            for wrapper in wrappers_of(optim_wrapper)
-        ),
-        mergeable=default is not None,
-    )
-
 
 def wrappers_of(optim_wrapper: Any) -> list[Any]:
     """The wrapper of each optimizer."""
     if isinstance(optim_wrapper, OptimWrapperDict):
         return list(optim_wrapper.optim_wrappers.values())
     return [optim_wrapper]
-
-
-def _of_default_constructor(
-    cfg: Mapping[str, Any] | None,
-) -> Mapping[str, Any] | None:
-    """The config's optim_wrapper, if MMEngine's own constructor reads it."""
-    section = (cfg or {}).get('optim_wrapper')
-    if not isinstance(section, Mapping):
-        return None
-    kind = section.get('constructor')
-    if kind is not None:
-        scope = (cfg or {}).get('default_scope') or 'mmengine'
-        kind = find_component(kind, (OPTIM_WRAPPER_CONSTRUCTORS,), scope)
-        known = map(OPTIM_WRAPPER_CONSTRUCTORS.get, _READ_CUSTOM_KEYS)
-        readers = [constructor.add_params for constructor in known]
-        if getattr(kind, 'add_params', None) not in readers:
-            return None
-    return section
-
-
-def custom_key_use(
-    keys: Iterable[str], names: Iterable[str]
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    """What MMEngine's constructor makes of ``custom_keys``.
-
-    A key applies where it is part of a trainable parameter's name; of several,
-    the longest. Returns keys that fit nothing, with the nearest real name or
-    an empty string; and keys that fit, but never as the longest.
-    """
-    # A parameter of the model itself is called '.name' there.
-    names = [name if '.' in name else f'.{name}' for name in names]
-    ordered = sorted(sorted(keys), key=len, reverse=True)
-    fits = {key: [n for n in names if key in n] for key in ordered}
-    taken = {
-        next((key for key in ordered if key in name), '') for name in names
-    }
-    unmatched = {key: _nearest(key, names) for key in ordered if not fits[key]}
-    shadowed = tuple(k for k in ordered if fits[k] and k not in taken)
-    return unmatched, shadowed
-
-
-def _nearest(key: str, names: Iterable[str]) -> str:
-    """The part of a name that a key resembles most."""
-    length = key.count('.') + 1
-    candidates = {}
-    for name in names:
-        parts = name.strip('.').split('.')
-        for start in range(max(len(parts) - length + 1, 0)):
-            candidates['.'.join(parts[start : start + length])] = None
-    near = difflib.get_close_matches(key, list(candidates), 1, _SIMILAR)
-    return near[0] if near else ''
 
 
 def dry_run_model(
@@ -164,7 +52,7 @@ def dry_run_model(
             the data loader would give, one for each step. Fewer than
             ``steps`` are used again.
         optim_wrapper: Built for the model; None for no optimizer.
-        cfg: The config, for ``optim_wrapper.paramwise_cfg``.
+        cfg: The config, for the remedies of findings.
         steps: Of each kind, at least 2: a graph that one step keeps fails in
             the next.
         later_steps: Of the kinds after the first one; None for as many.
@@ -179,14 +67,11 @@ def dry_run_model(
         optimizers = [w.optimizer for w in wrappers_of(optim_wrapper)]
     records: dict[str, tuple[StepRecord, ...]] = {}
     crashes = []
-    facts = None
     config = ConfigOptions(cfg) if cfg is not None else None
-    if optim_wrapper is not None:
-        facts = optimizer_facts(model, optim_wrapper, cfg)
     lazy = tuple(n for n, p in model.named_parameters() if is_lazy(p))
     if lazy:
         # They cannot be put back as they were.
-        return DryRun(steps={}, optimizer=facts, lazy=lazy, config=config)
+        return DryRun(steps={}, lazy=lazy, config=config)
     with restored(model, optimizers):
         for index, (kind, given) in enumerate(batches.items()):
             number = steps
@@ -217,7 +102,6 @@ def dry_run_model(
     return DryRun(
         steps=records,
         crashes=tuple(crashes),
-        optimizer=facts,
         zero_weights=tuple(
             name
             for name, weight in weights.items()

@@ -2,16 +2,13 @@
 
 from . import checkpoints as checkpoints
 from . import components as components
-from . import datasets as datasets
+from . import data as data
 from . import environment as environment
 from . import evaluators as evaluators
 from . import heads as heads
-from . import hooks as hooks
 from . import ignored as ignored
 from . import keys as keys
-from . import loaders as loaders
 from . import loops as loops
-from . import losses as losses
 from . import pipelines as pipelines
 from . import schedules as schedules
 

@@ -9,36 +9,18 @@ from typing import Any
 import msgspec
 from mmengine.config import Config
 
-from ...config import (
-    DELETE,
-    SECTIONS,
-    find_component,
-    join_key,
-    takes,
-    walk_nodes,
-)
+from ...config import join_key
 from ...findings import Finding, Severity, code_location
-from ..blame import (
-    UNEXPECTED,
-    Blamed,
-    Merged,
-    error_text,
-    find_part,
-    merged_keys,
-    part_at,
-    plain_name,
-)
+from ..blame import UNEXPECTED, error_text, find_part, part_at
 from ..parts import Failure
-from .names import INSTALL
-from .registry import BUILD
-from .subject import arguments_of, change
+from .registry import BUILD, INSTALL
+from .subject import arguments_of
 
 # Its own code says nothing of why a part cannot be built.
 _PREFLIGHT = str(Path(__file__).resolve().parents[1])
 _LIKE = 0.7
 _MAX_ARGUMENTS = 12
 _MISSING = re.compile(r'missing \d+ required [\w-]+ arguments?: (.*)')
-_NO_TYPE = 'must contain the key "type"'
 _NOT_REGISTERED = re.compile(r'is not in the .*registry')
 _NO_PACKAGE = re.compile(r'not installed|pip install|[Pp]lease install')
 # Rules that say, without building, that a part cannot be built.
@@ -54,14 +36,12 @@ BUILD001 = BUILD.declare(
     title='a part of the training cannot be built',
     severity=Severity.ERROR,
     remedy='correct what is refused there',
-    fix='remove what a base has set for another type',
 )
 
 
 def build_findings(
     failures: Sequence[Failure],
     cfg: Config,
-    file: str,
     others: Sequence[Finding],
 ) -> list[Finding]:
     """Other findings, and those of parts that could not be built.
@@ -73,7 +53,7 @@ def build_findings(
     top = cfg.to_dict()
     findings = list(others)
     for failure in failures:
-        finding = _finding(failure, top, file)
+        finding = _finding(failure, top)
         cause = finding.message.partition(': ')[2]
         same = [
             index
@@ -113,7 +93,7 @@ def _is_same_part(finding: Finding, other: Finding) -> bool:
     return other.key.startswith(part) and bool(re.fullmatch(below, rest))
 
 
-def _finding(failure: Failure, top: Mapping, file: str) -> Finding:
+def _finding(failure: Failure, top: Mapping) -> Finding:
     error, methods = failure.error, ['__init__']
     if failure.action != 'be built':
         # Of a sample, whose step is named by another exception.
@@ -121,90 +101,41 @@ def _finding(failure: Failure, top: Mapping, file: str) -> Finding:
         methods += ['__call__', 'transform']
     section = part_at(top, failure.path)
     blamed = find_part(error, section, failure.path, methods)
-    part = part_at(top, blamed.path)
     keyword = UNEXPECTED.search(str(error))
-    fields: dict[str, Any] = {}
-    if keyword is not None and blamed.key:
-        fields = _of_keyword(blamed, part, top, file)
-    if not fields:
-        fields = {'message': error_text(error), 'remedy': _remedy(error)}
+    if keyword is not None and blamed.key and blamed.kind is not None:
+        text, remedy = _no_argument(blamed.kind, keyword[1])
+    else:
+        text, remedy = error_text(error), _remedy(error)
         place = code_location(error, skip=_PREFLIGHT)
         if place and keyword is None and not _MISSING.search(str(error)):
-            fields['message'] += f' ({place})'
+            text += f' ({place})'
     severity = BUILD001.severity
     if failure.made_up:
         severity = Severity.WARNING
-        fields['message'] += (
-            '; the data are not here, so that made-up entries may be why'
-        )
+        text += '; the data are not here, so that made-up entries may be why'
     if isinstance(error, AssertionError) and 'only available' in str(error):
         severity = Severity.WARNING
-        fields['message'] += '; it may be where the training runs'
+        text += '; it may be where the training runs'
     subject = join_key(blamed.path)
-    message = f'{subject} cannot {failure.action}: {fields.pop("message")}'
     return BUILD001.finding(
-        message,
-        key=join_key(fields.pop('path', blamed.whole)),
+        f'{subject} cannot {failure.action}: {text}',
+        remedy=remedy,
+        key=join_key(blamed.whole),
         severity=severity,
         names=(subject,),
-        **fields,
     )
 
 
-def _of_keyword(
-    blamed: Blamed, part: Mapping, top: Mapping, file: str
-) -> dict[str, Any]:
-    """What to say of an argument that a component does not take."""
-    path, (keyword, *_) = blamed.path, blamed.key
-    kind = blamed.kind
-    scope = top.get('default_scope') or 'mmengine'
-    for node in walk_nodes(top[path[0]], path[:1], scope):
-        if kind is None and node.path == path:
-            registries = SECTIONS.get(str(path[0]), ())
-            kind = find_component(node.cfg.get('type'), registries, node.scope)
-    name = getattr(kind, '__name__', '') or plain_name(part.get('type'))
-    merged = merged_keys(file, path, part, keyword) if file else None
-    if merged is not None:
-        return _of_merge(blamed, part, merged, kind)
-    if kind is None:
-        return {}
-    known = arguments_of(kind)
+def _no_argument(kind: Any, keyword: str) -> tuple[str, str]:
+    """Message and remedy for an argument that a component does not take."""
+    known, name = arguments_of(kind), kind.__name__
     near = difflib.get_close_matches(keyword, known, 1, _LIKE)
-    listed = ', '.join(known[:_MAX_ARGUMENTS])
-    more = ', ...' if len(known) > _MAX_ARGUMENTS else ''
-    return {
-        'message': f'{name} takes no argument {keyword}',
-        'remedy': f'rename it to {near[0]}, or remove it'
-        if near
-        else f'remove it; {name} takes {listed}{more}',
-    }
-
-
-def _of_merge(
-    blamed: Blamed, part: Mapping, merged: Merged, kind: Any
-) -> dict[str, Any]:
-    """What to say of arguments that a base has set for another type."""
-    name = plain_name(part.get('type'))
-    wrong = [
-        key
-        for key in merged.keys
-        if key == blamed.key[0] or (kind and takes(kind, key) is False)
-    ]
-    stay = [f'{key}={part[key]!r}' for key in merged.keys if key not in wrong]
-    also = f', and repeat there what is to stay of {", ".join(stay)}'
-    options: dict[str, Any] = {}
-    # Else whether the rest is to stay is not known.
-    for key in () if stay else wrong:
-        options |= change((*blamed.path, key), DELETE)
-    return {
-        'path': blamed.path,
-        'message': f'{name} takes no argument {", ".join(wrong)}, which '
-        f'a base sets for {merged.kind} ({merged.place}): '
-        f'_delete_=True is missing where the type becomes {name}',
-        'remedy': f'set _delete_=True in {join_key(blamed.path)}'
-        f'{also if stay else ""}',
-        'options': options,
-    }
+    remedy = f'remove it; {name} takes {", ".join(known[:_MAX_ARGUMENTS])}'
+    if len(known) > _MAX_ARGUMENTS:
+        remedy += ', ...'
+    if near:
+        remedy = f'rename it to {near[0]}, or remove it'
+    return f'{name} takes no argument {keyword}', remedy
 
 
 def _remedy(error: BaseException) -> str:
@@ -213,7 +144,7 @@ def _remedy(error: BaseException) -> str:
     missing = _MISSING.search(text)
     if isinstance(error, TypeError) and missing is not None:
         return f'set {missing[1]}'
-    if _NO_TYPE in text:
+    if 'must contain the key "type"' in text:
         return 'give the dict a type'
     if isinstance(error, ImportError) or _NO_PACKAGE.search(text):
         return INSTALL

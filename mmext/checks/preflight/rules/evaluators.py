@@ -12,7 +12,6 @@ from mmengine.hooks import CheckpointHook, EarlyStoppingHook
 from ...config import (
     ConfigNode,
     Steps,
-    dataset_configs,
     inner_dataset_configs,
     join_key,
 )
@@ -36,16 +35,10 @@ _SHOWN = 6
 _NO_SCALE = 'detectors bring boxes back by scale_factor, which samples lack: '
 
 
-def _datasets(subject: Subject, split: str) -> Iterator[tuple[Steps, Mapping]]:
-    root = (f'{split}_dataloader', 'dataset')
-    loader = as_mapping(subject.top.get(root[0]))
-    return dataset_configs(loader.get('dataset'), root)
-
-
 def _loader_files(subject: Subject, split: str) -> dict[str, Steps]:
     """Annotation files of a split and their data sets; none if not known."""
     files = {}
-    for path, dataset in _datasets(subject, split):
+    for path, dataset in subject.datasets(split):
         if inner_dataset_configs(dataset):
             continue
         file = dataset.get('ann_file')
@@ -219,9 +212,12 @@ def nobody_gives(subject: Subject) -> Iterator[Finding]:
     """``save_best`` and the like: the first validation ends the training."""
     metrics = _given(subject)
     for path, name in _monitored(subject) if metrics else ():
-        if name == 'auto' or any(
-            _may_give(*metric, name) for metric in metrics
-        ):
+        may_give = (
+            not names or name.removeprefix(f'{prefix}/') in names
+            for prefix, names in metrics
+            if not prefix or name.startswith(f'{prefix}/')
+        )
+        if name == 'auto' or any(may_give):
             continue
         known = [
             f'{prefix}/{full}' if prefix else full
@@ -241,13 +237,6 @@ def nobody_gives(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _may_give(prefix: str, names: set[str], name: str) -> bool:
-    if prefix and not name.startswith(f'{prefix}/'):
-        return False
-    plain = name[len(prefix) + 1 :] if prefix else name
-    return not names or plain in names
-
-
 @EVAL.rule(
     'EVAL003',
     title='samples of an evaluation lack what is read of them',
@@ -264,7 +253,7 @@ def lacks_what_is_read(subject: Subject) -> Iterator[Finding]:
             and not node.cfg.get('format_only')
             for node in subject.below(f'{split}_evaluator')
         )
-        for path, dataset in _datasets(subject, split):
+        for path, dataset in subject.datasets(split):
             path, steps = (*path, 'pipeline'), dataset.get('pipeline')
             if not isinstance(steps, list) or not _are_of_hosts(
                 subject, path, steps

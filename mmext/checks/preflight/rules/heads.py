@@ -1,20 +1,20 @@
-"""Numbers of classes in heads and in the data."""
+"""Numbers of classes in heads and in the data, and losses of heads."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ....utils.label_spec import class_vocabulary, heads_of_model
 from ...config import (
+    ConfigNode,
     Steps,
-    dataset_configs,
     default_of,
     inner_dataset_configs,
     join_key,
     split_key,
 )
 from ...findings import Finding, Severity
-from .registry import HEAD, new_finding
+from .registry import HEAD, LOSS, new_finding
 from .subject import (
     SPLITS,
     Subject,
@@ -135,6 +135,12 @@ def _differing(subject: Subject, fewer: bool) -> Iterator[Finding]:
         if count == len(names) or (count < len(names)) != fewer:
             continue
         path = split_key(key)
+        # The classes are named above a number of a base, or of none.
+        try:
+            subject.at(path)
+            left = bool(said) and subject.is_above(said, key)
+        except (KeyError, IndexError, TypeError):
+            left = bool(said)
         ways = [f'set it to {len(names)}', f'set {where} to the {count} names']
         if not said:
             ways.reverse()
@@ -147,9 +153,7 @@ def _differing(subject: Subject, fewer: bool) -> Iterator[Finding]:
             ),
             path=path,
             names=names[:_SHOWN],
-            options=change(path, len(names))
-            if said and _is_left_over(subject, path, said)
-            else {},
+            options=change(path, len(names)) if left else {},
             remedy=', or '.join(ways)
             + ('' if said else ', and in the other splits'),
         )
@@ -163,20 +167,9 @@ def _named_at(subject: Subject, split: str) -> str:
     return ''
 
 
-def _is_left_over(subject: Subject, path: Sequence, said: str) -> bool:
-    """Whether the classes are named above a number of a base, or of none."""
-    try:
-        subject.at(path)
-    except (KeyError, IndexError, TypeError):
-        return True
-    return subject.is_above(said, join_key(path))
-
-
 def _datasets(subject: Subject, split: str) -> Iterator[tuple[Steps, Mapping]]:
     """Data sets of a split that are no wrappers."""
-    root = (f'{split}_dataloader', 'dataset')
-    loader = as_mapping(subject.top.get(root[0]))
-    for path, dataset in dataset_configs(loader.get('dataset'), root):
+    for path, dataset in subject.datasets(split):
         if not inner_dataset_configs(dataset):
             yield path, dataset
 
@@ -246,7 +239,12 @@ def no_window(subject: Subject) -> Iterator[Finding]:
         return
     sizes = {key: test_cfg.get(key) for key in ('crop_size', 'stride')}
     lacking = [key for key, size in sizes.items() if not size]
-    wrong = [key for key, size in sizes.items() if not _is_pair(size)]
+    wrong = [
+        key
+        for key, size in sizes.items()
+        if not isinstance(size, list | tuple)
+        or [type(side) for side in size] != [int, int]
+    ]
     if lacking:
         yield new_finding(
             f"mode='slide' without {' and '.join(lacking)}",
@@ -264,14 +262,6 @@ def no_window(subject: Subject) -> Iterator[Finding]:
             path=(*path, 'stride'),
             remedy='set a stride that is not larger than crop_size',
         )
-
-
-def _is_pair(size: object) -> bool:
-    return (
-        isinstance(size, list | tuple)
-        and len(size) == 2
-        and all(isinstance(side, int) for side in size)
-    )
 
 
 @HEAD.rule(
@@ -335,3 +325,135 @@ def misspelt_metainfo(subject: Subject) -> Iterator[Finding]:
             f'{meant} else',
             options=subject.renamed(path, meant),
         )
+
+
+def _losses(subject: Subject) -> Iterator[ConfigNode]:
+    for section in subject.below('model'):
+        name = str(section.name)
+        if 'type' in section.cfg and name.startswith('loss'):
+            yield section
+
+
+def _weights(
+    subject: Subject, is_wrong: Callable[[float], bool]
+) -> Iterator[Finding]:
+    """Weights of losses for which something holds."""
+    for section in _losses(subject):
+        weight = section.cfg.get('loss_weight')
+        if isinstance(weight, int | float) and is_wrong(weight):
+            yield new_finding(
+                f'{kind_of(section.cfg)} has loss_weight={weight}',
+                path=(*section.path, 'loss_weight'),
+            )
+
+
+@LOSS.rule(
+    'LOSS001',
+    title='a loss has the weight 0',
+    severity=Severity.INFO,
+    remedy='remove the loss, if nothing is to be learned from it: it is '
+    'computed, and its parameters get gradients of 0',
+)
+def weightless(subject: Subject) -> Iterator[Finding]:
+    """``loss_weight=0``."""
+    return _weights(subject, lambda weight: weight == 0)
+
+
+@LOSS.rule(
+    'LOSS002',
+    title='a loss is not added to the total',
+    severity=Severity.ERROR,
+    remedy="begin its loss_name with 'loss_': others are logged only",
+    fix="begin the name with 'loss_', where a head has no other loss",
+)
+def never_summed(subject: Subject) -> Iterator[Finding]:
+    """``loss_name`` without ``loss``, in heads of MMSegmentation.
+
+    A value beside losses that are summed may be logged on purpose.
+    """
+    heads: dict[tuple, list[ConfigNode]] = {}
+    for section in _losses(subject):
+        at = max(i for i, s in enumerate(section.path) if isinstance(s, str))
+        heads.setdefault(section.path[:at], []).append(section)
+    for losses in heads.values():
+        logged = [
+            (loss, name)
+            for loss in losses
+            if isinstance(name := loss.cfg.get('loss_name'), str)
+            and 'loss' not in name
+        ]
+        for section, name in logged:
+            path = (*section.path, 'loss_name')
+            alone = len(logged) == len(losses)
+            yield new_finding(
+                f'loss_name is {name!r}; only values whose name has '
+                "'loss' in it are summed"
+                + ('' if alone else ', as other losses of the head are'),
+                path=path,
+                severity=Severity.ERROR if alone else Severity.WARNING,
+                options=change(path, f'loss_{name}') if alone else {},
+            )
+
+
+@LOSS.rule(
+    'LOSS003',
+    title='a loss has a negative weight',
+    severity=Severity.WARNING,
+    remedy='set a positive loss_weight: this one is made larger',
+)
+def negative_weight(subject: Subject) -> Iterator[Finding]:
+    """``loss_weight`` below 0."""
+    return _weights(subject, lambda weight: weight < 0)
+
+
+@LOSS.rule(
+    'LOSS004',
+    title='softmax over one class',
+    severity=Severity.ERROR,
+    remedy='set num_classes=2, or num_classes=2, out_channels=1 and '
+    'use_sigmoid=True of the loss',
+)
+def one_class(subject: Subject) -> Iterator[Finding]:
+    """Heads of MMSegmentation whose cross-entropy is always 0."""
+    for section in subject.below('model'):
+        losses = section.cfg.get('loss_decode')
+        counts = ('num_classes', 'out_channels')
+        one = next((key for key in counts if section.cfg.get(key) == 1), '')
+        if losses is None or not one:
+            continue
+        for loss in losses if isinstance(losses, list) else [losses]:
+            kind = kind_of(loss)
+            sigmoid = as_mapping(loss).get('use_sigmoid', False)
+            if kind.endswith('CrossEntropyLoss') and not sigmoid:
+                yield new_finding(
+                    f'{kind} over {one}=1 without use_sigmoid=True is '
+                    'always 0, or refuses labels of 1: nothing is learned',
+                    path=(*section.path, one),
+                )
+
+
+@LOSS.rule(
+    'LOSS005',
+    title='class weights of a sigmoid loss',
+    severity=Severity.ERROR,
+    remedy='remove class_weight, or use mmext.CheckedCrossEntropyLoss, which '
+    'multiplies the term of each class by its weight',
+)
+def weighted_sigmoid(subject: Subject) -> Iterator[Finding]:
+    """MMSegmentation multiplies along the width of maps, not by class."""
+    for section in _losses(subject):
+        weight = section.cfg.get('class_weight')
+        kind = subject.component(section)
+        if (
+            getattr(kind, '__module__', '').startswith('mmseg.')
+            and kind.__name__ == 'CrossEntropyLoss'
+            and section.cfg.get('use_sigmoid')
+            and isinstance(weight, list | tuple)
+            and len(weight) > 1
+        ):
+            yield new_finding(
+                f'class_weight has {len(weight)} values, use_sigmoid=True: '
+                'mmseg multiplies the pixels of each row by them, which fails '
+                'unless a row has so many pixels',
+                path=(*section.path, 'class_weight'),
+            )

@@ -21,33 +21,19 @@ from .registry import KEY, new_finding
 from .subject import Subject, as_mapping, sure_name
 
 # Keys that are read from the config itself, beside the arguments of the
-# runners -> by whom.
-READ_KEYS = {
-    'model_wrapper_cfg': "MMEngine's Runner",
-    'find_unused_parameters': "MMEngine's Runner",
-    'sync_bn': "MMEngine's Runner",
-    'activation_checkpointing': "MMEngine's Runner",
-    'efficient_conv_bn_eval': "MMEngine's Runner",
-    'compile': "MMEngine's runners",
-    'strategy': "MMEngine's FlexibleRunner",
-    'init_weights_for_test_or_val': "MMEngine's FlexibleRunner",
-    'runner_type': "mmext's and the hosts' tools",
-    'custom_imports': "MMEngine's Config",
-    'default_scope': "MMEngine's Config",
-    'tta_model': "the hosts' test tools",
-    'tta_pipeline': "the hosts' test tools",
-    'opencv_num_threads': "the hosts' tools",
-    'mp_start_method': "the hosts' tools",
-    'dynamic_intervals': "MMDetection's configs",
-    'device': "mmext's tools",
-    'ops_backend': "mmext's runner",
-    'freeze': "mmext's runner",
-    'match_classes': "mmext's runner",
-    'data_root': "mmext's tools",
-    'base_data_root': "mmext's tools",
-    'check_misplaced_keys': "mmext's tools",
-    'own_keys': "mmext's tools",
-}
+# runners.
+READ_KEYS = (
+    # By MMEngine's runners and its Config.
+    *('model_wrapper_cfg', 'find_unused_parameters', 'sync_bn', 'compile'),
+    *('activation_checkpointing', 'efficient_conv_bn_eval', 'strategy'),
+    *('init_weights_for_test_or_val', 'custom_imports', 'default_scope'),
+    # By the hosts' tools, and by MMDetection's configs.
+    *('tta_model', 'tta_pipeline', 'opencv_num_threads', 'mp_start_method'),
+    *('runner_type', 'dynamic_intervals'),
+    # By mmext's runner and tools.
+    *('device', 'ops_backend', 'freeze', 'match_classes', 'data_root'),
+    *('base_data_root', 'check_misplaced_keys', 'own_keys'),
+)
 # Keys of MMCV 1.x -> what is read instead.
 _OLD = {
     'data': 'train_dataloader, val_dataloader and test_dataloader',
@@ -280,9 +266,7 @@ def unread_in_section(subject: Subject) -> Iterator[Finding]:
                 + (': the training ends when it starts' if ends else ''),
                 path=path,
                 severity=Severity.ERROR if ends else Severity.WARNING,
-                names=(sure,) if sure else (),
-                remedy=f'rename it to {sure}' if sure else '',
-                options=subject.renamed(path, sure) if sure else {},
+                **subject.renaming(path, sure),
             )
 
 

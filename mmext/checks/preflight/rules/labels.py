@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from mmengine.config import Config
@@ -26,9 +25,6 @@ from ...labels.rules import RULES
 from ...labels.sources import compares_reduction, splits_of_config
 from .subject import SPLITS, Subject, as_mapping, kind_of
 
-_DEFAULT_IGNORE = 255
-# What a training cannot read, building its data sets shows.
-_UNCERTAIN = ('READ001',)
 # Rules of the labels -> those of the config that say the same.
 _SAME = {'CFG003': ('HEAD001', 'HEAD002'), 'CFG008': ('HEAD003',)}
 _MISNAMED = {'HEAD003', 'HEAD005', 'HEAD006'}
@@ -51,7 +47,7 @@ def _expectations(subject: Subject) -> Iterator[Expectations]:
             task='semantic' if semantic else 'detection',
             num_classes=heads[0].num_classes if heads else len(classes),
             classes=classes,
-            ignore_index=ignored_value(heads, places, _DEFAULT_IGNORE),
+            ignore_index=ignored_value(heads, places, 255),
             reduce_zero_label=reduces,
             dataset_reduces=own,
             ignore_places=places,
@@ -97,24 +93,22 @@ def label_findings(
     cfg: Config,
     *,
     splits: Sequence[str] = ('train', 'val'),
-    store: str | Path | None = None,
+    store: Path,
 ) -> list[Finding]:
     """Check the labels of a config: one finding for each group, worst first.
 
     ``names`` are files that show it. Raises FileNotFoundError if data are
     missing, and ValueError if there is none of the splits. What was read of
-    the data is kept in ``store`` for the next time; None keeps nothing.
+    the data is kept in ``store`` for the next time.
     """
     present = [
         split for split in splits if as_mapping(cfg.get(f'{split}_dataloader'))
     ]
     check_data_paths(cfg, present)
     sources = splits_of_config(cfg, splits)
-    with TemporaryDirectory(prefix='mmext_') as folder:
-        path = Path(store or f'{folder}/facts.sqlite')
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FactStore(path) as facts:
-            report = check_sources(sources, facts)
+    store.parent.mkdir(parents=True, exist_ok=True)
+    with FactStore(store) as facts:
+        report = check_sources(sources, facts)
     return [_of_group(group, cfg) for group in report.groups]
 
 
@@ -128,13 +122,13 @@ def without_known(
     """
     places = {(finding.rule, finding.key) for finding in known}
     misnamed = _MISNAMED & {finding.rule for finding in known}
-
-    def is_new(finding: Finding) -> bool:
+    new = []
+    for finding in findings:
         same = _SAME.get(finding.rule, ())
         said = {(rule, finding.key) for rule in (finding.rule, *same)}
-        return not (said & places or (same and misnamed))
-
-    return list(filter(is_new, findings))
+        if not (said & places or (same and misnamed)):
+            new.append(finding)
+    return new
 
 
 def _of_group(group: FindingGroup, cfg: Config) -> Finding:
@@ -147,8 +141,9 @@ def _of_group(group: FindingGroup, cfg: Config) -> Finding:
     where = key_place(cfg, key)
     return Finding(
         rule=group.rule,
+        # What a training cannot read, building its data sets shows.
         severity=Severity.WARNING
-        if group.rule in _UNCERTAIN
+        if group.rule == 'READ001'
         else group.severity,
         message=group.message,
         remedy=group.remedy,

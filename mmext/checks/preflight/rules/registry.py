@@ -17,7 +17,7 @@ A lint rule is a generator function in a file of its family, called with a
 Rules of the other scopes are declared where their findings are made.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,9 @@ from .labels import config_label_findings
 from .subject import Subject
 
 RULES = rules_of('preflight')
+# Remedy for a package that is not here.
+INSTALL = 'install the package that it needs where the training runs'
+_MAX_MODULES = 6
 
 
 def _family(letters: str, title: str, scope: str = 'config') -> Family:
@@ -110,25 +113,23 @@ def contained(
 
     def take(error: Exception) -> None:
         place = code_location(error)
+        # Parts of the config, that of the innermost code first.
+        nodes = [
+            value
+            for frame, _ in reversed(frames_of(error))
+            for value in frame.f_locals.values()
+            if isinstance(value, ConfigNode)
+        ]
         finding = CHECK001.finding(
             f'{what} ended with {type(error).__name__}: '
             f'{" ".join(str(error).split())}{place and f" ({place})"}',
-            key=key or _key_in_frames(error),
+            key=key or (join_key(nodes[0].path) if nodes else ''),
             severity=severity,
         )
         if finding not in findings:
             findings.append(finding)
 
     return ErrorCatcher(take)
-
-
-def _key_in_frames(error: Exception) -> str:
-    """Key of the part of a config that the innermost code was looking at."""
-    for frame, _ in reversed(frames_of(error)):
-        for value in frame.f_locals.values():
-            if isinstance(value, ConfigNode):
-                return join_key(value.path)
-    return ''
 
 
 def lint_config(
@@ -159,11 +160,7 @@ def lint_config(
         [('KEY001', ('train_cfg',))]
     """
     subject = Subject(
-        cfg,
-        file=None if file is None else str(file),
-        model=model,
-        environ=environ,
-        world=world,
+        cfg, file=file, model=model, environ=environ, world=world
     )
     listed: list[Finding] = []
     for rule in list(RULES.values()):
@@ -186,3 +183,43 @@ def with_locations(findings: Iterable[Finding], file: str) -> list[Finding]:
         else finding
         for finding in findings
     ]
+
+
+def _modules_of(name: str) -> list[str]:
+    """The modules around a parameter, the outermost first."""
+    parts = name.split('.')
+    return ['.'.join(parts[:i]) for i in range(1, len(parts))]
+
+
+def in_words(names: Collection[str], everything: Iterable[str]) -> str:
+    """Parameters by module in words: ``'backbone.head (2), mask_token'``.
+
+    They are grouped by the largest modules that hold no others. ``everything``
+    is all that might have been named, such as all trainable parameters of the
+    model. A parameter whose module has others, too, is its own group.
+    """
+    chosen = set(names)
+    # Modules in which something else is.
+    mixed = {''}
+    for name in everything:
+        if name not in chosen:
+            mixed.update(_modules_of(name))
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        own = next((m for m in _modules_of(name) if m not in mixed), name)
+        groups.setdefault(own, []).append(name)
+    if len(groups) == 1:
+        return next(iter(groups))
+    words = [
+        f'{module} ({len(held)})' if held != [module] else module
+        for module, held in groups.items()
+    ]
+    more = len(words) - _MAX_MODULES
+    if more > 0:
+        words[_MAX_MODULES:] = [f'{more} more']
+    return ', '.join(words)
+
+
+def count_of(names: Collection[str], what: str = 'parameter') -> str:
+    """``'1 parameter'``, ``'2 parameters'``."""
+    return f'{len(names)} {what}' + 's' * (len(names) != 1)

@@ -7,7 +7,7 @@ from ...config import join_key
 from ...findings import Finding, Severity
 from .loops import training_length
 from .registry import SCHED, new_finding
-from .subject import Subject, as_mapping, kind_of
+from .subject import Subject, as_mapping, change, kind_of
 
 _ENDLESS = 10**9
 # A schedule that begins later is not one after a warm-up.
@@ -108,6 +108,10 @@ def epochs_of_iterations(subject: Subject) -> Iterator[Finding]:
     length = training_length(subject)
     if length is None or length.by_epoch:
         return
+    loader = as_mapping(subject.top.get('train_dataloader'))
+    images, batch = '(batch_size x processes)', loader.get('batch_size')
+    if isinstance(batch, int) and subject.world:
+        images = str(batch * subject.world)
     for schedule in _schedules(subject):
         if (
             schedule.by_epoch
@@ -130,19 +134,13 @@ def epochs_of_iterations(subject: Subject) -> Iterator[Finding]:
                 path=(*schedule.path, 'by_epoch') if said else schedule.path,
                 remedy='set by_epoch=False, and multiply '
                 f'{", ".join(map(str, numbers))} by the iterations of an '
-                f'epoch: images / {_images_per_step(subject)}'
+                f'epoch: images / {images}'
                 if epochs
                 else '',
-                options={} if epochs else _option(schedule, 'by_epoch', False),
+                options={}
+                if epochs
+                else change((*schedule.path, 'by_epoch'), False),
             )
-
-
-def _images_per_step(subject: Subject) -> str:
-    loader = as_mapping(subject.top.get('train_dataloader'))
-    batch = loader.get('batch_size')
-    if isinstance(batch, int) and subject.world:
-        return str(batch * subject.world)
-    return '(batch_size x processes)'
 
 
 def _is_left_over(subject: Subject, schedule: _Schedule, key: str) -> bool:
@@ -156,10 +154,6 @@ def _is_left_over(subject: Subject, schedule: _Schedule, key: str) -> bool:
         f'train_cfg.max_{"epochs" if schedule.by_epoch else "iters"}',
         join_key((*schedule.path, key)),
     )
-
-
-def _option(schedule: _Schedule, key: str, value: Any) -> dict[str, Any]:
-    return {join_key((*schedule.path, key)): value}
 
 
 @SCHED.rule(
@@ -263,9 +257,11 @@ def _to_the_end(subject: Subject, schedule: _Schedule) -> dict[str, Any]:
         or len([s for s in _schedules(subject) if s.family in _DECAYS]) > 1
     ):
         return {}
-    options = _option(schedule, 'end', schedule.total)
+    options = change((*schedule.path, 'end'), schedule.total)
     if period is not None:
-        options |= _option(schedule, 'T_max', schedule.total - schedule.begin)
+        options |= change(
+            (*schedule.path, 'T_max'), schedule.total - schedule.begin
+        )
     return options
 
 
@@ -299,7 +295,7 @@ def other_period(subject: Subject) -> Iterator[Finding]:
             f'{schedule.unit}: {effect}',
             path=(*schedule.path, 'T_max'),
             severity=Severity.WARNING if period < span else Severity.INFO,
-            options=_option(schedule, 'T_max', span) if left else {},
+            options=change((*schedule.path, 'T_max'), span) if left else {},
         )
 
 
@@ -383,7 +379,7 @@ def endless_warm_up(subject: Subject) -> Iterator[Finding]:
         remedy, options = '', {}
         if schedule.by_epoch:
             remedy = 'set convert_to_iter_based=True: it ends with the epoch'
-            options = _option(schedule, 'convert_to_iter_based', True)
+            options = change((*schedule.path, 'convert_to_iter_based'), True)
         yield new_finding(
             f'{schedule.kind} lasts for one {schedule.unit[:-1]}: MMEngine '
             f'multiplies the {schedule.quantity} by {name}={factor}, and '

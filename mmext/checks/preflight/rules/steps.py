@@ -1,4 +1,4 @@
-"""What a dry run shows of the steps: errors, losses, norms, the optimizer."""
+"""What a dry run shows of the steps: errors, losses and norms."""
 
 import textwrap
 from collections.abc import Iterator
@@ -15,8 +15,7 @@ from ..dry_run.facts import (
 )
 from ..dry_run.options import ConfigOptions
 from ..dry_run.verdicts import without_spoiled_steps
-from .names import INSTALL, count_of, in_words
-from .registry import NORM, OPT, STEP, WORLD
+from .registry import INSTALL, NORM, STEP, WORLD, count_of, in_words
 from .sync import sync_findings
 
 _STALE = 'StaleGraphError'
@@ -97,46 +96,6 @@ NORM002 = NORM.declare(
     title='a batch norm is in an activation checkpoint',
     severity=Severity.INFO,
     remedy='none is needed; it is as if momentum were larger',
-)
-OPT001 = OPT.declare(
-    'OPT001',
-    title='a trainable parameter is in no group of the optimizer',
-    severity=Severity.ERROR,
-    remedy='build the optimizer after the last parameter was made and '
-    'unfrozen, or freeze them with requires_grad_(False)',
-)
-OPT002 = OPT.declare(
-    'OPT002',
-    title='a frozen parameter is in the optimizer',
-    severity=Severity.INFO,
-    remedy='none is needed, as long as nothing unfreezes them',
-)
-OPT003 = OPT.declare(
-    'OPT003',
-    title='a trainable parameter has a learning rate of 0',
-    severity=Severity.WARNING,
-    remedy='freeze them with requires_grad_(False) or frozen_stages, which '
-    'also saves the memory',
-)
-OPT004 = OPT.declare(
-    'OPT004',
-    title='a key of custom_keys is in the name of no parameter',
-    severity=Severity.WARNING,
-    remedy='correct or remove it',
-)
-OPT005 = OPT.declare(
-    'OPT005',
-    title='a key of custom_keys is hidden by longer ones',
-    severity=Severity.INFO,
-    remedy='remove it, or write it into the longer key',
-)
-OPT006 = OPT.declare(
-    'OPT006',
-    title='groups of parameters have the same settings',
-    severity=Severity.INFO,
-    remedy='put parameters with the same settings into one group, in the '
-    'constructor of the optimizer wrapper',
-    fix='set a constructor that merges them, in the place of that of MMEngine',
 )
 WORLD001 = WORLD.declare(
     'WORLD001',
@@ -372,71 +331,6 @@ def _norms(dry_run: DryRun) -> Iterator[Finding]:
         )
 
 
-_KEYS = 'optim_wrapper.paramwise_cfg.custom_keys'
-_MERGES = 'mmext.MergedOptimWrapperConstructor'
-
-
-def optimizer_findings(dry_run: DryRun) -> Iterator[Finding]:
-    """Findings about groups of parameters."""
-    facts = dry_run.optimizer
-    if facts is None:
-        return
-    everything = [name for usage in dry_run.usages() for name in usage.names]
-    if facts.missing:
-        yield OPT001.finding(
-            'in no group of the optimizer, so never changed: '
-            f'{count_of(facts.missing, "trainable parameter")} in '
-            f'{in_words(facts.missing, everything)}',
-            names=facts.missing,
-        )
-    if facts.frozen:
-        yield OPT002.finding(
-            'in the optimizer, but frozen (requires_grad=False): '
-            f'{count_of(facts.frozen)}',
-            names=facts.frozen,
-        )
-    if facts.rate_zero:
-        yield OPT003.finding(
-            'with a learning rate of 0 (lr_mult=0): '
-            f'{count_of(facts.rate_zero, "trainable parameter")} in '
-            f'{in_words(facts.rate_zero, everything)}; gradients are '
-            'computed and averaged for nothing',
-            key=_KEYS,
-            names=facts.rate_zero,
-        )
-    for key, near in facts.unmatched.items():
-        hint = f'; the nearest real name is {near!r}' if near else ''
-        yield OPT004.finding(
-            f'custom_keys {key!r} is in the name of no parameter, so '
-            f'it does nothing{hint}',
-            remedy=f'write {near!r}' if near else '',
-            key=_KEYS if '.' in key else f'{_KEYS}.{key}',
-            names=(key,),
-        )
-    for key in facts.shadowed:
-        yield OPT005.finding(
-            f'custom_keys {key!r} does nothing: for every parameter '
-            'that it fits, a longer key, or one before it in the alphabet, '
-            'is used instead',
-            key=_KEYS if '.' in key else f'{_KEYS}.{key}',
-            names=(key,),
-        )
-    if facts.groups > facts.merged:
-        fix: dict[str, Any] = {'key': 'optim_wrapper.constructor'}
-        if facts.mergeable:
-            fix = {
-                'key': 'optim_wrapper.paramwise_cfg',
-                'remedy': f'set optim_wrapper.constructor={_MERGES!r}',
-                'options': {'optim_wrapper.constructor': _MERGES},
-            }
-        yield OPT006.finding(
-            f'the optimizer has {facts.groups} groups of parameters, with '
-            f'{facts.merged} different settings: each group is a step by '
-            'itself in the optimizer, which costs time in every iteration',
-            **fix,
-        )
-
-
 def dry_run_findings(
     dry_run: DryRun,
     current: SyncSettings,
@@ -451,7 +345,6 @@ def dry_run_findings(
     results = [
         *step_findings(dry_run, random_weights),
         *sync_findings(judged, current, options),
-        *optimizer_findings(dry_run),
     ]
     return sorted(results, key=lambda finding: -finding.severity)
 

@@ -20,7 +20,9 @@ from ...config import (
     MisplacedKey,
     RightPlaces,
     RunnerKind,
+    Steps,
     config_files,
+    dataset_configs,
     find_component,
     find_misplaced_keys,
     is_own_key,
@@ -180,13 +182,13 @@ class Subject:
         self,
         cfg: Config,
         *,
-        file: str | None = None,
+        file: str | Path | None = None,
         model: Any = None,
         environ: Mapping[str, str] | None = None,
         world: int | None = None,
     ) -> None:
         self.cfg = cfg
-        self.file = file or cfg.filename or ''
+        self.file = str(file or cfg.filename or '')
         self.model = model
         self.environ = os.environ if environ is None else environ
         self._world = world
@@ -328,6 +330,12 @@ class Subject:
         for section in self.sections:
             if section.path[: len(path)] == path:
                 yield section
+
+    def datasets(self, split: str) -> Iterator[tuple[Steps, Mapping]]:
+        """Data sets of a split, also those inside of others."""
+        root = (f'{split}_dataloader', 'dataset')
+        loader = as_mapping(self.top.get(root[0]))
+        return dataset_configs(loader.get('dataset'), root)
 
     def at(self, path: Sequence[str | int]) -> Any:
         """What the config has at a path that is there."""

@@ -21,8 +21,7 @@ from ...findings import Finding, Severity
 from ..dry_run.facts import DryRun
 from ..dry_run.options import STATIC_GRAPH, ConfigOptions
 from ..dry_run.verdicts import averaged_steps, explain_dry_run, search_cost
-from .names import count_of, in_words
-from .registry import DDP
+from .registry import DDP, count_of, in_words
 
 # What --fix does.
 _SETTINGS = 'set the flags of the model wrapper that work'
@@ -174,10 +173,8 @@ class _SyncFindings:
         for settings in wanted:
             if self.explanation.works(settings):
                 return self.options.settings(settings)
-            if self.options.keeps_reentrant:
-                continue
-            if self.explanation.works(settings, reentrant=False):
-                hook = self.options.without_reentrant()
+            hook = self.options.without_reentrant()
+            if hook and self.explanation.works(settings, reentrant=False):
                 return self.options.settings(settings) | hook
         return {}
 

@@ -7,14 +7,10 @@ from helpers.tiny_class_embed import MODES
 from helpers.tiny_class_embed import build as build_class_embed
 from helpers.tiny_co_dino import make_batch
 from mmengine.model import BaseModel
-from mmengine.optim import build_optim_wrapper
 from torch import nn
 
 from mmext.checks.ddp import SyncSettings
-from mmext.checks.preflight.dry_run.run import (
-    dry_run_model,
-    optimizer_facts,
-)
+from mmext.checks.preflight.dry_run.run import dry_run_model
 from mmext.checks.preflight.dry_run.verdicts import verdict_table
 from mmext.checks.preflight.rules.steps import dry_run_findings
 
@@ -130,67 +126,3 @@ def test_class_embeddings_of_co_dino(mode):
         assert findings == []
     rules = [f.rule for f in dry_run_findings(dry_run, SyncSettings(True))]
     assert 'DDP005' in rules
-
-
-def of_config(keys, model=None, **more):
-    """Facts of an optimizer that MMEngine builds with custom keys."""
-    section = {
-        'optimizer': {'type': 'SGD', 'lr': 0.1},
-        'paramwise_cfg': {'custom_keys': keys},
-        **more,
-    }
-    model = model or build('extra')
-    wrapper = build_optim_wrapper(model, section)
-    return optimizer_facts(model, wrapper, {'optim_wrapper': section})
-
-
-def test_missing_and_frozen():
-    model = build('extra')
-    wrapper = sgd(model)
-    model.stem.requires_grad_(False)
-    model.late = build().head
-    facts = optimizer_facts(model, wrapper)
-    assert facts.missing == ('late.weight', 'late.bias')
-    assert facts.frozen == ('stem.weight', 'stem.bias')
-
-
-def test_rate_zero_and_the_nearest_name():
-    facts = of_config(
-        {
-            'stem': {'lr_mult': 0.0},
-            'extr.weight': {'lr_mult': 0.1},
-            'zzz': {'lr_mult': 2.0},
-            'blo': {'lr_mult': 2.0},
-            'block': {'lr_mult': 1.0},
-        }
-    )
-    assert facts.rate_zero == ('stem.weight', 'stem.bias')
-    assert facts.unmatched == {'extr.weight': 'extra.weight', 'zzz': ''}
-    assert facts.shadowed == ('blo',)
-
-
-def test_a_key_for_what_is_frozen_is_no_mistake():
-    facts = of_config({'stem': {'lr_mult': 0.1}}, build('frozen stem'))
-    assert facts.unmatched == {}
-
-
-def test_groups_that_could_be_one():
-    keys = {'stem': {'lr_mult': 0.1}, 'zzz': {'lr_mult': 2.0}}
-    facts = of_config(keys)
-    trained = sum(p.requires_grad for p in build('extra').parameters())
-    assert (facts.groups, facts.merged) == (trained, 2)
-    assert facts.mergeable
-    facts = of_config(keys, constructor='mmext.MergedOptimWrapperConstructor')
-    assert (facts.groups, facts.merged) == (2, 2)
-    # It reads the same keys.
-    assert facts.unmatched == {'zzz': ''}
-
-
-def test_other_constructors_read_other_keys():
-    section = {
-        'constructor': 'SomeoneElses',
-        'paramwise_cfg': {'custom_keys': {'zzz': {}}},
-    }
-    model = build()
-    facts = optimizer_facts(model, sgd(model), {'optim_wrapper': section})
-    assert facts.unmatched == {}

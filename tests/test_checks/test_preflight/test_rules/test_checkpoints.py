@@ -109,17 +109,8 @@ def weights_of(module, file, prefix=''):
     return str(file)
 
 
-def test_weights_of_the_whole_model(detector, tmp_path):
-    file = weights_of(detector, tmp_path / 'a.pth', 'module.')
-    assert lint({'load_from': file}, 'CKPT', model=detector) == []
-
-
 def test_weights_that_do_not_fit(detector, tmp_path):
-    file = weights_of(detector, tmp_path / 'a.pth', 'student.')
-    (finding,) = lint({'load_from': file}, 'CKPT', model=detector)
-    assert (finding.rule, finding.options) == ('CKPT009', {})
-    assert 'student.backbone.conv.weight' in finding.message
-    # The same names with other shapes do not fit either.
+    """The same names with other shapes."""
     other = nn.Module()
     other.backbone = nn.Module()
     other.backbone.conv = nn.Conv2d(1, 3, 3)

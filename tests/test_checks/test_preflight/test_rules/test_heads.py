@@ -42,27 +42,6 @@ def test_one_head(count, rule, text):
         )
 
 
-def test_all_heads():
-    roi_head = {
-        'type': 'StandardRoIHead',
-        'bbox_head': [{'num_classes': 80}, {'num_classes': 3}],
-        'mask_head': {'num_classes': 81},
-    }
-    changes = {**BOTH, 'model.bbox_head': None, 'model.roi_head': roi_head}
-    assert [finding.key for finding in lint(changes, 'HEAD')] == [
-        'model.roi_head.bbox_head[0].num_classes',
-        'model.roi_head.mask_head.num_classes',
-    ]
-
-
-def test_a_built_model_counts():
-    model = nn.Module()
-    model.bbox_head = nn.Module()
-    model.bbox_head.num_classes = 3
-    assert lint(BOTH, 'HEAD', model=model) == []
-    assert lint(BOTH, 'HEAD')
-
-
 def test_a_built_model_with_texts_for_classes():
     model = nn.Module()
     model.bbox_head = nn.Module()

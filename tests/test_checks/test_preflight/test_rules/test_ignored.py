@@ -70,28 +70,6 @@ def test_preprocessors_that_are_fine(tmp_path, text):
     assert lint(cfg, 'IGN') == []
 
 
-PIPELINE = """
-train_pipeline = [dict(type='LoadImageFromFile')]
-train_dataloader = dict(
-    sampler=dict(type='DefaultSampler', shuffle=True),
-    dataset=dict(type='CocoDataset', pipeline=train_pipeline))
-"""
-STEPS = "[dict(type='LoadImageFromFile'), dict(type='LoadAnnotations')]"
-
-
-@pytest.mark.parametrize(
-    'text',
-    [
-        '',
-        f'train_dataloader = dict(dataset=dict(pipeline={STEPS}))\n',
-        f'train_pipeline = {STEPS}\n'
-        'train_dataloader = dict(dataset=dict(pipeline=train_pipeline))\n',
-    ],
-)
-def test_pipelines_that_are_fine(tmp_path, text):
-    assert lint(inherited(tmp_path, text, PIPELINE), 'IGN') == []
-
-
 def test_imports_of_a_base(tmp_path):
     base = "custom_imports = dict(imports=['json', 'csv'])\n"
     text = "custom_imports = dict(imports=['csv'])\n"

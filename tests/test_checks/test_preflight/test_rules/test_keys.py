@@ -5,47 +5,12 @@ import inspect
 import pytest
 from helpers.lint_findings import changed, lint
 from mmengine.config import Config
-from mmengine.runner import FlexibleRunner, Runner
+from mmengine.runner import Runner
 
 from mmext.checks.config import DELETE
-from mmext.checks.preflight.rules.keys import (
-    _KEYS_OF_SECTIONS,
-    READ_KEYS,
-    reads_key,
-)
+from mmext.checks.preflight.rules.keys import _KEYS_OF_SECTIONS
 from mmext.engine import PortableRunner
 from mmext.ops import choose_ops_backend
-
-
-def test_reads_what_runners_take():
-    for runner in (Runner, FlexibleRunner):
-        for name in inspect.signature(runner.from_cfg).parameters:
-            assert name == 'cfg'
-        source = inspect.getsource(runner)
-        for name in READ_KEYS:
-            if f"cfg.get('{name}'" in source:
-                assert reads_key(name)
-    assert reads_key('train_cfg')
-    assert not reads_key('max_epochs')
-
-
-@pytest.mark.parametrize(
-    ('name', 'meant'),
-    [
-        ('trian_cfg', 'train_cfg'),
-        ('optim_wraper', 'optim_wrapper'),
-        ('param_schedulers', 'param_scheduler'),
-        ('custom_hook', 'custom_hooks'),
-        ('auto_scale_ls', 'auto_scale_lr'),
-    ],
-)
-def test_misspelt(name, meant):
-    (finding,) = lint(Config({name: {'a': 1}}), 'KEY001')
-    assert finding.key == name
-    assert finding.names == (meant,)
-    assert f'{meant} is near' in finding.message
-    # It may be a setting of another program.
-    assert finding.options == {}
 
 
 @pytest.mark.parametrize(
@@ -127,11 +92,6 @@ def test_are_the_keys_that_mmengine_reads():
     source += inspect.getsource(PortableRunner.scale_lr)
     for key in _KEYS_OF_SECTIONS['auto_scale_lr']:
         assert f"'{key}'" in source
-
-
-@pytest.mark.parametrize('name', [None, 'auto', 'numba', 'deformops'])
-def test_back_end_of_operators(name):
-    assert lint(Config({'ops_backend': name}), 'KEY006') == []
 
 
 @pytest.mark.parametrize('name', ['Numba', 1, ['numba']])

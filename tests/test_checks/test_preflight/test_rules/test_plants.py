@@ -1,8 +1,6 @@
 """Every rule finds its fault through the tool: rule, location, exit code."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from mmext.checks.findings import Severity
 from mmext.checks.labels.rules import RULES as LABEL_RULES
 from mmext.checks.preflight.rules.registry import RULES
 
-ROOT = Path(__file__).resolve().parents[4]
 SMALL = ('--batches', 'normal', '--image-size', '64', '64', '--no-labels')
 # Variables that change what is found.
 OF_LAUNCHERS = ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_PORT')
@@ -177,30 +174,6 @@ def test_after_an_update_of_random_weights(
     settings = json.loads((tmp_path / 'report.json').read_bytes())['verdicts']
     (current,) = (row for row in settings['rows'] if row['current'])
     assert (current['failure'] == 'ok') == (not rules)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ('rule', 'more', 'code'),
-    [
-        ('LOOP006', (), 0),
-        # The model cannot be built; the config is looked at all the same.
-        ('KEY001', ('--cfg-options', 'model.backbone.depth=7'), 1),
-    ],
-)
-def test_as_a_process(rule, more, code, tmp_path):
-    (plant,) = [plant for plant in PLANTS if plant.rule == rule]
-    argv = [*arguments(plant, tmp_path), *more]
-    path = os.pathsep.join(map(str, (ROOT, ROOT / 'tests')))
-    done = subprocess.run(
-        [sys.executable, ROOT / 'tools' / 'preflight.py', *argv],
-        env={**os.environ, 'PYTHONPATH': path, 'OMP_NUM_THREADS': '1'},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == code, done.stderr
-    assert rule in done.stdout
-    assert rule in {finding['rule'] for finding in read_findings(tmp_path)}
 
 
 @pytest.mark.slow

@@ -1,15 +1,12 @@
 import pytest
-from helpers.preflight_models import batches, build, find, sgd
+from helpers.preflight_models import batches, build, find
 
 from mmext.checks.ddp import SyncSettings
 from mmext.checks.findings.finding import Severity
 from mmext.checks.preflight.dry_run.facts import DryRun
-from mmext.checks.preflight.dry_run.options import ConfigOptions
 from mmext.checks.preflight.dry_run.run import dry_run_model
 from mmext.checks.preflight.rules.steps import dry_run_findings
 
-HOOK = 'default_hooks.activation_checkpoint'
-BLOCK = {'block.0.weight', 'block.0.bias'}
 EXTRA = ('extra.weight', 'extra.bias')
 
 
@@ -78,31 +75,3 @@ def test_special_batches_alone_do_not_judge():
     assert finding.rule == 'DDP001'
     alone = DryRun({**steps, 'normal': ()})
     assert dry_run_findings(alone, SyncSettings()) == []
-
-
-def test_reentrant_and_used_twice():
-    finding = find('reentrant twice')['DDP002']
-    assert set(finding.names) == BLOCK
-    assert list(finding.options) == [HOOK]
-    assert 'DDP002' not in find('reentrant twice', False, True)
-
-
-def test_a_static_graph_and_an_output_that_is_in_no_loss():
-    finding = find('extra logged', False, True)['DDP008']
-    assert finding.names == EXTRA
-    assert finding.options['find_unused_parameters'] is True
-
-
-def test_options_are_where_the_config_sets_them():
-    wrapper = {'type': 'MMDistributedDataParallel'}
-    cfg = {
-        'model_wrapper_cfg': {**wrapper, 'find_unused_parameters': True},
-        'runner_type': 'Runner',
-    }
-    model = build()
-    dry_run = dry_run_model(
-        model, batches(), optim_wrapper=sgd(model), cfg=cfg
-    )
-    assert isinstance(dry_run.config, ConfigOptions)
-    (finding,) = dry_run_findings(dry_run, SyncSettings(True))
-    assert finding.key == 'model_wrapper_cfg.find_unused_parameters'
