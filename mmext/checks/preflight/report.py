@@ -22,7 +22,7 @@ from ..findings import (
     terminal,
     to_json,
 )
-from .dry_run.facts import DryRun
+from .dry_run.run import DryRun
 
 SCHEMA_VERSION = 1
 _MAX_NAMES = 6

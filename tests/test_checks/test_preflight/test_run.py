@@ -160,7 +160,7 @@ def config(tmp_path):
 @pytest.mark.parametrize(
     ('settings', 'message'),
     [
-        ({'batches': ('odd',)}, r"kinds must be some of .*\['odd'\]"),
+        ({'batches': ('odd',)}, r"batches must be some of .*\['odd'\]"),
         ({'steps': 1}, 'steps must be at least 2.* got 1'),
         ({'batch_size': -1}, 'batch_size must be at least 1.* got -1'),
         ({'world': 1}, 'world must be 2 or more processes.* got 1'),

@@ -1,145 +1,113 @@
-"""Train a model for a few steps, alone, and record what it does."""
+"""Train a model for a few steps, alone, and say what DDP would do with it."""
 
-import dataclasses
-import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import chain
 from typing import Any
 
-from mmengine.optim import OptimWrapperDict
-from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ....utils.training import merge_groups
-from ...config import find_component
-from ...ddp import kept_tensors
-from ...findings import ErrorCatcher
-from .crashes import explain_crash
-from .facts import Crash, DryRun, OptimizerFacts, StepRecord
-from .options import ConfigOptions
-from .step import (
-    StepRun,
-    error_place,
-    modules_of_error,
-    own_backward,
-    restored,
+from ...ddp import (
+    Explanation,
+    Outcome,
+    Step,
+    StepUsage,
+    SyncSettings,
+    Verdict,
+    kept_tensors,
+    location_in,
 )
-
-_SIMILAR = 0.6
-# Constructors that read ``custom_keys`` as MMEngine documents it.
-_READ_CUSTOM_KEYS = (
-    'DefaultOptimWrapperConstructor',
-    'mmext.MergedOptimWrapperConstructor',
+from ...findings import ErrorCatcher, frames_of
+from .crashes import Crash, explain_crash, modules_of_error
+from .settings import (
+    ConfigOptions,
+    OptimizerFacts,
+    optimizer_facts,
+    wrappers_of,
 )
+from .step import StepRecord, StepRun, own_backward, restored
 
 
-def optimizer_facts(
-    model: nn.Module,
-    optim_wrapper: Any,
-    cfg: Mapping[str, Any] | None = None,
-) -> OptimizerFacts:
-    """How the groups of an optimizer fit a model and its config."""
-    groups = [
-        group
-        for wrapper in wrappers_of(optim_wrapper)
-        for group in wrapper.optimizer.param_groups
-    ]
-    rates: dict[int, float] = {}
-    for group in groups:
-        for parameter in group['params']:
-            rate = float(group.get('lr', 1.0))
-            rates[id(parameter)] = max(rates.get(id(parameter), 0.0), rate)
-    default = _of_default_constructor(cfg)
-    named = list(model.named_parameters())
-    trainable = [(n, p) for n, p in named if p.requires_grad]
-    unmatched, shadowed = {}, ()
-    paramwise = (default or {}).get('paramwise_cfg')
-    keys = []
-    if isinstance(paramwise, Mapping):
-        keys = [str(key) for key in paramwise.get('custom_keys') or {}]
-    if keys:
-        unmatched, shadowed = custom_key_use(keys, [n for n, _ in trainable])
-        frozen = [n for n, p in named if not p.requires_grad]
-        # A key for what is frozen has no effect, but is no typing error.
-        unmatched = {
-            key: near
-            for key, near in unmatched.items()
-            if not any(key in name for name in frozen)
-        }
-    return OptimizerFacts(
-        missing=tuple(n for n, p in trainable if id(p) not in rates),
-        frozen=tuple(
-            n for n, p in named if not p.requires_grad and id(p) in rates
-        ),
-        rate_zero=tuple(n for n, p in trainable if rates.get(id(p)) == 0.0),
-        unmatched=unmatched,
-        shadowed=shadowed,
-        groups=len(groups),
-        merged=sum(
-            len(merge_groups(wrapper.optimizer.param_groups))
-            for wrapper in wrappers_of(optim_wrapper)
-        ),
-        mergeable=default is not None,
-    )
+@dataclass(frozen=True)
+class DryRun:
+    """All that was seen."""
 
+    # Of each kind of batch, in their order.
+    steps: Mapping[str, tuple[StepRecord, ...]]
+    # At most one of each kind.
+    crashes: tuple[Crash, ...] = ()
+    # None without an optimizer.
+    optimizer: OptimizerFacts | None = None
+    # Modules with a ``loss_weight`` of 0.
+    zero_weights: tuple[str, ...] = ()
+    # Where the config sets what.
+    config: ConfigOptions = field(default_factory=partial(ConfigOptions, {}))
+    # Parameters without a shape; no step is run with them.
+    lazy: tuple[str, ...] = ()
+    # Whether weights that the config names were left out.
+    random_weights: bool = False
 
-def wrappers_of(optim_wrapper: Any) -> list[Any]:
-    """The wrapper of each optimizer."""
-    if isinstance(optim_wrapper, OptimWrapperDict):
-        return list(optim_wrapper.optim_wrappers.values())
-    return [optim_wrapper]
+    @property
+    def is_telling(self) -> bool:
+        """Whether the first kind, the most common one, went through a step.
 
+        Special batches alone, as those without an object, do not show what
+        a training does with its parameters.
+        """
+        return bool(next(iter(self.steps.values()), ()))
 
-def _of_default_constructor(
-    cfg: Mapping[str, Any] | None,
-) -> Mapping[str, Any] | None:
-    """The config's optim_wrapper, if MMEngine's own constructor reads it."""
-    section = (cfg or {}).get('optim_wrapper')
-    if not isinstance(section, Mapping):
-        return None
-    kind = section.get('constructor')
-    if kind is not None:
-        scope = (cfg or {}).get('default_scope') or 'mmengine'
-        kind = find_component(kind, (OPTIM_WRAPPER_CONSTRUCTORS,), scope)
-        known = map(OPTIM_WRAPPER_CONSTRUCTORS.get, _READ_CUSTOM_KEYS)
-        readers = [constructor.add_params for constructor in known]
-        if getattr(kind, 'add_params', None) not in readers:
-            return None
-    return section
+    def all_steps(self) -> Iterator[StepRecord]:
+        """The steps of all kinds, one after the other."""
+        for steps in self.steps.values():
+            yield from steps
 
+    def usages(self) -> tuple[StepUsage, ...]:
+        """What each step did with the parameters."""
+        return tuple(step.usage for step in self.all_steps())
 
-def custom_key_use(
-    keys: Iterable[str], names: Iterable[str]
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    """What MMEngine's constructor makes of ``custom_keys``.
+    def averaged_steps(self) -> list[StepRecord]:
+        """Those after which gradients are averaged, if they are accumulated.
 
-    A key applies where it is part of a trainable parameter's name; of several,
-    the longest. Returns keys that fit nothing, with the nearest real name or
-    an empty string; and keys that fit, but never as the longest.
-    """
-    # A parameter of the model itself is called '.name' there.
-    names = [name if '.' in name else f'.{name}' for name in names]
-    ordered = sorted(sorted(keys), key=len, reverse=True)
-    fits = {key: [n for n in names if key in n] for key in ordered}
-    taken = {
-        next((key for key in ordered if key in name), '') for name in names
-    }
-    unmatched = {key: _nearest(key, names) for key in ordered if not fits[key]}
-    shadowed = tuple(k for k in ordered if fits[k] and k not in taken)
-    return unmatched, shadowed
+        Where none of the first kind is such a step, all are looked at.
+        """
+        number = self.config.accumulated
+        first, *others = [*self.steps.values()] or [()]
+        return list(chain(first[number - 1 :: number] or first, *others))
 
+    @cached_property
+    def judged(self) -> 'DryRun':
+        """With random weights, the run without what only an update did.
 
-def _nearest(key: str, names: Iterable[str]) -> str:
-    """The part of a name that a key resembles most."""
-    length = key.count('.') + 1
-    candidates = {}
-    for name in names:
-        parts = name.strip('.').split('.')
-        for start in range(max(len(parts) - length + 1, 0)):
-            candidates['.'.join(parts[start : start + length])] = None
-    near = difflib.get_close_matches(key, list(candidates), 1, _SIMILAR)
-    return near[0] if near else ''
+        The rate is made for trained weights. After one update of random ones
+        an RPN may propose nothing, and what comes behind it gets no gradient.
+        """
+        if not self.random_weights:
+            return self
+        number = self.config.accumulated
+        kept = {}
+        for kind, steps in self.steps.items():
+            unused = {n for step in steps[:number] for n in step.usage.unused}
+            kept[kind] = tuple(
+                step
+                for step in steps
+                if step.step < number or unused.issuperset(step.usage.unused)
+            )
+        return replace(self, steps=kept, random_weights=False)
+
+    @property
+    def nodes_searched(self) -> int:
+        """Functions of the largest graph, which a search walks over."""
+        return max((step.nodes for step in self.averaged_steps()), default=0)
+
+    def explain(self, current: SyncSettings) -> Explanation:
+        """What DDP does with the steps after which gradients are averaged."""
+        return Explanation(
+            [Step(s.usage, s.kind, s.step) for s in self.averaged_steps()],
+            current,
+            accumulates=self.config.accumulated > 1,
+        )
 
 
 def dry_run_model(
@@ -150,6 +118,7 @@ def dry_run_model(
     cfg: Mapping[str, Any] | None = None,
     steps: int = 2,
     later_steps: int | None = None,
+    random_weights: bool = False,
 ) -> DryRun:
     """Run steps of a model and record what decides about a training.
 
@@ -164,25 +133,25 @@ def dry_run_model(
             the data loader would give, one for each step. Fewer than
             ``steps`` are used again.
         optim_wrapper: Built for the model; None for no optimizer.
-        cfg: The config, for ``optim_wrapper.paramwise_cfg``.
+        cfg: The config, for the keys of findings; None for one that sets
+            nothing.
         steps: Of each kind, at least 2: a graph that one step keeps fails in
             the next.
         later_steps: Of the kinds after the first one; None for as many.
+        random_weights: Whether weights that the config names were left out.
     """
     if not hasattr(model, 'parse_losses'):
         raise TypeError(
             'model must be a BaseModel without a wrapper, as it is before '
             f'Runner.wrap_model, got {type(model).__name__}'
         )
-    optimizers = []
+    cfg, facts, optimizers = cfg or {}, None, []
     if optim_wrapper is not None:
         optimizers = [w.optimizer for w in wrappers_of(optim_wrapper)]
+        facts = optimizer_facts(model, optimizers, cfg)
     records: dict[str, tuple[StepRecord, ...]] = {}
     crashes = []
-    facts = None
-    config = ConfigOptions(cfg) if cfg is not None else None
-    if optim_wrapper is not None:
-        facts = optimizer_facts(model, optim_wrapper, cfg)
+    config = ConfigOptions(cfg)
     lazy = tuple(n for n, p in model.named_parameters() if is_lazy(p))
     if lazy:
         # They cannot be put back as they were.
@@ -210,20 +179,21 @@ def dry_run_model(
                 for tensor in tensors:
                     if not tensor._is_view():
                         tensor.detach_()
-    weights = {
-        name: getattr(module, 'loss_weight', None)
+    weights = (
+        (name, getattr(module, 'loss_weight', None))
         for name, module in model.named_modules()
-    }
+    )
     return DryRun(
         steps=records,
         crashes=tuple(crashes),
         optimizer=facts,
         zero_weights=tuple(
             name
-            for name, weight in weights.items()
+            for name, weight in weights
             if isinstance(weight, int | float) and weight == 0
         ),
         config=config,
+        random_weights=random_weights,
     )
 
 
@@ -234,7 +204,7 @@ def _run_kind(
     steps: int,
     optimizers: Sequence[Any],
     backward: Callable[[Tensor], None] | None,
-    cfg: Mapping[str, Any] | None,
+    cfg: Mapping[str, Any],
 ) -> tuple[tuple[StepRecord, ...], Crash | None]:
     """The steps of one kind of batch, up to the first that fails."""
     done: list[StepRecord] = []
@@ -248,10 +218,10 @@ def _run_kind(
         if done and run.used_again:
             # Known only now.
             kept = tuple(
-                dataclasses.replace(g, used_again=g.place in run.used_again)
+                replace(g, used_again=g.place in run.used_again)
                 for g in done[-1].kept
             )
-            done[-1] = dataclasses.replace(done[-1], kept=kept)
+            done[-1] = replace(done[-1], kept=kept)
         for error in failed:
             return tuple(done), Crash(
                 kind=kind,
@@ -260,14 +230,51 @@ def _run_kind(
                 error=type(error).__name__,
                 message=str(error),
                 modules=modules_of_error(error, model),
-                place=error_place(error),
+                place=location_in(frames_of(error)),
                 cause=explain_crash(
-                    model,
-                    partial(run.run, batch, kind, number),
-                    error,
-                    cfg,
+                    model, partial(run.run, batch, kind, number), error, cfg
                 ),
             )
         done.append(record)
         left = run.left
     return tuple(done), None
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """All choices of settings, and why the recommended one is that."""
+
+    rows: tuple[Verdict, ...]
+    reason: str
+    # What to change, in a sentence; and the smallest change of the config to
+    # the recommended settings, as dotted keys.
+    fix: str = ''
+    options: dict[str, Any] = field(default_factory=dict)
+    # Of the search that find_unused_parameters=True adds to each step.
+    cost: str = ''
+
+
+def verdict_table(dry_run: DryRun, current: SyncSettings) -> Verdicts:
+    """What happens with each choice of settings, and which one to use."""
+    options, explanation = dry_run.config, dry_run.judged.explain(current)
+    chosen = explanation.recommended
+    changes: dict[str, Any] = {}
+    fix = []
+    if chosen is not None:
+        changes = options.settings(chosen.settings)
+        if not chosen.reentrant:
+            changes |= options.without_reentrant()
+        plain = explanation.row(SyncSettings(), chosen.reentrant)
+        if plain.failure is Outcome.UNFINISHED:
+            fix.append(explanation.in_model())
+        if changes:
+            lines = ', '.join(f'{key}={v!r}' for key, v in changes.items())
+            fix.append(f'set {lines}')
+    return Verdicts(
+        rows=explanation.verdicts,
+        reason=explanation.reason,
+        fix='; or '.join(fix),
+        options=changes,
+        cost=f'a walk over {dry_run.judged.nodes_searched} nodes of the '
+        'graph, and a small reduction',
+    )

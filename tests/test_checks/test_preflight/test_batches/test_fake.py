@@ -8,13 +8,12 @@ from mmdet.structures.mask import BitmapMasks, PolygonMasks
 from mmengine.dataset import default_collate, pseudo_collate
 from mmengine.registry import DefaultScope
 
-from mmext.checks.preflight.batches.fake import (
+from mmext.checks.preflight.batches.making import (
     collate_function,
     fake_batch,
     make_scene,
 )
-from mmext.checks.preflight.batches.pipelines import Fields
-from mmext.checks.preflight.batches.recipe import Recipe
+from mmext.checks.preflight.batches.recipe import Fields, Recipe
 from mmext.checks.preflight.sandbox import CannotBuildError
 
 BOXES = Fields(boxes=True, labels=True)

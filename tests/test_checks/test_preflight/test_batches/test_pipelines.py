@@ -3,7 +3,7 @@ import copy
 import pytest
 from mmengine.registry import TRANSFORMS, DefaultScope
 
-from mmext.checks.preflight.batches.pipelines import (
+from mmext.checks.preflight.batches.recipe import (
     Fields,
     find_pipelines,
     pipeline_fields,

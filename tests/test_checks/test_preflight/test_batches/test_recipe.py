@@ -4,7 +4,6 @@ from mmengine.registry import DefaultScope
 from torch import nn
 
 from mmext.checks.preflight.batches.recipe import (
-    Sizes,
     class_counts,
     declared_size,
     fit_model,
@@ -14,7 +13,7 @@ from mmext.checks.preflight.batches.recipe import (
     reduced_size,
 )
 
-SIZES = Sizes((64, 64), (64, 64))
+SIZES = ((64, 64), (64, 64))
 
 
 def part(**numbers):
@@ -31,7 +30,7 @@ def test_recipe_of_a_detector():
     cfg['train_dataloader']['collate_fn'] = {'type': 'default_collate'}
     with DefaultScope.overwrite_default_scope('mmdet'):
         recipe = make_recipe(
-            cfg, part(bbox_head=part(num_classes=3)), Sizes((8, 9), (80, 90))
+            cfg, part(bbox_head=part(num_classes=3)), (8, 9), (80, 90)
         )
     assert recipe.task == 'detection'
     assert recipe.size == (8, 9)
@@ -51,7 +50,7 @@ def test_recipe_of_a_segmentor():
     cfg['model']['data_preprocessor']['mean'] = [0] * 25
     head = part(num_classes=5, ignore_index=9)
     with DefaultScope.overwrite_default_scope('mmseg'):
-        recipe = make_recipe(cfg, part(decode_head=head), SIZES)
+        recipe = make_recipe(cfg, part(decode_head=head), *SIZES)
     assert recipe.task == 'semantic'
     assert recipe.channels == 25
     assert recipe.ignore_index == 9
@@ -107,9 +106,9 @@ def test_counts_of_classes(model, counts):
 
 def test_fits_a_segmentor():
     cfg = segmentor()
-    sizes, notes = fit_to_pictures(cfg)
-    assert sizes.made == (96, 192)
-    assert sizes.declared == (512, 1024)
+    size, declared, notes = fit_to_pictures(cfg)
+    assert size == (96, 192)
+    assert declared == (512, 1024)
     assert cfg['model']['data_preprocessor']['size'] == (96, 192)
     assert len(notes) == 1
 
@@ -117,8 +116,8 @@ def test_fits_a_segmentor():
 def test_keeps_the_size_of_anchors():
     cfg = detector()
     cfg['model']['bbox_head']['anchor_generator']['input_size'] = 300
-    sizes, notes = fit_to_pictures(cfg)
-    assert sizes.made == (300, 300)
+    size, _, notes = fit_to_pictures(cfg)
+    assert size == (300, 300)
     assert notes == []
 
 

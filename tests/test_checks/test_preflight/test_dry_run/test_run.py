@@ -11,11 +11,8 @@ from mmengine.optim import build_optim_wrapper
 from torch import nn
 
 from mmext.checks.ddp import SyncSettings
-from mmext.checks.preflight.dry_run.run import (
-    dry_run_model,
-    optimizer_facts,
-)
-from mmext.checks.preflight.dry_run.verdicts import verdict_table
+from mmext.checks.preflight.dry_run.run import dry_run_model, verdict_table
+from mmext.checks.preflight.dry_run.settings import optimizer_facts
 from mmext.checks.preflight.rules.steps import dry_run_findings
 
 
@@ -98,7 +95,8 @@ def test_lightly_style_mae():
     # The fix of two lines, and then the flag is for nothing.
     model.backbone.vit.head = nn.Identity()
     model.backbone.mask_token.requires_grad_(False)
-    dry_run = dry_run_model(model, given)
+    cfg = {'find_unused_parameters': True}
+    dry_run = dry_run_model(model, given, cfg=cfg)
     assert dry_run_findings(dry_run, SyncSettings()) == []
     table = verdict_table(dry_run, SyncSettings(True))
     assert table.options == {'find_unused_parameters': False}
@@ -141,7 +139,9 @@ def of_config(keys, model=None, **more):
     }
     model = model or build('extra')
     wrapper = build_optim_wrapper(model, section)
-    return optimizer_facts(model, wrapper, {'optim_wrapper': section})
+    return optimizer_facts(
+        model, [wrapper.optimizer], {'optim_wrapper': section}
+    )
 
 
 def test_missing_and_frozen():
@@ -149,7 +149,7 @@ def test_missing_and_frozen():
     wrapper = sgd(model)
     model.stem.requires_grad_(False)
     model.late = build().head
-    facts = optimizer_facts(model, wrapper)
+    facts = optimizer_facts(model, [wrapper.optimizer], {})
     assert facts.missing == ('late.weight', 'late.bias')
     assert facts.frozen == ('stem.weight', 'stem.bias')
 
@@ -192,5 +192,6 @@ def test_other_constructors_read_other_keys():
         'paramwise_cfg': {'custom_keys': {'zzz': {}}},
     }
     model = build()
-    facts = optimizer_facts(model, sgd(model), {'optim_wrapper': section})
+    optimizers = [sgd(model).optimizer]
+    facts = optimizer_facts(model, optimizers, {'optim_wrapper': section})
     assert facts.unmatched == {}

@@ -23,8 +23,7 @@ from mmext.checks.ddp import (
     Step,
     SyncSettings,
 )
-from mmext.checks.preflight.dry_run.run import dry_run_model
-from mmext.checks.preflight.dry_run.verdicts import verdict_table
+from mmext.checks.preflight.dry_run.run import dry_run_model, verdict_table
 
 # What stands first in an outcome of the matrix; what is lost is the echo of
 # another process.
@@ -119,7 +118,8 @@ FLAG = 'find_unused_parameters'
 
 
 def table(mistake, *flags, kinds=('normal',)):
-    return verdict_table(dry_run_planted(mistake, kinds), SyncSettings(*flags))
+    dry_run = dry_run_planted(mistake, kinds, *flags)
+    return verdict_table(dry_run, SyncSettings(*flags))
 
 
 def outcomes(result):
