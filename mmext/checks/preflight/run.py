@@ -495,7 +495,11 @@ _TOOLS = {
 def list_rules(form: str = 'table', console: Console | None = None) -> None:
     """Print the rules of both checkers, as a table or as markdown."""
     if form != 'markdown':
-        rules = (rule for tool in reversed(_TOOLS) for rule in rules_of(tool).values())
+        rules = (
+            rule
+            for tool in reversed(_TOOLS)
+            for rule in rules_of(tool).values()
+        )
         terminal.print_rules(rules, console or terminal.make_console())
         return
     print(_REFERENCE, end='')
