@@ -37,12 +37,6 @@ def test_says_what_helps(error, asked, end):
     assert text.endswith(end)
 
 
-def test_names_each_host_once_and_keeps_to_one_line():
-    text = explain_failure('model', OSError('a\n  b'), ['b.org', 'a.org'] * 2)
-    assert 'needs files of a.org, b.org and' in text
-    assert 'OSError: a b;' in text
-
-
 def draw():
     return random.random(), np.random.rand(), float(torch.rand(()))
 

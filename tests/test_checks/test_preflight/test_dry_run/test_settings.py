@@ -1,11 +1,15 @@
-"""What the model wrapper of each runner gets."""
+"""What the model wrapper of each runner gets, and what an optimizer."""
 
 import pytest
+from helpers.preflight_models import build, sgd
 from mmengine.config import Config
 
 import mmext  # noqa: F401
 from mmext.checks.ddp import SyncSettings
-from mmext.checks.preflight.dry_run.settings import ConfigOptions
+from mmext.checks.preflight.dry_run.settings import (
+    ConfigOptions,
+    optimizer_facts,
+)
 
 SEARCH = SyncSettings(find_unused_parameters=True)
 NEITHER = SyncSettings()
@@ -91,3 +95,26 @@ CURRENT_SETTINGS_STATIC = {'model_wrapper_cfg': {'static_graph': True}}
 def test_current(cfg, expected):
     assert ConfigOptions(cfg).current == SyncSettings(*expected)
     assert ConfigOptions(Config(cfg)).current == SyncSettings(*expected)
+
+
+@pytest.mark.parametrize(
+    ('mistake', 'keys', 'constructor', 'unmatched'),
+    [
+        ('extra', ['extr.weight'], None, {'extr.weight': 'extra.weight'}),
+        ('', ['zzz', 'stem'], None, {'zzz': ''}),
+        ('', ['zzz'], 'mmext.MergedOptimWrapperConstructor', {'zzz': ''}),
+        # What is frozen is no typing error; others read other keys.
+        ('frozen stem', ['stem'], None, {}),
+        ('', ['zzz'], 'SomeoneElses', {}),
+    ],
+)
+def test_keys_that_fit_no_parameter(mistake, keys, constructor, unmatched):
+    model = build(mistake)
+    section = {
+        'constructor': constructor,
+        'paramwise_cfg': {'custom_keys': {key: {} for key in keys}},
+    }
+    facts = optimizer_facts(
+        model, [sgd(model).optimizer], {'optim_wrapper': section}
+    )
+    assert facts.unmatched == unmatched
