@@ -64,7 +64,15 @@ def run_first_steps(
             key='model',
             severity=Severity.ERROR,
         ):
-            _build(result, cfg, device, size)
+            try:
+                result.built = build_for_preflight(
+                    cfg, device=device, size=size
+                )
+            except CannotBuildError as error:
+                text = f'the model was not built: {error}'
+                result.not_done.append(text)
+                if error.failure is not None:
+                    result.failures.append(Failure(error.path, error.failure))
         if result.built is not None:
             progress('making batches')
             with contained(
@@ -100,29 +108,6 @@ def run_first_steps(
     return again
 
 
-def _build(
-    result: FirstSteps,
-    cfg: Config,
-    device: str,
-    size: tuple[int, int] | str | None,
-) -> None:
-    """Build the model, and say what was not built."""
-    try:
-        built = build_for_preflight(cfg, device=device, size=size)
-    except CannotBuildError as error:
-        result.not_done.append(f'the model was not built: {error}')
-        if error.failure is not None:
-            result.failures.append(Failure(error.path, error.failure))
-        return
-    result.built = built
-    result.notes += built.notes
-    if built.optim_failure is not None:
-        failure = Failure(('optim_wrapper',), built.optim_failure)
-        result.failures.append(failure)
-    elif built.optim_wrapper is None:
-        result.not_done.append('the config has no optim_wrapper')
-
-
 def _run(
     result: FirstSteps,
     cfg: Config,
@@ -131,8 +116,14 @@ def _run(
     batch_size: int,
     progress: Callable[[str], Any],
 ) -> None:
-    """Make batches and train on them."""
+    """Make batches and train on them; say what was not built, or changed."""
     built, notes = result.built, []
+    result.notes += built.notes
+    if built.optim_failure is not None:
+        failure = Failure(('optim_wrapper',), built.optim_failure)
+        result.failures.append(failure)
+    elif built.optim_wrapper is None:
+        result.not_done.append('the config has no optim_wrapper')
     try:
         batches = make_batches(
             built,

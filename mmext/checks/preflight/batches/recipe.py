@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmengine.model import BaseModel
-from mmengine.registry import TRANSFORMS
+from mmengine.registry import TRANSFORMS, DefaultScope
 from torch import nn
 
 from ...config import dataset_configs, inner_dataset_configs, walk_dicts
@@ -527,12 +527,8 @@ def fit_to_pictures(
 
 
 def _default_pipeline(cfg: Mapping) -> list[dict]:
-    """Steps for a config without training data, by its host."""
-    scope = cfg.get('default_scope')
-    kind = cfg['model'].get('type')
-    if not scope:
-        kind = kind if isinstance(kind, str) else kind.__module__
-        scope = kind.partition('.')[0]
+    """Steps for a config without training data, by its default scope."""
+    scope = DefaultScope.get_current_instance().scope_name
     if scope == 'mmseg':
         return [
             {'type': 'mmseg.LoadAnnotations'},
