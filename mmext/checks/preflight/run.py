@@ -159,27 +159,23 @@ def check_config(
             if dry_run.is_telling:
                 with contained(findings, 'predicting what the wrapper does'):
                     verdicts = verdict_table(dry_run, current)
-        if dry_run is not None and world:
-            crashed = {crash.kind for crash in dry_run.crashes}
-            ran = [kind for kind, done in dry_run.steps.items() if done]
-            kinds = [kind for kind in ran if kind not in crashed]
-            if not kinds:
-                first.not_done.append(
-                    'no processes were started: no batch goes through'
-                )
+        if dry_run is not None and world and not dry_run.clean_kinds:
+            first.not_done.append(
+                'no processes were started: no batch goes through'
+            )
+        elif dry_run is not None and world:
+            progress(f'running {world} processes')
             with contained(
                 findings, 'running processes', severity=Severity.ERROR
             ):
-                if kinds:
-                    progress(f'running {world} processes')
-                    confirmed = run_world(
-                        name,
-                        cfg_options,
-                        kinds=kinds,
-                        steps=steps,
-                        world=world,
-                        batch_size=batch_size or 2,
-                    )
+                confirmed = run_world(
+                    name,
+                    cfg_options,
+                    kinds=dry_run.clean_kinds,
+                    steps=steps,
+                    world=world,
+                    batch_size=batch_size or 2,
+                )
         rows = () if verdicts is None else verdicts.rows
         works = any(row.works for row in rows if row.current)
         findings += [*first.findings, *world_findings(confirmed, works)]

@@ -210,7 +210,7 @@ def fake_batch(
             words = [seed, crc32(kind.encode()), step, part, index]
             rng = np.random.default_rng(words)
             with seeded(int(rng.integers(1 << 31))):
-                raw = raw_sample(recipe, fields, kind, rng)
+                raw = _raw_sample(recipe, fields, kind, rng)
                 samples.append(_packed(raw, pipeline, kind))
     return collate_function(recipe.collate)(samples)
 
@@ -247,7 +247,7 @@ def collate_function(config: Any) -> Any:
     return partial(function, **options)
 
 
-def raw_sample(
+def _raw_sample(
     recipe: Recipe, fields: Fields, kind: str, rng: np.random.Generator
 ) -> dict:
     """What the loading steps would give; lists for a sequence."""

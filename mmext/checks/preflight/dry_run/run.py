@@ -58,6 +58,14 @@ class DryRun:
         """
         return bool(next(iter(self.steps.values()), ()))
 
+    @property
+    def clean_kinds(self) -> tuple[str, ...]:
+        """Kinds of batches that went through."""
+        crashed = {crash.kind for crash in self.crashes}
+        return tuple(
+            k for k in self.steps if self.steps[k] and k not in crashed
+        )
+
     def all_steps(self) -> Iterator[StepRecord]:
         """The steps of all kinds, one after the other."""
         for steps in self.steps.values():
