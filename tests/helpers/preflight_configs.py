@@ -98,47 +98,6 @@ def _retinanet() -> dict:
     }
 
 
-def instance_segmentor() -> dict:
-    """SOLO for three classes, whose pipeline loads masks."""
-    cfg = detector()
-    cfg['model'] = {
-        'type': 'SOLO',
-        'backbone': {'type': 'ResNet', **_RESNET},
-        'data_preprocessor': {'type': 'DetDataPreprocessor', 'pad_mask': True},
-        'neck': copy.deepcopy(_FPN),
-        'mask_head': {
-            'type': 'SOLOHead',
-            'num_classes': 3,
-            'in_channels': 16,
-            'stacked_convs': 1,
-            'feat_channels': 16,
-            'strides': [8, 8, 16, 32, 32],
-            'scale_ranges': (
-                (1, 96),
-                (48, 192),
-                (96, 384),
-                (192, 768),
-                (384, 2048),
-            ),
-            'pos_scale': 0.2,
-            'num_grids': [8, 6, 4, 4, 2],
-            'cls_down_index': 0,
-            'norm_cfg': {'type': 'GN', 'num_groups': 4},
-            'loss_mask': {'type': 'DiceLoss', 'use_sigmoid': True},
-            'loss_cls': {'type': 'FocalLoss'},
-        },
-        'test_cfg': {},
-    }
-    return with_pipeline(
-        cfg,
-        [
-            {'type': 'LoadImageFromFile'},
-            {'type': 'LoadAnnotations', 'with_bbox': True, 'with_mask': True},
-            {'type': 'PackDetInputs'},
-        ],
-    )
-
-
 def segmentor(**options) -> dict:
     """An FCN for five classes with SyncBN, padded to 512 by 1024.
 
@@ -196,12 +155,6 @@ def segmentor(**options) -> dict:
     return copy.deepcopy({**cfg, **options})
 
 
-def with_pipeline(cfg: dict, pipeline: list) -> dict:
-    """The config with another training pipeline; edited and returned."""
-    cfg['train_dataloader']['dataset']['pipeline'] = pipeline
-    return cfg
-
-
 def _loader(dataset: str, pipeline: list) -> dict:
     return {
         'batch_size': 2,
@@ -244,38 +197,3 @@ def classifier() -> dict:
             'collate_fn': {'type': 'default_collate'},
         },
     }
-
-
-def two_views() -> dict:
-    """SimCLR of mmpretrain, which looks at two views of a picture."""
-    cfg = classifier()
-    cfg['model'] = {
-        'type': 'SimCLR',
-        'data_preprocessor': {
-            'type': 'SelfSupDataPreprocessor',
-            'mean': [0, 0, 0],
-            'std': [1, 1, 1],
-        },
-        'backbone': copy.deepcopy({'type': 'ResNet', **_NARROW}),
-        'neck': {
-            'type': 'NonLinearNeck',
-            'in_channels': 32,
-            'hid_channels': 16,
-            'out_channels': 8,
-            'num_layers': 2,
-            'with_avg_pool': True,
-        },
-        'head': {
-            'type': 'ContrastiveHead',
-            'loss': {'type': 'CrossEntropyLoss'},
-        },
-    }
-    crop = [{'type': 'RandomResizedCrop', 'scale': 64}]
-    return with_pipeline(
-        cfg,
-        [
-            {'type': 'LoadImageFromFile'},
-            {'type': 'MultiView', 'num_views': 2, 'transforms': [crop]},
-            {'type': 'PackInputs'},
-        ],
-    )

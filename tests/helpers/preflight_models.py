@@ -13,8 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mmext.checks.ddp import SyncSettings
 from mmext.checks.findings import Finding
-from mmext.checks.preflight.dry_run.facts import DryRun
-from mmext.checks.preflight.dry_run.run import dry_run_model
+from mmext.checks.preflight.dry_run.run import DryRun, dry_run_model
 from mmext.checks.preflight.rules.steps import dry_run_findings
 
 WIDTH = 3
@@ -171,11 +170,19 @@ def sgd(model: nn.Module, **changes: Any) -> OptimWrapper:
 
 
 def dry_run_planted(
-    mistake: str = '', kinds: tuple[str, ...] = ('normal',)
+    mistake: str = '', kinds: tuple[str, ...] = ('normal',), *flags: bool
 ) -> DryRun:
-    """Two steps of each kind with an optimizer."""
-    model = build(mistake)
-    return dry_run_model(model, batches(kinds), optim_wrapper=sgd(model))
+    """Two steps of each kind, with flags of DDP as of ``SyncSettings``."""
+    model, settings = build(mistake), SyncSettings(*flags)
+    cfg: dict[str, Any] = {}
+    if settings.find_unused_parameters:
+        cfg['find_unused_parameters'] = True
+    if settings.static_graph:
+        kind = 'mmext.DistributedDataParallel'
+        cfg['model_wrapper_cfg'] = {'type': kind, 'static_graph': True}
+    return dry_run_model(
+        model, batches(kinds), optim_wrapper=sgd(model), cfg=cfg
+    )
 
 
 def find(
@@ -184,7 +191,7 @@ def find(
     kinds: tuple[str, ...] = ('normal',),
 ) -> dict[str, Finding]:
     """Findings by their rule, of which each must be there once."""
-    dry_run = dry_run_planted(mistake, kinds)
+    dry_run = dry_run_planted(mistake, kinds, *flags)
     findings = dry_run_findings(dry_run, SyncSettings(*flags))
     rules = {finding.rule: finding for finding in findings}
     assert len(rules) == len(findings), findings

@@ -20,8 +20,7 @@ from ...registry import HOOKS
 from ...utils.training import freeze_modules
 from ..config import copy_tree, join_key, split_key, walk_dicts
 from ..findings import ErrorCatcher
-from .batches.pipelines import step_name
-from .batches.recipe import Recipe, fit_to_pictures, make_recipe
+from .batches.recipe import Recipe, fit_to_pictures, make_recipe, step_name
 from .blame import find_part
 from .sandbox import (
     CannotBuildError,
@@ -162,7 +161,7 @@ def build_for_preflight(
         seeded(0),
         quiet(),
     ):
-        sizes, notes = fit_to_pictures(cfg, size)
+        size, declared, notes = fit_to_pictures(cfg, size)
         try:
             model, dropped = _build_model(cfg, notes)
         except Exception as error:
@@ -181,14 +180,19 @@ def build_for_preflight(
                     str(error), failure=error, path=('freeze',)
                 ) from error
             notes.append(f'freeze: {", ".join(frozen)} is not trained')
-        recipe = make_recipe(cfg, model, sizes)
+        recipe = make_recipe(cfg, model, size, declared)
         model.to(device)
         _begin_training(cfg)
         wrapper, failed = None, []
         if cfg.get('optim_wrapper'):
+            options = copy.deepcopy(cfg.optim_wrapper)
+            plain = _PLAIN.get(name := step_name(options))
+            if plain:
+                options['type'] = plain
+                for key in _AMP_ONLY:
+                    options.pop(key, None)
             with ErrorCatcher(failed.append):
-                wrapper = build_optimizer(model, cfg)
-            plain = _PLAIN.get(name := step_name(cfg.optim_wrapper))
+                wrapper = build_optim_wrapper(model, options)
             if plain:
                 notes.append(
                     f'{name} is {plain.rpartition(".")[2]}: float32 on a CPU'
@@ -310,14 +314,3 @@ def _checkpoint(model: nn.Module, cfg: Config) -> list[str]:
             f'checkpointed, {len(done.replaced)} were reentrant'
         )
     return notes
-
-
-def build_optimizer(model: nn.Module, cfg: Config) -> OptimWrapper:
-    """The optimizer of a config for a model; on a CPU, so in float32."""
-    options = copy.deepcopy(cfg.optim_wrapper)
-    plain = _PLAIN.get(step_name(options))
-    if plain:
-        options['type'] = plain
-        for key in _AMP_ONLY:
-            options.pop(key, None)
-    return build_optim_wrapper(model, options)

@@ -8,13 +8,13 @@ from mmengine.config import Config
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..config import RightPlaces, RunnerKind
+from ..config import RunnerKind
 from ..ddp import bypassed_methods, has_own_train_step
 from ..findings import Finding, Severity
 from .batches.making import SIGNATURE, make_batches
 from .build import Built, build_for_preflight
-from .dry_run.facts import DryRun
-from .dry_run.run import dry_run_model
+from .dry_run.run import DryRun, dry_run_model
+from .dry_run.settings import ConfigOptions
 from .parts import Failure
 from .rules.optimizer import optimizer_findings
 from .rules.registry import contained
@@ -39,12 +39,6 @@ class FirstSteps:
     # About the optimizer, and of parts of the preflight that ended with an
     # exception.
     findings: list[Finding] = field(default_factory=list)
-
-    def clean_kinds(self) -> tuple[str, ...]:
-        """Kinds of batches that went through."""
-        crashed = {crash.kind for crash in self.dry_run.crashes}
-        steps = self.dry_run.steps
-        return tuple(k for k in steps if steps[k] and k not in crashed)
 
 
 def run_first_steps(
@@ -72,7 +66,15 @@ def run_first_steps(
             key='model',
             severity=Severity.ERROR,
         ):
-            _build(result, cfg, device, size)
+            try:
+                result.built = build_for_preflight(
+                    cfg, device=device, size=size
+                )
+            except CannotBuildError as error:
+                text = f'the model was not built: {error}'
+                result.not_done.append(text)
+                if error.failure is not None:
+                    result.failures.append(Failure(error.path, error.failure))
         if result.built is not None:
             progress('making batches')
             with contained(
@@ -84,56 +86,28 @@ def run_first_steps(
         return result
 
     # Real pictures are as large as they are.
-    size = 'declared' if 'real' in kinds else None
-    first = attempt(image_size or size)
-    if image_size or size or not _may_be_too_small(first):
+    size = image_size or ('declared' if 'real' in kinds else None)
+    first = attempt(size)
+    crashes = first.dry_run.crashes if first.dry_run else ()
+    if size or not crashes:
+        return first
+    crash, recipe = crashes[0], first.built.recipe
+    if (
+        crash.kind != next(iter(first.dry_run.steps))
+        or crash.step
+        or crash.error not in _SIZE_ERRORS
+        or tuple(recipe.size) == tuple(recipe.declared_size)
+    ):
         return first
     progress('once more, with pictures as large as those of the training')
     again = attempt('declared')
-    if not (again.dry_run and next(iter(again.dry_run.steps.values()))):
+    if not (again.dry_run and again.dry_run.is_telling):
         return first
     again.notes.append(
-        f'pictures of {first.built.recipe.size} are too small for it '
-        f'({first.dry_run.crashes[0].message}); they have '
-        f'{again.built.recipe.size}'
+        f'pictures of {recipe.size} are too small for it ({crash.message}); '
+        f'they have {again.built.recipe.size}'
     )
     return again
-
-
-def _may_be_too_small(result: FirstSteps) -> bool:
-    """Whether the first step of the first kind ended with such an error."""
-    if result.dry_run is None or not result.dry_run.crashes:
-        return False
-    crash, recipe = result.dry_run.crashes[0], result.built.recipe
-    return (
-        crash.kind == next(iter(result.dry_run.steps))
-        and crash.step == 0
-        and crash.error in _SIZE_ERRORS
-        and tuple(recipe.size) != tuple(recipe.declared_size)
-    )
-
-
-def _build(
-    result: FirstSteps,
-    cfg: Config,
-    device: str,
-    size: tuple[int, int] | str | None,
-) -> None:
-    """Build the model, and say what was not built."""
-    try:
-        built = build_for_preflight(cfg, device=device, size=size)
-    except CannotBuildError as error:
-        result.not_done.append(f'the model was not built: {error}')
-        if error.failure is not None:
-            result.failures.append(Failure(error.path, error.failure))
-        return
-    result.built = built
-    result.notes += built.notes
-    if built.optim_failure is not None:
-        failure = Failure(('optim_wrapper',), built.optim_failure)
-        result.failures.append(failure)
-    elif built.optim_wrapper is None:
-        result.not_done.append('the config has no optim_wrapper')
 
 
 def _run(
@@ -144,9 +118,14 @@ def _run(
     batch_size: int,
     progress: Callable[[str], Any],
 ) -> None:
-    """Make batches and train on them."""
-    built = result.built
-    notes: list[str] = []
+    """Make batches and train on them; say what was not built, or changed."""
+    built, notes = result.built, []
+    result.notes += built.notes
+    if built.optim_failure is not None:
+        failure = Failure(('optim_wrapper',), built.optim_failure)
+        result.failures.append(failure)
+    elif built.optim_wrapper is None:
+        result.not_done.append('the config has no optim_wrapper')
     try:
         batches = make_batches(
             built,
@@ -165,12 +144,15 @@ def _run(
             f'batches of kind {", ".join(left)} mean nothing to a task of '
             f'{built.task}'
         )
-    if 'empty' in batches and built.recipe.drops_empty:
-        result.notes.append(
-            'the data set leaves out pictures without objects, so that empty '
-            'batches do not occur'
-        )
-    if _trains_in_its_own_way(built.model, cfg):
+    options = ConfigOptions(cfg)
+    if 'empty' in batches and options.rarely_empty:
+        result.notes.append(f'batches of kind empty: {options.rarely_empty}')
+    # A strategy calls what the model has.
+    if (
+        options.places.kind is not RunnerKind.FLEXIBLE
+        and has_own_train_step(built.model)
+        and not bypassed_methods(built.model, options.places.wrapper_class)
+    ):
         result.not_done.append(
             'no step was run: the model has a train_step of its own, which '
             'the model wrapper calls, and what it does is not predicted; '
@@ -191,6 +173,7 @@ def _run(
         cfg=built.cfg,
         steps=steps,
         later_steps=1,
+        random_weights=built.random_weights,
     )
     if dry_run.crashes and any(SIGNATURE in note for note in notes):
         # The error may be one of the batches.
@@ -209,17 +192,6 @@ def _run(
             f'step with a batch of kind {next(iter(batches))!r} ran to '
             'its end, and the others are special cases'
         )
-
-
-def _trains_in_its_own_way(model: nn.Module, cfg: Config) -> bool:
-    """Whether a training in several processes does not go by forward."""
-    scope = cfg.get('default_scope') or 'mmengine'
-    right = RightPlaces(cfg.to_dict(), scope, None)
-    if right.kind is RunnerKind.FLEXIBLE:
-        return False
-    return has_own_train_step(model) and not bypassed_methods(
-        model, right.wrapper_class
-    )
 
 
 def fit_batch_size(model: nn.Module) -> int:

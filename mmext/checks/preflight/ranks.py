@@ -33,13 +33,13 @@ from torch.utils.data import DataLoader
 
 from ...utils.safe_load import careful_readers
 from ..config import read_config
-from ..ddp import Prediction, predict_failures
-from ..findings import ErrorCatcher
+from ..ddp import Prediction, location_in, predict_failures
+from ..findings import ErrorCatcher, frames_of
 from .batches.making import make_batches
 from .build import Built, build_for_preflight
-from .dry_run.options import current_settings
-from .dry_run.run import dry_run_model, wrappers_of
-from .dry_run.step import error_place, modules_of_error
+from .dry_run.crashes import modules_of_error
+from .dry_run.run import dry_run_model
+from .dry_run.settings import ConfigOptions, wrappers_of
 
 # Part of the message of an error of PyTorch's reducer, or of Gloo, and how
 # the process ended: 'lost' is one that another process did not come to.
@@ -110,20 +110,6 @@ class WorldResult:
     world: int
 
 
-@dataclass(frozen=True)
-class _Job:
-    """What the processes are to do; sent to each."""
-
-    config: str
-    cfg_options: dict[str, Any] | None
-    kinds: tuple[str, ...]
-    steps: int
-    world: int
-    batch_size: int
-    time_limit: float
-    started: float
-
-
 def run_world(
     config: str,
     cfg_options: Mapping[str, Any] | None = None,
@@ -150,21 +136,20 @@ def run_world(
         batch_size: Samples of a batch.
         time_limit: Of everything, in seconds.
     """
-    job = _Job(
-        config,
-        dict(cfg_options or {}) or None,
-        tuple(kinds),
-        max(steps, len(kinds)),
-        world,
-        batch_size,
-        time_limit,
-        time.time(),
-    )
+    job = {
+        'config': config,
+        'cfg_options': dict(cfg_options or {}) or None,
+        'kinds': tuple(kinds),
+        'steps': max(steps, len(kinds)),
+        'batch_size': batch_size,
+        'world': world,
+        'end': time.time() + time_limit,
+    }
     context = multiprocessing.get_context('spawn')
     with tempfile.TemporaryDirectory(prefix='mmext_') as name:
         folder = Path(name)
         processes = [
-            context.Process(target=_main, args=(job, rank, folder))
+            context.Process(target=_main, args=(rank, folder), kwargs=job)
             for rank in range(world)
         ]
         end = time.monotonic() + time_limit
@@ -212,20 +197,29 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _main(job: _Job, rank: int, folder: Path) -> None:
-    """What a process does."""
+def _main(
+    rank: int, folder: Path, *, world: int, end: float, **options: Any
+) -> None:
+    """What a process does, until ``end`` in seconds since the epoch."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     out = os.open(folder / f'{rank}.out', os.O_WRONLY | os.O_CREAT)
     for number in (1, 2):
         os.dup2(out, number)
-    numbers = {'RANK': rank, 'LOCAL_RANK': rank, 'WORLD_SIZE': job.world}
+    numbers = {'RANK': rank, 'LOCAL_RANK': rank, 'WORLD_SIZE': world}
     os.environ |= {name: str(value) for name, value in numbers.items()}
     os.environ |= {'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': '29500'}
-    torch.set_num_threads(max((os.cpu_count() or 1) // job.world, 1))
+    torch.set_num_threads(max((os.cpu_count() or 1) // world, 1))
     with open(folder / f'{rank}.trace', 'w') as trace:
-        left = job.started + job.time_limit - time.time()
-        faulthandler.dump_traceback_later(max(0.9 * left, 0.1), file=trace)
-        result = _train(job, rank, folder)
+        left = max(end - time.time(), 0.1)
+        faulthandler.dump_traceback_later(0.9 * left, file=trace)
+        dist.init_process_group(
+            'gloo',
+            f'file://{folder}/store',
+            rank=rank,
+            world_size=world,
+            timeout=timedelta(seconds=left),
+        )
+        result = _train(rank, folder, **options)
     part = folder / f'{rank}.part'
     part.write_bytes(pickle.dumps(result))
     part.rename(folder / f'{rank}.pkl')
@@ -236,33 +230,34 @@ def _main(job: _Job, rank: int, folder: Path) -> None:
     os._exit(0)
 
 
-def _train(job: _Job, rank: int, folder: Path) -> RankResult:
-    dist.init_process_group(
-        'gloo',
-        f'file://{folder}/store',
-        rank=rank,
-        world_size=job.world,
-        timeout=timedelta(seconds=job.time_limit),
-    )
+def _train(
+    rank: int,
+    folder: Path,
+    *,
+    config: str,
+    cfg_options: Mapping[str, Any] | None,
+    kinds: Sequence[str],
+    steps: int,
+    batch_size: int,
+) -> RankResult:
     built: Built | None = None
     predicted: tuple[Prediction, ...] | None = None
     spread = _Spread()
     failed: list[Exception] = []
     with ErrorCatcher(failed.append):
-        cfg = read_config(job.config, cfg_options=job.cfg_options)
+        cfg = read_config(config, cfg_options=cfg_options)
         with careful_readers(cfg.get('trust_checkpoint') is True):
             built = build_for_preflight(cfg)
             made = make_batches(
                 built,
-                job.kinds,
-                steps=job.steps,
-                batch_size=job.batch_size,
+                kinds,
+                steps=steps,
+                batch_size=batch_size,
                 seed=rank,
             )
         turns = list(made.values())
         batches = [
-            turns[(step + rank) % len(turns)][step]
-            for step in range(job.steps)
+            turns[(step + rank) % len(turns)][step] for step in range(steps)
         ]
         predicted = _predict(built, batches)
         runner = _runner(built, [*batches, batches[-1]], folder)
@@ -278,7 +273,7 @@ def _train(job: _Job, rank: int, folder: Path) -> RankResult:
         outcome = getattr(error, 'rank_outcome', '') or next(known, 'crashed')
         if outcome == 'crashed':
             inside = modules_of_error(error, built.model) if built else ()
-            place = [' > '.join(inside), error_place(error)]
+            place = [' > '.join(inside), location_in(frames_of(error))]
             text += f' ({", ".join(filter(None, place))})'
         return RankResult(rank, outcome, text, predicted)
     names = tuple(spread.names)[:_MAX_NAMES]
@@ -293,7 +288,7 @@ def _predict(
     alone = dry_run_model(model, {'own': batches}, optim_wrapper=optim_wrapper)
     if alone.crashes:
         return None
-    settings = current_settings(built.cfg)
+    settings = ConfigOptions(built.cfg).current
     return predict_failures(
         alone.usages(),
         find_unused_parameters=settings.find_unused_parameters,
@@ -311,7 +306,7 @@ def _runner(built: Built, batches: Sequence[Any], folder: Path) -> Runner:
         kind = Runner
     if kind.wrap_model is Runner.wrap_model:
         # It names a GPU to the wrapper, unless that is said.
-        settings = current_settings(cfg)
+        settings = ConfigOptions(cfg).current
         cfg.model_wrapper_cfg = {
             'type': 'MMDistributedDataParallel',
             'broadcast_buffers': False,

@@ -22,7 +22,7 @@ from ..findings import (
     terminal,
     to_json,
 )
-from .dry_run.facts import DryRun
+from .dry_run.run import DryRun
 
 _MAX_NAMES = 6
 _MAX_LOSSES = 6

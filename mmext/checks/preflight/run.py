@@ -4,7 +4,8 @@
 is built and run dry on batches, the rules look at the config, at the labels
 and at the dry run, real processes confirm the outcome, and the findings get
 their file and line. :func:`run_preflight` is the tool: it prints and writes
-the report, and writes the fixed config.
+the report, and writes the fixed config. :func:`list_rules` prints the rules of
+both tools.
 """
 
 import sys
@@ -24,21 +25,22 @@ from ...utils.files import atomic_path, prepare_outputs
 from ...utils.quiet_hosts import collected_warnings
 from ...utils.safe_load import careful_readers
 from ..config import config_file, read_config
+from ..ddp import SyncSettings
 from ..findings import (
     Finding,
+    Rule,
     Severity,
     rules_of,
     terminal,
 )
 from ..labels.sources import NothingToCheckError
-from .batches.making import check_kinds
-from .dry_run.options import current_settings
-from .dry_run.verdicts import verdict_table, without_spoiled_steps
+from .batches.making import KINDS
+from .dry_run.run import DryRun, verdict_table
+from .dry_run.settings import ConfigOptions
 from .first_steps import run_first_steps
 from .fix import fix_config, fixed_path
 from .parts import build_parts
 from .ranks import run_world
-from .reference import rule_reference
 from .report import (
     PreflightReport,
     make_batch_reports,
@@ -70,7 +72,6 @@ def check_config(
     device: str = 'cpu',
     world: int = 0,
     labels: bool = True,
-    splits: Sequence[str] = ('train', 'val'),
     store: Path = _STORE,
     environ: Mapping[str, str] | None = None,
     progress: Callable[[str], Any] = lambda text: None,
@@ -96,7 +97,6 @@ def check_config(
         device: Where the model runs.
         world: Processes to confirm the verdict with, at least 2; 0 for none.
         labels: Check the labels of the data, too, if they are there.
-        splits: Those whose labels are checked.
         store: File that keeps what was read of them, see
             :func:`~mmext.checks.labels.check_labels`.
         environ: Variables that the training is going to see; None for those
@@ -118,8 +118,9 @@ def check_config(
     """
     _check_arguments(batches, steps, batch_size, image_size, device, world)
     name, cfg = _read(config, cfg_options, world)
+    current = ConfigOptions(cfg).current
+    verdicts = confirmed = None
     with quiet(), careful_readers(cfg.get('trust_checkpoint') is True):
-        current = current_settings(cfg)
         first = run_first_steps(
             cfg,
             kinds=batches,
@@ -144,62 +145,48 @@ def check_config(
                 cfg, built, read_data=labels or 'real' in batches
             )
             first.not_done += not_built
-            findings = build_findings(
-                [*first.failures, *failures], cfg, findings
-            )
+            failures = [*first.failures, *failures]
+            findings = build_findings(failures, cfg, findings)
         if labels:
             progress('looking at the labels')
             with contained(findings, 'the check of the labels'):
                 findings += _label_findings(
-                    cfg, splits, store, findings, first.not_done
+                    cfg, store, findings, first.not_done
                 )
-        verdicts = confirmed = None
         if dry_run is not None:
             with contained(findings, 'looking at the steps'):
-                random = built.random_weights
-                seen = dry_run_findings(dry_run, current, random)
-                findings += map(_with_random_weights, seen) if random else seen
+                findings += _step_findings(dry_run, current)
             if dry_run.is_telling:
                 with contained(findings, 'predicting what the wrapper does'):
-                    judged = dry_run
-                    if built.random_weights:
-                        judged = without_spoiled_steps(dry_run)
-                    verdicts = verdict_table(judged, current)
-            kinds = first.clean_kinds() if world else ()
-            if world and not kinds:
-                first.not_done.append(
-                    'no processes were started: no batch goes through'
-                )
+                    verdicts = verdict_table(dry_run, current)
+        if dry_run is not None and world and not dry_run.clean_kinds:
+            first.not_done.append(
+                'no processes were started: no batch goes through'
+            )
+        elif dry_run is not None and world:
+            progress(f'running {world} processes')
             with contained(
                 findings, 'running processes', severity=Severity.ERROR
             ):
-                if kinds:
-                    progress(f'running {world} processes')
-                    confirmed = run_world(
-                        name,
-                        cfg_options,
-                        kinds=kinds,
-                        steps=steps,
-                        world=world,
-                        batch_size=batch_size or 2,
-                    )
+                confirmed = run_world(
+                    name,
+                    cfg_options,
+                    kinds=dry_run.clean_kinds,
+                    steps=steps,
+                    world=world,
+                    batch_size=batch_size or 2,
+                )
         rows = () if verdicts is None else verdicts.rows
         works = any(row.works for row in rows if row.current)
         findings += [*first.findings, *world_findings(confirmed, works)]
         findings = with_locations(findings, name)
     parameters = () if built is None else built.model.parameters()
-    trained = [
-        parameter for parameter in parameters if parameter.requires_grad
-    ]
+    trained = [p for p in parameters if p.requires_grad]
     return PreflightReport(
         config=name,
         task='' if built is None else built.task,
         trainable=len(trained),
-        values=sum(
-            parameter.numel()
-            for parameter in trained
-            if not is_lazy(parameter)
-        ),
+        values=sum(p.numel() for p in trained if not is_lazy(p)),
         settings=current,
         batches=() if dry_run is None else make_batch_reports(dry_run),
         verdicts=verdicts,
@@ -218,8 +205,11 @@ def _check_arguments(
     device: str,
     world: int,
 ) -> None:
-    check_kinds(batches)
+    unknown = [kind for kind in batches if kind not in KINDS]
     wrong = {
+        f'batches must be some of {KINDS}, got {unknown or batches!r}': (
+            isinstance(batches, str) or not batches or bool(unknown)
+        ),
         'steps must be at least 2, as the second step shows what the first '
         f'has left behind, got {steps}': steps < 2,
         'batch_size must be at least 1, or 0 for what suits the model, got '
@@ -271,14 +261,13 @@ def _read(
 
 def _label_findings(
     cfg: Config,
-    splits: Sequence[str],
     store: Path,
     known: Sequence[Finding],
     not_done: list[str],
 ) -> list[Finding]:
     """What the labels show beside what is known; the data may be elsewhere."""
     try:
-        findings = label_findings(cfg, splits=splits, store=store)
+        findings = label_findings(cfg, store=store)
     except (
         FileNotFoundError,
         NotADirectoryError,
@@ -300,15 +289,18 @@ def _label_findings(
     ]
 
 
-def _with_random_weights(finding: Finding) -> Finding:
-    """The finding as it counts with random weights: overflow says little."""
-    if finding.rule not in _VALUE_RULES:
-        return finding
-    return msgspec.structs.replace(
-        finding,
-        severity=min(finding.severity, Severity.WARNING),
-        message=f'{finding.message}; the weights are random here',
-    )
+def _step_findings(dry_run: DryRun, current: SyncSettings) -> list[Finding]:
+    """What the steps show; overflow of random weights says little."""
+    return [
+        msgspec.structs.replace(
+            finding,
+            severity=min(finding.severity, Severity.WARNING),
+            message=f'{finding.message}; the weights are random here',
+        )
+        if dry_run.random_weights and finding.rule in _VALUE_RULES
+        else finding
+        for finding in dry_run_findings(dry_run, current)
+    ]
 
 
 def run_preflight(
@@ -355,6 +347,24 @@ def run_preflight(
     if new is not None and new.suffix != '.py':
         raise ValueError(f'--fix must name a .py file, got {new}')
     store = options.get('store', _STORE)
+
+    def examine(path: str) -> PreflightReport:
+        """The report, with what is printed and warned of meanwhile in it."""
+        with (
+            _status() as progress,
+            collected_warnings() as warned,
+            _collected_prints() as printed,
+        ):
+            report = check_config(path, progress=progress, **options)
+        # Made-up pictures have other sizes than those of the training.
+        notes = [text for text, running in warned.items() if running]
+        notes += [f'printed: {line}' for line in printed]
+        return msgspec.structs.replace(
+            report,
+            notes=(*report.notes, *notes),
+            warned=tuple(text for text in warned if not warned[text]),
+        )
+
     with prepare_outputs(
         {'--json': json, '--sarif': sarif, '--html': html},
         regular={
@@ -363,7 +373,7 @@ def run_preflight(
         },
         inputs={'the config': config},
     ):
-        report = _examine(config, options)
+        report = examine(config)
         # Whatever the terminal makes of it, the report is there.
         for file, form in (
             (json, report_json),
@@ -375,29 +385,11 @@ def run_preflight(
                     temporary.write_bytes(form(report))
         print_report(report, console, verbose=verbose)
         if fix is not None:
-            report = _fix(report, fix, options, console, verbose)
+            report = _fix(report, fix, examine, console, verbose)
     worst = report.worst()
     if worst is not None and worst >= Severity[fail_on.upper()]:
         return 1
     return 0 if any(batch.steps for batch in report.batches) else 2
-
-
-def _examine(config: str, options: Mapping[str, Any]) -> PreflightReport:
-    """The report, with what is printed and warned of meanwhile in it."""
-    with (
-        _status() as progress,
-        collected_warnings() as warned,
-        _collected_prints() as printed,
-    ):
-        report = check_config(config, progress=progress, **options)
-    # Made-up pictures have other sizes than those of the training.
-    notes = [text for text, running in warned.items() if running]
-    notes += [f'printed: {line}' for line in printed]
-    return msgspec.structs.replace(
-        report,
-        notes=(*report.notes, *notes),
-        warned=tuple(text for text in warned if not warned[text]),
-    )
 
 
 @contextmanager
@@ -430,7 +422,7 @@ def _status() -> Iterator[Callable[[str], Any]]:
 def _fix(
     report: PreflightReport,
     wanted: Path,
-    options: Mapping[str, Any],
+    examine: Callable[[str], PreflightReport],
     console: Console,
     verbose: bool,
 ) -> PreflightReport:
@@ -438,7 +430,7 @@ def _fix(
     reports = [report]
 
     def look(path: Path) -> Sequence[Finding]:
-        reports.append(_examine(str(path), options))
+        reports.append(examine(str(path)))
         return reports[-1].findings
 
     fixed = fix_config(report.config, report.findings, wanted, look)
@@ -465,11 +457,62 @@ def _fix(
     return reports[-1]
 
 
+_REFERENCE = """# Rules
+
+What the two tools look for, with the ids that stand in their reports. Ids are
+stable. A finding may be milder than its rule, and may have a better remedy
+that knows the data set; `--fix` does what *fix* says where the facts allow
+it. This page is made by `python tools/preflight.py --list-rules markdown`.
+
+Rules look at:
+
+- *sample*: a sample: image, label map or boxes
+- *coco*: an annotation file in COCO's format
+- *orphan*: a file that no sample has
+- *split*: a split as a whole
+- *run*: all splits, and the config
+- *config*: the config
+- *part*: a part of what is built or checked
+- *step*: training steps of the dry run
+- *ranks*: several processes
+"""
+_FAMILY_TABLE = """
+### {letters}: {title}
+
+| rule | severity | looks at | what is wrong | remedy | fix |
+|---|---|---|---|---|---|
+"""
+_TOOLS = {
+    'label_check': 'tools/validate_labels.py',
+    'preflight': 'tools/preflight.py',
+}
+
+
 def list_rules(form: str = 'table', console: Console | None = None) -> None:
     """Print the rules of both checkers, as a table or as markdown."""
-    if form == 'markdown':
-        print(rule_reference(), end='')
+    if form != 'markdown':
+        rules = (
+            rule
+            for tool in reversed(_TOOLS)
+            for rule in rules_of(tool).values()
+        )
+        terminal.print_rules(rules, console or terminal.make_console())
         return
-    tools = ('preflight', 'label_check')
-    rules = (rule for tool in tools for rule in rules_of(tool).values())
-    terminal.print_rules(rules, console or terminal.make_console())
+    print(_REFERENCE, end='')
+    for tool, command in _TOOLS.items():
+        print(f'\n## {command}')
+        families: dict[str, list[Rule]] = {}
+        for rule in rules_of(tool).values():
+            families.setdefault(rule.family.letters, []).append(rule)
+        for letters, rules in families.items():
+            title = rules[0].family.title
+            print(_FAMILY_TABLE.format(letters=letters, title=title), end='')
+            for rule in rules:
+                print(_row(rule))
+
+
+def _row(rule: Rule) -> str:
+    severity = rule.severity.name.lower()
+    cells = [rule.id, severity, rule.scope, rule.title, rule.remedy, rule.fix]
+    text = ' | '.join(cell.replace('|', r'\|') for cell in cells)
+    return f'| {text} |'.replace('<', r'\<').replace('*', r'\*')

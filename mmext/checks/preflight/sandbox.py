@@ -12,6 +12,8 @@ import torch
 from mmengine.logging import MMLogger
 from mmengine.utils import ManagerMixin
 
+from ...utils.training import get_rng_state, set_rng_state
+
 
 class CannotBuildError(RuntimeError):
     """No model, or no batches, can be made of a config here.
@@ -52,20 +54,14 @@ def explain_failure(what: str, error: Exception, asked: list[str]) -> str:
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed all sources of random numbers; put them back afterwards."""
-    states = random.getstate(), np.random.get_state()
+    state = get_rng_state()
     try:
-        with torch.random.fork_rng(devices=[]):
-            random.seed(seed)
-            np.random.seed(seed)
-            torch.manual_seed(seed)
-            yield
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        yield
     finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-
-
-class NetworkRefusedError(OSError):
-    """A connection was tried where none is allowed."""
+        set_rng_state(state)
 
 
 @contextmanager
@@ -81,7 +77,7 @@ def no_network() -> Iterator[list[str]]:
 
     def refuse(host: object) -> None:
         asked.append(str(host))
-        raise NetworkRefusedError(f'a preflight downloads nothing: {host}')
+        raise OSError(f'a preflight downloads nothing: {host}')
 
     def checked_connect(self: socket.socket, address):
         if isinstance(address, tuple) and address[0] not in local:

@@ -11,12 +11,9 @@ from rich.console import Console
 from mmext.checks.ddp import StepUsage, UnusedParameter, UnusedReason
 from mmext.checks.ddp.ready_gradients import ReadyGradient
 from mmext.checks.findings import Finding, Location, Severity
-from mmext.checks.preflight.dry_run.facts import (
-    Crash,
-    DryRun,
-    LossTerm,
-    StepRecord,
-)
+from mmext.checks.preflight.dry_run.crashes import Crash
+from mmext.checks.preflight.dry_run.run import DryRun
+from mmext.checks.preflight.dry_run.step import LossTerm, StepRecord
 from mmext.checks.preflight.report import (
     make_batch_reports,
     print_report,

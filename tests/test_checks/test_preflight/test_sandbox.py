@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from mmext.checks.preflight.sandbox import (
-    NetworkRefusedError,
     explain_failure,
     no_network,
     seeded,
@@ -36,12 +35,6 @@ def test_says_what_helps(error, asked, end):
     text = explain_failure('model.neck', error, asked)
     assert text.startswith('cannot build model.neck: ')
     assert text.endswith(end)
-
-
-def test_names_each_host_once_and_keeps_to_one_line():
-    text = explain_failure('model', OSError('a\n  b'), ['b.org', 'a.org'] * 2)
-    assert 'needs files of a.org, b.org and' in text
-    assert 'OSError: a b;' in text
 
 
 def draw():
@@ -74,9 +67,9 @@ def test_puts_all_sources_back_even_after_an_error():
 
 def test_refuses_other_machines_and_remembers_them():
     with no_network() as asked:
-        with pytest.raises(NetworkRefusedError, match=r'weights\.invalid'):
+        with pytest.raises(OSError, match=r'weights\.invalid'):
             socket.create_connection(('weights.invalid', 80))
-        with pytest.raises(NetworkRefusedError, match=r'192\.0\.2\.1'):
+        with pytest.raises(OSError, match=r'192\.0\.2\.1'):
             socket.socket().connect(('192.0.2.1', 80))
         with pytest.raises(OSError, match='downloads nothing'):
             urllib.request.urlopen('http://more.invalid/a')

@@ -1,24 +1,241 @@
-"""How the batches of a config are made up."""
+"""How the batches of a config are made up.
 
-from collections.abc import Mapping, Sequence
+A batch is made up the way a training makes it: the pipeline's own steps pack
+it. Steps that read a file are replaced by made-up pictures and labels, and
+steps that only move or recolour pixels are left out, so that a picture keeps
+the size and the objects that it was given.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from mmengine.model import BaseModel
+from mmengine.registry import TRANSFORMS, DefaultScope
 from torch import nn
 
 from ...config import dataset_configs, inner_dataset_configs, walk_dicts
-from .pipelines import (
-    PICTURE_PACKERS,
-    Fields,
-    find_pipelines,
-    is_known,
-    pipeline_fields,
-    shortened_pipeline,
-    step_name,
-    steps_of,
-    task_of,
-)
+from ..blame import plain_name
+
+# Steps of the hosts that add to a sample, or pack it; all the others of
+# theirs read a file, or change nothing but pixels and places.
+_KEPT = {
+    'Compose',
+    'ConcatCDInput',
+    'GenerateEdge',
+    'ImageToTensor',
+    'LoadEmptyAnnotations',
+    'PackDetInputs',
+    'PackReIDInputs',
+    'PackSegInputs',
+    'PackTrackInputs',
+    'RandomSamplingNegPos',
+    'SegRescale',
+    'ToTensor',
+    'Transpose',
+}
+_LABEL_LOADERS = {
+    'LoadAnnotations',
+    'LoadTrackAnnotations',
+    'LoadPanopticAnnotations',
+}
+_MULTI_TASK_LOADER = 'LoadMultiTaskAnnotations'
+_HOSTS = ('mmcv.', 'mmdet.', 'mmseg.')
+# Classification and pre-training name no places in a picture: all steps of
+# these pipelines can run as they are, but the one that reads the file.
+_READERS = {'LoadImageFromFile', 'LoadImageFromNDArray'}
+# What packs such pictures: mmpretrain's step, and that of mmext.
+PICTURE_PACKERS = {'PackInputs', 'PackImages'}
+# Steps that pack, or load labels, in a way that is known.
+_KNOWN = {
+    'LoadDepthAnnotation',
+    'LoadProposals',
+    'PackDetInputs',
+    'PackMultiTaskInputs',
+    'PackReIDInputs',
+    'PackSegInputs',
+    'PackTrackInputs',
+    _MULTI_TASK_LOADER,
+    *_LABEL_LOADERS,
+    *PICTURE_PACKERS,
+}
+
+
+@dataclass(frozen=True)
+class Fields:
+    """What the loading steps of a pipeline add to a sample.
+
+    Attributes:
+        boxes: With boxes.
+        labels: With labels of the boxes.
+        masks: With masks of the objects.
+        polygons: Masks are polygons, else bitmaps.
+        semantic: With a label for each pixel.
+        panoptic: Labels of the pixels agree with the objects.
+        depth: With a depth for each pixel.
+        multi_task: With a label, a depth and a normal for each pixel, as
+            ``mmext.LoadMultiTaskAnnotations`` gives them.
+        proposals: With this many proposed boxes; 0 for none.
+        box_type: Kind of boxes, as mmdet registers them; None for arrays.
+        frames: Pictures in a sample; 0 if it is not a sequence.
+        alone: A sample is a batch of its own: its pictures are the batch.
+        text: With the names of the classes as text.
+    """
+
+    boxes: bool = False
+    labels: bool = False
+    masks: bool = False
+    polygons: bool = False
+    semantic: bool = False
+    panoptic: bool = False
+    depth: bool = False
+    multi_task: bool = False
+    proposals: int = 0
+    box_type: str | None = 'hbox'
+    frames: int = 0
+    alone: bool = False
+    text: bool = False
+
+
+def step_name(step: Any) -> str:
+    """Name of a step without scope or module; empty if it has none."""
+    return plain_name(step.get('type') if isinstance(step, Mapping) else step)
+
+
+def steps_of(pipeline: Any) -> Iterator[Mapping]:
+    """Configs of all steps, those inside of others included."""
+    for _, part in walk_dicts(pipeline):
+        if 'type' in part:
+            yield part
+
+
+def find_pipelines(dataset: Any) -> list[list]:
+    """Pipelines in the config of a data set, each once."""
+    pipelines: list[list] = []
+    if isinstance(dataset, Mapping):
+        own = list(dataset.get('pipeline') or [])
+        for _, inner in inner_dataset_configs(dataset):
+            pipelines += [steps + own for steps in find_pipelines(inner)]
+        if not pipelines and own:
+            pipelines = [own]
+    elif isinstance(dataset, list | tuple):
+        for part in dataset:
+            pipelines += find_pipelines(part)
+    return [
+        steps
+        for index, steps in enumerate(pipelines)
+        if steps not in pipelines[:index]
+    ]
+
+
+def pipeline_fields(pipeline: Sequence, *, text: bool = False) -> Fields:
+    """What the loading steps of a pipeline, not shortened, add to a sample."""
+    fields: dict[str, Any] = {'text': text}
+    for step in steps_of(pipeline):
+        name = step_name(step)
+        if name in _LABEL_LOADERS:
+            panoptic = name == 'LoadPanopticAnnotations'
+            # That of mmseg reads label maps.
+            segment = _origin(step).startswith('mmseg.')
+            fields.update(
+                boxes=step.get('with_bbox', not segment),
+                labels=step.get('with_label', not segment),
+                masks=step.get('with_mask', panoptic),
+                polygons=not (panoptic or step.get('poly2mask', True)),
+                semantic=step.get('with_seg', panoptic or segment),
+                panoptic=panoptic,
+                box_type=(
+                    None
+                    if name == 'LoadTrackAnnotations'
+                    else step.get('box_type', 'hbox')
+                ),
+            )
+        elif name == _MULTI_TASK_LOADER:
+            fields.update(semantic=True, multi_task=True)
+        elif name == 'LoadDepthAnnotation':
+            fields['depth'] = True
+        elif name == 'LoadProposals':
+            fields['proposals'] = step.get('num_max_proposals') or 100
+        elif name == 'PackTrackInputs':
+            fields['frames'] = 2
+        elif name == 'PackReIDInputs':
+            # Two pictures of each of two identities, to be distinguished.
+            fields.update(frames=4, alone=True)
+    return Fields(**fields)
+
+
+def _origin(step: Any) -> str:
+    """Module of the class of a step; empty if there is no such class."""
+    kind = step.get('type') if isinstance(step, Mapping) else None
+    if isinstance(kind, str):
+        scope = step.get('_scope_')
+        with TRANSFORMS.switch_scope_and_registry(scope) as registry:
+            kind = registry.get(kind)
+    return getattr(kind, '__module__', '')
+
+
+def shortened_pipeline(pipeline: Any) -> list:
+    """Copies of the steps of a pipeline that add to a sample or pack it.
+
+    Steps that no host knows are kept: they may add what the model needs.
+    """
+    names = {step_name(step) for step in steps_of(pipeline)}
+    whole = bool(names & PICTURE_PACKERS)
+    short = []
+    for step in pipeline:
+        if not isinstance(step, Mapping):
+            short.append(step)
+        elif whole:
+            if step_name(step) not in _READERS:
+                short.append(copy.deepcopy(step))
+        elif step_name(step) == _MULTI_TASK_LOADER:
+            continue
+        elif step_name(step) == 'TransformBroadcaster':
+            inner = shortened_pipeline(step['transforms'])
+            if inner:
+                short.append({**copy.deepcopy(step), 'transforms': inner})
+        elif step_name(step) == 'MultiBranch':
+            step = copy.deepcopy(step)
+            short.append(step)
+            for key, value in step.items():
+                if isinstance(value, Mapping):
+                    step[key] = shortened_pipeline([value])
+                elif key != 'branch_field' and isinstance(value, list | tuple):
+                    step[key] = shortened_pipeline(value)
+        elif step_name(step) in _KEPT or not _origin(step).startswith(_HOSTS):
+            short.append(copy.deepcopy(step))
+    return short
+
+
+def task_of(pipeline: Sequence, fields: Fields, model: Any = None) -> str:
+    """What a training with this pipeline learns, see :class:`Recipe`."""
+    names = {step_name(step) for step in steps_of(pipeline)}
+    if fields.depth:
+        return 'depth'
+    if fields.multi_task:
+        return 'multi-task'
+    if names & {'PackTrackInputs', 'PackReIDInputs'}:
+        return 'tracking'
+    if 'PackImages' in names:
+        return 'pretraining'
+    if 'PackInputs' in names:
+        parents, kinds = (
+            [kind.__name__ for kind in type(part).__mro__]
+            for part in (model, getattr(model, 'head', None))
+        )
+        if 'BaseSelfSupervisor' in parents:
+            return 'pretraining'
+        several = any('MultiLabel' in kind for kind in kinds)
+        return 'multi-label' if several else 'classification'
+    if fields.panoptic:
+        return 'panoptic'
+    if fields.masks:
+        return 'instance'
+    if fields.boxes or 'PackDetInputs' in names:
+        return 'detection'
+    return 'semantic'
+
 
 Size = tuple[int, int]
 
@@ -201,13 +418,6 @@ _NAMES = ('num_classes', 'num_things_classes')
 _STUFF = ('panoptic_head', 'semantic_head', 'panoptic_fusion_head')
 
 
-class Sizes(NamedTuple):
-    """Heights and widths of pictures that are made up, or a training sees."""
-
-    made: Size
-    declared: Size
-
-
 @dataclass(frozen=True)
 class Recipe:
     """What a made-up sample holds and how it is packed."""
@@ -233,23 +443,27 @@ class Recipe:
     collate: Any = None
     # Names of the classes, for models that read them.
     classes: tuple[str, ...] = ()
-    # Whether each data set leaves pictures without objects out
-    # (``filter_cfg.filter_empty_gt``), so that a sample is empty only if a
-    # step of the pipeline makes it so.
-    drops_empty: bool = False
 
 
-def make_recipe(cfg: Mapping, model: nn.Module, sizes: Sizes) -> Recipe:
-    """How to make up the batches of a config, in its default scope."""
+def make_recipe(
+    cfg: Mapping, model: nn.Module, size: Size, declared: Size
+) -> Recipe:
+    """How to make up the batches of a config, in its default scope.
+
+    The sizes are those of :func:`fit_to_pictures`.
+    """
     loader = cfg.get('train_dataloader') or {}
     dataset = loader.get('dataset')
-    whole = find_pipelines(dataset) or [_default_pipeline(cfg)]
+    own = find_pipelines(dataset)
+    whole = own or [_default_pipeline(cfg)]
     datasets = [part for _, part in dataset_configs(dataset)]
     text = any(part.get('return_classes') for part in datasets)
     fields = tuple(pipeline_fields(steps, text=text) for steps in whole)
     task = task_of(whole[0], fields[0], model)
-    own = find_pipelines(dataset)
-    known = own and all(is_known(steps) for steps in own)
+    # Samples of a pipeline without such a step cannot be made up.
+    known = own and all(
+        not _KNOWN.isdisjoint(map(step_name, steps_of(steps))) for steps in own
+    )
     packages = {
         kind.__module__.partition('.')[0] for kind in type(model).__mro__
     }
@@ -266,16 +480,11 @@ def make_recipe(cfg: Mapping, model: nn.Module, sizes: Sizes) -> Recipe:
     # Others are known to the data set.
     named = [names for names in named if names and not isinstance(names, str)]
     classes = tuple(map(str, named[0])) if named else ()
-    drops = [
-        (part.get('filter_cfg') or {}).get('filter_empty_gt')
-        for part in datasets
-        if not inner_dataset_configs(part)
-    ]
     ignored = getattr(_part(model, 'decode_head'), 'ignore_index', 255)
     return Recipe(
         task=task,
-        size=sizes.made,
-        declared_size=sizes.declared,
+        size=size,
+        declared_size=declared,
         pipelines=tuple(shortened_pipeline(steps) for steps in whole),
         fields=fields,
         num_classes=things or len(classes) or 1,
@@ -284,24 +493,24 @@ def make_recipe(cfg: Mapping, model: nn.Module, sizes: Sizes) -> Recipe:
         channels=_channels(cfg['model']),
         collate=loader.get('collate_fn'),
         classes=classes,
-        drops_empty=bool(drops) and all(drops),
     )
 
 
 def fit_to_pictures(
     cfg: Mapping, size: tuple[int, int] | str | None = None
-) -> tuple[Sizes, list[str]]:
+) -> tuple[Size, Size, list[str]]:
     """Decide on the size of made-up pictures and make the model for it.
 
     ``size`` as of :func:`~mmext.checks.preflight.build.build_for_preflight`.
-    Returns the sizes and what was changed. Where the pipeline can run as it is
-    (classification, pre-training), it crops to what the model wants.
+    Returns the size, that of the pictures that a training sees, and what was
+    changed. Where the pipeline can run as it is (classification,
+    pre-training), it crops to what the model wants.
     """
     dataset = (cfg.get('train_dataloader') or {}).get('dataset')
     pipelines = find_pipelines(dataset) or [_default_pipeline(cfg)]
     names = {step_name(step) for step in steps_of(pipelines)}
     if names & PICTURE_PACKERS:
-        return Sizes(_PICTURE, _PICTURE), []
+        return _PICTURE, _PICTURE, []
     declared = declared_size(pipelines, cfg['model'])
     if size == 'declared':
         size = declared
@@ -314,16 +523,12 @@ def fit_to_pictures(
         size = fixed_size(cfg['model']) or reduced_size(
             declared, longest=longest, area=area
         )
-    return Sizes(size, declared), fit_model(cfg['model'], declared, size)
+    return size, declared, fit_model(cfg['model'], declared, size)
 
 
 def _default_pipeline(cfg: Mapping) -> list[dict]:
-    """Steps for a config without training data, by its host."""
-    scope = cfg.get('default_scope')
-    kind = cfg['model'].get('type')
-    if not scope:
-        kind = kind if isinstance(kind, str) else kind.__module__
-        scope = kind.partition('.')[0]
+    """Steps for a config without training data, by its default scope."""
+    scope = DefaultScope.get_current_instance().scope_name
     if scope == 'mmseg':
         return [
             {'type': 'mmseg.LoadAnnotations'},

@@ -11,8 +11,9 @@ tensors came from.
 import linecache
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -22,8 +23,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ...config import join_key
 from ...ddp import all_tensors, location_in, running_frames
 from ...findings import ErrorCatcher, frames_of
-from .facts import Cause
-from .step import modules_of_error
 
 _IN_PLACE = 'modified by an inplace operation'
 _SIZES = re.compile(
@@ -40,47 +39,95 @@ _MAX_NAMED = 3
 _NUMBERS = ('in_channels', 'in_index', 'embed_dims', 'channels')
 
 
+@dataclass(frozen=True)
+class Cause:
+    """What is certain of the cause of an error."""
+
+    text: str
+    # Empty if it is not certain.
+    remedy: str = ''
+    modules: tuple[str, ...] = ()
+    # Of the config, that made these modules.
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Crash:
+    """A step that ended with an exception."""
+
+    # Of the batch.
+    kind: str
+    # From 0.
+    step: int
+    # 'data_preprocessor', 'forward', 'backward' or 'optimizer'.
+    phase: str
+    # Class of the exception, and its text.
+    error: str
+    message: str
+    # That it went through, the outermost first.
+    modules: tuple[str, ...] = ()
+    # ``file:line in function`` of the innermost code that is not PyTorch's.
+    place: str = ''
+    # What another run of the step has shown.
+    cause: Cause | None = None
+
+
 def explain_crash(
     model: nn.Module,
     run_again: Callable[[], Any],
     error: Exception,
-    cfg: Mapping[str, Any] | None,
+    cfg: Mapping[str, Any],
 ) -> Cause | None:
     """What caused an error of a step; None if that is not known.
 
     ``run_again`` runs the step once more, and fails the same way. ``cfg`` is
     the config that the model was built of.
     """
-    text = str(error)
-    causes: list[Cause | None] = []
+    text, cause = str(error), None
+    inside = modules_of_error(error, model)
     # What cannot be explained is reported as it is.
-    with ErrorCatcher(lambda other: causes.append(None)):
+    with ErrorCatcher(lambda other: None):
         if _IN_PLACE in text:
-            causes.append(_in_place(model, run_again))
+            cause = _in_place(model, run_again)
         elif _SIZES.search(text):
-            causes.append(_sizes(model, run_again, cfg or {}))
+            cause = _sizes(model, run_again, cfg)
         elif isinstance(error, AssertionError) and not text:
-            causes.append(_bare_assert(model, error, cfg or {}))
+            cause = _bare_assert(error, inside, cfg)
         elif isinstance(error, KeyError) and error.args == ('inputs',):
-            causes.append(_not_packed(cfg or {}))
+            cause = _not_packed(cfg)
         elif 'element of the written-to tensor refers to a single' in text:
-            causes += [
-                Cause(f'{name} is made of an expanded tensor', modules=(name,))
-                for name, parameter in model.named_parameters()
-                if 0 in parameter.stride()
-            ]
-        if causes in ([], [None]):
-            causes = [_part(model, error, cfg or {})]
-    return causes[0] if causes else None
+            for name, parameter in model.named_parameters():
+                if cause is None and 0 in parameter.stride():
+                    text = f'{name} is made of an expanded tensor'
+                    cause = Cause(text, modules=(name,))
+        if cause is None and inside:
+            key = _key_of(inside[-1], cfg, outputs=True)
+            # The whole model says no more than the error.
+            if key != 'model':
+                text = f'it is set in {key}'
+                cause = Cause(text, modules=inside, keys=(key,))
+    return cause
+
+
+def modules_of_error(
+    error: BaseException, model: nn.Module
+) -> tuple[str, ...]:
+    """Names of the modules whose code was running, the outermost first."""
+    names = {id(module): name for name, module in model.named_modules()}
+    running = {}
+    for frame, _ in frames_of(error):
+        name = names.get(id(frame.f_locals.get('self')), '')
+        if name:
+            running[name] = None
+    return tuple(running)
 
 
 def _bare_assert(
-    model: nn.Module, error: AssertionError, cfg: Mapping[str, Any]
+    error: AssertionError, inside: Sequence[str], cfg: Mapping[str, Any]
 ) -> Cause | None:
     """What an assert without words asks for, and the key it is about."""
     frame, line = frames_of(error)[-1]
     code = linecache.getline(frame.f_code.co_filename, line).strip()
-    inside = modules_of_error(error, model)
     if not code.startswith('assert ') or not inside:
         return None
     key = _key_of(inside[-1], cfg)
@@ -88,17 +135,6 @@ def _bare_assert(
         key = _key_of(inside[-1], cfg, outputs=True)
     condition = code.removeprefix('assert ')
     return Cause(f'{condition} does not hold for {key}', keys=(key,))
-
-
-def _part(
-    model: nn.Module, error: Exception, cfg: Mapping[str, Any]
-) -> Cause | None:
-    """The part of the config that the module with the error is of."""
-    inside = modules_of_error(error, model)
-    key = _key_of(inside[-1], cfg, outputs=True) if inside else 'model'
-    if key == 'model':
-        return None
-    return Cause(f'it is set in {key}', modules=tuple(inside), keys=(key,))
 
 
 def _not_packed(cfg: Mapping[str, Any]) -> Cause | None:

@@ -1,33 +1,114 @@
-"""Train a model for a few steps, alone, and record what it does."""
+"""Train a model for a few steps, alone, and say what DDP would do with it."""
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import chain
 from typing import Any
 
-from mmengine.optim import OptimWrapperDict
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ...ddp import kept_tensors
-from ...findings import ErrorCatcher
-from .crashes import explain_crash
-from .facts import Crash, DryRun, StepRecord
-from .options import ConfigOptions
-from .step import (
-    StepRun,
-    error_place,
-    modules_of_error,
-    own_backward,
-    restored,
+from ...ddp import (
+    Explanation,
+    Outcome,
+    Step,
+    StepUsage,
+    SyncSettings,
+    Verdict,
+    kept_tensors,
+    location_in,
 )
+from ...findings import ErrorCatcher, frames_of
+from .crashes import Crash, explain_crash, modules_of_error
+from .settings import ConfigOptions, wrappers_of
+from .step import StepRecord, StepRun, own_backward, restored
 
 
-def wrappers_of(optim_wrapper: Any) -> list[Any]:
-    """The wrapper of each optimizer."""
-    if isinstance(optim_wrapper, OptimWrapperDict):
-        return list(optim_wrapper.optim_wrappers.values())
-    return [optim_wrapper]
+@dataclass(frozen=True)
+class DryRun:
+    """All that was seen."""
+
+    # Of each kind of batch, in their order.
+    steps: Mapping[str, tuple[StepRecord, ...]]
+    # At most one of each kind.
+    crashes: tuple[Crash, ...] = ()
+    # Modules with a ``loss_weight`` of 0.
+    zero_weights: tuple[str, ...] = ()
+    # Where the config sets what.
+    config: ConfigOptions = field(default_factory=partial(ConfigOptions, {}))
+    # Parameters without a shape; no step is run with them.
+    lazy: tuple[str, ...] = ()
+    # Whether weights that the config names were left out.
+    random_weights: bool = False
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether the first kind, the most common one, went through a step.
+
+        Special batches alone, as those without an object, do not show what
+        a training does with its parameters.
+        """
+        return bool(next(iter(self.steps.values()), ()))
+
+    @property
+    def clean_kinds(self) -> tuple[str, ...]:
+        """Kinds of batches that went through."""
+        crashed = {crash.kind for crash in self.crashes}
+        return tuple(
+            k for k in self.steps if self.steps[k] and k not in crashed
+        )
+
+    def all_steps(self) -> Iterator[StepRecord]:
+        """The steps of all kinds, one after the other."""
+        for steps in self.steps.values():
+            yield from steps
+
+    def usages(self) -> tuple[StepUsage, ...]:
+        """What each step did with the parameters."""
+        return tuple(step.usage for step in self.all_steps())
+
+    def averaged_steps(self) -> list[StepRecord]:
+        """Those after which gradients are averaged, if they are accumulated.
+
+        Where none of the first kind is such a step, all are looked at.
+        """
+        number = self.config.accumulated
+        first, *others = [*self.steps.values()] or [()]
+        return list(chain(first[number - 1 :: number] or first, *others))
+
+    @cached_property
+    def judged(self) -> 'DryRun':
+        """With random weights, the run without what only an update did.
+
+        The rate is made for trained weights. After one update of random ones
+        an RPN may propose nothing, and what comes behind it gets no gradient.
+        """
+        if not self.random_weights:
+            return self
+        number = self.config.accumulated
+        kept = {}
+        for kind, steps in self.steps.items():
+            unused = {n for step in steps[:number] for n in step.usage.unused}
+            kept[kind] = tuple(
+                step
+                for step in steps
+                if step.step < number or unused.issuperset(step.usage.unused)
+            )
+        return replace(self, steps=kept, random_weights=False)
+
+    @property
+    def nodes_searched(self) -> int:
+        """Functions of the largest graph, which a search walks over."""
+        return max((step.nodes for step in self.averaged_steps()), default=0)
+
+    def explain(self, current: SyncSettings) -> Explanation:
+        """What DDP does with the steps after which gradients are averaged."""
+        return Explanation(
+            [Step(s.usage, s.kind, s.step) for s in self.averaged_steps()],
+            current,
+            accumulates=self.config.accumulated > 1,
+        )
 
 
 def dry_run_model(
@@ -38,6 +119,7 @@ def dry_run_model(
     cfg: Mapping[str, Any] | None = None,
     steps: int = 2,
     later_steps: int | None = None,
+    random_weights: bool = False,
 ) -> DryRun:
     """Run steps of a model and record what decides about a training.
 
@@ -52,22 +134,24 @@ def dry_run_model(
             the data loader would give, one for each step. Fewer than
             ``steps`` are used again.
         optim_wrapper: Built for the model; None for no optimizer.
-        cfg: The config, for the remedies of findings.
+        cfg: The config, for the keys of findings; None for one that sets
+            nothing.
         steps: Of each kind, at least 2: a graph that one step keeps fails in
             the next.
         later_steps: Of the kinds after the first one; None for as many.
+        random_weights: Whether weights that the config names were left out.
     """
     if not hasattr(model, 'parse_losses'):
         raise TypeError(
             'model must be a BaseModel without a wrapper, as it is before '
             f'Runner.wrap_model, got {type(model).__name__}'
         )
-    optimizers = []
+    cfg, optimizers = cfg or {}, []
     if optim_wrapper is not None:
         optimizers = [w.optimizer for w in wrappers_of(optim_wrapper)]
     records: dict[str, tuple[StepRecord, ...]] = {}
     crashes = []
-    config = ConfigOptions(cfg) if cfg is not None else None
+    config = ConfigOptions(cfg)
     lazy = tuple(n for n, p in model.named_parameters() if is_lazy(p))
     if lazy:
         # They cannot be put back as they were.
@@ -95,19 +179,20 @@ def dry_run_model(
                 for tensor in tensors:
                     if not tensor._is_view():
                         tensor.detach_()
-    weights = {
-        name: getattr(module, 'loss_weight', None)
+    weights = (
+        (name, getattr(module, 'loss_weight', None))
         for name, module in model.named_modules()
-    }
+    )
     return DryRun(
         steps=records,
         crashes=tuple(crashes),
         zero_weights=tuple(
             name
-            for name, weight in weights.items()
+            for name, weight in weights
             if isinstance(weight, int | float) and weight == 0
         ),
         config=config,
+        random_weights=random_weights,
     )
 
 
@@ -118,7 +203,7 @@ def _run_kind(
     steps: int,
     optimizers: Sequence[Any],
     backward: Callable[[Tensor], None] | None,
-    cfg: Mapping[str, Any] | None,
+    cfg: Mapping[str, Any],
 ) -> tuple[tuple[StepRecord, ...], Crash | None]:
     """The steps of one kind of batch, up to the first that fails."""
     done: list[StepRecord] = []
@@ -132,10 +217,10 @@ def _run_kind(
         if done and run.used_again:
             # Known only now.
             kept = tuple(
-                dataclasses.replace(g, used_again=g.place in run.used_again)
+                replace(g, used_again=g.place in run.used_again)
                 for g in done[-1].kept
             )
-            done[-1] = dataclasses.replace(done[-1], kept=kept)
+            done[-1] = replace(done[-1], kept=kept)
         for error in failed:
             return tuple(done), Crash(
                 kind=kind,
@@ -144,14 +229,51 @@ def _run_kind(
                 error=type(error).__name__,
                 message=str(error),
                 modules=modules_of_error(error, model),
-                place=error_place(error),
+                place=location_in(frames_of(error)),
                 cause=explain_crash(
-                    model,
-                    partial(run.run, batch, kind, number),
-                    error,
-                    cfg,
+                    model, partial(run.run, batch, kind, number), error, cfg
                 ),
             )
         done.append(record)
         left = run.left
     return tuple(done), None
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """All choices of settings, and why the recommended one is that."""
+
+    rows: tuple[Verdict, ...]
+    reason: str
+    # What to change, in a sentence; and the smallest change of the config to
+    # the recommended settings, as dotted keys.
+    fix: str = ''
+    options: dict[str, Any] = field(default_factory=dict)
+    # Of the search that find_unused_parameters=True adds to each step.
+    cost: str = ''
+
+
+def verdict_table(dry_run: DryRun, current: SyncSettings) -> Verdicts:
+    """What happens with each choice of settings, and which one to use."""
+    options, explanation = dry_run.config, dry_run.judged.explain(current)
+    chosen = explanation.recommended
+    changes: dict[str, Any] = {}
+    fix = []
+    if chosen is not None:
+        changes = options.settings(chosen.settings)
+        if not chosen.reentrant:
+            changes |= options.without_reentrant()
+        plain = explanation.row(SyncSettings(), chosen.reentrant)
+        if plain.failure is Outcome.UNFINISHED:
+            fix.append(explanation.in_model())
+        if changes:
+            lines = ', '.join(f'{key}={v!r}' for key, v in changes.items())
+            fix.append(f'set {lines}')
+    return Verdicts(
+        rows=explanation.verdicts,
+        reason=explanation.reason,
+        fix='; or '.join(fix),
+        options=changes,
+        cost=f'a walk over {dry_run.judged.nodes_searched} nodes of the '
+        'graph, and a small reduction',
+    )

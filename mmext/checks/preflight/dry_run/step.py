@@ -2,9 +2,9 @@
 
 import copy
 import dataclasses
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,15 +21,75 @@ from ...ddp import (
     graph_leaves,
     graph_nodes,
     kept_tensors,
-    location_in,
     name_stale_graphs,
     named_tensors,
     put_back,
     record_step,
     run_training_forward,
 )
-from ...findings import ErrorCatcher, frames_of
-from .facts import GraphCost, KeptGraph, LossTerm, NormUse, StepRecord
+from ...findings import ErrorCatcher
+
+
+@dataclass(frozen=True)
+class LossTerm:
+    """One entry of what ``forward(mode='loss')`` returned."""
+
+    name: str
+    # The mean; a list counts with its sum.
+    value: float
+    finite: bool
+    requires_grad: bool
+    # Whether it is part of what is differentiated, which MMEngine decides
+    # from the letters ``loss`` in the key.
+    summed: bool
+    # Those in its graph.
+    parameters: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class NormUse:
+    """A batch norm in one step."""
+
+    name: str
+    # Not counting runs in the backward.
+    calls: int
+    # How often it changed its running statistics.
+    updates: int
+
+
+@dataclass(frozen=True)
+class KeptGraph:
+    """Tensors with a graph that are on a module after the step."""
+
+    # Module and attribute, as ``'head.memory[0]'``.
+    place: str
+    # Name of the function that made the last of them.
+    function: str
+    # Whether the next step's loss was computed from it.
+    used_again: bool = False
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One step, numbered from 0 for each kind, that ran to its end."""
+
+    kind: str
+    step: int
+    usage: StepUsage
+    losses: tuple[LossTerm, ...] = ()
+    norms: tuple[NormUse, ...] = ()
+    kept: tuple[KeptGraph, ...] = ()
+    # Functions in the graph of the outputs, over which a search for unused
+    # parameters would walk in each step.
+    nodes: int = 0
+    # Parameters with a gradient that is not finite, in the order in which
+    # the backward reached them.
+    bad_gradients: tuple[str, ...] = ()
+    # The first module whose output was not finite, where a loss is not.
+    bad_module: str = ''
+    # What gets gradients and is neither in the model nor in an optimizer.
+    outsiders: tuple[str, ...] = ()
 
 
 class StepRun:
@@ -51,7 +111,7 @@ class StepRun:
         self._optimizers = optimizers
         self._kept = kept or {}
         self._losses: tuple[LossTerm, ...] = ()
-        self._cost = GraphCost()
+        self._nodes = 0
         self.phase = 'data_preprocessor'
         self.used_again: set[str] = set()
         self.left: dict[str, list[Any]] = {}
@@ -80,10 +140,19 @@ class StepRun:
             self.phase = 'forward'
             return run_training_forward(model, data)
 
+        def loss_of(outputs: Any) -> Tensor:
+            loss = model.parse_losses(outputs)[0]
+            # Gradient surgery has one loss for each task there.
+            return loss.sum() if self._backward is None else loss
+
         usage = record_step(
-            model, forward, self._loss_of, self._look, self._backward
+            model, forward, loss_of, self._look, self._backward
         )
-        norms = _norm_uses(model, usage, updates)
+        norms = tuple(
+            NormUse(name, calls, count - updates.get(name, 0))
+            for name, count in _norm_updates(model).items()
+            if (calls := usage.module_calls.get(name))
+        )
         bad_module = ''
         if not all(term.finite for term in self._losses):
             bad_module = self._first_bad_module(data, state)
@@ -106,22 +175,15 @@ class StepRun:
             losses=self._losses,
             norms=norms,
             kept=self._keep(),
-            cost=self._cost,
+            nodes=self._nodes,
             bad_gradients=bad_gradients,
             bad_module=bad_module,
         )
 
-    def _loss_of(self, outputs: Any) -> Tensor:
-        loss = self._model.parse_losses(outputs)[0]
-        # Gradient surgery has one loss for each task there.
-        return loss.sum() if self._backward is None else loss
-
     def _look(self, outputs: Any, loss: Tensor) -> None:
         """Between forward and backward."""
-        start = time.perf_counter()
         nodes = graph_nodes(all_tensors(outputs))
-        taken = 1000 * (time.perf_counter() - start)
-        self._cost = GraphCost(len(nodes), taken)
+        self._nodes = len(nodes)
         nodes |= graph_nodes([loss])
         self.used_again = {
             place
@@ -233,30 +295,13 @@ def _run_without_step(
         vars(optim_wrapper).update(state)
 
 
-def _norm_updates(model: nn.Module) -> dict[str, tuple[str, int]]:
-    """Class and updates of the batch norms that are trained."""
+def _norm_updates(model: nn.Module) -> dict[str, int]:
+    """How often each trained batch norm has changed its statistics."""
     return {
-        name: (type(norm).__name__, int(norm.num_batches_tracked or 0))
+        name: int(norm.num_batches_tracked or 0)
         for name, norm in model.named_modules()
         if isinstance(norm, _BatchNorm) and norm.training
     }
-
-
-def _norm_uses(
-    model: nn.Module,
-    usage: StepUsage,
-    before: Mapping[str, tuple[str, int]],
-) -> tuple[NormUse, ...]:
-    return tuple(
-        NormUse(
-            name=name,
-            kind=kind,
-            calls=usage.module_calls[name],
-            updates=updates - before.get(name, (kind, 0))[1],
-        )
-        for name, (kind, updates) in _norm_updates(model).items()
-        if usage.module_calls.get(name)
-    )
 
 
 @contextmanager
@@ -289,24 +334,3 @@ def restored(
         for optimizer in fresh:
             optimizer.state.clear()
         put_back(values)
-
-
-def modules_of_error(
-    error: BaseException, model: nn.Module
-) -> tuple[str, ...]:
-    """Names of the modules whose code was running, the outermost first."""
-    names = {id(module): name for name, module in model.named_modules()}
-    running = {}
-    for frame, _ in frames_of(error):
-        name = names.get(id(frame.f_locals.get('self')), '')
-        if name:
-            running[name] = None
-    return tuple(running)
-
-
-def error_place(error: BaseException) -> str:
-    """``file:line in function`` of the innermost code that is a model's.
-
-    Empty where only PyTorch's code was running.
-    """
-    return location_in(frames_of(error))

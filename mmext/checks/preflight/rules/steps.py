@@ -6,15 +6,9 @@ from typing import Any
 
 from ...ddp import SyncSettings
 from ...findings import Finding, Rule, Severity
-from ..dry_run.facts import (
-    Crash,
-    DryRun,
-    KeptGraph,
-    LossTerm,
-    StepRecord,
-)
-from ..dry_run.options import ConfigOptions
-from ..dry_run.verdicts import without_spoiled_steps
+from ..dry_run.crashes import Crash
+from ..dry_run.run import DryRun
+from ..dry_run.step import KeptGraph, LossTerm, StepRecord
 from .registry import INSTALL, NORM, STEP, WORLD, count_of, in_words
 from .sync import sync_findings
 
@@ -106,19 +100,17 @@ WORLD001 = WORLD.declare(
 )
 
 
-def step_findings(
-    dry_run: DryRun, random_weights: bool = False
-) -> Iterator[Finding]:
+def step_findings(dry_run: DryRun) -> Iterator[Finding]:
     """Findings that hold for one process as for many."""
     same: dict[tuple[str, str, str, str], list[Crash]] = {}
     for crash in dry_run.crashes:
         cause = crash.error, crash.message, crash.phase, crash.place
         same.setdefault(cause, []).append(crash)
-    rare = dry_run.config is not None and bool(dry_run.config.rarely_empty)
+    rare = bool(dry_run.config.rarely_empty)
     for crashes in same.values():
         yield _crash(crashes, rare)
     yield from _kept(dry_run)
-    yield from _not_finite(dry_run, random_weights)
+    yield from _not_finite(dry_run)
     yield from _loss_keys(dry_run)
     if dry_run.is_telling:
         yield from _zero_losses(dry_run)
@@ -205,7 +197,7 @@ def _kept(dry_run: DryRun) -> Iterator[Finding]:
         )
 
 
-def _not_finite(dry_run: DryRun, random_weights: bool) -> Iterator[Finding]:
+def _not_finite(dry_run: DryRun) -> Iterator[Finding]:
     """The first step of each kind that has one, said once if it is the same.
 
     Steps after it are spoiled, as there is no optimizer step without a
@@ -214,7 +206,7 @@ def _not_finite(dry_run: DryRun, random_weights: bool) -> Iterator[Finding]:
     """
     results: dict[str, tuple[Rule, tuple[str, ...], list[StepRecord]]] = {}
     for steps in dry_run.steps.values():
-        for step in steps[:1] if random_weights else steps:
+        for step in steps[:1] if dry_run.random_weights else steps:
             bad = [repr(term.name) for term in step.losses if not term.finite]
             if not bad and not step.bad_gradients:
                 continue
@@ -331,20 +323,11 @@ def _norms(dry_run: DryRun) -> Iterator[Finding]:
         )
 
 
-def dry_run_findings(
-    dry_run: DryRun,
-    current: SyncSettings,
-    random_weights: bool = False,
-) -> list[Finding]:
-    """Findings of a dry run, the worst first.
-
-    ``random_weights`` says whether they are in the place of trained ones.
-    """
-    options = dry_run.config or ConfigOptions.of_settings(current)
-    judged = without_spoiled_steps(dry_run) if random_weights else dry_run
+def dry_run_findings(dry_run: DryRun, current: SyncSettings) -> list[Finding]:
+    """Findings of a dry run, the worst first."""
     results = [
-        *step_findings(dry_run, random_weights),
-        *sync_findings(judged, current, options),
+        *step_findings(dry_run),
+        *sync_findings(dry_run.judged, current, dry_run.config),
     ]
     return sorted(results, key=lambda finding: -finding.severity)
 

@@ -18,9 +18,8 @@ from ...ddp import (
     remedy_for,
 )
 from ...findings import Finding, Severity
-from ..dry_run.facts import DryRun
-from ..dry_run.options import STATIC_GRAPH, ConfigOptions
-from ..dry_run.verdicts import averaged_steps, explain_dry_run, search_cost
+from ..dry_run.run import DryRun
+from ..dry_run.settings import STATIC_GRAPH, ConfigOptions
 from .registry import DDP, count_of, in_words
 
 # What --fix does.
@@ -146,8 +145,8 @@ class _SyncFindings:
         self, dry_run: DryRun, current: SyncSettings, options: ConfigOptions
     ) -> None:
         self.dry_run, self.current, self.options = dry_run, current, options
-        self.explanation = explain_dry_run(dry_run, current)
-        self.nodes = search_cost(dry_run).nodes
+        self.explanation = dry_run.explain(current)
+        self.nodes = dry_run.nodes_searched
         self.usages = dry_run.usages()
         self.reasons = reasons_in(self.usages)
         self.names = list(
@@ -247,7 +246,7 @@ class _SyncFindings:
                 groups.setdefault(tuple(kinds), []).append(name)
         static, search = self.current.static_graph, self.searched
         rare = self.options.rarely_empty
-        counts = [s.usage.counts() for s in averaged_steps(self.dry_run)]
+        counts = [s.usage.counts() for s in self.dry_run.averaged_steps()]
         for kinds, names in groups.items():
             place = self.reasons[names[0]].location
             seen = f'batches of kind {", ".join(kinds)}'

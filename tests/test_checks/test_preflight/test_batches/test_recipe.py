@@ -1,20 +1,165 @@
+"""What is made up for a config, and how large its pictures are."""
+
+import copy
+
 import pytest
 from helpers.preflight_configs import detector, segmentor
-from mmengine.registry import DefaultScope
+from mmengine.registry import TRANSFORMS, DefaultScope
 from torch import nn
 
 from mmext.checks.preflight.batches.recipe import (
-    Sizes,
+    Fields,
     class_counts,
     declared_size,
+    find_pipelines,
     fit_model,
     fit_to_pictures,
     make_recipe,
+    pipeline_fields,
     query_area,
     reduced_size,
+    shortened_pipeline,
+    step_name,
+    task_of,
 )
 
-SIZES = Sizes((64, 64), (64, 64))
+LOAD = {'type': 'LoadImageFromFile'}
+PACK = {'type': 'PackDetInputs'}
+
+
+@pytest.fixture(params=['mmdet'])
+def scope(request):
+    with DefaultScope.overwrite_default_scope(request.param):
+        yield request.param
+
+
+def names(steps):
+    return [step_name(step) for step in steps]
+
+
+def test_pipelines_of_wrapped_data_sets():
+    one = {'type': 'A', 'pipeline': [LOAD, PACK]}
+    two = {'type': 'B', 'pipeline': [LOAD]}
+    mixed = {'type': 'Mixed', 'dataset': two, 'pipeline': [PACK]}
+    assert find_pipelines({'type': 'Repeat', 'dataset': one}) == [[LOAD, PACK]]
+    assert find_pipelines(mixed) == [[LOAD, PACK]]
+    assert find_pipelines({'type': 'Concat', 'datasets': [one, one, two]}) == [
+        [LOAD, PACK],
+        [LOAD],
+    ]
+    assert find_pipelines([one, two]) == [[LOAD, PACK], [LOAD]]
+    assert find_pipelines(None) == []
+
+
+def test_fields_of_a_detector(scope):
+    load = {'type': 'LoadAnnotations', 'with_bbox': True}
+    assert pipeline_fields([LOAD, load]) == Fields(boxes=True, labels=True)
+    masks = {**load, 'with_mask': True, 'poly2mask': False, 'with_seg': True}
+    fields = pipeline_fields([LOAD, masks])
+    assert fields.masks
+    assert fields.polygons
+    assert fields.semantic
+    assert not pipeline_fields([{**load, 'with_mask': True}]).polygons
+
+
+def test_fields_of_others(scope):
+    panoptic = pipeline_fields([{'type': 'LoadPanopticAnnotations'}])
+    assert panoptic.panoptic
+    assert panoptic.semantic
+    assert panoptic.masks
+    assert not panoptic.polygons
+    proposals = {'type': 'LoadProposals', 'num_max_proposals': 30}
+    assert pipeline_fields([proposals]).proposals == 30
+    track = {'type': 'LoadTrackAnnotations', 'with_mask': True}
+    broadcast = {'type': 'TransformBroadcaster', 'transforms': [track]}
+    fields = pipeline_fields([broadcast, {'type': 'PackTrackInputs'}])
+    assert fields.frames == 2
+    assert fields.box_type is None
+    assert fields.masks
+    assert pipeline_fields([], text=True).text
+    assert pipeline_fields([{'type': 'PackReIDInputs'}]).alone
+
+
+def test_keeps_what_adds_to_a_sample(scope):
+    pipeline = [
+        {**LOAD, '_scope_': 'mmdet'},
+        {'type': 'LoadAnnotations', 'with_bbox': True},
+        {'type': 'Mosaic'},
+        {'type': 'Resize', 'scale': (64, 64)},
+        {'type': 'SegRescale', 'scale_factor': 0.5},
+        {'type': 'RandomChoice', 'transforms': [[{'type': 'RandomFlip'}]]},
+        {'type': 'ProposalBroadcaster', 'transforms': []},
+        PACK,
+    ]
+    before = copy.deepcopy(pipeline)
+    assert names(shortened_pipeline(pipeline)) == [
+        'SegRescale',
+        'PackDetInputs',
+    ]
+    assert pipeline == before
+
+
+def test_keeps_steps_that_no_host_has(scope):
+    @TRANSFORMS.register_module(force=True)
+    class StepOfAUser:
+        def __call__(self, results):
+            return results
+
+    try:
+        steps = shortened_pipeline([LOAD, {'type': 'StepOfAUser'}, PACK])
+    finally:
+        TRANSFORMS.module_dict.pop('StepOfAUser')
+    assert names(steps) == ['StepOfAUser', 'PackDetInputs']
+
+
+def test_shortens_inside_of_branches(scope):
+    flip = {'type': 'RandomFlip'}
+    branches = {
+        'type': 'MultiBranch',
+        'branch_field': ['sup', 'unsup'],
+        'sup': PACK,
+        'unsup': [flip, PACK],
+    }
+    (step,) = shortened_pipeline([LOAD, branches])
+    assert step == {**branches, 'sup': [PACK], 'unsup': [PACK]}
+    broadcast = {'type': 'TransformBroadcaster', 'transforms': [LOAD, flip]}
+    pack = {'type': 'PackTrackInputs'}
+    assert shortened_pipeline([broadcast, pack]) == [pack]
+
+
+@pytest.mark.parametrize(
+    ('pack', 'fields', 'task'),
+    [
+        ('PackDetInputs', {'boxes': True}, 'detection'),
+        ('PackDetInputs', {}, 'detection'),
+        ('PackDetInputs', {'boxes': True, 'masks': True}, 'instance'),
+        ('PackDetInputs', {'masks': True, 'panoptic': True}, 'panoptic'),
+        ('PackTrackInputs', {'masks': True}, 'tracking'),
+        ('PackSegInputs', {'semantic': True}, 'semantic'),
+        ('PackSegInputs', {'depth': True}, 'depth'),
+        ('PackInputs', {}, 'classification'),
+    ],
+)
+def test_task(pack, fields, task):
+    assert task_of([LOAD, {'type': pack}], Fields(**fields)) == task
+
+
+def test_task_of_pictures_is_told_by_the_model():
+    class BaseSelfSupervisor:
+        head = None
+
+    class MultiLabelHead:
+        in_channels = 3
+
+    class OtherHead(MultiLabelHead):
+        in_channels = 4
+
+    class Classifier:
+        head = OtherHead()
+
+    pack = [{'type': 'mmpretrain.PackInputs'}]
+    assert task_of(pack, Fields(), BaseSelfSupervisor()) == 'pretraining'
+    assert task_of(pack, Fields(), Classifier()) == 'multi-label'
 
 
 def part(**numbers):
@@ -31,7 +176,7 @@ def test_recipe_of_a_detector():
     cfg['train_dataloader']['collate_fn'] = {'type': 'default_collate'}
     with DefaultScope.overwrite_default_scope('mmdet'):
         recipe = make_recipe(
-            cfg, part(bbox_head=part(num_classes=3)), Sizes((8, 9), (80, 90))
+            cfg, part(bbox_head=part(num_classes=3)), (8, 9), (80, 90)
         )
     assert recipe.task == 'detection'
     assert recipe.size == (8, 9)
@@ -44,18 +189,6 @@ def test_recipe_of_a_detector():
     assert fields.text
     (pipeline,) = recipe.pipelines
     assert pipeline == [{'type': 'PackDetInputs'}]
-
-
-def test_recipe_of_a_segmentor():
-    cfg = segmentor()
-    cfg['model']['data_preprocessor']['mean'] = [0] * 25
-    head = part(num_classes=5, ignore_index=9)
-    with DefaultScope.overwrite_default_scope('mmseg'):
-        recipe = make_recipe(cfg, part(decode_head=head), SIZES)
-    assert recipe.task == 'semantic'
-    assert recipe.channels == 25
-    assert recipe.ignore_index == 9
-    assert recipe.num_classes == 5
 
 
 @pytest.mark.parametrize(
@@ -90,7 +223,6 @@ def test_recipe_of_a_segmentor():
             ),
             (80, 53),
         ),
-        (part(detector=part(bbox_head=part(num_classes=4))), (4, 0)),
         (
             part(
                 decode_head=nn.ModuleList(
@@ -107,9 +239,9 @@ def test_counts_of_classes(model, counts):
 
 def test_fits_a_segmentor():
     cfg = segmentor()
-    sizes, notes = fit_to_pictures(cfg)
-    assert sizes.made == (96, 192)
-    assert sizes.declared == (512, 1024)
+    size, declared, notes = fit_to_pictures(cfg)
+    assert size == (96, 192)
+    assert declared == (512, 1024)
     assert cfg['model']['data_preprocessor']['size'] == (96, 192)
     assert len(notes) == 1
 
@@ -117,8 +249,8 @@ def test_fits_a_segmentor():
 def test_keeps_the_size_of_anchors():
     cfg = detector()
     cfg['model']['bbox_head']['anchor_generator']['input_size'] = 300
-    sizes, notes = fit_to_pictures(cfg)
-    assert sizes.made == (300, 300)
+    size, _, notes = fit_to_pictures(cfg)
+    assert size == (300, 300)
     assert notes == []
 
 
@@ -180,30 +312,18 @@ def test_declared_by_padding():
 
 
 @pytest.mark.parametrize(
-    ('size', 'expected'),
-    [
-        ((800, 1333), (160, 256)),
-        ((512, 1024), (128, 256)),
-        ((1024, 1024), (256, 256)),
-        ((64, 64), (64, 64)),
-        ((256, 200), (256, 200)),
-        ((20, 2000), (32, 256)),
-    ],
-)
-def test_reduced(size, expected):
-    assert reduced_size(size) == expected
-
-
-@pytest.mark.parametrize(
     ('size', 'area', 'expected'),
     [
+        ((800, 1333), 0, (160, 256)),
+        ((256, 200), 0, (256, 200)),
+        ((20, 2000), 0, (32, 256)),
+        # Large enough for the queries of a model.
         ((800, 1333), 57_600, (192, 320)),
-        ((800, 1333), 100, (160, 256)),
         ((64, 64), 57_600, (64, 64)),
         ((300, 300), 10**6, (300, 300)),
     ],
 )
-def test_large_enough_for_queries(size, area, expected):
+def test_reduced(size, area, expected):
     assert reduced_size(size, area=area) == expected
 
 

@@ -1,5 +1,6 @@
 """What real processes say against the dry run."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -51,9 +52,10 @@ def test_not_finite_after_an_update():
     (finding,) = dry_run_findings(dry_run, SyncSettings())
     assert finding.rule == 'STEP003'
     assert "step 2 of 'normal'" in finding.message
-    assert dry_run_findings(dry_run, SyncSettings(), True) == []
-    dry_run = dry_run_model(build('nan'), batches())
-    (finding,) = dry_run_findings(dry_run, SyncSettings(), True)
+    dry_run = replace(dry_run, random_weights=True)
+    assert dry_run_findings(dry_run, SyncSettings()) == []
+    dry_run = dry_run_model(build('nan'), batches(), random_weights=True)
+    (finding,) = dry_run_findings(dry_run, SyncSettings())
     assert "step 1 of 'normal'" in finding.message
 
 

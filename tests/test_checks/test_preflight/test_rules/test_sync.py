@@ -3,8 +3,7 @@ from helpers.preflight_models import batches, build, find
 
 from mmext.checks.ddp import SyncSettings
 from mmext.checks.findings.finding import Severity
-from mmext.checks.preflight.dry_run.facts import DryRun
-from mmext.checks.preflight.dry_run.run import dry_run_model
+from mmext.checks.preflight.dry_run.run import DryRun, dry_run_model
 from mmext.checks.preflight.rules.steps import dry_run_findings
 
 EXTRA = ('extra.weight', 'extra.bias')
