@@ -206,8 +206,7 @@ def _run(
 
 def _trains_in_its_own_way(model: nn.Module, cfg: Config) -> bool:
     """Whether a training in several processes does not go by forward."""
-    scope = cfg.get('default_scope') or 'mmengine'
-    right = RightPlaces(cfg.to_dict(), scope, None)
+    right = RightPlaces(cfg.to_dict())
     if right.kind is RunnerKind.FLEXIBLE:
         return False
     return has_own_train_step(model) and not bypassed_methods(

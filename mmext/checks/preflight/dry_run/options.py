@@ -15,7 +15,7 @@ def current_settings(cfg: Config | Mapping[str, Any]) -> SyncSettings:
     Keys that its runner does not read do not count.
     """
     top = cfg.to_dict() if isinstance(cfg, Config) else dict(cfg)
-    right = RightPlaces(top, top.get('default_scope') or 'mmengine', None)
+    right = RightPlaces(top)
     wrapper = right.wrapper_settings
     flag = wrapper.get(FLAG)
     if flag is None and right.reads_flag:
@@ -36,8 +36,7 @@ class ConfigOptions:
 
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         self._top = dict((cfg or {}).items())
-        scope = self._top.get('default_scope') or 'mmengine'
-        self._places = RightPlaces(self._top, scope, None)
+        self._places = RightPlaces(self._top)
 
     @classmethod
     def of_settings(cls, settings: SyncSettings) -> 'ConfigOptions':
