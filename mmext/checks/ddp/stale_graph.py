@@ -23,8 +23,13 @@ import torch
 from torch import Tensor, nn
 
 from ..findings import frames_of
-from .graph import graph_leaves, graph_nodes, leaves_after, next_number
-from .outputs import all_tensors
+from .graph import (
+    all_tensors,
+    graph_leaves,
+    graph_nodes,
+    leaves_after,
+    next_number,
+)
 
 # What PyTorch says of a graph that was freed, or whose values have changed.
 _FREED = 'backward through the graph a second time'
