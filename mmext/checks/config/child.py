@@ -329,31 +329,21 @@ def write_child_config(
 
     Raises:
         FileExistsError: If there is such a file.
-        FileNotFoundError: If the parent does not exist.
         KeyError: As :func:`apply_options`.
         TypeError: If a value cannot be written as source.
-        ValueError: As :func:`apply_options`; if ``reasons`` has a key that
-            ``options`` lacks; if ``out`` does not end with ``.py``; or if
-            the parent cannot be changed so by inheriting it.
+        ValueError: As :func:`apply_options`; if ``out`` does not end with
+            ``.py``; or if the parent cannot be changed so by inheriting it.
     """
     out = Path(out)
     if out.suffix != '.py':
         raise ValueError(f'out must be a .py file, got {out}')
     if out.exists() and not replace:
         raise FileExistsError(f'out must be a new file, got {out}')
-    if '::' not in parent and not Path(parent).is_file():
-        raise FileNotFoundError(f'parent must be a config, got {parent}')
     if '::' not in parent and Config._is_lazy_import(parent):
         raise ValueError(
             f'parent must inherit by _base_, got {parent}, which imports; '
             'inherit it by hand, with read_base()'
         )
-    for key in reasons:
-        if key not in options:
-            raise ValueError(
-                f'reasons must be for keys of options, got {key!r} beside '
-                f'{sorted(options)}'
-            )
     base = _base_of(parent, out.parent)
     old = load_text(f'_base_ = {base!r}', out.parent)
     new = apply_options(old, options)
