@@ -53,11 +53,8 @@ def kept_tensors(model: nn.Module) -> dict[str, list[Tensor]]:
         for attribute, value in vars(module).items():
             if attribute in _MODULE_OWN:
                 continue
-            if attribute == '_buffers':
-                places = [(key, item) for key, item in value.items()]
-            else:
-                places = [(attribute, value)]
-            for key, item in places:
+            values = value if attribute == '_buffers' else {attribute: value}
+            for key, item in values.items():
                 place = f'{name}.{key}' if name else key
                 tensors = [t for _, t in _named(place, item, seen)]
                 if tensors:
