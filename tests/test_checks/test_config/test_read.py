@@ -179,6 +179,7 @@ def test_missing_file_below_an_existing_root(root: Path):
     path = str(root / 'annotations/train.json')
     assert f'train data: {path!r} (train_dataloader.dataset.ann_file)' in text
     assert 'val data' not in text
+    check_data_paths(shapes_config(root), splits=['val', 'test'])
 
 
 def test_missing_file_of_the_evaluator(root: Path):
@@ -190,25 +191,11 @@ def test_missing_file_of_the_evaluator(root: Path):
     assert '(val_evaluator[1].ann_file)' in message(cfg)
 
 
-def test_only_the_splits_that_are_asked_for(root: Path):
-    (root / 'annotations/train.json').unlink()
-    check_data_paths(shapes_config(root), splits=['val', 'test'])
-    assert 'train data' in message(shapes_config(root), splits=['train'])
-
-
 @pytest.mark.parametrize(
     ('wrap', 'key'),
     [
         (lambda d: dict(type='RepeatDataset', times=2, dataset=d), 'dataset'),
         (lambda d: dict(type='ConcatDataset', datasets=[d]), 'datasets[0]'),
-        (
-            lambda d: dict(type='ClassBalancedDataset', dataset=d),
-            'dataset',
-        ),
-        (
-            lambda d: dict(type='MultiImageMixDataset', dataset=d),
-            'dataset',
-        ),
     ],
 )
 def test_wrapped_data_sets(tmp_path: Path, wrap, key: str):
