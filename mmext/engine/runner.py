@@ -211,7 +211,7 @@ class PortableRunner(CheckpointingRunner):
         """Choose the device, join the other processes, set libraries up.
 
         Raises:
-            MisplacedKeyError: If a setting is where nothing reads it.
+            ValueError: If a setting is where nothing reads it.
             ValueError: If the device does not exist, or the launcher did not
                 say which process this is.
         """

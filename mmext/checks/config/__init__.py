@@ -15,7 +15,11 @@ from .label_spec import (
     read_ignore_places,
 )
 from .misplaced import (
+    FLAG,
+    RIGHT_PLACES,
     MisplacedKey,
+    RightPlaces,
+    RunnerKind,
     check_misplaced_keys,
     find_misplaced_keys,
 )
@@ -48,7 +52,6 @@ from .walk import (
     walk_datasets,
     walk_dicts,
 )
-from .wrapping import FLAG, RIGHT_PLACES, RightPlaces, RunnerKind
 
 __all__ = [
     'BASE',

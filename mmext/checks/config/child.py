@@ -4,7 +4,6 @@ The file that was given stays as it is. What is wrong in it is fixed in a
 child, which gives for each change the rule that asked for it, and why.
 """
 
-import ast
 import os
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -24,7 +23,7 @@ from .source import (
     packed,
     source_of,
 )
-from .syntax import BASE, reference
+from .syntax import BASE
 from .walk import Steps, copy_tree, join_key, split_key
 
 # Value of an option whose key is to be removed.
@@ -272,30 +271,12 @@ def _change(old: Any, new: Any) -> Any:
     return {_MERGED: True, **new}
 
 
-def _base_of(parent: str, folder: Path) -> str:
-    """How a file in a folder names its base."""
-    if '::' in parent:
-        return parent
-    path = os.path.relpath(Path(parent).resolve(), folder.resolve())
-    return Path(path).as_posix()
-
-
-def load_text(text: str, folder: Path) -> dict[str, Any]:
-    """What a text would say as a config in a folder."""
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.Assign) and reference(node.targets[0]) == (
-            BASE,
-        ):
-            given = ast.literal_eval(node.value)
-            bases = [
-                base
-                if '::' in base
-                else os.path.normpath(folder.resolve() / base)
-                for base in ([given] if isinstance(given, str) else given)
-            ]
-            # The first one counts.
-            text = f'{BASE} = {source_of(bases)}\n{text}'
-            break
+def _loaded(parent: str, text: str) -> dict[str, Any]:
+    """What a text says as a config that inherits another."""
+    if '::' not in parent:
+        parent = str(Path(parent).resolve())
+    # The first one counts: the text may name its base from another folder.
+    text = f'{BASE} = {source_of(parent)}\n{text}'
     with TemporaryDirectory() as temporary:
         file = Path(temporary, 'config.py')
         file.write_text(text, encoding='utf-8')
@@ -329,36 +310,29 @@ def write_child_config(
 
     Raises:
         FileExistsError: If there is such a file.
-        FileNotFoundError: If the parent does not exist.
         KeyError: As :func:`apply_options`.
         TypeError: If a value cannot be written as source.
-        ValueError: As :func:`apply_options`; if ``reasons`` has a key that
-            ``options`` lacks; if ``out`` does not end with ``.py``; or if
-            the parent cannot be changed so by inheriting it.
+        ValueError: As :func:`apply_options`; if ``out`` does not end with
+            ``.py``; or if the parent cannot be changed so by inheriting it.
     """
     out = Path(out)
     if out.suffix != '.py':
         raise ValueError(f'out must be a .py file, got {out}')
     if out.exists() and not replace:
         raise FileExistsError(f'out must be a new file, got {out}')
-    if '::' not in parent and not Path(parent).is_file():
-        raise FileNotFoundError(f'parent must be a config, got {parent}')
     if '::' not in parent and Config._is_lazy_import(parent):
         raise ValueError(
             f'parent must inherit by _base_, got {parent}, which imports; '
             'inherit it by hand, with read_base()'
         )
-    for key in reasons:
-        if key not in options:
-            raise ValueError(
-                f'reasons must be for keys of options, got {key!r} beside '
-                f'{sorted(options)}'
-            )
-    base = _base_of(parent, out.parent)
-    old = load_text(f'_base_ = {base!r}', out.parent)
+    base = parent
+    if '::' not in parent:
+        base = os.path.relpath(Path(parent).resolve(), out.parent.resolve())
+        base = Path(base).as_posix()
+    old = _loaded(parent, '')
     new = apply_options(old, options)
     text = _draft(old, new, reasons).text(base, _HEAD)
-    got = load_text(text, out.parent)
+    got = _loaded(parent, text)
     if not is_same(got, new):
         keys = sorted(_changes(got, new)) or sorted(set(got) - set(new))
         raise ValueError(

@@ -1,9 +1,10 @@
-"""Settings of the model wrapper and of checkpointing where nobody reads them.
+"""Settings of the model wrapper and of checkpointing, and who reads them.
 
 MMEngine hands most sections of a config on without a look at their keys. A
 ``find_unused_parameters`` in ``model.train_cfg`` is not an error there; it
 does nothing. In other places it is an error, but only when the training
-starts, after the model was built.
+starts, after the model was built. :class:`RightPlaces` says where such a
+setting is read, :func:`find_misplaced_keys` where it is in vain.
 """
 
 import copy
@@ -11,12 +12,15 @@ import difflib
 import inspect
 import logging
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
 from typing import Any
 
 from mmengine.config import Config
 from mmengine.logging import print_log
+from mmengine.registry import MODEL_WRAPPERS, RUNNERS
 
 from .child import is_same
 from .sections import (
@@ -32,16 +36,156 @@ from .sections import (
 )
 from .source import config_lines
 from .walk import join_key
-from .wrapping import (
-    FLAG,
-    RIGHT_PLACES,
-    RightPlaces,
-    RunnerKind,
-    wrapper_takes,
-)
+
+FLAG = 'find_unused_parameters'
+_WRAPPER = 'in the top-level model_wrapper_cfg'
+
+# Settings that people look for in many places -> the place that is read.
+RIGHT_PLACES: dict[str, str] = {
+    FLAG: 'at the top level of the config',
+    'static_graph': _WRAPPER,
+    'gradient_as_bucket_view': _WRAPPER,
+    'broadcast_buffers': _WRAPPER,
+    'detect_anomalous_params': _WRAPPER,
+    'with_cp': 'in model.backbone, and with CO-DINO in encoder and decoder '
+    'of model.query_head.transformer',
+}
+
+_CP = 'with_cp'
+_DDP = 'MMDistributedDataParallel'
+# What MMEngine's runners wrap a model with that has no settings of its own.
+_PLAIN_DDP: dict[str, Any] = {'type': _DDP, 'broadcast_buffers': False}
+
+
+class RunnerKind(Enum):
+    """What a runner makes of the settings of the model wrapper."""
+
+    PORTABLE = 'reads both the top level and model_wrapper_cfg'
+    PLAIN = 'reads no top level where there is a model_wrapper_cfg'
+    FLEXIBLE = 'reads strategy.model_wrapper only'
+    UNKNOWN = 'has a way of its own'
+
+
+def _wrapper_takes(kind: Any, key: str) -> bool | None:
+    """Whether a model wrapper has an argument; None if that is unknown."""
+    if kind is None:
+        return None
+    package = getattr(kind, '__module__', '').split('.')[0]
+    return takes(kind, key, forwards=package in ('mmext', 'mmengine'))
+
+
+class RightPlaces:
+    """Says where a config has to set something.
+
+    ``runner`` is a class or a name; by default ``runner_type`` of the config,
+    else ``FlexibleRunner`` where there is a ``strategy``, else mmext's.
+    """
+
+    def __init__(
+        self, top: Mapping[str, Any], runner: type | str | None = None
+    ) -> None:
+        self._top = top
+        self._scope = top.get('default_scope') or 'mmengine'
+        default = 'mmext.PortableRunner'
+        if top.get('strategy') is not None:
+            default = 'FlexibleRunner'
+        self._runner = runner or top.get('runner_type') or default
+        self._wrapper, self._strategy = (
+            top[name] if isinstance(top.get(name), Mapping) else {}
+            for name in ('model_wrapper_cfg', 'strategy')
+        )
+
+    @cached_property
+    def runner(self) -> type | None:
+        """Class of the runner, None where it cannot be found."""
+        runner = find_component(self._runner, (RUNNERS,), self._scope)
+        return runner if inspect.isclass(runner) else None
+
+    @property
+    def runner_name(self) -> str:
+        """The runner in a sentence."""
+        return getattr(self.runner, '__name__', 'the runner')
+
+    @cached_property
+    def kind(self) -> RunnerKind:
+        """What the runner does with the settings."""
+        # Not at the top: they load torch.
+        from mmengine.runner import FlexibleRunner, Runner
+
+        wrap_model = getattr(self.runner, 'wrap_model', None)
+        if self.runner and issubclass(self.runner, FlexibleRunner):
+            return RunnerKind.FLEXIBLE
+        if wrap_model is Runner.wrap_model:
+            return RunnerKind.PLAIN
+        if getattr(wrap_model, '__module__', '').startswith('mmext.'):
+            return RunnerKind.PORTABLE
+        return RunnerKind.UNKNOWN
+
+    @property
+    def wrapper_settings(self) -> Mapping[str, Any]:
+        """What the runner gives to the wrapper's class."""
+        if self.kind is RunnerKind.FLEXIBLE:
+            return self._strategy.get('model_wrapper') or {}
+        return self._wrapper
+
+    @property
+    def wrapper_class(self) -> Any:
+        """Class of ``model_wrapper_cfg``, None where it cannot be found."""
+        kind = self._wrapper.get('type', _DDP)
+        return find_component(kind, (MODEL_WRAPPERS,), self._scope)
+
+    @property
+    def reads_flag(self) -> bool:
+        """Whether the top-level ``find_unused_parameters`` is read."""
+        if self.kind is RunnerKind.FLEXIBLE:
+            return False
+        if self.kind is RunnerKind.PORTABLE:
+            from torch.nn.parallel import DistributedDataParallel
+
+            kind = self.wrapper_class
+            return not inspect.isclass(kind) or issubclass(
+                kind, DistributedDataParallel
+            )
+        none = self._top.get('model_wrapper_cfg') is None
+        return self.kind is RunnerKind.UNKNOWN or none
+
+    def read_at(self, key: str) -> str:
+        """Where a setting is read, in words."""
+        if key != _CP and self.kind is RunnerKind.FLEXIBLE:
+            return 'in strategy.model_wrapper'
+        if key == FLAG and not self.reads_flag:
+            return _WRAPPER
+        return RIGHT_PLACES[key]
+
+    def of_wrapper(self, key: str, value: Any) -> dict[str, Any]:
+        """Config that gives the wrapper a setting; empty if it takes none."""
+        if key == FLAG and self.reads_flag:
+            return {key: value}
+        if self.kind is RunnerKind.FLEXIBLE:
+            kind = self._strategy.get('type', 'DDPStrategy')
+            default = {} if self.wrapper_settings else _PLAIN_DDP
+            wrapper = {**default, key: value}
+            fix = {'strategy': {'type': kind, 'model_wrapper': wrapper}}
+            if kind != 'DDPStrategy':
+                # Others wrap models another way.
+                fix = {}
+        elif self._wrapper:
+            known = _wrapper_takes(self.wrapper_class, key) is not False
+            fix = {'model_wrapper_cfg': {key: value}} if known else {}
+        else:
+            default: dict[str, Any] = {'type': 'mmext.DistributedDataParallel'}
+            if self.kind is not RunnerKind.PORTABLE:
+                default = dict(_PLAIN_DDP)
+                if self._top.get(FLAG):
+                    default[FLAG] = True
+            fix = {'model_wrapper_cfg': {**default, key: value}}
+        if fix and key == FLAG and self._top.get(FLAG) is not None:
+            # It may come from a base, so that it cannot be removed.
+            fix = {FLAG: value, **fix}
+        return fix
+
 
 _WRAPPERS = (('model_wrapper_cfg',), ('strategy', 'model_wrapper'))
-_CP = 'with_cp'
 # Dicts of settings that components look up by name, and that nobody checks.
 _LOOKED_UP = {'train_cfg', 'test_cfg', 'paramwise_cfg', 'clip_grad'}
 # Sections of the wrapper -> the runners that do not read them.
@@ -52,7 +196,6 @@ _NO_SECTION = {
 _LIKE = 0.85
 # Letters of a beginning that can only be that of one setting.
 _SHORTENED = 10
-_SWITCH = 'check_misplaced_keys'
 
 
 @dataclass(frozen=True)
@@ -60,7 +203,6 @@ class MisplacedKey:
     """A setting where nothing reads it.
 
     Attributes:
-        key: The setting, by its right name.
         place: Where it is, such as
             ``model.train_cfg.find_unused_parameters``.
         value: Its value.
@@ -72,50 +214,17 @@ class MisplacedKey:
             that it may be read after all; empty for none.
     """
 
-    key: str
     place: str
     value: Any
     reason: str
     read_at: str
-    fix: Mapping[str, Any] = field(default_factory=dict)
-    named_in: str = ''
+    fix: Mapping[str, Any]
+    named_in: str
 
     @property
     def remedy(self) -> str:
         """Lines for the config, or that there is nothing to set."""
         return config_lines(self.fix) or 'remove it'
-
-
-class MisplacedKeyError(ValueError):
-    """Settings are where nothing reads them."""
-
-    def __init__(self, keys: Sequence[MisplacedKey]) -> None:
-        self.keys = list(keys)
-        lines = ['settings must be where something reads them, got']
-        fix: dict[str, Any] = {}
-        for key in keys:
-            lines.append(f'  {key.place} = {key.value!r}')
-            lines.append(f'    {key.reason}; it is read {key.read_at}')
-            merge(fix, key.fix)
-        lines.append('Remove what is named above.')
-        if fix:
-            lines.append('For what it was meant to do, set:')
-            # Not indented, so that it can be pasted.
-            lines += ['', config_lines(fix), '']
-        if any(key.key == _CP and key.value for key in keys):
-            lines.append(
-                'Modules without with_cp are checkpointed by '
-                'mmext.ActivationCheckpointHook, in default_hooks.'
-            )
-        lines.append(
-            'Where code of your own does read it, say so at the top level: '
-            f'own_keys = {[key.place for key in keys]!r}'
-        )
-        super().__init__('\n'.join(lines))
-
-    def __reduce__(self) -> tuple:
-        """Go to another process whole."""
-        return type(self), (self.keys,)
 
 
 def check_misplaced_keys(
@@ -133,12 +242,14 @@ def check_misplaced_keys(
 
     Raises:
         TypeError: If the switch is not a bool.
-        MisplacedKeyError: If there are misplaced keys. It names all of them
-            and the lines that work.
+        ValueError: If there are misplaced keys. It names all of them and the
+            lines that work.
     """
-    switch = cfg.get(_SWITCH, True)
+    switch = cfg.get('check_misplaced_keys', True)
     if not isinstance(switch, bool):
-        raise TypeError(f'{_SWITCH} must be True or False, got {switch!r}')
+        raise TypeError(
+            f'check_misplaced_keys must be True or False, got {switch!r}'
+        )
     keys = find_misplaced_keys(cfg, runner) if switch else []
     for key in keys:
         if key.named_in:
@@ -152,7 +263,31 @@ def check_misplaced_keys(
             )
     certain = [key for key in keys if not key.named_in]
     if certain:
-        raise MisplacedKeyError(certain)
+        raise ValueError(_error_text(certain))
+
+
+def _error_text(keys: Sequence[MisplacedKey]) -> str:
+    lines = ['settings must be where something reads them, got']
+    fix: dict[str, Any] = {}
+    for key in keys:
+        lines.append(f'  {key.place} = {key.value!r}')
+        lines.append(f'    {key.reason}; it is read {key.read_at}')
+        merge(fix, key.fix)
+    lines.append('Remove what is named above.')
+    if fix:
+        lines.append('For what it was meant to do, set:')
+        # Not indented, so that it can be pasted.
+        lines += ['', config_lines(fix), '']
+    if any(key.read_at == RIGHT_PLACES[_CP] and key.value for key in keys):
+        lines.append(
+            'Modules without with_cp are checkpointed by '
+            'mmext.ActivationCheckpointHook, in default_hooks.'
+        )
+    lines.append(
+        'Where code of your own does read it, say so at the top level: '
+        f'own_keys = {[key.place for key in keys]!r}'
+    )
+    return '\n'.join(lines)
 
 
 def find_misplaced_keys(
@@ -182,8 +317,7 @@ def find_misplaced_keys(
         >>> [key.remedy for key in find_misplaced_keys(cfg)]
         ['find_unused_parameters = True']
     """
-    text = cfg.text if isinstance(cfg, Config) else ''
-    return _Search(dict(cfg.items()), text, runner).run()
+    return list(_Search(cfg, runner).run())
 
 
 def merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:
@@ -224,57 +358,54 @@ class _Search:
     """One search, see :func:`find_misplaced_keys`."""
 
     def __init__(
-        self, top: dict[str, Any], text: str, runner: type | str | None
+        self, cfg: Config | Mapping[str, Any], runner: type | str | None
     ) -> None:
-        self._top = top
+        self._top = dict(cfg.items())
+        text = cfg.text if isinstance(cfg, Config) else ''
         self._code = re.sub('#.*', '', text or '')
-        scope = top.get('default_scope') or 'mmengine'
-        self._right = RightPlaces(top, scope, runner)
+        self._right = RightPlaces(self._top, runner)
+        self._scope = self._top.get('default_scope') or 'mmengine'
         self._nodes = [
             node
             for name in SECTIONS
-            if name in top
-            for node in walk_nodes(top[name], (name,), scope)
+            if name in self._top
+            for node in walk_nodes(self._top[name], (name,), self._scope)
         ]
-        self._whole = ConfigNode((), top, scope)
         # What settings have where they are read.
         self._read: dict[str, list[Any]] = {}
 
-    def run(self) -> list[MisplacedKey]:
+    def run(self) -> Iterator[MisplacedKey]:
         """Search all of the config, the top level last."""
-        wrong: list[tuple[ConfigNode, str, str, str]] = []
-        for node in (*self._nodes, self._whole):
+        for node in (*self._nodes, ConfigNode((), self._top, self._scope)):
             for key, value in node.cfg.items():
                 name = _meant(key)
                 reason = name and self._unread(node, key, name)
-                if reason:
-                    wrong.append((node, key, name, reason))
-                elif name == key:
+                place = join_key((*node.path, key))
+                if not reason and name == key:
                     self._read.setdefault(name, []).append(value)
-        keys = [
-            MisplacedKey(
-                name,
-                join_key((*node.path, key)),
-                node.cfg[key],
-                reason,
-                self._read_at(node, key, name),
-                self._fix(node, key, name),
-            )
-            for node, key, name, reason in wrong
-        ]
-        keys = [key for key in keys if not is_own_key(self._top, key.place)]
-        kinds = [self._class(node) for node in self._nodes] if keys else []
-        kinds.append(self._right.runner)
-        return [
-            replace(key, named_in=own_code_with(key.place, self._top, kinds))
-            for key in keys
-        ]
+                if not reason or is_own_key(self._top, place):
+                    continue
+                read_at = self._right.read_at(name)
+                if place == FLAG and self._right.reads_flag:
+                    read_at = 'in one place only'
+                yield MisplacedKey(
+                    place=place,
+                    value=value,
+                    reason=reason,
+                    read_at=read_at,
+                    fix=self._fix(name, place, value),
+                    named_in=own_code_with(place, self._top, self._classes),
+                )
+
+    @cached_property
+    def _classes(self) -> list[Any]:
+        return [*map(self._class, self._nodes), self._right.runner]
 
     def _class(self, node: ConfigNode) -> Any:
         """Class of the component that a dict describes, None if unknown."""
         kind = node.cfg.get('type')
         if kind is None and node.path in _WRAPPERS:
-            kind = 'MMDistributedDataParallel'
+            kind = _DDP
         return find_component(kind, SECTIONS[node.path[0]], node.scope)
 
     def _unread(self, node: ConfigNode, key: str, name: str) -> str | None:
@@ -292,7 +423,7 @@ class _Search:
                 read.append(self._top.get(FLAG))
             if not value or any(is_same(value, other) for other in read):
                 return None
-            return f'{self._runner_name} reads no {where}'
+            return f'{self._right.runner_name} reads no {where}'
         if 'type' in node.cfg or node.path in _WRAPPERS:
             return self._no_argument(node, key)
         outer: ConfigNode | None = node
@@ -314,7 +445,7 @@ class _Search:
                 return None
         kind = self._class(node)
         if node.path in _WRAPPERS:
-            has = wrapper_takes(kind, key)
+            has = _wrapper_takes(kind, key)
         else:
             has = None if kind is None else takes(kind, key)
         if has is None and inspect.isclass(kind) and swallows(kind, key):
@@ -322,22 +453,6 @@ class _Search:
         if has is False:
             return f'{kind.__name__} takes no such argument'
         return None
-
-    def _fix(self, node: ConfigNode, key: str, name: str) -> dict[str, Any]:
-        value = node.cfg[key]
-        if name == _CP:
-            # Where depends on the model: `read_at` says it in words.
-            return {}
-        if key != FLAG or node.path:
-            return self._right.of_wrapper(name, value)
-        fix = {FLAG: True}
-        if value and self._right.of_wrapper(FLAG, True) != fix:
-            return self._right.of_wrapper(FLAG, True)
-        return {**fix, 'model_wrapper_cfg': fix} if value else fix
-
-    @property
-    def _runner_name(self) -> str:
-        return getattr(self._right.runner, '__name__', 'the runner')
 
     def _unread_at_top(self, key: str, name: str) -> str | None:
         value, right = self._top[key], self._right
@@ -352,7 +467,7 @@ class _Search:
                 return None
             if right.reads_flag:
                 return f'model_wrapper_cfg has {own}'
-            return f'{self._runner_name} reads it elsewhere'
+            return f'{right.runner_name} reads it elsewhere'
         read = self._read.get(name)
         if is_used(key, self._code) or (
             read and all(is_same(value, other) for other in read)
@@ -362,7 +477,13 @@ class _Search:
             return f'no such setting; {name} is near'
         return 'nothing reads it at the top level'
 
-    def _read_at(self, node: ConfigNode, key: str, name: str) -> str:
-        if key == FLAG and not node.path and self._right.reads_flag:
-            return 'in one place only'
-        return self._right.read_at(name)
+    def _fix(self, name: str, place: str, value: Any) -> dict[str, Any]:
+        """What to set instead; of ``with_cp``, ``read_at`` says it."""
+        if name == _CP:
+            return {}
+        if place != FLAG:
+            return self._right.of_wrapper(name, value)
+        flag = {FLAG: True}
+        if value and self._right.of_wrapper(FLAG, True) != flag:
+            return self._right.of_wrapper(FLAG, True)
+        return {**flag, 'model_wrapper_cfg': flag} if value else flag

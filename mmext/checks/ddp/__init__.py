@@ -16,7 +16,6 @@ from .explain import (
     OUTSIDE_FORWARD,
     REPLACE_CHECKPOINTS,
     SEARCH,
-    STATIC,
     USE_IN_FORWARD,
     Explanation,
     Step,
@@ -28,8 +27,15 @@ from .explain import (
     reasons_in,
     remedy_for,
 )
-from .graph import graph_leaves, graph_nodes, named_tensors
-from .outputs import OpenedOutput, all_tensors, open_output, trainable_tensors
+from .graph import (
+    OpenedOutput,
+    all_tensors,
+    graph_leaves,
+    graph_nodes,
+    named_tensors,
+    open_output,
+    trainable_tensors,
+)
 from .reducer import (
     Outcome,
     Prediction,
@@ -67,7 +73,6 @@ __all__ = [
     'OUTSIDE_FORWARD',
     'REPLACE_CHECKPOINTS',
     'SEARCH',
-    'STATIC',
     'STEP_REMEDY',
     'USE_IN_FORWARD',
     'WRAPPERS',

@@ -23,8 +23,13 @@ import torch
 from torch import Tensor, nn
 
 from ..findings import frames_of
-from .graph import graph_leaves, graph_nodes, leaves_after, next_number
-from .outputs import all_tensors
+from .graph import (
+    all_tensors,
+    graph_leaves,
+    graph_nodes,
+    leaves_after,
+    next_number,
+)
 
 # What PyTorch says of a graph that was freed, or whose values have changed.
 _FREED = 'backward through the graph a second time'
@@ -48,11 +53,8 @@ def kept_tensors(model: nn.Module) -> dict[str, list[Tensor]]:
         for attribute, value in vars(module).items():
             if attribute in _MODULE_OWN:
                 continue
-            if attribute == '_buffers':
-                places = [(key, item) for key, item in value.items()]
-            else:
-                places = [(attribute, value)]
-            for key, item in places:
+            values = value if attribute == '_buffers' else {attribute: value}
+            for key, item in values.items():
                 place = f'{name}.{key}' if name else key
                 tensors = [t for _, t in _named(place, item, seen)]
                 if tensors:

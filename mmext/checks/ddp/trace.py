@@ -18,10 +18,13 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils.weak import WeakIdKeyDictionary
 
-from .graph import graph_leaves, graph_nodes, named_tensors, next_number
-from .outputs import (
+from .graph import (
     all_tensors,
+    graph_leaves,
+    graph_nodes,
     joined,
+    named_tensors,
+    next_number,
     passed_tensors,
     searched_tensors,
     unopened_containers,

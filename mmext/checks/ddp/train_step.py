@@ -10,8 +10,12 @@ not done, and nothing says so.
 import inspect
 from typing import Any
 
-import mmengine.model
-from mmengine.model import BaseModel, MMSeparateDistributedDataParallel
+from mmengine.model import (
+    BaseModel,
+    MMDistributedDataParallel,
+    MMFullyShardedDataParallel,
+    MMSeparateDistributedDataParallel,
+)
 from torch import nn
 
 STEP_REMEDY = (
@@ -24,11 +28,7 @@ STEP_REMEDY = (
 # What a wrapper's own train_step does in place of the model's.
 _METHODS = ('train_step', '_run_forward')
 # Wrappers with such a train_step; ours adds itself.
-WRAPPERS = [
-    getattr(mmengine.model, name)
-    for name in ('MMDistributedDataParallel', 'MMFullyShardedDataParallel')
-    if hasattr(mmengine.model, name)
-]
+WRAPPERS = [MMDistributedDataParallel, MMFullyShardedDataParallel]
 
 
 def _own_methods(model: Any) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.weak import WeakIdKeyDictionary
 
 from .code_location import checkpoint_call_site, code_location
-from .outputs import all_tensors
+from .graph import all_tensors
 
 
 class Cut(NamedTuple):

@@ -3,8 +3,7 @@
 from . import page, sarif, terminal
 from .errors import ErrorCatcher, code_location, frames_of
 from .finding import Finding, Location, Severity
-from .json import as_record, to_json, to_json_line
-from .places import place_writer
+from .json import as_record, place_writer, to_json, to_json_line
 from .rule import Family, Rule, find_rule, new_finding, rules_of, select_rules
 
 __all__ = [

@@ -124,17 +124,16 @@ def render(package: str, template: str, **data: Any) -> bytes:
 def data_uri(picture: 'np.ndarray') -> str:
     """A URI that holds all of a picture, ``(H, W, 3)`` uint8.
 
-    It is a PNG, which keeps all values, or WebP, whichever is smaller; JPEG
-    where Pillow was built without WebP.
+    It is a PNG, which keeps all values, or WebP, whichever is smaller.
     """
     # Not at the top: few pages have pictures.
-    from PIL import Image, features
+    from PIL import Image
 
     image = Image.fromarray(picture)
-    kinds = {'PNG': {'compress_level': 6}, 'JPEG': {'quality': 85}}
-    if features.check('webp'):
-        del kinds['JPEG']
-        kinds['WEBP'] = {'quality': 82, 'method': 2, 'use_sharp_yuv': True}
+    kinds = {
+        'PNG': {'compress_level': 6},
+        'WEBP': {'quality': 82, 'method': 2, 'use_sharp_yuv': True},
+    }
     files = {}
     for kind, options in kinds.items():
         file = io.BytesIO()

@@ -222,7 +222,7 @@ class _Builder:
     @cached_property
     def runner(self) -> Runner:
         """A runner of the config's class that was not started."""
-        places = RightPlaces(self.cfg.to_dict(), self.scope, None)
+        places = RightPlaces(self.cfg.to_dict())
         kind = places.runner
         if kind is None:
             raise KeyError(

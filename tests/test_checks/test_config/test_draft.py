@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 from mmengine.config import Config
+from torch import nn
 
 from mmext.checks.config import ConfigDraft, Variable
+from mmext.checks.config.source import config_lines
 
 BASE = """
 names = [dict(a=1, b=dict(c=2, d=3)), dict(a=4)]
@@ -55,3 +57,14 @@ def test_what_is_no_value_of_a_config():
     draft.set(('names', 0), a=object())
     with pytest.raises(TypeError, match='must be of dicts'):
         draft.text('base.py', 'It.')
+
+
+def test_lines_are_a_config():
+    settings = {
+        'a': {'b': [{'c': (1, 2.5)}, None], 'not a name': {'d': 'e'}},
+        'kind': {'type': nn.Linear},
+        'hooks': [{'type': 'A', 'modules': ['neck']}],
+    }
+    read = Config.fromstring(config_lines(settings), '.py').to_dict()
+    settings['kind']['type'] = 'torch.nn.modules.linear.Linear'
+    assert read == settings

@@ -6,16 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from mmdet.models import DINO, ResNeXt
+from mmdet.models import ResNeXt
 from mmengine.config import Config, ConfigDict
-from mmengine.model import BaseModule, MMDistributedDataParallel
-from mmengine.optim import AmpOptimWrapper, OptimWrapper
+from mmengine.model import BaseModule
 from mmengine.registry import HOOKS, LOOPS, MODELS, OPTIMIZERS
-from mmengine.runner import EpochBasedTrainLoop
 from torch import nn
 
 from mmext.checks.config.misplaced import (
-    MisplacedKeyError,
     check_misplaced_keys,
     find_misplaced_keys,
 )
@@ -102,23 +99,6 @@ def test_matches_what_building_does(kind, needed, checkpoint, graph, key):
             kind(**needed, **{key: True})
     if expected is True:
         assert getattr(kind(**needed, **{key: True}), key) is True
-
-
-@pytest.mark.parametrize(
-    ('kind', 'key', 'expected'),
-    [
-        (AmpOptimWrapper, 'find_unused_parameters', False),
-        (AmpOptimWrapper, 'clip_grad', True),
-        (OptimWrapper, 'with_cp', False),
-        (EpochBasedTrainLoop, 'static_graph', False),
-        (DINO, 'with_cp', False),
-        (DINO, 'backbone', True),
-        (MMDistributedDataParallel, 'static_graph', True),
-        (MMDistributedDataParallel, 'with_cp', False),
-    ],
-)
-def test_classes_of_the_hosts(kind, key, expected):
-    assert takes(kind, key) is expected
 
 
 def test_functions_and_what_has_no_signature():
@@ -238,9 +218,9 @@ def test_what_own_code_names_is_a_warning(own_code):
     }
     assert Path(named['static_graph']).name == 'reads_its_own.py'
     assert named[NOWHERE] == ''
-    with pytest.raises(MisplacedKeyError) as info:
+    with pytest.raises(ValueError, match=NOWHERE) as info:
         check_misplaced_keys(own_code)
-    assert [key.place for key in info.value.keys] == [NOWHERE]
+    assert 'static_graph' not in str(info.value)
     own_code.pop(NOWHERE)
     check_misplaced_keys(own_code)
 
@@ -252,12 +232,11 @@ def test_own_keys(own_code, own):
     own_code.own_keys = own
     assert find_misplaced_keys(own_code) == []
     own_code.own_keys = ['model.static_graph', NOWHERE]
-    assert [item.place for item in find_misplaced_keys(own_code)] == [
-        'static_graph'
-    ]
+    (misplaced,) = find_misplaced_keys(own_code)
+    assert misplaced.place == 'static_graph'
 
 
-@pytest.mark.parametrize('own', ['static_graph', [1], {'a': 1}, None])
+@pytest.mark.parametrize('own', ['static_graph', [1], None])
 def test_rejects_senseless_own_keys(own_code, own):
     own_code.own_keys = own
     with pytest.raises(TypeError, match='own_keys must be a list'):

@@ -22,19 +22,6 @@ from mmext.checks.config.walk import (
 )
 
 
-@pytest.mark.parametrize(
-    ('path', 'text'),
-    [
-        ((), ''),
-        (('model',), 'model'),
-        ((0, 'a'), '[0].a'),
-        (('a', 1, 2, 'b'), 'a[1][2].b'),
-    ],
-)
-def test_places(path, text):
-    assert join_key(path) == text
-
-
 @pytest.mark.parametrize('key', ['a.b[0][-1].c', 'a.b.0.-1.c', 'a.b[0].-1.c'])
 def test_keys_are_read_in_both_forms(key):
     assert split_key(key) == ('a', 'b', 0, -1, 'c')
@@ -51,12 +38,6 @@ def test_names_every_dict_the_outer_ones_first():
         'a.b[2][0]',
         'a.b[2][0].d',
     ]
-
-
-def test_skips_keys():
-    node = {'custom_keys': {'x': {}}, 'a': {'custom_keys': {}}}
-    dicts = walk_dicts(node, ('m',), skip=('custom_keys',))
-    assert [join_key(path) for path, _ in dicts] == ['m', 'm.a']
 
 
 def test_copies_containers_alone():

@@ -7,8 +7,7 @@ import pytest
 from helpers.tiny_co_dino import build_tiny, tiny_model_cfg
 from mmdet.registry import MODELS
 
-from mmext.checks.config.misplaced import find_misplaced_keys
-from mmext.checks.config.wrapping import RIGHT_PLACES
+from mmext.checks.config.misplaced import RIGHT_PLACES, find_misplaced_keys
 from mmext.models import CoDINOClassEmbedHead
 from mmext.models.co_dino.settings import (
     TEST_CFG_KEYS,

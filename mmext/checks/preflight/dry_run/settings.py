@@ -28,8 +28,7 @@ class ConfigOptions:
 
     def __init__(self, cfg: Config | Mapping[str, Any]) -> None:
         self._top = cfg.to_dict() if isinstance(cfg, Config) else dict(cfg)
-        scope = self._top.get('default_scope') or 'mmengine'
-        self.places = RightPlaces(self._top, scope, None)
+        self.places = RightPlaces(self._top)
 
     @property
     def current(self) -> SyncSettings:

@@ -286,7 +286,7 @@ class Subject:
     @cached_property
     def right(self) -> RightPlaces:
         """What the runner reads of the model wrapper's settings."""
-        return RightPlaces(self.top, self.scope, None)
+        return RightPlaces(self.top)
 
     @cached_property
     def misplaced(self) -> list[MisplacedKey]:
