@@ -52,7 +52,6 @@ from .distributed import (
     note_phase,
     peer_gone,
     unwrap_model,
-    watch_parent,
     watched_run,
 )
 from .freed_memory import keep_freed_memory
@@ -84,7 +83,7 @@ class _IgnoreOnce:
 
     PyTorch sends one to a worker that hangs at the end, and Python another
     one, so such a worker still goes. A worker whose main process has gone
-    notices that by itself.
+    ends within seconds, as PyTorch's workers do.
     """
 
     def __init__(self) -> None:
@@ -117,7 +116,6 @@ def start_worker(
     """Set a data loading process up; runs in that process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _IgnoreOnce())
-    watch_parent()
     if init_fn is not None:
         init_fn(worker_id)
 

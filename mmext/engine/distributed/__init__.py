@@ -22,8 +22,6 @@ from .watch import (
     note_phase,
     start_watch,
     stop_watch,
-    waiting_for_ranks,
-    watch_parent,
     watched_run,
 )
 from .wrapper import (
@@ -54,7 +52,5 @@ __all__ = [
     'start_watch',
     'stop_watch',
     'unwrap_model',
-    'waiting_for_ranks',
-    'watch_parent',
     'watched_run',
 ]

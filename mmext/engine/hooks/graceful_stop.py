@@ -17,12 +17,7 @@ from mmengine.runner import Runner
 from torch import distributed as dist
 
 from ...registry import HOOKS
-from ..distributed import (
-    PeerError,
-    lost_ranks,
-    missing_ranks,
-    waiting_for_ranks,
-)
+from ..distributed import PeerError, lost_ranks, missing_ranks
 from ..launch import DEFAULT_TIMEOUT_S, default_store
 from .checkpoint import saving_on_all_ranks, write_last_checkpoint
 
@@ -94,20 +89,19 @@ class StopGate:
         ``begin`` is False at a place where a rank may stop or go on without a
         collective.
         """
-        with waiting_for_ranks('an answer of the store'):
-            text = ''
-            if self.store.check([self.key]):
-                text = self.store.get(self.key).decode()
-            elif self.signum is None:
-                return False
-            while True:
-                wanted, answer = self._next_state(text, begin)
-                if wanted is None:
-                    return answer
-                new = self.store.compare_set(self.key, text, wanted).decode()
-                if new == wanted:
-                    return answer
-                text = new  # another rank was faster
+        text = ''
+        if self.store.check([self.key]):
+            text = self.store.get(self.key).decode()
+        elif self.signum is None:
+            return False
+        while True:
+            wanted, answer = self._next_state(text, begin)
+            if wanted is None:
+                return answer
+            new = self.store.compare_set(self.key, text, wanted).decode()
+            if new == wanted:
+                return answer
+            text = new  # another rank was faster
 
     def _next_state(self, text: str, begin: bool) -> tuple[str | None, bool]:
         """What the key should become, None for no change; and the answer."""
