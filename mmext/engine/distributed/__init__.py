@@ -5,7 +5,7 @@
 - ``report``: the errors and their texts;
 - ``counter`` and ``vote``: what is checked in every step, in each process and
   between them;
-- ``replicas``: sums by which the copies of a model are compared;
+- ``replicas``: whether the copies of a model are still the same;
 - ``watch``: which process is missing, and where it was last seen.
 """
 

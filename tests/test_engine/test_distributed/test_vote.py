@@ -42,19 +42,6 @@ def test_objects_are_exchanged_in_the_order_of_ranks(tmp_path):
     assert results == [[{'from': 0}, {'from': 1}]] * 2
 
 
-def test_it_does_not_mix_with_the_collectives_of_the_training(tmp_path):
-    def run(vote, rank):
-        import torch
-
-        value = torch.tensor([float(rank)])
-        work = dist.all_reduce(value, async_op=True)
-        result = vote.cast((Vote.OK, Vote.GRADIENTS)[rank])
-        work.wait()
-        return [result.name, value.item()]
-
-    assert on_two_ranks(run, tmp_path) == [['GRADIENTS', 1.0]] * 2
-
-
 @pytest.mark.slow
 def test_who_fails_does_not_wait_for_ever(tmp_path, monkeypatch):
     monkeypatch.setattr('mmext.engine.distributed.vote._FAILED_TIMEOUT_S', 1)
@@ -70,15 +57,3 @@ def test_who_fails_does_not_wait_for_ever(tmp_path, monkeypatch):
         return 'voted'
 
     assert on_two_ranks(run, tmp_path) == ['gave up', 'came late']
-
-
-def test_one_process(tmp_path):
-    dist.init_process_group(
-        'gloo', f'file://{tmp_path}/store', rank=0, world_size=1
-    )
-    try:
-        vote = StepVote(dist.group.WORLD)
-        assert vote.cast(Vote.GRADIENTS) is Vote.GRADIENTS
-        assert vote.exchange('x') == ['x']
-    finally:
-        dist.destroy_process_group()
