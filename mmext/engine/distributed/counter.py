@@ -15,11 +15,11 @@ from torch import distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from ...checks.ddp import (
-    StepUsage,
     SyncSettings,
     trace_step,
     trainable_tensors,
 )
+from ...checks.findings import ErrorCatcher
 from .report import RankReport
 
 
@@ -245,9 +245,14 @@ class GradientCheck:
             if not parameter.requires_grad
         )
         usage, trace_error = None, ''
-        try:
-            usage = self._trace()
-        except Exception as failure:
+        failures: list[Exception] = []
+        with ErrorCatcher(failures.append):
+            if self._call is None:
+                raise RuntimeError('its input is gone')
+            # Other processes are elsewhere: nothing may wait for them.
+            with local_collectives():
+                usage = trace_step(self._module, self._call, self._loss_of)
+        for failure in failures:
             trace_error = (
                 'The step could not be run again for the reasons: '
                 f'{type(failure).__name__}: {failure}'
@@ -268,13 +273,6 @@ class GradientCheck:
             error=error,
             trace_error=trace_error,
         )
-
-    def _trace(self) -> StepUsage:
-        if self._call is None:
-            raise RuntimeError('its input is gone')
-        # Other processes are elsewhere: nothing in here may wait for them.
-        with local_collectives():
-            return trace_step(self._module, self._call, self._loss_of)
 
     def _loss_of(self, outputs: Any) -> Tensor:
         """The scalar that was differentiated, as far as can be known."""

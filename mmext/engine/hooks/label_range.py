@@ -172,15 +172,14 @@ class LabelRangeHook(Hook):
         if self._vote is not None:
             vote = Vote.OK if error is None else Vote.ERROR
             if self._vote.cast(vote) is not Vote.OK:
-                self._raise_all(error)
+                # All raise the errors of all.
+                texts = self._vote.exchange(
+                    '' if error is None else str(error)
+                )
+                report = None if error is None else error.report
+                raise LabelRangeError('\n'.join(filter(None, texts)), report)
         if error is not None:
             raise error
-
-    def _raise_all(self, error: LabelRangeError | None) -> None:
-        """Raise the errors of all processes on this one."""
-        texts = self._vote.exchange('' if error is None else str(error))
-        report = None if error is None else error.report
-        raise LabelRangeError('\n'.join(filter(None, texts)), report)
 
 
 # Evaluation ------------------------------------------------------------------
