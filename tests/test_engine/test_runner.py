@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from mmext.engine import GracefulStopHook, PortableRunner
 from mmext.engine.distributed import DistributedDataParallel
-from mmext.engine.runner import protect_workers, replace_type
+from mmext.engine.runner import protect_workers
 
 
 def hooks_of(runner, kind):
@@ -126,20 +126,6 @@ def test_text_of_the_config_is_formatted_when_it_changes(
     again = pickle.loads(pickle.dumps(runner.cfg))
     assert again.pretty_text == runner.cfg.pretty_text
     assert len(formatted) == 4
-
-
-def test_replace_type_leaves_others_alone():
-    from mmengine.registry import HOOKS
-
-    class Own(CheckpointHook):
-        pass
-
-    table = {CheckpointHook: Own}
-    cfg = dict(type='CheckpointHook', interval=2)
-    assert replace_type(cfg, HOOKS, table) == dict(type=Own, interval=2)
-    assert cfg['type'] == 'CheckpointHook'
-    for other in (dict(type=Own), dict(type='NoSuchHook'), dict(a=1), Own()):
-        assert replace_type(other, HOOKS, table) is other
 
 
 def test_rejects_launcher_without_environment(tmp_path, monkeypatch):

@@ -6,7 +6,6 @@ import signal
 import time
 
 import pytest
-import torch
 from helpers import rank_faults  # noqa: F401
 from helpers import toy_training as toy
 from helpers.toy_ranks import run_on_ranks, start_ranks
@@ -290,26 +289,3 @@ def test_of_three_ranks_the_one_that_is_the_cause_is_named(tmp_path):
     assert ranks.codes[:2] == [1, 1]
     for rank in (0, 1):
         assert 'is stopped (SIGSTOP)' in named(ranks, rank, 2)
-
-
-@pytest.mark.slow
-def test_a_rank_that_is_killed_in_a_test(tmp_path):
-    """The tool for tests has the same watch."""
-    cfg = toy.config(
-        test_dataloader=toy.loader(size=4, shuffle=False),
-        test_cfg=dict(),
-        test_evaluator=dict(type='ToyMetric'),
-        **hook(tmp_path, 'SIGKILL', stage='after_test_iter', at=1),
-    )
-    cfg['custom_imports']['imports'].append('helpers.rank_faults')
-    path = toy.write(tmp_path / 'cfg.py', cfg)
-    weights = toy.build(tmp_path / 'made').model.state_dict()
-    torch.save(dict(state_dict=weights), tmp_path / 'w.pth')
-    ranks = start_ranks(
-        [path, tmp_path / 'w.pth', '--work-dir', tmp_path / 'w'],
-        2,
-        tmp_path / 'out',
-        tool='test',
-    )
-    assert ranks.wait() == [1, -9]
-    assert 'has ended without a word' in named(ranks, 0, 1)

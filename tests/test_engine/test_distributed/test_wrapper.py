@@ -1,13 +1,11 @@
 """The wrapper on two processes; its cases are in ``test_ddp_matrix``."""
 
 import copy
-import json
 import os
-import time
 
 import pytest
 import torch
-from helpers.toy_ranks import run_on_ranks
+from helpers.toy_ranks import results_of_ranks
 from mmdet.utils import reduce_mean
 from mmengine.model import BaseModel, MMFullyShardedDataParallel
 from mmengine.optim import OptimWrapper
@@ -58,35 +56,6 @@ def train(model, batches, accumulate=1, lr=0.1):
     return model
 
 
-def wait_for(file, seconds=30):
-    end = time.monotonic() + seconds
-    while not file.exists() and time.monotonic() < end:
-        time.sleep(0.01)
-
-
-def on_two_ranks(function, tmp_path):
-    """Results of a function of the rank, or the error it ended with."""
-
-    def run():
-        rank = dist.get_rank()
-        try:
-            result = {'value': function(rank)}
-        except RuntimeError as error:
-            result = {'error': type(error).__name__, 'text': str(error)}
-        (tmp_path / f'{rank}.json').write_text(json.dumps(result))
-        if 'error' in result:
-            # The group is in the middle of a step: no barrier any more.
-            wait_for(tmp_path / f'{1 - rank}.json')
-            os._exit(0)
-
-    ranks = run_on_ranks(run, 2, tmp_path / 'out')
-    codes = ranks.wait()
-    assert codes == [0, 0], ranks.output(0) + ranks.output(1)
-    return [
-        json.loads((tmp_path / f'{rank}.json').read_text()) for rank in (0, 1)
-    ]
-
-
 def weights(model):
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
@@ -106,7 +75,7 @@ def test_an_unused_parameter_stops_all_before_the_optimizer(tmp_path):
             model(**batch(rank, 1))
         raise caught.value
 
-    first, second = on_two_ranks(run, tmp_path)
+    first, second = results_of_ranks(run, tmp_path)
     assert first == second
     assert 'never used in forward' in first['text']
     assert '\nfind_unused_parameters = True' in first['text']
@@ -117,7 +86,7 @@ def test_a_branch_of_one_rank_in_a_later_step(tmp_path):
         model = DistributedDataParallel(Net())
         train(model, [batch(rank, 0), batch(rank, 1, branch=rank == 0)])
 
-    results = on_two_ranks(run, tmp_path)
+    results = results_of_ranks(run, tmp_path)
     for result in results:
         assert result['error'] == 'GradientSyncError'
         assert (
@@ -137,7 +106,7 @@ def test_a_forward_that_averages_over_ranks_does_not_hang(tmp_path):
         model = DistributedDataParallel(Averaging(), bucket_cap_mb=1e-5)
         train(model, [batch(rank, 0), batch(rank, 1, branch=rank == 0)])
 
-    for result in on_two_ranks(run, tmp_path):
+    for result in results_of_ranks(run, tmp_path):
         assert result['error'] == 'GradientSyncError'
         assert 'in a branch that was not taken' in result['text']
 
@@ -152,7 +121,7 @@ def test_freezing_and_unfreezing_after_wrapping(tmp_path):
         net.head.requires_grad_(False)
         train(model, [batch(rank, 1)])
 
-    for result in on_two_ranks(run, tmp_path):
+    for result in results_of_ranks(run, tmp_path):
         assert 'would never be averaged\n    branch.weight' in result['text']
         assert (
             'frozen (requires_grad=False) after the model was wrapped\n'
@@ -169,7 +138,7 @@ def test_an_error_of_one_rank_reaches_the_other(tmp_path):
             data['inputs'] = data['inputs'][:, :1]
         train(model, [data])
 
-    first, second = on_two_ranks(run, tmp_path)
+    first, second = results_of_ranks(run, tmp_path)
     assert first['error'] == 'PeerError'
     assert 'rank 1: RuntimeError: mat1 and mat2 shapes' in first['text']
     assert second['error'] == 'RuntimeError'
@@ -187,7 +156,7 @@ def test_accumulated_steps_count_when_they_are_averaged(tmp_path):
         ]
         return weights(train(model, batches, accumulate=2)).tolist()
 
-    first, second = on_two_ranks(run, tmp_path)
+    first, second = results_of_ranks(run, tmp_path)
     assert first['value'] == second['value']
 
 
@@ -196,7 +165,7 @@ def test_a_static_graph_cannot_begin_with_an_accumulated_step(tmp_path):
         model = DistributedDataParallel(Net(), static_graph=True)
         train(model, [batch(rank, 0), batch(rank, 1)], accumulate=2)
 
-    for result in on_two_ranks(run, tmp_path):
+    for result in results_of_ranks(run, tmp_path):
         assert 'accumulative_counts' in result['text']
         assert 'static_graph' in result['text']
 
@@ -206,7 +175,7 @@ def test_without_checks_errors_are_those_of_pytorch(tmp_path):
         model = DistributedDataParallel(Net(extra=True), check_gradients=False)
         train(model, [batch(rank, 0), batch(rank, 1)])
 
-    for result in on_two_ranks(run, tmp_path):
+    for result in results_of_ranks(run, tmp_path):
         assert result['error'] == 'RuntimeError'
         assert 'Expected to have finished reduction' in result['text']
 
@@ -220,18 +189,9 @@ def test_buffers_are_equal_at_the_start_and_then_of_each_rank(tmp_path):
         train(model, [batch(rank, 0)], lr=0.0)
         return [start, net.norm.running_mean.tolist()]
 
-    first, second = [r['value'] for r in on_two_ranks(run, tmp_path)]
+    first, second = [r['value'] for r in results_of_ranks(run, tmp_path)]
     assert first[0] == second[0] == [0.0, 0.0]
     assert first[1] != second[1]
-
-
-def test_a_backward_without_train_step_is_checked_too(tmp_path):
-    def run(rank):
-        model = DistributedDataParallel(Net(extra=True))
-        model(**batch(rank, 0))['loss'].backward()
-
-    for result in on_two_ranks(run, tmp_path):
-        assert result['error'] == 'GradientSyncError'
 
 
 def test_one_process_needs_no_vote(tmp_path):
@@ -316,7 +276,7 @@ def test_two_backwards_of_a_forward_are_refused(tmp_path):
         assert torch.equal(weights(model), start)
         raise caught.value
 
-    first, second = on_two_ranks(run, tmp_path)
+    first, second = results_of_ranks(run, tmp_path)
     assert first == second
     assert 'more than one backward for a forward' in ' '.join(
         first['text'].split()
@@ -343,7 +303,7 @@ def test_a_second_backward_of_one_rank_in_a_later_step(tmp_path):
             optimizer.step()
             optimizer.zero_grad()
 
-    for result in on_two_ranks(run, tmp_path):
+    for result in results_of_ranks(run, tmp_path):
         assert result['error'] == 'GradientSyncError'
         assert 'the processes are out of step' in result['text']
 
@@ -362,7 +322,7 @@ def test_gradients_that_are_averaged_by_hand_are_fine(tmp_path):
             optimizer.step()
         return weights(model).tolist()
 
-    first, second = on_two_ranks(run, tmp_path)
+    first, second = results_of_ranks(run, tmp_path)
     assert first['value'] == second['value']
 
 
@@ -378,7 +338,7 @@ def test_a_step_of_what_was_never_averaged_is_refused(tmp_path):
             model(**batch(rank, 5))['loss'].backward()
         optimizer.step()
 
-    for result in on_two_ranks(run, tmp_path):
+    for result in results_of_ranks(run, tmp_path):
         assert result['error'] == 'GradientSyncError'
         assert 'drift apart' in result['text']
 
@@ -390,4 +350,4 @@ def test_lazy_parameters_are_refused(tmp_path):
         with pytest.raises(ValueError, match=r'lazy ones: late.weight'):
             DistributedDataParallel(net)
 
-    assert on_two_ranks(run, tmp_path) == [{'value': None}] * 2
+    assert results_of_ranks(run, tmp_path) == [{'value': None}] * 2
