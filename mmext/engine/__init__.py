@@ -3,7 +3,6 @@
 from ..utils.training import freeze_modules, get_rng_state, set_rng_state
 from .checkpoints import check_complete, load_weights, read_checkpoint
 from .class_rows import checkpoint_metainfo
-from .freed_memory import keep_freed_memory
 from .hooks import (
     ActivationCheckpointHook,
     AtomicCheckpointHook,
@@ -20,6 +19,7 @@ from .hooks import (
 from .launch import (
     close_process_group,
     init_process_group,
+    keep_freed_memory,
     pin_device,
     resolve_device,
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import distributed as dist
 
-from .distributed import lost_ranks, waiting_for_ranks
+from .distributed import lost_ranks
 
 # A store takes values of up to 8 MiB.
 _PIECE_BYTES = 4 << 20
@@ -31,14 +31,13 @@ def exchange_states(
     the others get an empty list.
     """
     deadline = time.monotonic() + timeout_s
-    with waiting_for_ranks('the states of the ranks'):
-        if rank > 0:
-            _send(store, f'mmext/state/{name}/{rank}', state)
-            return []
-        others = [
-            _receive(store, name, other, deadline, timeout_s)
-            for other in range(1, world_size)
-        ]
+    if rank > 0:
+        _send(store, f'mmext/state/{name}/{rank}', state)
+        return []
+    others = [
+        _receive(store, name, other, deadline, timeout_s)
+        for other in range(1, world_size)
+    ]
     return [state, *others]
 
 

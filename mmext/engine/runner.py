@@ -5,7 +5,7 @@ import inspect
 import multiprocessing.util
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -52,15 +52,12 @@ from .distributed import (
     note_phase,
     peer_gone,
     unwrap_model,
-    watch_parent,
     watched_run,
 )
-from .freed_memory import keep_freed_memory
-from .freeze import FreezeHook
 from .hooks.activation_checkpoint import ActivationCheckpointHook
 from .hooks.checkpoint import AtomicCheckpointHook
-from .hooks.evaluation_labels import EvaluationLabelHook
 from .hooks.graceful_stop import GracefulStopHook
+from .hooks.label_range import EvaluationLabelHook
 from .hooks.loss_balancer import LossBalancerHook
 from .hooks.progress import ProgressHook, shorten_console
 from .hooks.rank_watch import RankWatchHook
@@ -68,6 +65,7 @@ from .launch import (
     DEFAULT_TIMEOUT_S,
     choose_backend,
     init_process_group,
+    keep_freed_memory,
     pin_device,
     resolve_device,
     watch_ranks,
@@ -84,7 +82,7 @@ class _IgnoreOnce:
 
     PyTorch sends one to a worker that hangs at the end, and Python another
     one, so such a worker still goes. A worker whose main process has gone
-    notices that by itself.
+    ends within seconds, as PyTorch's workers do.
     """
 
     def __init__(self) -> None:
@@ -117,7 +115,6 @@ def start_worker(
     """Set a data loading process up; runs in that process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _IgnoreOnce())
-    watch_parent()
     if init_fn is not None:
         init_fn(worker_id)
 
@@ -161,6 +158,33 @@ class _TextOnce(Config):
             text = super().pretty_text
             vars(self)['_formatted'] = content, text
         return text
+
+
+class FreezeHook(Hook):
+    """Keep frozen modules in eval mode: batch norms keep their statistics.
+
+    :class:`PortableRunner` adds it for the key ``freeze`` of a config. It has
+    no state, and does the same on all processes.
+
+    Args:
+        names: Of the modules.
+    """
+
+    # Before hooks that look at the model.
+    priority = 'VERY_HIGH'
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+
+    def before_train_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None
+    ) -> None:
+        """Undo ``train()``, which the loops call."""
+        model = unwrap_model(runner.model)
+        for name in self.names:
+            module = model.get_submodule(name)
+            if any(part.training for part in module.modules()):
+                module.eval()
 
 
 @RUNNERS.register_module()

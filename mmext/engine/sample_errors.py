@@ -13,29 +13,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import cv2
 import mmcv
 
 from ..checks.config import walk_datasets
+from ..checks.findings import ErrorCatcher
 
-# Files are read by it, also in processes of data loaders.
-
-# What transforms raise on data they cannot digest. Interrupts, exits and lack
-# of memory are not about the sample and pass.
-_SAMPLE_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    cv2.error,
-)
-_IMAGE_KEYS = ('img_path', 'filename')
-# What can be decoded as a picture; other files go by their key.
+# What can be decoded as a picture, best first; other files go by their key.
 _KINDS = {
     'img_path': 'image',
     'filename': 'image',
@@ -52,27 +35,24 @@ def _files_of(dataset: Any, index: int) -> dict[str, str]:
     info = dataset.get_data_info(index)
     if not isinstance(info, Mapping):
         return {}
-    given = {
-        key: str(info[key])
-        for key in info
-        if (key in _IMAGE_KEYS or str(key).endswith('_path'))
-        and isinstance(info[key], str | PathLike)
-        and str(info[key])
-    }
-    if 'img_path' in given:
-        given.pop('filename', None)
-    order = sorted(given, key=lambda key: key not in _IMAGE_KEYS)
-    return {_KINDS.get(key, key): given[key] for key in order}
+    files: dict[str, str] = {}
+    for key in (*_KINDS, *info):
+        path = info.get(key)
+        if (
+            (key in _KINDS or str(key).endswith('_path'))
+            and isinstance(path, str | PathLike)
+            and str(path)
+        ):
+            files.setdefault(_KINDS.get(key, key), str(path))
+    return files
 
 
 def _is_decodable(path: str) -> bool:
+    decoded: list[Any] = []
     for backend in ('cv2', 'pillow'):
-        try:
-            if mmcv.imread(path, backend=backend) is not None:
-                return True
-        except _SAMPLE_ERRORS:
-            continue
-    return False
+        with ErrorCatcher(lambda error: None):
+            decoded.append(mmcv.imread(path, backend=backend))
+    return any(image is not None for image in decoded)
 
 
 def _fault(path: str, kind: str) -> str:
@@ -106,9 +86,7 @@ def _diagnose(files: Mapping[str, str]) -> str:
         return '; '.join(faults)
     if not files or any('://' in path for path in files.values()):
         return 'a step of its pipeline failed'
-    if len(files) == 1:
-        return 'the image is readable, a step of the pipeline failed on it'
-    return 'the files are readable, a step of the pipeline failed on them'
+    return 'its files are readable, a step of the pipeline failed'
 
 
 class _NamingPrepare:
@@ -121,10 +99,10 @@ class _NamingPrepare:
         dataset = self.dataset
         try:
             return type(dataset).prepare_data(dataset, idx)
-        except SampleError:
-            # Of a data set inside this one, which has named it.
+        except (SampleError, MemoryError):
+            # A data set inside this one has named it; or it is not about it.
             raise
-        except _SAMPLE_ERRORS as error:
+        except Exception as error:
             files = _files_of(dataset, idx)
             names = ', '.join(
                 f'{kind} {path!r}' for kind, path in files.items()

@@ -44,7 +44,7 @@ def freeze_modules(
 
     Returns:
         Name to module. They go back to training mode with ``train()``: see
-        :class:`mmext.engine.freeze.FreezeHook`.
+        :class:`mmext.engine.runner.FreezeHook`.
 
     Raises:
         TypeError: If ``names`` is something else than names.

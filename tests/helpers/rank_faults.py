@@ -6,7 +6,6 @@ import sys
 import time
 from pathlib import Path
 
-import torch
 from mmengine.dataset import DefaultSampler
 from mmengine.hooks import Hook
 from mmengine.optim import OptimWrapper
@@ -17,7 +16,6 @@ from mmengine.registry import (
     MODELS,
     OPTIM_WRAPPERS,
 )
-from torch import distributed as dist
 
 from helpers.toy_training import ToyDataset, ToyModel
 
@@ -36,13 +34,6 @@ def strike(kind, mark):
     elif kind == 'hang':
         while True:
             time.sleep(0.1)
-    elif kind == 'collective':
-        dist.all_reduce(torch.zeros(7))
-    elif kind == 'launcher':
-        os.kill(os.getppid(), signal.SIGKILL)
-        time.sleep(600)
-    elif kind == 'stop-launcher':
-        os.kill(os.getppid(), signal.SIGTERM)
     else:
         raise ValueError(kind)
 

@@ -7,6 +7,7 @@ torchrun adds is tested with torchrun itself.
 import faulthandler
 import importlib
 import importlib.util
+import json
 import os
 import random
 import signal
@@ -210,6 +211,34 @@ def run_on_ranks(function, world_size, out):
         dist.destroy_process_group()
 
     return _fork(joined, world_size, out)
+
+
+def results_of_ranks(function, folder):
+    """What a function of the rank gives on two ranks, by ``'value'``.
+
+    Where it ends with an error, its class and ``'text'``, by ``'error'``.
+    """
+
+    def run():
+        rank = dist.get_rank()
+        try:
+            result = {'value': function(rank)}
+        except Exception as error:
+            result = {'error': type(error).__name__, 'text': str(error)}
+        (folder / f'{rank}.json').write_text(json.dumps(result))
+        if 'error' in result:
+            # The group may be in the middle of a step: no barrier any more.
+            end = time.monotonic() + 30
+            other = folder / f'{1 - rank}.json'
+            while not other.exists() and time.monotonic() < end:
+                time.sleep(0.01)
+            os._exit(0)
+
+    ranks = run_on_ranks(run, 2, folder / 'out')
+    assert ranks.wait() == [0, 0], ranks.output(0) + ranks.output(1)
+    return [
+        json.loads((folder / f'{rank}.json').read_text()) for rank in (0, 1)
+    ]
 
 
 _HOOKS = dict(

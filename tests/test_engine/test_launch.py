@@ -1,5 +1,9 @@
+import json
 import os
+import platform
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -7,17 +11,17 @@ import mmengine.device
 import pytest
 import torch
 from helpers import toy_training as toy
-from helpers.toy_ranks import free_port, run_on_ranks, start_ranks
-from mmengine.dist import all_gather_object, broadcast
+from helpers.toy_ranks import free_port, process_environ, start_ranks
 from torch import distributed as dist
 
 from mmext.engine import (
     close_process_group,
     init_process_group,
+    keep_freed_memory,
     pin_device,
     resolve_device,
 )
-from mmext.engine.launch import choose_backend, default_store
+from mmext.engine.launch import default_store
 from mmext.utils.launcher_env import (
     LauncherEnv,
     first_slurm_host,
@@ -132,7 +136,7 @@ def test_rejects_environment(launcher, environ, message):
         read_launcher_env(launcher, environ)
 
 
-CPU, GPU = torch.device('cpu'), torch.device('cuda', 0)
+CPU = torch.device('cpu')
 
 
 def env():
@@ -153,21 +157,6 @@ def environ(monkeypatch):
         monkeypatch.setenv(name, 'x')
         monkeypatch.delenv(name)
     return monkeypatch
-
-
-@pytest.mark.parametrize(
-    ('device', 'asked', 'backend'),
-    [
-        (CPU, None, 'gloo'),
-        (CPU, 'nccl', 'gloo'),
-        (CPU, 'mpi', 'mpi'),
-        (GPU, None, 'nccl'),
-        (GPU, 'nccl', 'nccl'),
-        (GPU, 'gloo', 'gloo'),
-    ],
-)
-def test_choose_backend(device, asked, backend):
-    assert choose_backend(device, asked) == backend
 
 
 def test_group_of_one(environ):
@@ -213,19 +202,6 @@ def test_rejects(cfg, message):
     assert not dist.is_initialized()
 
 
-def talk():
-    value = torch.tensor([float(dist.get_rank() + 1)])
-    broadcast(value)
-    assert value.item() == 1
-    assert all_gather_object(dist.get_rank()) == [0, 1]
-
-
-@pytest.mark.xdist_group('processes')
-def test_two_processes_on_a_cpu(tmp_path):
-    ranks = run_on_ranks(talk, 2, tmp_path / 'out')
-    assert ranks.wait() == [0, 0], ranks.output()
-
-
 def test_failed_process_does_not_wait(monkeypatch):
     never = threading.Event()
     monkeypatch.setattr(dist, 'is_initialized', lambda: True)
@@ -254,28 +230,23 @@ def device_env(local_rank=0, local_world_size=2, **kwargs):
     )
 
 
-def test_single_process(gpus):
-    gpus(0)
-    assert resolve_device('auto') == torch.device('cpu')
-    assert resolve_device('cpu') == torch.device('cpu')
-    gpus(2)
-    assert resolve_device('auto') == torch.device('cuda', 0)
-    assert resolve_device('cuda') == torch.device('cuda', 0)
-    assert resolve_device('cuda:1') == torch.device('cuda', 1)
-    assert resolve_device('cpu') == torch.device('cpu')
-
-
-def test_each_rank_has_its_gpu(gpus):
-    gpus(2)
-    assert resolve_device('auto', device_env(1)) == torch.device('cuda', 1)
-    assert resolve_device('cpu', device_env(1)) == torch.device('cpu')
-    gpus(0)
-    assert resolve_device('auto', device_env(1)) == torch.device('cpu')
-
-
-def test_gpu_that_only_this_rank_sees(gpus):
-    gpus(1)
-    assert resolve_device('auto', device_env(1, 2, own_device=True)).index == 0
+@pytest.mark.parametrize(
+    ('device', 'count', 'env', 'expected'),
+    [
+        ('auto', 0, None, 'cpu'),
+        ('auto', 2, None, 'cuda:0'),
+        ('cuda', 2, None, 'cuda:0'),
+        ('cuda:1', 2, None, 'cuda:1'),
+        ('cpu', 2, None, 'cpu'),
+        # Each rank has its own, or the only one that it sees.
+        ('auto', 2, device_env(1), 'cuda:1'),
+        ('auto', 0, device_env(1), 'cpu'),
+        ('auto', 1, device_env(1, own_device=True), 'cuda:0'),
+    ],
+)
+def test_device(gpus, device, count, env, expected):
+    gpus(count)
+    assert resolve_device(device, env) == torch.device(expected)
 
 
 @pytest.mark.parametrize(
@@ -315,14 +286,6 @@ def test_pin_device_holds_mmengine():
     assert mmengine.device.get_device() == 'cpu'
 
 
-def test_pin_device_chooses_the_gpu(monkeypatch):
-    chosen = []
-    monkeypatch.setattr(torch.cuda, 'set_device', chosen.append)
-    pin_device(torch.device('cuda', 1))
-    assert chosen == [torch.device('cuda', 1)]
-    assert mmengine.device.get_device() == 'cuda'
-
-
 @pytest.mark.xdist_group('processes')
 @pytest.mark.parametrize(
     'missing', [1, pytest.param(0, marks=pytest.mark.slow)]
@@ -350,3 +313,52 @@ def test_a_rank_that_does_not_arrive_is_named(tmp_path, missing):
     else:
         assert 'TimeoutError: rank 0, which all ranks meet at' in output
         assert 'within 2 s (env_cfg.dist_cfg.timeout)' in output
+
+
+FREED = """
+import json, resource, sys
+import torch
+from mmext.engine import keep_freed_memory
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+kept = keep_freed_memory()
+for _ in range(30):
+    torch.ones(16 << 20)
+before = faults()
+for _ in range(10):
+    torch.ones(16 << 20)
+print(json.dumps([kept, faults() - before]))
+"""
+GLIBC = pytest.mark.skipif(
+    platform.libc_ver()[0] != 'glibc', reason='other C libraries have no knobs'
+)
+
+
+@GLIBC
+def test_freed_memory_is_used_again():
+    """Page faults of ten blocks of 64 MiB, 16384 pages each."""
+    done = subprocess.run(
+        [sys.executable, '-c', FREED],
+        env=process_environ(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    kept, faults = json.loads(done.stdout.splitlines()[-1])
+    assert kept
+    assert faults < 1000
+
+
+@pytest.mark.parametrize(
+    'environ',
+    [
+        {'MALLOC_MMAP_MAX_': '65536'},
+        {'GLIBC_TUNABLES': 'glibc.malloc.arena_max=1'},
+        {'LD_PRELOAD': 'libjemalloc.so.2'},
+    ],
+    ids=lambda environ: next(iter(environ)),
+)
+def test_the_allocator_that_the_user_chose_stays(environ):
+    assert not keep_freed_memory(environ)

@@ -5,7 +5,7 @@
 - ``report``: the errors and their texts;
 - ``counter`` and ``vote``: what is checked in every step, in each process and
   between them;
-- ``replicas``: sums by which the copies of a model are compared;
+- ``replicas``: whether the copies of a model are still the same;
 - ``watch``: which process is missing, and where it was last seen.
 """
 
@@ -22,8 +22,6 @@ from .watch import (
     note_phase,
     start_watch,
     stop_watch,
-    waiting_for_ranks,
-    watch_parent,
     watched_run,
 )
 from .wrapper import (
@@ -54,7 +52,5 @@ __all__ = [
     'start_watch',
     'stop_watch',
     'unwrap_model',
-    'waiting_for_ranks',
-    'watch_parent',
     'watched_run',
 ]

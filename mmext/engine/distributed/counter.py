@@ -1,7 +1,8 @@
 """Count the gradients of each step; trace a step whose counts are wrong."""
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from itertools import chain
 from operator import is_
@@ -10,27 +11,16 @@ from typing import Any
 import torch
 from mmengine.logging import print_log
 from torch import Tensor, nn
+from torch import distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
 from ...checks.ddp import (
-    StepUsage,
     SyncSettings,
     trace_step,
     trainable_tensors,
 )
-from .local_collectives import local_collectives
+from ...checks.findings import ErrorCatcher
 from .report import RankReport
-
-# What a second run of a step may end with; a lack of memory is a RuntimeError.
-_TRACE_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
 
 
 class Lack(IntEnum):
@@ -255,9 +245,14 @@ class GradientCheck:
             if not parameter.requires_grad
         )
         usage, trace_error = None, ''
-        try:
-            usage = self._trace()
-        except _TRACE_ERRORS as failure:
+        failures: list[Exception] = []
+        with ErrorCatcher(failures.append):
+            if self._call is None:
+                raise RuntimeError('its input is gone')
+            # Other processes are elsewhere: nothing may wait for them.
+            with local_collectives():
+                usage = trace_step(self._module, self._call, self._loss_of)
+        for failure in failures:
             trace_error = (
                 'The step could not be run again for the reasons: '
                 f'{type(failure).__name__}: {failure}'
@@ -279,15 +274,119 @@ class GradientCheck:
             trace_error=trace_error,
         )
 
-    def _trace(self) -> StepUsage:
-        if self._call is None:
-            raise RuntimeError('its input is gone')
-        # Other processes are elsewhere: nothing in here may wait for them.
-        with local_collectives():
-            return trace_step(self._module, self._call, self._loss_of)
-
     def _loss_of(self, outputs: Any) -> Tensor:
         """The scalar that was differentiated, as far as can be known."""
         if hasattr(self._module, 'parse_losses'):
             return self._module.parse_losses(outputs)[0]
         return sum(tensor.sum() for tensor in trainable_tensors(outputs))
+
+
+# Collectives in one process of many, alone -----------------------------------
+
+
+@contextmanager
+def local_collectives() -> Iterator[None]:
+    """Answer the collectives of ``torch.distributed`` without others.
+
+    When a step is run again to explain why it failed, one process may have
+    begun a reduction that another one never will. A forward that averages a
+    number over all processes would wait for ever. Here every process is taken
+    to have the same values as this one.
+
+    Applies to calls as ``torch.distributed.all_reduce(...)``, which is what
+    MMEngine, its libraries and SyncBatchNorm do.
+    """
+    saved = [
+        (module, name, getattr(module, name))
+        for module in (dist, c10d)
+        for name in _LOCAL
+        if hasattr(module, name)
+    ]
+    try:
+        for module, name, _ in saved:
+            setattr(module, name, _LOCAL[name])
+        yield
+    finally:
+        for module, name, function in saved:
+            setattr(module, name, function)
+
+
+class _Done:
+    """A work handle of something that is finished."""
+
+    def wait(self, timeout: Any = None) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+
+def _keep(*args: Any, async_op: bool = False, **kwargs: Any) -> _Done | None:
+    """A collective that leaves the values of a process as they are."""
+    return _Done() if async_op else None
+
+
+def _all_reduce(
+    tensor: Tensor,
+    op: Any = dist.ReduceOp.SUM,
+    group: Any = None,
+    async_op: bool = False,
+) -> _Done | None:
+    if op == dist.ReduceOp.SUM:
+        tensor.mul_(dist.get_world_size(group))
+    return _keep(async_op=async_op)
+
+
+def _all_gather(
+    tensor_list: list[Tensor],
+    tensor: Tensor,
+    group: Any = None,
+    async_op: bool = False,
+) -> _Done | None:
+    for target in tensor_list:
+        target.copy_(tensor)
+    return _keep(async_op=async_op)
+
+
+def _all_gather_into_tensor(
+    output_tensor: Tensor,
+    input_tensor: Tensor,
+    group: Any = None,
+    async_op: bool = False,
+) -> _Done | None:
+    parts = output_tensor.view(dist.get_world_size(group), -1)
+    parts.copy_(input_tensor.reshape(1, -1).expand_as(parts))
+    return _keep(async_op=async_op)
+
+
+def _all_gather_object(
+    object_list: list, obj: Any, group: Any = None, **kwargs: Any
+) -> None:
+    object_list[:] = [obj] * len(object_list)
+
+
+def _refuse(*args: Any, **kwargs: Any) -> None:
+    raise RuntimeError('a collective of its forward needs another process')
+
+
+_LOCAL = {
+    'all_reduce': _all_reduce,
+    'all_gather': _all_gather,
+    'all_gather_into_tensor': _all_gather_into_tensor,
+    'all_gather_object': _all_gather_object,
+    **dict.fromkeys(
+        ('barrier', 'broadcast', 'broadcast_object_list', 'reduce'), _keep
+    ),
+    # There is no answer to give, or nobody has asked for one.
+    **dict.fromkeys(
+        (
+            'send',
+            'recv',
+            'isend',
+            'irecv',
+            'batch_isend_irecv',
+            'reduce_scatter_tensor',
+        ),
+        _refuse,
+    ),
+}

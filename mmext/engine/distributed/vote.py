@@ -8,7 +8,7 @@ import torch
 from torch import distributed as dist
 
 from .report import peer_gone, peers_elsewhere
-from .watch import group_timeout_s, waiting_for_ranks
+from .watch import group_timeout_s
 
 # For a process that fails: how long it waits for others to come to the end of
 # their backward. They may be waiting for it in a collective of the forward.
@@ -84,10 +84,9 @@ class StepVote:
         if vote is Vote.ERROR:
             limit = min(limit, _FAILED_TIMEOUT_S)
         try:
-            with waiting_for_ranks('the vote at the end of a step', limit):
-                dist.all_reduce(
-                    flags, dist.ReduceOp.BOR, self._group, async_op=True
-                ).wait(timedelta(seconds=limit))
+            dist.all_reduce(
+                flags, dist.ReduceOp.BOR, self._group, async_op=True
+            ).wait(timedelta(seconds=limit))
         except RuntimeError as error:
             raise peer_gone(error) from error
         bits = int(flags)
@@ -107,8 +106,7 @@ class StepVote:
             return [value]
         values = [None] * self.size
         try:
-            with waiting_for_ranks('an exchange', 2 * self.timeout_s):
-                dist.all_gather_object(values, value, self._group)
+            dist.all_gather_object(values, value, self._group)
         except RuntimeError as error:
             raise peer_gone(error) from error
         return values

@@ -1,23 +1,21 @@
 """Watch the processes of a run: which is missing, and where it was last.
 
 Every process of a run keeps a record of where it is: phase, iteration and
-epoch. A thread writes it twice a second into the store of the process group,
-over a connection of its own, and reads those of the others. When a wait fails,
-the error says from them which rank did not come, and where that one was seen
-last. A second thread ends a process that cannot end by itself: one that is
-blocked while another rank has failed or is gone, whose wait has outlasted its
-limit, or whose launcher was killed.
+epoch. It writes the record into the store of the process group whenever the
+phase changes, and twice a second; a thread reads those of the others. When a
+wait fails, the error says from them which rank did not come, and where that
+one was seen last. A second thread ends a process that cannot end by itself:
+one that is blocked while another rank has failed or is gone, or while the
+store does not answer, or whose launcher was killed.
 
 Durations are measured by the clock of the process that reports them, and
 ages by the clock of the reader, so the clocks of hosts need not agree.
 """
 
-import ctypes
 import itertools
 import json
 import multiprocessing
 import os
-import signal
 import socket
 import sys
 import threading
@@ -26,7 +24,7 @@ import traceback
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -43,14 +41,11 @@ _SILENT_S = 4.0
 # an error of its own; and the same while it writes a checkpoint.
 _GRACE_S = 3.0
 _CHECKPOINT_GRACE_S = 30.0
-# What a wait may take beyond its limit, before the process is ended.
-_MARGIN_S = 2.0
 _MAX_RANKS = 6
 _MAX_TEXT = 1000
 # States of ranks that are not coming back. One that gave up waited for others.
 _LOST = ('failed', 'gave up', 'ended')
 CHECKPOINT = 'saving a checkpoint'
-_PR_SET_PDEATHSIG = 1
 _STARTED = itertools.count()
 
 
@@ -61,24 +56,14 @@ class _Record:
     host: str
     pid: int
     machine: str
-    born: str
     count: int = 0
     phase: str = 'the start of the run'
     iteration: int = 0
     epoch: int = 0
     phase_s: float = 0.0
-    waiting: bool = False
     finished: bool = False
     error: str = ''
     gave_up: bool = False
-
-    def move(self, place: str) -> None:
-        """Take a place that may be newer than that of the record."""
-        iteration, epoch, phase = place.split(' ', 2)
-        new = (int(iteration), int(epoch), phase)
-        if new != (self.iteration, self.epoch, self.phase):
-            self.iteration, self.epoch, self.phase = new
-            self.phase_s = 0.0
 
     def name(self) -> str:
         return f'{self.host}, pid {self.pid}'
@@ -92,14 +77,13 @@ class _Record:
         return text
 
 
-def _process_state(pid: int) -> tuple[str, str]:
-    """State and time of birth of a process on Linux; '' if there is none."""
+def _process_state(pid: int) -> str:
+    """State of a process as Linux calls it; '' if there is none."""
     try:
         text = Path(f'/proc/{pid}/stat').read_text()
     except OSError:
-        return '', ''
-    fields = text.rpartition(')')[2].split()
-    return fields[0], fields[19]
+        return ''
+    return text.rpartition(')')[2].split()[0]
 
 
 def _machine() -> str:
@@ -165,18 +149,16 @@ class RankWatch:
         self.rank, self.size, self.timeout_s = rank, size, timeout_s
         self.parent = parent
         self.in_run = False
-        pid = os.getpid()
-        self.own = _Record(
-            socket.gethostname(), pid, _machine(), _process_state(pid)[1]
-        )
+        self.own = _Record(socket.gethostname(), os.getpid(), _machine())
         self._since = time.monotonic()
+        # A wait blocks a connection: one to write, and one to read.
+        self._writer: dist.Store | None = None
         self._store: dist.Store | None = None
-        self._place_store: dist.Store | None = None
-        self._placed = 0.0
+        self._write_lock = threading.Lock()
+        self._written = 0.0
         # Without a new record for so long, a rank shows no sign of life.
         self._silent_s = _SILENT_S + size / 16
         self._keys = [str(index) for index in range(size)]
-        self._keys += [f'{index} place' for index in range(size)]
         # Rank -> last record, and when it was first read with that count.
         self._seen: dict[int, tuple[_Record, float]] = {}
         self._answered = time.monotonic()
@@ -185,9 +167,6 @@ class RankWatch:
         self._server_gone = False
         self._wake = threading.Event()
         self._stopped = threading.Event()
-        # Start, latest end and name of the waits in progress.
-        self.waits: list[tuple[float, float, str]] = []
-        self._lost_since: float | None = None
 
     # Life ------------------------------------------------------------------
 
@@ -205,11 +184,10 @@ class RankWatch:
             own = _own_connection(store, self.timeout_s)
             if own is not None:
                 self._store = dist.PrefixStore(prefix, own)
-                self._store.set(str(self.rank), self._text())
-                self._place_store = dist.PrefixStore(
+                self._writer = dist.PrefixStore(
                     prefix, _own_connection(store, self.timeout_s)
                 )
-                self._write_place()
+                self._write()
                 # All records: a rank may go before the first beat.
                 limit = timedelta(seconds=self.timeout_s)
                 self._store.wait(self._keys, limit)
@@ -217,8 +195,6 @@ class RankWatch:
                 threading.Thread(
                     target=self._beat, name='mmext beat', daemon=True
                 ).start()
-        if self.parent is not None:
-            _wake_if_parent_dies()
         threading.Thread(
             target=self._guard, name='mmext guard', daemon=True
         ).start()
@@ -239,25 +215,11 @@ class RankWatch:
         if epoch >= 0:
             self.own.epoch = epoch
         self._since = time.monotonic()
-        # Many ranks write less often, to spare the server.
-        if self._since - self._placed >= max(0, self.size - 16) / 2000:
-            self._write_place()
+        # At once, as a process may stop without notice. Many ranks write less
+        # often, to spare the server.
+        if self._since - self._written >= max(0, self.size - 16) / 2000:
+            self._write()
         return before
-
-    def _write_place(self) -> None:
-        """Write the place at once: a process may stop without notice.
-
-        It takes a few microseconds, as nothing is waited for.
-        """
-        if self._place_store is None:
-            return
-        self._placed = self._since
-        own = self.own
-        text = f'{own.iteration} {own.epoch} {own.phase}'
-        try:
-            self._place_store.set(f'{self.rank} place', text)
-        except RuntimeError:
-            self._place_store = None  # the server is gone, as `_beat` notes
 
     def finish(self) -> None:
         """Let the others know that this process may leave."""
@@ -274,17 +236,23 @@ class RankWatch:
                 # The others have to read it before the store ends.
                 time.sleep(2.2 * _BEAT_S)
             elif gave_up:
-                # The others have to see, too, who is stopped.
+                # The others have to see, too, who is missing.
                 time.sleep(2 * _CLOSING_S)
-            self.wake_stopped()
 
     # Records ---------------------------------------------------------------
 
-    def _text(self) -> str:
-        self.own.count += 1
-        self.own.phase_s = round(time.monotonic() - self._since, 1)
-        self.own.waiting = bool(self.waits)
-        return json.dumps(asdict(self.own))
+    def _write(self) -> None:
+        """Write the record, in some microseconds: nothing is waited for."""
+        with self._write_lock:
+            if self._writer is None:
+                return
+            self._written = time.monotonic()
+            self.own.count += 1
+            self.own.phase_s = round(self._written - self._since, 1)
+            try:
+                self._writer.set(str(self.rank), json.dumps(vars(self.own)))
+            except RuntimeError:
+                self._writer = None  # the server is gone, as `_beat` notes
 
     def _beat(self) -> None:
         # Many ranks read less often, to spare the server.
@@ -294,8 +262,8 @@ class RankWatch:
                 self._begun += 1
                 begun, asked = self._begun, self._wake.is_set()
                 self._wake.clear()
+            self._write()
             try:
-                self._store.set(str(self.rank), self._text())
                 if asked or time.monotonic() >= due:
                     due = time.monotonic() + every
                     self._read(self._store.multi_get(self._keys))
@@ -313,15 +281,10 @@ class RankWatch:
 
     def _read(self, texts: Sequence[bytes]) -> None:
         now = time.monotonic()
-        places = texts[self.size :]
-        for rank, text in enumerate(texts[: self.size]):
+        for rank, text in enumerate(texts):
             record = _Record(**json.loads(text))
-            record.move(places[rank].decode())
             old = self._seen.get(rank)
-            if old is None or (old[0].count, old[0].place()) != (
-                record.count,
-                record.place(),
-            ):
+            if old is None or old[0].count != record.count:
                 self._seen[rank] = (record, now)
 
     def refresh(self, timeout_s: float) -> bool:
@@ -347,8 +310,8 @@ class RankWatch:
         if record.error:
             return 'gave up' if record.gave_up else 'failed'
         if self.own.machine and record.machine == self.own.machine:
-            state, born = _process_state(record.pid)
-            if state in ('', 'Z', 'X') or born != record.born:
+            state = _process_state(record.pid)
+            if state in ('', 'Z', 'X'):
                 return 'ended'
             if state == 'T':
                 return 'stopped'
@@ -425,12 +388,9 @@ class RankWatch:
         return sorted(others)
 
     def _is_with(self, rank: int) -> bool:
-        """Whether a rank is where this one is, or waits as well."""
-        record = self._seen[rank][0]
-        return record.waiting or (
-            (record.iteration, record.phase)
-            == (self.own.iteration, self.own.phase)
-        )
+        """Whether a rank is where this one is."""
+        other, own = self._seen[rank][0], self.own
+        return (other.iteration, other.phase) == (own.iteration, own.phase)
 
     def report(self) -> str:
         """The missing ranks in a text, and where this one is."""
@@ -449,46 +409,35 @@ class RankWatch:
         own = f'this is rank {self.rank} ({self.own.name()})'
         return f'{"; ".join(texts)}; {own}, in {self.own.place()}'
 
-    def wake_stopped(self) -> None:
-        """Let stopped processes of this machine run, so that they can end."""
-        for rank, (record, _) in self._seen.items():
-            if rank != self.rank and self._state(rank, record) == 'stopped':
-                os.kill(record.pid, signal.SIGCONT)
-
     # The end ---------------------------------------------------------------
 
     def _guard(self) -> None:
+        since = None
         while not self._stopped.wait(_TICK_S):
+            reason = self._reason_to_end()
+            if reason is None:
+                since = None
+                continue
             now = time.monotonic()
-            if self.parent is not None and os.getppid() != self.parent:
-                self._end_soon(f'the launcher (pid {self.parent}) is gone')
-            for start, end, what in tuple(self.waits):
-                if now > end:
-                    self._end(
-                        f'{what} has taken {now - start:.0f} s: '
-                        f'{self.report()}'
-                    )
-            if self.in_run:
-                self._end_without_others(now)
+            since = now if since is None else since
+            saving = self.own.phase == CHECKPOINT
+            if now - since > (_CHECKPOINT_GRACE_S if saving else _GRACE_S):
+                self._end(f'{reason}{self.report()}')
 
-    def _end_without_others(self, now: float) -> None:
-        lost = self.lost_ranks()
-        if not lost:
-            self._lost_since = None
-            return
-        if self._lost_since is None:
-            self._lost_since = now
-        saving = self.own.phase == CHECKPOINT
-        grace = _CHECKPOINT_GRACE_S if saving else _GRACE_S
-        if now - self._lost_since > grace:
-            self._end(self.report())
-
-    def _end_soon(self, text: str) -> None:
-        """End, but let a checkpoint be finished first."""
-        end = time.monotonic() + _CHECKPOINT_GRACE_S
-        while self.own.phase == CHECKPOINT and time.monotonic() < end:
-            time.sleep(_TICK_S)
-        self._end(text)
+    def _reason_to_end(self) -> str | None:
+        """Why this process cannot go on; '' where other ranks are lost."""
+        if self.parent is not None and os.getppid() != self.parent:
+            return f'the launcher (pid {self.parent}) is gone: '
+        if not self.in_run:
+            return None
+        if self.lost_ranks():
+            return ''
+        if self._store is None or self._seen[0][0].finished:
+            return None
+        silent = time.monotonic() - self._answered
+        if silent > self.timeout_s:
+            return f'the store has not answered for {silent:.0f} s: '
+        return None
 
     def _end(self, text: str) -> None:
         """End this process now, from a thread, whatever it is doing."""
@@ -503,31 +452,6 @@ class RankWatch:
         for process in multiprocessing.active_children():
             process.kill()
         os._exit(1)
-
-
-def _wake_if_parent_dies() -> None:
-    """On Linux, let a stopped process run on when its parent is gone.
-
-    Not a signal that ends it: it would come at the end of the thread that
-    started this process, too.
-    """
-    try:
-        prctl = ctypes.CDLL(None).prctl
-    except (AttributeError, OSError, TypeError):
-        return  # not Linux
-    prctl(_PR_SET_PDEATHSIG, int(signal.SIGCONT), 0, 0, 0)
-
-
-def watch_parent() -> None:
-    """End this process, one that loads data, when its parent is gone."""
-    parent = os.getppid()
-
-    def run() -> None:
-        while os.getppid() == parent:
-            time.sleep(_BEAT_S)
-        os._exit(1)
-
-    threading.Thread(target=run, name='mmext parent', daemon=True).start()
 
 
 _watch: RankWatch | None = None
@@ -596,35 +520,6 @@ def missing_ranks() -> str:
 def lost_ranks() -> list[int]:
     """Ranks that have failed or ended before the run was over."""
     return [] if _watch is None else _watch.lost_ranks()
-
-
-class waiting_for_ranks:
-    """A wait for other ranks, by default as long as all waits may take.
-
-    Used in a ``with`` statement. If the wait does not end, by an error of its
-    own, shortly after its time, the process is ended by the watch.
-
-    Args:
-        what: What is waited for, for the message.
-        timeout_s: Its time in seconds; 0 for that of the watch.
-    """
-
-    # No generator: every step has such a wait.
-    def __init__(self, what: str, timeout_s: float = 0) -> None:
-        self._wait = (what, timeout_s)
-        self._waits: list | None = None
-
-    def __enter__(self) -> None:
-        if _watch is not None:
-            self._waits = _watch.waits
-            what, timeout_s = self._wait
-            now = time.monotonic()
-            limit = timeout_s or _watch.timeout_s
-            self._waits.append((now, now + limit + _MARGIN_S, what))
-
-    def __exit__(self, *error: object) -> None:
-        if self._waits is not None:
-            self._waits.pop()
 
 
 @contextmanager

@@ -33,13 +33,10 @@ from ...checks.ddp import (
 )
 from ...registry import MODEL_WRAPPERS
 from .counter import GradientCheck, Lack
-from .replicas import replica_sums
+from .replicas import Doubt, ReplicaReport, drift_of, replica_sums
 from .report import (
-    Doubt,
     GradientSyncError,
     PeerError,
-    ReplicaReport,
-    drift_of,
     format_sync_report,
     is_peer_error,
     peer_failed,

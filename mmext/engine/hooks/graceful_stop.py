@@ -17,12 +17,7 @@ from mmengine.runner import Runner
 from torch import distributed as dist
 
 from ...registry import HOOKS
-from ..distributed import (
-    PeerError,
-    lost_ranks,
-    missing_ranks,
-    waiting_for_ranks,
-)
+from ..distributed import PeerError, lost_ranks, missing_ranks
 from ..launch import DEFAULT_TIMEOUT_S, default_store
 from .checkpoint import saving_on_all_ranks, write_last_checkpoint
 
@@ -31,6 +26,9 @@ _POLL_S = 0.05
 # not for so long after a signal is not there any more: a launcher that loses
 # a process sends that signal to the others.
 _ANSWER_S = 30
+# Signals within this time count as one: a launcher often passes on what its
+# processes got already.
+_SAME_SIGNAL_S = 1.0
 
 
 @dataclass
@@ -94,20 +92,19 @@ class StopGate:
         ``begin`` is False at a place where a rank may stop or go on without a
         collective.
         """
-        with waiting_for_ranks('an answer of the store'):
-            text = ''
-            if self.store.check([self.key]):
-                text = self.store.get(self.key).decode()
-            elif self.signum is None:
-                return False
-            while True:
-                wanted, answer = self._next_state(text, begin)
-                if wanted is None:
-                    return answer
-                new = self.store.compare_set(self.key, text, wanted).decode()
-                if new == wanted:
-                    return answer
-                text = new  # another rank was faster
+        text = ''
+        if self.store.check([self.key]):
+            text = self.store.get(self.key).decode()
+        elif self.signum is None:
+            return False
+        while True:
+            wanted, answer = self._next_state(text, begin)
+            if wanted is None:
+                return answer
+            new = self.store.compare_set(self.key, text, wanted).decode()
+            if new == wanted:
+                return answer
+            text = new  # another rank was faster
 
     def _next_state(self, text: str, begin: bool) -> tuple[str | None, bool]:
         """What the key should become, None for no change; and the answer."""
@@ -207,23 +204,15 @@ class GracefulStopHook(Hook):
 
     Args:
         signals: Names of the signals to act on.
-        grace_s: Time in seconds after the first signal in which more of them
-            count as the same, since a launcher often passes on what its
-            processes got already.
 
     Raises:
-        ValueError: If a name is no signal of this system, or ``grace_s`` is
-            negative.
+        ValueError: If a name is no signal of this system.
     """
 
     # After all others, in particular those that save and that step schedules.
     priority = 'LOWEST'
 
-    def __init__(
-        self,
-        signals: Sequence[str] = ('SIGINT', 'SIGTERM'),
-        grace_s: float = 1.0,
-    ) -> None:
+    def __init__(self, signals: Sequence[str] = ('SIGINT', 'SIGTERM')) -> None:
         names = signal.Signals.__members__
         unknown = [name for name in signals if name not in names]
         if unknown:
@@ -231,10 +220,7 @@ class GracefulStopHook(Hook):
                 f'signals must be names of signals, got {unknown}; for '
                 "example 'SIGTERM' or 'SIGUSR1'"
             )
-        if grace_s < 0:
-            raise ValueError(f'grace_s must not be negative, got {grace_s}')
         self.signals = [names[name] for name in signals]
-        self.grace_s = grace_s
         self._previous: dict[int, Any] = {}
         self._gate = StopGate(dist.HashStore())
         self._pid = os.getpid()
@@ -283,7 +269,7 @@ class GracefulStopHook(Hook):
                 f'{name}: stopping after this step, with a checkpoint; once '
                 'more to stop at once without one'
             )
-        elif now - self._since > self.grace_s:
+        elif now - self._since > _SAME_SIGNAL_S:
             _say(f'{name} again: stopped at once')
             os._exit(128 + signum)
 

@@ -1,21 +1,48 @@
-"""Report labels out of range with their images, on all processes."""
+"""Report labels out of range with their images.
 
+In a training on all processes; in an evaluation before a metric drops them in
+silence.
+"""
+
+import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mmengine.dist import get_rank, is_distributed
 from mmengine.hooks import Hook
+from mmengine.logging import print_log
 from mmengine.runner import Runner
+from torch import Tensor, nn
 from torch import distributed as dist
-from torch import nn
 
 from ...models.losses import (
     LabelRangeError,
     LabelRangeMonitor,
+    LabelReport,
+    find_out_of_range,
     set_current_batch,
 )
 from ...registry import HOOKS
+from ...utils.label_spec import LabelSpec, values_text
 from ..distributed import StepVote, Vote, unwrap_model
+from .class_count_check import check_class_count
+
+_POLICIES = ('raise', 'ignore')
+_MAX_VALUES = 12
+# Metrics by the names of their classes, or of a base: hosts are not loaded.
+_SEMANTIC = frozenset({'IoUMetric', 'SemSegMetric'})
+# Reads label maps of its own from files.
+_OF_FILES = 'CityscapesMetric'
+_DETECTION = frozenset(
+    {
+        'CocoMetric',
+        'CrowdHumanMetric',
+        'LVISFixedAPMetric',
+        'OpenImagesMetric',
+        'VOCMetric',
+    }
+)
 
 
 def find_monitors(model: nn.Module) -> dict[str, LabelRangeMonitor]:
@@ -145,12 +172,279 @@ class LabelRangeHook(Hook):
         if self._vote is not None:
             vote = Vote.OK if error is None else Vote.ERROR
             if self._vote.cast(vote) is not Vote.OK:
-                self._raise_all(error)
+                # All raise the errors of all.
+                texts = self._vote.exchange(
+                    '' if error is None else str(error)
+                )
+                report = None if error is None else error.report
+                raise LabelRangeError('\n'.join(filter(None, texts)), report)
         if error is not None:
             raise error
 
-    def _raise_all(self, error: LabelRangeError | None) -> None:
-        """Raise the errors of all processes on this one."""
-        texts = self._vote.exchange('' if error is None else str(error))
-        report = None if error is None else error.report
-        raise LabelRangeError('\n'.join(filter(None, texts)), report)
+
+# Evaluation ------------------------------------------------------------------
+
+
+def _kinds(metric: Any) -> set[str]:
+    return {kind.__name__ for kind in type(metric).__mro__}
+
+
+def _is_semantic(metric: Any) -> bool:
+    kinds = _kinds(metric)
+    return bool(kinds & _SEMANTIC) or (
+        hasattr(metric, 'ignore_index') and _OF_FILES not in kinds
+    )
+
+
+def _range_of(metric: Any) -> LabelSpec | None:
+    """What a metric takes for classes; None if it looks at no labels."""
+    classes = tuple((metric.dataset_meta or {}).get('classes') or ())
+    if not classes or getattr(metric, 'format_only', False):
+        return None
+    ignored = None
+    if _is_semantic(metric):
+        ignored = getattr(metric, 'ignore_index', 255)
+    elif not _kinds(metric) & _DETECTION:
+        return None
+    return LabelSpec(
+        num_classes=len(classes), classes=classes, ignore_index=ignored
+    )
+
+
+def _label_map(sample: Any, field: str) -> Tensor | None:
+    """``(1, H, W)``, or None if the sample has none, or scores."""
+    data = getattr(sample, field, None)
+    for name in ('data', 'sem_seg'):
+        value = getattr(data, name, None)
+        if isinstance(value, Tensor) and not value.is_floating_point():
+            return value.reshape(-1, *value.shape[-2:])
+    return None
+
+
+@HOOKS.register_module()
+class EvaluationLabelHook(Hook):
+    """Stop a validation or a test where labels are out of range.
+
+    The metrics of the hosts count such labels as nothing, and give a number:
+    ``IoUMetric`` drops pixels that no class has, ``CocoMetric`` annotations
+    of an unknown category. This hook looks at each batch before its metric
+    does, with the number of classes and the ``ignore_index`` of that metric.
+    :class:`~mmext.engine.PortableRunner` always has one. What is checked:
+
+    * label maps, for metrics such as ``IoUMetric``: each pixel a class or
+      ignored; the predicted maps: each pixel a class; the model has as many
+      classes as the data;
+    * labels of objects, and predicted ones, for metrics such as
+      ``VOCMetric``: each a class;
+    * the annotation file of ``CocoMetric``: each annotation is of one of its
+      categories, and each class of the data is one of them.
+
+    The error names image and mask, the values with their counts, the first
+    place, the allowed range and the likely cause.
+
+    Args:
+        out_of_range: ``'raise'`` for an error; ``'ignore'`` to evaluate as
+            the metric does, with one warning that says all that the error
+            would, and the number of such labels at the end.
+
+    Note:
+        A label map is read once or twice, 2 to 10 ms for 2048 x 1024 pixels.
+        Predictions are reduced where they are; metrics wait for these anyway.
+        With an evaluator for several data sets (``dataset_prefixes``), whose
+        metrics share one loader, labels are not checked, which is said.
+
+    Raises:
+        LabelRangeError: See ``out_of_range``.
+        ValueError: If the model has another number of classes than the data
+            of a semantic metric.
+    """
+
+    priority = 'VERY_HIGH'
+
+    def __init__(self, out_of_range: str = 'raise') -> None:
+        if out_of_range not in _POLICIES:
+            raise ValueError(
+                f'out_of_range must be one of {_POLICIES}, got '
+                f'{out_of_range!r}'
+            )
+        self.policy = out_of_range
+        self._metrics: list[tuple[Any, LabelSpec]] = []
+        self._split = ''
+        self._num_ignored = 0
+
+    def before_val(self, runner: Runner) -> None:
+        """Find the metrics, and look at what does not need a batch."""
+        self._begin(runner, runner.val_evaluator, 'val')
+
+    def before_test(self, runner: Runner) -> None:
+        """Find the metrics, and look at what does not need a batch."""
+        self._begin(runner, runner.test_evaluator, 'test')
+
+    def _before_iter(
+        self,
+        runner: Runner,
+        batch_idx: int,
+        data_batch: Any = None,
+        mode: str = 'train',
+    ) -> None:
+        if mode != 'train':
+            self._check(data_batch, batch_idx, 'gt')
+
+    def _after_iter(
+        self,
+        runner: Runner,
+        batch_idx: int,
+        data_batch: Any = None,
+        outputs: Any = None,
+        mode: str = 'train',
+    ) -> None:
+        if mode != 'train':
+            self._check(outputs, batch_idx, 'pred')
+
+    def _after_epoch(self, runner: Runner, mode: str = 'train') -> None:
+        if self._num_ignored:
+            runner.logger.warning(
+                f'{self._num_ignored:,} labels out of range were counted as '
+                f'nothing in this {self._split}'
+            )
+        self._num_ignored = 0
+
+    def _begin(self, runner: Runner, evaluator: Any, split: str) -> None:
+        self._split, self._num_ignored = split, 0
+        ranges = [
+            (metric, _range_of(metric))
+            for metric in getattr(evaluator, 'metrics', ())
+        ]
+        self._metrics = [pair for pair in ranges if pair[1] is not None]
+        if self._metrics and getattr(evaluator, 'dataset_prefixes', None):
+            runner.logger.warning(
+                f'The {split} evaluator is for several data sets: their '
+                'labels are not checked'
+            )
+            self._metrics = []
+        given = runner.cfg.get(f'{split}_evaluator') or ()
+        given = [given] if isinstance(given, Mapping) else given
+        files = [g.get('ann_file') for g in given if isinstance(g, Mapping)]
+        for metric, _ in self._metrics:
+            if 'IoUMetric' in _kinds(metric) and self.policy == 'raise':
+                check_class_count(runner.model, metric.dataset_meta, split)
+            coco = getattr(metric, '_coco_api', None)
+            if coco is not None:
+                file = ' or '.join(filter(None, files))
+                for problem in self._coco_problems(metric, coco, file):
+                    self._tell(problem)
+
+    def _check(self, batch: Any, batch_idx: int, what: str) -> None:
+        """Look at the true (``'gt'``) or predicted (``'pred'``) labels."""
+        for sample in samples_of(batch) if self._metrics else ():
+            for metric, spec in self._metrics:
+                if _is_semantic(metric):
+                    label = _label_map(sample, f'{what}_sem_seg')
+                else:
+                    objects = getattr(sample, f'{what}_instances', None)
+                    label = getattr(objects, 'labels', None)
+                if isinstance(label, Tensor):
+                    self._look(metric, spec, sample, label, what, batch_idx)
+
+    def _look(
+        self,
+        metric: Any,
+        spec: LabelSpec,
+        sample: Any,
+        label: Tensor,
+        what: str,
+        batch_idx: int,
+    ) -> None:
+        """Look at one label map, or the labels of one image."""
+        whose = 'labels' if what == 'gt' else 'predictions'
+        report = find_out_of_range(
+            label if label.dim() > 1 else label[None],
+            spec.num_classes,
+            spec.ignore_index if what == 'gt' else None,
+            name=f'{type(metric).__name__}, {whose} of {self._split} '
+            f'[batch {batch_idx + 1}, rank {get_rank()}]',
+            paths=image_paths([sample]),
+            masks=image_paths([sample], 'seg_map_path'),
+        )
+        if report is None:
+            return
+        text = str(report)
+        if what == 'pred':
+            # Causes that are worked out from values are those of label maps.
+            text = text[: text.rindex('  Likely cause:')] + (
+                '  Likely cause: the model has other classes than the data; '
+                f'set num_classes of its head to {spec.num_classes}, or name '
+                f'its classes in {self._split}_dataloader.dataset.metainfo.'
+                'classes'
+            )
+        self._tell(text, report)
+
+    def _tell(self, text: str, report: LabelReport | None = None) -> None:
+        first = not self._num_ignored
+        self._num_ignored += 1 if report is None else report.num_bad
+        if self.policy == 'raise':
+            raise LabelRangeError(
+                f'{text}\n  The metric counts them as nothing, so that its '
+                'result would be wrong in silence. tools/validate_labels.py '
+                'finds all of them; to evaluate all the same, add '
+                "dict(type='mmext.EvaluationLabelHook', "
+                "out_of_range='ignore') to custom_hooks.",
+                report,
+            )
+        if first:
+            print_log(
+                f'{text}\n  The metric counts them as nothing, as '
+                "out_of_range='ignore' asks for; further ones are counted, "
+                'not listed.',
+                'current',
+                logging.WARNING,
+            )
+
+    def _coco_problems(
+        self, metric: Any, coco: Any, file: str
+    ) -> Iterator[str]:
+        """What is wrong between an annotation file and the classes."""
+        name = f'{type(metric).__name__} of {self._split}'
+        file = file or f'the file of {self._split}_evaluator.ann_file'
+        unknown = [
+            note
+            for note in coco.anns.values()
+            if note.get('category_id') not in coco.cats
+        ]
+        if unknown:
+            counts = Counter(note.get('category_id') for note in unknown)
+            first = unknown[0]
+            image = coco.imgs.get(first.get('image_id'), {})
+            yield (
+                f'{name}: {len(unknown):,} of {len(coco.anns):,} annotations '
+                f'in {file} are of a category that the file does not have\n'
+                f'  values of category_id: {values_text(counts.most_common())}'
+                f'\n  first: annotation {first.get("id")} of image '
+                f'{image.get("file_name", first.get("image_id"))}, box '
+                f'{first.get("bbox")}\n'
+                f'  allowed are {_short(sorted(coco.cats))}\n'
+                '  Likely cause: the file was made for other categories; '
+                'correct category_id, or add the categories'
+            )
+        classes = tuple(metric.dataset_meta['classes'])
+        proposals = getattr(metric, 'metrics', ())
+        if all(str(kind).startswith('proposal') for kind in proposals):
+            return
+        names = Counter(category['name'] for category in coco.cats.values())
+        wrong = [name for name in classes if names[name] != 1]
+        if wrong:
+            yield (
+                f'{name}: {len(wrong)} of {len(classes)} classes of the data '
+                f'are not, or not once, among the categories of {file}, so '
+                'that labels would be counted for other classes\n'
+                f'  classes: {_short(wrong)}\n'
+                f'  categories: {_short(list(names))}\n'
+                '  Likely cause: a name is spelt in another way; compare '
+                f'{self._split}_dataloader.dataset.metainfo.classes with '
+                'categories, and add those that no image has'
+            )
+
+
+def _short(items: list) -> str:
+    shown = ', '.join(map(repr, items[:_MAX_VALUES]))
+    return shown + (', ...' if len(items) > _MAX_VALUES else '')

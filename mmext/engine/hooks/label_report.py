@@ -13,6 +13,8 @@ from ...checks.config import transforms_of
 from ...datasets.transforms import LabelJournal, Tally, ValidateLabels, tally
 from ...registry import HOOKS
 
+# In the log, for each report and process.
+_MAX_FILES = 5
 _PHRASES = {
     'skipped': 'skipped {times:,} sample(s)',
     'ignored': 'ignored {pixels:,} pixel(s) in {times:,} sample(s)',
@@ -46,20 +48,15 @@ class LabelReportHook(Hook):
 
     Args:
         interval: In iterations.
-        max_files: Files in the log, per report and process.
 
     Raises:
-        ValueError: If ``interval`` or ``max_files`` is less than 1.
+        ValueError: If ``interval`` is less than 1.
     """
 
-    def __init__(self, interval: int = 1000, max_files: int = 5) -> None:
-        if interval < 1 or max_files < 1:
-            raise ValueError(
-                'interval and max_files must be at least 1, got '
-                f'{interval} and {max_files}'
-            )
+    def __init__(self, interval: int = 1000) -> None:
+        if interval < 1:
+            raise ValueError(f'interval must be at least 1, got {interval}')
         self.interval = interval
-        self.max_files = max_files
         self._journals: dict[str, list[LabelJournal]] = {}
         self._totals: dict[str, Counter] = {}
 
@@ -128,7 +125,7 @@ class LabelReportHook(Hook):
             counts[action, 'pixels'] += entry.pixels
         examples = [
             f'  {action} {entry.times}x {file}: {entry.text}'
-            for (action, file), entry in [*tallies.items()][: self.max_files]
+            for (action, file), entry in [*tallies.items()][:_MAX_FILES]
         ]
         everywhere: Counter = Counter()
         lines = []

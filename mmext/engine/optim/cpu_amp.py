@@ -74,28 +74,24 @@ def _guard_weights(
     if out.dtype != torch.bfloat16 or node is None:
         return
     image = args[0] if args else kwargs['input']
-    axes = [
-        [
-            any(
-                0 <= tap * dilation - padding + stride * i < size
-                for i in range(count)
-            )
-            for tap in range(kernel)
-        ]
-        for size, count, kernel, stride, padding, dilation in zip(
-            image.shape[2:],
-            out.shape[2:],
-            module.kernel_size,
+    dims = len(module.kernel_size)
+    reach = max(k * d for k, d in zip(module.kernel_size, module.dilation))
+    reach = max(reach, *module.stride)
+    if (
+        node.name() != 'ConvolutionBackward0'
+        or min(image.shape[-dims:]) > 2 * reach
+    ):
+        return
+    # How often each weight meets the image, as a gradient in float32.
+    with torch.autocast('cpu', enabled=False):
+        met = getattr(torch.nn.grad, f'conv{dims}d_weight')(
+            torch.ones(1, 1, *image.shape[-dims:]),
+            (1, 1, *module.kernel_size),
+            torch.ones(1, 1, *out.shape[-dims:]),
             module.stride,
             module.padding,
             module.dilation,
         )
-    ]
-    if node.name() != 'ConvolutionBackward0' or all(map(all, axes)):
-        return
-    met = torch.ones(())
-    for axis in axes:
-        met = met[..., None] * torch.tensor(axis)
 
     def keep(grads: tuple, _: tuple) -> tuple:
         image, weight, *rest = grads

@@ -1,10 +1,14 @@
 import pytest
 import torch
 from mmengine.model import BaseModel
+from torch import distributed as dist
 from torch import nn
 
 from mmext.checks.ddp import SyncSettings
-from mmext.engine.distributed.counter import GradientCheck
+from mmext.engine.distributed.counter import (
+    GradientCheck,
+    local_collectives,
+)
 
 
 class Net(BaseModel):
@@ -81,13 +85,6 @@ def test_a_second_run_that_fails_is_reported():
     assert 'its input is gone' in check.report(0, 'error').trace_error
 
 
-def test_models_of_other_kinds():
-    model = nn.Linear(2, 2)
-    check = GradientCheck(model, SyncSettings())
-    check.begin('cpu', (torch.ones(1, 2),), {})
-    assert check.report(0, 'error').usage.unused == {}
-
-
 def net():
     model = nn.ModuleDict({n: nn.Linear(1, 1, bias=False) for n in 'abc'})
     model['c'].requires_grad_(False)
@@ -150,3 +147,31 @@ def test_ignored_parameters_are_not_counted_and_no_surprise():
     assert not check.is_wrong()
     assert check.knows_any([model['b'].weight])
     assert not check.knows_any([model['c'].weight])
+
+
+def test_all_processes_have_what_this_one_has(monkeypatch):
+    """Two processes, of which only this one is there."""
+    monkeypatch.setattr(dist, 'get_world_size', lambda group=None: 2)
+    before = dist.all_reduce
+    with local_collectives():
+        value = torch.tensor([3.0])
+        assert dist.all_reduce(value) is None
+        assert value.item() == 6
+        work = dist.all_reduce(value, op=dist.ReduceOp.MAX, async_op=True)
+        assert work.wait()
+        assert work.is_completed()
+        assert value.item() == 6
+        parts = [torch.zeros(2), torch.zeros(2)]
+        dist.all_gather(parts, torch.ones(2))
+        assert torch.stack(parts).sum() == 4
+        whole = torch.zeros(4)
+        dist.all_gather_into_tensor(whole, torch.tensor([1.0, 2.0]))
+        assert whole.tolist() == [1, 2, 1, 2]
+        objects = [None, None]
+        dist.all_gather_object(objects, {'a': 1})
+        assert objects == [{'a': 1}] * 2
+        dist.broadcast(value, src=0)
+        dist.barrier()
+        with pytest.raises(RuntimeError, match='needs another process'):
+            dist.send(value, dst=0)
+    assert dist.all_reduce is before

@@ -40,18 +40,3 @@ def test_checksum_sees_what_sums_do_not():
     assert checksum(torch.tensor([0.0])) != checksum(torch.tensor([-0.0]))
     nan = torch.tensor([float('nan')])
     assert checksum(nan) == checksum(nan.clone())
-
-
-def test_checksum_of_views_and_of_nothing():
-    value = torch.randn(4, 6)
-    assert checksum(value.t()) == checksum(value.t().contiguous())
-    assert checksum(torch.zeros(0)) == 0
-    assert checksum(torch.tensor(3.0)) != 0
-
-
-def test_checksum_keeps_its_input():
-    value = torch.randn(4, requires_grad=True)
-    before = value.detach().clone()
-    checksum(value)
-    assert torch.equal(value.detach(), before)
-    assert value.grad is None

@@ -1,11 +1,6 @@
 import dataclasses
 
-from mmext.checks.ddp import (
-    StepUsage,
-    SyncSettings,
-    UnusedParameter,
-    UnusedReason,
-)
+from mmext.checks.ddp import StepUsage, SyncSettings
 from mmext.checks.ddp.ready_gradients import ReadyGradient
 from mmext.engine.distributed.report import (
     RankReport,
@@ -15,36 +10,12 @@ from mmext.engine.distributed.report import (
 PLAIN = SyncSettings()
 
 
-def usage(used, unused=(), reason=UnusedReason.NEVER_USED, **kwargs):
+def usage(used):
     return StepUsage(
-        names=(*used, *unused),
+        names=tuple(used),
         ready=tuple(ReadyGradient(name, 0) for name in used),
         reachable=frozenset(used),
-        unused={
-            name: UnusedParameter(reason, 'net, a.py:3 in forward', '')
-            if reason is not UnusedReason.NEVER_USED
-            else UnusedParameter(reason)
-            for name in unused
-        },
-        **kwargs,
     )
-
-
-def test_reason_and_location_are_reported():
-    report = RankReport(0, usage('a', 'b', UnusedReason.NO_GRAD), ('b',))
-    text = format_sync_report([report], PLAIN)
-    assert 'used under no_grad (net, a.py:3 in forward)\n    b' in text
-
-
-def test_long_lists_are_cut_and_counted():
-    names = [f'layer{i}.weight' for i in range(20)]
-    text = format_sync_report(
-        [RankReport(0, usage('a', names), tuple(names))], PLAIN
-    )
-    assert '20 parameters got no gradient' in text
-    assert 'layer11.weight' in text
-    assert 'layer12.weight' not in text
-    assert '... and 8 more' in text
 
 
 def test_ready_twice_names_the_module():
@@ -107,3 +78,10 @@ def test_an_error_without_findings_is_passed_on():
     assert 'PyTorch says: RuntimeError: odd' in format_sync_report(
         [report], PLAIN
     )
+
+
+def test_long_lists_are_cut_and_counted():
+    names = tuple(f'layer{i}.weight' for i in range(20))
+    text = format_sync_report([RankReport(0, None, names)], PLAIN)
+    assert '20 parameters got no gradient' in text
+    assert 'layer11.weight\n    ... and 8 more' in text

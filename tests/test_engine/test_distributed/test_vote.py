@@ -1,23 +1,12 @@
-import json
 import time
 
 import pytest
-from helpers.toy_ranks import run_on_ranks
+from helpers.toy_ranks import results_of_ranks
 from torch import distributed as dist
 
-from mmext.engine.distributed import PeerError, StepVote, Vote
+from mmext.engine.distributed import StepVote, Vote
 
 pytestmark = pytest.mark.xdist_group('processes')
-
-
-def on_two_ranks(function, tmp_path):
-    def run():
-        result = function(StepVote(dist.group.WORLD), dist.get_rank())
-        (tmp_path / f'{dist.get_rank()}.json').write_text(json.dumps(result))
-
-    ranks = run_on_ranks(run, 2, tmp_path / 'out')
-    assert ranks.wait() == [0, 0], ranks.output(0) + ranks.output(1)
-    return [json.loads((tmp_path / f'{r}.json').read_text()) for r in (0, 1)]
 
 
 def test_the_largest_vote_counts(tmp_path):
@@ -28,57 +17,28 @@ def test_the_largest_vote_counts(tmp_path):
         (Vote.OK, Vote.OK),
     ]
 
-    def run(vote, rank):
-        return [vote.cast(pair[rank]).name for pair in votes]
+    def run(rank):
+        vote = StepVote(dist.group.WORLD)
+        cast = [vote.cast(pair[rank]).name for pair in votes]
+        return cast, vote.exchange({'from': rank})
 
     expected = ['OK', 'GRADIENTS', 'ERROR', 'OK']
-    assert on_two_ranks(run, tmp_path) == [expected, expected]
-
-
-def test_objects_are_exchanged_in_the_order_of_ranks(tmp_path):
-    results = on_two_ranks(
-        lambda vote, rank: vote.exchange({'from': rank}), tmp_path
-    )
-    assert results == [[{'from': 0}, {'from': 1}]] * 2
-
-
-def test_it_does_not_mix_with_the_collectives_of_the_training(tmp_path):
-    def run(vote, rank):
-        import torch
-
-        value = torch.tensor([float(rank)])
-        work = dist.all_reduce(value, async_op=True)
-        result = vote.cast((Vote.OK, Vote.GRADIENTS)[rank])
-        work.wait()
-        return [result.name, value.item()]
-
-    assert on_two_ranks(run, tmp_path) == [['GRADIENTS', 1.0]] * 2
+    for result in results_of_ranks(run, tmp_path):
+        # Objects come in the order of ranks.
+        assert result['value'] == [expected, [{'from': 0}, {'from': 1}]]
 
 
 @pytest.mark.slow
 def test_who_fails_does_not_wait_for_ever(tmp_path, monkeypatch):
     monkeypatch.setattr('mmext.engine.distributed.vote._FAILED_TIMEOUT_S', 1)
 
-    def run(vote, rank):
+    def run(rank):
+        vote = StepVote(dist.group.WORLD)
         if rank == 1:
             time.sleep(3)
-            return 'came late'
-        try:
+        else:
             vote.cast(Vote.ERROR)
-        except PeerError:
-            return 'gave up'
-        return 'voted'
 
-    assert on_two_ranks(run, tmp_path) == ['gave up', 'came late']
-
-
-def test_one_process(tmp_path):
-    dist.init_process_group(
-        'gloo', f'file://{tmp_path}/store', rank=0, world_size=1
-    )
-    try:
-        vote = StepVote(dist.group.WORLD)
-        assert vote.cast(Vote.GRADIENTS) is Vote.GRADIENTS
-        assert vote.exchange('x') == ['x']
-    finally:
-        dist.destroy_process_group()
+    first, second = results_of_ranks(run, tmp_path)
+    assert first['error'] == 'PeerError'
+    assert second == {'value': None}

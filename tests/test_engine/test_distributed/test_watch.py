@@ -6,7 +6,6 @@ import signal
 import time
 
 import pytest
-import torch
 from helpers import rank_faults  # noqa: F401
 from helpers import toy_training as toy
 from helpers.toy_ranks import run_on_ranks, start_ranks
@@ -27,8 +26,11 @@ def _quick(monkeypatch):
     toy.quicken(monkeypatch)
 
 
-def run(folder, world_size=2, **changes):
-    """A training with a fault: its ranks, and seconds from fault to end."""
+def run(folder, world_size=2, stopped=None, **changes):
+    """A training with a fault: its ranks, and seconds from fault to end.
+
+    The end of the rank that is ``stopped`` is not waited for.
+    """
     cfg = toy.config(**changes)
     cfg['custom_imports']['imports'].append('helpers.rank_faults')
     cfg['env_cfg']['dist_cfg']['timeout'] = TIMEOUT_S
@@ -36,8 +38,14 @@ def run(folder, world_size=2, **changes):
     ranks = start_ranks(
         [path, '--work-dir', folder / 'w'], world_size, folder / 'out'
     )
+    end = time.monotonic() + 60
     try:
-        ranks.wait(60)
+        while any(
+            code is None for r, code in enumerate(ranks.codes) if r != stopped
+        ):
+            ranks.poll()
+            assert time.monotonic() < end, ranks.output()
+            time.sleep(0.01)
     finally:
         ranks.signal(signal.SIGKILL)
     mark = folder / 'mark'
@@ -88,6 +96,7 @@ def test_a_stopped_rank_is_named_after_the_timeout(tmp_path, rank):
     """Rank 0 serves the store: then not even that answers."""
     ranks, seconds = run(
         tmp_path,
+        stopped=rank,
         model=dict(type='ToyModel', seconds=0.6),
         **hook(tmp_path, 'SIGSTOP', rank=rank),
     )
@@ -98,38 +107,20 @@ def test_a_stopped_rank_is_named_after_the_timeout(tmp_path, rank):
     if rank:
         place = 'in the hooks before the step of iteration 3 (epoch 1)'
         assert place in said
-    # It was woken, and saw that the others are gone.
-    assert ranks.codes[rank] == 1, ranks.codes
-
-
-@pytest.mark.slow
-def test_a_rank_stopped_in_validation(tmp_path):
-    options = hook(tmp_path, 'SIGSTOP', stage='after_val_iter', at=1)
-    ranks, seconds = run(tmp_path, **options)
-    assert ranks.codes[0] == 1
-    assert seconds < TIMEOUT_S + 12
-    place = 'in batch 1 of the validation after the step of iteration 3'
-    assert place in named(ranks, 0, 1)
 
 
 @pytest.mark.parametrize(
-    ('kind', 'code'),
+    ('kind', 'code', 'options'),
     [
-        ('SIGKILL', -9),
-        pytest.param('exit3', 3, marks=pytest.mark.slow),
-        pytest.param('exit0', 0, marks=pytest.mark.slow),
-    ],
-)
-@pytest.mark.parametrize(
-    'options',
-    [
-        {},
-        dict(stage='after_val_iter', at=1),
+        ('SIGKILL', -9, {}),
+        ('SIGKILL', -9, dict(stage='after_val_iter', at=1)),
+        pytest.param('exit3', 3, dict(rank=0), marks=pytest.mark.slow),
         pytest.param(
+            'exit0',
+            0,
             dict(stage='before_save_checkpoint', rank=0, at=1),
             marks=pytest.mark.slow,
         ),
-        pytest.param(dict(rank=0), marks=pytest.mark.slow),
     ],
 )
 def test_a_rank_that_is_gone_ends_the_others(tmp_path, kind, code, options):
@@ -150,9 +141,6 @@ def test_a_rank_that_is_gone_ends_the_others(tmp_path, kind, code, options):
     'options',
     [
         {},
-        pytest.param(
-            dict(stage='after_val_iter', at=1), marks=pytest.mark.slow
-        ),
         pytest.param(
             dict(stage='before_save_checkpoint', rank=0, at=1),
             marks=pytest.mark.slow,
@@ -228,14 +216,6 @@ class Late(Hook):
         print('was late')
 
 
-@pytest.mark.slow
-def test_a_rank_with_another_collective(tmp_path):
-    ranks, seconds = run(tmp_path, **model(tmp_path, 'collective'))
-    assert 0 not in ranks.codes
-    assert seconds < 2 * TIMEOUT_S + 9
-    assert 'PeerError' in ranks.output(0)
-
-
 def test_a_rank_that_leaves_out_a_backward(tmp_path):
     """The next step says so; without, the last one would wait for ever."""
     ranks, seconds = run(
@@ -254,7 +234,7 @@ def test_a_rank_that_leaves_out_a_backward(tmp_path):
 
 
 def test_ranks_end_when_their_launcher_is_gone(tmp_path):
-    """Also one that is stopped, and processes that load data."""
+    """Also processes that load data."""
     loader = toy.loader(num_workers=1, persistent_workers=True)
     cfg = toy.config(
         train_dataloader=loader, **hook(tmp_path, 'hang', rank=None)
@@ -279,8 +259,6 @@ def test_ranks_end_when_their_launcher_is_gone(tmp_path):
         mark, end = tmp_path / 'mark', time.monotonic() + 60
         while not mark.exists() and time.monotonic() < end:
             time.sleep(0.05)
-        time.sleep(0.5)
-        os.kill(pids[1], signal.SIGSTOP)
         os.kill(launcher, signal.SIGKILL)
         os.waitpid(launcher, 0)
         start = time.monotonic()
@@ -298,7 +276,7 @@ def test_ranks_end_when_their_launcher_is_gone(tmp_path):
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-    assert seconds < 5
+    assert seconds < 8
     output = (tmp_path / 'out.0').read_text()
     assert f'the launcher (pid {launcher}) is gone' in output
 
@@ -307,30 +285,7 @@ def test_ranks_end_when_their_launcher_is_gone(tmp_path):
 def test_of_three_ranks_the_one_that_is_the_cause_is_named(tmp_path):
     """Not the one that was the first to give up."""
     options = hook(tmp_path, 'SIGSTOP', rank=2, at=2)
-    ranks, _ = run(tmp_path, 3, **options)
+    ranks, _ = run(tmp_path, 3, stopped=2, **options)
     assert ranks.codes[:2] == [1, 1]
     for rank in (0, 1):
         assert 'is stopped (SIGSTOP)' in named(ranks, rank, 2)
-
-
-@pytest.mark.slow
-def test_a_rank_that_is_killed_in_a_test(tmp_path):
-    """The tool for tests has the same watch."""
-    cfg = toy.config(
-        test_dataloader=toy.loader(size=4, shuffle=False),
-        test_cfg=dict(),
-        test_evaluator=dict(type='ToyMetric'),
-        **hook(tmp_path, 'SIGKILL', stage='after_test_iter', at=1),
-    )
-    cfg['custom_imports']['imports'].append('helpers.rank_faults')
-    path = toy.write(tmp_path / 'cfg.py', cfg)
-    weights = toy.build(tmp_path / 'made').model.state_dict()
-    torch.save(dict(state_dict=weights), tmp_path / 'w.pth')
-    ranks = start_ranks(
-        [path, tmp_path / 'w.pth', '--work-dir', tmp_path / 'w'],
-        2,
-        tmp_path / 'out',
-        tool='test',
-    )
-    assert ranks.wait() == [1, -9]
-    assert 'has ended without a word' in named(ranks, 0, 1)

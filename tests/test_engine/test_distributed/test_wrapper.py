@@ -1,13 +1,11 @@
 """The wrapper on two processes; its cases are in ``test_ddp_matrix``."""
 
 import copy
-import json
 import os
-import time
 
 import pytest
 import torch
-from helpers.toy_ranks import run_on_ranks
+from helpers.toy_ranks import results_of_ranks
 from mmdet.utils import reduce_mean
 from mmengine.model import BaseModel, MMFullyShardedDataParallel
 from mmengine.optim import OptimWrapper
@@ -58,58 +56,8 @@ def train(model, batches, accumulate=1, lr=0.1):
     return model
 
 
-def wait_for(file, seconds=30):
-    end = time.monotonic() + seconds
-    while not file.exists() and time.monotonic() < end:
-        time.sleep(0.01)
-
-
-def on_two_ranks(function, tmp_path):
-    """Results of a function of the rank, or the error it ended with."""
-
-    def run():
-        rank = dist.get_rank()
-        try:
-            result = {'value': function(rank)}
-        except RuntimeError as error:
-            result = {'error': type(error).__name__, 'text': str(error)}
-        (tmp_path / f'{rank}.json').write_text(json.dumps(result))
-        if 'error' in result:
-            # The group is in the middle of a step: no barrier any more.
-            wait_for(tmp_path / f'{1 - rank}.json')
-            os._exit(0)
-
-    ranks = run_on_ranks(run, 2, tmp_path / 'out')
-    codes = ranks.wait()
-    assert codes == [0, 0], ranks.output(0) + ranks.output(1)
-    return [
-        json.loads((tmp_path / f'{rank}.json').read_text()) for rank in (0, 1)
-    ]
-
-
 def weights(model):
     return torch.cat([p.detach().flatten() for p in model.parameters()])
-
-
-def test_gradients_are_the_mean_over_ranks(tmp_path):
-    def run(rank):
-        model = DistributedDataParallel(Net(), device_ids=[0])
-        train(model, [batch(rank, 0)])
-        return [weights(model).tolist(), model.module.norm.training]
-
-    (first, _), (second, _) = [r['value'] for r in on_two_ranks(run, tmp_path)]
-    assert first == second
-    nets = [Net(), Net()]
-    start = weights(nets[0])
-    for rank, net in enumerate(nets):
-        net(**batch(rank, 0))['loss'].backward()
-    mean = torch.cat(
-        [
-            (a.grad + b.grad).flatten() / 2
-            for a, b in zip(*(net.parameters() for net in nets))
-        ]
-    )
-    torch.testing.assert_close(torch.tensor(first), start - 0.1 * mean)
 
 
 def test_an_unused_parameter_stops_all_before_the_optimizer(tmp_path):
@@ -127,21 +75,10 @@ def test_an_unused_parameter_stops_all_before_the_optimizer(tmp_path):
             model(**batch(rank, 1))
         raise caught.value
 
-    first, second = on_two_ranks(run, tmp_path)
+    first, second = results_of_ranks(run, tmp_path)
     assert first == second
     assert 'never used in forward' in first['text']
     assert '\nfind_unused_parameters = True' in first['text']
-
-
-def test_the_flag_makes_it_train(tmp_path):
-    def run(rank):
-        model = DistributedDataParallel(
-            Net(extra=True), find_unused_parameters=True
-        )
-        return weights(train(model, [batch(rank, i) for i in (0, 1)])).tolist()
-
-    first, second = on_two_ranks(run, tmp_path)
-    assert first['value'] == second['value']
 
 
 def test_a_branch_of_one_rank_in_a_later_step(tmp_path):
@@ -149,7 +86,7 @@ def test_a_branch_of_one_rank_in_a_later_step(tmp_path):
         model = DistributedDataParallel(Net())
         train(model, [batch(rank, 0), batch(rank, 1, branch=rank == 0)])
 
-    results = on_two_ranks(run, tmp_path)
+    results = results_of_ranks(run, tmp_path)
     for result in results:
         assert result['error'] == 'GradientSyncError'
         assert (
@@ -169,7 +106,7 @@ def test_a_forward_that_averages_over_ranks_does_not_hang(tmp_path):
         model = DistributedDataParallel(Averaging(), bucket_cap_mb=1e-5)
         train(model, [batch(rank, 0), batch(rank, 1, branch=rank == 0)])
 
-    for result in on_two_ranks(run, tmp_path):
+    for result in results_of_ranks(run, tmp_path):
         assert result['error'] == 'GradientSyncError'
         assert 'in a branch that was not taken' in result['text']
 
@@ -184,7 +121,7 @@ def test_freezing_and_unfreezing_after_wrapping(tmp_path):
         net.head.requires_grad_(False)
         train(model, [batch(rank, 1)])
 
-    for result in on_two_ranks(run, tmp_path):
+    for result in results_of_ranks(run, tmp_path):
         assert 'would never be averaged\n    branch.weight' in result['text']
         assert (
             'frozen (requires_grad=False) after the model was wrapped\n'
@@ -201,39 +138,11 @@ def test_an_error_of_one_rank_reaches_the_other(tmp_path):
             data['inputs'] = data['inputs'][:, :1]
         train(model, [data])
 
-    first, second = on_two_ranks(run, tmp_path)
+    first, second = results_of_ranks(run, tmp_path)
     assert first['error'] == 'PeerError'
     assert 'rank 1: RuntimeError: mat1 and mat2 shapes' in first['text']
     assert second['error'] == 'RuntimeError'
     assert 'mat1 and mat2' in second['text']
-
-
-def test_a_process_that_is_gone_is_named_as_the_reason(tmp_path):
-    def run(rank):
-        model = DistributedDataParallel(Net())
-        train(model, [batch(rank, 0)])
-        if rank == 1:
-            (tmp_path / '1.json').write_text('{}')
-            os._exit(0)
-        train(model, [batch(rank, 1)])
-
-    first, _ = on_two_ranks(run, tmp_path)
-    assert first['error'] == 'PeerError'
-    assert 'another process has failed or ended: rank 1' in first['text']
-
-
-def test_two_ranks_that_fail_differently(tmp_path):
-    def run(rank):
-        model = DistributedDataParallel(Net(extra=True))
-        data = batch(rank, 1)
-        if rank == 1:
-            data['inputs'] = data['inputs'][:, :1]
-        train(model, [data])
-
-    first, second = on_two_ranks(run, tmp_path)
-    # What is certain comes first; the gradients are of no use anyway.
-    assert first['error'] == 'PeerError'
-    assert second['error'] == 'RuntimeError'
 
 
 def test_accumulated_steps_count_when_they_are_averaged(tmp_path):
@@ -247,7 +156,7 @@ def test_accumulated_steps_count_when_they_are_averaged(tmp_path):
         ]
         return weights(train(model, batches, accumulate=2)).tolist()
 
-    first, second = on_two_ranks(run, tmp_path)
+    first, second = results_of_ranks(run, tmp_path)
     assert first['value'] == second['value']
 
 
@@ -256,7 +165,7 @@ def test_a_static_graph_cannot_begin_with_an_accumulated_step(tmp_path):
         model = DistributedDataParallel(Net(), static_graph=True)
         train(model, [batch(rank, 0), batch(rank, 1)], accumulate=2)
 
-    for result in on_two_ranks(run, tmp_path):
+    for result in results_of_ranks(run, tmp_path):
         assert 'accumulative_counts' in result['text']
         assert 'static_graph' in result['text']
 
@@ -266,7 +175,7 @@ def test_without_checks_errors_are_those_of_pytorch(tmp_path):
         model = DistributedDataParallel(Net(extra=True), check_gradients=False)
         train(model, [batch(rank, 0), batch(rank, 1)])
 
-    for result in on_two_ranks(run, tmp_path):
+    for result in results_of_ranks(run, tmp_path):
         assert result['error'] == 'RuntimeError'
         assert 'Expected to have finished reduction' in result['text']
 
@@ -280,28 +189,9 @@ def test_buffers_are_equal_at_the_start_and_then_of_each_rank(tmp_path):
         train(model, [batch(rank, 0)], lr=0.0)
         return [start, net.norm.running_mean.tolist()]
 
-    first, second = [r['value'] for r in on_two_ranks(run, tmp_path)]
+    first, second = [r['value'] for r in results_of_ranks(run, tmp_path)]
     assert first[0] == second[0] == [0.0, 0.0]
     assert first[1] != second[1]
-
-
-def test_a_backward_without_train_step_is_checked_too(tmp_path):
-    def run(rank):
-        model = DistributedDataParallel(Net(extra=True))
-        model(**batch(rank, 0))['loss'].backward()
-
-    for result in on_two_ranks(run, tmp_path):
-        assert result['error'] == 'GradientSyncError'
-
-
-def test_evaluation_is_not_watched(tmp_path):
-    def run(rank):
-        model = DistributedDataParallel(Net(extra=True)).eval()
-        with torch.no_grad():
-            return float(model(**batch(0, 0))['loss'])
-
-    first, second = on_two_ranks(run, tmp_path)
-    assert first == second
 
 
 def test_one_process_needs_no_vote(tmp_path):
@@ -386,7 +276,7 @@ def test_two_backwards_of_a_forward_are_refused(tmp_path):
         assert torch.equal(weights(model), start)
         raise caught.value
 
-    first, second = on_two_ranks(run, tmp_path)
+    first, second = results_of_ranks(run, tmp_path)
     assert first == second
     assert 'more than one backward for a forward' in ' '.join(
         first['text'].split()
@@ -413,7 +303,7 @@ def test_a_second_backward_of_one_rank_in_a_later_step(tmp_path):
             optimizer.step()
             optimizer.zero_grad()
 
-    for result in on_two_ranks(run, tmp_path):
+    for result in results_of_ranks(run, tmp_path):
         assert result['error'] == 'GradientSyncError'
         assert 'the processes are out of step' in result['text']
 
@@ -432,22 +322,7 @@ def test_gradients_that_are_averaged_by_hand_are_fine(tmp_path):
             optimizer.step()
         return weights(model).tolist()
 
-    first, second = on_two_ranks(run, tmp_path)
-    assert first['value'] == second['value']
-
-
-def test_two_forwards_and_one_backward(tmp_path):
-    def run(rank):
-        model = DistributedDataParallel(Net())
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for step in range(3):
-            losses = [model(**batch(rank, 2 * step + i)) for i in (0, 1)]
-            sum(out['loss'] for out in losses).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        return weights(model).tolist()
-
-    first, second = on_two_ranks(run, tmp_path)
+    first, second = results_of_ranks(run, tmp_path)
     assert first['value'] == second['value']
 
 
@@ -463,7 +338,7 @@ def test_a_step_of_what_was_never_averaged_is_refused(tmp_path):
             model(**batch(rank, 5))['loss'].backward()
         optimizer.step()
 
-    for result in on_two_ranks(run, tmp_path):
+    for result in results_of_ranks(run, tmp_path):
         assert result['error'] == 'GradientSyncError'
         assert 'drift apart' in result['text']
 
@@ -475,4 +350,4 @@ def test_lazy_parameters_are_refused(tmp_path):
         with pytest.raises(ValueError, match=r'lazy ones: late.weight'):
             DistributedDataParallel(net)
 
-    assert on_two_ranks(run, tmp_path) == [{'value': None}] * 2
+    assert results_of_ranks(run, tmp_path) == [{'value': None}] * 2

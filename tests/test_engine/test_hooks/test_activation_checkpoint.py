@@ -69,18 +69,6 @@ def test_a_run_is_that_without(tmp_path, runner_type):
     )
 
 
-def test_flexible_runner(tmp_path):
-    runner = toy.build(
-        tmp_path,
-        runner_type='FlexibleRunner',
-        strategy=dict(type='SingleDeviceStrategy'),
-        custom_hooks=[hook(modules='linear')],
-        env_cfg=dict(),
-    )
-    runner.train()
-    assert is_checkpointed(runner.model.linear)
-
-
 def test_dropout_and_names_that_are_not_run(tmp_path):
     changes = dict(model=dict(type='StackedModel'))
     plain = toy.train(tmp_path / 'plain', **changes)
@@ -95,18 +83,6 @@ def test_dropout_and_names_that_are_not_run(tmp_path):
     assert run == plain
     log = log_of(tmp_path / 'whole')
     assert log.count('no memory is saved there: layers; name the') == 1
-
-
-def test_resumed_run_is_the_same(tmp_path):
-    changes = dict(
-        model=BN, default_hooks=hooks(modules='linear'), param_scheduler=[]
-    )
-    whole = toy.train(tmp_path / 'whole', **changes)
-    part = dict(by_epoch=True, max_epochs=1, val_interval=1)
-    toy.train(tmp_path / 'parts', train_cfg=part, **changes)
-    trace = toy.train(tmp_path / 'parts', resume=True, **changes)
-    assert toy.steps(trace) == toy.steps(whole)
-    assert trace[-1] == whole[-1]
 
 
 def test_ema_averages_the_plain_model(tmp_path):
@@ -127,16 +103,9 @@ def test_ema_averages_the_plain_model(tmp_path):
         assert torch.equal(result[key], value), key
 
 
-@pytest.mark.parametrize('split', ['val', 'test'])
-def test_nothing_happens_in_validation_and_test(tmp_path, split):
-    runner = toy.build(
-        tmp_path,
-        default_hooks=hooks(modules='no.such.module'),
-        test_dataloader=toy.loader(size=4, shuffle=False),
-        test_cfg=dict(),
-        test_evaluator=dict(type='ToyMetric'),
-    )
-    getattr(runner, split)()
+def test_nothing_happens_in_a_validation(tmp_path):
+    runner = toy.build(tmp_path, default_hooks=hooks(modules='no.such.module'))
+    runner.val()
     assert not any(map(is_checkpointed, runner.model.modules()))
 
 
@@ -153,15 +122,6 @@ def test_says_that_it_does_nothing(tmp_path):
     toy.train(tmp_path, default_hooks=hooks())
     assert 'WARNING - Activation checkpointing' in log_of(tmp_path)
     assert '0 modules, 0 of them reentrant before: none' in log_of(tmp_path)
-
-
-def test_trains_again_as_before(tmp_path):
-    """A second ``train()`` finds everything done."""
-    runner = toy.build(tmp_path, default_hooks=hooks(modules='linear'))
-    runner.train()
-    forward = runner.model.linear.forward
-    runner.call_hook('before_train')
-    assert runner.model.linear.forward is forward
 
 
 @pytest.mark.parametrize('replace', [True, False])

@@ -43,14 +43,6 @@ def model(**parts):
     [
         (dict(num_classes=5, bbox_head=head(7)), {'model.num_classes': 5}),
         (
-            dict(bbox_head=head(80), rpn_head=head(1)),
-            {'model.bbox_head.num_classes': 80},
-        ),
-        (
-            dict(rpn_head=head(1), roi_head__bbox_head=head(20)),
-            {'model.roi_head.bbox_head.num_classes': 20},
-        ),
-        (
             dict(roi_head__bbox_head=nn.ModuleList([head(3), head(4)])),
             {
                 'model.roi_head.bbox_head[0].num_classes': 3,

@@ -58,8 +58,9 @@ def test_resumed_within_an_epoch(tmp_path, balancer):
 
 
 @SLOW
-@pytest.mark.parametrize('by_epoch', [True, False])
-@pytest.mark.parametrize('balancer', ['DWA', 'STCH'])
+@pytest.mark.parametrize(
+    ('balancer', 'by_epoch'), [('DWA', True), ('STCH', False)]
+)
 def test_resumed_at_the_end_of_an_epoch(tmp_path, balancer, by_epoch):
     hook = dict(type='CheckpointHook', by_epoch=by_epoch)
     hook['interval'] = 1 if by_epoch else 6  # before the epoch is ended
@@ -147,15 +148,6 @@ def test_an_interval_is_needed_without_epochs(tmp_path):
         runner.train()
 
 
-def test_intervals(tmp_path):
-    by_iteration = dict(by_epoch=False, max_iters=5, val_interval=5)
-    runner = runner_of(tmp_path, 'DWA', train_cfg=by_iteration)
-    runner.train()
-    balancer = runner.model.balancer
-    assert balancer.num_epochs == 2
-    assert balancer.counts.tolist() == [1, 1, 1]
-
-
 def test_a_model_without_balancer(tmp_path):
     hook = dict(type='mmext.LossBalancerHook')
     runner = toy.build(tmp_path, custom_hooks=[hook])
@@ -185,3 +177,12 @@ def test_kill_9_and_resume(tmp_path, balancer):
     toy_tasks.kill_on_two_ranks(
         tmp_path, model=toy_tasks.model_cfg(balancer, noise=0.1)
     )
+
+
+def test_intervals(tmp_path):
+    by_iteration = dict(by_epoch=False, max_iters=5, val_interval=5)
+    runner = runner_of(tmp_path, 'DWA', train_cfg=by_iteration)
+    runner.train()
+    balancer = runner.model.balancer
+    assert balancer.num_epochs == 2
+    assert balancer.counts.tolist() == [1, 1, 1]

@@ -31,34 +31,8 @@ def uneven(size=12, **options):
     return loader
 
 
-@pytest.mark.parametrize(
-    'loader',
-    [
-        pytest.param(uneven(), id='sampler'),
-        pytest.param(
-            {
-                **toy.loader(size=13, batch_size=1),
-                'sampler': dict(
-                    type='DefaultSampler', shuffle=True, round_up=False
-                ),
-            },
-            id='round_up',
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            {
-                **toy.loader(size=7, batch_size=2, drop_last=True),
-                'sampler': dict(
-                    type='DefaultSampler', shuffle=True, round_up=False
-                ),
-            },
-            id='drop_last',
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_uneven_loaders_are_refused_before_the_first_step(tmp_path, loader):
-    ranks = run(tmp_path, train_dataloader=loader)
+def test_uneven_loaders_are_refused_before_the_first_step(tmp_path):
+    ranks = run(tmp_path, train_dataloader=uneven())
     assert ranks.codes == [1, 1]
     for rank in (0, 1):
         assert (
@@ -78,21 +52,6 @@ def test_data_that_end_too_soon_are_an_error_on_all_ranks(tmp_path):
         assert 'rank 0 in step 3, rank 1 at its end after 2 steps' in output
         steps = toy.steps(toy.read_trace(tmp_path / f'trace.{rank}'))
         assert len(steps) == 2
-
-
-@pytest.mark.slow
-def test_data_that_end_too_soon_while_gradients_are_accumulated(tmp_path):
-    ranks = run(
-        tmp_path,
-        train_dataloader=uneven(size=24, lies=True),
-        optim_wrapper=dict(
-            optimizer=dict(type='SGD', lr=0.05), accumulative_counts=2
-        ),
-    )
-    assert ranks.codes == [1, 1]
-    for rank in (0, 1):
-        output = ranks.output(rank)
-        assert 'rank 0 in step 6, rank 1 at its end after 5 steps' in output
 
 
 def test_uneven_validation_and_training_by_iterations_work(tmp_path):

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 import torch
-from helpers import tiny_multi_task, toy_tasks
+from helpers import toy_tasks
 from helpers import toy_training as toy
 from helpers.toy_tasks import (
     AGGREGATORS,
@@ -42,22 +42,6 @@ def check_pairs(jobs, folder):
         assert isinstance(first, dict), (job, first)
         assert difference(first, second) == 0, job
         assert difference(first, train(job)) < 1e-6, job
-
-
-def test_all_of_torchjd_are_known():
-    abstract = {
-        'Aggregator',
-        'GramianWeightedAggregator',
-        'WeightedAggregator',
-        'Weighting',
-    }
-    # They are refused.
-    abstract |= {'MoDoWeighting', 'SDMGradWeighting'}
-    unknown = set(aggregation.__all__) - abstract - set(AGGREGATORS)
-    # Without their solvers.
-    solved = 'CAGrad', 'DualProj', 'FairGrad', 'NashMTL', 'UPGrad'
-    assert all(name.startswith(solved) for name in unknown)
-    assert set(AGGREGATORS) <= set(aggregation.__all__)
 
 
 def test_two_processes(tmp_path):
@@ -252,22 +236,6 @@ def test_weights_of_the_aggregator_for_the_heads():
         surgery(model, 'GradDrop', weigh_heads=True)
 
 
-@pytest.mark.parametrize('name', EACH)
-def test_all_of_mtan_gets_gradients(name):
-    config = tiny_multi_task.make_config(dict(type='mmext.MTAN'))
-    torch.manual_seed(0)
-    model = MODELS.build(config).train()
-    aggregator = dict(type=name, **AGGREGATORS[name])
-    data = tiny_multi_task.make_samples(2)
-    gradients = gradients_of(model, surgery(model, aggregator), data)
-    lacking = [
-        n for n, grad in gradients.items() if grad is None or not grad.any()
-    ]
-    assert not lacking
-    assert any(name.startswith('architecture.attention') for name in gradients)
-    assert any(name.startswith('architecture.blocks') for name in gradients)
-
-
 def test_groups_of_parameters_and_frozen_ones():
     model = toy_model()
     model.backbone.requires_grad_(False)
@@ -378,12 +346,6 @@ def test_rejects_losses():
         pass
     with pytest.raises(TypeError, match=r'got a tensor of shape \(3,\)'):
         surgery(model).update_params(torch.ones(3))
-
-
-def test_without_torchjd(monkeypatch):
-    monkeypatch.setitem(__import__('sys').modules, 'torchjd', None)
-    with pytest.raises(ImportError, match=r'pip install "mmext\[multi_task'):
-        surgery(toy_model())
 
 
 # Training -------------------------------------------------------------------
@@ -497,40 +459,6 @@ def test_an_open_window_goes_on_without_surgery(tmp_path):
 
 
 @SLOW
-@pytest.mark.parametrize(
-    ('name', 'goes_on'), [('Sum', True), ('ExcessMTL', False)]
-)
-def test_an_open_window_goes_on_in_merged_groups(tmp_path, name, goes_on):
-    """But no state of numbers in the order of the parameters."""
-
-    def run(folder, merged, **changes):
-        wrapper = surgery_cfg(4, name)
-        wrapper['optimizer']['fused'] = None
-        wrapper['paramwise_cfg'] = dict(bias_lr_mult=2.0)
-        if merged:
-            wrapper['constructor'] = 'mmext.MergedOptimWrapperConstructor'
-        cfg = train_config(tmp_path / folder, optim_wrapper=wrapper, **changes)
-        RUNNERS.build(cfg).train()
-        return toy.read_trace(tmp_path / folder / 'trace.0')
-
-    whole = run('a', merged=True)
-    run('b', merged=False)
-    path = dict(resume=True, load_from=str(tmp_path / 'b/iter_6.pth'))
-    if not goes_on:
-        with pytest.raises(ValueError, match='parameters per group'):
-            run('c', merged=True, **path)
-        return
-    again = run('c', merged=True, **path)
-    one, other = (toy.steps(trace) for trace in (whole[6:], again))
-    for mine, theirs in zip(other, one[-len(other) :], strict=True):
-        assert mine['loss'] == pytest.approx(theirs['loss'], rel=1e-4)
-    for mine, theirs in zip(again[-1]['weights'], whole[-1]['weights']):
-        torch.testing.assert_close(
-            torch.tensor(mine), torch.tensor(theirs), rtol=1e-4, atol=1e-5
-        )
-
-
-@SLOW
 @pytest.mark.parametrize(('name', 'counts'), [('PCGrad', 1), ('GradVac', 3)])
 def test_kill_9_and_resume_surgery(tmp_path, name, counts):
     model = toy_tasks.model_cfg('DWA', noise=0.1, norm=True)
@@ -604,3 +532,9 @@ def test_bfloat16_on_a_cpu():
         results.append(torch.cat([g.flatten() for g in grads.values()]))
     error = (results[1] - results[0]).norm() / results[0].norm()
     assert 0 < error < 0.1
+
+
+def test_without_torchjd(monkeypatch):
+    monkeypatch.setitem(__import__('sys').modules, 'torchjd', None)
+    with pytest.raises(ImportError, match=r'pip install "mmext\[multi_task'):
+        surgery(toy_model())

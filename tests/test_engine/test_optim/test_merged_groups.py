@@ -132,15 +132,6 @@ def test_same_as_mmengine(name, options, kind):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
 
 
-def test_one_group_without_paramwise_cfg():
-    model = nn.Linear(3, 2)
-    theirs, ours = (build(model, kind, ADAMW) for kind in (THEIRS, MERGED))
-    assert len(groups_of(ours[1])) == len(groups_of(theirs[1])) == 1
-    assert groups_of(ours[1])[0]['fused'] is True
-    for one, other in zip(train(*ours), train(*theirs)):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     'given',
     [{'fused': False}, {'fused': None}, {'foreach': True}, {'foreach': False}],
@@ -200,18 +191,6 @@ def test_not_fused_where_it_cannot_be(make, optimizer):
     wrapper.step()
     after = list(model.parameters())
     assert not any(map(torch.equal, before, after))
-
-
-def test_fused_in_several_dtypes():
-    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2).bfloat16())
-    model[0].register_parameter(
-        'count', nn.Parameter(torch.ones(2, dtype=torch.int64), False)
-    )
-    ours = build(model, MERGED, ADAMW, {'bias_lr_mult': 2.0})
-    theirs = build(model, THEIRS, ADAMW, {'bias_lr_mult': 2.0})
-    assert groups_of(ours[1])[0]['fused'] is True
-    for one, other in zip(train(*ours), train(*theirs)):
-        torch.testing.assert_close(one, other)
 
 
 def test_a_parameter_in_two_places_is_the_same_error():
