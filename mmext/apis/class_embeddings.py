@@ -8,19 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from ..utils.files import atomic_path, is_stream
-from .text_encoders import TextEncoder
 
 # About 18 degrees. The cosines of any one query to two classes of cosine c
 # differ by sqrt(2 - 2c) at the most: 0.32 of a range of 2 for this one.
 SIMILAR_COSINE = 0.95
-_SUFFIXES = ('.safetensors', '.pt', '.npy')
 
 
 def class_phrases(classes: Sequence[str]) -> tuple[str, ...]:
@@ -103,8 +100,9 @@ def read_lines(path: str | Path) -> list[str]:
     return lines
 
 
-def _unit_rows(vectors: Tensor, texts: Sequence[str]) -> Tensor:
+def _unit_rows(vectors: Any, texts: Sequence[str]) -> Tensor:
     """Normalise what an encoder gave; ``(N, D)`` float64."""
+    vectors = torch.as_tensor(vectors)
     if vectors.ndim != 2 or len(vectors) != len(texts) or not vectors.numel():
         raise ValueError(
             f'encoder must give a vector for each of {len(texts)} texts, got '
@@ -125,7 +123,7 @@ def _unit_rows(vectors: Tensor, texts: Sequence[str]) -> Tensor:
 @torch.no_grad()
 def make_class_embeddings(
     classes: Sequence[str],
-    encoder: TextEncoder,
+    encoder: Any,
     templates: Sequence[str] | None = None,
     *,
     batch_size: int = 64,
@@ -142,9 +140,10 @@ def make_class_embeddings(
     Args:
         classes: K names; underscores are read as blanks.
         encoder: Gives the vectors f: a :class:`~mmext.apis.TextEncoder`, or
-            any object with its ``encode`` and ``default_templates``.
+            any object whose ``encode`` takes a list of texts and gives a
+            tensor or an array, such as a ``SentenceTransformer``.
         templates: T texts with ``{}`` for the name. By default those that
-            suit the encoder.
+            suit the encoder, its ``default_templates``.
         batch_size: Texts at once.
         on_texts: Called after each batch with the number of its texts.
 
@@ -205,10 +204,8 @@ def closest_classes(embeddings: Tensor) -> tuple[int, int, float] | None:
 def check_embeddings_path(path: str | Path, *, force: bool = False) -> Path:
     """Check that class embeddings can be written to a path, beforehand."""
     path = Path(path)
-    if path.suffix not in _SUFFIXES:
-        raise ValueError(
-            f'path must end in {", ".join(_SUFFIXES)}, got {path}'
-        )
+    if path.suffix != '.safetensors':
+        raise ValueError(f'path must end in .safetensors, got {path}')
     if path.is_dir():
         raise IsADirectoryError(f'path must be a file, got directory {path}')
     if path.exists() and not (force or is_stream(path)):
@@ -229,19 +226,11 @@ def save_class_embeddings(
 ) -> Path:
     """Write class embeddings whole or not at all; missing folders are made.
 
-    =================  ====================================================
-    suffix             content
-    =================  ====================================================
-    ``.safetensors``   tensor ``class_embeddings``; metadata ``classes``, a
-                       JSON list, and ``info``, strings as they are and all
-                       else as JSON
-    ``.pt``            dict with ``class_embeddings``, ``classes``, a list,
-                       and ``info``; can be read with ``weights_only=True``
-    ``.npy``           the bare array, without names
-    =================  ====================================================
+    The file has the tensor ``class_embeddings``, and as metadata ``classes``,
+    a JSON list, and ``info``, strings as they are and all else as JSON.
 
     Args:
-        path: File to write.
+        path: File to write, ``*.safetensors``.
         embeddings: ``(K, D)``, floating point; written as float32.
         classes: K names, as the data set has them.
         info: More to write down, such as the encoder: plain values.
@@ -254,7 +243,7 @@ def save_class_embeddings(
         FileExistsError: If there is a file and ``force`` is false.
         IsADirectoryError: If the path is a directory.
         TypeError: If ``embeddings`` are not floating point.
-        ValueError: If the suffix is unknown, the embeddings are not a finite
+        ValueError: If the suffix is another one, the embeddings are no finite
             ``(K, D)`` with a row for each class, or ``info`` has a key of
             the file's own.
     """
@@ -279,16 +268,10 @@ def save_class_embeddings(
     if not rows.isfinite().all():
         raise ValueError('embeddings must be finite, got some that are not')
     names = {'classes': list(classes), **(info or {})}
+    texts = {
+        key: value if isinstance(value, str) else json.dumps(value)
+        for key, value in names.items()
+    }
     with atomic_path(path) as temporary:
-        if path.suffix == '.npy':
-            np.save(temporary, rows.numpy())
-        elif path.suffix == '.pt':
-            torch.save({'class_embeddings': rows, **names}, temporary)
-        else:
-            # Its metadata are strings; all else becomes JSON.
-            texts = {
-                key: value if isinstance(value, str) else json.dumps(value)
-                for key, value in names.items()
-            }
-            save_file({'class_embeddings': rows}, temporary, texts)
+        save_file({'class_embeddings': rows}, temporary, texts)
     return path

@@ -268,7 +268,10 @@ class TestTried:
             ('plot_log', ('.', '--out', '{bad}.png')),
             (
                 'make_class_embeddings',
-                ('--classes', 'a', '--model', 'm', '--out', '{bad}.npy'),
+                (
+                    '--classes', 'a', '--model', 'm',
+                    '--out', '{bad}.safetensors',
+                ),
             ),
             ('make_scenes_dataset', ('--out', '{bad}')),
             ('make_shapes_dataset', ('--out', '{bad}')),
