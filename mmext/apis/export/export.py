@@ -29,10 +29,9 @@ from .exported_models import (
     make_exportable,
 )
 
-CHECKED_SIZES = ((160, 192), (224, 160), (256, 320))
-"""Heights and widths that a file is checked at, in pixels."""
-
-CHECKED_BATCHES = (1, 3)
+# Heights and widths, in pixels, and numbers of pictures to check a file at.
+_CHECKED_SIZES = ((160, 192), (224, 160), (256, 320))
+_CHECKED_BATCHES = (1, 3)
 _TRACED = (2, 192, 256)
 _OPSET = 17
 _OWN_DOMAINS = ('::', 'ai.onnx::')
@@ -84,8 +83,6 @@ def export_model(
     path: str | Path,
     *,
     kind: str = 'onnx',
-    select: bool = True,
-    sizes: Sequence[tuple[int, int]] = CHECKED_SIZES,
 ) -> ExportReport:
     """Write a model as a file that runs without this package.
 
@@ -101,10 +98,6 @@ def export_model(
             segmentor of mmseg, on the CPU, in eval mode.
         path: The file.
         kind: ``'onnx'``, or ``'pt2'`` for ``torch.export.load``.
-        select: Choose detections, or the class of a pixel, inside the file;
-            else it gives the scores of all classes.
-        sizes: Heights and widths to check, in pixels; made multiples of the
-            model's divisor by rounding up.
 
     Returns:
         What was written.
@@ -119,18 +112,21 @@ def export_model(
         raise ValueError(f"kind must be 'onnx' or 'pt2', got {kind!r}")
     _require_packages(kind)
     # PyTorch's programs have no operator for RoIAlign.
-    wrapped = make_exportable(model.eval(), select, kind == 'onnx').eval()
+    wrapped = make_exportable(model.eval(), kind == 'onnx').eval()
     write, load = _KINDS[kind]
     metadata = _describe(wrapped)
     divisor = wrapped.size_divisor
-    sizes = [tuple(-(-n // divisor) * divisor for n in size) for size in sizes]
+    sizes = [
+        tuple(-(-side // divisor) * divisor for side in size)
+        for size in _CHECKED_SIZES
+    ]
     with torch.no_grad(), _quiet(), atomic_path(path) as temporary:
         with wrapped.traceable():
             write(wrapped, temporary, metadata)
         run = load(temporary, wrapped)
         checks = tuple(
             ((batch, 3, *size), _check(run, wrapped, batch, size))
-            for size, batch in product(sizes, CHECKED_BATCHES)
+            for size, batch in product(sizes, _CHECKED_BATCHES)
         )
     left_out = tuple(wrapped.left_out)
     return ExportReport(
