@@ -180,8 +180,8 @@ def test_bccd_is_the_same_in_each_form(shared_path, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_split_is_made_by_a_seed(voc, tmp_path):
-    """As lists beside the config; the same seed gives the same."""
+def test_a_split_is_made(voc, tmp_path):
+    """As lists beside the config, the same each time."""
     data = {}
     data['voc'] = tmp_path / 'voc'
     shutil.copytree(voc, data['voc'], ignore=lambda *_: ['ImageSets'])
@@ -196,16 +196,13 @@ def test_a_split_is_made_by_a_seed(voc, tmp_path):
     for form, folder in data.items():
         before = files_below(folder)
         chosen = []
-        seeds = (0, 0, 1) if form == 'yolo' else (0,)
-        for seed in seeds:
-            cfg = made(
-                folder, tmp_path / f'{form}.py', '--overwrite', '--seed', seed
-            )
+        for _ in range(2 if form == 'yolo' else 1):
+            cfg = made(folder, tmp_path / f'{form}.py', '--overwrite')
             own = [boxes_of(cfg, split) for split in ('train', 'val')]
             assert tuple(map(len, own)) == numbers[form]
             assert not own[0].keys() & own[1].keys()
             chosen.append(sorted(own[1]))
-        assert form != 'yolo' or chosen[0] == chosen[1] != chosen[2]
+        assert chosen[0] == chosen[-1]
         assert files_below(folder) == before
         assert len(list((tmp_path / f'{form}_data').iterdir())) == 2
 

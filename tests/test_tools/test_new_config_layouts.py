@@ -225,12 +225,6 @@ def grey_of_three(root: Path) -> None:
     mask(root / 'masks/a.png', 'colours', grey)
 
 
-def prefixes(root: Path) -> None:
-    for number in range(3):
-        picture(root / f'images/img_{number}.png')
-        mask(root / f'masks/mask_{number}.png')
-
-
 def only_label_ids(root: Path) -> None:
     cityscapes(root, 'instanceIds')
 
@@ -246,7 +240,6 @@ def two_kits(root: Path) -> None:
         (coloured, 'datum convert -if voc_segmentation -i'),
         (of_camvid, 'datum convert -if camvid -i'),
         (grey_of_three, 'tools/validate_labels.py --masks'),
-        (prefixes, 'for f in mask_*; do mv "$f" "img_${f#mask_}"; done'),
         (only_label_ids, 'csCreateTrainIdLabelImgs'),
         (two_kits, "one folder with ImageSets, got ['VOC2007', 'VOC2012']"),
     ],

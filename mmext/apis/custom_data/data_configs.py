@@ -111,7 +111,6 @@ def new_config(
     *,
     classes: Sequence[str] = (),
     val_fraction: float = 0.2,
-    seed: int = 0,
     batch_size: int = 0,
     num_gpus: int = 1,
     epochs: int = 0,
@@ -130,7 +129,6 @@ def new_config(
         classes: Names in the order of labels; empty for those of the data.
         val_fraction: Part of the training samples that validate, if the
             data have no such split.
-        seed: Of that choice.
         batch_size: Pictures a step and GPU; 0 for that of the base.
         num_gpus: Processes of the training.
         epochs: Of the training; 0 for those of the base, or more where that
@@ -181,7 +179,7 @@ def new_config(
     folder_data = find_data(
         data, semantic=semantic, classes=classes, ignore_index=ignore_index
     )
-    make_val_split(folder_data, val_fraction, seed)
+    make_val_split(folder_data, val_fraction)
     draft = ConfigDraft(tree)
     lists = _make_lists(folder_data, out, overwrite)
     batch = batch_size or tree['train_dataloader'].get('batch_size', 1)
