@@ -175,23 +175,6 @@ def test_rejects_paths(tmp_path):
         check_embeddings_path(folder, force=True)
 
 
-def test_phrases():
-    names = [
-        'traffic_light',
-        '  Band_Aid ',
-        'bow_(weapon)',
-        'a\tb__c',
-        'crème',
-    ]
-    assert class_phrases(names) == (
-        'traffic light',
-        'Band Aid',
-        'bow (weapon)',
-        'a b c',
-        'crème',
-    )
-
-
 @pytest.mark.parametrize(
     ('names', 'error', 'message'),
     [

@@ -1,7 +1,6 @@
 """The sweep reports what it could build, and survives what it could not."""
 
 import json
-from pathlib import Path
 
 import pytest
 from helpers.preflight_configs import detector
@@ -28,36 +27,6 @@ def config(tmp_path):
     return write
 
 
-@pytest.mark.parametrize(
-    ('names', 'expected'),
-    [
-        (['mask-rcnn_r50_fpn', 'mask-rcnn_x101-64x4d_fpn'], [50, 101]),
-        (['yolox_nano_8xb8', 'yolox_x_8xb8'], [1, 95]),
-        (['deeplabv3_r18b-d8_4xb2-80k', 'fcn_4xb4-80k_512x512'], [18, 50]),
-        (['segformer_mit-b0_8xb2', 'resnest_s101-d8'], [6, 101]),
-        (['san-vit-b16_voc', 'san-vit-l14_voc'], [70, 90]),
-    ],
-)
-def test_size_by_the_name(tool, names, expected):
-    assert [tool.model_size(Path(f'{name}.py')) for name in names] == expected
-
-
-def test_smallest_of_each_folder(tool, tmp_path):
-    for name in (
-        'b/b_r101.py',
-        'b/b_r50_long.py',
-        'b/b_r50.py',
-        'a/in/a.py',
-        '_base_/c.py',
-        'd/README.md',
-    ):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    configs = tool.smallest_configs(tmp_path)
-    assert [path.name for path in configs] == ['a.py', 'b_r50.py']
-
-
 def test_smallest_of_each_data_set_and_head(tool, config, tmp_path):
     folder = tmp_path / 'family'
     folder.mkdir()
@@ -68,12 +37,6 @@ def test_smallest_of_each_data_set_and_head(tool, config, tmp_path):
     configs = tool.smallest_configs(tmp_path, by_head=True)
     names = sorted(path.name for path in configs)
     assert names == ['broken.py', 'r18.py', 'r18_other.py']
-
-
-def test_folder_of_a_host(tool):
-    assert (tool.config_folder('mmdet') / 'retinanet').is_dir()
-    with pytest.raises(ValueError, match="got 'no_such_host'"):
-        tool.config_folder('no_such_host')
 
 
 def test_tries_configs_and_writes_what_it_found(

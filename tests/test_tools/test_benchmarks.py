@@ -99,17 +99,6 @@ class TestCoDino:
         assert min(float(cell) for row in rows for cell in row[2:]) > 0
         assert float(rows[3][-1]) < 0.3, 'checkpointing kept everything'
 
-    def test_kept_bytes_counts_a_storage_once(self):
-        x = torch.ones(256, requires_grad=True)
-        weight = torch.nn.Parameter(torch.ones(256))
-
-        def run() -> torch.Tensor:
-            y = x * 2.0  # saves nothing
-            view = y.view(16, 16).view(256)
-            return (y * weight + y * weight + view**2).sum()
-
-        assert load('co_dino').kept_bytes(run, CPU) == 256 * 4
-
     def test_sides_that_differ(self):
         tool, one = load('co_dino'), torch.ones((), requires_grad=True)
         contest = tool.Contest('case', lambda: one * 1, lambda: one * 2)
@@ -146,17 +135,6 @@ class TestCoDinoStep:
         tool.check_losses([Answers('ours', 1.0), Answers('ours bf16', 1.1)])
         with pytest.raises(ValueError, match=r'the same, got .*1\.1'):
             tool.check_losses([Answers('ours', 1.0), Answers('port', 1.1)])
-
-    def test_side_that_is_killed(self, tool, capsys, monkeypatch):
-        start = tool.Process.__init__
-
-        def start_and_kill(self, *args):
-            start(self, *args)
-            self.process.kill()
-
-        monkeypatch.setattr(tool.Process, '__init__', start_and_kill)
-        assert tool.main([*SMALL_STEP, '--sides', 'ours']) == 1
-        assert 'ours must run, but was killed' in capsys.readouterr().err
 
 
 def test_coco_metric(capsys, monkeypatch):
@@ -225,19 +203,6 @@ class TestDDPWrapper:
         ranks = run_on_ranks(run, 1, tmp_path / 'out')
         assert ranks.wait() == [0], ranks.output()
 
-    def test_starts_its_processes(self, tool, monkeypatch):
-        started = []
-        monkeypatch.delenv('RANK', raising=False)
-        monkeypatch.setattr(
-            tool.subprocess, 'call', lambda cmd, env: started.append(cmd) or 3
-        )
-        assert tool.main([*TINY_DDP, '--processes', '4']) == 3
-        (command,) = started
-        where = command.index('--nproc-per-node')
-        assert command[where + 1] == '4'
-        assert command[where + 2].endswith('ddp_wrapper.py')
-        assert command[where + 3 :] == [*TINY_DDP, '--processes', '4']
-
 
 class TestLabelCheck:
     SMALL = ('--files=2', '--height=96', '--width=128', '--rounds=1')
@@ -262,23 +227,6 @@ class TestLabelCheck:
                 other = row[name.removesuffix(' / ours')]
                 assert row[name] == pytest.approx(other / row['ours'])
                 assert f'{row[name]:,.4f}' in printed
-
-    def test_memory_and_a_second_check(self, tmp_path):
-        written = self.run(
-            tmp_path, '--entries', '30', '--only', 'warm', 'memory'
-        )
-        assert set(written['warm']) == {'first', 'again'}
-        few, many = (written['memory'][f'{n} pairs, MiB'] for n in (3, 30))
-        assert written['memory']['ratio'] == pytest.approx(many / few)
-
-    def test_workers_read_all_files(self, tmp_path):
-        tool = load('label_check')
-        options = tool.make_parser().parse_args([*self.SMALL, '--repeats=2'])
-        measured = tool.measure_workers(tmp_path, options)
-        assert measured['files'] == 4
-        for how in ('with start', 'running'):
-            one, two = measured[f'1 {how}'], measured[f'2 {how}']
-            assert measured[f'1 / 2 {how}'] == pytest.approx(one / two)
 
     def test_data_with_errors(self, tmp_path):
         (tmp_path / 'a.png').write_bytes(b'no image')
@@ -372,15 +320,3 @@ class TestStartup:
         assert row[0] == 'import mmext'
         assert 0 < seconds < memory
         assert ratio == pytest.approx(seconds / before, abs=0.2)
-
-    def test_what_does_not_run(self, tmp_path):
-        tool, store = load('startup'), tmp_path / 'store'
-        # A tool that the other checkout lacks is left empty.
-        argv = ['tools/new.py', '--help']
-        assert tool.measure(argv, [tmp_path], 1, store) == [None]
-        cost = tool.Cost(1.0, 2.0)
-        expected = ['new', '1.00', '2', '', '', '']
-        assert tool.row('new', [cost, None]) == expected
-        argv = ['-c', 'print("oh"); raise SystemExit(3)']
-        with pytest.raises(RuntimeError, match='end with 0 or 1, got 3: oh'):
-            tool.run(argv, tool.ROOT, store)

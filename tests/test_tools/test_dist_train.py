@@ -11,7 +11,6 @@ import pytest
 from helpers import toy_training as toy
 from helpers.toy_ranks import (
     TOOLS,
-    free_port,
     kill_and_resume,
     load_tool,
     process_environ,
@@ -203,26 +202,6 @@ def test_signal_to_the_launcher_and_resume(tmp_path, signum):
         for line in toy.steps(toy.read_trace(tmp_path / 'trace.0'))
     ]
     assert steps == list(range(1, 10))
-
-
-@pytest.mark.slow
-def test_failing_process_ends_all(tmp_path):
-    path = toy.write(
-        tmp_path / 'cfg.py', toy.config(train_dataloader=toy.loader(broken=5))
-    )
-    code, output = finish(
-        script(
-            'dist_train.sh',
-            path,
-            2,
-            '--work-dir',
-            tmp_path / 'w',
-            PORT=str(free_port()),
-        )
-    )
-    assert code == 1
-    assert "image '5.jpg'" in output
-    assert 'was the first to fail, it ended with exit code 1' in output
 
 
 @pytest.mark.parametrize(
