@@ -22,19 +22,12 @@ SIMILAR_COSINE = 0.95
 
 def class_phrases(classes: Sequence[str]) -> tuple[str, ...]:
     """Word K names as text, all different; ``_`` and blanks are one blank."""
-    if isinstance(classes, str):
-        raise TypeError(
-            f'classes must be a sequence of names, got the string '
-            f'{classes!r}; for one class write [{classes!r}]'
+    if isinstance(classes, str) or not classes:
+        raise ValueError(
+            f'classes must be a sequence of names, got {classes!r}'
         )
-    if not classes:
-        raise ValueError('classes must name at least one class, got none')
     first: dict[str, int] = {}
     for index, name in enumerate(classes):
-        if not isinstance(name, str):
-            raise TypeError(
-                f'classes must be strings, got {name!r} at position {index}'
-            )
         phrase = ' '.join(name.replace('_', ' ').split())
         if not phrase:
             raise ValueError(
@@ -54,15 +47,10 @@ def class_phrases(classes: Sequence[str]) -> tuple[str, ...]:
 
 def check_templates(templates: Sequence[str]) -> tuple[str, ...]:
     """Check texts that hold ``{}`` once; other braces are kept as they are."""
-    if isinstance(templates, str):
-        raise TypeError(
-            'templates must be a sequence of texts, got the string '
-            f'{templates!r}; for one template write [{templates!r}]'
-        )
-    if not templates:
+    if isinstance(templates, str) or not templates:
         raise ValueError(
-            'templates must hold at least one text, got none; use "{}" for '
-            'the bare name'
+            f'templates must be a sequence of texts, got {templates!r}; use '
+            "['{}'] for the bare name"
         )
     for index, template in enumerate(templates):
         if template.count('{}') != 1:
@@ -70,34 +58,16 @@ def check_templates(templates: Sequence[str]) -> tuple[str, ...]:
                 'templates must hold {} exactly once, where the name goes, '
                 f'got {template!r} at position {index}'
             )
-        if template in templates[:index]:
-            raise ValueError(
-                f'templates must be different, got {template!r} again at '
-                f'position {index}'
-            )
     return tuple(templates)
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """Read names or templates, one a line, in UTF-8; none may be empty."""
+    """Read names, one a line, in UTF-8; empty lines are left out."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f'there must be a text file at {path}')
-    try:
-        text = path.read_text(encoding='utf-8-sig')
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f'{path} must be text in UTF-8, got {error}'
-        ) from error
-    lines = [line.strip() for line in text.rstrip().splitlines()]
-    if not lines:
-        raise ValueError(f'{path} must hold one text a line, got none')
-    if '' in lines:
-        raise ValueError(
-            f'{path} must have no empty lines, got one at line '
-            f'{lines.index("") + 1}; remove it'
-        )
-    return lines
+    text = path.read_text(encoding='utf-8-sig')
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def _unit_rows(vectors: Any, texts: Sequence[str]) -> Tensor:
@@ -151,11 +121,10 @@ def make_class_embeddings(
         ``(K, D)``, float32, on the CPU, rows of length 1.
 
     Raises:
-        TypeError: If ``classes`` or ``templates`` is one string.
-        ValueError: If names or templates are empty or repeated, a template
-            does not hold ``{}`` once, ``batch_size`` is less than one, or
-            the encoder gives vectors that are zero, not finite, of a wrong
-            number, or that cancel each other.
+        ValueError: If there are no names or templates, names are empty or
+            repeated, a template does not hold ``{}`` once, ``batch_size`` is
+            less than one, or the encoder gives vectors that are zero, not
+            finite, of a wrong number, or that cancel each other.
 
     Source:
         Averaging over templates follows Radford et al., Learning
@@ -231,7 +200,7 @@ def save_class_embeddings(
 
     Args:
         path: File to write, ``*.safetensors``.
-        embeddings: ``(K, D)``, floating point; written as float32.
+        embeddings: ``(K, D)``; written as float32.
         classes: K names, as the data set has them.
         info: More to write down, such as the encoder: plain values.
         force: Replace an existing file.
@@ -242,32 +211,20 @@ def save_class_embeddings(
     Raises:
         FileExistsError: If there is a file and ``force`` is false.
         IsADirectoryError: If the path is a directory.
-        TypeError: If ``embeddings`` are not floating point.
-        ValueError: If the suffix is another one, the embeddings are no finite
-            ``(K, D)`` with a row for each class, or ``info`` has a key of
-            the file's own.
+        ValueError: If the suffix is another one, or the embeddings are no
+            finite ``(K, D)`` with a row for each class.
     """
     path = check_embeddings_path(path, force=force)
-    if not embeddings.is_floating_point():
-        raise TypeError(
-            f'embeddings must be floating point, got {embeddings.dtype}'
-        )
     shape = tuple(embeddings.shape)
     if len(shape) != 2 or shape[0] != len(classes) or 0 in shape:
         raise ValueError(
             f'embeddings must have a row for each of {len(classes)} classes, '
             f'got shape {shape}'
         )
-    taken = {'class_embeddings', 'classes'} & set(info or {})
-    if taken:
-        raise ValueError(
-            f'info must not hold {", ".join(sorted(taken))}, which the file '
-            'holds already'
-        )
     rows = embeddings.detach().to('cpu', torch.float32).clone().contiguous()
     if not rows.isfinite().all():
         raise ValueError('embeddings must be finite, got some that are not')
-    names = {'classes': list(classes), **(info or {})}
+    names = {**(info or {}), 'classes': list(classes)}
     texts = {
         key: value if isinstance(value, str) else json.dumps(value)
         for key, value in names.items()

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -34,21 +33,6 @@ _CAPTIONS = (
 _BARE = ('{}',)
 # Modules of sentence-transformers that give the mean over tokens.
 _PLAIN = ['Transformer', 'Pooling']
-
-
-def _import_transformers() -> ModuleType:
-    command = "pip install 'mmext[transformers]'"
-    if find_spec('transformers') is None:
-        raise ImportError(f'transformers is not installed; run: {command}')
-    try:
-        return importlib.import_module('transformers')
-    # RuntimeError is what an extension for another PyTorch raises.
-    except (ImportError, OSError, RuntimeError) as error:
-        raise ImportError(
-            'transformers is installed and cannot be imported, got '
-            f'{type(error).__name__}: {error}; bring it and what it needs '
-            f'into step with PyTorch: {command}'
-        ) from error
 
 
 @contextmanager
@@ -152,7 +136,11 @@ class TextEncoder:
         self, model: str, *, device: str = 'auto', offline: bool = False
     ) -> None:
         self._device = resolve_device(device)
-        _import_transformers()
+        if find_spec('transformers') is None:
+            raise ImportError(
+                'transformers is not installed; run: '
+                "pip install 'mmext[transformers]'"
+            )
         if model.startswith(('/', './', '../', '~')):
             folder = Path(model).expanduser()
             if not folder.is_dir():

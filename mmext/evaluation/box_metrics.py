@@ -296,15 +296,12 @@ def average_precision(
     return totals, by_class
 
 
-def calibration(
-    scores: np.ndarray, right: np.ndarray, *, num_bins: int = 10
-) -> dict[str, Any]:
-    """Compare scores with the share of boxes that are right.
+def calibration(scores: np.ndarray, right: np.ndarray) -> dict[str, Any]:
+    """Compare scores with the share of boxes that are right, in ten bins.
 
     Args:
         scores: ``(N,)``, of the boxes of all pictures, in [0, 1].
         right: ``(N,)``, bool, whether each is right.
-        num_bins: Scores are put into so many equal parts of [0, 1].
 
     Returns:
         ``bins``, each with ``low``, ``high``, ``count``, ``score`` (the mean)
@@ -312,7 +309,7 @@ def calibration(
         the mean of ``abs(score - right)``, weighted by ``count``. What has no
         box is None.
     """
-    edges = np.linspace(0, 1, num_bins + 1)
+    edges = np.linspace(0, 1, 11)
     counts, score_sums, right_sums = (
         np.histogram(scores, edges, weights=item)[0]
         for item in (None, scores, right.astype(float))

@@ -7,7 +7,6 @@ output first.
 """
 
 import contextlib
-import errno
 import os
 import shutil
 import stat
@@ -75,7 +74,11 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         yield temporary
         with open(temporary, 'rb') as file:
             os.fsync(file.fileno())
-        _replace(temporary, path, mode)
+        # Some file systems keep none, which is no reason to lose the content.
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            os.chmod(temporary, mode)
+            os.chmod(temporary, stat.S_IMODE(os.stat(path).st_mode))
+        os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -105,27 +108,6 @@ def new_tree(out: Path, *, replace: bool = False) -> Iterator[Path]:
             raise
     finally:
         shutil.rmtree(holder)
-
-
-def _replace(temporary: Path, path: Path, mode: int) -> None:
-    """Rename, with the owner and the permissions of what was there."""
-    # Some file systems keep neither, which is no reason to lose the content.
-    with contextlib.suppress(FileNotFoundError, PermissionError):
-        os.chmod(temporary, mode)
-        old = os.stat(path)
-        new = os.stat(temporary)
-        owners = (old.st_uid, old.st_gid)
-        if os.geteuid() == 0 and owners != (new.st_uid, new.st_gid):
-            os.chown(temporary, *owners)
-        # After the owner, whose change may take special bits away.
-        os.chmod(temporary, stat.S_IMODE(old.st_mode))
-    try:
-        os.replace(temporary, path)
-    except OSError as error:
-        # A file that is mounted, as containers do, cannot be renamed over.
-        if error.errno not in (errno.EBUSY, errno.EXDEV):
-            raise
-        shutil.copyfile(temporary, path)
 
 
 def _send(source: Path, path: str | Path) -> None:
@@ -168,9 +150,6 @@ def _try_folder(path: Path) -> None:
     folder = next(p for p in (path, *path.parents) if os.path.lexists(p))
     if not folder.is_dir():
         raise NotADirectoryError(f'{folder} is not a folder')
-    for part in path.parts:
-        if len(os.fsencode(part)) > 255:
-            raise OSError(f'{part[:40]}... is too long for a name')
     try:
         # Without a name where the file system can, so nothing is left.
         with tempfile.TemporaryFile(dir=folder):

@@ -149,19 +149,17 @@ def test_replaces_a_file_only_when_told_to(tmp_path, rows):
 
 
 @pytest.mark.parametrize(
-    ('change', 'error', 'message'),
+    ('change', 'message'),
     [
-        ({'embeddings': torch.ones(3, 4).int()}, TypeError, 'torch.int32'),
-        ({'embeddings': torch.ones(2, 4)}, ValueError, r'of 3 classes, got'),
-        ({'embeddings': torch.ones(3)}, ValueError, r'got shape \(3,\)'),
-        ({'embeddings': torch.ones(3, 0)}, ValueError, r'shape \(3, 0\)'),
-        ({'embeddings': torch.ones(3, 1) / 0}, ValueError, 'must be finite'),
-        ({'info': {'classes': 1}}, ValueError, 'info must not hold classes'),
+        ({'embeddings': torch.ones(2, 4)}, r'of 3 classes, got'),
+        ({'embeddings': torch.ones(3)}, r'got shape \(3,\)'),
+        ({'embeddings': torch.ones(3, 0)}, r'shape \(3, 0\)'),
+        ({'embeddings': torch.ones(3, 1) / 0}, 'must be finite'),
     ],
 )
-def test_rejects_content(tmp_path, change, error, message):
+def test_rejects_content(tmp_path, change, message):
     given = {'embeddings': torch.eye(3), 'classes': NAMES, **change}
-    with pytest.raises(error, match=message):
+    with pytest.raises(ValueError, match=message):
         save_class_embeddings(tmp_path / 'a.safetensors', **given)
     assert not list(tmp_path.iterdir())
 
@@ -176,22 +174,16 @@ def test_rejects_paths(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ('names', 'error', 'message'),
+    ('names', 'message'),
     [
-        ('cat', TypeError, r"got the string 'cat'; for one class .*\['cat'\]"),
-        (['a', 3], TypeError, 'must be strings, got 3 at position 1'),
-        ([], ValueError, 'at least one class, got none'),
-        (['a', ' _ '], ValueError, "not be empty, got ' _ ' at position 1"),
-        (
-            ['a', 'b', 'a'],
-            ValueError,
-            "'a' at position 0 and 'a' at position 2",
-        ),
-        (['a_b', 'a b'], ValueError, "both read 'a b'"),
+        ('cat', "a sequence of names, got 'cat'"),
+        ([], r'a sequence of names, got \[\]'),
+        (['a', ' _ '], "not be empty, got ' _ ' at position 1"),
+        (['a_b', 'b', 'a b'], "position 0 and 'a b' at .*both read 'a b'"),
     ],
 )
-def test_rejects_names(names, error, message):
-    with pytest.raises(error, match=message):
+def test_rejects_names(names, message):
+    with pytest.raises(ValueError, match=message):
         class_phrases(names)
 
 
@@ -209,41 +201,22 @@ def test_templates_are_kept_as_they_are():
 
 
 @pytest.mark.parametrize(
-    ('templates', 'error', 'message'),
+    ('templates', 'message'),
     [
-        ('a {}', TypeError, r"got the string 'a \{\}'"),
-        ([], ValueError, 'at least one text, got none'),
-        (['{}', 'a cat'], ValueError, "got 'a cat' at position 1"),
-        (['{} or {}'], ValueError, r'exactly once.* at position 0'),
-        (['a {x}'], ValueError, 'exactly once'),
-        (['{}', 'a {}', '{}'], ValueError, r"'\{\}' again at position 2"),
+        ('a {}', r"got 'a \{\}'"),
+        ([], r"use \['\{\}'\]"),
+        (['{}', 'a cat'], "got 'a cat' at position 1"),
+        (['{} or {}'], r'exactly once.* at position 0'),
     ],
 )
-def test_rejects_templates(templates, error, message):
-    with pytest.raises(error, match=message):
+def test_rejects_templates(templates, message):
+    with pytest.raises(ValueError, match=message):
         check_templates(templates)
 
 
 def test_reads_lines(tmp_path):
     path = tmp_path / 'names.txt'
-    path.write_bytes('\ufeff red cell \r\ncrème\nb\n\n'.encode())
+    path.write_bytes('\ufeff red cell \r\n\ncrème\nb\n\n'.encode())
     assert read_lines(path) == ['red cell', 'crème', 'b']
-
-
-@pytest.mark.parametrize(
-    ('content', 'message'),
-    [
-        (b'', 'one text a line, got none'),
-        (b' \n\n', 'one text a line, got none'),
-        (b'a\n\nb\n', 'no empty lines, got one at line 2'),
-        (b'\na\n', 'at line 1; remove it'),
-        (b'caf\xe9', 'must be text in UTF-8'),
-    ],
-)
-def test_rejects_lines(tmp_path, content, message):
-    path = tmp_path / 'names.txt'
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-        read_lines(path)
     with pytest.raises(FileNotFoundError, match='must be a text file'):
         read_lines(tmp_path / 'none.txt')

@@ -5,8 +5,6 @@ written by the tests. One with ``sentence_transformers`` compares with that
 package on the same folder.
 """
 
-import importlib
-import importlib.util
 import socket
 from contextlib import nullcontext
 
@@ -61,21 +59,6 @@ def test_names_the_extra_where_the_package_is_missing(monkeypatch):
     )
 
 
-@pytest.mark.parametrize('error', [ImportError, OSError, RuntimeError])
-def test_broken_is_not_missing(monkeypatch, error):
-    def fail(_):
-        raise error('no operator nms')
-
-    monkeypatch.setattr('mmext.apis.text_encoders.find_spec', lambda _: True)
-    monkeypatch.setattr(importlib, 'import_module', fail)
-    with pytest.raises(ImportError) as caught:
-        TextEncoder('any', device='cpu')
-    message = str(caught.value)
-    assert 'transformers is installed and cannot be imported' in message
-    assert f'{error.__name__}: no operator nms' in message
-    assert "pip install 'mmext[transformers]'" in message
-
-
 @pytest.mark.parametrize('model', ['no-such-model', 'nobody/no-such-model'])
 def test_offline_says_how_to_get_the_model(transformers, model, calls):
     with pytest.raises(FileNotFoundError) as caught:
@@ -104,7 +87,7 @@ def test_offline_ends_with_the_call(transformers, tmp_path, calls):
 def loading(monkeypatch):
     """Set what an encoder does when it is to load the files of a model."""
     package = 'mmext.apis.text_encoders'
-    monkeypatch.setattr(f'{package}._import_transformers', lambda: None)
+    monkeypatch.setattr(f'{package}.find_spec', lambda _: True)
     monkeypatch.setattr(f'{package}._hub_offline', nullcontext)
 
     def set_to(function):

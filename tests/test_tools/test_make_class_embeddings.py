@@ -135,7 +135,7 @@ def test_settings_reach_the_encoder(tool, tmp_path, monkeypatch):
     ('classes', 'more', 'message'),
     [
         (['a b', 'a_b'], [], "which both read 'a b'"),
-        (['bike'], ['--templates', '{}', '{}'], 'must be different'),
+        (['bike'], ['--templates', 'a'], 'exactly once'),
         ((), ['--classes-file', 'no.txt'], 'must be a text file at no.txt'),
         ((), ['--config', 'no.py'], 'must be an existing file, got no.py'),
         ((), [], 'one of the arguments --classes --classes-file --config'),
