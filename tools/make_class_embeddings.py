@@ -3,10 +3,9 @@
 A head that classifies by the cosine to them, such as
 mmext.CoDINOClassEmbedHead, reads the file. Each name is put into each
 template, with blanks for underscores; the directions of its texts are
-averaged. The model is run by an extra: pip install 'mmext[transformers]'. It
-may be CLIP-style (CLIP, SigLIP), a plain text encoder, or one of
-sentence-transformers. Checkpoints in open_clip's own format have to be
-converted first.
+averaged. The model is CLIP-style (CLIP, SigLIP) and run by an extra:
+pip install 'mmext[transformers]'. Checkpoints in open_clip's own format have
+to be converted first.
 """
 
 import argparse
@@ -38,8 +37,7 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
         '--templates',
         nargs='+',
         metavar='TEXT',
-        help='texts with {} for the name (default: captions for a model of '
-        'pictures and texts, the bare name for one of texts)',
+        help='texts with {} for the name (default: captions)',
     )
 
 

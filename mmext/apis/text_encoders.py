@@ -1,38 +1,30 @@
 """Text encoders for class names, run by transformers.
 
-CLIP-style models give their projected text, plain text encoders the mean over
-tokens; each is read from a folder or from the hub. A model of
-sentence-transformers that does more than that, such as another pooling, a
-dense layer or a prompt, is refused: run it with its own package, and give it
-to :func:`mmext.apis.make_class_embeddings`. Checkpoints in open_clip's own
-format have to be converted; ``openai/clip-*`` and ``google/siglip*`` come in
-both formats.
+CLIP-style models give their projected text; each is read from a folder or
+from the hub. Any other encoder, such as one of sentence-transformers, is run
+with its own package and given to :func:`mmext.apis.make_class_embeddings`.
+Checkpoints in open_clip's own format have to be converted;
+``openai/clip-*`` and ``google/siglip*`` come in both formats.
 """
 
 import importlib
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..engine import resolve_device
 
-# For models that were trained on pictures and their captions ...
+# Such models were trained on pictures and their captions.
 _CAPTIONS = (
     'a photo of a {}.',
     'a photo of the {}.',
     'a picture with a {} in it.',
     'an image that shows a {}.',
 )
-# ... and on text alone, where words that all texts share bring them closer.
-_BARE = ('{}',)
-# Modules of sentence-transformers that give the mean over tokens.
-_PLAIN = ['Transformer', 'Pooling']
 
 
 @contextmanager
@@ -47,63 +39,11 @@ def _hub_offline(offline: bool) -> Iterator[None]:
         hub.HF_HUB_OFFLINE = before
 
 
-def _read_json(model: str, name: str, offline: bool) -> Any:
-    """The content of a file of a model; an empty dict where there is none."""
-    from transformers.utils import cached_file
-
-    path = cached_file(
-        model,
-        name,
-        _raise_exceptions_for_missing_entries=False,
-        local_files_only=offline,
-    )
-    return json.loads(Path(path).read_text('utf-8')) if path else {}
-
-
-def _check_modules(model: str, offline: bool) -> None:
-    """Refuse a model of sentence-transformers that is more than a mean."""
-    modules = _read_json(model, 'modules.json', offline)
-    kinds = [module['type'].rpartition('.')[2] for module in modules]
-    if not modules or (kinds == ['CLIPModel'] and not modules[0]['path']):
-        return
-    pooling, prompts = {}, {}
-    if kinds[1:2] == ['Pooling']:
-        path = f'{modules[1]["path"]}/config.json'
-        pooling = _read_json(model, path, offline)
-        prompts = _read_json(
-            model, 'config_sentence_transformers.json', offline
-        )
-    modes = pooling.get('pooling_mode') or [
-        key.removeprefix('pooling_mode_')
-        for key, value in pooling.items()
-        if key.startswith('pooling_mode_') and value is True
-    ]
-    name = prompts.get('default_prompt_name')
-    prompt = (prompts.get('prompts') or {}).get(name)
-    # The rows are normalized in any case.
-    if (
-        kinds not in (_PLAIN, [*_PLAIN, 'Normalize'])
-        or modules[0]['path']
-        or modes not in ('mean', ['mean'], ['mean_tokens'])
-        or prompt
-    ):
-        raise ValueError(
-            f'the model {model!r} of sentence-transformers must be a '
-            'transformer with a mean pooling and no prompt, got '
-            f'{", ".join(kinds)} with pooling {modes} and prompt {prompt!r}; '
-            'run it with that package: mmext.apis.make_class_embeddings('
-            f"names, SentenceTransformer({model!r}), ['{{}}'])"
-        )
-
-
 class TextEncoder:
-    """A text encoder, in eval mode and float32.
+    """The text half of a CLIP-style model, in eval mode and float32.
 
-    A model with ``get_text_features`` (CLIP, SigLIP, ...) gives those, for
-    texts padded to the model's full length, as it was trained. Of any other
-    one (BERT, MPNet, the encoder of T5, ...) the last hidden states h are
-    averaged over the tokens that are no padding, with the special tokens:
-    ``sum(mask h) / sum(mask)``.
+    It gives ``get_text_features`` (of CLIP, SigLIP, ...) for texts padded to
+    the model's full length, as it was trained.
 
     Args:
         model: A folder, or a name on the Hugging Face hub.
@@ -124,13 +64,12 @@ class TextEncoder:
         ImportError: If transformers is not there. The message names the
             extra of mmext that brings it.
         ValueError: If there is no such device, the folder cannot be loaded,
-            the model has a decoder, is the text half of a CLIP without its
-            projection, its file lacks weights, or it is one of
-            sentence-transformers that does more than a mean over tokens.
+            the model is not CLIP-style or is the text half of one without
+            its projection, or its file lacks weights.
     """
 
     name: str
-    default_templates: tuple[str, ...]
+    default_templates = _CAPTIONS
 
     def __init__(
         self, model: str, *, device: str = 'auto', offline: bool = False
@@ -177,11 +116,7 @@ class TextEncoder:
 
     def _load(self, model: str, offline: bool) -> None:
         import transformers
-        from transformers.models.auto.modeling_auto import (
-            MODEL_FOR_TEXT_ENCODING_MAPPING,
-        )
 
-        _check_modules(model, offline)
         if Path(model).is_dir() and not Path(model, 'config.json').is_file():
             raise OSError('no file config.json')
         options = {'local_files_only': offline}
@@ -189,25 +124,18 @@ class TextEncoder:
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(
             model, **options
         )
-        # Of T5 and its like, this loads the encoder alone.
-        known = type(config) in MODEL_FOR_TEXT_ENCODING_MAPPING
-        decodes = config.is_encoder_decoder and not known
-        if decodes or config.model_type.endswith('_text_model'):
-            raise ValueError(
-                'model must be a text encoder or a whole CLIP-style model, '
-                f'got {model!r} of type {config.model_type!r}; use a model of '
-                'another type'
-            )
-        kind = transformers.AutoModel
-        if known:
-            kind = transformers.AutoModelForTextEncoding
-        self._model, report = kind.from_pretrained(
+        self._model, report = transformers.AutoModel.from_pretrained(
             model, output_loading_info=True, **options
         )
-        # The pooler is not used; many a file comes without it.
-        missing = sorted(
-            key for key in report['missing_keys'] if 'pooler.' not in key
-        )
+        if not hasattr(self._model, 'get_text_features'):
+            raise ValueError(
+                'model must be a whole CLIP-style model, got '
+                f'{model!r} of type {config.model_type!r}; run another '
+                'encoder with its own package, such as '
+                'mmext.apis.make_class_embeddings(names, '
+                f"SentenceTransformer({model!r}), ['{{}}'])"
+            )
+        missing = sorted(report['missing_keys'])
         if missing:
             raise ValueError(
                 f'the weights of {model!r} must be complete, got '
@@ -216,10 +144,7 @@ class TextEncoder:
             )
         self._model.to(self._device).float().eval()
         self.name = f'transformers: {model}'
-        self._captions = hasattr(self._model, 'get_text_features')
-        self.default_templates = _CAPTIONS if self._captions else _BARE
-        if self._captions:
-            config = getattr(config, 'text_config', config)
+        config = getattr(config, 'text_config', config)
         # The most tokens of a text.
         limit = self._tokenizer.model_max_length
         longest = getattr(config, 'max_position_embeddings', None)
@@ -248,17 +173,11 @@ class TextEncoder:
                 )
         inputs = self._tokenizer(
             texts,
-            padding='max_length' if self._captions else True,
-            max_length=self._limit if self._captions else None,
+            padding='max_length',
+            max_length=self._limit,
             return_tensors='pt',
-            return_attention_mask=None if self._captions else True,
         ).to(self._device)
-        if self._captions:
-            vectors = self._model.get_text_features(**inputs)
-            # A tensor in transformers 4, an output with names in 5.
-            vectors = getattr(vectors, 'pooler_output', vectors)
-        else:
-            states = self._model(**inputs).last_hidden_state
-            weights = inputs['attention_mask'][..., None].to(states.dtype)
-            vectors = (states * weights).sum(dim=1) / weights.sum(dim=1)
+        vectors = self._model.get_text_features(**inputs)
+        # A tensor in transformers 4, an output with names in 5.
+        vectors = getattr(vectors, 'pooler_output', vectors)
         return vectors.float().cpu()

