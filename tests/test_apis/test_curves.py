@@ -102,15 +102,6 @@ def test_long_losses_are_smoothed_and_rates_are_not():
     np.testing.assert_array_equal(rate.get_lines()[0].get_ydata(), values)
 
 
-def test_nan_is_a_gap_and_spoils_nothing():
-    values = [1.0] * 50
-    values[25] = float('nan')
-    log = ScalarLog(train={'loss': series(*values)}, val={})
-    (axes,) = draw_curves(log).axes
-    _, thick = axes.get_lines()
-    np.testing.assert_allclose(thick.get_ydata(), 1)
-
-
 def test_nothing_measured_is_no_value():
     log = ScalarLog(train={}, val={'coco/bbox_mAP': series(-1, 0.5)})
     (axes,) = draw_curves(log).axes
@@ -176,11 +167,6 @@ def test_newest_run_wins():
     assert log.val['coco/bbox_mAP'] == {20: 0.1, 31: 0.3}
     assert log.restarts == (30,)
     assert log.notes[0].startswith('3 records of older runs were left out')
-
-
-def test_rejects_an_iteration_that_is_no_number():
-    with pytest.raises(ValueError, match=r"iter must be a number.*'ten'"):
-        merge_records([train('ten', 1.0)])
 
 
 def test_reads_runs_in_the_order_of_time(tmp_path):

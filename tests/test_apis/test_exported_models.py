@@ -129,16 +129,6 @@ def test_masks_that_onnx_cannot_give(
         masks.eval_masks = True
 
 
-def test_pooling_that_onnx_cannot_do(masks: nn.Module) -> None:
-    layer = masks.roi_head[0].mask_roi_extractor.roi_layers[0]
-    layer.aligned = False
-    try:
-        with pytest.raises(ValueError, match='aligned=True'):
-            make_exportable(masks)
-    finally:
-        layer.aligned = True
-
-
 def detections(count: int = 4) -> dict[str, torch.Tensor]:
     """Of one picture, scores 0.9, 0.8, ..."""
     return {

@@ -6,7 +6,6 @@ import re
 import sys
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 from helpers.toy_ranks import TOOLS, cells, load_tool, run_on_ranks
@@ -236,21 +235,6 @@ class TestLabelCheck:
             )
 
 
-def test_one_map_of_the_label_check(capsys, tmp_path):
-    tool, file = load('validate_labels'), tmp_path / 'times.json'
-    options = ['--height', '64', '--width', '96', '--repeats', '2']
-    assert tool.main([*options, '--json', str(file)]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith('96 x 64: check ')
-    times = json.loads(file.read_text())
-    ratio = times['check_ms'] / times['loading_ms']
-    assert times['ratio'] == pytest.approx(ratio)
-    assert f'ratio {100 * times["ratio"]:.2f} %' in printed
-    label_map = tool.draw_map(100, 210)
-    assert label_map.flags.c_contiguous
-    assert set(np.unique(label_map)) == {*range(19), 255}
-
-
 class TestOps:
     def test_prints_a_line_for_a_shape(self, capsys, monkeypatch):
         tool = load('ops')
@@ -308,15 +292,3 @@ class TestOptimizer:
         error = capsys.readouterr().err
         assert 'all ways must give the same weights, got' in error
         assert "between 'foreach' and 'single'" in error
-
-
-class TestStartup:
-    def test_prints_both_and_the_ratio(self, capsys):
-        tool = load('startup')
-        options = ['--only', 'import', '--repeats', '1']
-        assert tool.main([*options, '--reference', str(tool.ROOT)]) == 0
-        (row,) = [r for r in cells(capsys.readouterr().out) if 'mmext' in r[0]]
-        seconds, memory, before, _, ratio = map(float, row[1:])
-        assert row[0] == 'import mmext'
-        assert 0 < seconds < memory
-        assert ratio == pytest.approx(seconds / before, abs=0.2)

@@ -23,8 +23,6 @@ from mmengine.evaluator import Evaluator
 from mmengine.registry import DefaultScope
 from mmengine.structures import InstanceData
 
-from mmext.checks.config import key_place
-
 SMALL = 'mmext::co_dino/co_dino_r18_shapes.py'
 PIDNET = 'mmext::pidnet/pidnet_s_2xb6_120k_cityscapes.py'
 BCCD = ('Platelets', 'RBC', 'WBC')
@@ -237,16 +235,6 @@ def test_a_short_training_has_the_milestones_before_its_end(voc, tmp_path):
     assert results == [[], [], [8]]
 
 
-def test_a_data_set_has_no_key_of_the_base_that_it_does_not_read(
-    voc, tmp_path
-):
-    """``bbox_min_size`` is of Pascal VOC's data set, for which the base is."""
-    data = CONVERTERS['yolo'](voc, tmp_path / 'yolo', CLASSES)
-    base = 'mmext::co_dino/co_dino_r18_bccd.py'
-    cfg = made(data, tmp_path / 'my.py', base=base)
-    assert lint(cfg, 'DATA008') == []
-
-
 def test_paths_stay_relative(voc, tmp_path, monkeypatch):
     """To the working folder, but where a link leads elsewhere."""
     monkeypatch.chdir(tmp_path)
@@ -363,21 +351,6 @@ def test_errors_of_labels_make_the_exit_code_1(
     assert 'can be trained' not in printed
     assert '(DET002) at voc/Annotations/more.xml' in printed
     assert 'tools/validate_labels.py my.py --fix DIR' in printed
-
-
-def test_findings_point_at_the_config_itself(voc, tmp_path):
-    """Where it changes what it inherits, and adds to that further below."""
-    out = tmp_path / 'my.py'
-    made(voc, out)
-    lines = out.read_text().splitlines()
-    for split in ('train', 'val'):
-        place = key_place(out, f'{split}_dataloader.dataset.filter_cfg')
-        assert place.file == str(out)
-        assert lines[place.line - 1].startswith('    filter_cfg=dict(')
-        # Where the data set as a whole was changed last.
-        place = key_place(out, f'{split}_dataloader.dataset')
-        line = f'_base_.{split}_dataloader.dataset.update('
-        assert (place.file, lines[place.line - 1]) == (str(out), line)
 
 
 def test_commands_of_a_name_with_a_blank(voc, tmp_path, monkeypatch, capsys):
