@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ..utils.files import atomic_path, is_stream
+from ..utils.files import atomic_path
 
 # About 18 degrees. The cosines of any one query to two classes of cosine c
 # differ by sqrt(2 - 2c) at the most: 0.32 of a range of 2 for this one.
@@ -177,7 +177,7 @@ def check_embeddings_path(path: str | Path, *, force: bool = False) -> Path:
         raise ValueError(f'path must end in .safetensors, got {path}')
     if path.is_dir():
         raise IsADirectoryError(f'path must be a file, got directory {path}')
-    if path.exists() and not (force or is_stream(path)):
+    if path.exists() and not force:
         raise FileExistsError(
             f'path must not exist, got {path}; name another file, or replace '
             'it with --force'
