@@ -1,5 +1,6 @@
 """The benchmarks run, refuse what does not compute the same, and no times."""
 
+import doctest
 import importlib
 import json
 import re
@@ -8,7 +9,9 @@ from functools import partial
 
 import pytest
 import torch
+from helpers.preflight_configs import detector
 from helpers.toy_ranks import TOOLS, cells, load_tool, run_on_ranks
+from mmengine.config import Config
 
 import mmext
 from mmext.ops import choice
@@ -16,6 +19,7 @@ from mmext.ops import choice
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group('processes')]
 
 CPU = torch.device('cpu')
+NUM_BYTES = 256 * 4  # of a tensor of 256 numbers
 TINY_DINO = [
     *('--device', 'cpu', '--image-size', '64', '--embed-dims', '32'),
     *('--layers', '1', '--queries', '5', '--co-queries', '3'),
@@ -249,17 +253,6 @@ class TestOps:
         assert [row[0] for row in rows] == [case.op for case in few]
         assert all(len(row) == 8 for row in rows)
 
-    def test_draws_queries_and_threads(self, capsys, tmp_path):
-        file = tmp_path / 'attention.svg'
-        options = ['--threads', '1', '2', '--queries', '2', '3', '--repeats']
-        before = torch.get_num_threads()
-        try:
-            assert load('ops').main([*options, '1', '--plot', str(file)]) == 0
-        finally:
-            torch.set_num_threads(before)
-        assert len(capsys.readouterr().out.splitlines()) == 4
-        assert 'mmext, 2 threads' in file.read_text()
-
 
 class TestOptimizer:
     @pytest.fixture
@@ -285,10 +278,76 @@ class TestOptimizer:
         assert float(rows[1][5]) == 0
         assert float(rows[3][5]) <= 1e-6
 
-    def test_ways_that_differ(self, argv, monkeypatch, capsys):
-        tool = load('optimizer')
-        monkeypatch.setitem(tool.WAYS, 'foreach', (tool.MERGED, {'lr': 0.1}))
-        assert tool.main(argv) == 1
-        error = capsys.readouterr().err
-        assert 'all ways must give the same weights, got' in error
-        assert "between 'foreach' and 'single'" in error
+
+class TestTensorPeak:
+    """It sees what is alive, once, while it is."""
+
+    def test_example_runs(self):
+        failed, tried = doctest.testmod(load('tensor_peak'))
+        assert tried
+        assert not failed
+
+    def test_counts_views_once_and_not_what_was_there(self):
+        x = torch.ones(256)
+        with load('tensor_peak').TensorPeak() as memory:
+            x.view(16, 16).add_(1)
+            assert memory.peak == 0
+            y = x + 1
+            y.view(16, 16).t().mul_(2)
+        assert (memory.now, memory.peak) == (NUM_BYTES, NUM_BYTES)
+        del y
+        assert (memory.now, memory.peak) == (0, NUM_BYTES)
+
+    def test_sees_what_only_autograd_holds(self):
+        x = torch.ones(256, requires_grad=True)
+        with load('tensor_peak').TensorPeak() as memory:
+            loss = x.exp().exp().sum()
+            assert memory.now == 2 * NUM_BYTES + 4
+            loss.backward()
+        assert memory.now == NUM_BYTES + 4  # the gradient and the loss
+
+
+@pytest.fixture
+def write_config(tmp_path):
+    """Write a config; give its path."""
+
+    def write(name='retinanet_r18', **options):
+        path = tmp_path / f'{name}.py'
+        Config(detector(**options)).dump(path)
+        return path
+
+    return write
+
+
+def test_tries_configs_and_writes_what_it_found(
+    write_config, tmp_path, capsys
+):
+    good = write_config('good')
+    bad = write_config('bad', model={'type': 'NoSuchModel'})
+    table, rows = tmp_path / 'table.md', tmp_path / 'rows.json'
+    code = load('preflight_sweep').main(
+        [
+            *('--configs', str(good), str(bad)),
+            *('--kinds', 'normal', 'empty'),
+            *('--table', str(table), '--json', str(rows)),
+        ]
+    )
+    assert code == 1
+    assert '1 of 2 configs' in capsys.readouterr().out
+    first, second = json.loads(rows.read_text())
+    assert first['result'] == 'ok'
+    assert first['task'] == 'detection'
+    assert set(first['unused']) == {'normal', 'empty'}
+    assert first['unused']['normal'] == 0
+    assert second['result'].startswith('the model was not built: ')
+    assert 'TYPE001!' in second['findings']
+    assert first['setting'] == 'plain'
+    assert 'NoSuchModel' in second['result']
+    assert len(table.read_text().splitlines()) == 4
+    assert '| normal 0, empty 0 |' in table.read_text()
+
+
+def test_ends_what_takes_too_long(write_config):
+    tool = load('preflight_sweep')
+    row = tool.try_in_child(write_config(), ['normal'], 2, (0, 1))
+    assert row['result'].endswith(': took more than 0 s of a processor')

@@ -115,18 +115,6 @@ def test_copy_goes_on_from_itself(tmp_path, train, world_size):
     assert info['best_ckpt'] == 'best_mean_epoch_3.pth'
 
 
-@pytest.mark.slow
-def test_copy_behind_its_original(tmp_path, first, train):
-    """The original went on, and has what the copy's pointer names not."""
-    shutil.copytree(first, tmp_path / 'copy')
-    train(first, '--resume')
-    before = content(first)
-    output = train(tmp_path / 'copy', '--resume')
-    assert f'Resuming from {tmp_path}/copy/epoch_2.pth' in output
-    assert content(first) == before
-    assert files(tmp_path / 'copy') == files(first) == AFTER
-
-
 def test_several_best_ones(tmp_path, train):
     """Each score has its own; those of the original stay."""
     toy_scores = [dict(a=5.0, b=1.0), dict(a=1.0, b=2.0)]

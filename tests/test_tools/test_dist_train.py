@@ -22,8 +22,6 @@ from torch.distributed.elastic.multiprocessing import (
 )
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from mmext.engine.checkpoints import find_newest_checkpoint
-
 pytestmark = pytest.mark.xdist_group('processes')
 
 
@@ -248,28 +246,3 @@ def test_a_killed_process_ends_the_run(tmp_path):
     assert seconds < 10
     assert 'rank 1 (pid ' in output
     assert 'was killed by SIGKILL, as by kill -9' in output
-
-
-@pytest.mark.slow
-def test_a_signal_to_plain_torchrun(tmp_path):
-    """The checkpoint is there; exit code and traceback are torchrun's."""
-    process = subprocess.Popen(
-        [
-            *(sys.executable, '-m', 'torch.distributed.run', '--standalone'),
-            *('--nproc-per-node', '2', str(TOOLS / 'train.py')),
-            *(slow_config(tmp_path), '--launcher', 'pytorch'),
-            *('--work-dir', str(tmp_path / 'w')),
-        ],
-        env=process_environ(),
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    while not (tmp_path / 'trace.0').exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    code, output = finish(process)
-    assert code == 1
-    assert 'SIGTERM: stopped after iteration' in output
-    assert find_newest_checkpoint(tmp_path / 'w').checkpoint.endswith('.pth')
