@@ -5,13 +5,10 @@ and writes what mmext, mmpretrain, mmseg, timm or mmdet's ViTDet project load.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
-from functools import partial
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
-from mmext.utils.cli import ToolParser, report_errors, run_tool
-from mmext.utils.files import check_outputs, prepare_outputs
+from mmext.utils.cli import ToolParser, convert_file, run_tool
 
 # As mmext.models.mae.LAYOUTS has them, which loads torch.
 LAYOUTS = ('mmext', 'mmpretrain', 'original', 'timm', 'mmseg', 'vitdet')
@@ -79,18 +76,7 @@ def convert(args: argparse.Namespace) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool; returns the exit code, 2 for an unwritable target."""
     parser = make_parser()
-    args = parser.parse_args(argv)
-    files = {'target': args.target}
-    report_errors(
-        parser, partial(check_outputs, files, inputs={'source': args.source})
-    )
-    with prepare_outputs(files):
-        try:
-            convert(args)
-        except (OSError, TypeError, ValueError) as error:
-            print(f'{parser.prog}: error: {error}', file=sys.stderr)
-            return 1
-    return 0
+    return convert_file(parser, parser.parse_args(argv), convert)
 
 
 if __name__ == '__main__':

@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     from mmext.apis import ExportReport
 
 
-def size(text: str) -> tuple[int, int]:
-    """Height and width as in 480x640, for argparse."""
-    height, _, width = text.partition('x')
-    if not (height.isdecimal() and width.isdecimal()):
-        raise argparse.ArgumentTypeError(
-            f'must be a height and a width such as 480x640, got {text}'
-        )
-    return int(height), int(width)
-
-
 def make_parser() -> argparse.ArgumentParser:
     """The command line of this tool."""
     parser = ToolParser(description=__doc__)
@@ -50,20 +40,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     kinds.add_argument(
         '--pt2', metavar='FILE', help='write a program for torch.export.load'
-    )
-    add(
-        '--all-scores',
-        action='store_true',
-        help='give the scores of all classes, for all queries or pixels, and '
-        'leave the selection of the result to who runs the file',
-    )
-    add(
-        '--check-sizes',
-        type=size,
-        nargs='+',
-        metavar='HxW',
-        help='sizes to compare at, in pixels (default: 160x192 224x160 '
-        '256x320)',
     )
     add(
         '--cfg-options',
@@ -94,14 +70,7 @@ def export(args: argparse.Namespace) -> 'ExportReport':
         cfg_options=args.cfg_options,
         trust_checkpoint=args.trust_checkpoint,
     )
-    options = {'sizes': args.check_sizes} if args.check_sizes else {}
-    return export_model(
-        model,
-        path,
-        kind='onnx' if args.onnx else 'pt2',
-        select=not args.all_scores,
-        **options,
-    )
+    return export_model(model, path, kind='onnx' if args.onnx else 'pt2')
 
 
 def print_report(report: 'ExportReport') -> None:

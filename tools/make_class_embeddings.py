@@ -3,10 +3,9 @@
 A head that classifies by the cosine to them, such as
 mmext.CoDINOClassEmbedHead, reads the file. Each name is put into each
 template, with blanks for underscores; the directions of its texts are
-averaged. The model is run by an extra: pip install 'mmext[transformers]'. It
-may be CLIP-style (CLIP, SigLIP), a plain text encoder, or one of
-sentence-transformers. Checkpoints in open_clip's own format have to be
-converted first.
+averaged. The model is CLIP-style (CLIP, SigLIP) and run by an extra:
+pip install 'mmext[transformers]'. Checkpoints in open_clip's own format have
+to be converted first.
 """
 
 import argparse
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 import mmext.utils.quiet_hosts  # (first: it is quiet then)
-from mmext.utils.cli import ConfigOptions, ToolParser, report_errors, run_tool
+from mmext.utils.cli import ToolParser, report_errors, run_tool
 from mmext.utils.files import check_outputs
 
 if TYPE_CHECKING:
@@ -35,22 +34,10 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
     )
     source.add_argument('--config', help='take the names of its training data')
     parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        action=ConfigOptions,
-        metavar='KEY=VALUE',
-        help='settings to put over the config',
-    )
-    templates = parser.add_mutually_exclusive_group()
-    templates.add_argument(
         '--templates',
         nargs='+',
         metavar='TEXT',
-        help='texts with {} for the name (default: captions for a model of '
-        'pictures and texts, the bare name for one of texts)',
-    )
-    templates.add_argument(
-        '--templates-file', metavar='FILE', help='templates, one a line'
+        help='texts with {} for the name (default: captions)',
     )
 
 
@@ -86,7 +73,7 @@ def make_parser() -> argparse.ArgumentParser:
         '--out',
         required=True,
         metavar='FILE',
-        help='.safetensors or .pt, with the names, or .npy, without',
+        help='file to write, *.safetensors',
     )
     add('--force', action='store_true', help='replace an existing file')
     return parser
@@ -103,17 +90,12 @@ def read_texts(args: argparse.Namespace) -> tuple:
     from mmext.checks.config import read_config, read_config_classes
 
     if args.config is not None:
-        config = read_config(args.config, cfg_options=args.cfg_options)
-        classes = read_config_classes(config)
-    elif args.cfg_options:
-        raise ValueError('--cfg-options needs --config')
+        classes = read_config_classes(read_config(args.config))
     else:
         classes = args.classes or read_lines(args.classes_file)
     class_phrases(classes)
-    templates = args.templates
-    if args.templates_file is not None:
-        templates = read_lines(args.templates_file)
-    return classes, None if templates is None else check_templates(templates)
+    templates = args.templates and check_templates(args.templates)
+    return classes, templates
 
 
 def make(args: argparse.Namespace) -> tuple:
@@ -137,7 +119,6 @@ def make(args: argparse.Namespace) -> tuple:
         inputs={
             '--config': args.config,
             '--classes-file': args.classes_file,
-            '--templates-file': args.templates_file,
         },
     )
     classes, templates = read_texts(args)
@@ -203,8 +184,6 @@ def print_report(
             'templates or another model',
             file=sys.stderr,
         )
-    if out.endswith('.npy'):
-        print('The file holds no names; its rows are in the order given.')
 
 
 def main(argv: Sequence[str] | None = None) -> int:

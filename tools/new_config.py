@@ -2,7 +2,7 @@
 
 DATA is a folder: boxes as COCO, Roboflow, Pascal VOC or YOLO have them, or
 pictures with masks, if the base segments. Its splits are taken, or one is
-made by a seed, as lists beside the config; nothing in DATA is changed. The
+made at random, as lists beside the config; nothing in DATA is changed. The
 labels and the config are checked then, and the commands that come next are
 printed.
 
@@ -50,7 +50,6 @@ def make_parser() -> argparse.ArgumentParser:
         help='part of the training pictures that validate, where the data '
         'have no such split (default: %(default)s)',
     )
-    add('--seed', type=int, default=0, help='of that choice (default: 0)')
     add(
         '--batch-size',
         type=int,

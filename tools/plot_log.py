@@ -11,7 +11,7 @@ from pathlib import Path
 
 import mmext.utils.quiet_hosts  # noqa: F401  (first: it is quiet then)
 from mmext.utils.cli import ToolParser, report_errors, run_tool
-from mmext.utils.files import prepare_outputs
+from mmext.utils.files import check_outputs
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -22,8 +22,7 @@ def make_parser() -> argparse.ArgumentParser:
         '--out',
         type=Path,
         metavar='FILE',
-        help='picture to write, *.png, or - for standard output '
-        '(default: WORK_DIR/curves.png)',
+        help='picture to write, *.png (default: WORK_DIR/curves.png)',
     )
     return parser
 
@@ -34,11 +33,11 @@ def draw(args: argparse.Namespace) -> int:
     from mmext.apis import plot_log
 
     out = args.out or args.work_dir / 'curves.png'
-    with prepare_outputs({'--out': out}):
-        log = plot_log(args.work_dir, out)
-        for note in log.notes:
-            print(f'note: {note}', file=sys.stderr)
-        print(f'losses, learning rate and validation: {out}')
+    check_outputs({'--out': out})
+    log = plot_log(args.work_dir, out)
+    for note in log.notes:
+        print(f'note: {note}', file=sys.stderr)
+    print(f'losses, learning rate and validation: {out}')
     return 0
 
 

@@ -29,14 +29,6 @@ def make_parser() -> argparse.ArgumentParser:
     add('folder', help='folder to make')
     add('--config', help='config file (default: the one in the checkpoint)')
     add(
-        '--evaluation',
-        metavar='FILE',
-        help='JSON file with metrics for the card, such as a test writes '
-        '(default: the validation in the log beside the checkpoint)',
-    )
-    add('--name', help='title of the card (default: name of the folder)')
-    add('--license', help="licence of the weights in the hub's words: mit")
-    add(
         '--cfg-options',
         nargs='+',
         action=ConfigOptions,
@@ -57,9 +49,6 @@ def share(args: argparse.Namespace) -> None:
         args.checkpoint,
         args.folder,
         config=args.config,
-        evaluation=args.evaluation,
-        name=args.name,
-        license=args.license,
         cfg_options=args.cfg_options,
         trust_checkpoint=args.trust_checkpoint,
     )

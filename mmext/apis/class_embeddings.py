@@ -8,36 +8,26 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ..utils.files import atomic_path, is_stream
-from .text_encoders import TextEncoder
+from ..utils.files import atomic_path
 
 # About 18 degrees. The cosines of any one query to two classes of cosine c
 # differ by sqrt(2 - 2c) at the most: 0.32 of a range of 2 for this one.
 SIMILAR_COSINE = 0.95
-_SUFFIXES = ('.safetensors', '.pt', '.npy')
 
 
 def class_phrases(classes: Sequence[str]) -> tuple[str, ...]:
     """Word K names as text, all different; ``_`` and blanks are one blank."""
-    if isinstance(classes, str):
-        raise TypeError(
-            f'classes must be a sequence of names, got the string '
-            f'{classes!r}; for one class write [{classes!r}]'
+    if isinstance(classes, str) or not classes:
+        raise ValueError(
+            f'classes must be a sequence of names, got {classes!r}'
         )
-    if not classes:
-        raise ValueError('classes must name at least one class, got none')
     first: dict[str, int] = {}
     for index, name in enumerate(classes):
-        if not isinstance(name, str):
-            raise TypeError(
-                f'classes must be strings, got {name!r} at position {index}'
-            )
         phrase = ' '.join(name.replace('_', ' ').split())
         if not phrase:
             raise ValueError(
@@ -57,15 +47,10 @@ def class_phrases(classes: Sequence[str]) -> tuple[str, ...]:
 
 def check_templates(templates: Sequence[str]) -> tuple[str, ...]:
     """Check texts that hold ``{}`` once; other braces are kept as they are."""
-    if isinstance(templates, str):
-        raise TypeError(
-            'templates must be a sequence of texts, got the string '
-            f'{templates!r}; for one template write [{templates!r}]'
-        )
-    if not templates:
+    if isinstance(templates, str) or not templates:
         raise ValueError(
-            'templates must hold at least one text, got none; use "{}" for '
-            'the bare name'
+            f'templates must be a sequence of texts, got {templates!r}; use '
+            "['{}'] for the bare name"
         )
     for index, template in enumerate(templates):
         if template.count('{}') != 1:
@@ -73,38 +58,21 @@ def check_templates(templates: Sequence[str]) -> tuple[str, ...]:
                 'templates must hold {} exactly once, where the name goes, '
                 f'got {template!r} at position {index}'
             )
-        if template in templates[:index]:
-            raise ValueError(
-                f'templates must be different, got {template!r} again at '
-                f'position {index}'
-            )
     return tuple(templates)
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """Read names or templates, one a line, in UTF-8; none may be empty."""
+    """Read names, one a line, in UTF-8; empty lines are left out."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f'there must be a text file at {path}')
-    try:
-        text = path.read_text(encoding='utf-8-sig')
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f'{path} must be text in UTF-8, got {error}'
-        ) from error
-    lines = [line.strip() for line in text.rstrip().splitlines()]
-    if not lines:
-        raise ValueError(f'{path} must hold one text a line, got none')
-    if '' in lines:
-        raise ValueError(
-            f'{path} must have no empty lines, got one at line '
-            f'{lines.index("") + 1}; remove it'
-        )
-    return lines
+    text = path.read_text(encoding='utf-8-sig')
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def _unit_rows(vectors: Tensor, texts: Sequence[str]) -> Tensor:
+def _unit_rows(vectors: Any, texts: Sequence[str]) -> Tensor:
     """Normalise what an encoder gave; ``(N, D)`` float64."""
+    vectors = torch.as_tensor(vectors)
     if vectors.ndim != 2 or len(vectors) != len(texts) or not vectors.numel():
         raise ValueError(
             f'encoder must give a vector for each of {len(texts)} texts, got '
@@ -125,7 +93,7 @@ def _unit_rows(vectors: Tensor, texts: Sequence[str]) -> Tensor:
 @torch.no_grad()
 def make_class_embeddings(
     classes: Sequence[str],
-    encoder: TextEncoder,
+    encoder: Any,
     templates: Sequence[str] | None = None,
     *,
     batch_size: int = 64,
@@ -142,9 +110,10 @@ def make_class_embeddings(
     Args:
         classes: K names; underscores are read as blanks.
         encoder: Gives the vectors f: a :class:`~mmext.apis.TextEncoder`, or
-            any object with its ``encode`` and ``default_templates``.
+            any object whose ``encode`` takes a list of texts and gives a
+            tensor or an array, such as a ``SentenceTransformer``.
         templates: T texts with ``{}`` for the name. By default those that
-            suit the encoder.
+            suit the encoder, its ``default_templates``.
         batch_size: Texts at once.
         on_texts: Called after each batch with the number of its texts.
 
@@ -152,11 +121,10 @@ def make_class_embeddings(
         ``(K, D)``, float32, on the CPU, rows of length 1.
 
     Raises:
-        TypeError: If ``classes`` or ``templates`` is one string.
-        ValueError: If names or templates are empty or repeated, a template
-            does not hold ``{}`` once, ``batch_size`` is less than one, or
-            the encoder gives vectors that are zero, not finite, of a wrong
-            number, or that cancel each other.
+        ValueError: If there are no names or templates, names are empty or
+            repeated, a template does not hold ``{}`` once, ``batch_size`` is
+            less than one, or the encoder gives vectors that are zero, not
+            finite, of a wrong number, or that cancel each other.
 
     Source:
         Averaging over templates follows Radford et al., Learning
@@ -205,13 +173,11 @@ def closest_classes(embeddings: Tensor) -> tuple[int, int, float] | None:
 def check_embeddings_path(path: str | Path, *, force: bool = False) -> Path:
     """Check that class embeddings can be written to a path, beforehand."""
     path = Path(path)
-    if path.suffix not in _SUFFIXES:
-        raise ValueError(
-            f'path must end in {", ".join(_SUFFIXES)}, got {path}'
-        )
+    if path.suffix != '.safetensors':
+        raise ValueError(f'path must end in .safetensors, got {path}')
     if path.is_dir():
         raise IsADirectoryError(f'path must be a file, got directory {path}')
-    if path.exists() and not (force or is_stream(path)):
+    if path.exists() and not force:
         raise FileExistsError(
             f'path must not exist, got {path}; name another file, or replace '
             'it with --force'
@@ -229,20 +195,12 @@ def save_class_embeddings(
 ) -> Path:
     """Write class embeddings whole or not at all; missing folders are made.
 
-    =================  ====================================================
-    suffix             content
-    =================  ====================================================
-    ``.safetensors``   tensor ``class_embeddings``; metadata ``classes``, a
-                       JSON list, and ``info``, strings as they are and all
-                       else as JSON
-    ``.pt``            dict with ``class_embeddings``, ``classes``, a list,
-                       and ``info``; can be read with ``weights_only=True``
-    ``.npy``           the bare array, without names
-    =================  ====================================================
+    The file has the tensor ``class_embeddings``, and as metadata ``classes``,
+    a JSON list, and ``info``, strings as they are and all else as JSON.
 
     Args:
-        path: File to write.
-        embeddings: ``(K, D)``, floating point; written as float32.
+        path: File to write, ``*.safetensors``.
+        embeddings: ``(K, D)``; written as float32.
         classes: K names, as the data set has them.
         info: More to write down, such as the encoder: plain values.
         force: Replace an existing file.
@@ -253,42 +211,24 @@ def save_class_embeddings(
     Raises:
         FileExistsError: If there is a file and ``force`` is false.
         IsADirectoryError: If the path is a directory.
-        TypeError: If ``embeddings`` are not floating point.
-        ValueError: If the suffix is unknown, the embeddings are not a finite
-            ``(K, D)`` with a row for each class, or ``info`` has a key of
-            the file's own.
+        ValueError: If the suffix is another one, or the embeddings are no
+            finite ``(K, D)`` with a row for each class.
     """
     path = check_embeddings_path(path, force=force)
-    if not embeddings.is_floating_point():
-        raise TypeError(
-            f'embeddings must be floating point, got {embeddings.dtype}'
-        )
     shape = tuple(embeddings.shape)
     if len(shape) != 2 or shape[0] != len(classes) or 0 in shape:
         raise ValueError(
             f'embeddings must have a row for each of {len(classes)} classes, '
             f'got shape {shape}'
         )
-    taken = {'class_embeddings', 'classes'} & set(info or {})
-    if taken:
-        raise ValueError(
-            f'info must not hold {", ".join(sorted(taken))}, which the file '
-            'holds already'
-        )
     rows = embeddings.detach().to('cpu', torch.float32).clone().contiguous()
     if not rows.isfinite().all():
         raise ValueError('embeddings must be finite, got some that are not')
-    names = {'classes': list(classes), **(info or {})}
+    names = {**(info or {}), 'classes': list(classes)}
+    texts = {
+        key: value if isinstance(value, str) else json.dumps(value)
+        for key, value in names.items()
+    }
     with atomic_path(path) as temporary:
-        if path.suffix == '.npy':
-            np.save(temporary, rows.numpy())
-        elif path.suffix == '.pt':
-            torch.save({'class_embeddings': rows, **names}, temporary)
-        else:
-            # Its metadata are strings; all else becomes JSON.
-            texts = {
-                key: value if isinstance(value, str) else json.dumps(value)
-                for key, value in names.items()
-            }
-            save_file({'class_embeddings': rows}, temporary, texts)
+        save_file({'class_embeddings': rows}, temporary, texts)
     return path

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from ..utils.files import atomic_path, is_stream
+from ..utils.files import atomic_path
 
 _FOLDERS = ('', 'vis_data/', '*/vis_data/')
 _NOT_SCALARS = frozenset({'iter', 'epoch', 'step'})
@@ -91,11 +91,6 @@ def merge_records(records: list[dict]) -> ScalarLog:
             step = record.get('step', 0)
             val.append((max(last, int(step) if _number(step) else 0), record))
             continue
-        if not _number(record['iter']):
-            raise ValueError(
-                'iter must be a number in every training record, '
-                f'got {record["iter"]!r}'
-            )
         step = int(record['iter'])
         if train and step <= train[-1][0]:
             before = len(train) + len(val)
@@ -344,8 +339,8 @@ def plot_log(work_dir: str | Path, out: str | Path) -> ScalarLog:
 
     Args:
         work_dir: See :func:`~mmext.apis.curves.read_scalars`.
-        out: The picture to write, ending in ``.png``, or a stream such as
-            ``-`` for standard output. Missing folders are made.
+        out: The picture to write, ending in ``.png``. Missing folders are
+            made.
 
     Returns:
         The history that was drawn, with its ``notes``.
@@ -355,7 +350,7 @@ def plot_log(work_dir: str | Path, out: str | Path) -> ScalarLog:
         ValueError: If ``out`` does not end in ``.png``, or the log is broken.
     """
     out = Path(out)
-    if out.suffix.lower() != '.png' and not is_stream(out):
+    if out.suffix.lower() != '.png':
         raise ValueError(f'out must end in .png, got {out}')
     log = read_scalars(work_dir)
     figure = draw_curves(log, title=Path(work_dir).resolve().name)

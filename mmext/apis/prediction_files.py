@@ -9,18 +9,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from pycocotools import mask as coco_mask
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from torch import nn
 
 from ..models import MAE
+from ..utils.cli import progress_bar
 from ..utils.draw import side_by_side, tile_sheet, write_picture
 from ..utils.files import atomic_path
 from .drawing import draw_frame, draw_prediction
@@ -75,16 +67,7 @@ class Outputs(NamedTuple):
 
 def track(items: Iterable[T], total: int, text: str) -> Iterator[T]:
     """Pass items on, and show how many are done and how long it will take."""
-    bar = Progress(
-        TextColumn('{task.description}'),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn('left'),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-    )
-    with bar:
+    with progress_bar() as bar:
         task = bar.add_task(text, total=total)
         yield from bar.track(items, total, task_id=task)
         # Items that were left out on the way are done, too.

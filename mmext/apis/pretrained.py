@@ -1,16 +1,12 @@
 """Share a model: a folder without pickles, and with a card for the hub."""
 
 import html
-import json
 import logging
-import math
 import re
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from numbers import Real
 from pathlib import Path
-from typing import Any
 
 import yaml
 from mmengine.config import Config
@@ -23,8 +19,6 @@ from ..utils.weight_files import is_pretrained
 from .detector import load_detector
 
 _HUB_NAME = re.compile(r'[\w-][\w.-]*(/[\w-][\w.-]*)?', re.ASCII)
-# Times of a step, which are among the metrics in MMEngine's files.
-_NO_METRICS = ('data_time', 'time', 'epoch', 'iter', 'step')
 # Config keys of weights that are not read when a model is only built.
 _INITIAL = ('checkpoint', 'pretrained')
 _CARD = """\
@@ -56,9 +50,6 @@ def save_pretrained(
     folder: str | Path,
     *,
     config: Config | str | Path | None = None,
-    evaluation: Mapping[str, Any] | str | Path | None = None,
-    name: str | None = None,
-    license: str | None = None,
     cfg_options: Mapping | None = None,
     trust_checkpoint: bool = False,
 ) -> Path:
@@ -66,8 +57,9 @@ def save_pretrained(
 
     The folder holds ``model.safetensors``, ``config.json`` (the resolved
     config and the class names) and ``README.md``, a model card with the
-    front matter that the Hugging Face hub reads. Optimizer, random states
-    and the like are left out. Wherever tools and functions of mmext take a
+    front matter that the Hugging Face hub reads; metrics and a licence are
+    yours to write there. Optimizer, random states and the like are left out.
+    Wherever tools and functions of mmext take a
     checkpoint, they take such a folder.
 
     Args:
@@ -75,14 +67,6 @@ def save_pretrained(
             it; it must hold all weights of the model.
         folder: Where to; a new folder, or an empty one.
         config: A config, its file, or None for the one in the checkpoint.
-        evaluation: Metrics by name, or a JSON file with them, such as
-            ``tools/test.py`` writes into the work dir, or the
-            ``report.json`` of its ``--report``; values that are no numbers
-            are left out. None for those of the validation right after the
-            checkpoint was written, if its work dir has them.
-        name: Title of the card, by default the name of the folder.
-        license: Licence of the weights, in the hub's words (``'mit'``); by
-            default the card names none.
         cfg_options: Settings to put over the config.
         trust_checkpoint: Let the checkpoint run code when it is read.
 
@@ -91,8 +75,7 @@ def save_pretrained(
 
     Raises:
         FileExistsError: If the folder holds files.
-        FileNotFoundError: If the checkpoint, the config or the file of the
-            evaluation does not exist.
+        FileNotFoundError: If the checkpoint or the config does not exist.
         ValueError: If the checkpoint cannot be read or lacks weights, or
             the config cannot be data: it has functions or classes, names
             modules or files of your own, or has unregistered components.
@@ -115,22 +98,13 @@ def save_pretrained(
     model = load_detector(
         cfg, checkpoint, device='cpu', trust_checkpoint=trust_checkpoint
     )
-    if evaluation is None:
-        evaluation = _find_evaluation(Path(checkpoint), meta, cfg)
-    elif not isinstance(evaluation, Mapping):
-        evaluation = _read_metrics(Path(evaluation))
     folder = Path(folder)
     write_pretrained(
         folder,
         config=cfg,
         dataset_meta=model.dataset_meta,
         state_dict=model.state_dict(),
-        card=_card(
-            model,
-            name or folder.resolve().name,
-            _numbers(evaluation),
-            license,
-        ),
+        card=_card(model, folder.resolve().name),
     )
     return folder
 
@@ -168,58 +142,6 @@ def _warn_of_paths(cfg: Config) -> None:
         )
 
 
-def _read_metrics(file: Path) -> Mapping[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding='utf-8'))
-    except ValueError as error:
-        raise ValueError(
-            f'evaluation must be a JSON file, got {file}: {error}'
-        ) from error
-    if isinstance(content, dict) and isinstance(content.get('metrics'), dict):
-        content = content['metrics']
-    if not isinstance(content, dict) or not _numbers(content):
-        raise ValueError(
-            f'evaluation must hold metrics by name, got {file} with '
-            f'{type(content).__name__} and no number'
-        )
-    return content
-
-
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Those that are metrics; -1 is COCO's word for no such objects."""
-    return {
-        str(name): float(value)
-        for name, value in metrics.items()
-        if isinstance(value, Real)
-        and not isinstance(value, bool)
-        and name not in _NO_METRICS
-        and math.isfinite(value)
-        and not (value == -1 and '_mA' in str(name))
-    }
-
-
-def _find_evaluation(
-    checkpoint: Path, meta: Mapping[str, Any], cfg: Config
-) -> dict[str, Any]:
-    """Metrics of the validation that followed a checkpoint, from its log."""
-    logger = (cfg.get('default_hooks') or {}).get('logger') or {}
-    key = 'epoch' if logger.get('log_metric_by_epoch', True) else 'iter'
-    # MMEngine ends it with the name of the folder that it logs to.
-    run = str(meta.get('experiment_name', ''))[-15:]
-    log = checkpoint.parent / run / 'vis_data' / 'scalars.json'
-    metrics: dict[str, Any] = {}
-    if not run or '/' in run or not log.is_file():
-        return metrics
-    for line in log.read_text(encoding='utf-8').splitlines():
-        try:
-            values = json.loads(line)
-        except ValueError:  # the line at which a run was killed
-            continue
-        if values.get('step') == meta.get(key) and 'lr' not in values:
-            metrics = values
-    return metrics
-
-
 # The card ---------------------------------------------------------------
 
 
@@ -231,29 +153,14 @@ def _task_of(model: nn.Module) -> str:
     return 'object-detection' if 'mmdet' in scopes else ''
 
 
-def _card(
-    model: nn.Module, name: str, metrics: Mapping[str, float], license: Any
-) -> str:
+def _card(model: nn.Module, name: str) -> str:
     """Text of the model card; names of others are text in it, and no HTML."""
     task, kind = _task_of(model), str(model.cfg.model['type'])
-    head: dict[str, Any] = {'library_name': 'mmext'}
-    if license:
-        head['license'] = license
+    head = {'library_name': 'mmext'}
     if task:
         head['pipeline_tag'] = task
     head['tags'] = ['mmext', kind]
-    if metrics:
-        data = _data_of(model.cfg)
-        result = {
-            'task': {'type': task or 'other'},
-            'dataset': {'type': re.sub(r'\W+', '-', data), 'name': data},
-            'metrics': [
-                {'type': key, 'value': value, 'name': key}
-                for key, value in metrics.items()
-            ],
-        }
-        head['model-index'] = [{'name': name, 'results': [result]}]
-    text = _CARD.format(
+    return _CARD.format(
         head=yaml.safe_dump(head, sort_keys=False, allow_unicode=True),
         title=_plain(name),
         name=_plain(name).replace("'", ''),
@@ -266,27 +173,12 @@ def _card(
         )
         or 'None.',
     )
-    if metrics:
-        rows = [f'| {_plain(k)} | {v:.4g} |' for k, v in metrics.items()]
-        table = '\n'.join(['| metric | value |', '|---|---|', *rows])
-        text += f'\n## Evaluation\n\n{table}\n'
-    return text
 
 
 def _plain(text: str) -> str:
     """Text on one line, with nothing that Markdown or HTML reads."""
     text = html.escape(' '.join(str(text).split()), quote=False)
     return re.sub(r'([\\`*_{}\[\]()#!|~])', r'\\\1', text)
-
-
-def _data_of(cfg: Config) -> str:
-    """Name of the data set that the model was tested on, by its config."""
-    for split in ('test_dataloader', 'val_dataloader'):
-        for _, part in walk_dicts((cfg.get(split) or {}).get('dataset')):
-            if 'type' in part:
-                root = Path(str(part.get('data_root') or '')).name
-                return root or str(part['type']).rpartition('.')[2]
-    return 'unknown'
 
 
 # Loading ----------------------------------------------------------------

@@ -20,7 +20,6 @@ from mmdet.evaluation import CocoMetric as HostCocoMetric
 from mmdet.evaluation import FasterCocoMetric
 from mmdet.structures.bbox import bbox_overlaps
 from mmengine.structures import InstanceData
-from pycocotools import mask as coco_mask
 from scipy.optimize import linear_sum_assignment
 
 from ..registry import METRICS
@@ -224,8 +223,7 @@ def average_precision(
         truth: ``images``, ``categories`` and ``annotations`` as in a COCO
             file.
         predictions: As in a COCO file: ``image_id``, ``category_id``,
-            ``bbox`` as x y width height, ``score``. With ``segmentation``,
-            run lengths, masks are compared instead of boxes.
+            ``bbox`` as x y width height, ``score``.
         cat_ids: The categories, in the order of the classes.
         max_dets: Three limits of boxes per picture, as ``proposal_nums`` of
             ``mmdet.CocoMetric``, whose metrics they are.
@@ -244,15 +242,12 @@ def average_precision(
     else:
         from faster_coco_eval import COCO
         from faster_coco_eval import COCOeval_faster as COCOeval
-    masks = bool(predictions) and 'segmentation' in predictions[0]
     rows = [
         {
             **item,
             'id': n,
             'iscrowd': 0,
-            'area': float(coco_mask.area(item['segmentation']))
-            if masks
-            else item['bbox'][2] * item['bbox'][3],
+            'area': item['bbox'][2] * item['bbox'][3],
         }
         for n, item in enumerate(predictions, 1)
     ]
@@ -274,7 +269,7 @@ def average_precision(
             }
             part.createIndex()
             data.append(part)
-        run = COCOeval(*data, 'segm' if masks else 'bbox')
+        run = COCOeval(*data, 'bbox')
         run.params.catIds = list(cat_ids)
         run.params.imgIds = list(numbers.values())
         run.params.maxDets = list(max_dets)
@@ -296,15 +291,12 @@ def average_precision(
     return totals, by_class
 
 
-def calibration(
-    scores: np.ndarray, right: np.ndarray, *, num_bins: int = 10
-) -> dict[str, Any]:
-    """Compare scores with the share of boxes that are right.
+def calibration(scores: np.ndarray, right: np.ndarray) -> dict[str, Any]:
+    """Compare scores with the share of boxes that are right, in ten bins.
 
     Args:
         scores: ``(N,)``, of the boxes of all pictures, in [0, 1].
         right: ``(N,)``, bool, whether each is right.
-        num_bins: Scores are put into so many equal parts of [0, 1].
 
     Returns:
         ``bins``, each with ``low``, ``high``, ``count``, ``score`` (the mean)
@@ -312,7 +304,7 @@ def calibration(
         the mean of ``abs(score - right)``, weighted by ``count``. What has no
         box is None.
     """
-    edges = np.linspace(0, 1, num_bins + 1)
+    edges = np.linspace(0, 1, 11)
     counts, score_sums, right_sums = (
         np.histogram(scores, edges, weights=item)[0]
         for item in (None, scores, right.astype(float))

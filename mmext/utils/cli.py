@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from mmengine.config import Config, DictAction
 
-from .files import check_outputs
+from .files import check_outputs, prepare_outputs
 from .launcher_env import LAUNCHERS
 
 _INPUT_ERRORS = (
@@ -179,6 +179,30 @@ class _LenientOutput(io.FileIO):
             return super().write(data)
 
 
+def progress_bar() -> Any:
+    """A bar of rich on standard error: how many are done, and time left."""
+    # Not at the top: most tools do without.
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn('{task.description}'),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn('left'),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+
+
 def generate_dataset(
     parser: argparse.ArgumentParser,
     args: argparse.Namespace,
@@ -197,33 +221,15 @@ def generate_dataset(
     Returns:
         The exit code: 0; 1 for an error; 130 after Ctrl-C.
     """
-    # The other tools do without.
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
     # An exception, so that the unfinished set is removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     outputs = partial(check_outputs, {}, new_folders={'--out': args.out})
     report_errors(parser, outputs)
-    bar = Progress(
-        TextColumn('Drawing pictures'),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn('time left'),
-        TimeRemainingColumn(),
-    )
+    bar = progress_bar()
     try:
         with bar:
-            task = bar.add_task(
-                '', total=max(args.num_train + args.num_val, 1)
-            )
+            total = max(args.num_train + args.num_val, 1)
+            task = bar.add_task('Drawing pictures', total=total)
             report = write(lambda: bar.advance(task))
     except (ValueError, OSError) as error:
         print(f'{parser.prog}: error: {error}', file=sys.stderr)
@@ -233,6 +239,29 @@ def generate_dataset(
         return 130
     for split, content in report.items():
         print(f'{split}: {describe(content)}')
+    return 0
+
+
+def convert_file(
+    parser: argparse.ArgumentParser,
+    args: argparse.Namespace,
+    convert: Callable[[argparse.Namespace], None],
+) -> int:
+    """Run a conversion of ``args.source`` to ``args.target``.
+
+    Returns:
+        The exit code: 0; 1 for an error. Exits with 2 if the target cannot
+        be written.
+    """
+    files = {'target': args.target}
+    outputs = partial(check_outputs, files, inputs={'source': args.source})
+    report_errors(parser, outputs)
+    with prepare_outputs(files):
+        try:
+            convert(args)
+        except (OSError, TypeError, ValueError) as error:
+            print(f'{parser.prog}: error: {error}', file=sys.stderr)
+            return 1
     return 0
 
 

@@ -7,45 +7,31 @@ output first.
 """
 
 import contextlib
-import errno
 import os
 import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 _STDOUT = '-'
 # Bytes of a file name that are left for the temporary one.
 _STEM_BYTES = 200
-# What writes to standard output while prints go to standard error, and the
-# outputs that lead there.
-_claimed: Callable[[bytes], object] | None = None
-_claiming: set[str] = set()
-
-
-def _is_standard_output(path: str | Path) -> bool:
-    """Whether a path is ``-``, or leads to where the descriptor does."""
-    if str(path) == _STDOUT or _claimed is not None:
-        return str(path) in (_STDOUT, *_claiming)
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(1))
-    except OSError:
-        return False
+# Its descriptor, which is another one while prints go to standard error.
+_stdout = 1
 
 
 def is_stream(path: str | Path) -> bool:
     """Whether an output is written to as such, and not as a regular file.
 
-    True for standard output (``-``, ``/dev/stdout``) and for pipes and
-    devices.
+    True for standard output (``-``), and for pipes and devices.
     """
-    other = os.path.exists(path) and not (
-        os.path.isfile(path) or os.path.isdir(path)
-    )
-    return _is_standard_output(path) or other
+    if str(path) == _STDOUT:
+        return True
+    is_regular = os.path.isfile(path) or os.path.isdir(path)
+    return os.path.exists(path) and not is_regular
 
 
 @contextmanager
@@ -88,7 +74,11 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         yield temporary
         with open(temporary, 'rb') as file:
             os.fsync(file.fileno())
-        _replace(temporary, path, mode)
+        # Some file systems keep none, which is no reason to lose the content.
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            os.chmod(temporary, mode)
+            os.chmod(temporary, stat.S_IMODE(os.stat(path).st_mode))
+        os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -120,81 +110,39 @@ def new_tree(out: Path, *, replace: bool = False) -> Iterator[Path]:
         shutil.rmtree(holder)
 
 
-def _replace(temporary: Path, path: Path, mode: int) -> None:
-    """Rename, with the owner and the permissions of what was there."""
-    # Some file systems keep neither, which is no reason to lose the content.
-    with contextlib.suppress(FileNotFoundError, PermissionError):
-        os.chmod(temporary, mode)
-        old = os.stat(path)
-        new = os.stat(temporary)
-        owners = (old.st_uid, old.st_gid)
-        if os.geteuid() == 0 and owners != (new.st_uid, new.st_gid):
-            os.chown(temporary, *owners)
-        # After the owner, whose change may take special bits away.
-        os.chmod(temporary, stat.S_IMODE(old.st_mode))
-    try:
-        os.replace(temporary, path)
-    except OSError as error:
-        # A file that is mounted, as containers do, cannot be renamed over.
-        if error.errno not in (errno.EBUSY, errno.EXDEV):
-            raise
-        shutil.copyfile(temporary, path)
-
-
 def _send(source: Path, path: str | Path) -> None:
     """Copy a file into a stream; a reader that has gone is no error."""
-    with open(source, 'rb') as file, contextlib.suppress(BrokenPipeError):
-        if _is_standard_output(path):
-            write = _claimed or _writer_of(sys.stdout)
-            while data := file.read(1 << 16):
-                write(data)
-        else:
-            with open(path, 'wb', buffering=0) as stream:
-                shutil.copyfileobj(file, stream)
-
-
-def _writer_of(stream: object) -> Callable[[bytes], object]:
-    """Bytes into a descriptor, or into a text stream, whatever is below it."""
-    if isinstance(stream, int):
-        return lambda data: _write_all(stream, data)
-    stream.flush()
-    buffer = getattr(stream, 'buffer', None)
-    if buffer is None:
-        return lambda data: stream.write(data.decode())
-    return lambda data: (buffer.write(data), buffer.flush())
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
+    target: str | Path | int = path
+    if str(path) == _STDOUT:
+        sys.stdout.flush()
+        target = os.dup(_stdout)
+    with (
+        contextlib.suppress(BrokenPipeError),
+        open(source, 'rb') as file,
+        open(target, 'wb') as stream,
+    ):
+        shutil.copyfileobj(file, stream)
 
 
 @contextmanager
-def _claim_standard_output(outputs: set[str]) -> Iterator[None]:
+def _claim_standard_output() -> Iterator[None]:
     """Inside, only :func:`atomic_path` writes there; prints go to stderr.
 
     The descriptor is changed, too, for child processes and libraries.
     """
-    global _claimed, _claiming
+    global _stdout
     stdout = sys.stdout
     stdout.flush()
-    saved = os.dup(1)
-    try:
-        is_real = stdout.fileno() == 1
-    except (AttributeError, OSError):
-        # Such as io.StringIO, or what a test framework puts there.
-        is_real = False
-    _claimed = _writer_of(saved if is_real else stdout)
-    _claiming = outputs
+    _stdout = os.dup(1)
     os.dup2(2, 1)
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
     finally:
         stdout.flush()
-        os.dup2(saved, 1)
-        os.close(saved)
-        _claimed, _claiming = None, set()
+        os.dup2(_stdout, 1)
+        os.close(_stdout)
+        _stdout = 1
 
 
 def _try_folder(path: Path) -> None:
@@ -202,9 +150,6 @@ def _try_folder(path: Path) -> None:
     folder = next(p for p in (path, *path.parents) if os.path.lexists(p))
     if not folder.is_dir():
         raise NotADirectoryError(f'{folder} is not a folder')
-    for part in path.parts:
-        if len(os.fsencode(part)) > 255:
-            raise OSError(f'{part[:40]}... is too long for a name')
     try:
         # Without a name where the file system can, so nothing is left.
         with tempfile.TemporaryFile(dir=folder):
@@ -217,6 +162,12 @@ def _try_folder(path: Path) -> None:
 
 def _try_file(path: str | Path, regular: bool) -> None:
     """Raise OSError unless an output can be written."""
+    # A file that it is redirected to would be replaced.
+    if str(path) != _STDOUT and os.path.realpath(path) != os.devnull:
+        missing = FileNotFoundError, NotADirectoryError, PermissionError
+        with contextlib.suppress(*missing):
+            if os.path.samestat(os.stat(path), os.fstat(1)):
+                raise OSError('this is standard output, which is -')
     if is_stream(path):
         if regular:
             raise OSError('it is not a regular file, and has to be one')
@@ -230,9 +181,7 @@ def _try_file(path: str | Path, regular: bool) -> None:
 
 def _identity(path: str | Path) -> str | None:
     """The same for paths to one output; None for a sink such as /dev/null."""
-    if os.path.realpath(path) == os.devnull:
-        return None
-    if _is_standard_output(path):
+    if str(path) == _STDOUT:
         return _STDOUT
     return None if is_stream(path) else os.path.realpath(path)
 
@@ -315,14 +264,8 @@ def prepare_outputs(files: Paths, **others: Paths | None) -> Iterator[None]:
     printed inside, also by child processes, goes to standard error.
     """
     check_outputs(files, **others)
-    outputs = {
-        str(path)
-        for path in _given(files).values()
-        if _identity(path) == _STDOUT
-    }
-    with (
-        _claim_standard_output(outputs)
-        if outputs
-        else contextlib.nullcontext()
-    ):
+    claimed = contextlib.nullcontext()
+    if _STDOUT in map(str, _given(files).values()):
+        claimed = _claim_standard_output()
+    with claimed:
         yield

@@ -43,7 +43,7 @@ test_evaluator = {evaluator}
 
 COCO = """dict(
     type='CocoMetric', ann_file={root!r} + '/truth.json', classwise=True,
-    metric={metric!r})"""
+    metric='bbox')"""
 SEG_CONFIG = """
 default_scope = 'mmseg'
 model = dict(
@@ -84,9 +84,9 @@ Rows = Sequence[tuple]
 class RecitingDetector(BaseModel):
     """Predicts, for a picture of that name, the rows of ``told``."""
 
-    def __init__(self, told: Mapping[str, Rows], masks=False):
+    def __init__(self, told: Mapping[str, Rows]):
         super().__init__()
-        self.told, self.masks = told, masks
+        self.told = told
         self.unit = nn.Parameter(torch.ones(1))
 
     def forward(self, inputs, data_samples=None, mode='tensor'):
@@ -100,13 +100,6 @@ class RecitingDetector(BaseModel):
             bboxes=table[:, 1:5],
             scores=table[:, 5] * self.unit,
         )
-        if self.masks:
-            # The upper half of each box.
-            masks = torch.zeros(len(rows), *sample.ori_shape, dtype=torch.bool)
-            for mask, row in zip(masks, rows):
-                x1, y1, x2, y2 = row[1:5]
-                mask[y1 : (y1 + y2) // 2, x1:x2] = True
-            sample.pred_instances.masks = masks
         return sample
 
 
@@ -172,7 +165,6 @@ def write_detection(
     told: Mapping[str, Rows],
     classes: Sequence[str],
     evaluator: str = COCO,
-    masks: bool = False,
 ) -> Path:
     """Grey pictures of ``SIZE``, their annotation and a config."""
     pictures = {
@@ -184,9 +176,7 @@ def write_detection(
         folder,
         pictures,
         truth,
-        model=f"dict(type='mmengine.RecitingDetector', told={rows!r}, "
-        f'masks={masks})',
-        metric=['bbox', 'segm'] if masks else 'bbox',
+        model=f"dict(type='mmengine.RecitingDetector', told={rows!r})",
         resize="dict(type='Resize', scale_factor=1.0, keep_ratio=True)",
         classes=tuple(classes),
         evaluator=evaluator,
@@ -214,13 +204,12 @@ def write_patches(
         model="dict(type='mmengine.PatchFinder')",
         resize=f"dict(type='Resize', scale={scale}, keep_ratio=True)",
         classes=('patch',),
-        metric='bbox',
         evaluator=COCO,
     )
 
 
 def _write_boxes(
-    folder, pictures, truth, classes, evaluator, metric, **parts
+    folder, pictures, truth, classes, evaluator, **parts
 ) -> Path:
     (folder / 'images').mkdir()
     images, annotations = [], []
@@ -257,7 +246,7 @@ def _write_boxes(
         DET_CONFIG.format(
             classes=classes,
             root=root,
-            evaluator=evaluator.format(root=root, metric=metric),
+            evaluator=evaluator.format(root=root),
             **parts,
         )
     )

@@ -3,8 +3,6 @@
 Their packages are imported when one is made: they are extras.
 """
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -94,57 +92,4 @@ def write_siglip(folder: Path) -> str:
     # As in the field without an attention mask: padding is read, too.
     _write_tokenizer(folder, 'input_ids')
     SiglipModel(SiglipConfig(**_towers())).save_pretrained(folder)
-    return str(folder)
-
-
-def write_t5(folder: Path) -> str:
-    """An encoder and decoder with 24 dimensions; returns the folder."""
-    from transformers import T5Config, T5Model
-
-    _write_tokenizer(folder, 'input_ids', 'attention_mask')
-    config = T5Config(
-        vocab_size=len(_VOCABULARY),
-        d_model=24,
-        d_kv=12,
-        d_ff=48,
-        num_layers=2,
-        num_heads=2,
-    )
-    T5Model(config).save_pretrained(folder)
-    return str(folder)
-
-
-def write_modules(
-    folder: Path, modules: Mapping[str, Mapping], **files: Mapping
-) -> str:
-    """Make a folder of sentence-transformers of a model that lies in it.
-
-    Args:
-        folder: With a transformer, or one in its folder ``0_Transformer``.
-        modules: Name, such as ``1_Pooling``, -> content of its config.json;
-            what follows the number is the type.
-        files: Name of another JSON file, without its suffix -> content.
-
-    Returns:
-        The folder.
-    """
-    old = folder / '0_Transformer'
-    table = [
-        {
-            'idx': 0,
-            'path': old.name if old.is_dir() else '',
-            'type': 'Transformer',
-        }
-    ]
-    for index, (name, settings) in enumerate(modules.items(), 1):
-        (folder / name).mkdir()
-        (folder / name / 'config.json').write_text(json.dumps(settings))
-        kind = name.partition('_')[2]
-        table.append({'idx': index, 'path': name, 'type': kind})
-    for row in table:
-        row['name'] = str(row['idx'])
-        row['type'] = f'sentence_transformers.models.{row["type"]}'
-    (folder / 'modules.json').write_text(json.dumps(table))
-    for name, content in files.items():
-        (folder / f'{name}.json').write_text(json.dumps(content))
     return str(folder)

@@ -58,10 +58,19 @@ def test_mean_of_the_directions(generator, batch_size):
     np.testing.assert_allclose(embeddings.numpy(), expected, atol=1e-7)
 
 
-def test_takes_rows_with_gradients_and_gives_none():
-    rows = torch.ones(1, 3, requires_grad=True)
-    embeddings = make_class_embeddings(['a'], TableEncoder(rows), ['{}'])
+@pytest.mark.parametrize(
+    'rows', [torch.ones(1, 3, requires_grad=True), np.ones((1, 3))]
+)
+def test_takes_tensors_with_gradients_and_arrays(rows):
+    """As a ``SentenceTransformer`` gives them, which has no templates."""
+
+    class Encoder:
+        def encode(self, texts):
+            return rows
+
+    embeddings = make_class_embeddings(['a'], Encoder(), ['{}'])
     assert not embeddings.requires_grad
+    assert embeddings.dtype == torch.float32
 
 
 @pytest.mark.parametrize(
@@ -108,24 +117,13 @@ NAMES = ['red_cell', 'crème', 'c']
 INFO = {'encoder': 'x: y', 'templates': ['a {}', '{}'], 'mmext_version': '1'}
 
 
-@pytest.mark.parametrize('suffix', ['.pt', '.npy', '.safetensors'])
-def test_the_head_reads_what_is_written(tmp_path, rows, suffix):
-    path = tmp_path / 'new' / f'a{suffix}'
+def test_the_head_reads_what_is_written(tmp_path, rows):
+    path = tmp_path / 'new' / 'a.safetensors'
     assert save_class_embeddings(str(path), rows, NAMES, INFO) == path
     embeddings = read_class_embeddings(path)
     torch.testing.assert_close(embeddings.vectors, rows)
-    assert embeddings.classes == (None if suffix == '.npy' else tuple(NAMES))
+    assert embeddings.classes == tuple(NAMES)
     assert [item.name for item in path.parent.iterdir()] == [path.name]
-
-
-def test_pt_holds_plain_values_and_nothing_else(tmp_path):
-    """A part of a large tensor brings the part, not the tensor."""
-    rows = torch.ones(10000, 4)[:3].requires_grad_()
-    path = save_class_embeddings(tmp_path / 'a.pt', rows, NAMES, INFO)
-    assert path.stat().st_size < 5000
-    loaded = torch.load(path, weights_only=True)
-    assert torch.equal(loaded.pop('class_embeddings'), rows.detach())
-    assert loaded == {'classes': NAMES, **INFO}
 
 
 def test_safetensors_as_its_package_reads_them(tmp_path, rows):
@@ -141,76 +139,51 @@ def test_safetensors_as_its_package_reads_them(tmp_path, rows):
 
 
 def test_replaces_a_file_only_when_told_to(tmp_path, rows):
-    path = tmp_path / 'a.npy'
+    path = tmp_path / 'a.safetensors'
     path.write_text('mine')
     with pytest.raises(FileExistsError, match='--force'):
         save_class_embeddings(path, rows, NAMES)
     assert path.read_text() == 'mine'
     save_class_embeddings(path, rows, NAMES, force=True)
-    assert np.load(path).shape == (3, 4)
+    assert read_class_embeddings(path).vectors.shape == (3, 4)
 
 
 @pytest.mark.parametrize(
-    ('change', 'error', 'message'),
+    ('change', 'message'),
     [
-        ({'embeddings': torch.ones(3, 4).int()}, TypeError, 'torch.int32'),
-        ({'embeddings': torch.ones(2, 4)}, ValueError, r'of 3 classes, got'),
-        ({'embeddings': torch.ones(3)}, ValueError, r'got shape \(3,\)'),
-        ({'embeddings': torch.ones(3, 0)}, ValueError, r'shape \(3, 0\)'),
-        ({'embeddings': torch.ones(3, 1) / 0}, ValueError, 'must be finite'),
-        ({'info': {'classes': 1}}, ValueError, 'info must not hold classes'),
+        ({'embeddings': torch.ones(2, 4)}, r'of 3 classes, got'),
+        ({'embeddings': torch.ones(3)}, r'got shape \(3,\)'),
+        ({'embeddings': torch.ones(3, 0)}, r'shape \(3, 0\)'),
+        ({'embeddings': torch.ones(3, 1) / 0}, 'must be finite'),
     ],
 )
-def test_rejects_content(tmp_path, change, error, message):
+def test_rejects_content(tmp_path, change, message):
     given = {'embeddings': torch.eye(3), 'classes': NAMES, **change}
-    with pytest.raises(error, match=message):
-        save_class_embeddings(tmp_path / 'a.pt', **given)
+    with pytest.raises(ValueError, match=message):
+        save_class_embeddings(tmp_path / 'a.safetensors', **given)
     assert not list(tmp_path.iterdir())
 
 
 def test_rejects_paths(tmp_path):
     with pytest.raises(ValueError, match=r'must end in \.safetensors'):
-        check_embeddings_path(tmp_path / 'a.bin')
-    (tmp_path / 'b.pt').mkdir()
+        check_embeddings_path(tmp_path / 'a.pt')
+    folder = tmp_path / 'b.safetensors'
+    folder.mkdir()
     with pytest.raises(IsADirectoryError, match='got directory'):
-        check_embeddings_path(tmp_path / 'b.pt', force=True)
-    assert check_embeddings_path(str(tmp_path / 'c.pt')) == tmp_path / 'c.pt'
-
-
-def test_phrases():
-    names = [
-        'traffic_light',
-        '  Band_Aid ',
-        'bow_(weapon)',
-        'a\tb__c',
-        'crème',
-    ]
-    assert class_phrases(names) == (
-        'traffic light',
-        'Band Aid',
-        'bow (weapon)',
-        'a b c',
-        'crème',
-    )
+        check_embeddings_path(folder, force=True)
 
 
 @pytest.mark.parametrize(
-    ('names', 'error', 'message'),
+    ('names', 'message'),
     [
-        ('cat', TypeError, r"got the string 'cat'; for one class .*\['cat'\]"),
-        (['a', 3], TypeError, 'must be strings, got 3 at position 1'),
-        ([], ValueError, 'at least one class, got none'),
-        (['a', ' _ '], ValueError, "not be empty, got ' _ ' at position 1"),
-        (
-            ['a', 'b', 'a'],
-            ValueError,
-            "'a' at position 0 and 'a' at position 2",
-        ),
-        (['a_b', 'a b'], ValueError, "both read 'a b'"),
+        ('cat', "a sequence of names, got 'cat'"),
+        ([], r'a sequence of names, got \[\]'),
+        (['a', ' _ '], "not be empty, got ' _ ' at position 1"),
+        (['a_b', 'b', 'a b'], "position 0 and 'a b' at .*both read 'a b'"),
     ],
 )
-def test_rejects_names(names, error, message):
-    with pytest.raises(error, match=message):
+def test_rejects_names(names, message):
+    with pytest.raises(ValueError, match=message):
         class_phrases(names)
 
 
@@ -228,41 +201,22 @@ def test_templates_are_kept_as_they_are():
 
 
 @pytest.mark.parametrize(
-    ('templates', 'error', 'message'),
+    ('templates', 'message'),
     [
-        ('a {}', TypeError, r"got the string 'a \{\}'"),
-        ([], ValueError, 'at least one text, got none'),
-        (['{}', 'a cat'], ValueError, "got 'a cat' at position 1"),
-        (['{} or {}'], ValueError, r'exactly once.* at position 0'),
-        (['a {x}'], ValueError, 'exactly once'),
-        (['{}', 'a {}', '{}'], ValueError, r"'\{\}' again at position 2"),
+        ('a {}', r"got 'a \{\}'"),
+        ([], r"use \['\{\}'\]"),
+        (['{}', 'a cat'], "got 'a cat' at position 1"),
+        (['{} or {}'], r'exactly once.* at position 0'),
     ],
 )
-def test_rejects_templates(templates, error, message):
-    with pytest.raises(error, match=message):
+def test_rejects_templates(templates, message):
+    with pytest.raises(ValueError, match=message):
         check_templates(templates)
 
 
 def test_reads_lines(tmp_path):
     path = tmp_path / 'names.txt'
-    path.write_bytes('\ufeff red cell \r\ncrème\nb\n\n'.encode())
+    path.write_bytes('\ufeff red cell \r\n\ncrème\nb\n\n'.encode())
     assert read_lines(path) == ['red cell', 'crème', 'b']
-
-
-@pytest.mark.parametrize(
-    ('content', 'message'),
-    [
-        (b'', 'one text a line, got none'),
-        (b' \n\n', 'one text a line, got none'),
-        (b'a\n\nb\n', 'no empty lines, got one at line 2'),
-        (b'\na\n', 'at line 1; remove it'),
-        (b'caf\xe9', 'must be text in UTF-8'),
-    ],
-)
-def test_rejects_lines(tmp_path, content, message):
-    path = tmp_path / 'names.txt'
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-        read_lines(path)
     with pytest.raises(FileNotFoundError, match='must be a text file'):
         read_lines(tmp_path / 'none.txt')

@@ -60,11 +60,6 @@ def test_parts_add_up_to_the_total():
     assert {tuple(item) for item in groups.values()} == {(10, 20)}
 
 
-def test_losses_of_other_detectors_stand_alone():
-    train = {name: series(1.0) for name in ('loss', 'loss_cls', 'loss_bbox')}
-    assert list(group_losses(train)) == ['total', 'loss_cls', 'loss_bbox']
-
-
 def test_lines_are_the_logged_values():
     log = ScalarLog(
         train={'loss': series(3, 2), 'lr': series(0.1, 0.2)},
@@ -84,16 +79,6 @@ def test_lines_are_the_logged_values():
         'loss',
         'learning rate',
         'validation mAP',
-    ]
-
-
-def test_weights_of_tasks_have_a_panel():
-    item = {1: 0.9, 2: 1.1}
-    log = ScalarLog({'loss': item, 'weight/depth': item, 'lr': item}, {})
-    _loss, weight, _rate = draw_curves(log).axes
-    assert weight.get_ylabel() == 'weight of task'
-    assert 'depth (last 1.1)' in [
-        t.get_text() for t in weight.get_legend().texts
     ]
 
 
@@ -117,27 +102,11 @@ def test_long_losses_are_smoothed_and_rates_are_not():
     np.testing.assert_array_equal(rate.get_lines()[0].get_ydata(), values)
 
 
-def test_nan_is_a_gap_and_spoils_nothing():
-    values = [1.0] * 50
-    values[25] = float('nan')
-    log = ScalarLog(train={'loss': series(*values)}, val={})
-    (axes,) = draw_curves(log).axes
-    _, thick = axes.get_lines()
-    np.testing.assert_allclose(thick.get_ydata(), 1)
-
-
 def test_nothing_measured_is_no_value():
     log = ScalarLog(train={}, val={'coco/bbox_mAP': series(-1, 0.5)})
     (axes,) = draw_curves(log).axes
     (line,) = axes.get_lines()
     np.testing.assert_array_equal(line.get_ydata(), [np.nan, 0.5])
-
-
-def test_other_metrics_are_drawn_when_there_is_no_map():
-    log = ScalarLog(train={}, val={'mIoU': series(40), 'time': series(1)})
-    (axes,) = draw_curves(log).axes
-    assert set(lines(axes)) == {'mIoU'}
-    assert axes.get_ylabel() == 'validation'
 
 
 def test_rejects_a_log_with_nothing_to_draw():
@@ -198,22 +167,6 @@ def test_newest_run_wins():
     assert log.val['coco/bbox_mAP'] == {20: 0.1, 31: 0.3}
     assert log.restarts == (30,)
     assert log.notes[0].startswith('3 records of older runs were left out')
-
-
-def test_a_new_training_in_an_old_folder_stands_alone():
-    log = merge_records([train(10, 1.0), train(20, 1.0), train(10, 2.0)])
-    assert log.train['loss'] == {10: 2.0}
-    assert log.restarts == ()
-
-
-def test_only_numbers_are_kept():
-    log = merge_records([train(10, 1.0, name='x', flag=True, many=[1])])
-    assert sorted(log.train) == ['loss', 'lr']
-
-
-def test_rejects_an_iteration_that_is_no_number():
-    with pytest.raises(ValueError, match=r"iter must be a number.*'ten'"):
-        merge_records([train('ten', 1.0)])
 
 
 def test_reads_runs_in_the_order_of_time(tmp_path):

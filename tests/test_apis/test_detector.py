@@ -46,11 +46,6 @@ def test_pipeline_is_found_in_wrappers_and_loads_no_annotations():
     assert len(inference_pipeline(only_val)) == 2
 
 
-def test_rejects_a_config_without_test_data():
-    with pytest.raises(ValueError, match=r'test_dataloader\.dataset\.pipe'):
-        inference_pipeline(Config({'model': {}}))
-
-
 def test_names_of_the_checkpoint_come_first(config):
     meta = {'dataset_meta': {'CLASSES': ['x', 'y'], 'palette': [(1, 2, 3)]}}
     assert read_metainfo(config, meta=meta) == {
@@ -112,18 +107,6 @@ def test_logs_weights_that_have_no_use(config, tmp_path, monkeypatch):
     ((level, text),) = logged
     assert level == logging.WARNING
     assert 'mask_head.weight' in text
-
-
-@pytest.mark.parametrize(
-    'state',
-    [{'other': torch.ones(3)}, {'scores': torch.ones(3)}],
-    ids=['names', 'shapes'],
-)
-def test_rejects_a_checkpoint_of_another_model(config, tmp_path, state):
-    path = tmp_path / 'other.pth'
-    torch.save({'state_dict': state}, path)
-    with pytest.raises(ValueError, match=r'other\.pth'):
-        load_detector(config, path, device='cpu')
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 
 from mmext.apis import ExportError, export_model
+from mmext.apis.export import export
 from mmext.apis.export.exported_models import make_exportable
 
 PICTURES = torch.randint(
@@ -23,14 +24,12 @@ def detector() -> nn.Module:
     return build_tiny().eval()
 
 
-@pytest.mark.parametrize('select', [True, False])
-def test_detector_is_the_model(detector: nn.Module, select: bool) -> None:
-    model = make_exportable(detector, select).eval()
+def test_detector_is_the_model(detector: nn.Module) -> None:
+    model = make_exportable(detector).eval()
     with torch.no_grad():
         result = dict(zip(model.outputs, model(PICTURES)))
         expected = model.predict(PICTURES)
     assert result.keys() == expected.keys()
-    assert ('labels' in result) == select
     apart = model.differences(result, expected)
     assert apart.keys() == {'boxes', 'scores'}
     assert max(apart.values()) < 1e-3
@@ -101,12 +100,9 @@ def test_windows_of_any_number_and_size(
 
 
 def test_where_masks_are_left_out(masks: nn.Module) -> None:
-    for options in ({'select': False}, {'masks': False}):
-        model = make_exportable(masks, **options)
-        assert 'masks' not in model.outputs
-        assert model.left_out[1:] == [
-            'masks of the boxes, which --onnx without --all-scores has'
-        ]
+    model = make_exportable(masks, masks=False)
+    assert 'masks' not in model.outputs
+    assert model.left_out[1:] == ['masks of the boxes, which --onnx has']
 
 
 @pytest.mark.parametrize(
@@ -131,16 +127,6 @@ def test_masks_that_onnx_cannot_give(
     finally:
         setattr(head, name, before)
         masks.eval_masks = True
-
-
-def test_pooling_that_onnx_cannot_do(masks: nn.Module) -> None:
-    layer = masks.roi_head[0].mask_roi_extractor.roi_layers[0]
-    layer.aligned = False
-    try:
-        with pytest.raises(ValueError, match='aligned=True'):
-            make_exportable(masks)
-    finally:
-        layer.aligned = True
 
 
 def detections(count: int = 4) -> dict[str, torch.Tensor]:
@@ -216,7 +202,9 @@ def test_equal_proposals_are_a_tie(detector: nn.Module) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize('head', ['FCNHead', 'PSPHead'])
-def test_operators_that_onnx_lacks(head: str, tmp_path, capfd) -> None:
+def test_operators_that_onnx_lacks(
+    head: str, tmp_path, capfd, monkeypatch
+) -> None:
     """Poolings to sizes of which the map need not be a multiple."""
     pytest.importorskip('onnxruntime')
     with DefaultScope.overwrite_default_scope('mmseg'):
@@ -226,9 +214,9 @@ def test_operators_that_onnx_lacks(head: str, tmp_path, capfd) -> None:
     data = {'test_dataloader': {'dataset': {'pipeline': steps}}}
     model.cfg = Config(data)
     file = tmp_path / 'model.onnx'
-    sizes = [(64, 80)]
+    monkeypatch.setattr(export, '_CHECKED_SIZES', [(64, 80)])
     if head == 'FCNHead':
-        report = export_model(model, file, sizes=sizes)
+        report = export_model(model, file)
         assert json.loads(report.metadata['resize'])[0]['scale'] == [64, 64]
         assert [shape for shape, _ in report.checks] == [
             (1, 3, 64, 80),
@@ -236,7 +224,7 @@ def test_operators_that_onnx_lacks(head: str, tmp_path, capfd) -> None:
         ]
         return
     with pytest.raises(ExportError, match=r'got ".*adaptive_avg_pool2d'):
-        export_model(model, file, sizes=sizes)
+        export_model(model, file)
     assert not list(tmp_path.iterdir())
     assert '%' not in capfd.readouterr().out
 

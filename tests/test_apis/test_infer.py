@@ -91,13 +91,6 @@ def test_threshold(model, image, threshold, labels):
     assert prediction.boxes.shape == (len(labels), 4)
 
 
-def test_best_comes_first(model, image):
-    model.scores.data = torch.tensor([0.5, 0.75])
-    (prediction,) = infer_images(model, [image])
-    assert prediction.labels.tolist() == [1, 0]
-    np.testing.assert_allclose(prediction.boxes, [BLUE, RED], atol=0.8)
-
-
 def test_batches_change_nothing(finder, model, tmp_path):
     images = [
         finder.paint(tmp_path / f'{i}.png', (100, 50), red=(i, 5, i + 20, 30))
@@ -113,12 +106,6 @@ def test_batches_change_nothing(finder, model, tmp_path):
         np.testing.assert_array_equal(left.boxes, right.boxes)
 
 
-def test_results_come_while_others_wait(model, image):
-    results = infer_images(model, [image, image])
-    next(results)
-    assert model.batch_sizes == [1]
-
-
 def test_masks(finder, model, image):
     model.masks = True
     (prediction,) = infer_images(model, [image], score_thr=0.5)
@@ -128,15 +115,6 @@ def test_masks(finder, model, image):
     expected[RED[1] : RED[3], RED[0] : RED[2]] = True
     union = (prediction.masks[0] | expected).sum()
     assert (prediction.masks[0] & expected).sum() > 0.95 * union
-
-
-def test_grey_file(model, tmp_path):
-    path = tmp_path / 'grey.png'
-    Image.fromarray(np.full((30, 40), 7, np.uint8)).save(path)
-    (prediction,) = infer_images(model, [path])
-    np.testing.assert_array_equal(
-        prediction.image, np.full((30, 40, 3), 7, np.uint8)
-    )
 
 
 def damaged(folder):

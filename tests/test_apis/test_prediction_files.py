@@ -17,7 +17,6 @@ from mmext.apis.infer import Detections
 from mmext.apis.prediction_files import (
     infer_to_folder,
     prediction_to_dict,
-    track,
 )
 
 CLASSES = ('cat', 'dög')
@@ -55,17 +54,6 @@ def test_masks_come_back():
     back = [coco_mask.decode(code) for code in result['masks']]
     np.testing.assert_array_equal(np.array(back, bool), masks)
     json.dumps(result)
-
-
-def test_drawing_chooses_sizes():
-    assert draw_prediction(prediction_of(), CLASSES).shape == (400, 600, 3)
-    small = draw_prediction(prediction_of(), CLASSES, side=30)
-    assert small.shape == (20, 30, 3)
-
-
-def test_rejects_labels_without_a_name():
-    with pytest.raises(ValueError, match='labels must be'):
-        draw_prediction(prediction_of(), CLASSES[:1])
 
 
 NUM_IMAGES = 9
@@ -250,17 +238,6 @@ def test_writes_a_picture_of_each_image_and_the_numbers(
     assert np.array(Image.open(out / 'a.png')).shape == (480, 640, 3)
 
 
-def test_running_again_replaces(model, images, tmp_path):
-    out = tmp_path / 'out'
-    infer_to_folder(model, images, out)
-    first = {name: (out / name).read_bytes() for name in os.listdir(out)}
-    (out / 'a.png').write_text('old')
-    (out / 'other.txt').write_text('mine')
-    infer_to_folder(model, images, out)
-    again = {name: (out / name).read_bytes() for name in os.listdir(out)}
-    assert again == {**first, 'other.txt': b'mine'}
-
-
 def test_ground_truth_and_sheet(model, images, tmp_path):
     truth = GroundTruth(
         path=images[0],
@@ -293,15 +270,6 @@ def test_finishes_the_others(model, images, tmp_path):
     assert content['failed'] == [{'image': str(path), 'reason': reason}]
 
 
-def test_nothing_readable_still_says_so(model, tmp_path):
-    path = tmp_path / 'bad.png'
-    path.write_bytes(b'')
-    report = infer_to_folder(model, [path], tmp_path / 'out', sheet=True)
-    assert report.pictures == ()
-    assert report.sheet is None
-    assert len(report.failed) == 1
-
-
 def test_rejects_predictions_in_place_of_an_image(model, images, tmp_path):
     with pytest.raises(ValueError, match='out must not be one of the images'):
         infer_to_folder(
@@ -310,11 +278,3 @@ def test_rejects_predictions_in_place_of_an_image(model, images, tmp_path):
             tmp_path / 'out',
             json_path=images[2],
         )
-
-
-def test_the_bar_ends_full_when_items_are_left_out(capsys):
-    assert list(track(iter([1, 2]), 3, 'things')) == [1, 2]
-    captured = capsys.readouterr()
-    assert captured.out == ''
-    assert 'things' in captured.err
-    assert '3/3' in captured.err

@@ -181,32 +181,6 @@ def test_a_metric_without_a_file(tmp_path, report):
         assert results[name] == report[name]
 
 
-@pytest.mark.slow
-def test_masks_have_metrics_of_their_own(tmp_path, report):
-    """Those of halves: no mask has an IoU of more than a half."""
-    truth = {'all.png': TRUTH['all.png'], 'one.png': [(DOG, 10, 10, 40, 50)]}
-    told = {'all.png': TOLD['all.png'], 'one.png': [(DOG, 10, 10, 40, 52, 1)]}
-    config = recited.write_detection(
-        tmp_path, truth, told, CLASSES, masks=True
-    )
-    args = [str(config), str(recited.write_checkpoint(tmp_path))]
-    args += ['--work-dir', str(tmp_path / 'w'), '--report', str(tmp_path)]
-    assert load_tool('test').main(args) == 0
-    content = json.loads((tmp_path / 'report.json').read_text())
-    summary, metrics = content['summary'], content['metrics']
-    for name in ('mAP', 'mAP_50', 'mAP_75', 'mAP_s'):
-        ours = summary[f'mask_{name}']
-        assert ours == pytest.approx(metrics[f'coco/segm_{name}'], abs=5e-4)
-    assert 0 < summary['mask_mAP'] < summary['mAP']
-    assert summary['mask_mAP_75'] == 0
-    # Half of the second box is half of the cat, half of the first one less.
-    cat, dog = (row['mask_AP_50'] for row in content['per_class'])
-    assert cat == pytest.approx(51 / 101 / 2)
-    assert dog > 0
-    assert 'mask AP50' in (tmp_path / 'report.html').read_text()
-    assert 'mask_AP' not in report['per_class'][0]
-
-
 @pytest.fixture(scope='module')
 def of_maps(tmp_path_factory):
     """The report of a segmentor: two pictures, the first all right."""

@@ -206,11 +206,3 @@ def test_refuses_masks(options):
     config.model.eval_masks = False
     wrap_test(config, **options)
     assert config.model.module.type == 'mmext.CoDETR'
-
-
-def test_wrong_tiles_are_one_line(patches, tmp_path, capsys):
-    args = [str(patches), str(recited.write_checkpoint(tmp_path))]
-    with pytest.raises(SystemExit) as info:
-        load_tool('test').main([*args, '--tile', '0'])
-    assert info.value.code == 2
-    assert '--tile must be at least 1 pixel, got 0' in capsys.readouterr().err

@@ -235,10 +235,11 @@ def test_calibration_by_hand():
     truth = truth_of((1, *BOX), (1, *FAR))
     pred = pred_of((1, *BOX, 1.0), (1, *FAR, 0.55), (0, 0, 40, 9, 49, 0.52))
     judged = judge_boxes(truth, pred)
-    result = calibration(judged.pred.scores, judged.right, num_bins=4)
-    assert [item['count'] for item in result['bins']] == [0, 0, 2, 1]
-    half = result['bins'][2]
-    assert (half['low'], half['high']) == (0.5, 0.75)
+    result = calibration(judged.pred.scores, judged.right)
+    counts = [item['count'] for item in result['bins']]
+    assert counts == [0, 0, 0, 0, 0, 2, 0, 0, 0, 1]
+    half = result['bins'][5]
+    assert (half['low'], half['high']) == pytest.approx((0.5, 0.6))
     assert half['score'] == pytest.approx(0.535)
     assert half['right'] == 0.5
     assert result['error'] == pytest.approx((2 * 0.035 + 0) / 3)

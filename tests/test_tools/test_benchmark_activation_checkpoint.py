@@ -48,11 +48,6 @@ def peak(tool, net: nn.Module, *inputs: torch.Tensor) -> int:
     return counter.peak
 
 
-def test_counts_all_that_is_saved(tool):
-    x = torch.ones(256, requires_grad=True)
-    assert peak(tool, blocks(), x) == 12 * N
-
-
 @pytest.mark.parametrize('ours', [True, False])
 def test_counts_one_block_that_runs_again(tool, ours: bool):
     net, x = blocks(), torch.ones(256, requires_grad=True)
@@ -96,27 +91,6 @@ def test_prints_all_variants(tool, tiny, capsys, monkeypatch):
     assert all(float(row[5]) > float(row[1]) for row in rows)
 
 
-def test_sampling_by_the_kernel_saves_less(tool, tiny, monkeypatch):
-    """It keeps its inputs only, not what it sampled."""
-    options = ['--config', tiny, '--size', '160', '--variants', 'none']
-    args = tool.make_parser().parse_args([*options, '--repeats', '1'])
-    ((kernel, _),) = tool.measure(args, CPU)
-    monkeypatch.setenv('MMEXT_OPS', 'pytorch')
-    ((plain, _),) = tool.measure(args, CPU)
-    assert kernel.saved < plain.saved
-    assert kernel.loss == pytest.approx(plain.loss, rel=1e-5)
-    assert kernel.gradient == pytest.approx(plain.gradient, rel=1e-3)
-
-
-def test_config_variant_is_what_the_config_asks_for(tool, tiny):
-    model = tool.build_model(tiny, CPU)
-    variants = tool.find_variants(model)
-    assert variants['none'] == []
-    assert variants['config'] == [*model.query_head.transformer.encoder.layers]
-    assert len(variants['all']) == 8 + 1 + 2
-    assert not any(tool.is_checkpointed(m) for m in model.modules())
-
-
 def result(tool, name: str, loss: float, gradient: float):
     return tool.Result(name, 1, None, 1, loss, gradient)
 
@@ -129,8 +103,3 @@ def test_rejects_variants_that_differ(tool, loss, gradient, what):
     tool.check_same([one, two])
     with pytest.raises(ValueError, match=f'have the same {what} .*theirs'):
         tool.check_same([one, two, result(tool, 'theirs', loss, gradient)])
-
-
-def test_needs_a_codetr(tool):
-    with pytest.raises(ValueError, match=r'mmext\.CoDETR, got Identity'):
-        tool.find_variants(nn.Identity())

@@ -1,15 +1,17 @@
 """The benchmarks run, refuse what does not compute the same, and no times."""
 
+import doctest
 import importlib
 import json
 import re
 import sys
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
+from helpers.preflight_configs import detector
 from helpers.toy_ranks import TOOLS, cells, load_tool, run_on_ranks
+from mmengine.config import Config
 
 import mmext
 from mmext.ops import choice
@@ -17,6 +19,7 @@ from mmext.ops import choice
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group('processes')]
 
 CPU = torch.device('cpu')
+NUM_BYTES = 256 * 4  # of a tensor of 256 numbers
 TINY_DINO = [
     *('--device', 'cpu', '--image-size', '64', '--embed-dims', '32'),
     *('--layers', '1', '--queries', '5', '--co-queries', '3'),
@@ -99,17 +102,6 @@ class TestCoDino:
         assert min(float(cell) for row in rows for cell in row[2:]) > 0
         assert float(rows[3][-1]) < 0.3, 'checkpointing kept everything'
 
-    def test_kept_bytes_counts_a_storage_once(self):
-        x = torch.ones(256, requires_grad=True)
-        weight = torch.nn.Parameter(torch.ones(256))
-
-        def run() -> torch.Tensor:
-            y = x * 2.0  # saves nothing
-            view = y.view(16, 16).view(256)
-            return (y * weight + y * weight + view**2).sum()
-
-        assert load('co_dino').kept_bytes(run, CPU) == 256 * 4
-
     def test_sides_that_differ(self):
         tool, one = load('co_dino'), torch.ones((), requires_grad=True)
         contest = tool.Contest('case', lambda: one * 1, lambda: one * 2)
@@ -146,17 +138,6 @@ class TestCoDinoStep:
         tool.check_losses([Answers('ours', 1.0), Answers('ours bf16', 1.1)])
         with pytest.raises(ValueError, match=r'the same, got .*1\.1'):
             tool.check_losses([Answers('ours', 1.0), Answers('port', 1.1)])
-
-    def test_side_that_is_killed(self, tool, capsys, monkeypatch):
-        start = tool.Process.__init__
-
-        def start_and_kill(self, *args):
-            start(self, *args)
-            self.process.kill()
-
-        monkeypatch.setattr(tool.Process, '__init__', start_and_kill)
-        assert tool.main([*SMALL_STEP, '--sides', 'ours']) == 1
-        assert 'ours must run, but was killed' in capsys.readouterr().err
 
 
 def test_coco_metric(capsys, monkeypatch):
@@ -225,19 +206,6 @@ class TestDDPWrapper:
         ranks = run_on_ranks(run, 1, tmp_path / 'out')
         assert ranks.wait() == [0], ranks.output()
 
-    def test_starts_its_processes(self, tool, monkeypatch):
-        started = []
-        monkeypatch.delenv('RANK', raising=False)
-        monkeypatch.setattr(
-            tool.subprocess, 'call', lambda cmd, env: started.append(cmd) or 3
-        )
-        assert tool.main([*TINY_DDP, '--processes', '4']) == 3
-        (command,) = started
-        where = command.index('--nproc-per-node')
-        assert command[where + 1] == '4'
-        assert command[where + 2].endswith('ddp_wrapper.py')
-        assert command[where + 3 :] == [*TINY_DDP, '--processes', '4']
-
 
 class TestLabelCheck:
     SMALL = ('--files=2', '--height=96', '--width=128', '--rounds=1')
@@ -263,44 +231,12 @@ class TestLabelCheck:
                 assert row[name] == pytest.approx(other / row['ours'])
                 assert f'{row[name]:,.4f}' in printed
 
-    def test_memory_and_a_second_check(self, tmp_path):
-        written = self.run(
-            tmp_path, '--entries', '30', '--only', 'warm', 'memory'
-        )
-        assert set(written['warm']) == {'first', 'again'}
-        few, many = (written['memory'][f'{n} pairs, MiB'] for n in (3, 30))
-        assert written['memory']['ratio'] == pytest.approx(many / few)
-
-    def test_workers_read_all_files(self, tmp_path):
-        tool = load('label_check')
-        options = tool.make_parser().parse_args([*self.SMALL, '--repeats=2'])
-        measured = tool.measure_workers(tmp_path, options)
-        assert measured['files'] == 4
-        for how in ('with start', 'running'):
-            one, two = measured[f'1 {how}'], measured[f'2 {how}']
-            assert measured[f'1 / 2 {how}'] == pytest.approx(one / two)
-
     def test_data_with_errors(self, tmp_path):
         (tmp_path / 'a.png').write_bytes(b'no image')
         with pytest.raises(ValueError, match='must be in order'):
             load('label_check').check(
                 str(tmp_path), None, tmp_path / 'facts.sqlite'
             )
-
-
-def test_one_map_of_the_label_check(capsys, tmp_path):
-    tool, file = load('validate_labels'), tmp_path / 'times.json'
-    options = ['--height', '64', '--width', '96', '--repeats', '2']
-    assert tool.main([*options, '--json', str(file)]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith('96 x 64: check ')
-    times = json.loads(file.read_text())
-    ratio = times['check_ms'] / times['loading_ms']
-    assert times['ratio'] == pytest.approx(ratio)
-    assert f'ratio {100 * times["ratio"]:.2f} %' in printed
-    label_map = tool.draw_map(100, 210)
-    assert label_map.flags.c_contiguous
-    assert set(np.unique(label_map)) == {*range(19), 255}
 
 
 class TestOps:
@@ -316,17 +252,6 @@ class TestOps:
         rows = cells(capsys.readouterr().out)
         assert [row[0] for row in rows] == [case.op for case in few]
         assert all(len(row) == 8 for row in rows)
-
-    def test_draws_queries_and_threads(self, capsys, tmp_path):
-        file = tmp_path / 'attention.svg'
-        options = ['--threads', '1', '2', '--queries', '2', '3', '--repeats']
-        before = torch.get_num_threads()
-        try:
-            assert load('ops').main([*options, '1', '--plot', str(file)]) == 0
-        finally:
-            torch.set_num_threads(before)
-        assert len(capsys.readouterr().out.splitlines()) == 4
-        assert 'mmext, 2 threads' in file.read_text()
 
 
 class TestOptimizer:
@@ -353,34 +278,76 @@ class TestOptimizer:
         assert float(rows[1][5]) == 0
         assert float(rows[3][5]) <= 1e-6
 
-    def test_ways_that_differ(self, argv, monkeypatch, capsys):
-        tool = load('optimizer')
-        monkeypatch.setitem(tool.WAYS, 'foreach', (tool.MERGED, {'lr': 0.1}))
-        assert tool.main(argv) == 1
-        error = capsys.readouterr().err
-        assert 'all ways must give the same weights, got' in error
-        assert "between 'foreach' and 'single'" in error
+
+class TestTensorPeak:
+    """It sees what is alive, once, while it is."""
+
+    def test_example_runs(self):
+        failed, tried = doctest.testmod(load('tensor_peak'))
+        assert tried
+        assert not failed
+
+    def test_counts_views_once_and_not_what_was_there(self):
+        x = torch.ones(256)
+        with load('tensor_peak').TensorPeak() as memory:
+            x.view(16, 16).add_(1)
+            assert memory.peak == 0
+            y = x + 1
+            y.view(16, 16).t().mul_(2)
+        assert (memory.now, memory.peak) == (NUM_BYTES, NUM_BYTES)
+        del y
+        assert (memory.now, memory.peak) == (0, NUM_BYTES)
+
+    def test_sees_what_only_autograd_holds(self):
+        x = torch.ones(256, requires_grad=True)
+        with load('tensor_peak').TensorPeak() as memory:
+            loss = x.exp().exp().sum()
+            assert memory.now == 2 * NUM_BYTES + 4
+            loss.backward()
+        assert memory.now == NUM_BYTES + 4  # the gradient and the loss
 
 
-class TestStartup:
-    def test_prints_both_and_the_ratio(self, capsys):
-        tool = load('startup')
-        options = ['--only', 'import', '--repeats', '1']
-        assert tool.main([*options, '--reference', str(tool.ROOT)]) == 0
-        (row,) = [r for r in cells(capsys.readouterr().out) if 'mmext' in r[0]]
-        seconds, memory, before, _, ratio = map(float, row[1:])
-        assert row[0] == 'import mmext'
-        assert 0 < seconds < memory
-        assert ratio == pytest.approx(seconds / before, abs=0.2)
+@pytest.fixture
+def write_config(tmp_path):
+    """Write a config; give its path."""
 
-    def test_what_does_not_run(self, tmp_path):
-        tool, store = load('startup'), tmp_path / 'store'
-        # A tool that the other checkout lacks is left empty.
-        argv = ['tools/new.py', '--help']
-        assert tool.measure(argv, [tmp_path], 1, store) == [None]
-        cost = tool.Cost(1.0, 2.0)
-        expected = ['new', '1.00', '2', '', '', '']
-        assert tool.row('new', [cost, None]) == expected
-        argv = ['-c', 'print("oh"); raise SystemExit(3)']
-        with pytest.raises(RuntimeError, match='end with 0 or 1, got 3: oh'):
-            tool.run(argv, tool.ROOT, store)
+    def write(name='retinanet_r18', **options):
+        path = tmp_path / f'{name}.py'
+        Config(detector(**options)).dump(path)
+        return path
+
+    return write
+
+
+def test_tries_configs_and_writes_what_it_found(
+    write_config, tmp_path, capsys
+):
+    good = write_config('good')
+    bad = write_config('bad', model={'type': 'NoSuchModel'})
+    table, rows = tmp_path / 'table.md', tmp_path / 'rows.json'
+    code = load('preflight_sweep').main(
+        [
+            *('--configs', str(good), str(bad)),
+            *('--kinds', 'normal', 'empty'),
+            *('--table', str(table), '--json', str(rows)),
+        ]
+    )
+    assert code == 1
+    assert '1 of 2 configs' in capsys.readouterr().out
+    first, second = json.loads(rows.read_text())
+    assert first['result'] == 'ok'
+    assert first['task'] == 'detection'
+    assert set(first['unused']) == {'normal', 'empty'}
+    assert first['unused']['normal'] == 0
+    assert second['result'].startswith('the model was not built: ')
+    assert 'TYPE001!' in second['findings']
+    assert first['setting'] == 'plain'
+    assert 'NoSuchModel' in second['result']
+    assert len(table.read_text().splitlines()) == 4
+    assert '| normal 0, empty 0 |' in table.read_text()
+
+
+def test_ends_what_takes_too_long(write_config):
+    tool = load('preflight_sweep')
+    row = tool.try_in_child(write_config(), ['normal'], 2, (0, 1))
+    assert row['result'].endswith(': took more than 0 s of a processor')

@@ -1,4 +1,3 @@
-import os
 
 import pytest
 import torch
@@ -53,22 +52,3 @@ def test_reads_what_lightly_saves(source, tmp_path, capsys):
 
 def test_offers_all_layouts():
     assert tuple(LAYOUTS) == tool.LAYOUTS
-
-
-def test_runs_no_code_of_the_file(tmp_path, capsys):
-    class Evil:
-        def __reduce__(self):
-            return os.mkdir, (str(tmp_path / 'ran'),)
-
-    source = tmp_path / 'evil.pth'
-    torch.save({'model': Evil()}, source)
-    assert main([str(source), str(tmp_path / 'out.pth')]) == 1
-    assert '--trust-checkpoint' in capsys.readouterr().err
-    assert not (tmp_path / 'ran').exists()
-    assert not (tmp_path / 'out.pth').exists()
-
-
-def test_source_is_not_written_over(source):
-    with pytest.raises(SystemExit) as caught:
-        main([str(source), str(source), '--overwrite'])
-    assert caught.value.code == 2

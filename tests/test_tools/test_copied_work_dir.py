@@ -1,9 +1,7 @@
 """Resuming where the work dir is not what and where it was."""
 
 import hashlib
-import os
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +9,6 @@ from helpers import toy_training as toy
 from helpers.toy_ranks import start_ranks
 from mmengine.config import Config
 from mmengine.registry import METRICS, RUNNERS
-
-from mmext.utils.archive import Coverage, check_archive
 
 pytestmark = pytest.mark.xdist_group('processes')
 
@@ -119,45 +115,6 @@ def test_copy_goes_on_from_itself(tmp_path, train, world_size):
     assert info['best_ckpt'] == 'best_mean_epoch_3.pth'
 
 
-@pytest.mark.slow
-def test_copy_behind_its_original(tmp_path, first, train):
-    """The original went on, and has what the copy's pointer names not."""
-    shutil.copytree(first, tmp_path / 'copy')
-    train(first, '--resume')
-    before = content(first)
-    output = train(tmp_path / 'copy', '--resume')
-    assert f'Resuming from {tmp_path}/copy/epoch_2.pth' in output
-    assert content(first) == before
-    assert files(tmp_path / 'copy') == files(first) == AFTER
-
-
-@pytest.mark.parametrize(
-    'how',
-    [
-        'moved',
-        pytest.param('link', marks=pytest.mark.slow),
-        pytest.param('copy of a copy', marks=pytest.mark.slow),
-        pytest.param('relative', marks=pytest.mark.slow),
-    ],
-)
-def test_other_paths_to_it(tmp_path, first, train, how, monkeypatch):
-    folder = tmp_path / 'second'
-    if how == 'moved':
-        shutil.move(first, folder)
-    elif how == 'link':
-        folder.symlink_to(first)
-    elif how == 'relative':
-        monkeypatch.chdir(tmp_path)
-        folder = Path('first')
-    else:
-        shutil.copytree(first, tmp_path / 'between')
-        shutil.copytree(tmp_path / 'between', folder)
-        shutil.rmtree(tmp_path / 'between')
-        shutil.rmtree(first)
-    train(folder, '--resume')
-    assert files(folder) == AFTER
-
-
 def test_several_best_ones(tmp_path, train):
     """Each score has its own; those of the original stay."""
     toy_scores = [dict(a=5.0, b=1.0), dict(a=1.0, b=2.0)]
@@ -252,85 +209,3 @@ def test_mmengine_goes_on_from_ours(tmp_path, first, monkeypatch):
     assert position(first, 'epoch_3.pth') == 18
 
 
-def test_clock_that_was_set_back(tmp_path, first, train, monkeypatch):
-    """Neither the time inside nor that of the file says what is newest."""
-    for name, when in (('epoch_1.pth', 4e9), ('epoch_2.pth', 1e9)):
-        path = first / name
-        checkpoint = torch.load(path, weights_only=False)
-        checkpoint['meta']['time'] = f'{int(when)}'
-        torch.save(checkpoint, path)
-        os.utime(path, (when, when))
-    (first / 'last_checkpoint').write_text(str(first / 'epoch_1.pth'))
-    assert f'Resuming from {first}/epoch_2.pth' in train(first, '--resume')
-
-
-def test_two_trainings_in_one_folder(tmp_path, train):
-    """A new one begins where there are later checkpoints of another one."""
-    folder = tmp_path / 'w'
-    train(folder, epochs=4, scores=[1, 2, 3, 4], max_keep_ckpts=-1)
-    train(folder, epochs=1, scores=[1], max_keep_ckpts=-1)
-    output = train(folder, '--resume', epochs=2, scores=[1], max_keep_ckpts=-1)
-    assert f'Resuming from {folder}/epoch_1.pth' in output
-    assert 'are of another training in this folder and passed over' in output
-
-
-# Damage -------------------------------------------------------------------
-
-
-def damage(path, word=None):
-    """Flip a bit in the middle of a file, or in a word of it."""
-    data = bytearray(path.read_bytes())
-    data[data.index(word) if word else len(data) // 2] ^= 4
-    path.write_bytes(data)
-
-
-def test_saved_files_are_sealed(first):
-    for path in first.glob('*.pth'):
-        assert check_archive(path) is Coverage.ALL
-
-
-@pytest.mark.parametrize(
-    ('word', 'world_size'),
-    [
-        (None, 1),
-        (b'iter', 2),
-        pytest.param(b'PK\1\2', 1, marks=pytest.mark.slow),
-        pytest.param(None, 2, marks=pytest.mark.slow),
-    ],
-)
-def test_damage_goes_back_to_the_one_before(tmp_path, train, word, world_size):
-    first = tmp_path / 'first'
-    train(first, epochs=2, scores=FIRST, world_size=world_size)
-    damage(first / 'epoch_2.pth', word)
-    output = train(first, '--resume', scores=[9, 8, 7], world_size=world_size)
-    (line,) = (
-        line for line in output.splitlines() if 'passed over epoch_2' in line
-    )
-    assert 'is damaged' in line
-    assert line.endswith('going on from epoch_1.pth')
-    assert f'Resuming from {first}/epoch_1.pth' in output
-    assert position(first, 'epoch_4.pth') == 24 // world_size
-
-
-def test_damaged_file_that_is_named(tmp_path, first, train):
-    damage(first / 'epoch_2.pth')
-    output = train(first, '--resume', first / 'epoch_2.pth', code=1)
-    assert "epoch_2.pth' is damaged: " in output
-    assert 'take an earlier one' in output
-    output = train(
-        tmp_path / 'w',
-        '--cfg-options',
-        f'load_from={first}/epoch_2.pth',
-        code=1,
-    )
-    assert "epoch_2.pth' is damaged: " in output
-
-
-@pytest.mark.slow
-def test_old_format_is_resumed_from_with_a_warning(first, train):
-    path = first / 'epoch_2.pth'
-    checkpoint = torch.load(path, weights_only=False)
-    torch.save(checkpoint, path, _use_new_zipfile_serialization=False)
-    output = train(first, '--resume')
-    assert f'{path} has no checksums' in output
-    assert files(first) == AFTER

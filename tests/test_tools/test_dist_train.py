@@ -11,7 +11,6 @@ import pytest
 from helpers import toy_training as toy
 from helpers.toy_ranks import (
     TOOLS,
-    free_port,
     kill_and_resume,
     load_tool,
     process_environ,
@@ -22,8 +21,6 @@ from torch.distributed.elastic.multiprocessing import (
     SignalException,
 )
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-
-from mmext.engine.checkpoints import find_newest_checkpoint
 
 pytestmark = pytest.mark.xdist_group('processes')
 
@@ -205,26 +202,6 @@ def test_signal_to_the_launcher_and_resume(tmp_path, signum):
     assert steps == list(range(1, 10))
 
 
-@pytest.mark.slow
-def test_failing_process_ends_all(tmp_path):
-    path = toy.write(
-        tmp_path / 'cfg.py', toy.config(train_dataloader=toy.loader(broken=5))
-    )
-    code, output = finish(
-        script(
-            'dist_train.sh',
-            path,
-            2,
-            '--work-dir',
-            tmp_path / 'w',
-            PORT=str(free_port()),
-        )
-    )
-    assert code == 1
-    assert "image '5.jpg'" in output
-    assert 'was the first to fail, it ended with exit code 1' in output
-
-
 @pytest.mark.parametrize(
     ('raised', 'code', 'text'),
     [
@@ -269,28 +246,3 @@ def test_a_killed_process_ends_the_run(tmp_path):
     assert seconds < 10
     assert 'rank 1 (pid ' in output
     assert 'was killed by SIGKILL, as by kill -9' in output
-
-
-@pytest.mark.slow
-def test_a_signal_to_plain_torchrun(tmp_path):
-    """The checkpoint is there; exit code and traceback are torchrun's."""
-    process = subprocess.Popen(
-        [
-            *(sys.executable, '-m', 'torch.distributed.run', '--standalone'),
-            *('--nproc-per-node', '2', str(TOOLS / 'train.py')),
-            *(slow_config(tmp_path), '--launcher', 'pytorch'),
-            *('--work-dir', str(tmp_path / 'w')),
-        ],
-        env=process_environ(),
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    while not (tmp_path / 'trace.0').exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    code, output = finish(process)
-    assert code == 1
-    assert 'SIGTERM: stopped after iteration' in output
-    assert find_newest_checkpoint(tmp_path / 'w').checkpoint.endswith('.pth')

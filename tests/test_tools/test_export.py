@@ -214,11 +214,6 @@ def test_run_onnx_gives_what_the_model_does(
         # The nearest pixels of a map that is smaller.
         assert (outputs['labels'] == labels).mean() > 0.95
         assert len(printed) == len(np.unique(outputs['labels'])) > 2
-        # Exactly so from the scores of all classes.
-        assert tool.main([*args, '--all-scores']) == 0
-        session = onnxruntime.InferenceSession(file)
-        outputs = run_onnx(session, np.asarray(image))
-        assert (outputs['labels'] == labels).mean() > 0.999
         return
     assert len(outputs['boxes']) == len(expected.boxes) == len(printed)
     np.testing.assert_allclose(outputs['scores'], expected.scores, atol=1e-4)
@@ -328,7 +323,7 @@ def test_run_onnx_suppresses_as_mmcv_does(nms):
             {'completion': '{}'},
             BOXES[:2],
             (8, 8, 3),
-            'a detector without --all-scores',
+            r"got outputs \['boxes', 'scores'\]",
         ),
         (
             {
@@ -365,7 +360,8 @@ def test_swin_as_onnx(tool, onnxruntime, tmp_path, capfd, monkeypatch):
     checkpoint = make_checkpoint(tmp_path, config)
     file = tmp_path / 'model.onnx'
     args = [str(checkpoint), '--onnx', str(file)]
-    args += ['--check-sizes', '60x90', '128x96']
+    sizes = ((60, 90), (128, 96))
+    monkeypatch.setattr(export, '_CHECKED_SIZES', sizes)
     assert tool.main(args) == 0
     assert 'checked at 4 shapes' in capfd.readouterr().out
     assert facts_of(onnxruntime.InferenceSession(file))['size_divisor'] == 32
@@ -381,15 +377,14 @@ def test_swin_as_onnx(tool, onnxruntime, tmp_path, capfd, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_program_with_all_scores(tool, segmentor, tmp_path):
+def test_segmentor_as_program(tool, segmentor, tmp_path):
     file = tmp_path / 'model.pt2'
-    assert tool.main([str(segmentor), '--pt2', str(file), '--all-scores']) == 0
+    assert tool.main([str(segmentor), '--pt2', str(file)]) == 0
     extra = {'metadata.json': ''}
     program = torch.export.load(file, extra_files=extra)
     assert json.loads(extra['metadata.json'])['task'] == 'segmentation'
-    (scores,) = program.module()(torch.zeros(1, 3, 64, 80))
-    assert scores.shape == (1, 7, 64, 80)
-    torch.testing.assert_close(scores.sum(1), torch.ones(1, 64, 80))
+    labels, scores = program.module()(torch.zeros(1, 3, 64, 80))
+    assert labels.shape == scores.shape == (1, 64, 80)
 
 
 @pytest.mark.slow
@@ -428,7 +423,6 @@ def test_a_wrong_file_is_not_written(
     [
         (['a.pth'], 'one of the arguments --onnx --pt2 is required'),
         (['a.pth', '--onnx', 'a', '--pt2', 'b'], 'not allowed with'),
-        (['a.pth', '--pt2', 'b', '--check-sizes', '64'], 'a height and a'),
         (['no.pth', '--pt2', 'b'], 'checkpoint must be an existing'),
     ],
 )

@@ -237,17 +237,12 @@ def test_a_hostile_folder_runs_nothing(six, shared, tmp_path, tool):
     assert not trap.exists()
 
 
-def test_share_says_what_is_wrong_in_one_line(six, tmp_path, capsys):
+def test_share_says_what_is_wrong_in_one_line(tmp_path, capsys):
     new = str(tmp_path / 'new')
-    not_json = ['--evaluation', str(six.config)]
-    for args, message in (
-        (['none.pth', new], "existing file, got 'none.pth'"),
-        ([str(six.checkpoint), new, *not_json], 'must be a JSON file'),
-    ):
-        with pytest.raises(SystemExit) as info:
-            load_tool('share').main(args)
-        assert info.value.code == 2
-        error = capsys.readouterr().err
-        assert message in error
-        assert error.count('\n') == 1
+    with pytest.raises(SystemExit) as info:
+        load_tool('share').main(['none.pth', new])
+    assert info.value.code == 2
+    error = capsys.readouterr().err
+    assert "existing file, got 'none.pth'" in error
+    assert error.count('\n') == 1
     assert not Path(new).exists()

@@ -252,19 +252,6 @@ def test_stray_file_is_never_run(tmp_path, trap, run, switch, world_size):
     assert (tmp_path / 'w/epoch_3.pth').is_file()
 
 
-def test_config_text_is_not_run_on_resume(tmp_path, trap, run):
-    """MMEngine runs ``meta['config']`` of a checkpoint it resumes from."""
-    code, output = run('train', {})
-    assert code == 0, output
-    checkpoint = torch.load(tmp_path / 'w/epoch_1.pth', weights_only=False)
-    text = f'import os\nos.mkdir({str(trap)!r})\n'
-    checkpoint['meta'].update(config=text, cfg=text)
-    torch.save(checkpoint, tmp_path / 'hostile.pth')
-    code, output = run('train', {}, '--resume', tmp_path / 'hostile.pth')
-    assert code == 0, output
-    assert not trap.exists()
-
-
 def test_convert_codetr(tmp_path, trap, capsys):
     main = load_tool('convert_codetr').main
     path = weights(tmp_path, trap)
@@ -319,22 +306,6 @@ def raises_or_returns(main, args):
         return main(args)
     except SystemExit as error:
         return error.code
-
-
-def test_last_one_that_needs_trust_is_an_error(tmp_path, trap, run):
-    """Its training is not begun anew over it."""
-    code, output = run('train', {})
-    assert code == 0, output
-    for name in ('epoch_1.pth', 'epoch_2.pth'):
-        (tmp_path / 'w' / name).unlink()
-    path = tmp_path / 'w/epoch_3.pth'
-    checkpoint = torch.load(path, weights_only=False)
-    checkpoint['meta']['note'] = Hostile(trap)
-    torch.save(checkpoint, path)
-    code, output = run('train', {}, '--resume', '--trust-checkpoint')
-    assert code > 0
-    assert not trap.exists()
-    assert 'There is no other checkpoint to resume from' in output
 
 
 def test_plain_files_need_no_trust(tmp_path, run):

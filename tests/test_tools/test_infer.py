@@ -3,7 +3,6 @@
 import importlib
 import json
 import os
-import resource
 
 import cv2
 import numpy as np
@@ -190,14 +189,6 @@ def test_hostile_checkpoint_is_not_run(tool, place, finder, capsys):
     assert trap.is_dir()
 
 
-def test_damaged_checkpoint(tool, place, capsys):
-    data = bytearray((place / 'finder.pth').read_bytes())
-    data[data.index(b'scores')] ^= 1
-    (place / 'finder.pth').write_bytes(data)
-    error = rejected(tool, arguments(place, place / 'images'), capsys)
-    assert "finder.pth' is damaged: record" in error
-
-
 def write_noise(path, size, seed=0):
     """A picture of width and height."""
     noise = np.random.default_rng(seed).integers(0, 255, (*size[::-1], 3))
@@ -329,23 +320,6 @@ def test_a_segmented_video(tool, tmp_path):
     assert (len(frames), frames[0].shape) == (3, (64, 96, 3))
 
 
-def test_a_video_that_cannot_be_written_leaves_nothing(tool, tmp_path, capsys):
-    config = recited.write_patches(tmp_path, (160, 90), [], (160, 90))
-    video = write_video(tmp_path / 'a.mp4', (160, 90))
-    args = [str(video), *recited_arguments(tmp_path, config)]
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # As a disk that is full.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        with pytest.raises(SystemExit) as caught:
-            tool.main(args)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert caught.value.code == 2
-    assert 'is the disk full?' in capsys.readouterr().err
-    assert os.listdir(tmp_path / 'out') == []
-
-
 def test_a_segmentor_beside_the_annotation(tool, tmp_path):
     """Truth on the left, the prediction on the right, what is void in grey."""
     told = np.repeat([[0, 1], [2, 1]], 48, 0).repeat(64, 1).astype(np.uint8)
@@ -372,21 +346,3 @@ def test_a_segmentor_beside_the_annotation(tool, tmp_path):
         inner = np.r_[2:46, 50:94], np.r_[2:62, 66:126]
         difference = (panel - wanted)[np.ix_(*inner)]
         assert np.abs(difference).max() <= 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    'views', [['--tile', '50'], ['--tta'], ['--tta', '--tile', '50']]
-)
-def test_a_segmentor_with_views(tool, tmp_path, views):
-    """Without an annotation; sides become what PIDNet takes."""
-    load_segmentation()
-    write_pidnet(tmp_path / 'pidnet.pth')
-    image = write_noise(tmp_path / 'images/a.png', (131, 75))
-    args = ['--checkpoint', str(tmp_path / 'pidnet.pth'), *views]
-    args += ['--out', str(tmp_path / 'out')]
-    assert tool.main([str(image), *args]) == 0
-    content = json.loads((tmp_path / 'out/predictions.json').read_text())
-    (row,) = content['images']
-    assert np.array(Image.open(row['label_map'])).shape == (75, 131)
-    assert sum(row['shares']) == pytest.approx(1)

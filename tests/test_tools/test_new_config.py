@@ -23,8 +23,6 @@ from mmengine.evaluator import Evaluator
 from mmengine.registry import DefaultScope
 from mmengine.structures import InstanceData
 
-from mmext.checks.config import key_place
-
 SMALL = 'mmext::co_dino/co_dino_r18_shapes.py'
 PIDNET = 'mmext::pidnet/pidnet_s_2xb6_120k_cityscapes.py'
 BCCD = ('Platelets', 'RBC', 'WBC')
@@ -180,8 +178,8 @@ def test_bccd_is_the_same_in_each_form(shared_path, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_split_is_made_by_a_seed(voc, tmp_path):
-    """As lists beside the config; the same seed gives the same."""
+def test_a_split_is_made(voc, tmp_path):
+    """As lists beside the config, the same each time."""
     data = {}
     data['voc'] = tmp_path / 'voc'
     shutil.copytree(voc, data['voc'], ignore=lambda *_: ['ImageSets'])
@@ -196,16 +194,13 @@ def test_a_split_is_made_by_a_seed(voc, tmp_path):
     for form, folder in data.items():
         before = files_below(folder)
         chosen = []
-        seeds = (0, 0, 1) if form == 'yolo' else (0,)
-        for seed in seeds:
-            cfg = made(
-                folder, tmp_path / f'{form}.py', '--overwrite', '--seed', seed
-            )
+        for _ in range(2 if form == 'yolo' else 1):
+            cfg = made(folder, tmp_path / f'{form}.py', '--overwrite')
             own = [boxes_of(cfg, split) for split in ('train', 'val')]
             assert tuple(map(len, own)) == numbers[form]
             assert not own[0].keys() & own[1].keys()
             chosen.append(sorted(own[1]))
-        assert form != 'yolo' or chosen[0] == chosen[1] != chosen[2]
+        assert chosen[0] == chosen[-1]
         assert files_below(folder) == before
         assert len(list((tmp_path / f'{form}_data').iterdir())) == 2
 
@@ -238,16 +233,6 @@ def test_a_short_training_has_the_milestones_before_its_end(voc, tmp_path):
         results.append(cfg.param_scheduler[0].milestones)
         assert lint(cfg, 'SCHED003') == []
     assert results == [[], [], [8]]
-
-
-def test_a_data_set_has_no_key_of_the_base_that_it_does_not_read(
-    voc, tmp_path
-):
-    """``bbox_min_size`` is of Pascal VOC's data set, for which the base is."""
-    data = CONVERTERS['yolo'](voc, tmp_path / 'yolo', CLASSES)
-    base = 'mmext::co_dino/co_dino_r18_bccd.py'
-    cfg = made(data, tmp_path / 'my.py', base=base)
-    assert lint(cfg, 'DATA008') == []
 
 
 def test_paths_stay_relative(voc, tmp_path, monkeypatch):
@@ -368,21 +353,6 @@ def test_errors_of_labels_make_the_exit_code_1(
     assert 'tools/validate_labels.py my.py --fix DIR' in printed
 
 
-def test_findings_point_at_the_config_itself(voc, tmp_path):
-    """Where it changes what it inherits, and adds to that further below."""
-    out = tmp_path / 'my.py'
-    made(voc, out)
-    lines = out.read_text().splitlines()
-    for split in ('train', 'val'):
-        place = key_place(out, f'{split}_dataloader.dataset.filter_cfg')
-        assert place.file == str(out)
-        assert lines[place.line - 1].startswith('    filter_cfg=dict(')
-        # Where the data set as a whole was changed last.
-        place = key_place(out, f'{split}_dataloader.dataset')
-        line = f'_base_.{split}_dataloader.dataset.update('
-        assert (place.file, lines[place.line - 1]) == (str(out), line)
-
-
 def test_commands_of_a_name_with_a_blank(voc, tmp_path, monkeypatch, capsys):
     """Each parses as the tool's command line, with the file that was made."""
     monkeypatch.chdir(tmp_path)
@@ -433,17 +403,6 @@ def test_wrong_input_is_one_line(voc, tmp_path, capsys):
     with pytest.raises(SystemExit):
         run(voc, new, '--no-check', base='mmext::co_dino/none.py')
     assert 'got mmext::co_dino/none.py: ' in capsys.readouterr().err
-
-
-def test_names_of_many_classes_are_in_a_file(voc, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = [*CLASSES, *(f'another class {number}' for number in range(200))]
-    cfg = made(voc, Path('my.py'), '--classes', *names)
-    assert cfg.model.num_classes == len(names)
-    dataset = dataset_of(cfg, 'train')
-    assert list(dataset.metainfo['classes']) == names
-    assert dataset.metainfo['classes'][1] == CLASSES[1]
-    assert len(dataset.get_data_info(0)['instances']) == 3
 
 
 def test_a_base_in_a_file_and_weights(voc, tmp_path):

@@ -76,18 +76,6 @@ def test_names_that_no_annotation_of_a_tracking_set_has(main, tmp_path):
         assert [f['rule'] for f in told if f['rule'] == 'HEAD003'] == expected
 
 
-def test_unwritable_outputs_are_one_error(main, tmp_path, capsys):
-    config = mmext.config_path('pidnet/pidnet_small_shapes.py')
-    (tmp_path / 'file').write_text('')
-    bad = [str(tmp_path / 'file' / name) for name in ('a', 'b', 'c.py', 'd')]
-    outputs = ['--json', bad[0], '--html', bad[1], '--fix', bad[2]]
-    with pytest.raises(SystemExit) as error:
-        main([str(config), *outputs, '--store', bad[3]])
-    assert error.value.code == 2
-    message = capsys.readouterr().err
-    assert all(f'{path}: ' in message for path in bad)
-
-
 @pytest.mark.parametrize('tool', ['preflight', 'validate_labels'])
 @pytest.mark.parametrize(
     ('name', 'text', 'message'),

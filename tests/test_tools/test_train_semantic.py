@@ -4,12 +4,10 @@ import json
 import re
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
 import torch
 from helpers.reduce_semantic_config import reduce_model
-from helpers.toy_ranks import load_segmentation, load_tool, start_ranks
+from helpers.toy_ranks import load_segmentation, start_ranks
 from mmengine import Config
 
 from mmext.datasets import ShapesSpec, write_shapes_dataset
@@ -117,43 +115,6 @@ def test_goes_on_where_it_was(config: Path, trained: Path, tmp_path: Path):
         assert torch.equal(results[key], value), key
 
 
-@pytest.mark.slow
-def test_groups_are_merged_on_the_way(config: Path, tmp_path: Path):
-    """With single groups until a checkpoint, then as the config says."""
-    child = tmp_path / 'rates.py'
-    child.write_text(f"""
-_base_ = {str(config)!r}
-keys = {{'decode_head': dict(lr_mult=10.0)}}
-optim_wrapper = dict(
-    paramwise_cfg=dict(custom_keys=keys, norm_decay_mult=0.0))
-""")
-    constructor = 'optim_wrapper.constructor=DefaultOptimWrapperConstructor'
-    single, merged = tmp_path / 'single', tmp_path / 'merged'
-    for folder, more in (
-        (single, ['--cfg-options', constructor]),
-        (merged, ['--resume', str(single / 'iter_2.pth')]),
-    ):
-        code, output = run(folder, str(child), *more)
-        assert code == 0, output[-3000:]
-    assert 'the same settings in other groups' in output
-    one, other = (
-        torch.load(folder / 'iter_4.pth', weights_only=False)
-        for folder in (single, merged)
-    )
-    groups = other['optimizer']['param_groups']
-    assert len(one['optimizer']['param_groups']) > 50
-    assert len(groups) == 3
-    for key, value in one['state_dict'].items():
-        torch.testing.assert_close(
-            other['state_dict'][key], value, rtol=1e-5, atol=1e-6
-        )
-    rates = [
-        [line['lr'] for line in scalars(folder) if 'loss' in line]
-        for folder in (single, merged)
-    ]
-    assert rates[0][2:] == rates[1]
-
-
 def test_tests(config: Path, trained: Path, tmp_path: Path):
     """The same metric as the validation of the training."""
     folder = tmp_path / 'tested'
@@ -164,73 +125,3 @@ def test_tests(config: Path, trained: Path, tmp_path: Path):
     result = float(re.search(r'mIoU: ([\d.]+)', output).group(1))
     last = [line['mIoU'] for line in scalars(trained) if 'mIoU' in line][-1]
     assert result == pytest.approx(last)
-
-
-def test_draws_the_metric(trained: Path, tmp_path: Path):
-    out = tmp_path / 'curves.png'
-    assert load_tool('plot_log').main([str(trained), '--out', str(out)]) == 0
-    assert out.stat().st_size > 10_000
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('checked', [False, True])
-def test_a_bad_label_names_its_image(
-    config: Path, shapes: Path, tmp_path: Path, checked: bool
-):
-    """A class that the model does not have, in one mask of six.
-
-    The pipeline of the config finds it; without that step, the loss does.
-    """
-    root = tmp_path / 'bad'
-    for split in ('img_dir', 'annotations'):
-        root.mkdir(exist_ok=True)
-        (root / split).symlink_to(shapes / split)
-    for path in (shapes / 'ann_dir').rglob('*.png'):
-        copy = root / path.relative_to(shapes)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        mask = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
-        if copy.name == '000004.png' and copy.parent.name == 'train':
-            mask[5:7, 8:10] = 9
-        assert cv2.imwrite(str(copy), np.ascontiguousarray(mask))
-    if not checked:
-        cfg = Config.fromfile(config)
-        dataset = cfg.train_dataloader.dataset
-        dataset.pipeline = [
-            step
-            for step in dataset.pipeline
-            if step['type'] != 'mmext.ValidateLabels'
-        ]
-        config = tmp_path / 'unchecked.py'
-        cfg.dump(config)
-    code, output = run(
-        tmp_path / 'w', config, '--cfg-options', f'data_root={root}'
-    )
-    assert code == 1
-    end = output[-4000:]
-    assert '000004.' in end
-    if checked:
-        assert 'SampleError' in end
-        assert '9 (4)' in end
-    else:
-        assert 'LabelRangeError' in end
-        assert 'decode_head.loss_decode' in end
-
-
-def test_wrong_classes_are_refused(config: Path, tmp_path: Path):
-    code, output = run(
-        tmp_path / 'w',
-        config,
-        '--cfg-options',
-        'model.decode_head.num_classes=5',
-    )
-    assert code == 1
-    assert 'set model.decode_head.num_classes to 7' in output
-    assert 'LabelRangeError' not in output
-
-
-def test_missing_data_are_one_line(config: Path, tmp_path: Path, capsys):
-    options = ['--cfg-options', f'data_root={tmp_path / "none"}']
-    with pytest.raises(SystemExit) as info:
-        load_tool('train').main([str(config), *options])
-    assert info.value.code == 2
-    assert 'make_shapes_dataset.py --out' in capsys.readouterr().err

@@ -4,7 +4,6 @@ import os
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from mmext.utils.draw import (
     class_palette,
@@ -15,7 +14,6 @@ from mmext.utils.draw import (
     side_by_side,
     text_size,
     tile_sheet,
-    title_bar,
     write_picture,
 )
 
@@ -65,12 +63,6 @@ def test_palette_has_a_colour_for_each_class(count):
 )
 def test_small_images_are_enlarged_by_a_whole_factor(size, scale):
     assert picture_scale(*size) == scale
-
-
-def test_shrinking_fits_exactly():
-    assert picture_scale(400, 800, side=200, shrink=True) == 0.25
-    picture = draw([], [], image=grey(400, 800), side=200, shrink=True)
-    assert picture.shape == (100, 200, 3)
 
 
 def test_box_is_where_it_is_in_the_enlarged_picture():
@@ -145,15 +137,6 @@ def test_rejects(side, label, message):
         draw([(1, 2, 3, 4), (1, 2, side, 4)], [0, label])
 
 
-@pytest.mark.parametrize('suffix', ['.png', '.jpg', '.JPEG'])
-def test_writes_and_replaces(tmp_path, suffix):
-    path = tmp_path / 'new' / f'a{suffix}'
-    write_picture(path, grey(8, 8))
-    write_picture(path, grey(10, 20))
-    assert np.array(Image.open(path)).shape == (10, 20, 3)
-    assert os.listdir(path.parent) == [path.name]
-
-
 @pytest.mark.parametrize('name', ['a.gif', 'a'])
 def test_rejects_other_formats(tmp_path, name):
     with pytest.raises(ValueError, match='path must end in'):
@@ -221,15 +204,6 @@ def test_a_long_name_ends_in_an_ellipsis():
     picture = draw_labels(canvas, boxes, ['x' * 200], [RED])
     _, _, left, right = touched(canvas, picture)
     assert 60 < right - left <= 80
-
-
-def test_title_bar():
-    bar = title_bar('hello', 120, 14)
-    assert bar.shape[1:] == (120, 3)
-    assert bar.shape[0] >= text_size('hello', 14)[1]
-    assert bar.min() < 100 < bar.max()
-    long = title_bar('hello ' * 50, 120, 14)
-    assert long.shape == bar.shape
 
 
 def test_panels_keep_their_pixels_and_get_a_title():

@@ -43,11 +43,6 @@ def test_has_the_usual_permissions(tmp_path):
     assert made.stat().st_mode == plain.stat().st_mode
 
 
-def test_rejects_nothing_written(tmp_path):
-    with pytest.raises(FileNotFoundError), atomic_path(tmp_path / 'a.txt'):
-        pass
-
-
 def test_rejects_a_directory(tmp_path):
     with (
         pytest.raises(IsADirectoryError, match='path must be a file'),

@@ -41,8 +41,6 @@ from ...utils.training import rate_factor
 from .data_folders import find_data
 from .data_splits import DataFolder, DataSplit, make_val_split
 
-# Characters of the names of classes; more of them are in a file.
-_MAX_NAMES = 400
 # Steps of a training on few pictures, as far as it takes to learn them.
 _LEAST_STEPS, _MOST_EPOCHS = 3000, 100
 _LEAST_ITERS, _PASSES = 1000, 200
@@ -111,7 +109,6 @@ def new_config(
     *,
     classes: Sequence[str] = (),
     val_fraction: float = 0.2,
-    seed: int = 0,
     batch_size: int = 0,
     num_gpus: int = 1,
     epochs: int = 0,
@@ -130,7 +127,6 @@ def new_config(
         classes: Names in the order of labels; empty for those of the data.
         val_fraction: Part of the training samples that validate, if the
             data have no such split.
-        seed: Of that choice.
         batch_size: Pictures a step and GPU; 0 for that of the base.
         num_gpus: Processes of the training.
         epochs: Of the training; 0 for those of the base, or more where that
@@ -181,16 +177,11 @@ def new_config(
     folder_data = find_data(
         data, semantic=semantic, classes=classes, ignore_index=ignore_index
     )
-    make_val_split(folder_data, val_fraction, seed)
+    make_val_split(folder_data, val_fraction)
     draft = ConfigDraft(tree)
     lists = _make_lists(folder_data, out, overwrite)
     batch = batch_size or tree['train_dataloader'].get('batch_size', 1)
     _set_data(draft, folder_data, batch)
-    if len(', '.join(folder_data.classes)) > _MAX_NAMES:
-        names = out.with_name(f'{out.stem}_data') / 'classes.txt'
-        _require_new(names, overwrite)
-        lists[names] = ''.join(f'{n}\n' for n in folder_data.classes).encode()
-        draft.variables['classes'] = names.as_posix()
     _set_model(draft, len(folder_data.classes))
     if semantic:
         _set_masks(draft, folder_data, batch, ignore_index)
@@ -243,7 +234,10 @@ def _make_lists(
         if part.whole:
             continue
         path = folder / f'{split}{suffix}'
-        _require_new(path, overwrite)
+        if path.exists() and not overwrite:
+            raise FileExistsError(
+                f'{path} must be a new file; --overwrite replaces it'
+            )
         if data.form == 'coco':
             content = _coco_part(data, part)
         else:
@@ -257,13 +251,6 @@ def _make_lists(
             near = path.resolve()
         part.dataset['ann_file'] = Path(near).as_posix()
     return lists
-
-
-def _require_new(path: Path, overwrite: bool) -> None:
-    if path.exists() and not overwrite:
-        raise FileExistsError(
-            f'{path} must be a new file; --overwrite replaces it'
-        )
 
 
 def _coco_part(data: DataFolder, part: DataSplit) -> bytes:

@@ -166,25 +166,23 @@ def _find_coco(
         file = files[names[0]]
         folder = _folder_of_images(root, tree, names[0], file)
         with (root / names[0]).open('rb') as text:
-            named = holds_key(text, 'file_name')
+            if not holds_key(text, 'file_name'):
+                raise ValueError(
+                    f'images of {root / names[0]} must have a file_name, got '
+                    'none, as in the files of LVIS; add it to each image'
+                )
         parts[split] = DataSplit(
             [*file.images.file_name],
             {
                 'ann_file': names[0].replace(os.sep, '/'),
                 'data_prefix': {'img': folder and f'{folder}/'},
             },
-            whole=named,
             coco=file,
         )
     kind = {'type': 'mmdet.CocoDataset'}
     data = DataFolder('coco', root, classes, parts, kind)
     used = [part.coco for part in parts.values()]
     data.masks = 'instance' in map(coco_task, used)
-    if not all(part.whole for part in parts.values()):
-        data.notes.append(
-            'images have no file_name but the URLs of LVIS: copies of the '
-            "files have both; COCO's metrics count what LVIS does not judge"
-        )
     if not classes:
         data.classes = _coco_classes(used, data.notes)
     for part in parts.values():

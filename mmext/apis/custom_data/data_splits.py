@@ -57,13 +57,14 @@ class DataFolder:
     masks: bool = False
 
 
-def make_val_split(data: DataFolder, fraction: float, seed: int) -> None:
+def make_val_split(data: DataFolder, fraction: float) -> None:
     """Take a part of the training samples for validation, if there is none.
+
+    The choice is random, and the same for the same names.
 
     Args:
         data: Changed in place.
         fraction: Part of the samples, above 0 and below 1; at least one.
-        seed: The same seed gives the same split of the same names.
 
     Raises:
         ValueError: If the fraction is not in that range, or there are fewer
@@ -83,7 +84,7 @@ def make_val_split(data: DataFolder, fraction: float, seed: int) -> None:
             f'{data.root}'
         )
     number = min(max(round(len(names) * fraction), 1), len(names) - 1)
-    chosen = set(random.Random(seed).sample(names, number))
+    chosen = set(random.Random(0).sample(names, number))
     for split in ('train', 'val'):
         own = [n for n in names if (n in chosen) == (split == 'val')]
         data.splits[split] = replace(
@@ -91,7 +92,7 @@ def make_val_split(data: DataFolder, fraction: float, seed: int) -> None:
         )
     data.notes.append(
         f'no split for validation was found: {number} of {len(names)} '
-        f'training pictures were chosen by the seed {seed}'
+        'training pictures were chosen at random'
     )
 
 

@@ -52,7 +52,6 @@ def find_masks(
     """
     pairs = _mask_folders(tree)
     if not pairs:
-        _refuse_prefixes(root, tree)
         return None
     splits = {
         split: _mask_split(root, tree, own)
@@ -83,11 +82,6 @@ def _is_of_masks(folder: str, objects: bool = True) -> bool:
     return any(map(_MASK_WORDS.search, words))
 
 
-def _class_masks(tree: Tree) -> list[str]:
-    """Folders of masks of classes."""
-    return [folder for folder in tree if _is_of_masks(folder, objects=False)]
-
-
 def _pictures(tree: Tree, folder: str) -> dict[str, str]:
     """Suffix of each picture of a folder, by its name without it."""
     parts = map(os.path.splitext, tree[folder])
@@ -102,7 +96,8 @@ def _mask_folders(tree: Tree) -> list[tuple[str, str]]:
         for folder, names in pictures.items()
         if any(f'{name}{_MASK_END}' in names for name in names)
     ]
-    for masks in [] if pairs else _class_masks(tree):
+    candidates = [f for f in tree if _is_of_masks(f, objects=False)]
+    for masks in [] if pairs else candidates:
         fitting = []
         for folder, names in pictures.items():
             alike = split_of(folder) == split_of(masks)
@@ -129,28 +124,6 @@ def _ends(images: set[str], masks: set[str]) -> tuple[str, str]:
             # Cityscapes has masks of several kinds.
             return own, min(ends, key=lambda e: ('TrainIds' not in e, len(e)))
     return own, ''
-
-
-def _refuse_prefixes(root: Path, tree: Tree) -> None:
-    """Raise if names of images and masks differ in how they begin."""
-    parts = {
-        folder: {re.sub(r'^\D+', '', n): n for n in _pictures(tree, folder)}
-        for folder in tree
-    }
-    for masks in _class_masks(tree):
-        for images in tree:
-            tail = max(parts[masks].keys() & parts[images], default='')
-            alike = split_of(images) == split_of(masks)
-            if tail and alike and not _is_of_masks(images):
-                one, other = parts[masks][tail], parts[images][tail]
-                old, new = one.removesuffix(tail), other.removesuffix(tail)
-                folder = root / masks
-                raise ValueError(
-                    f'masks must have the names of their images, got {one} in '
-                    f'{folder} for {other} in {root / images}; rename them: '
-                    f'cd {quote(str(folder))} && for f in {old}*; do mv "$f" '
-                    f'"{new}${{f#{old}}}"; done'
-                )
 
 
 def _mask_split(

@@ -51,8 +51,6 @@ class ExportableModel(nn.Module, ABC):
 
     Args:
         model: The model; not changed.
-        select: Choose the result (detections, classes of pixels) inside;
-            else all scores are given.
 
     Attributes:
         outputs: Names of what the call returns.
@@ -66,10 +64,9 @@ class ExportableModel(nn.Module, ABC):
     variable: dict[int, str]
     task: str
 
-    def __init__(self, model: nn.Module, select: bool) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self.select = select
         self.left_out: list[str] = []
         self.completion: dict[str, Any] = {}
 
@@ -146,25 +143,24 @@ class ExportableDetector(ExportableModel):
     ``images``: ``(B, 3, H, W)`` float32, RGB, in [0, 255]; all fill their
     batch. ``boxes``: ``(B, N, 4)`` xyxy in pixels, inside the image;
     ``scores``: ``(B, N)`` descending; ``labels``: ``(B, N)`` int64. Without
-    ``select``: boxes ``(B, Q, 4)`` and scores ``(B, Q, K)``. Without NMS,
-    without masks, and without a threshold of scores in any case.
+    NMS, without masks, and without a threshold of scores.
 
     Raises:
         ValueError: If another head than the query head detects.
     """
 
     task = 'detection'
+    outputs = ('boxes', 'scores', 'labels')
+    variable = {1: 'detections'}
 
-    def __init__(self, model: CoDETR, select: bool = True) -> None:
-        super().__init__(model, select)
+    def __init__(self, model: CoDETR) -> None:
+        super().__init__(model)
         if model.eval_module != 'detr':
             raise ValueError(
                 "eval_module must be 'detr' for an export, got "
                 f'{model.eval_module!r}; give --cfg-options '
                 'model.eval_module=detr'
             )
-        self.outputs = ('boxes', 'scores') + (('labels',) if select else ())
-        self.variable = {1: 'detections' if select else 'queries'}
         test_cfg = model.query_head.test_cfg
         self.max_per_img = test_cfg.get(
             'max_per_img', model.query_head.num_queries
@@ -180,24 +176,13 @@ class ExportableDetector(ExportableModel):
 
     def _detect(self, encoded: Any, images: Tensor) -> tuple[Tensor, ...]:
         head = self.model.query_head
-        logits, boxes = head.detect(encoded)
-        if not self.select:
-            return self._in_pixels(boxes, images), self._probabilities(logits)
-        scores, labels, boxes = head.select(logits, boxes)
-        return self._in_pixels(boxes, images), scores, labels
-
-    def _probabilities(self, logits: Tensor) -> Tensor:
-        """``(..., K)``, without the background."""
-        if self.model.query_head.loss_cls.use_sigmoid:
-            return logits.sigmoid()
-        return logits.softmax(-1)[..., :-1]
-
-    def _in_pixels(self, boxes: Tensor, images: Tensor) -> Tensor:
-        """Normalised cx cy w h as xyxy; a traced size stays variable."""
+        scores, labels, boxes = head.select(*head.detect(encoded))
+        # Normalised cx cy w h as xyxy; a traced size stays variable.
         height, width = images.shape[-2:]
         sides = bbox_cxcywh_to_xyxy(boxes).clamp(0, 1).unbind(-1)
         sizes = width, height, width, height
-        return torch.stack([a * b for a, b in zip(sides, sizes)], -1)
+        boxes = torch.stack([a * b for a, b in zip(sides, sizes)], -1)
+        return boxes, scores, labels
 
     @contextmanager
     def _plain_selection(self) -> Iterator[None]:
@@ -213,26 +198,15 @@ class ExportableDetector(ExportableModel):
 
     def predict(self, images: Tensor) -> Arrays:
         """See the base class."""
-        batch = self.batch(images, DetDataSample)
-        if self.select:
-            with self._plain_selection():
-                samples = self.model.test_step(batch)
-            return _stacked([sample.pred_instances for sample in samples])
-        batch = self.model.data_preprocessor(batch, False)
-        logits, boxes = self.model(**batch, mode='tensor')
-        return {
-            'boxes': self._in_pixels(boxes[-1], images),
-            'scores': self._probabilities(logits[-1]),
-        }
+        with self._plain_selection():
+            samples = self.model.test_step(self.batch(images, DetDataSample))
+        return _stacked([sample.pred_instances for sample in samples])
 
     def differences(
         self, computed: Arrays, expected: Arrays
     ) -> dict[str, float]:
         """See the base class; detections are paired by label and score."""
         scores = (computed['scores'] - expected['scores']).abs().max()
-        if not self.select:
-            boxes = (computed['boxes'] - expected['boxes']).abs().max()
-            return {'boxes': float(boxes), 'scores': float(scores)}
         # Equally good ones may be in any order, and the last ones give way
         # to others that are as good; all are there if none had to.
         ends = expected['scores'][:, -1:] + 2 * SCORE_TOLERANCE
@@ -304,10 +278,11 @@ class ExportableMaskDetector(ExportableDetector):
             in ONNX.
     """
 
+    outputs = (*ExportableDetector.outputs, 'masks')
+
     def __init__(self, model: CoDETR) -> None:
-        super().__init__(model, select=True)
+        super().__init__(model)
         _check_mask_head(self.head)
-        self.outputs += ('masks',)
         threshold = self.head.test_cfg['mask_thr_binary']
         self.completion['mask_threshold'] = threshold
 
@@ -384,8 +359,7 @@ class ExportableSegmentor(ExportableModel):
     """A segmentor of mmseg as ``images`` -> ``labels``, ``scores``.
 
     ``images``: ``(B, 3, H, W)`` float32, RGB, in [0, 255]. ``labels``: ``(B,
-    H, W)`` int64; ``scores``: ``(B, H, W)``, their probability. Without
-    ``select``: scores ``(B, K, H, W)``, the probabilities of all classes.
+    H, W)`` int64; ``scores``: ``(B, H, W)``, their probability.
 
     Raises:
         ValueError: If pictures are to be predicted in parts, or there is one
@@ -393,9 +367,11 @@ class ExportableSegmentor(ExportableModel):
     """
 
     task = 'segmentation'
+    outputs = ('labels', 'scores')
+    variable = {1: 'height', 2: 'width'}
 
-    def __init__(self, model: EncoderDecoder, select: bool = True) -> None:
-        super().__init__(model, select)
+    def __init__(self, model: EncoderDecoder) -> None:
+        super().__init__(model)
         mode = model.test_cfg.get('mode', 'whole')
         if mode != 'whole':
             raise ValueError(
@@ -407,9 +383,6 @@ class ExportableSegmentor(ExportableModel):
                 'decode_head.out_channels must be at least 2 for an export, '
                 'got 1; train with a channel for each class'
             )
-        self.outputs = ('labels', 'scores') if select else ('scores',)
-        axes = (1, 2) if select else (2, 3)
-        self.variable = dict(zip(axes, ('height', 'width')))
         preprocessor = model.data_preprocessor
         padding = torch.full((3, 1, 1), float(preprocessor.pad_val))
         if preprocessor._enable_normalize:
@@ -430,14 +403,11 @@ class ExportableSegmentor(ExportableModel):
             mode='bilinear',
             align_corners=self.model.align_corners,
         )
-        scores = logits.softmax(1)
-        if not self.select:
-            return (scores,)
-        scores, labels = scores.max(1)
+        scores, labels = logits.softmax(1).max(1)
         return labels, scores
 
     def predict(self, images: Tensor) -> Arrays:
-        """See the base class; always the scores of all classes."""
+        """See the base class; the scores of all classes."""
         samples = self.model.test_step(self.batch(images, SegDataSample))
         logits = [sample.seg_logits.data for sample in samples]
         return {'scores': torch.stack(logits).softmax(1)}
@@ -447,9 +417,6 @@ class ExportableSegmentor(ExportableModel):
     ) -> dict[str, float]:
         """See the base class; of equally good classes any will do."""
         of_class = expected['scores']
-        if not self.select:
-            scores = (computed['scores'] - of_class).abs()
-            return {'scores': float(scores.max())}
         best = of_class.amax(1)
         labels = computed['labels'][:, None]
         scores = (computed['scores'] - best).abs().max()
@@ -457,16 +424,12 @@ class ExportableSegmentor(ExportableModel):
         return {'scores': float(torch.maximum(scores, missed.max()))}
 
 
-def make_exportable(
-    model: nn.Module, select: bool = True, masks: bool = True
-) -> ExportableModel:
+def make_exportable(model: nn.Module, masks: bool = True) -> ExportableModel:
     """The model as a function of pictures alone.
 
     Args:
         model: From :func:`~mmext.apis.load_detector`, in eval mode.
-        select: See :class:`ExportableModel`.
-        masks: Give the masks of detected boxes if the model does; needs
-            ``select``, else they are left out.
+        masks: Give the masks of detected boxes if the model does.
 
     Raises:
         ValueError: If it is neither a CO-DINO nor a segmentor of mmseg, or a
@@ -474,16 +437,14 @@ def make_exportable(
     """
     if isinstance(model, CoDETR):
         if model.mask_branch() is None:
-            return ExportableDetector(model, select)
-        if select and masks:
+            return ExportableDetector(model)
+        if masks:
             return ExportableMaskDetector(model)
-        detector = ExportableDetector(model, select)
-        detector.left_out.append(
-            'masks of the boxes, which --onnx without --all-scores has'
-        )
+        detector = ExportableDetector(model)
+        detector.left_out.append('masks of the boxes, which --onnx has')
         return detector
     if isinstance(model, EncoderDecoder):
-        return ExportableSegmentor(model, select)
+        return ExportableSegmentor(model)
     raise ValueError(
         'the model must be a CO-DINO (mmext.CoDETR) or a segmentor of mmseg '
         f'(EncoderDecoder), got {type(model).__name__}; other models cannot '

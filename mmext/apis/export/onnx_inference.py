@@ -26,12 +26,11 @@ def run_onnx(
 ) -> dict[str, Any]:
     """Predict what is in a picture, as the exported model does.
 
-    A label map whose picture was resized is enlarged by the nearest pixel,
-    or as the model does it if the file gives the scores of all classes.
+    A label map whose picture was resized is enlarged by the nearest pixel.
 
     Args:
         session: ``onnxruntime.InferenceSession`` of a file that
-            ``tools/export.py`` wrote; of a detector without ``--all-scores``.
+            ``tools/export.py`` wrote.
         image: ``(H, W, 3)``, uint8, red green blue.
         score_thr: Detections of a lower score are left out, in [0, 1].
 
@@ -52,11 +51,11 @@ def run_onnx(
         )
     texts = session.get_modelmeta().custom_metadata_map
     names = [output.name for output in session.get_outputs()]
-    if 'completion' not in texts or names == ['boxes', 'scores']:
+    if 'completion' not in texts or 'labels' not in names:
         raise ValueError(
-            'the file must be written by tools/export.py of this version, of '
-            f'a detector without --all-scores, got outputs {names} and '
-            f'metadata {sorted(texts)}; export the model again'
+            'the file must be written by tools/export.py of this version, got '
+            f'outputs {names} and metadata {sorted(texts)}; export the model '
+            'again'
         )
     classes, steps, divisor, facts = (
         json.loads(texts[key])
@@ -83,9 +82,11 @@ def run_onnx(
     arrays = {name: array[0] for name, array in zip(names, arrays)}
     if is_map:
         align = facts['align_corners']
+        places = [_places(*sides, align) for sides in zip(inner, size)]
+        nearest = (np.rint(place).astype(int) for place in places)
         return {
             'classes': classes,
-            'labels': _label_map(arrays, inner, size, align),
+            'labels': arrays['labels'][np.ix_(*nearest)],
         }
     arrays['boxes'] /= np.float32([*scale[::-1], *scale[::-1]])
     arrays = _chosen(arrays, arrays['scores'] > facts['score_thr'])
@@ -163,20 +164,6 @@ def _shares(places: np.ndarray, num: int) -> np.ndarray:
     """Bilinear weights of ``num`` pixels at each place."""
     apart = np.abs(places[:, None] - np.arange(num))
     return (1 - apart).clip(0).astype(np.float32)
-
-
-def _label_map(
-    arrays: Arrays, inner: Sequence[int], size: Sequence[int], align: bool
-) -> np.ndarray:
-    """Classes of the pixels of the picture."""
-    places = [_places(*sides, align) for sides in zip(inner, size)]
-    if 'labels' in arrays:
-        nearest = (np.rint(place).astype(int) for place in places)
-        return arrays['labels'][np.ix_(*nearest)]
-    # Logits but for a number that all classes of a pixel share.
-    logits = np.log(arrays['scores'][:, : inner[0], : inner[1]].clip(1e-37))
-    rows, columns = map(_shares, places, inner)
-    return (rows @ logits @ columns.T).argmax(0)
 
 
 def _paste(mask: np.ndarray, box: np.ndarray, size: Sequence[int]) -> Any:

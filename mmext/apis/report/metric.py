@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from mmdet.evaluation import CocoMetric
-from mmdet.structures.mask import encode_mask_results
 from mmengine.evaluator import BaseMetric
 from mmengine.structures import InstanceData
 from mmseg.evaluation import IoUMetric
@@ -79,9 +78,7 @@ class ReportMetric(BaseMetric):
                 )
 
     def _keep_boxes(self, sample: Mapping, pred: Mapping) -> None:
-        boxes, masks = pred['bboxes'], pred.get('masks')
-        if isinstance(masks, torch.Tensor):
-            masks = encode_mask_results(masks.cpu().numpy())
+        boxes = pred['bboxes']
         self.results.append(
             {
                 'img_path': sample['img_path'],
@@ -95,11 +92,6 @@ class ReportMetric(BaseMetric):
                     labels=pred['labels'].cpu().numpy(),
                     scores=pred['scores'].float().cpu().numpy(),
                 ),
-                'masks': masks,
-                # Of some models a score of its own.
-                'mask_scores': pred.get(
-                    'mask_scores', pred['scores']
-                ).tolist(),
             }
         )
 
@@ -221,7 +213,7 @@ def _box_metrics(
     classes: Sequence[str],
     evaluator: CocoMetric | None,
 ) -> tuple[dict, list[dict]]:
-    """COCO's metrics, of all classes and of each; of masks if it has them."""
+    """COCO's metrics of boxes, of all classes and of each."""
     data, cat_ids, image_ids = _coco_truth(records, gts, classes, evaluator)
     rows = [
         {
@@ -238,21 +230,7 @@ def _box_metrics(
     limits = {}
     if evaluator is not None:
         limits['max_dets'] = evaluator.proposal_nums
-    totals, by_class = average_precision(data, rows, cat_ids, **limits)
-    if evaluator is None or 'segm' not in evaluator.metrics:
-        return totals, by_class
-    masks = [mask for record in records for mask in record['masks']]
-    scores = [score for record in records for score in record['mask_scores']]
-    rows = [
-        {**row, 'segmentation': mask, 'score': score}
-        for row, mask, score in zip(rows, masks, scores)
-    ]
-    of_masks, mask_by_class = average_precision(data, rows, cat_ids, **limits)
-    totals |= {f'mask_{name}': value for name, value in of_masks.items()}
-    for of_box, of_mask in zip(by_class, mask_by_class):
-        for name in ('AP', 'AP_50', 'AP_75'):
-            of_box[f'mask_{name}'] = of_mask[name]
-    return totals, by_class
+    return average_precision(data, rows, cat_ids, **limits)
 
 
 def _judge_detector(

@@ -51,9 +51,6 @@ _BOX_COLUMNS = {
     'AP_s': 'small',
     'AP_m': 'medium',
     'AP_l': 'large',
-    'mask_AP': 'mask AP',
-    'mask_AP_50': 'mask AP50',
-    'mask_AP_75': 'mask AP75',
     'AR': 'AR',
     'F1': 'best F1',
     'F1_score': 'from score',
@@ -345,7 +342,6 @@ def report_page(
         cards = [_map_card(*item, classes, colors) for item in shown]
         columns, metric, kinds = _MAP_COLUMNS, 'IoU', ()
     rows = _worst_and_best(report['per_class'], metric)
-    columns = {k: columns[k] for k in columns if k in next(iter(rows), ())}
     numbers = [
         ('info', _text(value), name)
         for name, value in report['summary'].items()
