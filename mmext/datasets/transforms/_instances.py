@@ -15,8 +15,6 @@ from .label_problem import (
     is_loaded_late,
 )
 
-# Least part of the pixels of a mask that has its class in the semantic map.
-_PANOPTIC_AGREEMENT = 0.95
 _PER_BOX = ('gt_bboxes', 'gt_bboxes_labels', 'gt_ignore_flags', 'gt_masks')
 
 
@@ -318,93 +316,3 @@ def mask_problems(
         boxes = as_array(results['gt_bboxes'])
         if boxes.ndim == 2 and boxes.shape[1] == 4:
             yield from _agreement_problems(results, boxes, spec)
-
-
-def _map_problems(results: Mapping[str, Any]) -> Iterator[LabelProblem]:
-    """Each mask must have one class, its own, in the semantic map."""
-    label_map, masks = results['gt_seg_map'], results['gt_masks'].masks
-    labels = as_array(results['gt_bboxes_labels'])
-    wrong = []
-    for index, (mask, label) in enumerate(zip(masks, labels.tolist())):
-        inside = label_map[mask.astype(bool)]
-        right = np.count_nonzero(inside == label)
-        if right < _PANOPTIC_AGREEMENT * inside.size:
-            values, counts = np.unique(inside, return_counts=True)
-            most = values[counts.argmax()]
-            wrong.append((index, label, right / inside.size, most))
-    if wrong:
-        index, label, part, most = wrong[0]
-        yield LabelProblem(
-            'panoptic',
-            'gt_seg_map',
-            f'{len(wrong)} of {len(masks)} masks have another class in the '
-            f'semantic map; first is mask {index} with label {label}: '
-            f'{100 * part:.3g} % of its pixels have it, at least '
-            f'{100 * _PANOPTIC_AGREEMENT:g} % must, most are {most}',
-            'are segments and boxes in the same order, and the label map '
-            'changed by the same transforms?',
-            len(wrong),
-        )
-
-
-def panoptic_problems(
-    results: Mapping[str, Any], spec: SampleSpec
-) -> Iterator[LabelProblem]:
-    """Find where segments, instance masks and semantic map disagree.
-
-    A sample is panoptic if it has ``segments_info``. Masks and map are
-    compared where both have the same size and there is a label for each mask.
-    """
-    segments = results.get('segments_info')
-    if segments is None:
-        return
-    ids = [segment['id'] for segment in segments]
-    twice = sorted({number for number in ids if ids.count(number) > 1})
-    if twice:
-        yield LabelProblem(
-            'panoptic',
-            'segments_info',
-            f'ids of segments must differ, got more than one of {twice[:5]}',
-            'give each segment of an image an id of its own in the '
-            'annotation and in its PNG',
-            len(twice),
-        )
-    bad = [
-        segment
-        for segment in segments
-        if not 0 <= segment['category'] < spec.num_seg_classes
-    ]
-    if bad:
-        yield LabelProblem(
-            'panoptic',
-            'segments_info',
-            f'{len(bad)} of {len(segments)} segments have a class out of '
-            f'range, it must be in [0, {spec.num_seg_classes - 1}]; first is '
-            f'{bad[0]["category"]} of segment {bad[0]["id"]}',
-            'compare metainfo (classes, thing_classes, stuff_classes) of the '
-            "data set with the annotation's categories",
-            len(bad),
-        )
-    masks = getattr(results.get('gt_masks'), 'masks', None)
-    if not isinstance(masks, np.ndarray) or not len(masks):
-        return
-    shared = masks.astype(bool).sum(0, dtype=np.uint16) > 1
-    if shared.any():
-        y, x = np.unravel_index(shared.argmax(), shared.shape)
-        yield LabelProblem(
-            'panoptic',
-            'gt_masks',
-            f'{shared.sum():,} pixels belong to more than one instance, the '
-            f'first at (y={y}, x={x})',
-            'segments of a panoptic annotation do not overlap; use a '
-            'data set for instances if they do',
-            int(shared.sum()),
-        )
-    label_map = results.get('gt_seg_map')
-    if (
-        label_map is not None
-        and label_map.shape == masks.shape[1:]
-        and results.get('gt_bboxes_labels') is not None
-        and same_counts(results)
-    ):
-        yield from _map_problems(results)

@@ -43,8 +43,8 @@ class LabelProblem:
     """One thing that is wrong with the labels of a sample.
 
     Attributes:
-        check: ``'dtype'``, ``'shape'``, ``'range'``, ``'count'``, ``'box'``,
-            ``'mask'`` or ``'panoptic'``.
+        check: ``'dtype'``, ``'shape'``, ``'range'``, ``'count'``, ``'box'``
+            or ``'mask'``.
         field: Key of the sample, such as ``'gt_seg_map'``.
         message: Facts, with value, location and what is allowed.
         remedy: What to do about it.

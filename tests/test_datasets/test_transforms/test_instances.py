@@ -13,7 +13,6 @@ from mmext.datasets.transforms._instances import (
     box_problems,
     boxes_around,
     mask_problems,
-    panoptic_problems,
     same_counts,
 )
 from mmext.datasets.transforms.label_problem import SampleSpec
@@ -251,87 +250,3 @@ def test_size_and_values():
 def test_boxes_that_are_not_finite_are_not_compared():
     nan = float('nan')
     assert mask_problems_of(bitmaps(), [BOXES[0], [nan, 0, 40, 30]]) == []
-
-
-# Classes 0 and 1 are things, 2 and 3 stuff.
-PANOPTIC_SPEC = SampleSpec(num_classes=2, num_seg_classes=4)
-
-
-@pytest.fixture
-def results():
-    masks = np.zeros((2, 20, 30), np.uint8)
-    masks[0, 2:8, 3:9] = 1
-    masks[1, 10:20, 15:30] = 1
-    label_map = np.full((20, 30), 2)
-    label_map[:, :3] = 3
-    for mask, label in zip(masks, (1, 0)):
-        label_map[mask == 1] = label
-    return {
-        'gt_masks': BitmapMasks(masks, 20, 30),
-        'gt_seg_map': label_map,
-        'gt_bboxes_labels': np.array([1, 0]),
-        'segments_info': [
-            {'id': 10 + i, 'category': category, 'is_thing': category < 2}
-            for i, category in enumerate((1, 2, 0, 3))
-        ],
-    }
-
-
-def panoptic_problems_of(results, spec=PANOPTIC_SPEC):
-    return list(panoptic_problems(results, spec))
-
-
-def test_clean_scene(results):
-    assert panoptic_problems_of(results) == []
-
-
-def test_labels_in_another_order(results):
-    results['gt_bboxes_labels'] = np.array([0, 1])
-    (problem,) = panoptic_problems_of(results)
-    assert (problem.check, problem.count) == ('panoptic', 2)
-    assert (
-        'first is mask 0 with label 0: 0 % of its pixels have it, at least '
-        '95 % must, most are 1' in problem.message
-    )
-
-
-def test_part_of_a_mask_has_another_class(results):
-    results['gt_seg_map'][2:5, 3:9] = 255
-    (problem,) = panoptic_problems_of(results)
-    assert '50 % of its pixels' in problem.message
-
-
-def test_overlap(results):
-    results['gt_masks'].masks[0, 12, 20] = 1
-    overlap, *_ = panoptic_problems_of(results)
-    assert overlap.message.startswith('1 pixels belong to more than one')
-    assert '(y=12, x=20)' in overlap.message
-
-
-@pytest.mark.parametrize('category', [-1, 4])
-def test_class_of_a_segment(results, category):
-    results['segments_info'][3]['category'] = category
-    (problem,) = panoptic_problems_of(results)
-    assert (
-        f'must be in [0, 3]; first is {category} of segment 13'
-        in problem.message
-    )
-
-
-def test_ids_that_occur_twice(results):
-    results['segments_info'][1]['id'] = 10
-    (problem,) = panoptic_problems_of(results)
-    assert 'more than one of [10]' in problem.message
-
-
-def test_not_panoptic(results):
-    del results['segments_info']
-    results['gt_bboxes_labels'] = np.array([0, 1])
-    assert panoptic_problems_of(results) == []
-
-
-def test_without_masks_or_map(results):
-    results['gt_masks'] = BitmapMasks(np.zeros((0, 20, 30)), 20, 30)
-    assert panoptic_problems_of(results) == []
-    del results['gt_masks'], results['gt_seg_map']
-    assert panoptic_problems_of(results) == []
