@@ -39,7 +39,6 @@ def _box_problem(
         index = int(bad.argmax())
         numbers = ', '.join(f'{value:g}' for value in boxes[index].tolist())
         yield LabelProblem(
-            'box',
             'gt_bboxes',
             f'{count} of {len(boxes)} boxes {what}; first is box {index}, '
             f'({numbers})',
@@ -119,7 +118,6 @@ def _label_problems(
     labels = as_array(results['gt_bboxes_labels'])
     if labels.ndim != 1 or (labels.size and labels.dtype.kind not in 'iu'):
         yield LabelProblem(
-            'dtype',
             'gt_bboxes_labels',
             'labels of boxes must be integers of shape (N,), got dtype '
             f'{labels.dtype} of shape {labels.shape}',
@@ -137,7 +135,6 @@ def _label_problems(
         values, counts = np.unique(labels[bad], return_counts=True)
         pairs = list(zip(values.tolist(), counts.tolist()))
         yield LabelProblem(
-            'range',
             'gt_bboxes_labels',
             f'{count} of {len(labels)} labels are out of range, they must be '
             f'in [0, {spec.num_classes - 1}] (num_classes='
@@ -163,7 +160,6 @@ def box_problems(
     if not same_counts(results):
         counts = _counts(results)
         yield LabelProblem(
-            'count',
             next(iter(counts)),
             'there must be as many boxes as labels, flags and masks, got '
             + ', '.join(f'{n} {key}' for key, n in counts.items()),
@@ -175,7 +171,6 @@ def box_problems(
         is_plain = boxes is results['gt_bboxes']
         if boxes.ndim != 2 or (is_plain and boxes.shape[1] != 4):
             yield LabelProblem(
-                'shape',
                 'gt_bboxes',
                 f'boxes must have shape (N, 4), got {boxes.shape}',
                 'give (x1, y1, x2, y2) for each; none is shape (0, 4)',
@@ -240,7 +235,6 @@ def _agreement_problems(
     bad = np.isnan(around).any(1) & counts
     if bad.any():
         yield LabelProblem(
-            'mask',
             'gt_masks',
             f'{int(bad.sum())} of {len(bad)} masks are empty; first is that '
             f'of box {int(bad.argmax())}',
@@ -266,7 +260,6 @@ def _agreement_problems(
         pair = (boxes[index].tolist(), around[index].tolist())
         first, other = (', '.join(f'{v:g}' for v in value) for value in pair)
         yield LabelProblem(
-            'mask',
             'gt_masks',
             f'{int(bad.sum())} of {len(bad)} masks and boxes disagree, by '
             f'more than {_mask_tolerance(results):g} pixels and with an '
@@ -294,7 +287,6 @@ def mask_problems(
     size, own = image_size(results, 'gt_masks'), (masks.height, masks.width)
     if size is not None and own != size:
         yield LabelProblem(
-            'shape',
             'gt_masks',
             'masks and image must have the same size, got (height, width) '
             f'{own} and {size}',
@@ -306,7 +298,6 @@ def mask_problems(
     bitmaps = masks.masks if isinstance(masks.masks, np.ndarray) else None
     if bitmaps is not None and bitmaps.size and bitmaps.max() > 1:
         yield LabelProblem(
-            'mask',
             'gt_masks',
             f'bitmaps must hold 0 and 1, got {bitmaps.max()}',
             'write 1 for the object; 255 is for pictures',
