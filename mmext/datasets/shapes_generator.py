@@ -97,6 +97,10 @@ PATTERNS: dict[str, Callable[[Generator, int, int, float], Weights]] = {
 _CONTRAST = 90.0  # least distance in BGR between a shape and the ground
 _COLOR_TRIES = 12
 _HUE_WIDTH = 0.4  # of the distance between the hues of two classes
+# Least share of a shape's own area that can be seen; the border of the
+# picture and other shapes hide the rest. All shapes that are drawn have it,
+# so that none is without a label.
+_MIN_VISIBLE = 0.6
 
 Image = NDArray[np.float32]
 
@@ -110,10 +114,6 @@ class ShapesSpec:
         min_objects: Fewest shapes on a picture that is not empty, from 1.
         max_objects: Most shapes on a picture.
         empty_fraction: Chance in [0, 1] that a picture has no shapes.
-        min_visible: Least share in (0, 1] of a shape's own area that can be
-            seen; what the border of the picture or another shape covers is
-            hidden. Shapes are placed so that it holds for all of them: no
-            picture has a shape without a label.
         hue_by_class: Chance in [0, 1] that a shape is painted in shades of a
             hue that belongs to its class. 0 is hard: only the outline tells.
             1 is learnt in minutes, as ripe tomatoes are.
@@ -134,7 +134,6 @@ class ShapesSpec:
     min_objects: int = 1
     max_objects: int = 6
     empty_fraction: float = 0.05
-    min_visible: float = 0.6
     hue_by_class: float = 0.0
     classes: tuple[str, ...] = SHAPE_CLASSES
     seed: int = 0
@@ -148,10 +147,6 @@ class ShapesSpec:
         check_number('seed', self.seed, 0, 2**32 - 1)
         for name in ('empty_fraction', 'hue_by_class'):
             check_number(name, getattr(self, name), 0, 1, integer=False)
-        if not 0 < self.min_visible <= 1:
-            raise ValueError(
-                f'min_visible must be in (0, 1], got {self.min_visible}'
-            )
         if not self.classes or set(self.classes) - set(SHAPE_CLASSES):
             raise ValueError(
                 f'classes must be some of {SHAPE_CLASSES}, got {self.classes}'
@@ -306,15 +301,15 @@ def draw_sample(spec: ShapesSpec, *, split: int, index: int) -> ShapesSample:
         count=count,
         width=width,
         height=height,
-        min_visible=spec.min_visible,
+        min_visible=_MIN_VISIBLE,
         classes=spec.classes,
     )
     if len(shapes) < min(count, spec.min_objects):
         raise ValueError(
             f'min_objects must leave room on a picture of {width} x {height}, '
             f'got {spec.min_objects} and only {len(shapes)} fit on picture '
-            f'{index} of split {split}; lower min_objects or min_visible, or '
-            'raise image_size'
+            f'{index} of split {split}; lower min_objects or raise '
+            'image_size'
         )
     image = _draw_image(rng, spec, shapes)
     labels = np.array([shape.label for shape in shapes], dtype=np.int64)

@@ -63,13 +63,6 @@ def coco_annotations(
     ]
 
 
-def _write_json(path: Path, content: dict) -> None:
-    with open(path, 'w', encoding='utf-8') as file:
-        json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def _settings(spec: ShapesSpec, counts: dict[str, int]) -> dict:
     return {
         'generator': 'mmext.datasets.write_shapes_dataset',
@@ -185,7 +178,9 @@ def write_shapes_dataset(
             content = _write_split(
                 new, split, spec, counts[split], on_image or (lambda: None)
             )
-            _write_json(new / 'annotations' / f'{split}.json', content)
+            (new / 'annotations' / f'{split}.json').write_text(
+                json.dumps(content), encoding='utf-8'
+            )
             labels = [
                 note['category_id'] - 1 for note in content['annotations']
             ]
@@ -197,5 +192,7 @@ def write_shapes_dataset(
                     for label, name in enumerate(SHAPE_CLASSES)
                 },
             }
-        _write_json(new / _MARKER, _settings(spec, counts))
+        (new / _MARKER).write_text(
+            json.dumps(_settings(spec, counts)), encoding='utf-8'
+        )
     return report

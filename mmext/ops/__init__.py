@@ -20,26 +20,14 @@ from .finder import install_ext_finder
 
 __all__ = [
     'active_backend',
-    'apply_linear',
     'check_ops_backend',
     'choose_ops_backend',
     'install_ext_finder',
-    'is_plain',
-    'linear_product',
     'log_backend',
     'multi_scale_deform_attn',
 ]
 
 __getattr__ = lazy_names(
-    __name__,
-    {
-        'apply_linear': '.linear',
-        'is_plain': '.linear',
-        'linear_product': '.linear',
-        'multi_scale_deform_attn': '.ms_deform_attn',
-    },
+    __name__, {'multi_scale_deform_attn': '.ms_deform_attn'}
 )
-apply_linear: Callable[..., Any]
-is_plain: Callable[..., Any]
-linear_product: Callable[..., Any]
 multi_scale_deform_attn: Callable[..., Any]

@@ -10,7 +10,6 @@ import sys
 from collections import defaultdict
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -43,14 +42,10 @@ ORDER: dict[str, dict[str, tuple[str, ...]]] = {
     'deform_conv': _PRODUCTS,
     # Compiled mmcv has it for GPUs only, and none beside it.
     'focal_loss': {'cpu': ('pytorch',), 'cuda': ('compiled', 'pytorch')},
-    'linear': {'cpu': ('onednn', 'pytorch'), 'cuda': ('pytorch',)},
 }
-# What mmcv does not call, so that its compiled module decides nothing.
-_OURS = ('ms_deform_attn', 'linear')
-BACKENDS = ('auto', 'numba', 'onednn', 'deformops', 'compiled', 'pytorch')
+BACKENDS = ('auto', 'numba', 'deformops', 'compiled', 'pytorch')
 _LABELS = {
     'numba': 'numba',
-    'onednn': 'oneDNN',
     'deformops': 'deformops',
     'compiled': 'compiled mmcv',
     'pytorch': 'PyTorch',
@@ -58,7 +53,6 @@ _LABELS = {
 }
 _REMEDIES = {
     'numba': 'install it with pip install "mmext[numba]"',
-    'onednn': 'install a PyTorch that was built with it',
     'deformops': 'install it with pip install "mmext[deformops]"',
     'compiled': 'build mmcv with its operators',
 }
@@ -139,15 +133,6 @@ def _missing(name: str) -> str | None:
     if name == 'compiled':
         compiled = active_backend() == 'compiled'
         return None if compiled else 'this mmcv has no compiled operators'
-    if name == 'onednn':
-        from torch import backends, ops
-
-        if not backends.mkldnn.is_available():
-            return 'this PyTorch was built without it'
-        if not backends.mkldnn.enabled:
-            return 'torch.backends.mkldnn.enabled is False'
-        has_products = hasattr(ops.mkldnn, '_linear_pointwise')
-        return None if has_products else 'this PyTorch has no such products'
     error = _import_error(name)
     if error is None and name == 'deformops':
         import torch
@@ -157,17 +142,6 @@ def _missing(name: str) -> str | None:
         if torch.cuda.get_device_capability() < (7, 0):
             return 'its kernels need a GPU of compute capability 7.0'
     return error
-
-
-@cache
-def _onednn_is_faster() -> bool:
-    """Whether it is, for large products, on this processor."""
-    import torch
-
-    if torch.backends.cpu.get_cpu_capability() != 'AVX512':
-        return False
-    info = Path('/proc/cpuinfo')
-    return info.is_file() and 'AuthenticAMD' in info.read_text()
 
 
 def backend_of(operator: str, device: str) -> str:
@@ -187,16 +161,11 @@ def backend_of(operator: str, device: str) -> str:
     """
     asked = _asked()
     order = ORDER[operator].get(device, ('pytorch',))
-    if operator not in _OURS and _missing('compiled') is None:
+    if operator != 'ms_deform_attn' and _missing('compiled') is None:
         # mmcv calls its own module, and nothing else is asked.
         return 'compiled' if 'compiled' in order else 'none'
     if asked not in order:
-        return next(
-            name
-            for name in order
-            if _missing(name) is None
-            and (name != 'onednn' or _onednn_is_faster())
-        )
+        return next(name for name in order if _missing(name) is None)
     reason = _missing(asked)
     if reason is not None:
         raise ImportError(

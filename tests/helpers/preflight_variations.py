@@ -142,12 +142,6 @@ def _losses(result: Any) -> Any:
     return result.losses
 
 
-def _named(items: dict) -> set:
-    for key, value in items.items():
-        value.key = key
-    return set(items.values())
-
-
 def _sorted(values: Any) -> dict:
     """Of a set: in an order that does not depend on addresses."""
     return _number(sorted(values, key=float))
@@ -422,13 +416,6 @@ class _InLoss(Variation):
     def loss(self, net: nn.Module, loss: Tensor) -> Tensor:
         net.aside_loss.backward()
         net.aside_loss = None
-        return loss
-
-
-class _Kept(Variation):
-    """The loss is kept on the model, and not returned."""
-
-    def loss(self, net: nn.Module, loss: Tensor) -> Tensor:
         return loss
 
 

@@ -8,7 +8,7 @@ import copy
 from functools import partial
 
 import torch
-from mmdet.registry import MODELS
+from mmengine.registry import MODELS
 
 CHANNELS = 32
 CANVAS = (96, 96)

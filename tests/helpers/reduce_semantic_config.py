@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 import torch
 from mmengine.config import ConfigDict
-from mmengine.registry import MODELS
 from mmengine.structures import PixelData
 from mmseg.structures import SegDataSample
+
+from helpers.reduce_config import state_spec
 
 SIZE = (64, 96)
 # Smaller, so that training pads labels and edges.
@@ -116,27 +117,17 @@ def make_batch(num_classes: int, ignore_index: int) -> dict:
     return {'inputs': inputs, 'data_samples': samples}
 
 
-def state_shapes(model: dict) -> dict[str, tuple[int, ...]]:
-    """Shape of every tensor of a model, none of them allocated.
+def state_shapes(model: dict) -> dict[str, tuple[str, str]]:
+    """As :func:`state_spec`, less what no weights are made of.
 
     Args:
         model: The ``model`` section of a config, a plain dict. Not edited.
 
     Returns:
-        Key of the state dict to shape.
+        Name to shape and dtype, both as text.
     """
     model = copy.deepcopy(model)
     for loss in _as_list(model['decode_head']['loss_decode']):
         loss.pop('class_weight', None)  # checked by value; no weights of it
-    linspace = torch.linspace
-    # The transformer reads its drop path rates, which "meta" has not.
-    torch.linspace = lambda *args, **kwargs: linspace(
-        *args, **kwargs | {'device': 'cpu'}
-    )
-    try:
-        with torch.device('meta'):
-            # A host's model may need attributes for keys.
-            built = MODELS.build(ConfigDict(model))
-    finally:
-        torch.linspace = linspace
-    return {k: tuple(v.shape) for k, v in built.state_dict().items()}
+    # A host's model may need attributes for keys.
+    return state_spec(ConfigDict(model))

@@ -48,14 +48,3 @@ def step(model: torch.nn.Module, batch: dict, seed: int = 1) -> dict:
         assert torch.isfinite(value).all(), name
     total_loss(losses).backward()
     return losses
-
-
-def without_gradient(model: torch.nn.Module) -> list[str]:
-    """Trainable parameters that got none; those there are, are finite."""
-    missing = []
-    for name, parameter in model.named_parameters():
-        if parameter.grad is not None:
-            assert torch.isfinite(parameter.grad).all(), name
-        elif parameter.requires_grad:
-            missing.append(name)
-    return missing

@@ -149,6 +149,17 @@ def total_loss(losses: dict) -> torch.Tensor:
     )
 
 
+def without_gradient(model: torch.nn.Module) -> list[str]:
+    """Trainable parameters that got none; those there are, are finite."""
+    missing = []
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            assert torch.isfinite(parameter.grad).all(), name
+        elif parameter.requires_grad:
+            missing.append(name)
+    return missing
+
+
 def training_losses(model: torch.nn.Module, batch: dict) -> dict:
     """Losses of a batch in training mode."""
     model.train()

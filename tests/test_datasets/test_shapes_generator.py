@@ -72,8 +72,6 @@ def test_empty_fraction_is_kept():
         (dict(max_objects=1001), r'max_objects must be .* got 1001'),
         (dict(empty_fraction=-0.1), r'empty_fraction must be in \[0, 1\]'),
         (dict(empty_fraction=float('nan')), r'empty_fraction .* got nan'),
-        (dict(min_visible=0.0), r'min_visible must be in \(0, 1\], got 0.0'),
-        (dict(min_visible=1.5), r'min_visible must be in \(0, 1\]'),
         (dict(seed=-1), r'seed must be in \[0, 4294967295\], got -1'),
         (dict(seed=2**32), r'seed must be in \[0, 4294967295\]'),
         (dict(hue_by_class=1.5), r'hue_by_class must be in \[0, 1\]'),
@@ -94,7 +92,6 @@ def test_rejects_more_shapes_than_there_is_room_for():
         image_size=(32, 32),
         min_objects=200,
         max_objects=200,
-        min_visible=1.0,
         empty_fraction=0.0,
     )
     with pytest.raises(

@@ -23,11 +23,10 @@ DOCS = Path(__file__).parents[2] / 'docs' / 'operators.md'
 @pytest.fixture(autouse=True)
 def there(monkeypatch) -> set[str]:
     """Nothing chosen, and which back ends there are: a set to change."""
-    there = {'pytorch', 'numba', 'onednn', 'deformops', 'compiled'}
+    there = {'pytorch', 'numba', 'deformops', 'compiled'}
     monkeypatch.delenv('MMEXT_OPS', raising=False)
     monkeypatch.setattr(choice, '_chosen', 'auto')
     monkeypatch.setattr(choice, '_logged', set())
-    monkeypatch.setattr(choice, '_onednn_is_faster', lambda: False)
     monkeypatch.setattr(
         choice, '_missing', lambda name: None if name in there else 'not here'
     )
@@ -44,40 +43,6 @@ def test_the_first_that_is_there(there):
     assert backend_of('ms_deform_attn', 'mps') == 'pytorch'
     there.remove('numba')
     assert backend_of('ms_deform_attn', 'cpu') == 'pytorch'
-
-
-def test_onednn_where_it_is_the_faster_or_chosen(there, monkeypatch):
-    assert backend_of('linear', 'cpu') == 'pytorch'
-    monkeypatch.setattr(choice, '_onednn_is_faster', lambda: True)
-    assert backend_of('linear', 'cpu') == 'onednn'
-    assert backend_of('linear', 'cuda') == 'pytorch'
-    choose_ops_backend('pytorch')
-    assert backend_of('linear', 'cpu') == 'pytorch'
-    monkeypatch.setattr(choice, '_onednn_is_faster', lambda: False)
-    choose_ops_backend('onednn')
-    assert backend_of('linear', 'cpu') == 'onednn'
-    there.remove('onednn')
-    with pytest.raises(ImportError, match='onednn was chosen for linear'):
-        backend_of('linear', 'cpu')
-
-
-@pytest.mark.parametrize(
-    ('processor', 'capability', 'faster'),
-    [
-        ('vendor_id\t: AuthenticAMD', 'AVX512', True),
-        ('vendor_id\t: AuthenticAMD', 'AVX2', False),
-        ('vendor_id\t: GenuineIntel', 'AVX512', False),
-    ],
-)
-def test_onednn_is_the_faster_on_some(
-    processor, capability, faster, monkeypatch
-):
-    monkeypatch.undo()
-    monkeypatch.setattr(
-        torch.backends.cpu, 'get_cpu_capability', lambda: capability
-    )
-    monkeypatch.setattr(choice.Path, 'read_text', lambda path: processor)
-    assert choice._onednn_is_faster.__wrapped__() is faster
 
 
 @pytest.mark.parametrize('name', ['auto', 'numba', 'pytorch'])
@@ -142,7 +107,7 @@ def test_log_says_what_each_operator_has_once(there, caplog):
     calls = [(log_backend, device) for device in ('cpu', 'cpu', 'cuda')]
     cpu, cuda = messages(caplog, *calls)
     assert cpu.startswith('Operators on cpu: ms_deform_attn, nms, soft_nms,')
-    assert cpu.endswith(': numba; deform_conv, focal_loss, linear: PyTorch')
+    assert cpu.endswith(': numba; deform_conv, focal_loss: PyTorch')
     assert cuda == f'Operators on cuda: {", ".join(ORDER)}: PyTorch'
 
 
@@ -157,7 +122,7 @@ def test_log_says_what_would_be_faster(there, caplog):
 def test_log_says_what_was_chosen(there, caplog):
     choose_ops_backend('pytorch')
     (line,) = messages(caplog, (log_backend, 'cpu'))
-    assert 'ms_deform_attn, linear: PyTorch; nms,' in line
+    assert 'ms_deform_attn: PyTorch; nms,' in line
     assert 'compiled mmcv; focal_loss: none' in line
     assert line.endswith('(pytorch was chosen)')
 

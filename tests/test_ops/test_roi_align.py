@@ -9,8 +9,6 @@ from reference import slow_ops
 from reference.op_checks import assert_same, values_and_grads
 from torch import Tensor
 
-from mmext.ops.roi_align import SampleGrid, axis_taps, interpolate_axis
-
 both_backends = pytest.mark.usefixtures('backend')
 
 ORACLES = [
@@ -226,46 +224,3 @@ def test_rejects_reversed_rois():
         pool(torch.zeros(1, 1, 4, 4), rois=rois)
     # Without `aligned` the compiled operator makes it one pixel wide.
     assert pool(torch.ones(1, 1, 4, 4), rois=rois, aligned=False).all()
-
-
-def grid_of(start: float, width: float, count: int) -> SampleGrid:
-    return SampleGrid(
-        torch.full((1, 2), start),
-        torch.full((1, 2), width),
-        torch.full((1, 2), count),
-    )
-
-
-def dense(index: torch.Tensor, weight: torch.Tensor, size: int):
-    return weight.new_zeros(*weight.shape[:2], size).scatter_add_(
-        2, index, weight
-    )
-
-
-def test_interpolate_axis_at_the_border():
-    place = torch.tensor([-1.1, -1, -0.5, 0, 3, 3.5, 4, 4.1])
-    low, high, near, far = interpolate_axis(place, 4)
-    assert low.tolist() == [0, 0, 0, 0, 3, 3, 3, 3]
-    assert high.tolist() == [1, 1, 1, 1, 3, 3, 3, 3]
-    assert near.tolist() == [0, 1, 1, 1, 1, 1, 1, 0]
-    assert not far.any()
-
-
-@pytest.mark.parametrize(
-    ('start', 'width', 'count', 'terms'),
-    [
-        (1.2, 3.0, 3, 4),  # adjacent samples share pixels
-        (1.2, 3.0, 1, 2),  # one sample
-        (0.2, 5.0, 2, 4),  # samples too far apart to share
-        (-4.0, 4.0, 4, 5),  # the first bin is outside
-        (30.0, 2.0, 2, 1),  # everything is outside
-    ],
-)
-def test_axis_taps_are_the_mean_of_the_samples(start, width, count, terms):
-    grid = grid_of(start, width, count)
-    index, weight = axis_taps(grid, 0, 2, 12)
-    assert index.shape == (1, 2, terms)
-    place, _ = grid.positions(0, 2)
-    low, high, near, far = interpolate_axis(place, 12)
-    expected = dense(low, near, 12) + dense(high, far, 12)
-    torch.testing.assert_close(dense(index, weight, 12), expected / count)

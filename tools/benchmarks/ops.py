@@ -37,7 +37,6 @@ from torch import Tensor
 
 from mmext.ops import active_backend, choose_ops_backend
 from mmext.ops.backend import fill_module
-from mmext.ops.linear import linear
 
 OPS = (
     'nms',
@@ -47,7 +46,6 @@ OPS = (
     'deform_conv2d',
     'modulated_deform_conv2d',
     'sigmoid_focal',
-    'linear',
 )
 
 # Compiled mmcv has these for GPUs only.
@@ -244,23 +242,6 @@ def loss_cases() -> Iterator[Case]:
     )
 
 
-def linear_cases() -> Iterator[Case]:
-    """Linear layers of an encoder, of a part of its tokens, of a decoder."""
-    for rows, features, wide in (
-        (21824, 256, 256),
-        (2048, 256, 2048),
-        (2048, 2048, 256),
-        (900, 256, 256),
-    ):
-        yield Case(
-            'linear',
-            f'{rows} x {features} to {wide}',
-            linear,
-            torch.nn.functional.linear,
-            [leaf(rows, features), leaf(wide, features), leaf(wide)],
-        )
-
-
 def all_cases() -> Iterator[Case]:
     """Every line of the table."""
     for cases in (
@@ -269,7 +250,6 @@ def all_cases() -> Iterator[Case]:
         attention_cases,
         conv_cases,
         loss_cases,
-        linear_cases,
     ):
         yield from cases()
 

@@ -15,8 +15,6 @@ from .label_problem import (
     is_loaded_late,
 )
 
-# Least part of the pixels of a mask that has its class in the semantic map.
-_PANOPTIC_AGREEMENT = 0.95
 _PER_BOX = ('gt_bboxes', 'gt_bboxes_labels', 'gt_ignore_flags', 'gt_masks')
 
 
@@ -41,7 +39,6 @@ def _box_problem(
         index = int(bad.argmax())
         numbers = ', '.join(f'{value:g}' for value in boxes[index].tolist())
         yield LabelProblem(
-            'box',
             'gt_bboxes',
             f'{count} of {len(boxes)} boxes {what}; first is box {index}, '
             f'({numbers})',
@@ -121,7 +118,6 @@ def _label_problems(
     labels = as_array(results['gt_bboxes_labels'])
     if labels.ndim != 1 or (labels.size and labels.dtype.kind not in 'iu'):
         yield LabelProblem(
-            'dtype',
             'gt_bboxes_labels',
             'labels of boxes must be integers of shape (N,), got dtype '
             f'{labels.dtype} of shape {labels.shape}',
@@ -139,7 +135,6 @@ def _label_problems(
         values, counts = np.unique(labels[bad], return_counts=True)
         pairs = list(zip(values.tolist(), counts.tolist()))
         yield LabelProblem(
-            'range',
             'gt_bboxes_labels',
             f'{count} of {len(labels)} labels are out of range, they must be '
             f'in [0, {spec.num_classes - 1}] (num_classes='
@@ -165,7 +160,6 @@ def box_problems(
     if not same_counts(results):
         counts = _counts(results)
         yield LabelProblem(
-            'count',
             next(iter(counts)),
             'there must be as many boxes as labels, flags and masks, got '
             + ', '.join(f'{n} {key}' for key, n in counts.items()),
@@ -177,7 +171,6 @@ def box_problems(
         is_plain = boxes is results['gt_bboxes']
         if boxes.ndim != 2 or (is_plain and boxes.shape[1] != 4):
             yield LabelProblem(
-                'shape',
                 'gt_bboxes',
                 f'boxes must have shape (N, 4), got {boxes.shape}',
                 'give (x1, y1, x2, y2) for each; none is shape (0, 4)',
@@ -242,7 +235,6 @@ def _agreement_problems(
     bad = np.isnan(around).any(1) & counts
     if bad.any():
         yield LabelProblem(
-            'mask',
             'gt_masks',
             f'{int(bad.sum())} of {len(bad)} masks are empty; first is that '
             f'of box {int(bad.argmax())}',
@@ -268,7 +260,6 @@ def _agreement_problems(
         pair = (boxes[index].tolist(), around[index].tolist())
         first, other = (', '.join(f'{v:g}' for v in value) for value in pair)
         yield LabelProblem(
-            'mask',
             'gt_masks',
             f'{int(bad.sum())} of {len(bad)} masks and boxes disagree, by '
             f'more than {_mask_tolerance(results):g} pixels and with an '
@@ -296,7 +287,6 @@ def mask_problems(
     size, own = image_size(results, 'gt_masks'), (masks.height, masks.width)
     if size is not None and own != size:
         yield LabelProblem(
-            'shape',
             'gt_masks',
             'masks and image must have the same size, got (height, width) '
             f'{own} and {size}',
@@ -308,7 +298,6 @@ def mask_problems(
     bitmaps = masks.masks if isinstance(masks.masks, np.ndarray) else None
     if bitmaps is not None and bitmaps.size and bitmaps.max() > 1:
         yield LabelProblem(
-            'mask',
             'gt_masks',
             f'bitmaps must hold 0 and 1, got {bitmaps.max()}',
             'write 1 for the object; 255 is for pictures',
@@ -318,93 +307,3 @@ def mask_problems(
         boxes = as_array(results['gt_bboxes'])
         if boxes.ndim == 2 and boxes.shape[1] == 4:
             yield from _agreement_problems(results, boxes, spec)
-
-
-def _map_problems(results: Mapping[str, Any]) -> Iterator[LabelProblem]:
-    """Each mask must have one class, its own, in the semantic map."""
-    label_map, masks = results['gt_seg_map'], results['gt_masks'].masks
-    labels = as_array(results['gt_bboxes_labels'])
-    wrong = []
-    for index, (mask, label) in enumerate(zip(masks, labels.tolist())):
-        inside = label_map[mask.astype(bool)]
-        right = np.count_nonzero(inside == label)
-        if right < _PANOPTIC_AGREEMENT * inside.size:
-            values, counts = np.unique(inside, return_counts=True)
-            most = values[counts.argmax()]
-            wrong.append((index, label, right / inside.size, most))
-    if wrong:
-        index, label, part, most = wrong[0]
-        yield LabelProblem(
-            'panoptic',
-            'gt_seg_map',
-            f'{len(wrong)} of {len(masks)} masks have another class in the '
-            f'semantic map; first is mask {index} with label {label}: '
-            f'{100 * part:.3g} % of its pixels have it, at least '
-            f'{100 * _PANOPTIC_AGREEMENT:g} % must, most are {most}',
-            'are segments and boxes in the same order, and the label map '
-            'changed by the same transforms?',
-            len(wrong),
-        )
-
-
-def panoptic_problems(
-    results: Mapping[str, Any], spec: SampleSpec
-) -> Iterator[LabelProblem]:
-    """Find where segments, instance masks and semantic map disagree.
-
-    A sample is panoptic if it has ``segments_info``. Masks and map are
-    compared where both have the same size and there is a label for each mask.
-    """
-    segments = results.get('segments_info')
-    if segments is None:
-        return
-    ids = [segment['id'] for segment in segments]
-    twice = sorted({number for number in ids if ids.count(number) > 1})
-    if twice:
-        yield LabelProblem(
-            'panoptic',
-            'segments_info',
-            f'ids of segments must differ, got more than one of {twice[:5]}',
-            'give each segment of an image an id of its own in the '
-            'annotation and in its PNG',
-            len(twice),
-        )
-    bad = [
-        segment
-        for segment in segments
-        if not 0 <= segment['category'] < spec.num_seg_classes
-    ]
-    if bad:
-        yield LabelProblem(
-            'panoptic',
-            'segments_info',
-            f'{len(bad)} of {len(segments)} segments have a class out of '
-            f'range, it must be in [0, {spec.num_seg_classes - 1}]; first is '
-            f'{bad[0]["category"]} of segment {bad[0]["id"]}',
-            'compare metainfo (classes, thing_classes, stuff_classes) of the '
-            "data set with the annotation's categories",
-            len(bad),
-        )
-    masks = getattr(results.get('gt_masks'), 'masks', None)
-    if not isinstance(masks, np.ndarray) or not len(masks):
-        return
-    shared = masks.astype(bool).sum(0, dtype=np.uint16) > 1
-    if shared.any():
-        y, x = np.unravel_index(shared.argmax(), shared.shape)
-        yield LabelProblem(
-            'panoptic',
-            'gt_masks',
-            f'{shared.sum():,} pixels belong to more than one instance, the '
-            f'first at (y={y}, x={x})',
-            'segments of a panoptic annotation do not overlap; use a '
-            'data set for instances if they do',
-            int(shared.sum()),
-        )
-    label_map = results.get('gt_seg_map')
-    if (
-        label_map is not None
-        and label_map.shape == masks.shape[1:]
-        and results.get('gt_bboxes_labels') is not None
-        and same_counts(results)
-    ):
-        yield from _map_problems(results)

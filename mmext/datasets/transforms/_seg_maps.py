@@ -54,7 +54,6 @@ def _range_problem(
         (1, *label_map.shape),
     )
     return LabelProblem(
-        'range',
         key,
         f'{count:,} of {bad.size:,} pixels are out of range, {allowed}; '
         f'values: {values_text(pairs)}; first {label_map[y, x]} at (y={y}, '
@@ -69,7 +68,6 @@ def _range_problem(
 def _form_problem(label_map: np.ndarray, key: str) -> LabelProblem | None:
     if not isinstance(label_map, np.ndarray):
         return LabelProblem(
-            'dtype',
             key,
             f'a label map must be a NumPy array, got '
             f'{type(label_map).__name__}',
@@ -80,7 +78,6 @@ def _form_problem(label_map: np.ndarray, key: str) -> LabelProblem | None:
         has_colours = label_map.ndim == 3
         colours = likely_cause(0, None, {}, (), (1, *label_map.shape))
         return LabelProblem(
-            'shape',
             key,
             'a label map must have one number per pixel, shape (height, '
             f'width), got shape {label_map.shape}',
@@ -92,7 +89,6 @@ def _form_problem(label_map: np.ndarray, key: str) -> LabelProblem | None:
         )
     if label_map.dtype.kind not in 'iu':
         return LabelProblem(
-            'dtype',
             key,
             f'labels must be integers, got dtype {label_map.dtype}',
             'save masks as PNG with 8 bits and one channel; interpolate '
@@ -113,7 +109,6 @@ def seg_map_problems(
             continue
         if size is not None and label_map.shape != size:
             yield LabelProblem(
-                'shape',
                 key,
                 'label map and image must have the same size, got (height, '
                 f'width) {label_map.shape} and {size}',

@@ -43,8 +43,6 @@ class LabelProblem:
     """One thing that is wrong with the labels of a sample.
 
     Attributes:
-        check: ``'dtype'``, ``'shape'``, ``'range'``, ``'count'``, ``'box'``,
-            ``'mask'`` or ``'panoptic'``.
         field: Key of the sample, such as ``'gt_seg_map'``.
         message: Facts, with value, location and what is allowed.
         remedy: What to do about it.
@@ -53,7 +51,6 @@ class LabelProblem:
             same in the files; empty for what only a pipeline can get wrong.
     """
 
-    check: str
     field: str
     message: str
     remedy: str
@@ -63,7 +60,7 @@ class LabelProblem:
     @property
     def is_repairable(self) -> bool:
         """Whether the wrong pixels can be ignored, the others staying."""
-        return self.check == 'range' and self.field.startswith('gt_seg_map')
+        return self.rule == 'SEG001'
 
 
 class LabelError(ValueError):

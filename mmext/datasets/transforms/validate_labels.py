@@ -13,7 +13,7 @@ from torch.utils.data import get_worker_info
 from ...checks.config import transforms_of
 from ...registry import TRANSFORMS
 from .. import box_limits
-from ._instances import box_problems, mask_problems, panoptic_problems
+from ._instances import box_problems, mask_problems
 from ._seg_maps import out_of_range, seg_map_keys, seg_map_problems
 from .label_problem import (
     JournalEntry,
@@ -48,9 +48,7 @@ class ValidateLabels(BaseTransform):
     * boxes: finite, not degenerate, inside of the image; labels in range; as
       many labels, flags and masks as boxes;
     * masks: as large as the image, not empty, the box around each mask
-      agreeing with its box; ignored instances are left out;
-    * panoptic segments: classes in range, ids that differ, masks that do not
-      overlap and have their class in 95 % of their pixels in the semantic map.
+      agreeing with its box; ignored instances are left out.
 
     Labels that a pipeline loads after it has resized the image, as those for
     evaluation do, are held against the image as it was. Of boxes that are
@@ -227,7 +225,6 @@ class ValidateLabels(BaseTransform):
             *seg_map_problems(results, spec),
             *box_problems(results, spec),
             *mask_problems(results, spec),
-            *panoptic_problems(results, spec),
         ]
         if not problems:
             return results

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from mmcv.ops import MultiScaleDeformableAttention
 from torch import Tensor
 
-from ...ops import apply_linear, multi_scale_deform_attn
+from ...ops import multi_scale_deform_attn
 from ...utils.tensors import float32_region, to_float32
 
 
@@ -80,7 +80,7 @@ class DeformableAttention(MultiScaleDeformableAttention):
             ``(B, N, C)``, residual included.
         """
         batch, num_queries, _ = query.shape
-        values = apply_linear(self.value_proj, value)
+        values = self.value_proj(value)
         if padding_mask is not None:
             values = values.masked_fill(padding_mask[..., None], 0.0)
         values = values.view(batch, value.shape[1], self.num_heads, -1)
@@ -92,13 +92,12 @@ class DeformableAttention(MultiScaleDeformableAttention):
             self.num_levels,
             self.num_points,
         )
-        weights = apply_linear(self.attention_weights, located).view(shape)
+        weights = self.attention_weights(located).view(shape)
         with float32_region(query):
             # A large box is hundreds of pixels wide and scales its offsets:
             # in half precision they would be off by a good part of a pixel.
-            offsets = apply_linear(
-                self.sampling_offsets,
-                located.to(self.sampling_offsets.weight.dtype),
+            offsets = self.sampling_offsets(
+                located.to(self.sampling_offsets.weight.dtype)
             ).view(*shape, 2)
             locations = self._locations(
                 *to_float32((offsets, reference_points)), spatial_shapes
@@ -112,7 +111,7 @@ class DeformableAttention(MultiScaleDeformableAttention):
                 weights,
                 level_sizes,
             )
-        output = apply_linear(self.output_proj, output.to(values.dtype))
+        output = self.output_proj(output.to(values.dtype))
         return self.dropout(output) + query
 
     def _locations(

@@ -6,12 +6,11 @@ Shape letters: N tokens, C channels, H hidden channels.
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from mmcv.cnn.bricks.transformer import FFN
 from mmcv.cnn.bricks.wrappers import Linear
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-
-from ...ops import is_plain, linear_product
 
 # Tokens of a part. The hidden values of a part stay in the processor's cache,
 # and their memory is used again for the next part.
@@ -65,10 +64,21 @@ class FeedForward(FFN):
             and not torch.compiler.is_compiling()
             and not torch.jit.is_tracing()
             and all(
-                is_plain(layer, (Linear, nn.ReLU, nn.Dropout))
-                for layer in (*layers, *self.layers[0][1:])
+                _is_plain(layer) for layer in (*layers, *self.layers[0][1:])
             )
         )
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether calling a layer does nothing but the arithmetic of its class."""
+    hooks = (
+        layer._forward_hooks,
+        layer._forward_pre_hooks,
+        layer._backward_hooks,
+        layer._backward_pre_hooks,
+    )
+    # A subclass may do anything.
+    return type(layer) in (Linear, nn.ReLU, nn.Dropout) and not any(hooks)
 
 
 class _InParts(torch.autograd.Function):
@@ -95,8 +105,8 @@ class _InParts(torch.autograd.Function):
         out = torch.empty_like(tokens)
         with torch.autocast('cpu', enabled=False):
             for part, into in zip(tokens.split(PART), out.split(PART)):
-                hidden = linear_product(part, weight, bias).relu_()
-                linear_product(hidden, out_weight, out_bias, into)
+                hidden = F.linear(part, weight, bias).relu_()
+                torch.addmm(out_bias, hidden, out_weight.t(), out=into)
         return out
 
     @staticmethod
@@ -109,15 +119,15 @@ class _InParts(torch.autograd.Function):
         parts = (item.split(PART) for item in (tokens, grad, grad_tokens))
         with torch.autocast('cpu', enabled=False):
             for part, given, into in zip(*parts):
-                hidden = linear_product(part, weight, bias).relu_()
+                hidden = F.linear(part, weight, bias).relu_()
                 grad_out_weight += given.t() @ hidden
-                inner = linear_product(given, out_weight.t())
+                inner = given @ out_weight
                 torch.ops.aten.threshold_backward.grad_input(
                     inner, hidden, 0, grad_input=inner
                 )
                 grad_weight += inner.t() @ part
                 grad_bias += inner.sum(0)
-                linear_product(inner, weight.t(), out=into)
+                torch.mm(inner, weight, out=into)
         grad_out_bias = grad.sum(0).to(bias.dtype)
         return (
             grad_tokens,

@@ -19,8 +19,8 @@ from mmext.datasets.transforms.label_problem import (
     tally,
 )
 
-MAP = LabelProblem('range', 'gt_seg_map', 'three are wrong.', 'save anew', 3)
-BOX = LabelProblem('box', 'gt_bboxes', 'one is wrong', 'draw anew')
+MAP = LabelProblem('gt_seg_map', 'three are wrong.', 'save anew', 3)
+BOX = LabelProblem('gt_bboxes', 'one is wrong', 'draw anew')
 
 
 def test_error_is_a_value_error_and_pickles():

@@ -387,6 +387,6 @@ def test_panoptic_pipeline(clean, monkeypatch, tmp_path, resized):
     results = load(copy.deepcopy(info))
     assert set(np.unique(results['gt_seg_map'])) == {1, 3, 255}
     assert check(results) is results
-    info['instances'][0]['bbox_label'] = 0
-    with pytest.raises(LabelError, match='first is mask 0 with label 0'):
+    info['segments_info'][1]['category'] = 4
+    with pytest.raises(LabelError, match=r'must be in \[0, 3\]'):
         check(load(info))

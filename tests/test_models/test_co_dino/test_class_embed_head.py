@@ -12,21 +12,19 @@ from helpers.tiny_class_embed import (
     OWN,
     build,
     step,
-    without_gradient,
 )
 from helpers.tiny_co_dino import (
     build_tiny,
     make_batch,
     total_loss,
     training_losses,
+    without_gradient,
 )
 from torch.nn.functional import cosine_similarity, normalize
 
 from mmext.models.co_dino.class_embed_head import (
     COSINE_EPS,
-    LOG_TEMPERATURE_INIT,
     LOG_TEMPERATURE_RANGE,
-    PRIOR_BIAS,
     bound_log_temperature,
     cosine_logits,
     init_class_embed,
@@ -204,16 +202,6 @@ def test_two_losses_then_one_backward_pass():
     assert without_gradient(model) == []
 
 
-def test_temperature_comes_back_into_its_range():
-    model = build(CLASSIFIER)
-    with torch.no_grad():
-        model.query_head.class_log_temperature.fill_(50.0)
-    step(model, make_batch())
-    log_temperature = model.query_head.class_log_temperature
-    assert float(log_temperature.exp()) == pytest.approx(100)
-    assert float(log_temperature.grad) != 0
-
-
 def make(generator, dtype=torch.float64, shape=(2, 3), channels=5, dims=7):
     """Arguments of the function, with gradient; four classes."""
 
@@ -254,24 +242,6 @@ def test_values_and_gradients_are_those_of_the_formula(generator):
     torch.testing.assert_close(logits, expected)
     for grad, other in zip(grads, expected_grads):
         torch.testing.assert_close(grad, other)
-
-
-def test_range_is_the_bias_plus_or_minus_the_temperature():
-    eye = torch.eye(2)
-    logits = cosine_logits(
-        torch.tensor([[5.0, 0.0], [-5.0, 0.0]]),
-        eye,
-        eye,
-        torch.tensor([LOG_TEMPERATURE_INIT]),
-        torch.tensor([PRIOR_BIAS]),
-    )
-    low, high = PRIOR_BIAS - 1 / 0.07, PRIOR_BIAS + 1 / 0.07
-    torch.testing.assert_close(
-        logits, torch.tensor([[high, PRIOR_BIAS], [low, PRIOR_BIAS]])
-    )
-    # What the quality focal loss asks for at most, and at first.
-    assert high > math.log(0.999 / 0.001)
-    assert torch.tensor(PRIOR_BIAS).sigmoid() == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize('zero', [0, 1, 2])

@@ -9,13 +9,13 @@ from helpers.tiny_class_embed import (
     OWN,
     build,
     step,
-    without_gradient,
 )
 from helpers.tiny_co_dino import (
     NUM_CLASSES,
     build_tiny,
     make_batch,
     tiny_model_cfg,
+    without_gradient,
 )
 from mmdet.registry import MODELS
 from torch.nn.functional import normalize

@@ -17,6 +17,7 @@ from helpers.tiny_co_dino import (
     tiny_model_cfg,
     total_loss,
     training_losses,
+    without_gradient,
 )
 from mmdet.models.roi_heads import StandardRoIHead
 from mmdet.registry import MODELS
@@ -34,14 +35,6 @@ def _no_proposals(model) -> None:
     model.train_cfg.rpn_proposal.min_bbox_size = 10_000
     for head in model.roi_head:
         head.bbox_sampler.add_gt_as_proposals = False
-
-
-def _without_gradient(model) -> list[str]:
-    return [
-        name
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad and parameter.grad is None
-    ]
 
 
 # Base configs of the model.
@@ -75,10 +68,7 @@ def test_every_parameter_learns_from_every_batch(case, base, device) -> None:
     for name, value in flat_losses(losses).items():
         assert torch.isfinite(value).all(), name
     total_loss(losses).backward()
-    assert _without_gradient(model) == []
-    for name, parameter in model.named_parameters():
-        if parameter.grad is not None:
-            assert torch.isfinite(parameter.grad).all(), name
+    assert without_gradient(model) == []
 
 
 def test_loss_names_are_those_of_the_public_port() -> None:
@@ -302,7 +292,7 @@ def test_every_parameter_learns_with_other_queries(changes, has_aux) -> None:
     losses = training_losses(model, make_batch())
     assert any('aux' in name for name in losses) == has_aux
     total_loss(losses).backward()
-    assert _without_gradient(model) == []
+    assert without_gradient(model) == []
 
 
 def test_several_heads_of_one_kind() -> None:
@@ -314,7 +304,7 @@ def test_several_heads_of_one_kind() -> None:
     assert 'loss_centerness2' in losses
     assert 'loss_cls_aux2' in losses
     total_loss(losses).backward()
-    assert _without_gradient(model) == []
+    assert without_gradient(model) == []
 
 
 def test_heads_are_optional() -> None:
@@ -329,7 +319,7 @@ def test_heads_are_optional() -> None:
     assert not any('rpn' in name or 'aux' in name for name in losses)
     total_loss(losses).backward()
     # Only auxiliary heads read the extra level.
-    assert _without_gradient(model) == []
+    assert without_gradient(model) == []
 
 
 def test_proposals_may_come_with_the_data() -> None:
@@ -377,7 +367,7 @@ def test_autocast_losses_are_finite_and_close(dtype: torch.dtype) -> None:
         total = total_loss(losses)
         total.backward()
         totals.append(float(total.detach()))
-    assert _without_gradient(model) == []
+    assert without_gradient(model) == []
     assert totals[1] == pytest.approx(totals[0], rel=0.1)
 
 
@@ -386,9 +376,7 @@ def test_autocast_gradients_of_one_pixel_maps_are_finite() -> None:
     with torch.autocast('cpu', dtype=torch.bfloat16):
         losses = training_losses(model, make_batch(sizes=((64, 64),) * 2))
     total_loss(losses).backward()
-    for name, parameter in model.named_parameters():
-        if parameter.grad is not None:
-            assert torch.isfinite(parameter.grad).all(), name
+    assert without_gradient(model) == []
 
 
 def test_autocast_predicts_float32_boxes() -> None:

@@ -7,7 +7,6 @@ with random negatives; it was recorded, and is compared here, with
 ``torch.arange`` in the place of ``torch.randperm``.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -48,15 +47,6 @@ RECORDED = {
 }
 
 
-@pytest.fixture(scope='module', params=['onednn', 'pytorch'], autouse=True)
-def products(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Both kinds of matrix products."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv('MMEXT_OPS', request.param)
-        patch.setattr('mmext.ops.linear.LEAST', 1)
-        yield
-
-
 @pytest.fixture(scope='module', params=['codetr_tiny', 'codetr_tiny_empty'])
 def record(request: pytest.FixtureRequest) -> dict:
     path, steps = ORACLES / f'{request.param}.pt', ORACLES / 'codetr_arange.pt'
@@ -88,7 +78,7 @@ def _batch(record: dict) -> dict:
 
 
 @pytest.fixture(scope='module')
-def model(record: dict, products: None) -> torch.nn.Module:
+def model(record: dict) -> torch.nn.Module:
     """The model after a training step, with gradients."""
     model = _model(record).train()
     data = model.data_preprocessor(_batch(record), True)

@@ -11,13 +11,6 @@ from mmext.models.co_dino.feed_forward import PART, FeedForward
 DIMS, HIDDEN = 16, 48
 
 
-@pytest.fixture(autouse=True, params=['onednn', 'pytorch'])
-def products(request, monkeypatch) -> None:
-    """Both kinds of matrix products."""
-    monkeypatch.setenv('MMEXT_OPS', request.param)
-    monkeypatch.setattr('mmext.ops.linear.LEAST', 1)
-
-
 def pair(dropout: float = 0.0) -> tuple[FeedForward, FFN]:
     """Ours and mmcv's with the same weights."""
     torch.manual_seed(0)

@@ -98,36 +98,6 @@ def test_number_of_queries(num_pos: int, count: int):
     assert queries.fillers is None
 
 
-@pytest.mark.parametrize(
-    ('num_pos', 'num_neg'), [(5, 40), (14, 40), (9, 0), (25, 3), (0, 12)]
-)
-def test_every_query_is_a_sample(num_pos: int, num_neg: int):
-    """Box, label, target, weight and feature belong to the same sample."""
-    given = image(num_pos, num_neg, num_ignored=6)
-    queries = make(given)
-    used = []
-    for i, box in enumerate(queries.boxes[0]):
-        row = row_of(given, box)
-        used.append(row)
-        _, labels, targets, feats = given
-        torch.testing.assert_close(
-            box, torch.tensor(normalised(given[0][row]))
-        )
-        torch.testing.assert_close(
-            queries.target_boxes[0, i], torch.tensor(normalised(targets[row]))
-        )
-        assert queries.labels[0, i] == labels[row]
-        assert torch.equal(queries.feats[0, i], feats[row])
-        is_positive = float(labels[row] < CLASSES)
-        assert queries.box_weights[0, i] == is_positive
-        assert queries.label_weights[0, i] == 1
-    assert len(set(used)) == len(used), 'a sample was chosen twice'
-    assert -1 not in queries.labels
-    kept = min(num_pos, queries.boxes.shape[1])
-    assert queries.box_weights.sum() == kept
-    assert (queries.labels < CLASSES).sum() == kept
-
-
 def test_too_many_positives_keep_a_random_subset():
     given = image(40, 10)
     chosen = [
@@ -162,21 +132,6 @@ def test_fillers_weigh_nothing(num_pos: int, num_neg: int):
         assert not queries.box_weights[0, i].any()
         assert not queries.feats[0, i].any()
     assert queries.box_weights.sum() == num_pos + 12
-
-
-def test_each_image_is_normalised_by_its_own_shape():
-    shapes = [(60, 80), (30, 120)]
-    images = [image(9, 0), image(9, 0)]
-    queries = one_head(positives_of(*images), scales(*shapes), CLASSES, 20)
-    for i, shape in enumerate(shapes):
-        for box, target in zip(queries.boxes[i], queries.target_boxes[i]):
-            row = row_of(images[i], box, shape)
-            torch.testing.assert_close(
-                box, torch.tensor(normalised(images[i][0][row], shape))
-            )
-            torch.testing.assert_close(
-                target, torch.tensor(normalised(images[i][2][row], shape))
-            )
 
 
 def test_heads_have_numbers_of_their_own():

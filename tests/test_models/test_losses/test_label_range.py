@@ -316,9 +316,3 @@ def test_long_lists_are_cut_and_say_so():
     assert 'and 188 more values' in text
     assert 'and 92 more' in text
     assert text.count('\n') < 16
-
-
-def test_values_of_narrow_dtypes_do_not_wrap():
-    label = torch.tensor([[[200, 44]]], dtype=torch.uint8)
-    results = report(label, num_classes=50, ignore_index=300)
-    assert results.values == ((200, 1),)

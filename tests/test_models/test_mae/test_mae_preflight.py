@@ -11,31 +11,6 @@ from mmext.testing import assert_ddp_clean
 CONFIG = mmext.config_path('mae/mae_vit_mini_shapes.py')
 
 
-def test_the_flag_is_needless():
-    report = assert_ddp_clean(
-        CONFIG, cfg_options={'find_unused_parameters': True}
-    )
-    assert report.task == 'pretraining'
-    assert {f.rule for f in report.findings} >= {'DDP005'}
-    result = next(f for f in report.findings if f.rule == 'DDP005')
-    assert 'every parameter gets a gradient' in result.message
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    'with_cp', [pytest.param(3, marks=pytest.mark.slow), True]
-)
-def test_checkpoints_are_sound_with_and_without_the_flag(with_cp):
-    options = {'model.backbone.with_cp': with_cp, 'model.neck.with_cp': True}
-    for flag in (False, True):
-        report = assert_ddp_clean(
-            CONFIG, cfg_options={**options, 'find_unused_parameters': flag}
-        )
-        assert not {'DDP001', 'DDP002', 'DDP003', 'DDP004'} & {
-            finding.rule for finding in report.findings
-        }
-
-
 def test_an_encoder_with_head_and_mask_token_is_named():
     """As it is in the report: two things that MAE does not run."""
 
