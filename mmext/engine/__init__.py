@@ -2,7 +2,13 @@
 
 from ..utils.freeze import freeze_modules
 from ..utils.rng_state import get_rng_state, set_rng_state
-from .checkpoints import check_complete, load_weights, read_checkpoint
+from .checkpoint import (
+    WorkDirInUseError,
+    check_complete,
+    load_weights,
+    read_checkpoint,
+    write_pretrained,
+)
 from .class_rows import checkpoint_metainfo
 from .freed_memory import keep_freed_memory
 from .hooks import (
@@ -31,10 +37,8 @@ from .optim import (
     GradientSurgeryOptimWrapper,
     MergedOptimWrapperConstructor,
 )
-from .pretrained import write_pretrained
 from .runner import PortableRunner
 from .sample_errors import SampleError
-from .work_dir_lock import WorkDirInUseError
 
 __all__ = [
     'ActivationCheckpointHook',

@@ -150,7 +150,7 @@ def window_changes(
 ) -> Iterator[tuple[str, Any, Any, str, str]]:
     """What becomes of the windows of a checkpoint, where it is worth a word.
 
-    Yields the fields of a :class:`~mmext.engine.resume_plan.Change`.
+    Yields the fields of a :class:`~mmext.engine.checkpoint.plan.Change`.
     """
     for name, wrapper in named_wrappers(optim_wrapper).items():
         key = f'optim_wrapper{name and "." + name}.accumulative_counts'

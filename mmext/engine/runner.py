@@ -42,6 +42,8 @@ from ..utils.files import atomic_path
 from ..utils.launcher_env import read_launcher_env
 from ..utils.learning_rates import rate_factor
 from ..utils.precision import bfloat16_slowdown, has_bfloat16
+from .checkpoint import CheckpointingRunner
+from .checkpoint.lock import work_dir_lock
 from .distributed import (
     CHECKPOINT,
     PeerError,
@@ -74,9 +76,7 @@ from .launch import (
 )
 from .loops import ResumableEpochBasedTrainLoop, ResumableIterBasedTrainLoop
 from .optim.cpu_amp import cpu_amp_cfg
-from .resume import CheckpointingRunner
 from .sample_errors import name_failing_samples
-from .work_dir_lock import work_dir_lock
 
 
 class _IgnoreOnce:

@@ -9,7 +9,7 @@ from mmengine.model import BaseTTAModel
 from torch import nn
 
 from mmext.engine import check_complete, load_weights
-from mmext.engine.checkpoints import (
+from mmext.engine.checkpoint.load import (
     check_fits,
     find_newest_checkpoint,
     read_checkpoint,
@@ -270,7 +270,7 @@ def test_summary_rejects_bare_weights(tmp_path):
 def test_remote_checkpoints_go_through_mmengine(monkeypatch):
     calls = []
     monkeypatch.setattr(
-        'mmext.engine.checkpoints.CheckpointLoader.load_checkpoint',
+        'mmext.engine.checkpoint.load.CheckpointLoader.load_checkpoint',
         lambda *args: calls.append(args) or dict(a=1),
     )
     assert read_checkpoint('https://host/a.pth') == dict(a=1)

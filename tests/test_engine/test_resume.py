@@ -11,7 +11,7 @@ import torch
 from helpers import toy_training as toy
 from helpers.toy_ranks import run_on_ranks
 
-from mmext.engine.checkpoints import find_newest_checkpoint
+from mmext.engine.checkpoint.load import find_newest_checkpoint
 from mmext.utils.files import atomic_path
 
 EVERY_STEP = dict(
@@ -132,7 +132,7 @@ def two_save_one():
     """Only rank 0 is asked to save, as some hooks do."""
     from mmengine.dist import get_rank
 
-    import mmext.engine.resume as module
+    import mmext.engine.checkpoint.runner as module
 
     module._RNG_TIMEOUTS_S = {False: 0.2, True: 0.2}
     runner = toy.build(

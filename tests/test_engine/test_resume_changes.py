@@ -12,7 +12,10 @@ from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
 from mmengine.registry import MODELS, OPTIM_WRAPPER_CONSTRUCTORS
 from torch import nn
 
-from mmext.engine.config_changes import config_changes, read_config_text
+from mmext.engine.checkpoint.config_changes import (
+    config_changes,
+    read_config_text,
+)
 
 EVERY_STEP = dict(
     checkpoint=dict(type='CheckpointHook', interval=1, by_epoch=False),

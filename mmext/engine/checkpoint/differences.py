@@ -22,12 +22,12 @@ from mmengine.registry import PARAM_SCHEDULERS
 from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch.utils.data import DataLoader
 
-from .accumulation import named_wrappers, window_changes
+from ..accumulation import named_wrappers, window_changes
+from ..loops import batch_size_of, remaining_iterations
+from ..optim import IMPLEMENTATIONS
 from .config_changes import config_changes, read_config_text
-from .loops import batch_size_of, remaining_iterations
-from .optim import IMPLEMENTATIONS
-from .resume_groups import group_sizes, parameter_names
-from .resume_plan import (
+from .groups import group_sizes, parameter_names
+from .plan import (
     CHECKPOINT,
     CONFIG,
     REFUSED,

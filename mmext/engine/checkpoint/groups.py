@@ -14,10 +14,10 @@ from typing import Any
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 
-from ..utils.param_groups import MULTIPLIERS
-from .accumulation import named_wrappers
-from .optim import IMPLEMENTATIONS
-from .resume_plan import CONFIG, Change, by_wrapper
+from ...utils.param_groups import MULTIPLIERS
+from ..accumulation import named_wrappers
+from ..optim import IMPLEMENTATIONS
+from .plan import CONFIG, Change, by_wrapper
 
 # Lists in the states of schedulers that have an entry for each group.
 _PER_GROUP = ('_last_value', 'base_values', 'min_values')

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import distributed as dist
 
-from .distributed import lost_ranks, waiting_for_ranks
+from ..distributed import lost_ranks, waiting_for_ranks
 
 # A store takes values of up to 8 MiB.
 _PIECE_BYTES = 4 << 20

@@ -16,12 +16,12 @@ from mmengine.model import BaseTTAModel
 from mmengine.runner import BaseLoop, Runner
 from torch import Tensor, nn
 
-from ..utils.archive import seal_archive
-from ..utils.files import atomic_path
-from ..utils.freeze import freeze_modules
-from ..utils.rng_state import get_rng_state, set_rng_state
-from ..utils.safe_load import careful_readers, foreign_names
-from .accumulation import (
+from ...utils.archive import seal_archive
+from ...utils.files import atomic_path
+from ...utils.freeze import freeze_modules
+from ...utils.rng_state import get_rng_state, set_rng_state
+from ...utils.safe_load import careful_readers, foreign_names
+from ..accumulation import (
     get_gradients,
     get_windows,
     is_not_of_lost_gradients,
@@ -29,7 +29,24 @@ from .accumulation import (
     restore_windows,
     share_equal,
 )
-from .checkpoints import (
+from ..class_rows import ClassRows, class_rows
+from ..distributed import missing_ranks, unwrap_model
+from ..launch import DEFAULT_TIMEOUT_S, default_store
+from ..loops import (
+    ResumableEpochBasedTrainLoop,
+    ResumableIterBasedTrainLoop,
+    batch_size_of,
+    remaining_iterations,
+)
+from .differences import (
+    compare,
+    describe_training,
+    num_samples,
+    without_functions,
+)
+from .exchange import exchange_states
+from .groups import take_over_groups
+from .load import (
     WRAPPER_PREFIX,
     check_complete,
     check_fits,
@@ -38,25 +55,8 @@ from .checkpoints import (
     read_checkpoint,
     remove_leftovers,
 )
-from .class_rows import ClassRows, class_rows
-from .distributed import missing_ranks, unwrap_model
-from .launch import DEFAULT_TIMEOUT_S, default_store
-from .loops import (
-    ResumableEpochBasedTrainLoop,
-    ResumableIterBasedTrainLoop,
-    batch_size_of,
-    remaining_iterations,
-)
-from .own_checkpoints import adopt_checkpoints, checkpoint_dir
-from .resume_changes import (
-    compare,
-    describe_training,
-    num_samples,
-    without_functions,
-)
-from .resume_groups import take_over_groups
-from .resume_plan import ResumePlan, by_wrapper
-from .rng_state import exchange_states
+from .plan import ResumePlan, by_wrapper
+from .work_dir import adopt_checkpoints, checkpoint_dir
 
 # How long rank 0 waits for the states of the others, which arrive unless only
 # rank 0 was asked to save; and how long when there was a signal, which may be

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..checks.config import OF_THE_RUN, Steps, join_key, read_values
+from ...checks.config import OF_THE_RUN, Steps, join_key, read_values
 
 # More differences below one key are shown as one.
 _MAX_ROWS = 6

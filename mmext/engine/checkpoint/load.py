@@ -19,16 +19,16 @@ from rich.table import Table
 from torch import nn
 from torch.nn.modules.module import _IncompatibleKeys
 
-from ..utils.archive import Coverage, DamagedFileError, check_archive
-from ..utils.safe_load import (
+from ...utils.archive import Coverage, DamagedFileError, check_archive
+from ...utils.safe_load import (
     UntrustedTypeError,
     careful_readers,
     load_torch,
 )
-from ..utils.weight_files import CONFIG_FILE, is_pretrained
-from .class_rows import ClassRows
+from ...utils.weight_files import CONFIG_FILE, is_pretrained
+from ..class_rows import ClassRows
+from .plan import table_text
 from .pretrained import read_pretrained
-from .resume_plan import table_text
 
 # What torch.load raises for files that are cut off, damaged, or no
 # checkpoints at all.
