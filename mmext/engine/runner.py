@@ -42,8 +42,7 @@ from ..utils.files import atomic_path
 from ..utils.launcher_env import read_launcher_env
 from ..utils.learning_rates import rate_factor
 from ..utils.precision import bfloat16_slowdown, has_bfloat16
-from .checkpoint import CheckpointingRunner
-from .checkpoint.lock import work_dir_lock
+from .checkpoint import CheckpointingRunner, work_dir_lock
 from .distributed import (
     CHECKPOINT,
     PeerError,

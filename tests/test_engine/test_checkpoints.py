@@ -9,13 +9,12 @@ from mmengine.model import BaseTTAModel
 from torch import nn
 
 from mmext.engine import check_complete, load_weights
-from mmext.engine.checkpoint.load import (
-    check_fits,
+from mmext.engine.checkpoint.files import (
     find_newest_checkpoint,
-    read_checkpoint,
     remove_leftovers,
     summarize_checkpoint,
 )
+from mmext.engine.checkpoint.load import check_fits, read_checkpoint
 from mmext.utils.archive import seal_archive
 from mmext.utils.safe_load import UntrustedTypeError, careful_readers
 

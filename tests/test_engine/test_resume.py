@@ -11,7 +11,7 @@ import torch
 from helpers import toy_training as toy
 from helpers.toy_ranks import run_on_ranks
 
-from mmext.engine.checkpoint.load import find_newest_checkpoint
+from mmext.engine.checkpoint.files import find_newest_checkpoint
 from mmext.utils.files import atomic_path
 
 EVERY_STEP = dict(
@@ -132,7 +132,7 @@ def two_save_one():
     """Only rank 0 is asked to save, as some hooks do."""
     from mmengine.dist import get_rank
 
-    import mmext.engine.checkpoint.runner as module
+    import mmext.engine.checkpoint.exchange as module
 
     module._RNG_TIMEOUTS_S = {False: 0.2, True: 0.2}
     runner = toy.build(
@@ -311,35 +311,13 @@ def test_only_damaged_checkpoints_are_an_error(tmp_path):
             lambda c: c['state_dict'].pop('linear.bias'),
             'must be of the same model to resume',
         ),
-        (lambda c: c['param_schedulers'].pop(), 'got 2, and 1 in'),
+        (lambda c: c['param_schedulers'].pop(), '1 schedulers in the checkp'),
     ],
 )
 def test_rejects_to_resume(tmp_path, trained, change, message):
     path = edit(trained / 'epoch_1.pth', change)
     with pytest.raises(ValueError, match=message):
         start(tmp_path, resume=True, load_from=path)
-
-
-def test_rejects_to_resume_another_model(tmp_path, trained):
-    with pytest.raises(ValueError, match='another shape'):
-        start(
-            tmp_path,
-            resume=True,
-            load_from=str(trained / 'epoch_1.pth'),
-            model=dict(type='ToyModel', width=5),
-        )
-
-
-def test_rejects_to_resume_averages_of_another_model(tmp_path):
-    toy.train(tmp_path / 'a', custom_hooks=[EMA])
-    with pytest.raises(ValueError, match=r'does not fit the model: [^$]*size'):
-        start(
-            tmp_path,
-            resume=True,
-            custom_hooks=[EMA],
-            load_from=str(tmp_path / 'a' / 'epoch_1.pth'),
-            model=dict(type='ToyModel', width=5),
-        )
 
 
 def test_rejects_absent_and_damaged_paths(tmp_path):
@@ -349,17 +327,6 @@ def test_rejects_absent_and_damaged_paths(tmp_path):
     path.write_bytes(b'PK')
     with pytest.raises(ValueError, match='cannot be read: it is damaged'):
         start(tmp_path, resume=True, load_from=str(path))
-
-
-def test_rejects_other_batches_within_an_epoch(tmp_path):
-    toy.train(tmp_path / 'a', default_hooks=EVERY_STEP)
-    folder = tmp_path / 'a'
-    other = dict(resume=True, train_dataloader=toy.loader(batch_size=3))
-    with pytest.raises(
-        ValueError,
-        match=(r"saved within an epoch.*'batch_size': 3.*'batch_size': 2"),
-    ):
-        start(tmp_path, load_from=str(folder / 'iter_7.pth'), **other)
 
 
 def test_other_batches_from_the_end_of_an_epoch(tmp_path, trained):
@@ -383,18 +350,16 @@ def test_checkpoints_of_mmengines_runner(tmp_path):
         assert trace[-1] == expected[-1]
 
 
-def test_other_loops_are_resumed_by_epoch(tmp_path, trained):
+def test_other_loops_are_resumed_by_epoch(tmp_path):
     from mmengine.runner import EpochBasedTrainLoop
 
     class OwnLoop(EpochBasedTrainLoop):
         pass
 
-    runner = start(
-        tmp_path,
-        resume=True,
-        load_from=str(trained / 'epoch_2.pth'),
-        train_cfg=dict(type=OwnLoop, max_epochs=3),
-    )
+    own = dict(train_cfg=dict(type=OwnLoop, max_epochs=3))
+    toy.train(tmp_path / 'a', **own)
+    path = str(tmp_path / 'a' / 'epoch_2.pth')
+    runner = start(tmp_path, resume=True, load_from=path, **own)
     assert type(runner.train_loop) is OwnLoop
     assert runner.iter == 18
 

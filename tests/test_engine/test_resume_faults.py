@@ -19,7 +19,7 @@ import torch
 from helpers import toy_training as toy
 from helpers.toy_ranks import start_ranks
 
-import mmext.engine.checkpoint.runner
+import mmext.engine.checkpoint.exchange
 
 pytestmark = pytest.mark.xdist_group('processes')
 
@@ -386,7 +386,7 @@ def test_one_of_two_is_killed_before_it_saves(run, world_size, monkeypatch):
     """The other one cannot save its state and must not save without it."""
     timeouts = {False: 1, True: 1}
     monkeypatch.setattr(
-        mmext.engine.checkpoint.runner, '_RNG_TIMEOUTS_S', timeouts
+        mmext.engine.checkpoint.exchange, '_RNG_TIMEOUTS_S', timeouts
     )
     run.write(strike(run, 'SIGKILL', 8, rank=1))
     codes = run.run(end_others=False)

@@ -23,7 +23,7 @@ from torch.distributed.elastic.multiprocessing import (
 )
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from mmext.engine.checkpoint.load import find_newest_checkpoint
+from mmext.engine.checkpoint.files import find_newest_checkpoint
 
 pytestmark = pytest.mark.xdist_group('processes')
 

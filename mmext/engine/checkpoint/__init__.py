@@ -1,9 +1,10 @@
 """Checkpoints: save, load, resume, and what of them is trusted."""
 
+from .exchange import MissingRanksError
 from .load import check_complete, load_weights, read_checkpoint
-from .lock import WorkDirInUseError, work_dir_lock
 from .pretrained import write_pretrained
-from .runner import CheckpointingRunner, MissingRanksError
+from .runner import CheckpointingRunner
+from .work_dir import WorkDirInUseError, work_dir_lock
 
 __all__ = [
     'CheckpointingRunner',

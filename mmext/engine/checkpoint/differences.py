@@ -1,15 +1,20 @@
 """What differs between a checkpoint and the training that goes on from it.
 
-Resuming mixes two sources: the state in the checkpoint and the present
-config. Here both are compared, and each difference is a :class:`Change` that
-says which one holds. :func:`compare` changes nothing; what it found is printed
-as a table, refused, or applied after MMEngine has loaded the states.
+Resuming mixes two sources: the states in the checkpoint and the present
+config. :func:`compare` lists where they differ. What cannot change the steps
+that follow, or is meant to, goes through, and the present config holds. With
+anything else the training would be neither the old one nor a new one, so it is
+refused before the first step, with the command that does what was meant.
 """
 
-from collections.abc import Mapping, Sequence
+import ast
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from mmengine.hooks import EarlyStoppingHook, EMAHook
+from mmengine.hooks import CheckpointHook, EarlyStoppingHook, EMAHook, Hook
 from mmengine.optim import (
     ExponentialParamScheduler,
     MultiStepParamScheduler,
@@ -18,27 +23,65 @@ from mmengine.optim import (
     StepParamScheduler,
     _ParamScheduler,
 )
-from mmengine.registry import PARAM_SCHEDULERS
+from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop, Runner
+from rich import box
+from rich.table import Table
 from torch.utils.data import DataLoader
 
-from ..accumulation import named_wrappers, window_changes
+from ...checks.config import Steps, join_key, read_values
+from ..accumulation import named_wrappers
 from ..loops import batch_size_of, remaining_iterations
 from ..optim import IMPLEMENTATIONS
-from .config_changes import config_changes, read_config_text
-from .groups import group_sizes, parameter_names
-from .plan import (
-    CHECKPOINT,
-    CONFIG,
-    REFUSED,
-    Change,
-    ResumePlan,
-    by_wrapper,
-)
+from .load import table_text
 
-_OTHERWISE = (
-    'set load_from (and not resume) to begin a new training from its weights'
+# Keys of the config that say how the steps of a training are computed. All
+# others are of the run, of validation and logging, or variables of the file.
+_OF_THE_STEPS = (
+    'custom_hooks',
+    'data_preprocessor',
+    'default_hooks',
+    'freeze',
+    'model',
+    'optim_wrapper',
+    'param_scheduler',
+    'randomness',
+    'sync_bn',
+    'train_cfg',
+    'train_dataloader',
 )
+# Of these, what may be another one all the same. Rows about states say more
+# of the batch size, the length of the training and the learning rate.
+_GOES_THROUGH = re.compile(
+    '|'.join(
+        (
+            # How data are read, and where they lie.
+            r'train_dataloader\.(num_workers|persistent_workers)',
+            r'train_dataloader\.(pin_memory|prefetch_factor|timeout)',
+            r'train_dataloader\..*\b(ann_file|backend_args|data_root)\b.*',
+            r'train_dataloader\..*\b(data_prefix|file_client_args)\b.*',
+            r'train_dataloader\.batch_size',
+            r'train_cfg\.(max_epochs|max_iters)',
+            # Validation.
+            r'train_cfg\.(val_begin|val_interval|dynamic_intervals.*)',
+            r'model\.(.*\.)?test_cfg\b.*',
+            # Weights that those of the checkpoint replace.
+            r'model\.(.*\.)?(init_cfg|pretrained)\b.*',
+            # How a step is computed, and not what it does.
+            rf'optim_wrapper\..*\b({"|".join(IMPLEMENTATIONS)})',
+        )
+    )
+)
+# Hooks that change the steps, though they keep nothing in checkpoints.
+_HOOKS_OF_THE_STEPS = {
+    'DistSamplerSeedHook',
+    'MeanTeacherHook',
+    'ParamSchedulerHook',
+    'PipelineSwitchHook',
+    'YOLOXModeSwitchHook',
+}
+# Settings of a schedule are in its states, except for these.
+_NOT_IN_STATES = ('anneal_strategy', 'type')
 # Attributes of a scheduler that are no settings, or follow from others.
 _PROGRESS = {
     '_global_step',
@@ -61,79 +104,283 @@ _FREE_OF_END = (
     ReduceOnPlateauParamScheduler,
     StepParamScheduler,
 )
+# More differences below one key are shown as one.
+_MAX_ROWS = 6
 
 
-# What a checkpoint notes about its training -------------------------------
+@dataclass(frozen=True)
+class Difference:
+    """One difference; None stands for what is not there.
+
+    Args:
+        key: Key of the config, or what it is about.
+        before: In the checkpoint.
+        now: In the present config, which holds unless this is refused.
+        note: What follows from it.
+        refused: Whether the training cannot go on with it.
+        option: For ``--cfg-options``, what makes it as it was.
+    """
+
+    key: str
+    before: Any
+    now: Any
+    note: str = ''
+    refused: bool = False
+    option: str = ''
 
 
-def _kind(value: Any) -> str:
-    return f'{type(value).__module__}.{type(value).__qualname__}'
+# Telling ---------------------------------------------------------------------
+
+
+def differences_table(differences: Sequence[Difference]) -> str:
+    """The differences as a table."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ('setting', 'checkpoint', 'config'):
+        table.add_column(name, no_wrap=True)
+    table.add_column('', overflow='fold', max_width=60)
+    for item in differences:
+        table.add_row(
+            item.key,
+            _short(item.before),
+            _short(item.now),
+            ': '.join(filter(None, ['REFUSED' * item.refused, item.note])),
+        )
+    return table_text(table)
+
+
+def check_differences(
+    differences: Sequence[Difference], filename: str
+) -> None:
+    """Raise ValueError if something is refused."""
+    refused = [item for item in differences if item.refused]
+    if not refused:
+        return
+    rows = '; '.join(
+        f'{item.key}: {_short(item.before)} in the checkpoint, '
+        f'{_short(item.now)} now' + (item.note and f' ({item.note})')
+        for item in refused
+    )
+    # Other schedules may be due to the other length alone.
+    is_longer = any(item.key.startswith('train_cfg.max_') for item in refused)
+    options, added, others = [], [], []
+    for item in refused:
+        if item.option:
+            options.append(item.option)
+        elif not (is_longer and item.key.startswith('param_scheduler')):
+            (added if item.before is None else others).append(item.key)
+    restore = ' and '.join(
+        f'{what} {mark.join(items)}'
+        for what, items, mark in (
+            ('give --cfg-options', options, ' '),
+            ('leave out', added, ', '),
+            ('restore its', others, ', '),
+        )
+        if items
+    )
+    anew = shlex.quote(f'load_from={filename}')
+    raise ValueError(
+        f'cannot resume from {filename!r}, as this is another training: '
+        f'{rows}. To go on with the training of the checkpoint, {restore}. To '
+        'begin a new training from its weights, leave --resume out and give '
+        f'--cfg-options {anew} resume=False'
+    )
+
+
+def _short(value: Any) -> str:
+    text = str(_summary(value))
+    return text if len(text) <= 60 else f'{text[:57]}...'
+
+
+def _summary(value: Any) -> Any:
+    """A component by its type, a list by its entries."""
+    if value is None:
+        return 'not set'
+    if isinstance(value, float):
+        return f'{value:.6g}'
+    if isinstance(value, Mapping):
+        rest = ', '.join(
+            f'{key}={_summary(item)}'
+            for key, item in value.items()
+            if key != 'type'
+        )
+        return f'{value.get("type", "dict")}({rest})'
+    if isinstance(value, list | tuple):
+        return '[' + ', '.join(str(_summary(item)) for item in value) + ']'
+    return value
+
+
+# Comparing -------------------------------------------------------------------
+
+
+def compare(runner: Runner, checkpoint: Mapping[str, Any]) -> list[Difference]:
+    """Compare a checkpoint with the runner that is to go on from it.
+
+    Args:
+        runner: Optimizer and schedulers are built, states not yet loaded.
+        checkpoint: What was read; it is not changed.
+    """
+    meta = checkpoint['meta']
+    before = read_config_text(meta.get('cfg'))
+    rows = [
+        *_optimizers(runner, checkpoint),
+        *_schedules(runner, checkpoint),
+        *_windows(runner, meta),
+        *_averages(runner, checkpoint),
+        *_data(runner, meta),
+    ]
+    if before is None:
+        note = 'not in the checkpoint, or not readable: states are compared'
+        return [*rows, Difference('config', None, None, note)]
+    now = read_config_text(runner.cfg.pretty_text) or {}
+    known = {item.key for item in rows}
+    return rows + [
+        item
+        for item in (*_config(before, now), *_hooks(before, now))
+        if item.key not in known
+    ]
+
+
+def read_config_text(text: Any) -> dict[str, Any] | None:
+    """Parse what ``Config.pretty_text`` has written; it is never run.
+
+    An expression that is no plain value is its text. Returns None for what is
+    no such text.
+
+    Examples:
+        >>> read_config_text("a = dict(b=[1, -2.5], c=print('hi'))")
+        {'a': {'b': [1, -2.5], 'c': "print('hi')"}}
+        >>> read_config_text('a = (')
+    """
+    if not isinstance(text, str) or not text.strip():
+        return None
+    try:
+        return read_values(text, ast.unparse)
+    except (MemoryError, RecursionError, SyntaxError, TypeError, ValueError):
+        return None
+
+
+def _config(before: Mapping, now: Mapping) -> Iterator[Difference]:
+    """Settings of the steps; many below one key are one difference."""
+    sections: dict[str, list[Difference]] = {}
+    for key in _OF_THE_STEPS:
+        if key in ('custom_hooks', 'default_hooks'):
+            continue
+        for steps, old, new in _unequal(before.get(key), now.get(key), (key,)):
+            if key == 'param_scheduler' and steps[-1] not in _NOT_IN_STATES:
+                continue
+            name = join_key(steps)
+            goes_through = bool(_GOES_THROUGH.fullmatch(name))
+            sections.setdefault(join_key(steps[:2]), []).append(
+                Difference(
+                    name,
+                    old,
+                    new,
+                    refused=not goes_through,
+                    option=_option(steps, old),
+                )
+            )
+    for name, rows in sections.items():
+        if len(rows) <= _MAX_ROWS:
+            yield from rows
+            continue
+        yield from (row for row in rows if not row.refused)
+        refused = [row.key for row in rows if row.refused]
+        if refused:
+            yield Difference(
+                name,
+                f'{len(refused)} settings',
+                'others',
+                ', '.join(refused[:_MAX_ROWS]),
+                refused=True,
+            )
+
+
+def _unequal(
+    one: Any, other: Any, steps: Steps
+) -> Iterator[tuple[Steps, Any, Any]]:
+    """Where two configs differ; a key that is None is as good as none."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in {**one, **other}:
+            yield from _unequal(one.get(key), other.get(key), (*steps, key))
+    elif (
+        isinstance(one, list | tuple)
+        and isinstance(other, list | tuple)
+        and len(one) == len(other)
+    ):
+        for index, pair in enumerate(zip(one, other, strict=True)):
+            yield from _unequal(*pair, (*steps, index))
+    elif one != other:
+        yield steps, one, other
+
+
+def _option(steps: Steps, value: Any) -> str:
+    """``KEY=VALUE`` for ``--cfg-options``, empty if that cannot say it."""
+    values = value if isinstance(value, list | tuple) else [value]
+    if not values or not all(
+        isinstance(item, bool | int | float)
+        or (isinstance(item, str) and re.fullmatch(r'[\w./:-]+', item))
+        for item in values
+    ):
+        return ''
+    if values is value:
+        value = '[' + ','.join(map(str, values)) + ']'
+    return shlex.quote(f'{".".join(map(str, steps))}={value}')
+
+
+def _hooks(before: Mapping, now: Mapping) -> Iterator[Difference]:
+    """Hooks that only one of two configs has, in any order."""
+    lists = []
+    for cfg in (before, now):
+        defaults = cfg.get('default_hooks') or {}
+        custom = cfg.get('custom_hooks') or ()
+        lists.append([*filter(None, defaults.values()), *custom])
+    gone = [hook for hook in lists[0] if hook not in lists[1]]
+    new = [hook for hook in lists[1] if hook not in lists[0]]
+    kinds = dict.fromkeys(_hook_type(hook) for hook in (*gone, *new))
+    for kind in kinds:
+        pair = [
+            [hook for hook in hooks if _hook_type(hook) == kind] or None
+            for hooks in (gone, new)
+        ]
+        yield Difference(
+            f'hook {kind}',
+            *(
+                hooks[0] if hooks and len(hooks) == 1 else hooks
+                for hooks in pair
+            ),
+            refused=_is_of_the_steps(kind),
+        )
+
+
+def _hook_type(hook: Any) -> str:
+    return str(hook.get('type') if isinstance(hook, Mapping) else hook)
+
+
+def _is_of_the_steps(kind: str) -> bool:
+    """Whether a hook has a state in checkpoints, or changes the steps."""
+    if kind.rpartition('.')[2] in _HOOKS_OF_THE_STEPS:
+        return True
+    hook = HOOKS.get(kind)
+    if hook is None:
+        return True
+    return not issubclass(hook, CheckpointHook) and any(
+        getattr(hook, name, None) is not getattr(Hook, name)
+        for name in ('before_save_checkpoint', 'after_load_checkpoint')
+    )
+
+
+# Comparing states ------------------------------------------------------------
 
 
 def describe_training(runner: Runner) -> dict[str, Any]:
-    """What must be the same, or is to be named, when this is resumed.
-
-    Plain values only, so that it is read without running code.
-    """
-    schedulers = by_wrapper(runner.param_schedulers, [])
+    """What the states of a checkpoint are of, as plain values."""
     return {
-        'by_epoch': isinstance(runner.train_loop, EpochBasedTrainLoop),
         'num_samples': num_samples(runner.train_dataloader),
         'optimizers': {
-            name: {
-                'type': _kind(wrapper.optimizer),
-                'params': parameter_names(runner, wrapper),
-            }
+            name: {'params': _parameter_names(runner, wrapper)}
             for name, wrapper in named_wrappers(runner.optim_wrapper).items()
         },
-        'frozen': _frozen(runner),
-        'schedulers': {
-            name: [
-                {
-                    'type': type(item).__name__,
-                    'functions': {
-                        key: value.__name__
-                        for key, value in vars(item).items()
-                        if callable(value) and key in _settings(vars(item))
-                    },
-                }
-                for item in items
-            ]
-            for name, items in schedulers.items()
-        },
     }
-
-
-def without_functions(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of a scheduler, to be read without running code."""
-    return {key: value for key, value in state.items() if not callable(value)}
-
-
-def _settings(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings in the state of a scheduler; functions by their names."""
-    return {
-        key: value.__name__ if callable(value) else value
-        for key, value in state.items()
-        if key not in _PROGRESS
-    }
-
-
-def _changed_settings(
-    scheduler: _ParamScheduler,
-    state: Mapping[str, Any],
-    kind: tuple[type | None, Mapping[str, str]],
-) -> list[tuple[str, Any, Any]]:
-    """``(setting, before, now)`` of a scheduler and its saved state."""
-    old_type, functions = kind
-    if old_type not in (None, type(scheduler)):
-        return [('type', old_type.__name__, type(scheduler).__name__)]
-    before, now = {**_settings(state), **functions}, _settings(vars(scheduler))
-    return [
-        (key, before[key], now[key])
-        # Other releases of MMEngine know other settings.
-        for key in sorted(before.keys() & now.keys())
-        if before[key] != now[key]
-    ]
 
 
 def num_samples(dataloader: DataLoader) -> int | None:
@@ -142,525 +389,111 @@ def num_samples(dataloader: DataLoader) -> int | None:
     return len(dataset) if hasattr(dataset, '__len__') else None
 
 
-# Comparing ------------------------------------------------------------------
+def by_wrapper(value: Any, missing: Any) -> dict[str, Any]:
+    """Schedulers or states, by name of the optimizer; one has no name."""
+    if isinstance(value, Mapping) and 'param_groups' not in value:
+        return dict(value)
+    return {'': missing if value is None else value}
 
 
-def compare(runner: Runner, checkpoint: Mapping[str, Any]) -> ResumePlan:
-    """Compare a checkpoint with the runner that is to go on from it.
-
-    Args:
-        runner: Optimizer and schedulers are built, states not yet loaded.
-        checkpoint: What was read; it is not changed.
-    """
-    comparison = _Comparison(runner, checkpoint)
-    return comparison.run()
-
-
-class _Comparison:
-    """Collects the differences."""
-
-    def __init__(self, runner: Runner, checkpoint: Mapping[str, Any]) -> None:
-        self.runner = runner
-        self.checkpoint = checkpoint
-        self.meta = checkpoint['meta']
-        self.training = self.meta.get('training') or {}
-        self.changes: list[Change] = []
-        # Name of the optimizer and index of the scheduler -> end.
-        self.moved_ends: dict[tuple[str, int], int] = {}
-        self.old_cfg = read_config_text(self.meta.get('cfg'))
-
-    @property
-    def is_end_of_epoch(self) -> bool:
-        """Whether all batches of an epoch, and not yet its hooks, are done."""
-        done = self.meta.get('batch_in_epoch', 0)
-        return done > 0 and done == self.meta.get('batches_per_epoch')
-
-    def add(
-        self, key: str, before: Any, now: Any, holds: str, note: str = ''
-    ) -> None:
-        if before != now:
-            self.changes.append(Change(key, before, now, holds, note))
-
-    def run(self) -> ResumePlan:
-        """All differences; those of states first."""
-        self.loop()
-        self.optimizers()
-        if not any(item.holds == REFUSED for item in self.changes):
-            self.schedule()
-            self.windows()
-        self.numbers()
-        self.averages()
-        self.data()
-        self.rest_of_config()
-        return ResumePlan(self.changes, self.moved_ends)
-
-    # Position
-
-    def loop(self) -> None:
-        """By epochs or by iterations, and how far."""
-        loop = self.runner.train_loop
-        before = self.training.get('by_epoch')
-        if before is None and self.old_cfg:
-            before = _goes_by_epoch(self.old_cfg.get('train_cfg'))
-        now = isinstance(loop, EpochBasedTrainLoop)
-        names = {True: 'by epochs', False: 'by iterations'}
-        if before is not None:
-            self.add(
-                'train_cfg.by_epoch',
-                names[before],
-                names[now],
-                REFUSED,
-                f'a position counts in one of them; {_OTHERWISE}',
-            )
-        hub = self.checkpoint['message_hub'].get('runtime_info', {})
-        unit, done = ('epochs', 'epoch') if now else ('iters', 'iter')
-        end = getattr(loop, f'max_{unit}')
-        note = ''
-        if end <= self.meta[done]:
-            note = f'nothing is left to train: {self.meta[done]} are done'
-        if hub.get(f'max_{unit}') is not None and before in (None, now):
-            self.add(
-                f'train_cfg.max_{unit}',
-                hub[f'max_{unit}'],
-                end,
-                CONFIG,
-                note,
-            )
-
-    # Optimizer
-
-    def optimizers(self) -> None:
-        """Kind, parameters and settings of each optimizer."""
-        wrappers = named_wrappers(self.runner.optim_wrapper)
-        states = self.checkpoint['optimizer']
-        if 'param_groups' in states:
-            states = {'': states}
-        if set(states) != set(wrappers):
-            self.add(
-                'optim_wrapper',
-                _names(states),
-                _names(wrappers),
-                REFUSED,
-                f'other optimizers; {_OTHERWISE}',
-            )
-            return
-        for name, wrapper in wrappers.items():
-            prefix = f'optim_wrapper.{name}' if name else 'optim_wrapper'
-            if self.same_parameters(prefix, name, wrapper, states[name]):
-                self.settings(prefix, wrapper, states[name])
-            # That of bfloat16 does nothing, and has an empty state.
-            if not states[name].get('loss_scaler', True):
-                del states[name]['loss_scaler']
-            scaler = getattr(wrapper, 'loss_scaler', None)
-            scaled = scaler is not None and scaler.is_enabled()
-            self.add(
-                f'{prefix}.loss_scale',
-                'yes' if 'loss_scaler' in states[name] else 'no',
-                'yes' if scaled else 'no',
-                CONFIG,
-                'begins as configured' if scaled else 'the loss is not scaled',
-            )
-
-    def same_parameters(
-        self, prefix: str, name: str, wrapper: OptimWrapper, state: Mapping
-    ) -> bool:
-        """Whether the state of an optimizer is one of these parameters."""
-        known = self.training.get('optimizers', {}).get(name, {})
-        before = known.get('type') or self.old_optimizer(name)
-        now = _kind(wrapper.optimizer)
-        remedy = f'its state means nothing to another; {_OTHERWISE}'
-        if before is None:
-            # The class is not noted; its options give it away.
-            keys = {'alpha', 'betas', 'dampening', 'lambd', 'rho', 'max_iter'}
-            before = _names(keys & set(state['param_groups'][0]))
-            now = _names(keys & set(wrapper.optimizer.param_groups[0]))
-        if before.split('.')[-1] != now.split('.')[-1]:
-            self.add(
-                f'{prefix}.optimizer.type',
-                before.split('.')[-1],
-                now.split('.')[-1],
-                REFUSED,
-                remedy,
-            )
-            return False
-        names = parameter_names(self.runner, wrapper)
-        sizes = [len(group['params']) for group in state['param_groups']]
-        saved = known.get('params')
-        if saved == names or (
-            saved is None and sizes == [len(group) for group in names]
-        ):
-            return True
-        old = {item for group in saved or () for item in group}
-        new = {item for group in names for item in group}
-        gone, added = sorted(old - new), sorted(new - old)
-        text = 'they are in another order or in other groups'
-        if saved and (gone or added):
-            text = f'gone: {_list(gone)}; new: {_list(added)}'
-        self.changes.append(
-            Change(
-                f'{prefix}: parameters per group',
-                group_sizes(sizes),
-                group_sizes([len(group) for group in names]),
-                REFUSED,
-                f'{text}. Use the model, paramwise_cfg and frozen layers of '
-                f'the checkpoint, or {_OTHERWISE}',
-            )
-        )
-        return False
-
-    def old_optimizer(self, name: str) -> str | None:
-        """Name of the optimizer in the config of the checkpoint."""
-        cfg = (self.old_cfg or {}).get('optim_wrapper')
-        for key in (
-            (name, 'optimizer', 'type')
-            if name
-            else (
-                'optimizer',
-                'type',
-            )
-        ):
-            cfg = cfg.get(key) if isinstance(cfg, Mapping) else None
-        return cfg if isinstance(cfg, str) else None
-
-    def settings(
-        self, prefix: str, wrapper: OptimWrapper, state: Mapping
-    ) -> None:
-        """Settings of the parameter groups: those of the checkpoint stay."""
-        pairs = list(
-            zip(
-                state['param_groups'],
-                wrapper.optimizer.param_groups,
-                strict=True,
-            )
-        )
-        for key in sorted({key for group in pairs[0] for key in group}):
-            differ = [
-                (index, *values)
-                for index, pair in enumerate(pairs)
-                for values in [[_unscheduled(group, key) for group in pair]]
-                if None not in values and values[0] != values[1]
-            ]
-            if not differ:
-                continue
-            _, before, now = differ[0]
-            where = ''
-            if len(pairs) > 1:
-                where = f'{len(differ)} of {len(pairs)} groups; '
-            self.add(
-                f'{prefix}.optimizer.{key}',
-                before,
-                now,
-                CHECKPOINT,
-                f'{where}it is part of the state of the optimizer',
-            )
-
-    # Schedule
-
-    def schedule(self) -> None:
-        """The schedulers of each optimizer."""
-        saved = by_wrapper(self.checkpoint.get('param_schedulers'), [])
-        present = by_wrapper(self.runner.param_schedulers, [])
-        present = {
-            name: present.get(name, [])
-            for name in named_wrappers(self.runner.optim_wrapper)
-        }
-        for name in named_wrappers(self.runner.optim_wrapper):
-            states, schedulers = saved.get(name, []), present[name]
-            prefix = f'param_scheduler{name and "." + name}'
-            if len(states) != len(schedulers):
-                self.changes.append(
-                    Change(
-                        prefix,
-                        f'{len(states)} schedulers',
-                        f'{len(schedulers)} schedulers',
-                        REFUSED,
-                        'param_scheduler must have as many entries as in the '
-                        f'training that is resumed, got {len(schedulers)}, '
-                        f'and {len(states)} in the checkpoint; resume with '
-                        'the param_scheduler it was trained with'
-                        if 'param_schedulers' in self.checkpoint
-                        else 'it was saved with save_param_scheduler=False, '
-                        f'so that no schedule can go on; {_OTHERWISE}',
-                    )
-                )
-            elif schedulers:
-                self.one_schedule(prefix, name, schedulers, states)
-
-    def one_schedule(
-        self,
-        prefix: str,
-        name: str,
-        schedulers: Sequence[Any],
-        states: Sequence[Mapping[str, Any]],
-    ) -> None:
-        """The schedulers of one optimizer: only their ends may move."""
-        ends = []
-        for index, (scheduler, state, kind) in enumerate(
-            zip(schedulers, states, self.kinds(name, len(states)), strict=True)
-        ):
-            changed = _changed_settings(scheduler, state, kind)
-            if isinstance(scheduler, _FREE_OF_END) and [
-                key for key, *_ in changed
-            ] == ['end']:
-                self.moved_ends[name, index] = scheduler.end
-                self.add(f'{prefix}[{index}].end', *changed[0][1:], CONFIG)
-                changed = []
-            for key, before, now in changed:
-                self.add(
-                    f'{prefix}[{index}].{key}',
-                    before,
-                    now,
-                    REFUSED,
-                    'the schedule goes on as it began: resume with the '
-                    'param_scheduler and train_cfg of the checkpoint, or '
-                    f'{_OTHERWISE}',
-                )
-            ends.append((scheduler.end, scheduler.by_epoch))
-        self.end_of_schedule(prefix, ends)
-
-    def end_of_schedule(
-        self, prefix: str, ends: Sequence[tuple[int, bool]]
-    ) -> None:
-        """A longer training needs a schedule that covers it."""
-        loop = self.runner.train_loop
-        goes_by_epoch = isinstance(loop, EpochBasedTrainLoop)
-        unit = 'max_epochs' if goes_by_epoch else 'max_iters'
-        hub = self.checkpoint['message_hub'].get('runtime_info', {})
-        total = getattr(loop, unit)
-        length = len(self.runner.train_dataloader) if goes_by_epoch else 1
-        last = max(
-            (
-                end if by_epoch else end / length
-                for end, by_epoch in ends
-                if goes_by_epoch or not by_epoch
-            ),
-            default=total,
-        )
-        # Not one that was over before the training, such as a warm-up alone.
-        if hub.get(unit, total) <= last < total:
-            self.add(
-                f'train_cfg.{unit}',
-                hub[unit],
-                total,
-                REFUSED,
-                f'the schedule ends at {last:g}, and the training would go '
-                f'on with its last values: {_OTHERWISE}',
-            )
-
-    def kinds(
-        self, name: str, num: int
-    ) -> list[tuple[type | None, Mapping[str, str]]]:
-        """Classes and functions of the schedulers of the checkpoint."""
-        known = self.training.get('schedulers', {}).get(name)
-        if known is None:
-            cfg = (self.old_cfg or {}).get('param_scheduler')
-            if isinstance(cfg, Mapping):
-                cfg = [cfg] if 'type' in cfg else cfg.get(name)
-            known = cfg if isinstance(cfg, list) else []
-        known = [item for item in known if isinstance(item, Mapping)]
-        if len(known) != num:
-            return [(None, {})] * num
-        return [
-            (
-                PARAM_SCHEDULERS.get(str(item.get('type'))),
-                dict(item.get('functions') or {}),
-            )
-            for item in known
-        ]
-
-    # Everything else that is a state
-
-    def windows(self) -> None:
-        """Accumulation of gradients."""
-        for item in window_changes(
-            self.runner.optim_wrapper,
-            self.meta.get('accumulation'),
-            self.meta['iter'],
-            remaining_iterations(
-                self.runner.train_loop,
-                self.meta['epoch'],
-                self.meta['iter'],
-                self.meta.get('batch_in_epoch', 0),
-            ),
-            self.runner.world_size,
-        ):
-            self.changes.append(Change(*item))
-
-    def numbers(self) -> None:
-        """Seed and random numbers."""
-        seed = self.runner._randomness_cfg.get('seed')
-        if seed is not None and self.meta.get('seed') is not None:
-            self.add(
-                'randomness.seed',
-                self.meta['seed'],
-                seed,
-                CHECKPOINT,
-                'order of the data and random numbers go on',
-            )
-        states = self.meta.get('rng_states') or []
-        world_size = self.runner.world_size
-        if len(states) != world_size or None in states:
-            missing = [str(n) for n, item in enumerate(states) if item is None]
-            self.changes.append(
-                Change(
-                    'random numbers',
-                    f'of {len(states)} processes'
-                    + (f', not {", ".join(missing)}' if missing else '')
-                    if states
-                    else 'not saved',
-                    f'{world_size} processes',
-                    CONFIG,
-                    'not restored in all processes: noise and augmentation '
-                    'are others than without interruption',
-                )
-            )
-
-    def averages(self) -> None:
-        """EMA, and hooks that forget."""
-        hooks = self.runner.hooks
-        had = 'ema_state_dict' in self.checkpoint
-        has = any(isinstance(hook, EMAHook) for hook in hooks)
-        self.add(
-            'EMAHook',
-            'yes' if had else 'no',
-            'yes' if has else 'no',
-            CONFIG,
-            'averages begin with the weights of the checkpoint'
-            if has
-            else 'averages are dropped; the weights that were trained go on',
-        )
-        if any(isinstance(hook, EarlyStoppingHook) for hook in hooks):
-            self.changes.append(
-                Change(
-                    'EarlyStoppingHook',
-                    'not saved',
-                    'yes',
-                    CONFIG,
-                    'counts anew from here',
-                )
-            )
-        frozen = self.training.get('frozen')
-        if frozen is not None:
-            old, new = set(frozen), set(_frozen(self.runner))
-            if old != new:
-                self.changes.append(
-                    Change(
-                        'frozen parameters',
-                        f'{len(old)}',
-                        f'{len(new)}',
-                        CONFIG,
-                        f'frozen now: {_list(sorted(new - old))}; trained '
-                        f'now: {_list(sorted(old - new))}',
-                    )
-                )
-
-    def data(self) -> None:
-        """Number of processes, batches and samples."""
-        runner, meta = self.runner, self.meta
-        loader = runner.train_dataloader
-        note = {
-            True: 'from this epoch on',
-            False: 'in this pass, samples may come twice or not at all',
-        }[isinstance(runner.train_loop, EpochBasedTrainLoop)]
-        for key, before, now in (
-            ('number of processes', meta.get('world_size'), runner.world_size),
-            (
-                'train_dataloader.batch_size',
-                meta.get('batch_size'),
-                batch_size_of(loader),
-            ),
-            (
-                'training samples',
-                self.training.get('num_samples'),
-                num_samples(loader),
-            ),
-            (
-                'iterations per epoch',
-                meta.get('batches_per_epoch'),
-                len(loader),
-            ),
-        ):
-            if before is not None:
-                self.add(key, before, now, CONFIG, note)
-
-    def rest_of_config(self) -> None:
-        """Settings that no state has to do with."""
-        if self.old_cfg is None:
-            self.changes.append(
-                Change(
-                    'config',
-                    'not in the checkpoint, or not readable',
-                    '',
-                    CONFIG,
-                    'only states are compared',
-                )
-            )
-            return
-        known = {item.key for item in self.changes}
-        now = read_config_text(self.runner.cfg.pretty_text) or {}
-        in_epoch = (
-            isinstance(self.runner.train_loop, EpochBasedTrainLoop)
-            and self.meta.get('batch_in_epoch', 0) > 0
-            and not self.is_end_of_epoch
-        )
-        for change in config_changes(self.old_cfg, now):
-            if change.key in known or _is_known(change.key, known):
-                continue
-            holds, note = CONFIG, ''
-            is_how = change.key.rpartition('.')[2] in IMPLEMENTATIONS
-            if change.key.startswith(_STATES) and not is_how:
-                holds, note = CHECKPOINT, 'part of the states'
-            elif in_epoch and change.key.startswith(_ORDER):
-                holds = REFUSED
-                note = (
-                    'the checkpoint is from within an epoch, whose order of '
-                    'data would change; use one from the end of an epoch'
-                )
-            self.add(change.key, change.before, change.now, holds, note)
-
-
-# Sections of which a row of their states says what holds.
-_STATES = (
-    'optim_wrapper.optimizer',
-    'optim_wrapper.paramwise_cfg',
-    'train_dataloader.sampler.seed',
-)
-_ORDER = ('train_dataloader.sampler', 'train_dataloader.batch_sampler')
-
-
-def _is_known(key: str, known: set[str]) -> bool:
-    """Whether a row about states says it already."""
-    if key.startswith('param_scheduler'):
-        return any(item.startswith('param_scheduler') for item in known)
-    if key.startswith(('optim_wrapper.optimizer', 'optim_wrapper.paramwise')):
-        return any('.optimizer.' in item or ':' in item for item in known)
-    return False
-
-
-def _goes_by_epoch(train_cfg: Any) -> bool | None:
-    """Kind of the loop in the config of a checkpoint."""
-    if not isinstance(train_cfg, Mapping):
-        return None
-    if 'type' not in train_cfg:
-        return bool(train_cfg.get('by_epoch', False))
-    name = str(train_cfg['type'])
-    if 'Epoch' in name:
-        return True
-    return False if 'Iter' in name else None
-
-
-def _frozen(runner: Runner) -> list[str]:
-    """Names of the parameters that are not trained."""
-    return [
-        name.removeprefix('module.')
+def _parameter_names(runner: Runner, wrapper: OptimWrapper) -> list[list[str]]:
+    """Names of the parameters in each group of an optimizer."""
+    names = {
+        id(parameter): name.removeprefix('module.')
         for name, parameter in runner.model.named_parameters()
-        if not parameter.requires_grad
+    }
+    return [
+        [names.get(id(item), '?') for item in group['params']]
+        for group in wrapper.optimizer.param_groups
     ]
+
+
+def _optimizers(runner: Runner, checkpoint: Mapping) -> Iterator[Difference]:
+    """Kind, parameters and settings of each optimizer."""
+    wrappers = named_wrappers(runner.optim_wrapper)
+    states = by_wrapper(checkpoint['optimizer'], {})
+    if set(states) != set(wrappers):
+        names = [
+            [name or 'one optimizer' for name in sorted(items)]
+            for items in (states, wrappers)
+        ]
+        yield Difference('optim_wrapper', *names, refused=True)
+        return
+    noted = (checkpoint['meta'].get('training') or {}).get('optimizers', {})
+    for name, wrapper in wrappers.items():
+        prefix, state = f'optim_wrapper{name and "." + name}', states[name]
+        saved = noted.get(name, {}).get('params')
+        groups = _parameter_names(runner, wrapper)
+        sizes = [len(group['params']) for group in state['param_groups']]
+        if sizes != [len(group) for group in groups] or (
+            saved not in (None, groups)
+        ):
+            old = {item for group in saved or () for item in group}
+            new = {item for group in groups for item in group}
+            note = 'in another order or in other groups'
+            if saved and old != new:
+                note = f'gone: {_list(old - new)}; new: {_list(new - old)}'
+            yield Difference(
+                f'{prefix}: parameters per group',
+                sizes,
+                [len(group) for group in groups],
+                note,
+                refused=True,
+            )
+            continue
+        yield from _settings_of_groups(runner, checkpoint, name)
+        # That of bfloat16 does nothing, and has an empty state.
+        scaler = getattr(wrapper, 'loss_scaler', None)
+        scaled = [
+            'scaled' if is_scaled else 'not scaled'
+            for is_scaled in (
+                state.get('loss_scaler'),
+                scaler is not None and scaler.is_enabled(),
+            )
+        ]
+        if scaled[0] != scaled[1]:
+            yield Difference(f'{prefix}: loss', *scaled, refused=True)
+
+
+def _settings_of_groups(
+    runner: Runner, checkpoint: Mapping, name: str
+) -> Iterator[Difference]:
+    """Learning rate, weight decay and so on, group by group."""
+    wrapper = named_wrappers(runner.optim_wrapper)[name]
+    state = by_wrapper(checkpoint['optimizer'], {})[name]
+    pairs = list(
+        zip(state['param_groups'], wrapper.optimizer.param_groups, strict=True)
+    )
+    steps = ('optim_wrapper', *filter(None, [name]), 'optimizer')
+    for key in sorted({key for group in pairs[0] for key in group}):
+        differ = [
+            values
+            for pair in pairs
+            for values in [[_unscheduled(group, key) for group in pair]]
+            if None not in values and values[0] != values[1]
+        ]
+        if not differ:
+            continue
+        note = ''
+        if len(pairs) > 1:
+            note = f'{len(differ)} of {len(pairs)} groups'
+        refused = key != 'lr' or not _has_other_batches(runner, checkpoint)
+        if not refused and _has_own_rates(runner, name):
+            refused, note = True, 'the schedule has a rate of its own'
+        yield Difference(
+            join_key((*steps, key)),
+            *differ[0],
+            note if refused else 'as configured, for the other batch size',
+            refused=refused,
+            option=_option((*steps, key), differ[0][0]),
+        )
 
 
 def _unscheduled(group: Mapping[str, Any], key: str) -> Any:
     """Value of a setting before any schedule, None where one sets it."""
-    if key == 'params' or key.startswith(('initial_', 'max_', 'min_')):
+    if key in ('params', *IMPLEMENTATIONS) or key.startswith(
+        ('initial_', 'max_', 'min_')
+    ):
         return None
     if f'max_{key}' in group:
         return None
@@ -671,10 +504,276 @@ def _unscheduled(group: Mapping[str, Any], key: str) -> Any:
     return group.get(f'initial_{key}', group.get(key))
 
 
-def _names(items: Any) -> str:
-    return ', '.join(sorted(item or 'one optimizer' for item in items))
+def _has_other_batches(runner: Runner, checkpoint: Mapping) -> bool:
+    """Whether a step sees another number of samples, over all processes."""
+    meta = checkpoint['meta']
+    sizes = [
+        (meta.get('batch_size'), meta.get('world_size')),
+        (batch_size_of(runner.train_dataloader), runner.world_size),
+    ]
+    if any(None in pair for pair in sizes):
+        return False
+    return sizes[0][0] * sizes[0][1] != sizes[1][0] * sizes[1][1]
 
 
-def _list(items: Sequence[str]) -> str:
-    shown = ', '.join(items[:4]) or 'none'
+def _has_own_rates(runner: Runner, name: str) -> bool:
+    """Whether a schedule goes to a rate that is no multiple of the first."""
+    schedulers = by_wrapper(runner.param_schedulers, []).get(name, [])
+    return any(
+        getattr(scheduler, 'eta_min', None)
+        or any(getattr(scheduler, 'min_values', ()))
+        for scheduler in schedulers
+        if scheduler.param_name == 'lr'
+    )
+
+
+def _schedules(runner: Runner, checkpoint: Mapping) -> Iterator[Difference]:
+    """The schedule of each optimizer, and the length of the training."""
+    saved = by_wrapper(checkpoint.get('param_schedulers'), [])
+    present = by_wrapper(runner.param_schedulers, [])
+    rows, ends = [], []
+    for name in named_wrappers(runner.optim_wrapper):
+        states, schedulers = saved.get(name, []), present.get(name, [])
+        prefix = f'param_scheduler{name and "." + name}'
+        if len(states) != len(schedulers):
+            note = ''
+            if 'param_schedulers' not in checkpoint:
+                note = 'it was saved with save_param_scheduler=False'
+            counts = [
+                f'{len(items)} schedulers' for items in (states, schedulers)
+            ]
+            rows.append(Difference(prefix, *counts, note, refused=True))
+            continue
+        for index, (scheduler, state) in enumerate(
+            zip(schedulers, states, strict=True)
+        ):
+            ends.append((scheduler.end, scheduler.by_epoch))
+            before, now = _settings(state), _settings(vars(scheduler))
+            changed = [
+                # Other releases of MMEngine know other settings.
+                key
+                for key in sorted(before.keys() & now.keys())
+                if before[key] != now[key]
+            ]
+            # Moved by another length of the training, or by hand.
+            is_end = isinstance(scheduler, _FREE_OF_END) and changed == ['end']
+            rows += [
+                Difference(
+                    f'{prefix}[{index}].{key}',
+                    before[key],
+                    now[key],
+                    '' if is_end else 'a schedule goes on as it began',
+                    refused=not is_end,
+                )
+                for key in changed
+            ]
+    yield from _length(
+        runner, checkpoint, ends, any(row.refused for row in rows)
+    )
+    yield from rows
+
+
+def _settings(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings in the state of a scheduler."""
+    return {
+        key: value
+        for key, value in state.items()
+        if key not in _PROGRESS and not callable(value)
+    }
+
+
+def _length(
+    runner: Runner,
+    checkpoint: Mapping,
+    ends: Sequence[tuple[int, bool]],
+    is_refused: bool,
+) -> Iterator[Difference]:
+    """A longer training needs a schedule that covers it."""
+    loop, meta = runner.train_loop, checkpoint['meta']
+    goes_by_epoch = isinstance(loop, EpochBasedTrainLoop)
+    unit, done = ('epochs', 'epoch') if goes_by_epoch else ('iters', 'iter')
+    key = f'max_{unit}'
+    hub = checkpoint['message_hub'].get('runtime_info', {})
+    total = getattr(loop, key)
+    before = hub.get(key, total)
+    if before == total:
+        return
+    length = len(runner.train_dataloader) if goes_by_epoch else 1
+    last = max(
+        (
+            end if by_epoch else end / length
+            for end, by_epoch in ends
+            if goes_by_epoch or not by_epoch
+        ),
+        default=total,
+    )
+    note = ''
+    if total <= meta[done]:
+        note = f'nothing is left to train: {meta[done]} are done'
+    # Not one that was over before the training, such as a warm-up alone.
+    outlives = before <= last < total
+    if outlives:
+        note = f'the schedule ends at {last:g}'
+    yield Difference(
+        f'train_cfg.{key}',
+        before,
+        total,
+        note,
+        refused=outlives or is_refused,
+        option=_option(('train_cfg', key), before),
+    )
+
+
+def _windows(runner: Runner, meta: Mapping[str, Any]) -> Iterator[Difference]:
+    """Gradients that wait for the optimizer."""
+    saved = meta.get('accumulation')
+    position = meta['epoch'], meta['iter'], meta.get('batch_in_epoch', 0)
+    remaining = remaining_iterations(runner.train_loop, *position)
+    for wrapper in named_wrappers(runner.optim_wrapper).values():
+        lost = meta['iter'] % wrapper._accumulative_counts
+        if saved is None and lost and remaining > 0:
+            yield Difference(
+                'accumulated gradients',
+                'not saved',
+                f'of {lost} batches',
+                'they are lost',
+            )
+    ranks = (saved or {}).get('gradients', [])
+    if ranks and (len(ranks) != runner.world_size or None in ranks):
+        yield Difference(
+            'accumulated gradients',
+            f'of {len(ranks) - ranks.count(None)} processes',
+            f'{runner.world_size} processes',
+            'each process begins with their mean',
+        )
+
+
+def _averages(runner: Runner, checkpoint: Mapping) -> Iterator[Difference]:
+    """Averages of weights, and a hook that forgets."""
+    had = 'ema_state_dict' in checkpoint
+    has = any(isinstance(hook, EMAHook) for hook in runner.hooks)
+    if had != has:
+        words = {True: 'averages of weights', False: None}
+        key = 'hook EMAHook'
+        yield Difference(key, words[had], words[has], refused=True)
+    if any(isinstance(hook, EarlyStoppingHook) for hook in runner.hooks):
+        note = 'not saved: counts anew from here'
+        yield Difference('EarlyStoppingHook', None, 'counts', note)
+
+
+def _data(runner: Runner, meta: Mapping[str, Any]) -> Iterator[Difference]:
+    """Number of processes, batches and samples."""
+    loader = runner.train_dataloader
+    by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
+    done = meta.get('batch_in_epoch', 0)
+    in_epoch = by_epoch and 0 < done < meta.get('batches_per_epoch', 0)
+    note = 'in this pass, samples may come twice or not at all'
+    if by_epoch:
+        note = 'from this epoch on'
+    if in_epoch:
+        note = (
+            'it was saved within an epoch, of which batches must be divided '
+            'as before; at the end of an epoch this may differ'
+        )
+    size_key = ('train_dataloader', 'batch_size')
+    for key, before, now, option in (
+        ('number of processes', meta.get('world_size'), runner.world_size, ''),
+        (
+            join_key(size_key),
+            meta.get('batch_size'),
+            batch_size_of(loader),
+            _option(size_key, meta.get('batch_size')),
+        ),
+    ):
+        if before not in (None, now):
+            yield Difference(key, before, now, note, in_epoch, option)
+    samples = (meta.get('training') or {}).get('num_samples')
+    if samples not in (None, num_samples(loader)):
+        yield Difference(
+            'training samples', samples, num_samples(loader), refused=True
+        )
+    states = meta.get('rng_states') or []
+    if len(states) != runner.world_size or None in states:
+        missing = [str(n) for n, item in enumerate(states) if item is None]
+        without = f', not {", ".join(missing)}' if missing else ''
+        yield Difference(
+            'random numbers',
+            f'of {len(states)} processes{without}' if states else 'not saved',
+            f'{runner.world_size} processes',
+            'not restored in all processes: noise and augmentation are '
+            'others than without interruption',
+        )
+
+
+def _list(items: set[str]) -> str:
+    shown = ', '.join(sorted(items)[:4]) or 'none'
     return f'{shown}, ... ({len(items)})' if len(items) > 4 else shown
+
+
+# Carrying over ---------------------------------------------------------------
+
+
+def carry_over(
+    runner: Runner, checkpoint: Mapping[str, Any]
+) -> list[_ParamScheduler]:
+    """Put what the config has of its own into states that are to be loaded.
+
+    Args:
+        runner: Optimizer and schedulers are built, states not yet loaded.
+        checkpoint: One without differences that are refused; its states of
+            optimizers and schedulers are changed in place.
+
+    Returns:
+        Schedulers that passed their former end and are to do one step for
+        each entry, once their states are loaded.
+    """
+    late = []
+    present = by_wrapper(runner.param_schedulers, [])
+    saved = by_wrapper(checkpoint.get('param_schedulers'), [])
+    for name, wrapper in named_wrappers(runner.optim_wrapper).items():
+        state = by_wrapper(checkpoint['optimizer'], {})[name]
+        if not state.get('loss_scaler', True):
+            del state['loss_scaler']
+        groups = [*state['param_groups'], state.get('base_param_settings')]
+        own = [*wrapper.optimizer.param_groups, wrapper.base_param_settings]
+        pairs = [pair for pair in zip(groups, own, strict=True) if all(pair)]
+        for group, given in pairs:
+            for key in IMPLEMENTATIONS:
+                if key in given:
+                    group[key] = given[key]
+        schedulers = present.get(name, [])
+        states = saved.get(name, [])
+        _carry_rates(pairs, states)
+        for scheduler, entry in zip(schedulers, states, strict=True):
+            # From its end on a scheduler counts, and does nothing else.
+            idle = max(0, entry['_global_step'] - entry['end'] + 1)
+            if entry['end'] == scheduler.end:
+                continue
+            entry['end'] = scheduler.end
+            if not isinstance(scheduler, ReduceOnPlateauParamScheduler):
+                entry['_global_step'] -= idle
+                late += [scheduler] * idle
+    return late
+
+
+def _carry_rates(
+    pairs: Sequence[tuple[dict, Mapping]], schedulers: Sequence[dict]
+) -> None:
+    """Multiply learning rates, and what follows from them."""
+    rates = [[_unscheduled(group, 'lr') for group in pair] for pair in pairs]
+    factors = [
+        1.0 if None in pair or pair[0] == pair[1] else pair[1] / pair[0]
+        for pair in rates
+    ]
+    if set(factors) == {1.0}:
+        return
+    for (group, _), factor in zip(pairs, factors, strict=True):
+        for key in {'lr', 'initial_lr'} & group.keys():
+            group[key] *= factor
+    for state in schedulers:
+        if state['param_name'] == 'lr':
+            for key in ('_last_value', 'base_values'):
+                state[key] = [
+                    value * factor
+                    for value, factor in zip(state[key], factors, strict=True)
+                ]

@@ -24,8 +24,11 @@ from mmengine.runner import Runner
 
 from ...registry import HOOKS
 from ...utils.files import atomic_path
-from ..checkpoint.load import read_checkpoint
-from ..checkpoint.runner import CheckpointingRunner, MissingRanksError
+from ..checkpoint import (
+    CheckpointingRunner,
+    MissingRanksError,
+    read_checkpoint,
+)
 from ..checkpoint.work_dir import (
     OUTDATED,
     checkpoint_dir,

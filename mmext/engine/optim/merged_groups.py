@@ -43,9 +43,8 @@ class MergedOptimWrapperConstructor(DefaultOptimWrapperConstructor):
       sum has another order. A fused step rounds differently (1e-7 of a
       weight). Optimizers that compute something over the whole of a group,
       which none of PyTorch's do, get other groups, so other results.
-    * **Resume**: :class:`~mmext.engine.PortableRunner` resumes checkpoints of
-      single groups into merged ones, and the reverse. With MMEngine's
-      runner another number of groups is an error.
+    * **Resume**: a training goes on with the groups that it began with;
+      another number of groups is an error.
 
     Args:
         optim_wrapper_cfg: Config of the optimizer wrapper, with
