@@ -34,14 +34,7 @@ from ..loops import (
     batch_size_of,
     remaining_iterations,
 )
-from .differences import (
-    by_wrapper,
-    carry_over,
-    check_differences,
-    compare,
-    describe_training,
-    differences_table,
-)
+from .differences import check_differences, differences_table
 from .exchange import gather_states, saved_buffers, states_to_save
 from .files import find_newest_checkpoint, remove_leftovers
 from .load import (
@@ -51,6 +44,7 @@ from .load import (
     load_weights,
     read_checkpoint,
 )
+from .states import by_wrapper, carry_over, compare, describe_training
 from .work_dir import adopt_checkpoints, checkpoint_dir
 
 # What MMEngine notes of a run, which the one that goes on has of its own.
