@@ -5,6 +5,7 @@ and those of the configs themselves; :func:`carry_over` puts those that go
 through into the states.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch.utils.data import DataLoader
 
 from ...checks.config import join_key
 from ..accumulation import named_wrappers
-from ..loops import batch_size_of, remaining_iterations
+from ..loops import batch_size_of
 from ..optim import IMPLEMENTATIONS
 from .differences import (
     Difference,
@@ -67,7 +68,6 @@ def compare(runner: Runner, checkpoint: Mapping[str, Any]) -> list[Difference]:
     rows = [
         *_optimizers(runner, checkpoint),
         *_schedules(runner, checkpoint),
-        *_windows(runner, meta),
         *_averages(runner, checkpoint),
         *_data(runner, meta),
     ]
@@ -154,16 +154,12 @@ def _optimizers(runner: Runner, checkpoint: Mapping) -> Iterator[Difference]:
             continue
         yield from _settings_of_groups(runner, checkpoint, name)
         # That of bfloat16 does nothing, and has an empty state.
+        was_scaled = bool(state.get('loss_scaler'))
         scaler = getattr(wrapper, 'loss_scaler', None)
-        scaled = [
-            'scaled' if is_scaled else 'not scaled'
-            for is_scaled in (
-                state.get('loss_scaler'),
-                scaler is not None and scaler.is_enabled(),
-            )
-        ]
-        if scaled[0] != scaled[1]:
-            yield Difference(f'{prefix}: loss', *scaled, refused=True)
+        is_scaled = scaler is not None and scaler.is_enabled()
+        if was_scaled != is_scaled:
+            key = f'{prefix}: scaled loss'
+            yield Difference(key, was_scaled, is_scaled, refused=True)
 
 
 def _settings_of_groups(
@@ -220,14 +216,9 @@ def _unscheduled(group: Mapping[str, Any], key: str) -> Any:
 
 def _has_other_batches(runner: Runner, checkpoint: Mapping) -> bool:
     """Whether a step sees another number of samples, over all processes."""
-    meta = checkpoint['meta']
-    sizes = [
-        (meta.get('batch_size'), meta.get('world_size')),
-        (batch_size_of(runner.train_dataloader), runner.world_size),
-    ]
-    if any(None in pair for pair in sizes):
-        return False
-    return sizes[0][0] * sizes[0][1] != sizes[1][0] * sizes[1][1]
+    before = [checkpoint['meta'].get(k) for k in ('batch_size', 'world_size')]
+    now = [batch_size_of(runner.train_dataloader), runner.world_size]
+    return None not in before + now and math.prod(before) != math.prod(now)
 
 
 def _has_own_rates(runner: Runner, name: str) -> bool:
@@ -338,30 +329,6 @@ def _length(
     )
 
 
-def _windows(runner: Runner, meta: Mapping[str, Any]) -> Iterator[Difference]:
-    """Gradients that wait for the optimizer."""
-    saved = meta.get('accumulation')
-    position = meta['epoch'], meta['iter'], meta.get('batch_in_epoch', 0)
-    remaining = remaining_iterations(runner.train_loop, *position)
-    for wrapper in named_wrappers(runner.optim_wrapper).values():
-        lost = meta['iter'] % wrapper._accumulative_counts
-        if saved is None and lost and remaining > 0:
-            yield Difference(
-                'accumulated gradients',
-                'not saved',
-                f'of {lost} batches',
-                'they are lost',
-            )
-    ranks = (saved or {}).get('gradients', [])
-    if ranks and (len(ranks) != runner.world_size or None in ranks):
-        yield Difference(
-            'accumulated gradients',
-            f'of {len(ranks) - ranks.count(None)} processes',
-            f'{runner.world_size} processes',
-            'each process begins with their mean',
-        )
-
-
 def _averages(runner: Runner, checkpoint: Mapping) -> Iterator[Difference]:
     """Averages of weights, and a hook that forgets."""
     had = 'ema_state_dict' in checkpoint
@@ -376,7 +343,7 @@ def _averages(runner: Runner, checkpoint: Mapping) -> Iterator[Difference]:
 
 
 def _data(runner: Runner, meta: Mapping[str, Any]) -> Iterator[Difference]:
-    """Number of processes, batches and samples."""
+    """Number of processes, batches and samples; states of each process."""
     loader = runner.train_dataloader
     by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
     done = meta.get('batch_in_epoch', 0)
@@ -416,6 +383,14 @@ def _data(runner: Runner, meta: Mapping[str, Any]) -> Iterator[Difference]:
             f'{runner.world_size} processes',
             'not restored in all processes: noise and augmentation are '
             'others than without interruption',
+        )
+    ranks = (meta.get('accumulation') or {}).get('gradients', [])
+    if ranks and (len(ranks) != runner.world_size or None in ranks):
+        yield Difference(
+            'accumulated gradients',
+            f'of {len(ranks) - ranks.count(None)} processes',
+            f'{runner.world_size} processes',
+            'each process begins with their mean',
         )
 
 
