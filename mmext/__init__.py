@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from mmengine.config.utils import MODULE2PACKAGE
 
 from .ops import install_ext_finder
-from .utils.lazy_names import lazy_names
+from .utils import lazy_names
 from .version import __version__
 
 if TYPE_CHECKING:

@@ -66,14 +66,6 @@ def make_parser() -> argparse.ArgumentParser:
         '256x320)',
     )
     add(
-        '--time',
-        type=int,
-        default=0,
-        metavar='N',
-        help='run file and model N times each on one picture of the last '
-        'size, and print both times',
-    )
-    add(
         '--cfg-options',
         nargs='+',
         action=ConfigOptions,
@@ -108,7 +100,6 @@ def export(args: argparse.Namespace) -> 'ExportReport':
         path,
         kind='onnx' if args.onnx else 'pt2',
         select=not args.all_scores,
-        repeats=args.time,
         **options,
     )
 
@@ -126,22 +117,12 @@ def print_report(report: 'ExportReport') -> None:
             'left out, apply it as mmext.apis.run_onnx does if you want it: '
             f'{what}'
         )
-    if report.seconds:
-        ours, theirs = report.seconds
-        height, width = report.checks[-1][0][-2:]
-        print(
-            f'one picture of {height} x {width}: the file takes '
-            f'{ours * 1e3:.1f} ms, the model {theirs * 1e3:.1f} ms, '
-            f'{theirs / ours:.2f} times as long'
-        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool; 1 if the file would be wrong, 2 for wrong input."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    if args.time < 0:
-        parser.error(f'--time must be at least 0, got {args.time}')
     from mmext.apis import ExportError
 
     try:

@@ -172,12 +172,12 @@ def run(
 
 def print_report(report: 'InferReport') -> None:
     """Say what there is now, and what went wrong."""
-    found = ''
+    result = ''
     if report.num_objects is not None:
-        found = f'{report.num_objects} objects in '
+        result = f'{report.num_objects} objects in '
     videos = f' and {len(report.videos)} videos' if report.videos else ''
     print(
-        f'{found}{len(report.pictures)} images{videos}; '
+        f'{result}{len(report.pictures)} images{videos}; '
         f'predictions in {report.json_path}'
     )
     if report.pictures:

@@ -67,11 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         trust_checkpoint=args.trust_checkpoint,
     )
     cfg = report_errors(parser, prepare)
-    from mmext.engine import WorkDirInUseError
+    from mmext.engine import NoResumableCheckpointError, WorkDirInUseError
 
     try:
         run_training(cfg)
-    except WorkDirInUseError as error:
+    except (NoResumableCheckpointError, WorkDirInUseError) as error:
         parser.error(str(error))
     return 0
 

@@ -12,7 +12,6 @@ check could not run.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -138,11 +137,6 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         help='write the report as JSON; - is standard output, for this and '
         'the other reports, and what is printed goes to standard error then',
     )
-    add(
-        '--json-schema',
-        action='store_true',
-        help='print the schema of --json, and end',
-    )
     add_path('--sarif', metavar='FILE', help='write it in SARIF 2.1.0')
     add_path(
         '--html', metavar='FILE', help='write it as one page, with pictures'
@@ -198,18 +192,14 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         '--workers',
         type=int,
         metavar='N',
-        help='processes that read files; 0 for one each CPU (default)',
-    )
-    add(
-        '--backend',
-        choices=('serial', 'joblib', 'dask'),
-        help='what reads files: this process, processes of this machine '
-        '(default), or a Dask cluster that is running',
+        help='processes that read files; 0 for one each CPU (default), 1 for '
+        'this process',
     )
     add(
         '--scheduler',
         metavar='ADDRESS',
-        help='of the cluster, such as tcp://10.0.0.1:8786',
+        help='read files on a Dask cluster that is running, in place of '
+        '--workers, such as tcp://10.0.0.1:8786',
     )
 
 
@@ -226,14 +216,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = vars(parser.parse_args(argv))
     from mmext.checks.findings import terminal
     from mmext.checks.labels import check_labels
-    from mmext.checks.labels.report import report_schema
     from mmext.checks.labels.rules import RULES
 
     if options.pop('list_rules', False):
         terminal.print_rules(RULES.values(), terminal.make_console())
-        return 0
-    if options.pop('json_schema', False):
-        sys.stdout.write(report_schema().decode())
         return 0
     check = partial(check_labels, **options)
     return report_errors(parser, check).exit_code

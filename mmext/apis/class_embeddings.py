@@ -81,17 +81,6 @@ def check_templates(templates: Sequence[str]) -> tuple[str, ...]:
     return tuple(templates)
 
 
-def _fill_templates(
-    phrases: Sequence[str], templates: Sequence[str]
-) -> list[str]:
-    """K x T texts; those of one phrase follow each other."""
-    return [
-        template.replace('{}', phrase)
-        for phrase in phrases
-        for template in templates
-    ]
-
-
 def read_lines(path: str | Path) -> list[str]:
     """Read names or templates, one a line, in UTF-8; none may be empty."""
     path = Path(path)
@@ -179,7 +168,12 @@ def make_class_embeddings(
     templates = check_templates(templates)
     if batch_size < 1:
         raise ValueError(f'batch_size must be at least 1, got {batch_size}')
-    texts = _fill_templates(phrases, templates)
+    # K x T texts; those of one phrase follow each other.
+    texts = [
+        template.replace('{}', phrase)
+        for phrase in phrases
+        for template in templates
+    ]
     parts = []
     for start in range(0, len(texts), batch_size):
         batch = texts[start : start + batch_size]
@@ -223,11 +217,6 @@ def check_embeddings_path(path: str | Path, *, force: bool = False) -> Path:
             'it with --force'
         )
     return path
-
-
-def _as_text(value: Any) -> str:
-    """Metadata of safetensors are strings; all others become JSON."""
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def save_class_embeddings(
@@ -296,9 +285,10 @@ def save_class_embeddings(
         elif path.suffix == '.pt':
             torch.save({'class_embeddings': rows, **names}, temporary)
         else:
-            save_file(
-                {'class_embeddings': rows},
-                temporary,
-                {key: _as_text(value) for key, value in names.items()},
-            )
+            # Its metadata are strings; all else becomes JSON.
+            texts = {
+                key: value if isinstance(value, str) else json.dumps(value)
+                for key, value in names.items()
+            }
+            save_file({'class_embeddings': rows}, temporary, texts)
     return path

@@ -13,25 +13,17 @@ from matplotlib.ticker import FuncFormatter
 
 from ..utils.files import atomic_path, is_stream
 
-_PATTERNS = (
-    'scalars.json',
-    'vis_data/scalars.json',
-    '*/vis_data/scalars.json',
-)
+_FOLDERS = ('', 'vis_data/', '*/vis_data/')
 _NOT_SCALARS = frozenset({'iter', 'epoch', 'step'})
 
 
-@dataclass(frozen=True)
-class Series:
-    """One logged value over training."""
-
-    steps: tuple[int, ...]
-    values: tuple[float, ...]
+# One logged value over training, by iteration.
+Series = dict[int, float]
 
 
 @dataclass(frozen=True)
 class ScalarLog:
-    """The history of one training."""
+    """The history of one training, by the names of logged values."""
 
     train: dict[str, Series]
     val: dict[str, Series]
@@ -48,17 +40,14 @@ def _parse_file(path: Path) -> tuple[list[dict], list[str]]:
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
-        except json.JSONDecodeError as error:
+        except json.JSONDecodeError:
             if number == len(lines):
                 notes.append(
                     f'{path}: line {number}, the last, is only half '
                     'written and was left out'
                 )
                 break
-            raise ValueError(
-                f'{path} must hold one JSON object per line, got {line[:60]!r}'
-                f' in line {number}; remove that line'
-            ) from error
+            record = None
         if not isinstance(record, dict):
             raise ValueError(
                 f'{path} must hold one JSON object per line, got {line[:60]!r}'
@@ -73,15 +62,12 @@ def _number(value: object) -> bool:
 
 
 def _series(records: list[tuple[int, dict]]) -> dict[str, Series]:
-    columns: dict[str, dict[int, float]] = {}
+    columns: dict[str, Series] = {}
     for step, record in records:
         for key, value in record.items():
             if key not in _NOT_SCALARS and _number(value):
                 columns.setdefault(key, {})[step] = float(value)
-    return {
-        key: Series(tuple(column), tuple(column.values()))
-        for key, column in columns.items()
-    }
+    return columns
 
 
 def merge_records(records: list[dict]) -> ScalarLog:
@@ -137,7 +123,9 @@ def read_scalars(work_dir: str | Path) -> ScalarLog:
             'the --work-dir of a training'
         )
     paths = sorted(
-        path for pattern in _PATTERNS for path in work_dir.glob(pattern)
+        path
+        for folder in _FOLDERS
+        for path in work_dir.glob(f'{folder}scalars.json')
     )
     if not paths:
         raise FileNotFoundError(
@@ -162,14 +150,8 @@ def read_scalars(work_dir: str | Path) -> ScalarLog:
 
 # Colours of Okabe and Ito, distinct for any kind of colour vision.
 _COLORS = (
-    '#0072B2',
-    '#D55E00',
-    '#009E73',
-    '#CC79A7',
-    '#E69F00',
-    '#56B4E9',
-    '#7F7F7F',
-    '#8C564B',
+    *('#0072B2', '#D55E00', '#009E73', '#CC79A7'),
+    *('#E69F00', '#56B4E9', '#7F7F7F', '#8C564B'),
 )
 _MAX_LINES = len(_COLORS)
 _GROUPS = {
@@ -196,15 +178,6 @@ def loss_group(name: str) -> str:
     return 'detr'
 
 
-def _sum_series(parts: Sequence[Series]) -> Series:
-    total: dict[int, float] = {}
-    for part in parts:
-        for step, value in zip(part.steps, part.values):
-            total[step] = total.get(step, 0.0) + value
-    steps = sorted(total)
-    return Series(tuple(steps), tuple(total[step] for step in steps))
-
-
 def group_losses(train: Mapping[str, Series]) -> dict[str, Series]:
     """Sum the logged losses of each part of the model, ``'total'`` first.
 
@@ -223,7 +196,11 @@ def group_losses(train: Mapping[str, Series]) -> dict[str, Series]:
     for group, label in _GROUPS.items():
         parts = [losses[name] for name in losses if loss_group(name) == group]
         if parts:
-            grouped[label] = _sum_series(parts)
+            total: Series = {}
+            for part in parts:
+                for step, value in part.items():
+                    total[step] = total.get(step, 0.0) + value
+            grouped[label] = dict(sorted(total.items()))
     return grouped
 
 
@@ -236,8 +213,10 @@ def _pick_metrics(val: Mapping[str, Series]) -> dict[str, Series]:
     metrics = {}
     for name in names[:_MAX_LINES]:
         # pycocotools writes -1 for "there was nothing to measure".
-        values = [np.nan if v == -1 else v for v in val[name].values]
-        metrics[name] = Series(val[name].steps, tuple(values))
+        metrics[name] = {
+            step: np.nan if value == -1 else value
+            for step, value in val[name].items()
+        }
     return metrics
 
 
@@ -254,8 +233,8 @@ def _smooth(values: np.ndarray, width: int) -> np.ndarray:
 def _plot(
     axes: Axes, label: str, item: Series, color: str, smooth: bool
 ) -> None:
-    steps = np.asarray(item.steps, dtype=float)
-    values = np.asarray(item.values, dtype=float)
+    steps, values = np.array([*item.items()], dtype=float).T
+    last = values[-1]
     width = len(values) // 40 * 2 + 1 if smooth else 1
     if width > 1:
         axes.plot(steps, values, color=color, linewidth=0.8, alpha=0.3)
@@ -267,16 +246,7 @@ def _plot(
         linewidth=2.4 if label == 'total' else 1.6,
         marker='o' if len(values) < 25 else None,
         markersize=3.5,
-        label=f'{label} (last {item.values[-1]:.3g})',
-    )
-
-
-def _use_log_scale(lines: Mapping[str, Series]) -> bool:
-    """Whether positive values spread so far that a log scale reads better."""
-    values = np.concatenate([np.asarray(v.values) for v in lines.values()])
-    values = values[np.isfinite(values)]
-    return bool(
-        values.size and values.min() > 0 and values.max() > 20 * values.min()
+        label=f'{label} (last {last:.3g})',
     )
 
 
@@ -303,7 +273,11 @@ def _panel(
     for side in ('top', 'right'):
         axes.spines[side].set_visible(False)
     axes.legend(loc='upper left', bbox_to_anchor=(1.01, 1.0), frameon=False)
-    if ylabel == 'loss' and _use_log_scale(lines):
+    values = np.concatenate([[*item.values()] for item in lines.values()])
+    values = values[np.isfinite(values)]
+    # Where they spread so far that it reads better.
+    is_wide = values.size and 0 < 20 * values.min() < values.max()
+    if ylabel == 'loss' and is_wide:
         axes.set_yscale('log', subs=(2, 5))
         plain = FuncFormatter(lambda value, _: f'{value:g}')
         axes.yaxis.set_major_formatter(plain)

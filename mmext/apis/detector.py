@@ -4,7 +4,6 @@ import copy
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from mmengine.config import Config
 from mmengine.logging import print_log
@@ -64,22 +63,16 @@ def _without_annotations(steps: Sequence[Mapping]) -> list[dict]:
     return kept
 
 
-def _dataset_class(config: Config, dataset: Mapping) -> type | None:
-    """Class of a data set, which may bring class names along."""
-    kind = dataset.get('type')
-    if not isinstance(kind, str):
-        return kind
-    scope = dataset.get('_scope_') or config.get('default_scope', 'mmdet')
-    with DATASETS.switch_scope_and_registry(scope) as registry:
-        return registry.get(kind)
-
-
 def read_metainfo(config: Config, *, meta: Mapping | None = None) -> dict:
     """``classes`` and ``palette``: the checkpoint's, else the config's."""
     info = checkpoint_metainfo(meta)
     if not info.get('classes'):
         dataset = _plain_dataset(config)
-        kind = _dataset_class(config, dataset)
+        kind = dataset.get('type')
+        scope = dataset.get('_scope_') or config.get('default_scope', 'mmdet')
+        if isinstance(kind, str):
+            with DATASETS.switch_scope_and_registry(scope) as registry:
+                kind = registry.get(kind)
         info = dict(getattr(kind, 'METAINFO', {}))
         info.update(dataset.get('metainfo') or {})
     classes = info.get('classes')
@@ -114,28 +107,6 @@ def _evaluated_metainfo(
             'the file (.safetensors or .pt), or set them there'
         )
     return info
-
-
-def _load_all(
-    model: nn.Module, checkpoint: Mapping[str, Any], source: str
-) -> None:
-    """Load weights; a model that lacks some would predict at random."""
-    report = load_weights(model, checkpoint, source)
-    check_complete(report, source)
-    if report.unexpected:
-        print_log(
-            f'{source}: loaded {report}',
-            logger='current',
-            level=logging.WARNING,
-        )
-
-
-def _take_any_size(model: nn.Module) -> None:
-    """Pad pictures for a backbone that fails on sides it cannot divide."""
-    preprocessor = getattr(model, 'data_preprocessor', None)
-    backbone = type(getattr(model, 'backbone', None)).__name__
-    if backbone == 'PIDNet' and not getattr(preprocessor, 'test_cfg', True):
-        preprocessor.test_cfg = {'size_divisor': 8}
 
 
 def load_detector(
@@ -201,7 +172,19 @@ def load_detector(
         model = MODELS.build(copy.deepcopy(config.model))
     model = revert_sync_batchnorm(model)
     model.dataset_meta = _evaluated_metainfo(model, config, meta)
-    _load_all(model, loaded, str(checkpoint))
-    _take_any_size(model)
+    report = load_weights(model, loaded, str(checkpoint))
+    # A model that lacks some would predict at random.
+    check_complete(report, str(checkpoint))
+    if report.unexpected:
+        print_log(
+            f'{checkpoint}: loaded {report}',
+            logger='current',
+            level=logging.WARNING,
+        )
+    preprocessor = getattr(model, 'data_preprocessor', None)
+    backbone = type(getattr(model, 'backbone', None)).__name__
+    if backbone == 'PIDNet' and not getattr(preprocessor, 'test_cfg', True):
+        # It fails on sides that it cannot divide.
+        preprocessor.test_cfg = {'size_divisor': 8}
     model.cfg = config
     return model.to(place).eval()

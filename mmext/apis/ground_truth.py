@@ -112,24 +112,21 @@ def read_ground_truth(config: Config, count: int) -> list[GroundTruth]:
         ]
         boxes = np.array([item['bbox'] for item in kept], dtype=np.float32)
         labels = np.array([item['bbox_label'] for item in kept], dtype=int)
+        label_map = None
+        if 'instances' not in info and info.get('seg_map_path'):
+            # As the pipeline of the data set loads it.
+            sample = dataset[index]['data_samples']
+            if 'gt_sem_seg' in sample:
+                pixels = sample.gt_sem_seg.data.squeeze(0).numpy()
+                label_map = pixels.astype(np.uint16)
         truths.append(
             GroundTruth(
                 path=Path(info['img_path']),
                 boxes=boxes.reshape(-1, 4),
                 labels=labels,
                 classes=classes,
-                label_map=_read_map(dataset, index, info),
+                label_map=label_map,
                 segmentations=tuple(item.get('mask') for item in kept),
             )
         )
     return truths
-
-
-def _read_map(dataset: Any, index: int, info: dict) -> np.ndarray | None:
-    """The labels of pixels, as the pipeline of the data set loads them."""
-    if 'instances' in info or not info.get('seg_map_path'):
-        return None
-    sample = dataset[index]['data_samples']
-    if 'gt_sem_seg' not in sample:
-        return None
-    return sample.gt_sem_seg.data.squeeze(0).numpy().astype(np.uint16)

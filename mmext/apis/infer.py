@@ -11,12 +11,16 @@ from pathlib import Path
 import cv2
 import numpy as np
 import torch
+from mmcv.transforms import LoadImageFromFile, Resize
 from mmengine.dataset import pseudo_collate
 from mmengine.registry import TRANSFORMS, DefaultScope
 from PIL import Image, UnidentifiedImageError
 from torch import nn
 
-from ..utils.files import require_regular_file
+from ..datasets import PICTURE_SUFFIXES
+from ..datasets.transforms import PackImages
+from ..engine import draw_reconstruction
+from ..models import MAE
 from .detector import inference_pipeline
 
 # What loaders raise for a file that is not a whole image.
@@ -66,7 +70,23 @@ class Segmentation:
     label_map: np.ndarray
 
 
-Prediction = Detections | Segmentation
+@dataclass(frozen=True)
+class Reconstruction:
+    """What a masked autoencoder made of one image.
+
+    Args:
+        path: The image file.
+        picture: ``(H, 3 W + 8, 3)``, uint8, red green blue: the image at the
+            size of the model, masked, and reconstructed.
+        loss: Mean error of the masked patches, as in the training.
+    """
+
+    path: Path
+    picture: np.ndarray
+    loss: float
+
+
+Prediction = Detections | Segmentation | Reconstruction
 _Input = tuple[Path, dict, np.ndarray]
 
 
@@ -78,7 +98,6 @@ def _scope_of(model: nn.Module) -> AbstractContextManager:
 
 def _refuse_cut_off(path: Path) -> None:
     """Raise for a file that breaks off; cv2 fills the rest with grey."""
-    require_regular_file(path)
     try:
         with Image.open(path) as picture:
             picture.load()
@@ -182,23 +201,18 @@ def _to_detections(
     )
 
 
-def _run_batch(
-    model: nn.Module, batch: Sequence[_Input], score_thr: float
-) -> Iterator[Prediction]:
-    with torch.no_grad(), _scope_of(model):
-        samples = model.test_step(
-            pseudo_collate([results for _, results, _ in batch])
-        )
-        # At once: scores of each pixel are large, and go then.
-        predictions = [
-            _to_segmentation(path, image, sample)
-            if hasattr(sample, 'pred_sem_seg')
-            and not hasattr(sample, 'pred_instances')
-            else _to_detections(path, image, sample, score_thr)
-            for (path, _, image), sample in zip(batch, samples)
-        ]
-        del samples
-    yield from predictions
+def _to_prediction(
+    path: Path, image: np.ndarray, sample: object, score_thr: float
+) -> Prediction:
+    """What is in one data sample, whatever kind of model it is from."""
+    if hasattr(sample, 'pred_loss'):
+        picture = draw_reconstruction(sample)
+        return Reconstruction(path, picture, float(sample.pred_loss))
+    if hasattr(sample, 'pred_instances') or not hasattr(
+        sample, 'pred_sem_seg'
+    ):
+        return _to_detections(path, image, sample, score_thr)
+    return _to_segmentation(path, image, sample)
 
 
 def infer_images(
@@ -212,9 +226,10 @@ def infer_images(
     """Detect objects in image files, or segment them, one after the other.
 
     The images are prepared by the test pipeline of the model's config, less
-    what loads annotations. Results come in the order of ``images``, while
-    the later ones are still to be computed, so any number of images fits
-    into memory.
+    what loads annotations; for a :class:`mmext.MAE` they are resized to the
+    size of the model, and all get the same mask. Results come in the order of
+    ``images``, while the later ones are still to be computed, so any number of
+    images fits into memory.
 
     Args:
         model: From :func:`~mmext.apis.load_detector`.
@@ -223,7 +238,7 @@ def infer_images(
             ``array_0``, by their place. A single one may be given alone, and
             a folder or a pattern for its images, sorted.
         score_thr: Objects of a lower score are left out, in [0, 1]; of no
-            effect on a segmentor.
+            effect on other models.
         batch_size: How many images go through the model at once. Those of
             different sizes are padded for detectors, and predicted one after
             the other by segmentors.
@@ -232,8 +247,9 @@ def infer_images(
             it the error is raised.
 
     Yields:
-        What was found in each image: :class:`Detections`, or of a segmentor
-        :class:`Segmentation`.
+        What was found in each image: :class:`Detections`, of a segmentor
+        :class:`Segmentation`, of a masked autoencoder
+        :class:`Reconstruction`.
 
     Raises:
         FileNotFoundError: If a folder holds no image, or does not exist.
@@ -289,7 +305,7 @@ def _read_files(
             yield path, results, _as_rgb(item)
             continue
         path = Path(item)
-        of_files = of_files or _build(model, inference_pipeline(model.cfg))
+        of_files = of_files or _file_transforms(model)
         try:
             results, image = prepare_image(path, index, of_files)
         except UnreadableImageError as error:
@@ -298,6 +314,21 @@ def _read_files(
             on_unreadable(path, error)
             continue
         yield path, results, image
+
+
+def _file_transforms(model: nn.Module) -> list[Callable]:
+    """The test pipeline; a masked autoencoder takes images of its size."""
+    if not isinstance(model, MAE):
+        return _build(model, inference_pipeline(model.cfg))
+    height, width = (
+        count * side for count, side in zip(model.grid, model.head.patch_size)
+    )
+    size = width, height
+    return [
+        LoadImageFromFile(),
+        Resize(size, backend='pillow', interpolation='bicubic'),
+        PackImages(),
+    ]
 
 
 def _array_transforms(model: nn.Module) -> list[Callable]:
@@ -319,43 +350,35 @@ def _infer(
     score_thr: float,
     batch_size: int,
 ) -> Iterator[Prediction]:
+    """What is in each image, batch after batch."""
     segments = hasattr(getattr(model, 'module', model), 'decode_head')
-    while batch := list(islice(inputs, batch_size)):
-        if not segments:
-            yield from _run_batch(model, batch, score_thr)
-            continue
+
+    def sizes(item: _Input) -> list[torch.Size]:
+        views = item[1]['inputs']
+        views = [views] if isinstance(views, torch.Tensor) else views
         # Segmentors take images of one size only.
-        for _, same in groupby(batch, _sizes):
-            yield from _run_batch(model, list(same), score_thr)
+        return [view.shape for view in views] if segments else []
+
+    while batch := list(islice(inputs, batch_size)):
+        for _, group in groupby(batch, sizes):
+            items = list(group)
+            with torch.no_grad(), _scope_of(model):
+                samples = model.test_step(
+                    pseudo_collate([results for _, results, _ in items])
+                )
+                # At once: scores of each pixel are large, and go then.
+                predictions = [
+                    _to_prediction(path, image, sample, score_thr)
+                    for (path, _, image), sample in zip(items, samples)
+                ]
+                del samples
+            yield from predictions
 
 
-def _sizes(item: _Input) -> list[torch.Size]:
-    inputs = item[1]['inputs']
-    views = [inputs] if isinstance(inputs, torch.Tensor) else inputs
-    return [view.shape for view in views]
-
-
-IMAGE_SUFFIXES = (
-    '.bmp',
-    '.jpeg',
-    '.jpg',
-    '.png',
-    '.pgm',
-    '.ppm',
-    '.tif',
-    '.tiff',
-    '.webp',
-)
+IMAGE_SUFFIXES = (*PICTURE_SUFFIXES, '.pgm', '.ppm')
 VIDEO_SUFFIXES = (
-    '.avi',
-    '.m4v',
-    '.mkv',
-    '.mov',
-    '.mp4',
-    '.mpeg',
-    '.mpg',
-    '.webm',
-    '.wmv',
+    *('.avi', '.m4v', '.mkv', '.mov', '.mp4', '.mpeg', '.mpg'),
+    *('.webm', '.wmv'),
 )
 _KEPT_SUFFIXES = ('.png', '.jpg', '.jpeg', '.mp4')
 

@@ -5,7 +5,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from numbers import Real
@@ -207,17 +207,17 @@ def _find_evaluation(
     # MMEngine ends it with the name of the folder that it logs to.
     run = str(meta.get('experiment_name', ''))[-15:]
     log = checkpoint.parent / run / 'vis_data' / 'scalars.json'
-    found: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     if not run or '/' in run or not log.is_file():
-        return found
+        return metrics
     for line in log.read_text(encoding='utf-8').splitlines():
         try:
             values = json.loads(line)
         except ValueError:  # the line at which a run was killed
             continue
         if values.get('step') == meta.get(key) and 'lr' not in values:
-            found = values
-    return found
+            metrics = values
+    return metrics
 
 
 # The card ---------------------------------------------------------------
@@ -260,18 +260,17 @@ def _card(
         link=_LINK,
         version=import_module('mmext').__version__,
         kind=kind,
-        classes='\n'.join(_rows(model.dataset_meta['classes'])) or 'None.',
+        classes='\n'.join(
+            f'{index}. {_plain(label)}'
+            for index, label in enumerate(model.dataset_meta['classes'])
+        )
+        or 'None.',
     )
     if metrics:
         rows = [f'| {_plain(k)} | {v:.4g} |' for k, v in metrics.items()]
         table = '\n'.join(['| metric | value |', '|---|---|', *rows])
         text += f'\n## Evaluation\n\n{table}\n'
     return text
-
-
-def _rows(classes: tuple[str, ...]) -> Iterator[str]:
-    for index, name in enumerate(classes):
-        yield f'{index}. {_plain(name)}'
 
 
 def _plain(text: str) -> str:

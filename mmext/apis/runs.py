@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from mmengine.config import Config
@@ -22,20 +21,15 @@ from ..checks.config import (
     read_config,
     unknown_loader_keys,
 )
-from ..engine import (
-    close_process_group,
-    resolve_device,
-)
+from ..engine import close_process_group, resolve_device
 from ..engine.distributed import PeerError, note_failure
 from ..engine.hooks import GracefulExit
 from ..utils.files import atomic_path, check_outputs
 from ..utils.launcher_env import read_launcher_env
-from ..utils.precision import has_bfloat16
 from ..utils.safe_load import careful_readers
+from ..utils.tensors import has_bfloat16
 from ..utils.weight_files import is_pretrained
 from .views import wrap_test
-
-_DEFAULT_RUNNER = 'mmext.PortableRunner'
 
 
 def prepare_config(
@@ -52,21 +46,9 @@ def prepare_config(
 ) -> Config:
     """Read the config of a run and check what can be checked early.
 
-    Args:
-        config: The config, or its file.
-        splits: Those of ``'train'``, ``'val'`` and ``'test'`` whose data the
-            run needs.
-        work_dir: Folder of the run; by default that of the config, else
-            ``work_dirs`` and the name of the config.
-        cfg_options: Settings to put over the config.
-        launcher: ``'none'``, ``'pytorch'``, ``'slurm'`` or ``'mpi'``.
-        device: ``'auto'``, ``'cpu'``, ``'cuda'`` or ``'cuda:N'``; by default
-            that of the config.
-        trust_checkpoint: Let checkpoints that are named, and other files
-            that the config names, run code when they are read; the same as
-            ``trust_checkpoint = True`` in the config.
-        out: File that the run writes apart from the work dir.
-        report: Folder that it writes apart from the work dir.
+    ``splits`` are those of ``'train'``, ``'val'`` and ``'test'`` whose data
+    the run needs; all else is as of :func:`prepare_training` and
+    :func:`prepare_test`.
     """
     cfg = read_config(config, cfg_options=cfg_options)
     check_misplaced_keys(cfg)
@@ -85,13 +67,6 @@ def prepare_config(
         {'--out': out},
         folders={'work_dir': cfg.work_dir, '--report': report},
     )
-    _check_loaders(cfg, splits)
-    check_data_paths(cfg, splits)
-    return cfg
-
-
-def _check_loaders(cfg: Config, splits: Sequence[str]) -> None:
-    """TypeError for an argument that data loaders do not take."""
     for split in splits:
         name = f'{split}_dataloader'
         loader = cfg.get(name)
@@ -106,6 +81,8 @@ def _check_loaders(cfg: Config, splits: Sequence[str]) -> None:
                 + (f'rename it to {near}, or ' if near else '')
                 + 'remove it'
             )
+    check_data_paths(cfg, splits)
+    return cfg
 
 
 def _device(cfg: Config) -> torch.device:
@@ -119,7 +96,7 @@ def _device(cfg: Config) -> torch.device:
 def build_runner(cfg: Config) -> Runner:
     """Build the runner that a config names, by default mmext's."""
     cfg = cfg.copy()
-    cfg.setdefault('runner_type', _DEFAULT_RUNNER)
+    cfg.setdefault('runner_type', 'mmext.PortableRunner')
     return RUNNERS.build(cfg)
 
 
@@ -190,7 +167,11 @@ def prepare_training(
     resume: str | None = None,
     amp: bool = False,
     auto_scale_lr: bool = False,
-    **options: Any,
+    work_dir: str | None = None,
+    cfg_options: Mapping | None = None,
+    launcher: str = 'none',
+    device: str | None = None,
+    trust_checkpoint: bool = False,
 ) -> Config:
     """Read and check the config of a training.
 
@@ -204,8 +185,15 @@ def prepare_training(
             the config names a dtype.
         auto_scale_lr: Scale the learning rate by the number of images per
             step over ``auto_scale_lr.base_batch_size`` of the config.
-        **options: ``work_dir``, ``cfg_options``, ``launcher``, ``device`` and
-            ``trust_checkpoint`` of :func:`~mmext.apis.runs.prepare_config`.
+        work_dir: Folder of the run; by default that of the config, else
+            ``work_dirs`` and the name of the config.
+        cfg_options: Settings to put over the config.
+        launcher: ``'none'``, ``'pytorch'``, ``'slurm'`` or ``'mpi'``.
+        device: ``'auto'``, ``'cpu'``, ``'cuda'`` or ``'cuda:N'``; by default
+            that of the config.
+        trust_checkpoint: Let checkpoints that are named, and other files
+            that the config names, run code when they are read; the same as
+            ``trust_checkpoint = True`` in the config.
 
     Returns:
         The config for :func:`run_training`.
@@ -218,7 +206,15 @@ def prepare_training(
             config, the device does not exist, or the launcher did not set
             what it has to.
     """
-    cfg = prepare_config(config, splits=('train', 'val'), **options)
+    cfg = prepare_config(
+        config,
+        splits=('train', 'val'),
+        work_dir=work_dir,
+        cfg_options=cfg_options,
+        launcher=launcher,
+        device=device,
+        trust_checkpoint=trust_checkpoint,
+    )
     if amp:
         _enable_amp(cfg)
     if auto_scale_lr:
@@ -252,6 +248,9 @@ def run_training(cfg: Config) -> None:
     Raises:
         GracefulExit: When a signal ended the training and its state is
             saved. It is a ``SystemExit`` with code 128 plus the signal.
+        NoResumableCheckpointError: If all checkpoints to go on from are
+            damaged.
+        WorkDirInUseError: If another training writes into the work dir.
     """
     # Files run no code, also with a runner that is not mmext's.
     careful = careful_readers(cfg.get('trust_checkpoint') is True)
@@ -267,7 +266,11 @@ def prepare_test(
     report: str | None = None,
     tta: bool = False,
     tile: int | None = None,
-    **options: Any,
+    work_dir: str | None = None,
+    cfg_options: Mapping | None = None,
+    launcher: str = 'none',
+    device: str | None = None,
+    trust_checkpoint: bool = False,
 ) -> Config:
     """Read and check the config of a test.
 
@@ -280,8 +283,11 @@ def prepare_test(
         tta: Test with flips and scales, see
             :func:`~mmext.apis.views.wrap_test`.
         tile: Test with tiles of so many pixels, too; see there.
-        **options: ``work_dir``, ``cfg_options``, ``launcher``, ``device`` and
-            ``trust_checkpoint`` of :func:`~mmext.apis.runs.prepare_config`.
+        work_dir: This and all below as of :func:`prepare_training`.
+        cfg_options: See there.
+        launcher: See there.
+        device: See there.
+        trust_checkpoint: See there.
 
     Returns:
         The config for :func:`run_test`.
@@ -302,7 +308,15 @@ def prepare_test(
             f'checkpoint must be an existing file, got {checkpoint!r}'
         )
     cfg = prepare_config(
-        config, splits=('test',), out=out, report=report, **options
+        config,
+        splits=('test',),
+        work_dir=work_dir,
+        cfg_options=cfg_options,
+        launcher=launcher,
+        device=device,
+        trust_checkpoint=trust_checkpoint,
+        out=out,
+        report=report,
     )
     if cfg.get('test_dataloader') is None:
         raise ValueError(
@@ -340,7 +354,7 @@ def run_test(
         out: File to write all predictions into, as a pickled list with one
             entry per image.
         report: Folder to write ``report.json`` and ``report.html`` into, see
-            :func:`~mmext.apis.report.write_report`.
+            :func:`~mmext.apis.write_report`.
         score_thr: Of the report: boxes of a lower score count as not found.
 
     Returns:
@@ -360,7 +374,7 @@ def run_test(
         if report is None:
             return runner.test()
         # Not at the top: most tests need no report.
-        from .report import ReportMetric, write_report
+        from .report.metric import ReportMetric, write_report
 
         ignored = [getattr(item, 'ignore_index', None) for item in evaluators]
         metric = ReportMetric(

@@ -1,6 +1,5 @@
 """Run a multi-task model on images, and draw all tasks side by side."""
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +39,7 @@ from .prediction_files import (
     choose_outputs,
     refuse_videos,
     track,
+    write_json,
 )
 
 
@@ -158,9 +158,16 @@ def infer_tasks_to_folder(
     refuse_videos(model, paths)
     outputs = choose_outputs(paths, out_dir, json_path, sheet)
     jobs = iter(samples) if samples else _read_files(model.cfg, images, failed)
-    results = _predict(model, jobs, batch_size)
+
+    def predict() -> Iterator[tuple[_Job, Any]]:
+        while batch := list(islice(jobs, batch_size)):
+            data = pseudo_collate([dict(job.packed) for job in batch])
+            with torch.no_grad():
+                samples = model.test_step(data)
+            yield from zip(batch, samples)
+
     rows, tiles = [], []
-    for job, sample in track(results, len(paths), 'images'):
+    for job, sample in track(predict(), len(paths), 'images'):
         panels = _panels(model, job, sample, with_gt)
         picture = tile_sheet(panels, columns=1, gap=4)
         target = outputs.pictures[job.path]
@@ -182,8 +189,7 @@ def infer_tasks_to_folder(
         'images': rows,
         'failed': [{'image': str(p), 'reason': why} for p, why in failed],
     }
-    with atomic_path(outputs.json) as temporary:
-        temporary.write_text(json.dumps(content, indent=1) + '\n')
+    write_json(outputs.json, content)
     if tiles:
         write_picture(outputs.sheet, tile_sheet(tiles, columns=1))
     return InferReport(
@@ -193,18 +199,6 @@ def infer_tasks_to_folder(
         sheet=outputs.sheet if tiles else None,
         failed=tuple(failed),
     )
-
-
-def _predict(
-    model: nn.Module, jobs: Iterator[_Job], batch_size: int
-) -> Iterator[tuple[_Job, Any]]:
-    """Samples with predictions, batch after batch."""
-    while batch := list(islice(jobs, batch_size)):
-        with torch.no_grad():
-            samples = model.test_step(
-                pseudo_collate([dict(job.packed) for job in batch])
-            )
-        yield from zip(batch, samples)
 
 
 def _array(value: Any) -> np.ndarray | None:

@@ -14,7 +14,7 @@ converted. ``openai/clip-*`` and ``google/siglip*`` come in both formats.
 
 import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -72,11 +72,6 @@ def _mean(states: Tensor, mask: Tensor) -> Tensor:
     return (states * weights).sum(dim=1) / weights.sum(dim=1)
 
 
-def _mean_sqrt(states: Tensor, mask: Tensor) -> Tensor:
-    weights = mask[..., None].to(states.dtype)
-    return (states * weights).sum(dim=1) / weights.sum(dim=1).sqrt()
-
-
 def _first(states: Tensor, mask: Tensor) -> Tensor:
     return states[torch.arange(len(states)), mask.argmax(dim=1)]
 
@@ -86,31 +81,14 @@ def _last(states: Tensor, mask: Tensor) -> Tensor:
     return states[torch.arange(len(states)), ends]
 
 
-def _max(states: Tensor, mask: Tensor) -> Tensor:
-    return states.masked_fill(mask[..., None] == 0, -torch.inf).amax(dim=1)
-
-
 # By the names of sentence-transformers; before version 6 they had suffixes.
 _POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     'mean': _mean,
     'mean_tokens': _mean,
-    'mean_sqrt_len_tokens': _mean_sqrt,
     'cls': _first,
     'cls_token': _first,
-    'max': _max,
-    'max_tokens': _max,
     'lasttoken': _last,
 }
-# sentence-transformers has named its file of settings after the model.
-_SETTINGS_KINDS = (
-    'bert',
-    'roberta',
-    'distilbert',
-    'camembert',
-    'albert',
-    'xlm-roberta',
-    'xlnet',
-)
 
 
 class _ModelFiles:
@@ -187,19 +165,6 @@ def _read_dense(files: _ModelFiles, folder: str) -> nn.Module:
     return nn.Sequential(linear, kind())
 
 
-def _remedy(offline: bool) -> str:
-    if offline:
-        return (
-            'offline, it must be in the local cache or a folder: run this '
-            'once without --offline where there is a network, or copy the '
-            'folder of the model here and name that'
-        )
-    return (
-        'check the name and the network; a machine without one needs the '
-        'folder of the model, or the cache of a machine that has it'
-    )
-
-
 class TextEncoder:
     """A text encoder, in eval mode and float32.
 
@@ -209,8 +174,8 @@ class TextEncoder:
     averaged over the tokens that are no padding, with the special tokens:
     ``sum(mask h) / sum(mask)``. A folder with ``modules.json``, as
     sentence-transformers writes it, says itself what comes after the states:
-    pooling (mean, mean_sqrt_len, cls, max, lasttoken), dense layers and
-    normalisation, and which prompt stands before each text.
+    pooling (mean, cls, lasttoken), dense layers and normalisation, and which
+    prompt stands before each text.
 
     Args:
         model: A folder, or a name on the Hugging Face hub.
@@ -265,9 +230,18 @@ class TextEncoder:
                 raise ValueError(
                     f'{what}; is this folder a model for transformers?'
                 ) from error
-            raise FileNotFoundError(
-                f'{what}\nRemedy: {_remedy(offline)}'
-            ) from error
+            remedy = (
+                'check the name and the network; a machine without one needs '
+                'the folder of the model, or the cache of a machine that has '
+                'it'
+            )
+            if offline:
+                remedy = (
+                    'offline, it must be in the local cache or a folder: run '
+                    'this once without --offline where there is a network, or '
+                    'copy the folder of the model here and name that'
+                )
+            raise FileNotFoundError(f'{what}\nRemedy: {remedy}') from error
 
     def _load(self, files: _ModelFiles) -> None:
         """Load the transformer, and then what modules.json adds to it."""
@@ -288,12 +262,19 @@ class TextEncoder:
         prompts = files.json('config_sentence_transformers.json')
         prompt = prompts.get('default_prompt_name')
         self._prompt = (prompts.get('prompts') or {}).get(prompt) or ''
-        settings: dict[str, Any] = {}
-        for kind in _SETTINGS_KINDS:
-            name = f'{folder}/sentence_{kind}_config.json'.lstrip('/')
-            settings = settings or files.json(name)
+        name = f'{folder}/sentence_bert_config.json'.lstrip('/')
+        settings = files.json(name)
         self._lower = bool(settings.get('do_lower_case'))
-        self._limit = self._find_limit(settings.get('max_seq_length'))
+        config = self._model.config
+        if self._captions:
+            config = getattr(config, 'text_config', config)
+        limits = (
+            self._tokenizer.model_max_length,
+            getattr(config, 'max_position_embeddings', None),
+            settings.get('max_seq_length'),
+        )
+        # The most tokens of a text, by all that limits them.
+        self._limit = min(limit for limit in limits if limit)
 
     def _load_transformer(self, files: _ModelFiles, folder: str) -> None:
         import transformers
@@ -326,7 +307,16 @@ class TextEncoder:
         self._model, report = kind.from_pretrained(
             files.model, output_loading_info=True, **options
         )
-        _check_complete(files.model, report)
+        # The pooler is not used; many a file comes without it.
+        missing = sorted(
+            key for key in report['missing_keys'] if 'pooler.' not in key
+        )
+        if missing:
+            raise ValueError(
+                f'the weights of {files.model!r} must be complete, got '
+                f'{len(missing)} missing, such as {missing[0]}; the model '
+                'would embed at random'
+            )
         self._model.to(self._device).float().eval()
 
     def _read_modules(
@@ -344,18 +334,6 @@ class TextEncoder:
                 files.refuse(f'a module of type {kind}')
         if modules and modules[0][0] != 'Pooling' and not self._captions:
             files.refuse(f'{modules[0][0]} without a pooling before it')
-
-    def _find_limit(self, max_seq_length: int | None) -> int:
-        """The most tokens of a text, by all that limits them."""
-        config = self._model.config
-        if self._captions:
-            config = getattr(config, 'text_config', config)
-        limits = (
-            self._tokenizer.model_max_length,
-            getattr(config, 'max_position_embeddings', None),
-            max_seq_length,
-        )
-        return min(limit for limit in limits if limit)
 
     @torch.no_grad()
     def encode(self, texts: Sequence[str]) -> Tensor:
@@ -397,15 +375,3 @@ class TextEncoder:
         for step in self._steps:
             vectors = step(vectors)
         return vectors.float().cpu()
-
-
-def _check_complete(name: str, report: Mapping[str, Any]) -> None:
-    # The pooler is not used; many a file comes without it.
-    missing = sorted(
-        key for key in report['missing_keys'] if 'pooler.' not in key
-    )
-    if missing:
-        raise ValueError(
-            f'the weights of {name!r} must be complete, got {len(missing)} '
-            f'missing, such as {missing[0]}; the model would embed at random'
-        )

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from mmengine.logging import print_log
 
-from ..utils.files import atomic_path, require_regular_file
+from ..utils.files import atomic_path
 from .infer import UnreadableImageError
 
 
@@ -34,10 +34,6 @@ class Video:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        try:
-            require_regular_file(path)
-        except OSError as error:
-            raise UnreadableImageError(str(error)) from error
         self._capture = cv2.VideoCapture(str(path))
         if not self._capture.isOpened():
             raise UnreadableImageError(
@@ -128,10 +124,10 @@ def write_video(
             writer.release()
         # The writer says nothing of a full disk.
         check = cv2.VideoCapture(str(temporary))
-        found = int(check.get(cv2.CAP_PROP_FRAME_COUNT))
+        written = int(check.get(cv2.CAP_PROP_FRAME_COUNT))
         check.release()
-        if found != count:
+        if written != count:
             raise OSError(
-                f'{path} cannot be written: {found} of {count} frames are in '
-                'the file; is the disk full?'
+                f'{path} cannot be written: {written} of {count} frames are '
+                'in the file; is the disk full?'
             )

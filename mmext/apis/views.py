@@ -1,7 +1,7 @@
 """Test-time augmentation and tiles for the model of a config."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmengine.config import Config, ConfigDict
@@ -171,13 +171,6 @@ def _slide(test_cfg: Any, tile: int, padding: Mapping | None) -> None:
     )
 
 
-def _pipelines(config: Config) -> Iterator[Mapping]:
-    dataset = (config.get('test_dataloader') or {}).get('dataset')
-    for _, part in dataset_configs(dataset):
-        if part.get('pipeline'):
-            yield part
-
-
 def _refuse_masks(model: Mapping) -> None:
     """Neither model that puts views together takes masks."""
     heads = model.get('roi_head') or []
@@ -197,7 +190,9 @@ def _prepare(
     """Change the pipelines; the wrapper, and whether it is a detector."""
     if tile is not None and tile < 1:
         raise ValueError(f'--tile must be at least 1 pixel, got {tile}')
-    parts = list(_pipelines(config))
+    dataset = (config.get('test_dataloader') or {}).get('dataset')
+    parts = [part for _, part in dataset_configs(dataset)]
+    parts = [part for part in parts if part.get('pipeline')]
     if not parts:
         raise ValueError(
             'config must have test_dataloader.dataset.pipeline for --tta and '

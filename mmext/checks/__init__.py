@@ -18,7 +18,7 @@ loads none of them.
 
 from typing import TYPE_CHECKING
 
-from ..utils.lazy_names import lazy_names
+from ..utils import lazy_names
 
 if TYPE_CHECKING:
     from .ddp import explain_step

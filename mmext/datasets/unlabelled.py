@@ -2,7 +2,6 @@
 
 import copy
 import os
-from collections.abc import Sequence
 from typing import Any
 
 from mmengine.dataset import BaseDataset
@@ -29,7 +28,6 @@ class UnlabelledImages(BaseDataset):
         dataset: Config of a data set of mmdet, mmseg or mmext, wrappers
             included, whose pictures are taken without their labels, and
             without leaving out what has none. Not with ``ann_file``.
-        suffixes: Ends, in lower case, of the names of pictures in a folder.
         **kwargs: As of mmengine's ``BaseDataset``.
 
     Raises:
@@ -52,7 +50,6 @@ class UnlabelledImages(BaseDataset):
         data_root: str = '',
         data_prefix: dict | None = None,
         dataset: dict | None = None,
-        suffixes: Sequence[str] = PICTURE_SUFFIXES,
         backend_args: dict | None = None,
         **kwargs: Any,
     ) -> None:
@@ -62,7 +59,7 @@ class UnlabelledImages(BaseDataset):
                 f'{ann_file!r}; wrap two data sets by ConcatDataset'
             )
         self._source = dataset
-        self.suffixes, self.backend_args = tuple(suffixes), backend_args
+        self.backend_args = backend_args
         super().__init__(
             ann_file=ann_file,
             data_root=data_root,
@@ -81,7 +78,7 @@ class UnlabelledImages(BaseDataset):
         if not paths:
             raise ValueError(
                 f'data set must have pictures, got none from {where}; '
-                f'suffixes are {self.suffixes}'
+                f'suffixes are {PICTURE_SUFFIXES}'
             )
         return [{'img_path': path} for path in paths]
 
@@ -107,7 +104,7 @@ class UnlabelledImages(BaseDataset):
                     recursive=True,
                     backend_args=self.backend_args,
                 )
-                if name.lower().endswith(self.suffixes)
+                if name.lower().endswith(PICTURE_SUFFIXES)
             )
         return [os.path.join(folder, name) for name in names]
 

@@ -1,5 +1,6 @@
 """Pictures with labels in YOLO's form."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,6 @@ from mmdet.datasets import BaseDetDataset
 from PIL import Image
 
 from ..registry import DATASETS
-from ..utils.files import require_regular_file
 from .box_limits import MIN_SIZE, is_finite
 from .yolo_labels import read_yolo_labels, yolo_label_path, yolo_pictures
 
@@ -33,6 +33,8 @@ class YOLODataset(BaseDetDataset):
         filter_cfg: ``filter_empty_gt`` and ``min_size`` leave pictures out,
             unless ``test_mode`` is set: those without objects, and those
             with a side below that many pixels.
+        kpt_shape: That of ``data.yaml`` if lines have key points behind the
+            box, such as ``(17, 3)``; they are not used.
         **kwargs: As of mmdet's ``BaseDetDataset``.
 
     Raises:
@@ -42,6 +44,12 @@ class YOLODataset(BaseDetDataset):
             or a class without a name. All files are read first, and the
             first five problems are named with their lines.
     """
+
+    def __init__(
+        self, *args: Any, kpt_shape: Sequence[int] = (), **kwargs: Any
+    ) -> None:
+        self.kpt_shape = tuple(kpt_shape)
+        super().__init__(*args, **kwargs)
 
     def list_files(self) -> list[tuple[str, str]]:
         """Path of each picture and of its label file, which may be missing."""
@@ -77,7 +85,7 @@ class YOLODataset(BaseDetDataset):
     ) -> dict[str, Any]:
         """What is known of a picture; adds what is wrong."""
         width, height = _size(picture)
-        boxes, wrong = read_yolo_labels(_text(labels))
+        boxes, wrong = read_yolo_labels(_text(labels), self.kpt_shape)
         classes = self.metainfo.get('classes') or ()
         problems += [f'{labels}:{item.line}: {item.message}' for item in wrong]
         instances = []
@@ -124,7 +132,6 @@ class YOLODataset(BaseDetDataset):
 
 def _size(picture: str) -> tuple[int, int]:
     """Width and height as loaders turn it; no pixel is decoded."""
-    require_regular_file(picture)
     with Image.open(picture) as image:
         width, height = image.size
         turned = image.getexif().get(_EXIF_ORIENTATION) in _QUARTER_TURNS
@@ -133,7 +140,6 @@ def _size(picture: str) -> tuple[int, int]:
 
 def _text(labels: str) -> str:
     """What a label file holds; nothing where there is none."""
-    require_regular_file(labels)
     try:
         with open(labels, encoding='utf-8') as file:
             return file.read()

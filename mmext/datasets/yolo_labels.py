@@ -2,10 +2,10 @@
 
 A picture has a text file of its own, with one object a line: the number of
 its class, then the centre, the width and the height of its box, or the
-corners of its outline, as fractions of the picture. ``data.yaml`` names the
-classes and the splits. The layout is that of
-https://docs.ultralytics.com/datasets/detect, which Roboflow and others write,
-too.
+corners of its outline, as fractions of the picture. Lines of poses have key
+points behind the box, which are not used. ``data.yaml`` names the classes and
+the splits. The layout is that of https://docs.ultralytics.com/datasets/detect,
+which Roboflow and others write, too.
 """
 
 import math
@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import yaml
-
-from ..utils.files import require_regular_file
 
 PICTURE_SUFFIXES = (
     *('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp'),
@@ -71,18 +69,25 @@ class YoloData(NamedTuple):
         names: Of the classes, by their numbers.
         splits: Of ``'train'``, ``'val'`` and ``'test'`` those that are
             there, each with its folders of pictures or lists of them.
+        kpt_shape: Key points of an object, and numbers of each, 2 or 3;
+            empty without key points.
     """
 
     root: Path
     names: tuple[str, ...]
     splits: dict[str, tuple[Path, ...]]
+    kpt_shape: tuple[int, ...] = ()
 
 
-def read_yolo_labels(text: str) -> tuple[list[YoloBox], list[YoloProblem]]:
+def read_yolo_labels(
+    text: str, kpt_shape: Sequence[int] = ()
+) -> tuple[list[YoloBox], list[YoloProblem]]:
     """Read a label file; nothing is raised for wrong lines.
 
     Args:
         text: What the file holds. An empty line says nothing.
+        kpt_shape: Of the key points that each line has behind its box, see
+            :class:`YoloData`; empty for lines of boxes or outlines.
 
     Returns:
         The objects, and what is wrong. A line with a problem of the kind
@@ -98,7 +103,7 @@ def read_yolo_labels(text: str) -> tuple[list[YoloBox], list[YoloProblem]]:
         if not columns:
             continue
         try:
-            label, values = _numbers(columns)
+            label, values = _numbers(columns, kpt_shape)
         except ValueError as error:
             problems.append(YoloProblem(number, 'form', str(error)))
             continue
@@ -119,10 +124,19 @@ def read_yolo_labels(text: str) -> tuple[list[YoloBox], list[YoloProblem]]:
     return boxes, problems
 
 
-def _numbers(columns: Sequence[str]) -> tuple[int, list[float]]:
+def _numbers(
+    columns: Sequence[str], kpt_shape: Sequence[int]
+) -> tuple[int, list[float]]:
     """Class and coordinates of a line; ValueError says what is wrong."""
     count = len(columns)
-    if count != _NUM_OF_BOX and (count < _MIN_OF_OUTLINE or count % 2 == 0):
+    if kpt_shape:
+        wanted = _NUM_OF_BOX + math.prod(kpt_shape)
+        if count != wanted:
+            raise ValueError(
+                f'a line must have {wanted} columns (class, box, and key '
+                f'points of kpt_shape {list(kpt_shape)}), got {count} columns'
+            )
+    elif count != _NUM_OF_BOX and (count < _MIN_OF_OUTLINE or count % 2 == 0):
         raise ValueError(
             'a line must have 5 columns (class, x and y of the centre, width, '
             'height), or a class and the corners of an outline, at least 3, '
@@ -141,7 +155,7 @@ def _numbers(columns: Sequence[str]) -> tuple[int, list[float]]:
         raise ValueError(
             f'the class must be a whole number from 0 on, got {columns[0]!r}'
         )
-    return int(label), values
+    return int(label), values[: _NUM_OF_BOX - 1] if kpt_shape else values
 
 
 def _box(values: Sequence[float]) -> tuple[float, float, float, float]:
@@ -190,9 +204,7 @@ def yolo_pictures(source: str, folder: str = '') -> list[str]:
 
     Raises:
         FileNotFoundError: If there is neither.
-        IrregularFileError: If it is a FIFO or a device.
     """
-    require_regular_file(source)
     if os.path.isdir(source):
         pictures = []
         for parent, folders, names in os.walk(source):
@@ -249,7 +261,7 @@ def find_yolo_data(path: str | Path, classes: Sequence[str] = ()) -> YoloData:
             ``test`` may be missing, as sets are often shared without.
         ValueError: If a folder is no such set or has several YAML files, if
             the file is no YAML, or if names are missing or others than
-            ``nc`` says.
+            ``nc`` says, or if ``kpt_shape`` is wrong.
     """
     path = Path(path)
     if path.is_dir():
@@ -310,7 +322,6 @@ def _bare_data(root: Path, classes: tuple[str, ...]) -> YoloData:
 
 
 def _read_yaml(path: Path) -> Mapping:
-    require_regular_file(path)
     try:
         text = path.read_text(encoding='utf-8')
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
@@ -330,14 +341,6 @@ def _read_yaml(path: Path) -> Mapping:
 
 def _read_data_yaml(path: Path) -> YoloData:
     content = _read_yaml(path)
-    if 'kpt_shape' in content:
-        # Their lines have the form of outlines, or a wrong one.
-        raise ValueError(
-            f'{path} must be of boxes or outlines, got kpt_shape '
-            f'{content["kpt_shape"]!r}, as for key points, which are not '
-            'read; to train on the boxes, keep the first five columns of '
-            'each line in a copy, and leave out kpt_shape'
-        )
     root = Path(path.parent, str(content.get('path') or ''))
     if not root.is_dir():
         root = path.parent
@@ -363,7 +366,16 @@ def _read_data_yaml(path: Path) -> YoloData:
                 f'and there is no {missing[0]}; correct it, or its key path'
             )
     names = _names(path, content)
-    return YoloData(root, names, splits or _bare_splits(root))
+    match content.get('kpt_shape', []):
+        case [] | [int(), 2 | 3] as kpt_shape:
+            return YoloData(
+                root, names, splits or _bare_splits(root), tuple(kpt_shape)
+            )
+        case wrong:
+            raise ValueError(
+                f'kpt_shape of {path} must be the number of key points, then '
+                f'2 or 3, such as [17, 3], got {wrong!r}'
+            )
 
 
 def _names(path: Path, content: Mapping) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Training: processes and devices, checkpoints, resume, checks."""
 
-from ..utils.freeze import freeze_modules
-from ..utils.rng_state import get_rng_state, set_rng_state
+from ..utils.training import freeze_modules, get_rng_state, set_rng_state
 from .checkpoint import (
+    NoResumableCheckpointError,
     WorkDirInUseError,
     check_complete,
     load_weights,
@@ -22,7 +22,6 @@ from .hooks import (
     LabelReportHook,
     LossBalancerHook,
     MAEVisualizationHook,
-    ReplicaCheckHook,
     draw_reconstruction,
 )
 from .launch import (
@@ -54,8 +53,8 @@ __all__ = [
     'LossBalancerHook',
     'MAEVisualizationHook',
     'MergedOptimWrapperConstructor',
+    'NoResumableCheckpointError',
     'PortableRunner',
-    'ReplicaCheckHook',
     'ResumableEpochBasedTrainLoop',
     'ResumableIterBasedTrainLoop',
     'SampleError',

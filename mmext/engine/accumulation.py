@@ -86,21 +86,18 @@ def get_gradients(optim_wrapper: Any) -> Gradients:
     wrappers = named_wrappers(optim_wrapper)
     if len(wrappers) == 1 and not _num_open(*wrappers.values()):
         return {}
-    result = {
-        name: {key: _copy(value) for key, value in _waiting(wrapper).items()}
-        for name, wrapper in wrappers.items()
-    }
-    return {name: gradients for name, gradients in result.items() if gradients}
-
-
-def _waiting(wrapper: OptimWrapper) -> dict[Any, Tensor]:
-    """Gradients of parameters, and those of the tasks, if it keeps any."""
-    of_tasks = getattr(wrapper, 'task_gradients', dict)
-    return {
-        index: parameter.grad
-        for index, parameter in _parameters(wrapper)
-        if parameter.grad is not None
-    } | of_tasks()
+    result = {}
+    for name, wrapper in wrappers.items():
+        waiting = {
+            index: parameter.grad
+            for index, parameter in _parameters(wrapper)
+            if parameter.grad is not None
+        }
+        # Those of the tasks, if it keeps any.
+        waiting |= getattr(wrapper, 'task_gradients', dict)()
+        if waiting:
+            result[name] = {k: _copy(value) for k, value in waiting.items()}
+    return result
 
 
 def _copy(gradient: Tensor) -> Tensor:

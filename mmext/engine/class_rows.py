@@ -19,7 +19,7 @@ from mmengine.registry import MODELS
 from torch import Tensor, nn
 
 from ..checks.config import copy_tree, walk_dicts
-from ..utils.contain import Contained
+from ..checks.findings import ErrorCatcher
 
 # The layer that rates a query, in the public CO-DETR models, too.
 _CO_DETR = 'query_head.cls_branches.0.bias'
@@ -44,24 +44,24 @@ def checkpoint_metainfo(meta: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 class _Layout(NamedTuple):
-    """Where the rows of classes are: ``each`` per class, ``rest`` more."""
+    """Dimension of the rows of classes: ``rows`` per class, ``rest`` more."""
 
     dim: int
-    each: int
+    rows: int
     rest: int
     by_class: bool
 
     def index(self, label: int, count: int) -> list[int]:
         """Rows of a class, of ``count``."""
-        if self.by_class or self.each == 1:
-            return [label * self.each + j for j in range(self.each)]
-        block = count + self.rest // self.each
-        return [j * block + label for j in range(self.each)]
+        if self.by_class or self.rows == 1:
+            return [label * self.rows + j for j in range(self.rows)]
+        block = count + self.rest // self.rows
+        return [j * block + label for j in range(self.rows)]
 
     def others(self, count: int) -> list[int]:
         """Rows of no class: of the background."""
         known = {i for k in range(count) for i in self.index(k, count)}
-        size = count * self.each + self.rest
+        size = count * self.rows + self.rest
         return [i for i in range(size) if i not in known]
 
 
@@ -76,13 +76,13 @@ def _layout(
     if len(dims) != 1:
         return None
     (dim,) = dims
-    each, left = divmod(other[dim] - one[dim], counts[1] - counts[0])
-    rest = one[dim] - each * counts[0]
-    if left or each < 1 or rest < 0 or rest % each or rest > each:
+    rows, left = divmod(other[dim] - one[dim], counts[1] - counts[0])
+    rest = one[dim] - rows * counts[0]
+    if left or rows < 1 or rest < 0 or rest % rows or rest > rows:
         return None
     # Boxes are given class by class, scores anchor by anchor.
     module = name.rpartition('.')[0].rpartition('.')[2]
-    return _Layout(dim, each, rest, by_class='reg' in module)
+    return _Layout(dim, rows, rest, by_class='reg' in module)
 
 
 class ClassRows:
@@ -184,13 +184,13 @@ def _probe(model: nn.Module, cfg: Any, count: int) -> dict[str, _Layout]:
             name: value.shape
             for name, value in MODELS.build(other).named_parameters()
         }
-    found = {}
+    layouts = {}
     for name, value in model.named_parameters():
         sizes = (value.shape, shapes.get(name, value.shape))
         layout = _layout(name, sizes, (count, count + 1))
         if layout is not None:
-            found[name] = layout
-    return found
+            layouts[name] = layout
+    return layouts
 
 
 def class_rows(
@@ -220,7 +220,7 @@ def class_rows(
     # A model may be for its number of classes only.
     reasons: list[Any] = []
     layouts: dict[str, _Layout] = {}
-    with Contained(reasons.append):
+    with ErrorCatcher(reasons.append):
         layouts = _probe(model, cfg, len(new))
     if not layouts:
         reasons.append(f'num_classes={len(new)} is nowhere in the config')

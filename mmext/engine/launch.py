@@ -5,7 +5,7 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -15,18 +15,6 @@ from torch import distributed as dist
 
 from ..utils.launcher_env import LauncherEnv
 from .distributed import RankWatch, start_watch, stop_watch
-
-
-def export_launcher_env(
-    env: LauncherEnv, environ: MutableMapping[str, str]
-) -> None:
-    """Set the variables that torch and MMEngine read."""
-    environ['RANK'] = str(env.rank)
-    environ['WORLD_SIZE'] = str(env.world_size)
-    environ['LOCAL_RANK'] = str(env.local_rank)
-    environ['MASTER_ADDR'] = env.master_addr
-    environ['MASTER_PORT'] = str(env.master_port)
-
 
 # A rank that fails ends its process, and the launcher ends the others. This
 # is for the case that a rank hangs; it must be longer than the evaluation,
@@ -44,12 +32,6 @@ def choose_backend(device: torch.device, backend: str | None = None) -> str:
     if device.type == 'cpu':
         return 'gloo' if backend in (None, 'nccl') else backend
     return backend or 'nccl'
-
-
-def loopback_interface() -> str | None:
-    """Name of the loopback network interface, None if there is none."""
-    names = {name for _, name in socket.if_nameindex()}
-    return next((name for name in ('lo', 'lo0') if name in names), None)
 
 
 def init_process_group(
@@ -94,16 +76,24 @@ def init_process_group(
             'env_cfg.dist_cfg.timeout must be a positive number of seconds, '
             f'got {timeout!r}'
         )
-    export_launcher_env(env, os.environ)
+    # What torch and MMEngine read.
+    os.environ.update(
+        RANK=str(env.rank),
+        WORLD_SIZE=str(env.world_size),
+        LOCAL_RANK=str(env.local_rank),
+        MASTER_ADDR=env.master_addr,
+        MASTER_PORT=str(env.master_port),
+    )
     if options.get('port') and 'TORCHELASTIC_RUN_ID' not in os.environ:
         os.environ['MASTER_PORT'] = str(options['port'])
     backend = choose_backend(device, options.get('backend'))
     if 'gloo' in backend and env.local_world_size == env.world_size:
         # Gloo looks up the machine's own name, which a laptop or a container
         # often cannot resolve. Among processes of one machine it need not.
-        interface = loopback_interface()
-        if interface:
-            os.environ.setdefault('GLOO_SOCKET_IFNAME', interface)
+        names = {name for _, name in socket.if_nameindex()}
+        for name in ('lo', 'lo0'):
+            if name in names:
+                os.environ.setdefault('GLOO_SOCKET_IFNAME', name)
     store = _meet(env, timeout)
     dist.init_process_group(
         backend,
@@ -224,27 +214,6 @@ def close_process_group(*, failed: bool = False) -> None:
 _SYNTAX = re.compile(r'auto|cpu|cuda(:(?P<index>\d+))?')
 
 
-def _why_no_cuda() -> str:
-    if torch.version.cuda is None:
-        return f'this PyTorch ({torch.__version__}) is built without CUDA'
-    return 'PyTorch sees no CUDA device (see CUDA_VISIBLE_DEVICES)'
-
-
-def _device_of_rank(env: LauncherEnv) -> int:
-    """Index of the device of a launched process, one device each."""
-    count = torch.cuda.device_count()
-    if env.own_device and count == 1:
-        return 0
-    needed = max(env.local_world_size or 0, env.local_rank + 1)
-    if needed > count:
-        raise ValueError(
-            'the number of processes on a machine must not exceed its '
-            f'devices, got {needed} processes and {count} CUDA device(s); '
-            'start fewer processes, or put them on the CPU with --device cpu'
-        )
-    return env.local_rank
-
-
 def resolve_device(
     device: str = 'auto', env: LauncherEnv | None = None
 ) -> torch.device:
@@ -277,11 +246,14 @@ def resolve_device(
     if device == 'cpu' or (device == 'auto' and not available):
         return torch.device('cpu')
     if not available:
+        why = 'PyTorch sees no CUDA device (see CUDA_VISIBLE_DEVICES)'
+        if torch.version.cuda is None:
+            why = f'this PyTorch ({torch.__version__}) is built without CUDA'
         raise ValueError(
-            f'device must exist, got {device!r}, but {_why_no_cuda()}; use '
+            f'device must exist, got {device!r}, but {why}; use '
             '--device cpu or --device auto'
         )
-    index = match['index']
+    index, count = match['index'], torch.cuda.device_count()
     if env is not None:
         if index is not None:
             raise ValueError(
@@ -289,8 +261,18 @@ def resolve_device(
                 f'processes, got {device!r}; use --device cuda, and '
                 'CUDA_VISIBLE_DEVICES to choose among devices'
             )
-        return torch.device('cuda', _device_of_rank(env))
-    count = torch.cuda.device_count()
+        # One device for each process, or the only one that this one sees.
+        if env.own_device and count == 1:
+            return torch.device('cuda', 0)
+        needed = max(env.local_world_size or 0, env.local_rank + 1)
+        if needed > count:
+            raise ValueError(
+                'the number of processes on a machine must not exceed its '
+                f'devices, got {needed} processes and {count} CUDA device(s); '
+                'start fewer processes, or put them on the CPU with --device '
+                'cpu'
+            )
+        return torch.device('cuda', env.local_rank)
     if index is not None and int(index) >= count:
         raise ValueError(
             f'device must exist, got {device!r}, but there are only {count} '

@@ -17,13 +17,13 @@ from itertools import islice
 from typing import Any
 
 from mmengine.logging import print_log
-from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from torch import nn
 from torch.utils.data import DataLoader
 
 from ..checks.ddp import find_outsiders, name_stale_graphs
 from ..registry import LOOPS
-from ..utils.rng_state import get_rng_state, set_rng_state
+from ..utils.training import get_rng_state, set_rng_state
 from .distributed import unwrap_model
 
 
@@ -59,8 +59,6 @@ class SkippableBatches:
 
     def skip_next(self, num: int) -> None:
         """Let the next pass, and only that, leave out its first ``num``."""
-        if num < 0:
-            raise ValueError(f'num must not be negative, got {num}')
         self.start_with(islice(iter(self.inner), num, None))
 
     def start_with(self, next_pass: Iterator) -> None:
@@ -139,16 +137,14 @@ def skip_batches(
 class _Resumable:
     """What both loops share."""
 
-    def _prepare(self) -> None:
-        self._batches = make_skippable(self.dataloader)
-        # Batches of the current epoch that are trained.
-        self.batch_in_epoch = 0
-        # State to save while a validation is drawing numbers.
-        self.rng_before_val: Mapping[str, Any] | None = None
-        self._rng_to_restore: Mapping[str, Any] | None = None
-        self._pending_val = False
-        # Once: it takes a walk over the graph.
-        self._look = True
+    # Batches of the current epoch that are trained.
+    batch_in_epoch = 0
+    # State to save while a validation is drawing numbers.
+    rng_before_val: Mapping[str, Any] | None = None
+    _rng_to_restore: Mapping[str, Any] | None = None
+    _pending_val = False
+    # Once: it takes a walk over the graph.
+    _look = True
 
     def go_on_from(
         self,
@@ -183,9 +179,9 @@ class _Resumable:
             self._look = False
             groups = self.runner.optim_wrapper.param_groups
             outsiders = find_outsiders(model, groups, batch)
-        with name_stale_graphs(model, batch), outsiders as found:
+        with name_stale_graphs(model, batch), outsiders as texts:
             super().run_iter(*args)
-        for text in found:
+        for text in texts:
             print_log(
                 f'Gradients add up that no optimizer uses: those of {text}. '
                 'It is neither in the model nor in optim_wrapper: make it a '
@@ -198,6 +194,16 @@ class _Resumable:
         if self._rng_to_restore is not None:
             set_rng_state(self._rng_to_restore)
             self._rng_to_restore = None
+
+    def _is_val_due(self, done: int, end: int) -> bool:
+        """Whether a validation follows so many epochs, or iterations."""
+        step = bisect(self.dynamic_milestones, done + 1)
+        interval = self.dynamic_intervals[step - 1]
+        return (
+            self.runner.val_loop is not None
+            and done >= self.val_begin
+            and (done % interval == 0 or done == end)
+        )
 
     def _validate(self) -> None:
         self._pending_val = False
@@ -222,35 +228,7 @@ class ResumableEpochBasedTrainLoop(_Resumable, EpochBasedTrainLoop):
 
     :class:`~mmext.engine.PortableRunner` uses it in place of MMEngine's
     ``EpochBasedTrainLoop``, whose arguments it takes.
-
-    Args:
-        runner: The runner.
-        dataloader: Training data, or the config of its loader.
-        max_epochs: Epochs to train in all.
-        val_begin: First epoch to validate after, counted from 1.
-        val_interval: Validate after every so many epochs, and at the end.
-        dynamic_intervals: Pairs ``(epoch, interval)``: from that epoch on
-            another ``val_interval``.
     """
-
-    def __init__(
-        self,
-        runner: Runner,
-        dataloader: DataLoader | dict,
-        max_epochs: int,
-        val_begin: int = 1,
-        val_interval: int = 1,
-        dynamic_intervals: list[tuple[int, int]] | None = None,
-    ) -> None:
-        super().__init__(
-            runner,
-            dataloader,
-            max_epochs,
-            val_begin,
-            val_interval,
-            dynamic_intervals,
-        )
-        self._prepare()
 
     def is_val_due_after(self, iteration: int) -> bool:
         """Never: the end of an epoch, with its hooks, comes before."""
@@ -258,13 +236,7 @@ class ResumableEpochBasedTrainLoop(_Resumable, EpochBasedTrainLoop):
 
     def is_val_due_after_epoch(self, epoch: int) -> bool:
         """Whether a validation follows an epoch, counted from 1."""
-        step = bisect(self.dynamic_milestones, epoch + 1)
-        interval = self.dynamic_intervals[step - 1]
-        return (
-            self.runner.val_loop is not None
-            and epoch >= self.val_begin
-            and (epoch % interval == 0 or epoch == self._max_epochs)
-        )
+        return self._is_val_due(epoch, self._max_epochs)
 
     def go_on_from(self, **position: Any) -> None:
         """Set the position; ends with the epochs, however long they are."""
@@ -292,7 +264,7 @@ class ResumableEpochBasedTrainLoop(_Resumable, EpochBasedTrainLoop):
         self.runner.model.train()
         if start == 0:
             self._restore_rng()
-        self._batches.skip_next(start)
+        make_skippable(self.dataloader).skip_next(start)
         # Drawing the seed of the workers, which this does, belongs to the
         # beginning of an epoch and was done by the run that is resumed.
         batches = iter(self.dataloader)
@@ -320,9 +292,8 @@ class _EndlessBatches:
 
     def skip(self, num: int) -> None:
         """Leave out the first ``num``. Before the first is taken."""
-        self._epoch = skip_batches(
-            self.loop.dataloader, self.loop._batches, num
-        )
+        loader = self.loop.dataloader
+        self._epoch = skip_batches(loader, make_skippable(loader), num)
 
     def __next__(self) -> Any:
         loader = self.loop.dataloader
@@ -344,55 +315,17 @@ class ResumableIterBasedTrainLoop(_Resumable, IterBasedTrainLoop):
 
     :class:`~mmext.engine.PortableRunner` uses it in place of MMEngine's
     ``IterBasedTrainLoop``, whose arguments it takes. Works with endless
-    samplers and with those that end, and with any batch sampler.
-
-    Args:
-        runner: The runner.
-        dataloader: Training data, or the config of its loader.
-        max_iters: Iterations to train in all.
-        val_begin: First iteration to validate after, counted from 1.
-        val_interval: Validate after every so many iterations, and at the
-            end.
-        dynamic_intervals: Pairs ``(iteration, interval)``: from that
-            iteration on another ``val_interval``.
-        fast_forward_on_resume: Begin the data anew on resume instead of
-            going on in it. (MMEngine's name for it.)
+    samplers and with those that end, and with any batch sampler. With
+    ``fast_forward_on_resume`` the data begin anew on resume.
     """
-
-    def __init__(
-        self,
-        runner: Runner,
-        dataloader: DataLoader | dict,
-        max_iters: int,
-        val_begin: int = 1,
-        val_interval: int = 1000,
-        dynamic_intervals: list[tuple[int, int]] | None = None,
-        fast_forward_on_resume: bool = False,
-    ) -> None:
-        super().__init__(
-            runner,
-            dataloader,
-            max_iters,
-            val_begin,
-            val_interval,
-            dynamic_intervals,
-            fast_forward_on_resume,
-        )
-        self._prepare()
-        self.dataloader_iterator = _EndlessBatches(self)
 
     def is_val_due_after(self, iteration: int) -> bool:
         """Whether a validation follows an iteration, counted from 1."""
-        step = bisect(self.dynamic_milestones, iteration + 1)
-        interval = self.dynamic_intervals[step - 1]
-        return (
-            self.runner.val_loop is not None
-            and iteration >= self.val_begin
-            and (iteration % interval == 0 or iteration == self._max_iters)
-        )
+        return self._is_val_due(iteration, self._max_iters)
 
     def run(self) -> nn.Module:
         """Train; returns the model."""
+        self.dataloader_iterator = _EndlessBatches(self)
         self.runner.call_hook('before_train')
         # The whole training counts as one epoch.
         self.runner.call_hook('before_train_epoch')

@@ -40,8 +40,8 @@ from ..ops import choose_ops_backend, log_backend
 from ..registry import RUNNERS
 from ..utils.files import atomic_path
 from ..utils.launcher_env import read_launcher_env
-from ..utils.learning_rates import rate_factor
-from ..utils.precision import bfloat16_slowdown, has_bfloat16
+from ..utils.tensors import bfloat16_slowdown, has_bfloat16
+from ..utils.training import rate_factor
 from .checkpoint import CheckpointingRunner, work_dir_lock
 from .distributed import (
     CHECKPOINT,
@@ -264,10 +264,10 @@ class PortableRunner(CheckpointingRunner):
     def _warn_of_threads(self) -> None:
         """Threads that are more than the processors wait for each other."""
         cores = os.cpu_count() or 1
-        each, processes = torch.get_num_threads(), self.local_world_size
-        if each > 1 and each * processes > cores:
+        item, processes = torch.get_num_threads(), self.local_world_size
+        if item > 1 and item * processes > cores:
             self.logger.warning(
-                f'{processes} process(es) of this machine with {each} threads '
+                f'{processes} process(es) of this machine with {item} threads '
                 f'each share {cores} processors, which can make a step ten '
                 'times as long; set OMP_NUM_THREADS='
                 f'{max(cores // processes, 1)}'
@@ -395,9 +395,9 @@ class PortableRunner(CheckpointingRunner):
         if isinstance(optim_wrapper, OptimWrapperDict):
             wrappers = list(optim_wrapper.values())
         groups = [
-            (type(each.optimizer).__name__, group, group['lr'])
-            for each in wrappers
-            for group in each.optimizer.param_groups
+            (type(wrapper.optimizer).__name__, group, group['lr'])
+            for wrapper in wrappers
+            for group in wrapper.optimizer.param_groups
         ]
         super().scale_lr(optim_wrapper, auto_scale_lr)
         rule, factors = (auto_scale_lr or {}).get('rule'), {}

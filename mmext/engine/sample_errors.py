@@ -19,8 +19,6 @@ import mmcv
 from ..checks.config import walk_datasets
 
 # Files are read by it, also in processes of data loaders.
-from ..utils import local_backend  # noqa: F401
-from ..utils.files import require_regular_file
 
 # What transforms raise on data they cannot digest. Interrupts, exits and lack
 # of memory are not about the sample and pass.
@@ -81,13 +79,6 @@ def _fault(path: str, kind: str) -> str:
     """What is wrong with a file, and what to do; empty for nothing."""
     if '://' in path:
         return ''
-    try:
-        require_regular_file(path)
-    except OSError:
-        return (
-            'is a FIFO, a device or a socket, which is not read; put a '
-            'regular file there, or remove it from the annotations'
-        )
     if not Path(path).is_file():
         return (
             'does not exist; put it back, or correct data_root and '
@@ -151,8 +142,7 @@ def name_failing_samples(dataset: Any) -> None:
 
     The data set, of MMEngine's kind or a wrapper around some, is changed: it
     then raises :class:`SampleError` with the cause attached, for anything a
-    transform raises; nothing is skipped. A FIFO or a device in place of a
-    file is refused, not waited for.
+    transform raises; nothing is skipped.
     """
     for inner in walk_datasets(dataset):
         if hasattr(type(inner), 'prepare_data') and hasattr(

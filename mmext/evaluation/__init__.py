@@ -8,18 +8,19 @@ accuracy (``aAcc``) from counts over the whole set.
 from .box_metrics import (
     ERROR_KINDS,
     BoxError,
+    CocoMetric,
     JudgedBoxes,
     average_precision,
     calibration,
     judge_boxes,
 )
-from .coco_metric import CocoMetric
-from .delta_m import MultiTaskEvaluator, delta_m
 from .task_metrics import (
     ClassificationTaskMetric,
     DepthMetric,
+    MultiTaskEvaluator,
     RegressionTaskMetric,
     SurfaceNormalMetric,
+    delta_m,
 )
 
 __all__ = [

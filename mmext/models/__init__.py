@@ -1,112 +1,17 @@
-"""Registered models."""
+"""Registered models, from the packages of this folder."""
 
-from .co_dino import (
-    CoATSSHead,
-    CoDETR,
-    CoDINOClassEmbedHead,
-    CoDINOHead,
-    CoDINOTransformer,
-    CoStandardRoIHead,
-)
-from .decode_heads import (
-    ASPPHead,
-    DepthwiseSeparableASPPHead,
-    FCNHead,
-    PIDHead,
-    PSPHead,
-    SegformerHead,
-    UPerHead,
-)
-from .losses import (
-    CheckedBoundaryLoss,
-    CheckedCrossEntropyLoss,
-    CheckedOhemCrossEntropy,
-)
-from .mae import MAE, MAEDecoder, MAEHead, MAEViT
+from . import co_dino, decode_heads, losses, mae, multi_task
+from .co_dino import *  # noqa: F403
+from .decode_heads import *  # noqa: F403
+from .losses import *  # noqa: F403
+from .mae import *  # noqa: F403
 from .memory_efficient_batch_norm import MemoryEfficientBatchNorm
-from .multi_task import (
-    CGC,
-    DWA,
-    FAMO,
-    IMTLL,
-    MTAN,
-    STCH,
-    Architecture,
-    BalancedLosses,
-    CategoricalEmbedding,
-    ClassificationTaskHead,
-    ConvExpert,
-    DepthTaskHead,
-    EqualWeights,
-    FixedWeights,
-    GeometricMean,
-    HardSharing,
-    LossBalancer,
-    MLPExpert,
-    MMoE,
-    MultiTaskDataPreprocessor,
-    MultiTaskModel,
-    RandomWeights,
-    RegressionTaskHead,
-    SegmentationTaskHead,
-    Stage,
-    SurfaceNormalTaskHead,
-    TaskFeatures,
-    UncertaintyWeights,
-    register_stages,
-)
+from .multi_task import *  # noqa: F403
 from .tiled_detector import TiledDetector
 
-__all__ = [
-    'CGC',
-    'DWA',
-    'FAMO',
-    'IMTLL',
-    'MAE',
-    'MTAN',
-    'STCH',
-    'ASPPHead',
-    'Architecture',
-    'BalancedLosses',
-    'CategoricalEmbedding',
-    'CheckedBoundaryLoss',
-    'CheckedCrossEntropyLoss',
-    'CheckedOhemCrossEntropy',
-    'ClassificationTaskHead',
-    'CoATSSHead',
-    'CoDETR',
-    'CoDINOClassEmbedHead',
-    'CoDINOHead',
-    'CoDINOTransformer',
-    'CoStandardRoIHead',
-    'ConvExpert',
-    'DepthTaskHead',
-    'DepthwiseSeparableASPPHead',
-    'EqualWeights',
-    'FCNHead',
-    'FixedWeights',
-    'GeometricMean',
-    'HardSharing',
-    'LossBalancer',
-    'MAEDecoder',
-    'MAEHead',
-    'MAEViT',
-    'MLPExpert',
-    'MMoE',
-    'MemoryEfficientBatchNorm',
-    'MultiTaskDataPreprocessor',
-    'MultiTaskModel',
-    'PIDHead',
-    'PSPHead',
-    'RandomWeights',
-    'RegressionTaskHead',
-    'SegformerHead',
-    'SegmentationTaskHead',
-    'Stage',
-    'SurfaceNormalTaskHead',
-    'TaskFeatures',
-    'TiledDetector',
-    'UPerHead',
-    'UncertaintyWeights',
-    'register_stages',
-]
+__all__ = ['MemoryEfficientBatchNorm', 'TiledDetector']
+__all__ += co_dino.__all__
+__all__ += decode_heads.__all__
+__all__ += losses.__all__
+__all__ += mae.__all__
+__all__ += multi_task.__all__

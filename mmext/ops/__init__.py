@@ -9,7 +9,7 @@ an operator is asked for.
 from collections.abc import Callable
 from typing import Any
 
-from ..utils.lazy_names import lazy_names
+from ..utils import lazy_names
 from .choice import (
     active_backend,
     check_ops_backend,

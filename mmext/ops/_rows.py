@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..utils.precision import wide_type
+from ..utils.tensors import wide_type
 
 
 def sum_rows(table: Tensor, index: Tensor, weight: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ Nothing here imports torch or mmcv before a function is called.
 
 import logging
 import os
-import platform
 import sys
 from collections import defaultdict
 from functools import cache
@@ -167,11 +166,8 @@ def _onednn_is_faster() -> bool:
 
     if torch.backends.cpu.get_cpu_capability() != 'AVX512':
         return False
-    try:
-        processor = Path('/proc/cpuinfo').read_text()
-    except OSError:
-        processor = platform.processor()
-    return 'AuthenticAMD' in processor
+    info = Path('/proc/cpuinfo')
+    return info.is_file() and 'AuthenticAMD' in info.read_text()
 
 
 def backend_of(operator: str, device: str) -> str:

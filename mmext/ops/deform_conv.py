@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..utils.precision import exact, widen
+from ..utils.tensors import exact, widen
 from ._rows import add_rows_, sum_rows
 
 # Values of the sampled columns, (B, K, C), that are worked on at once.
@@ -316,24 +316,9 @@ def deform_conv_forward(
 ) -> None:
     """Fill ``output`` with the deformable convolution of ``input``.
 
-    Args:
-        input: ``(N, C, H, W)``.
-        weight: ``(O, C / group, kH, kW)``.
-        offset: ``(N, G*K*2, P, Q)``, y and x in pixels.
-        output: Filled; ``(N, O, P, Q)``.
-        columns: Not used, like every other buffer.
-        ones: Not used.
-        kW: Kernel size along x.
-        kH: Kernel size along y.
-        dW: Stride along x.
-        dH: Stride along y.
-        padW: Padding along x.
-        padH: Padding along y.
-        dilationW: Dilation along x.
-        dilationH: Dilation along y.
-        group: Groups of the convolution.
-        deformable_group: G.
-        im2col_step: Not used.
+    ``input``: ``(N, C, H, W)``; ``weight``: ``(O, C / group, kH, kW)``;
+    ``offset``: ``(N, G*K*2, P, Q)``, y and x in pixels; ``output``: filled,
+    ``(N, O, P, Q)``; ``deformable_group``: G.
     """
     sizes = (kH, kW), (dH, dW), (padH, padW), (dilationH, dilationW)
     geometry = ConvGeometry(*sizes, group, deformable_group)
@@ -436,27 +421,9 @@ def modulated_deform_conv_forward(
 ) -> None:
     """Fill ``output`` with the modulated deformable convolution.
 
-    Args:
-        input: ``(N, C, H, W)``.
-        weight: ``(O, C / group, kernel_h, kernel_w)``.
-        bias: ``(O,)``, or empty.
-        ones: Not used, like every other buffer.
-        offset: ``(N, G*K*2, P, Q)``, y and x in pixels; of larger maps, the
-            first values of each image are read as ``(G*K*2, P, Q)``.
-        mask: ``(N, G*K, P, Q)``, factor of each sample; likewise.
-        output: Filled; ``(N, O, P, Q)``.
-        columns: Not used.
-        kernel_h: Kernel size along y.
-        kernel_w: Kernel size along x.
-        stride_h: Stride along y.
-        stride_w: Stride along x.
-        pad_h: Padding along y.
-        pad_w: Padding along x.
-        dilation_h: Dilation along y.
-        dilation_w: Dilation along x.
-        group: Groups of the convolution.
-        deformable_group: G.
-        with_bias: Whether ``bias`` is added.
+    As :func:`deform_conv_forward`, with ``bias``, ``(O,)`` or empty, and
+    ``mask``, ``(N, G*K, P, Q)``, the factor of each sample. Of larger offsets
+    and masks, the first values of each image are read as maps of P by Q.
     """
     sizes = (
         (kernel_h, kernel_w),

@@ -10,7 +10,7 @@ done with labels outside the classes follow mmcv's CUDA kernels.
 import torch
 from torch import Tensor
 
-from ..utils.precision import exact, widen
+from ..utils.tensors import exact, widen
 
 
 def _safe_log(probability: Tensor) -> Tensor:

@@ -21,8 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ..utils.precision import exact, widen
-from ..utils.traced_sizes import is_traced_for_others
+from ..utils.tensors import exact, is_traced_for_others, widen
 from .choice import backend_of
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..utils.precision import exact, widen
+from ..utils.tensors import exact, widen
 from .choice import uses_numba
 
 
@@ -76,8 +76,8 @@ def iou_with_rest(boxes: np.ndarray, offset: int) -> np.ndarray:
 _ON_CPU = 256, 1 << 17
 _ELSEWHERE = 2048, 1 << 25
 
-# Below this the split would have to be exact in the last bit.
-_SPLIT_THRESHOLD = 1e-3
+# Below this the reach of a box would have to be exact in the last bit.
+_REACH_THRESHOLD = 1e-3
 
 
 def _keep_in_order(hit: Tensor) -> Tensor:
@@ -116,25 +116,6 @@ def nms_by_blocks(boxes: Tensor, iou_threshold: float, offset: int) -> Tensor:
     return torch.cat(kept) if kept else index
 
 
-def split_by_gaps(boxes: Tensor, offset: int, size: int) -> list[Tensor]:
-    """Divide boxes where no box covers a column between them.
-
-    mmcv moves the boxes of each class apart and suppresses them together;
-    the gaps between the classes give the groups back.
-
-    ``boxes``: ``(5, N)`` of :func:`~mmext.ops.nms.box_rows`. Returns positions
-    of the boxes of every group, ascending, int64. Boxes of two groups do not
-    overlap.
-    """
-    left, order = boxes[0].sort()
-    reach = boxes[2][order].cummax(0).values + offset
-    cuts = (left[1:] > reach[:-1]).nonzero()[:, 0] + 1
-    bucket = cuts // size
-    cuts = cuts[bucket.diff(prepend=bucket.new_zeros(1)) > 0]
-    parts = order.tensor_split(cuts.cpu())
-    return [part.sort().values for part in parts]
-
-
 def _suppressors(
     rows: np.ndarray, threshold: float, offset: int, *, inclusive: bool
 ) -> np.ndarray:
@@ -146,7 +127,7 @@ def _suppressors(
     box_of = np.empty_like(rank)
     box_of[rank] = np.arange(len(rank), dtype=np.int32)
     reach = np.inf
-    if len(rank) and threshold > _SPLIT_THRESHOLD:
+    if len(rank) and threshold > _REACH_THRESHOLD:
         reach = (rows[2] - rows[0]).max() + offset
     by = rank.copy()
     suppress(
@@ -173,15 +154,7 @@ def nms(
         by = _suppressors(rows.numpy(), iou_threshold, offset, inclusive=False)
         kept = np.flatnonzero(by == np.arange(len(by)))
         return order[torch.from_numpy(kept)]
-    parts = [torch.arange(len(order), device=order.device)]
-    # Comparing far-apart boxes is faster on a GPU than skipping them.
-    if rows.is_cpu and len(order) and iou_threshold > _SPLIT_THRESHOLD:
-        parts = split_by_gaps(rows, offset, size=_ON_CPU[0])
-    kept = [
-        part[nms_by_blocks(rows[:, part], iou_threshold, offset)]
-        for part in parts
-    ]
-    return order[torch.cat(kept).sort().values]
+    return order[nms_by_blocks(rows, iou_threshold, offset)]
 
 
 @exact

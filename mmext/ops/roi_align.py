@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..utils.precision import exact, wide_type, widen
+from ..utils.tensors import exact, wide_type, widen
 from ._rows import PixelTable, add_rows_, sum_rows
 from .choice import uses_numba
 
@@ -273,20 +273,11 @@ def roi_align_forward(
 ) -> None:
     """Fill ``output`` with the pooled regions.
 
-    Args:
-        input: ``(N, C, H, W)``.
-        rois: ``(R, 5)``: image, x1 y1 x2 y2 in pixels of the image.
-        output: Filled; ``(R, C, P, Q)``. A bin without samples, of a region
-            without area, is zero.
-        argmax_y: For the maximum; not used, like the next.
-        argmax_x: See above.
-        aligned_height: P.
-        aligned_width: Q.
-        spatial_scale: Map pixels per image pixel.
-        sampling_ratio: Samples of a bin along each axis; 0 takes one per
-            started map pixel.
-        pool_mode: 1 for the mean of the samples.
-        aligned: Whether pixel centres lie at half-integers.
+    ``input``: ``(N, C, H, W)``; ``output``: filled, ``(R, C, P, Q)``; a bin
+    without samples, of a region without area, is zero. ``aligned_height`` is
+    P, ``aligned_width`` Q, ``pool_mode`` 1 for the mean of the samples; the
+    buffers ``argmax_y`` and ``argmax_x`` are for the maximum. For all others
+    see :func:`sample_grid`.
 
     Raises:
         ValueError: If the maximum is asked for, or a region is not finite,

@@ -6,15 +6,14 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from mmengine.config import Config, DictAction
 
-from .config_bases import require_regular_bases
-from .contain import Contained
 from .files import check_outputs
 from .launcher_env import LAUNCHERS
 
@@ -122,25 +121,21 @@ def find_device(args: argparse.Namespace) -> str | None:
     """The device that a run is going to ask for, as far as it is known."""
     device = args.device or (args.cfg_options or {}).get('device')
     if device is None and Path(args.config).is_file():
-        require_regular_bases(args.config)
         # A config may raise anything; reading it for the run says it better.
-        with Contained(lambda error: None):
+        with suppress(Exception):
             cfg = Config.fromfile(args.config, import_custom_modules=False)
             device = cfg.get('device')
     return device
 
 
-def hide_gpus(
-    device: str | None, environ: MutableMapping[str, str] | None = None
-) -> None:
+def hide_gpus(device: str | None) -> None:
     """Make sure that a run on the CPU leaves the GPUs of the machine alone.
 
     MMEngine asks for a GPU's memory and its name wherever there is one. To be
     called before torch is loaded.
     """
     if device == 'cpu':
-        environ = os.environ if environ is None else environ
-        environ['CUDA_VISIBLE_DEVICES'] = '-1'
+        os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
 
 
 def report_errors(

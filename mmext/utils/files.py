@@ -20,50 +20,10 @@ from pathlib import Path
 _STDOUT = '-'
 # Bytes of a file name that are left for the temporary one.
 _STEM_BYTES = 200
-_KINDS = {
-    stat.S_IFBLK: 'a block device',
-    stat.S_IFCHR: 'a character device',
-    stat.S_IFIFO: 'a FIFO',
-    stat.S_IFSOCK: 'a socket',
-}
 # What writes to standard output while prints go to standard error, and the
 # outputs that lead there.
 _claimed: Callable[[bytes], object] | None = None
 _claiming: set[str] = set()
-
-
-class IrregularFileError(OSError):
-    """A path that is neither file nor folder.
-
-    Attributes:
-        path: The path.
-    """
-
-    def __init__(self, path: str | Path, kind: str) -> None:
-        super().__init__(
-            f'{path} is {kind}, not a regular file, and is not read'
-        )
-        self.path = str(path)
-
-
-def _irregular_kind(path: str | Path) -> str:
-    """What a path is that is neither file nor folder; empty otherwise."""
-    try:
-        return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode), '')
-    except OSError:
-        return ''
-
-
-def require_regular_file(path: str | Path) -> None:
-    """Raise IrregularFileError if a path is neither file nor folder.
-
-    To be called before a file of a data set is opened: to open a FIFO waits
-    for a writer, and to read a device such as ``/dev/zero`` never ends.
-    Nothing is raised where there is no file.
-    """
-    kind = _irregular_kind(path)
-    if kind:
-        raise IrregularFileError(path, kind)
 
 
 def _is_standard_output(path: str | Path) -> bool:
@@ -82,7 +42,10 @@ def is_stream(path: str | Path) -> bool:
     True for standard output (``-``, ``/dev/stdout``) and for pipes and
     devices.
     """
-    return _is_standard_output(path) or bool(_irregular_kind(path))
+    other = os.path.exists(path) and not (
+        os.path.isfile(path) or os.path.isdir(path)
+    )
+    return _is_standard_output(path) or other
 
 
 @contextmanager

@@ -80,10 +80,10 @@ def requests(driver: Any) -> list[str]:
         if message['method'] == 'Network.requestWillBeSent'
     ]
     return [
-        each['request']['url']
-        for each in sent
-        if each['requestId'] not in refused
-        and not each['request']['url'].startswith('data:')
+        item['request']['url']
+        for item in sent
+        if item['requestId'] not in refused
+        and not item['request']['url'].startswith('data:')
     ]
 
 

@@ -4,7 +4,7 @@ import json
 
 from mmext.checks.labels import Expectations
 from mmext.checks.labels.facts import ImageFacts, SampleFacts
-from mmext.checks.labels.readers.coco import CocoFacts, read_coco
+from mmext.checks.labels.readers.coco import read_coco
 from mmext.checks.labels.rules import RULES
 from mmext.checks.labels.sources.coco import coco_samples
 
@@ -45,23 +45,22 @@ def images_of(content: dict, size=SIZE) -> list[ImageFacts]:
 
 def findings(content: bytes, images, expected=EXPECTED) -> list:
     """What all rules say of the file and its boxes."""
-    file = read_coco(content)
-    facts = CocoFacts(split='train', path='ann.json', file=file)
-    found = []
+    file = read_coco(content, 'train', 'ann.json')
+    results = []
     samples = list(coco_samples(file, 'ann.json', 'at', expected.classes))
     for rule in RULES.values():
         if rule.scope == 'coco':
-            found += rule.check(facts, expected)
+            results += rule.check(file, expected)
         elif rule.scope == 'sample':
             for sample, image in zip(samples, images or [None] * len(samples)):
                 own = SampleFacts(split='train', sample=sample, image=image)
-                found += rule.check(own, expected)
-    return [each for each in found if each.rule != 'DET011']
+                results += rule.check(own, expected)
+    return [result for result in results if result.rule != 'DET011']
 
 
 def rules_of(content: bytes, images) -> set[str]:
     """Ids of those that object to something."""
-    return {each.rule for each in findings(content, images)}
+    return {finding.rule for finding in findings(content, images)}
 
 
 def encoded(content: dict, **options) -> bytes:

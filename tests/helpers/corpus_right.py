@@ -317,12 +317,12 @@ model_wrapper_cfg = dict(static_graph=False)
 
 
 def _parse(text: str) -> dict[str, tuple[str, str]]:
-    found = {f'base_{name}': (name, '') for name in BASES}
+    results = {f'base_{name}': (name, '') for name in BASES}
     for part in text.split('\n== ')[1:]:
         header, _, lines = part.partition('\n')
         name, base = header.split()
-        found[name] = base, lines
-    return found
+        results[name] = base, lines
+    return results
 
 
 RIGHT = _parse(_TEXT)

@@ -127,12 +127,14 @@ def check_wrong(case: Case, data: Path, folder: Path) -> Outcome:
     fixed = folder / 'fixed.py'
     outcome = preflight(config, '--fix', str(fixed))
     said = [
-        words(each) for each in outcome.findings if each['severity'] >= WARNING
+        words(finding)
+        for finding in outcome.findings
+        if finding['severity'] >= WARNING
     ]
     if outcome.code == 2:
         said.append(outcome.printed)
     cause = any(re.search(case.cause, text, re.DOTALL) for text in said)
-    found = cause or outcome.code != 0
+    failed = cause or outcome.code != 0
     mended = by_fix = fixed.exists() and trains(fixed)[0]
     if not mended and case.right:
         by_hand = folder / 'right.py'
@@ -140,7 +142,7 @@ def check_wrong(case: Case, data: Path, folder: Path) -> Outcome:
         by_hand.write_text(f"_base_ = 'small.py'\n{text}\n")
         mended = trains(by_hand)[0]
     return outcome._replace(
-        found=found, cause=cause, mended=mended and cause, by_fix=by_fix
+        found=failed, cause=cause, mended=mended and cause, by_fix=by_fix
     )
 
 
@@ -156,8 +158,8 @@ def errors_of(outcome: Outcome) -> list[str]:
 
 
 def _show(outcome: Outcome) -> None:
-    for each in outcome.findings:
-        print('   ', each['severity'], words(each)[:400])
+    for finding in outcome.findings:
+        print('   ', finding['severity'], words(finding)[:400])
     if outcome.code == 2:
         print('    ' + outcome.printed[-800:].replace('\n', '\n    '))
 

@@ -109,12 +109,12 @@ def predictions_of(
             usages.append(ddp.trace_train_step(net, batch, net.backward))
     except Exception as error:
         return (), f'{type(error).__name__}: {error}'
-    found = ddp.predict_failures(
+    failures = ddp.predict_failures(
         usages,
         find_unused_parameters=settings.find_unused_parameters,
         static_graph=settings.static_graph,
     )
-    return tuple((p.outcome.name.lower(), p.step) for p in found), ''
+    return tuple((p.outcome.name.lower(), p.step) for p in failures), ''
 
 
 def _kind(error: Exception) -> str:
@@ -257,11 +257,11 @@ def judge(ranks: Sequence[Rank | None]) -> tuple[bool | None, str, str]:
     for rank, predictions in zip(told, loud):
         if rank.kind in ('ok', 'lost'):
             continue
-        found = [(kind, step + _late(kind)) for kind, step in predictions]
+        results = [(kind, step + _late(kind)) for kind, step in predictions]
         step = -1 + (rank.kind != 'refused') * (rank.step + 1)
         if rank.kind == 'refused':
             step = 0
-        if found[:1] != [(rank.kind, step)]:
+        if results[:1] != [(rank.kind, step)]:
             return False, observed, predicted
         failed = True
     return failed, observed, predicted

@@ -49,12 +49,12 @@ def compare(dtype, images, heads, dims, queries, points, lost) -> list:
     kernels = import_module(
         'deformops.backends.triton.msda_query_tiled_fp32acc'
     )
-    found = results(kernels.forward, inputs, cotangent)
+    output = results(kernels.forward, inputs, cotangent)
     wanted = results(
         multi_scale_deform_attn, [x.float() for x in inputs], cotangent
     )
     # The gradients of what is lost may differ.
-    pairs = list(zip(found, wanted))[: 4 if lost is None else 1]
+    pairs = list(zip(output, wanted))[: 4 if lost is None else 1]
     off = [
         ((a.float() - b).nan_to_num().abs().max() / b.nan_to_num().max())
         for a, b in pairs

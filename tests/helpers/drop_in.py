@@ -15,9 +15,9 @@ OURS = 'mmext.CheckedCrossEntropyLoss'
 def replace_type(value: object) -> object:
     """A copy of a config with our loss for the host's, at any depth."""
     if isinstance(value, dict):
-        return {key: replace_type(each) for key, each in value.items()}
+        return {key: replace_type(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(replace_type(each) for each in value)
+        return type(value)(replace_type(item) for item in value)
     return OURS if value == THEIRS else value
 
 
@@ -26,14 +26,14 @@ def build_pair(
 ) -> tuple[nn.Module, nn.Module]:
     """The head as it is, and with our losses; with the same parameters."""
     heads = []
-    for each in (cfg, replace_type(cfg)):
+    for value in (cfg, replace_type(cfg)):
         torch.manual_seed(0)
         with (
             DefaultScope.overwrite_default_scope(scope),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter('ignore')  # of avg_non_ignore
-            heads.append(registry.build(ConfigDict(each)))
+            heads.append(registry.build(ConfigDict(value)))
     theirs, ours = heads
     count = [
         sum(type(module).__name__ == name for module in head.modules())
@@ -51,7 +51,7 @@ def _total(losses: object) -> torch.Tensor:
         return losses.sum()
     if isinstance(losses, dict):
         losses = [v for k, v in losses.items() if 'loss' in k]
-    return sum(_total(each) for each in losses)
+    return sum(_total(loss) for loss in losses)
 
 
 def assert_drop_in(
@@ -71,7 +71,7 @@ def assert_drop_in(
             call.
         tolerance: Relative, and to the largest gradient of a parameter.
     """
-    found = []
+    results = []
     for head in build_pair(registry, scope, cfg):
         torch.manual_seed(1)
         with (
@@ -82,8 +82,8 @@ def assert_drop_in(
             losses = run(head)
         _total(losses).backward()
         grads = {n: p.grad for n, p in head.named_parameters()}
-        found.append((losses, grads))
-    (expected, grads), (losses, our_grads) = found
+        results.append((losses, grads))
+    (expected, grads), (losses, our_grads) = results
     torch.testing.assert_close(
         losses, expected, rtol=tolerance, atol=tolerance
     )

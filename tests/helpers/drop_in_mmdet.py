@@ -20,13 +20,13 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def objects() -> list[InstanceData]:
     """Two images with 3 and 2 objects."""
-    found = []
+    results = []
     for count, seed in ((3, 0), (2, 1)):
         generator = torch.Generator().manual_seed(seed)
         start = torch.rand(count, 2, generator=generator) * 20
         extent = torch.rand(count, 2, generator=generator) * 20 + 16
         masks = torch.rand(count, *SIZE, generator=generator) > 0.4
-        found.append(
+        results.append(
             InstanceData(
                 bboxes=torch.cat((start, start + extent), 1),
                 labels=torch.randint(
@@ -35,7 +35,7 @@ def objects() -> list[InstanceData]:
                 masks=BitmapMasks(masks.numpy().astype(np.uint8), *SIZE),
             )
         )
-    return found
+    return results
 
 
 def features(*strides: int) -> list[torch.Tensor]:
@@ -46,12 +46,12 @@ def sampled(gt: list[InstanceData]) -> list[SimpleNamespace]:
     """Each object found twice."""
     return [
         SimpleNamespace(
-            pos_priors=each.bboxes.repeat(2, 1),
-            pos_bboxes=each.bboxes.repeat(2, 1),
-            pos_assigned_gt_inds=torch.arange(len(each)).repeat(2),
-            pos_gt_labels=each.labels.repeat(2),
+            pos_priors=item.bboxes.repeat(2, 1),
+            pos_bboxes=item.bboxes.repeat(2, 1),
+            pos_assigned_gt_inds=torch.arange(len(item)).repeat(2),
+            pos_gt_labels=item.labels.repeat(2),
         )
-        for each in gt
+        for item in gt
     ]
 
 

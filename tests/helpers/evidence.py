@@ -136,18 +136,18 @@ def _relative(path: str, folder: Path) -> str:
 
 def lines_of(name: str, code: int, report: dict, folder: Path) -> list[str]:
     """A line of JSON for each finding, at least one, sorted."""
-    found = []
+    results = []
     for group in report.get('groups', ()):
         example = (group.get('examples') or [{}])[0]
         place = example.get('place', '')
         where = example.get('file', ''), place, group['count']
-        found.append((group['rule'], group['severity'], *where))
+        results.append((group['rule'], group['severity'], *where))
     for finding in report.get('findings', ()):
         place = finding.get('key') or finding.get('line', '')
         where = finding.get('file', ''), place, 1
-        found.append((finding['rule'], finding['severity'], *where))
+        results.append((finding['rule'], finding['severity'], *where))
     keys = ('rule', 'severity', 'file', 'place', 'count')
-    rows = [dict(zip(keys, each)) for each in found] or [{}]
+    rows = [dict(zip(keys, result)) for result in results] or [{}]
     for row in rows:
         for key in {'file', 'place'} & row.keys():
             row[key] = _relative(str(row[key]), folder)

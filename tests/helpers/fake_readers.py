@@ -8,7 +8,7 @@ too, if this folder is on their path.
 from pathlib import Path
 
 from mmext.checks.labels.facts import ErrorKind, MaskFacts, ReadError
-from mmext.checks.labels.work import READERS, Reader, ReadOptions, WorkItem
+from mmext.checks.labels.work import READERS, Reader, WorkItem
 
 
 def facts_of(content: bytes) -> MaskFacts:
@@ -19,12 +19,7 @@ def facts_of(content: bytes) -> MaskFacts:
     return MaskFacts(width=len(content), mode='L', error=error)
 
 
-def read(content: bytes, options: ReadOptions) -> MaskFacts:
-    """Read at once."""
-    return facts_of(content)
-
-
-READERS['fast'] = Reader(facts=MaskFacts, read=read)
+READERS['fast'] = Reader(facts=MaskFacts, read=facts_of)
 
 
 class FakeItem(WorkItem, frozen=True, kw_only=True, gc=False):

@@ -65,15 +65,17 @@ def openmmlab_records(coco: dict) -> dict:
             }
         )
     return {
-        'metainfo': {'classes': [each['name'] for each in coco['categories']]},
+        'metainfo': {
+            'classes': [image['name'] for image in coco['categories']]
+        },
         'data_list': [
             {
-                'img_path': each['file_name'],
-                'width': each['width'],
-                'height': each['height'],
-                'instances': instances[each['id']],
+                'img_path': image['file_name'],
+                'width': image['width'],
+                'height': image['height'],
+                'instances': instances[image['id']],
             }
-            for each in coco['images']
+            for image in coco['images']
         ],
     }
 

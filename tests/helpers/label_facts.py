@@ -45,9 +45,9 @@ def sample_of(index: int = 0, split: str = 'train', **fields) -> SampleFacts:
 def totals_of(samples: Sequence[SampleFacts], split: str) -> SplitTotals:
     """Totals of a split, with its images."""
     totals = SplitTotals(split=split)
-    own = [each for each in samples if each.split == split]
-    for each in own:
-        totals.add(each)
+    own = [sample for sample in samples if sample.split == split]
+    for sample in own:
+        totals.add(sample)
     return totals
 
 
@@ -56,29 +56,33 @@ def findings_of(
 ) -> list[Finding]:
     """What all rules say; one Expectations for each split."""
     expected = expected or (EXPECTED,)
-    totals = [totals_of(samples, each.split) for each in expected]
-    found = []
+    totals = [totals_of(samples, value.split) for value in expected]
+    results = []
     for rule in RULES.values():
         if rule.scope == 'run':
-            found += rule.check(totals, expected)
+            results += rule.check(totals, expected)
             continue
         for own, wanted in zip(totals, expected):
             if rule.scope == 'split':
-                found += rule.check(own, wanted)
+                results += rule.check(own, wanted)
             elif rule.scope == 'sample':
-                for each in samples:
-                    if each.split == wanted.split:
-                        found += rule.check(each, wanted)
-    return found
+                for value in samples:
+                    if value.split == wanted.split:
+                        results += rule.check(value, wanted)
+    return results
 
 
 def only(
     rule: str, samples: Sequence[SampleFacts], *expected: Expectations
 ) -> list[Finding]:
     """Findings of a rule; no other may be an error."""
-    found = findings_of(samples, *expected)
-    errors = {each.rule for each in found if each.severity == Severity.ERROR}
-    assert errors - {rule} == set(), found
-    own = [each for each in found if each.rule == rule]
-    assert own, found
+    findings = findings_of(samples, *expected)
+    errors = {
+        finding.rule
+        for finding in findings
+        if finding.severity == Severity.ERROR
+    }
+    assert errors - {rule} == set(), findings
+    own = [finding for finding in findings if finding.rule == rule]
+    assert own, findings
     return own

@@ -46,7 +46,7 @@ def _numbers(values: object, number: int) -> bool:
     return (
         isinstance(values, list)
         and len(values) == number
-        and all(type(each) in (int, float) for each in values)
+        and all(type(value) in (int, float) for value in values)
     )
 
 
@@ -58,22 +58,23 @@ def plausible_coco(content: bytes, classes: Sequence[str]) -> bool:
     """
     try:
         root = json.loads(content)
-        images = {each['id']: each for each in root['images']}
-        kinds = {each['id']: each['name'] for each in root['categories']}
+        images = {image['id']: image for image in root['images']}
+        kinds = {image['id']: image['name'] for image in root['categories']}
         notes = root['annotations']
         sizes = {
-            key: (each['width'], each['height'])
-            for key, each in images.items()
+            key: (image['width'], image['height'])
+            for key, image in images.items()
         }
         return (
             all(map(_is_id, [*images, *kinds]))
             and len(images) == len(root['images'])
             and list(kinds.values()) == list(classes)
-            and len({each['id'] for each in notes}) == len(notes)
+            and len({image['id'] for image in notes}) == len(notes)
             and all(
-                isinstance(each['file_name'], str) for each in images.values()
+                isinstance(image['file_name'], str)
+                for image in images.values()
             )
-            and all(_plausible_note(each, sizes, kinds) for each in notes)
+            and all(_plausible_note(image, sizes, kinds) for image in notes)
         )
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return False

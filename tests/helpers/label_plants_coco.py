@@ -197,8 +197,8 @@ def change_evaluated(data: DataSet, change: Callable) -> Planted:
     path = data.annotation(split='val')
     metric = {'type': 'CocoMetric', 'ann_file': str(path)}
     data.config['val_evaluator'] = metric
-    for each in (path, data.annotation()):
-        edit_json(each, lambda content: change(content['annotations'][3]))
+    for value in (path, data.annotation()):
+        edit_json(value, lambda content: change(content['annotations'][3]))
     return Planted(path, 'annotations[3]')
 
 

@@ -67,8 +67,8 @@ def segment_taken_out(data: DataSet) -> Planted:
 
 @plant('PAN003', 'panoptic')
 def area_of_the_box(data: DataSet) -> Planted:
-    found = _change(data, 4, 2, area=301)
-    return Planted(found.file, found.place, value=str(3 * _FIRST))
+    change = _change(data, 4, 2, area=301)
+    return Planted(change.file, change.place, value=str(3 * _FIRST))
 
 
 @plant('PAN004', 'panoptic')
@@ -77,8 +77,8 @@ def segment_twice(data: DataSet) -> Planted:
     pixels = np.array(Image.open(_png(data, 3)))
     area = int((pixels == _colour(_FIRST)).all(-1).sum())
     _change(data, 3, 0, area=area)
-    found = _change(data, 3, 1, id=_FIRST, area=area)
-    return Planted(found.file, found.place, value=str(_FIRST))
+    change = _change(data, 3, 1, id=_FIRST, area=area)
+    return Planted(change.file, change.place, value=str(_FIRST))
 
 
 @plant('PAN005', 'panoptic')

@@ -9,9 +9,9 @@ from helpers.image_bytes import bare_png
 from helpers.label_boxes import edit_json
 from helpers.label_plants import Planted, plant
 from helpers.label_sets import SIZES, DataSet
+from mmext.checks.findings import code_location
 from mmext.checks.labels.facts import ErrorKind
 from mmext.checks.labels.readers.image import read_image_facts
-from mmext.utils.contain import code_place
 
 _ALL = sum(SIZES.values())
 
@@ -40,8 +40,8 @@ def one_split_cannot_be_built(data: DataSet) -> Planted:
     return Planted(
         place='val_dataloader.dataset',
         value=f'ValueError: the data set {dataset["type"]} raises TypeError: '
-        f'{caught.value} ({code_place(caught.value)}); correct its code, or '
-        'its arguments in the config',
+        f'{caught.value} ({code_location(caught.value)}); correct its code, '
+        'or its arguments in the config',
         files=0,
     )
 

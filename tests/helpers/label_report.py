@@ -8,11 +8,15 @@ from PIL import Image
 from helpers.image_bytes import photo
 from mmext.checks.findings import Finding
 from mmext.checks.labels import Expectations
+from mmext.checks.labels.expectations import SplitSource
 from mmext.checks.labels.facts import BoxFacts, Sample
-from mmext.checks.labels.groups import FindingGroup
-from mmext.checks.labels.report import ClassCounts, Report, SplitReport
+from mmext.checks.labels.report import (
+    ClassCounts,
+    FindingGroup,
+    Report,
+    SplitReport,
+)
 from mmext.checks.labels.rules import RULES
-from mmext.checks.labels.sources.split_source import SplitSource
 
 
 def finding(rule: str, **fields) -> Finding:
@@ -23,7 +27,7 @@ def finding(rule: str, **fields) -> Finding:
 
 def group(rule: str, *examples: Finding, **fields) -> FindingGroup:
     """A group of findings of a rule."""
-    splits = sorted({each.split for each in examples})
+    splits = sorted({example.split for example in examples})
     fields = {
         'message': f'{RULES[rule].title}: {len(examples)}',
         'remedy': 'mend it',
@@ -39,7 +43,7 @@ def group(rule: str, *examples: Finding, **fields) -> FindingGroup:
 
 def report_of(*groups: FindingGroup, splits: tuple = ()) -> Report:
     """A report, its groups in the order that a check gives."""
-    ordered = sorted(groups, key=lambda each: (-each.severity, each.rule))
+    ordered = sorted(groups, key=lambda item: (-item.severity, item.rule))
     return Report(
         rules=tuple(RULES), splits=tuple(splits), groups=tuple(ordered)
     )

@@ -73,8 +73,8 @@ class DataSet:
         name = f'{split}/{index}.*'
         if not (self.root / folder).is_dir():
             folder, name = 'JPEGImages', f'{split}_{index}.*'
-        (found,) = (self.root / folder).glob(name)
-        return found
+        (path,) = (self.root / folder).glob(name)
+        return path
 
     def pixels(self, index: int, split: str = 'train') -> np.ndarray:
         """What a label map holds."""

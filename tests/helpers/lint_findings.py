@@ -99,16 +99,16 @@ def lint(
     """
     cfg = changes if isinstance(changes, Config) else changed(changes)
     options.setdefault('environ', {})
-    found = [
-        each
-        for each in lint_config(cfg, **options)
-        if each.rule.startswith(rule)
+    findings = [
+        finding
+        for finding in lint_config(cfg, **options)
+        if finding.rule.startswith(rule)
     ]
-    for each in found:
+    for finding in findings:
         # A model that was built does not change with the config.
-        if each.options and 'model' not in options:
-            _check_mends(each, cfg, options)
-    return found
+        if finding.options and 'model' not in options:
+            _check_mends(finding, cfg, options)
+    return findings
 
 
 def _check_mends(
@@ -118,9 +118,9 @@ def _check_mends(
     # The text of a file would be that of the config before.
     options = {key: v for key, v in options.items() if key != 'file'}
     left = [
-        each
-        for each in lint_config(mended, **options)
-        if (each.rule, each.key) == (finding.rule, finding.key)
-        and each.message == finding.message
+        item
+        for item in lint_config(mended, **options)
+        if (item.rule, item.key) == (finding.rule, finding.key)
+        and item.message == finding.message
     ]
     assert left == [], f'{finding.rule}: {finding.options} does not mend it'

@@ -123,9 +123,9 @@ def choose(count: int, seed: int) -> list[dict]:
     for name in modules(ROOT):
         inner = name.removeprefix('mmext/')
         if not inner.startswith(LEFT_OUT):
-            found = list(sites((ROOT / name).read_text()))
-            chance.shuffle(found)
-            pool += [{'module': name, **site} for site in found[:A_MODULE]]
+            results = list(sites((ROOT / name).read_text()))
+            chance.shuffle(results)
+            pool += [{'module': name, **site} for site in results[:A_MODULE]]
     chosen = chance.sample(pool, count)
     return sorted(chosen, key=lambda mutant: (mutant['module'], mutant['at']))
 

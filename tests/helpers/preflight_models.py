@@ -42,6 +42,7 @@ class Planted(BaseModel):
         if 'extra' in mistake:
             self.extra = nn.Linear(WIDTH, WIDTH)
             self.extra.requires_grad_('unfrozen' not in mistake)
+            nn.init.zeros_(self.extra.bias)
         if mistake == 'lazy':
             self.lazy = nn.LazyLinear(WIDTH)
         if 'sparse' in mistake:
@@ -119,8 +120,10 @@ class Planted(BaseModel):
         elif how == 'weight 0':
             value = self.extra(x).square().mean()
             return {'loss_e': value * self.loss_weight}
-        elif (how == 'by kind' and kind != 'empty') or (
-            how == 'alone' and not distributed.is_initialized()
+        elif (
+            (how == 'by kind' and kind != 'empty')
+            or (how == 'alone' and not distributed.is_initialized())
+            or (how == 'before an update' and not self.extra.bias.any())
         ):
             return {'loss_e': self.extra(x).square().mean()}
         return {}
@@ -182,9 +185,9 @@ def find(
 ) -> dict[str, Finding]:
     """Findings by their rule, of which each must be there once."""
     dry_run = dry_run_planted(mistake, kinds)
-    found = dry_run_findings(dry_run, SyncSettings(*flags))
-    rules = {finding.rule: finding for finding in found}
-    assert len(rules) == len(found), found
+    findings = dry_run_findings(dry_run, SyncSettings(*flags))
+    rules = {finding.rule: finding for finding in findings}
+    assert len(rules) == len(findings), findings
     return rules
 
 
@@ -214,7 +217,7 @@ class PlantedDetector(RetinaNet):
         losses = {}
         if 'silent' not in self.planted.mistake:
             losses = super().loss(batch_inputs, batch_data_samples)
-        boxes = sum(len(each.gt_instances) for each in batch_data_samples)
+        boxes = sum(len(sample.gt_instances) for sample in batch_data_samples)
         kind = 'normal' if boxes else 'empty'
         more = self.planted(batch_inputs.mean((2, 3)), kind)
         losses |= {f'planted_{key}': more[key] for key in more}

@@ -292,7 +292,7 @@ def make_specs(count: int, number: int = 0) -> list[Spec]:
         count: How many.
         number: Of the row of models.
     """
-    found: dict[Spec, None] = {}
+    specs: dict[Spec, None] = {}
 
     @seed(number)
     @settings(
@@ -304,7 +304,7 @@ def make_specs(count: int, number: int = 0) -> list[Spec]:
     )
     @given(_specs, st.integers(0, 3))
     def take(spec: Spec, leave_unused: int) -> None:
-        found[spec if not leave_unused else _freeze_unused(spec)] = None
+        specs[spec if not leave_unused else _freeze_unused(spec)] = None
 
     take()
-    return list(found)[:count]
+    return list(specs)[:count]

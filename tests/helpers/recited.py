@@ -179,7 +179,7 @@ def write_detection(
         name: np.full((*SIZE[::-1], 3), 90 + 10 * n % 160, np.uint8)
         for n, name in enumerate(truth)
     }
-    rows = {name: list(each) for name, each in told.items()}
+    rows = {name: list(item) for name, item in told.items()}
     return _write_boxes(
         folder,
         pictures,

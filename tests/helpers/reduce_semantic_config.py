@@ -32,17 +32,17 @@ def reduce_model(model: dict) -> dict:
     backbone, head = model['backbone'], model['decode_head']
     backbone.pop('init_cfg', None)
     widths = _REDUCERS[backbone['type']](backbone)
-    for each in (head, model.get('auxiliary_head')):
-        if each is None:
+    for value in (head, model.get('auxiliary_head')):
+        if value is None:
             continue
-        index = each.get('in_index', 0)
-        each['in_channels'] = (
+        index = value.get('in_index', 0)
+        value['in_channels'] = (
             [widths[i] for i in index]
             if isinstance(index, list)
             else widths[index]
         )
-        each['channels'] = CHANNELS
-        for loss in _as_list(each['loss_decode']):
+        value['channels'] = CHANNELS
+        for loss in _as_list(value['loss_decode']):
             if 'min_kept' in loss:
                 loss['min_kept'] = 20
     if 'c1_channels' in head:

@@ -79,11 +79,11 @@ def step(head: nn.Module, inputs: list, samples: list) -> tuple[dict, dict]:
         samples: With labels.
     """
     torch.manual_seed(0)
-    inputs = [each.detach().clone().requires_grad_() for each in inputs]
+    inputs = [item.detach().clone().requires_grad_() for item in inputs]
     losses = head.loss(tuple(inputs), samples, {})
     total = sum(value for name, value in losses.items() if 'loss' in name)
     named = dict(head.named_parameters())
-    named |= {f'input {i}': each for i, each in enumerate(inputs)}
+    named |= {f'input {i}': item for i, item in enumerate(inputs)}
     gradients = torch.autograd.grad(
         total, list(named.values()), allow_unused=True
     )

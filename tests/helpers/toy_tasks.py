@@ -16,21 +16,22 @@ from torch import nn
 from helpers import toy_training as toy
 from helpers.toy_ranks import kill_and_resume, run_on_ranks, start_ranks
 from mmext.engine.distributed import DistributedDataParallel
-from mmext.models import MultiTaskModel, TaskFeatures
+from mmext.models import MultiTaskModel, TaskFeatures, multi_task
 
-# Each balancer with its arguments; those with epochs take two steps for one.
-BALANCERS = {
-    'EqualWeights': {},
+# Arguments of balancers; those with epochs take two steps for one.
+_ARGUMENTS = {
     'FixedWeights': dict(weights=dict(b=0.5)),
-    'UncertaintyWeights': {},
     'DWA': dict(interval=2),
-    'FAMO': {},
-    'RandomWeights': {},
-    'GeometricMean': {},
-    'IMTLL': {},
     'STCH': dict(interval=2, warmup=1),
 }
-
+# Each balancer of the package with its arguments.
+BALANCERS = {
+    name: _ARGUMENTS.get(name, {})
+    for name, kind in vars(multi_task).items()
+    if isinstance(kind, type)
+    and issubclass(kind, multi_task.LossBalancer)
+    and kind is not multi_task.LossBalancer
+}
 
 # All of TorchJD, with what they need for three tasks.
 AGGREGATORS = {

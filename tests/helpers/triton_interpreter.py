@@ -63,15 +63,15 @@ def compare(
     )
     args = (logits, size, align_corners, targets)
     wanted = strip_cross_entropy(*args, with_grad=True, with_map=True)
-    found = triton_cross_entropy(*args, with_grad=True, with_map=True)
+    loss = triton_cross_entropy(*args, with_grad=True, with_map=True)
     again = triton_cross_entropy(*args, with_grad=True)
-    off = (found.grad - wanted.grad).norm() / wanted.grad.norm()
+    off = (loss.grad - wanted.grad).norm() / wanted.grad.norm()
     return [
-        (found.total / wanted.total - 1).abs().item(),
+        (loss.total / wanted.total - 1).abs().item(),
         off.item(),
-        (found.loss - wanted.loss).abs().max().item(),
-        (found.num_correct - wanted.num_correct).item(),
-        torch.equal(flat(found), flat(again)),
+        (loss.loss - wanted.loss).abs().max().item(),
+        (loss.num_correct - wanted.num_correct).item(),
+        torch.equal(flat(loss), flat(again)),
     ]
 
 

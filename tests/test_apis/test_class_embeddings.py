@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from mmdet.datasets import CocoDataset, LVISDataset
 from safetensors import safe_open
 
 from mmext.apis.class_embeddings import (
@@ -42,7 +41,7 @@ def test_mean_of_the_directions(generator, batch_size):
     rows = torch.randn(6, 5, generator=generator)
     rows *= torch.tensor([1, 1e3, 2, 1e-4, 7, 1])[:, None]
     encoder, batches = TableEncoder(rows), []
-    found = make_class_embeddings(
+    embeddings = make_class_embeddings(
         ['a_b', 'c', 'd'],
         encoder,
         batch_size=batch_size,
@@ -55,23 +54,14 @@ def test_mean_of_the_directions(generator, batch_size):
     table = table / np.linalg.norm(table, axis=1, keepdims=True)
     expected = table[0::2] + table[1::2]
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    assert found.dtype == torch.float32
-    np.testing.assert_allclose(found.numpy(), expected, atol=1e-7)
-
-
-def test_one_template_is_the_direction(generator):
-    rows = torch.randn(2, 5, generator=generator, dtype=torch.float16)
-    encoder = TableEncoder(rows)
-    found = make_class_embeddings(['a', 'b'], encoder, ['see {}!'])
-    assert encoder.texts == ['see a!', 'see b!']
-    expected = rows.double() / rows.double().norm(dim=1, keepdim=True)
-    torch.testing.assert_close(found, expected.float())
+    assert embeddings.dtype == torch.float32
+    np.testing.assert_allclose(embeddings.numpy(), expected, atol=1e-7)
 
 
 def test_takes_rows_with_gradients_and_gives_none():
     rows = torch.ones(1, 3, requires_grad=True)
-    found = make_class_embeddings(['a'], TableEncoder(rows), ['{}'])
-    assert not found.requires_grad
+    embeddings = make_class_embeddings(['a'], TableEncoder(rows), ['{}'])
+    assert not embeddings.requires_grad
 
 
 @pytest.mark.parametrize(
@@ -91,22 +81,8 @@ def test_rejects_what_an_encoder_gives(rows, message):
     encoder.encode = lambda _: rows
     with pytest.raises(ValueError, match=message):
         make_class_embeddings(['a'], encoder)
-
-
-@pytest.mark.parametrize(
-    ('arguments', 'error', 'message'),
-    [
-        ({'classes': 'cat'}, TypeError, 'got the string'),
-        ({'classes': ['a', 'a']}, ValueError, 'must be different'),
-        ({'templates': 'a {}'}, TypeError, 'got the string'),
-        ({'templates': []}, ValueError, 'at least one text'),
-        ({'batch_size': 0}, ValueError, 'at least 1, got 0'),
-    ],
-)
-def test_rejects_arguments(arguments, error, message):
-    given = {'classes': ['a', 'b'], 'templates': ['{}'], **arguments}
-    with pytest.raises(error, match=message):
-        make_class_embeddings(encoder=TableEncoder(torch.eye(2)), **given)
+    with pytest.raises(ValueError, match='at least 1, got 0'):
+        make_class_embeddings(['a'], encoder, batch_size=0)
 
 
 def test_closest_classes():
@@ -136,17 +112,10 @@ INFO = {'encoder': 'x: y', 'templates': ['a {}', '{}'], 'mmext_version': '1'}
 def test_the_head_reads_what_is_written(tmp_path, rows, suffix):
     path = tmp_path / 'new' / f'a{suffix}'
     assert save_class_embeddings(str(path), rows, NAMES, INFO) == path
-    found = read_class_embeddings(path)
-    torch.testing.assert_close(found.vectors, rows)
-    assert found.classes == (None if suffix == '.npy' else tuple(NAMES))
+    embeddings = read_class_embeddings(path)
+    torch.testing.assert_close(embeddings.vectors, rows)
+    assert embeddings.classes == (None if suffix == '.npy' else tuple(NAMES))
     assert [item.name for item in path.parent.iterdir()] == [path.name]
-
-
-def test_npy_is_bare(tmp_path, rows):
-    path = save_class_embeddings(tmp_path / 'a.npy', rows.double(), NAMES)
-    found = np.load(path, allow_pickle=False)
-    assert found.dtype == np.float32
-    assert np.array_equal(found, rows.numpy())
 
 
 def test_pt_holds_plain_values_and_nothing_else(tmp_path):
@@ -154,9 +123,9 @@ def test_pt_holds_plain_values_and_nothing_else(tmp_path):
     rows = torch.ones(10000, 4)[:3].requires_grad_()
     path = save_class_embeddings(tmp_path / 'a.pt', rows, NAMES, INFO)
     assert path.stat().st_size < 5000
-    found = torch.load(path, weights_only=True)
-    assert torch.equal(found.pop('class_embeddings'), rows.detach())
-    assert found == {'classes': NAMES, **INFO}
+    loaded = torch.load(path, weights_only=True)
+    assert torch.equal(loaded.pop('class_embeddings'), rows.detach())
+    assert loaded == {'classes': NAMES, **INFO}
 
 
 def test_safetensors_as_its_package_reads_them(tmp_path, rows):
@@ -179,21 +148,6 @@ def test_replaces_a_file_only_when_told_to(tmp_path, rows):
     assert path.read_text() == 'mine'
     save_class_embeddings(path, rows, NAMES, force=True)
     assert np.load(path).shape == (3, 4)
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path, rows, monkeypatch):
-    path = tmp_path / 'a.npy'
-    path.write_text('mine')
-
-    def fail(target, _):
-        target.write_text('half')
-        raise OSError('disk full')
-
-    monkeypatch.setattr(np, 'save', fail)
-    with pytest.raises(OSError, match='disk full'):
-        save_class_embeddings(path, rows, NAMES, force=True)
-    assert path.read_text() == 'mine'
-    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(
@@ -238,14 +192,6 @@ def test_phrases():
         'a b c',
         'crème',
     )
-
-
-@pytest.mark.parametrize('kind', [CocoDataset, LVISDataset])
-def test_phrases_of_large_sets(kind):
-    names = kind.METAINFO['classes']
-    phrases = class_phrases(names)
-    assert len(phrases) == len(set(phrases)) == len(names)
-    assert not any('_' in phrase for phrase in phrases)
 
 
 @pytest.mark.parametrize(
@@ -318,8 +264,5 @@ def test_rejects_lines(tmp_path, content, message):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=message):
         read_lines(path)
-
-
-def test_rejects_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError, match='must be a text file'):
-        read_lines(tmp_path / 'names.txt')
+        read_lines(tmp_path / 'none.txt')

@@ -8,8 +8,7 @@ import pytest
 from helpers.label_sets import CLASSES, clean
 from PIL import Image
 
-from mmext.apis.data_folders import find_data
-from mmext.apis.data_splits import make_val_split
+from mmext.apis.custom_data.data_folders import find_data
 
 
 def picture(path: Path, values: int = 0, mode: str = 'RGB') -> None:
@@ -54,13 +53,6 @@ def test_folders_of_masks(images, masks, end, tmp_path):
     (tmp_path / 'classes.txt').write_text('road\ncar\nsky\nvoid\n')
     data = find_data(tmp_path, semantic=True)
     assert data.classes == ('road', 'car', 'sky', 'void')
-
-
-def test_masks_of_colours(tmp_path):
-    picture(tmp_path / 'images/a.jpg')
-    picture(tmp_path / 'masks/a.png', 255)
-    with pytest.raises(ValueError, match='one number a pixel'):
-        find_data(tmp_path, semantic=True)
 
 
 def test_a_base_that_segments_needs_masks(tmp_path):
@@ -168,11 +160,3 @@ def test_no_split_for_training(tmp_path):
     (root / 'train.json').unlink()
     with pytest.raises(ValueError, match='must have a split for training'):
         find_data(root, semantic=False)
-
-
-def test_a_split_that_is_there_stays(tmp_path):
-    data = find_data(coco(tmp_path / 'data'), semantic=False)
-    before = data.splits['val'].names
-    make_val_split(data, 0.5, 0)
-    assert data.splits['val'].names == before
-    assert data.notes == []

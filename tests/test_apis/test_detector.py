@@ -1,6 +1,5 @@
 """Config, class names and weights come together, or say why not."""
 
-import copy
 import logging
 
 import cv2
@@ -33,44 +32,6 @@ def with_dataset(**dataset):
     return Config({'test_dataloader': {'dataset': dataset}})
 
 
-def test_config_from_a_file_with_options(finder, tmp_path):
-    path = finder.write_config(tmp_path)
-    options = {
-        'model.masks': True,
-        'data_root': 'elsewhere/',
-    }
-    before = copy.deepcopy(options)
-    config = read_config(path, cfg_options=options)
-    assert config.model.masks is True
-    assert config.val_dataloader.dataset.data_root == 'elsewhere/'
-    assert options == before
-
-
-def test_config_from_a_checkpoint(config):
-    stored = read_config(None, meta={'cfg': config.pretty_text})
-    assert stored.model == config.model
-    stored = read_config(None, meta={'cfg': config.to_dict()})
-    assert stored.model == config.model
-
-
-def test_config_is_not_changed(config):
-    before = copy.deepcopy(config)
-    result = read_config(config, cfg_options={'model.masks': True})
-    assert result.model.masks is True
-    assert config.pretty_text == before.pretty_text
-
-
-def test_rejects_a_missing_config():
-    with pytest.raises(FileNotFoundError, match='config must be an existing'):
-        read_config('no_such.py')
-
-
-@pytest.mark.parametrize('meta', [None, {}, {'cfg': ''}])
-def test_rejects_no_config(meta):
-    with pytest.raises(ValueError, match='does not hold its config'):
-        read_config(None, meta=meta)
-
-
 def test_pipeline_is_found_in_wrappers_and_loads_no_annotations():
     steps = [{'type': 'A'}, {'type': 'mmdet.LoadAnnotations'}, {'type': 'B'}]
     inner = {'type': 'X', 'pipeline': steps}
@@ -79,8 +40,8 @@ def test_pipeline_is_found_in_wrappers_and_loads_no_annotations():
         {'type': 'Repeat', 'dataset': inner},
         {'type': 'Concat', 'datasets': [inner, inner]},
     ):
-        found = inference_pipeline(with_dataset(**dataset))
-        assert found == [{'type': 'A'}, {'type': 'B'}]
+        pipeline = inference_pipeline(with_dataset(**dataset))
+        assert pipeline == [{'type': 'A'}, {'type': 'B'}]
     only_val = Config({'val_dataloader': {'dataset': inner}})
     assert len(inference_pipeline(only_val)) == 2
 
@@ -153,25 +114,6 @@ def test_logs_weights_that_have_no_use(config, tmp_path, monkeypatch):
     assert 'mask_head.weight' in text
 
 
-def test_rejects_a_missing_checkpoint(config):
-    with pytest.raises(FileNotFoundError, match='checkpoint must be an exis'):
-        load_detector(config, 'no_such.pth', device='cpu')
-
-
-def test_rejects_what_is_no_checkpoint(config, tmp_path):
-    path = tmp_path / 'text.pth'
-    path.write_text('hello')
-    with pytest.raises(ValueError, match='cannot be read'):
-        load_detector(config, path, device='cpu')
-
-
-def test_rejects_a_cut_off_checkpoint(finder, config, tmp_path):
-    path = finder.write_checkpoint(tmp_path)
-    path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(ValueError, match='is damaged: it is cut off'):
-        load_detector(config, path, device='cpu')
-
-
 @pytest.mark.parametrize(
     'state',
     [{'other': torch.ones(3)}, {'scores': torch.ones(3)}],
@@ -198,13 +140,6 @@ def test_rejects_a_checkpoint_that_lacks_weights(config, tmp_path, state):
         )
 
 
-@pytest.mark.parametrize('device', ['cuda:99', 'gpu'])
-def test_rejects_a_device_that_is_not_there(config, finder, tmp_path, device):
-    path = finder.write_checkpoint(tmp_path)
-    with pytest.raises(ValueError, match='device must'):
-        load_detector(config, path, device=device)
-
-
 @pytest.fixture
 def picture(tmp_path):
     noise = np.random.default_rng(0).integers(0, 255, (50, 66, 3))
@@ -215,8 +150,8 @@ def picture(tmp_path):
 
 def instances(model, picture):
     """What our function finds, to compare with a host's."""
-    (found,) = infer_images(model, [picture], score_thr=0)
-    return found
+    (prediction,) = infer_images(model, [picture], score_thr=0)
+    return prediction
 
 
 @pytest.mark.slow
@@ -230,14 +165,14 @@ def test_functions_of_mmdet_take_our_checkpoints(tmp_path, picture):
     expected = instances(load_detector(None, path, device='cpu'), picture)
     model = init_detector(config.copy(), path, device='cpu')
     assert model.dataset_meta['classes'] == small.CLASSES[:6]
-    found = inference_detector(model, picture).pred_instances
+    results = inference_detector(model, picture).pred_instances
     for given in ((config, path), (None, path)):
         caller = DetInferencer(*given, device='cpu', show_progress=False)
         assert caller.model.dataset_meta['classes'] == small.CLASSES[:6]
         result = caller(picture, out_dir=str(tmp_path / 'theirs'))
         assert (tmp_path / 'theirs/vis/a.png').is_file()
         (theirs,) = result['predictions']
-        for scores in (theirs['scores'], found.scores):
+        for scores in (theirs['scores'], results.scores):
             np.testing.assert_allclose(
                 sorted(scores, reverse=True), expected.scores, rtol=1e-6
             )
@@ -254,13 +189,13 @@ def test_functions_of_mmseg_take_our_checkpoints(tmp_path, picture):
     expected = instances(load_detector(None, path, device='cpu'), picture)
     model = init_model(config.copy(), path, device='cpu')
     assert model.dataset_meta['palette'] == small.PALETTE
-    found = inference_model(model, picture).pred_sem_seg.data[0].numpy()
-    np.testing.assert_array_equal(found, expected.label_map)
+    results = inference_model(model, picture).pred_sem_seg.data[0].numpy()
+    np.testing.assert_array_equal(results, expected.label_map)
     for given in ((config, path), (None, path)):
         caller = MMSegInferencer(*given, device='cpu', show_progress=False)
         result = caller(picture, return_vis=True, with_labels=False)
-        np.testing.assert_array_equal(result['predictions'], found)
-        colors = np.array(small.PALETTE)[found] * 0.8
+        np.testing.assert_array_equal(result['predictions'], results)
+        colors = np.array(small.PALETTE)[results] * 0.8
         drawn = result['visualization'] - colors
         assert -1 <= drawn.min() <= drawn.max() <= 0.2 * 255 + 1
 

@@ -11,7 +11,7 @@ from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 
 from mmext.apis import ExportError, export_model
-from mmext.apis.exported_models import make_exportable
+from mmext.apis.export.exported_models import make_exportable
 
 PICTURES = torch.randint(
     0, 256, (2, 3, 72, 88), generator=torch.Generator().manual_seed(0)
@@ -27,11 +27,11 @@ def detector() -> nn.Module:
 def test_detector_is_the_model(detector: nn.Module, select: bool) -> None:
     model = make_exportable(detector, select).eval()
     with torch.no_grad():
-        found = dict(zip(model.outputs, model(PICTURES)))
+        result = dict(zip(model.outputs, model(PICTURES)))
         expected = model.predict(PICTURES)
-    assert found.keys() == expected.keys()
-    assert ('labels' in found) == select
-    apart = model.differences(found, expected)
+    assert result.keys() == expected.keys()
+    assert ('labels' in result) == select
+    apart = model.differences(result, expected)
     assert apart.keys() == {'boxes', 'scores'}
     assert max(apart.values()) < 1e-3
     # NMS is the model's again.
@@ -53,17 +53,17 @@ def test_masks_are_those_of_the_model(masks: nn.Module) -> None:
     """Of mmdet's extractor, which pools each region from one map."""
     model = make_exportable(masks).eval()
     with torch.no_grad():
-        found = dict(zip(model.outputs, model(PICTURES)))
+        result = dict(zip(model.outputs, model(PICTURES)))
         expected = model.predict(PICTURES)
         whole = masks.test_step(model.batch(PICTURES, DetDataSample))
     assert model.outputs == ('boxes', 'scores', 'labels', 'masks')
-    assert found['masks'].shape == (*found['labels'].shape, 28, 28)
-    apart = model.differences(found, expected)
+    assert result['masks'].shape == (*result['labels'].shape, 28, 28)
+    apart = model.differences(result, expected)
     assert apart.keys() == {'boxes', 'scores', 'masks'}
     assert max(apart.values()) < 1e-3
     assert all('masks' in sample.pred_instances for sample in whole)
-    found['masks'][0, 0] += 0.25
-    assert model.differences(found, expected)['masks'] == pytest.approx(
+    result['masks'][0, 0] += 0.25
+    assert model.differences(result, expected)['masks'] == pytest.approx(
         0.25, abs=1e-3
     )
 
@@ -77,15 +77,15 @@ def test_windows_of_any_number_and_size(
     model = make_exportable(swin)
     assert model.size_divisor == 32
     backbone = swin.backbone
-    windows = [each for each in backbone.modules() if hasattr(each, 'w_msa')]
-    for each in windows:
-        each.window_size = window
-        each.shift_size = bool(each.shift_size) * (window // 2)
-        each.w_msa.window_size = (window, window)
-        table = torch.randn((2 * window - 1) ** 2, each.w_msa.num_heads)
-        each.w_msa.relative_position_bias_table = nn.Parameter(table)
-        index = each.w_msa.double_step_seq(2 * window - 1, window, 1, window)
-        each.w_msa.relative_position_index = (index + index.T).flip(1)
+    windows = [item for item in backbone.modules() if hasattr(item, 'w_msa')]
+    for item in windows:
+        item.window_size = window
+        item.shift_size = bool(item.shift_size) * (window // 2)
+        item.w_msa.window_size = (window, window)
+        table = torch.randn((2 * window - 1) ** 2, item.w_msa.num_heads)
+        item.w_msa.relative_position_bias_table = nn.Parameter(table)
+        index = item.w_msa.double_step_seq(2 * window - 1, window, 1, window)
+        item.w_msa.relative_position_index = (index + index.T).flip(1)
     pictures = torch.randn(3, 3, *size)
     with torch.no_grad():
         expected = backbone(pictures)
@@ -93,9 +93,9 @@ def test_windows_of_any_number_and_size(
             graph = torch.jit.trace(
                 backbone, torch.randn(1, 3, 96, 128), check_trace=False
             )
-        found = graph(pictures)
+        results = graph(pictures)
         after = backbone(pictures)
-    for ours, theirs, again in zip(found, expected, after):
+    for ours, theirs, again in zip(results, expected, after):
         torch.testing.assert_close(ours, theirs)
         assert torch.equal(again, theirs)
 
@@ -192,9 +192,9 @@ def test_another_last_one_is_as_good_only_where_some_were_cut(
     model.max_per_img = 4
     assert model.differences(other, detections())['boxes'] == 0
     # Where all are as good as the last one, none is sure.
-    for each in (one := detections(), other):
-        each['scores'].fill_(0.5)
-        each['masks'] = torch.zeros(1, 4, 28, 28)
+    for value in (one := detections(), other):
+        value['scores'].fill_(0.5)
+        value['masks'] = torch.zeros(1, 4, 28, 28)
     assert model.differences(other, one) == {
         'boxes': 0,
         'scores': 0,

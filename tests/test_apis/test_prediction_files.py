@@ -11,21 +11,19 @@ from mmengine.config import Config
 from PIL import Image
 from pycocotools import mask as coco_mask
 
+from mmext.apis.drawing import draw_prediction
 from mmext.apis.ground_truth import GroundTruth, read_ground_truth
 from mmext.apis.infer import Detections
 from mmext.apis.prediction_files import (
-    detections_to_dict,
-    draw_comparison,
-    draw_detections,
     infer_to_folder,
+    prediction_to_dict,
     track,
-    write_predictions,
 )
 
 CLASSES = ('cat', 'dög')
 
 
-def found(masks=None):
+def prediction_of(masks=None):
     return Detections(
         path=Path('a', 'x.jpg'),
         image=np.full((40, 60, 3), 99, np.uint8),
@@ -37,7 +35,7 @@ def found(masks=None):
 
 
 def test_dict_has_plain_values():
-    result = detections_to_dict(found(), CLASSES, picture='out/x.jpg')
+    result = prediction_to_dict(prediction_of(), CLASSES, Path('out/x.jpg'))
     assert result == {
         'image': str(Path('a', 'x.jpg')),
         'picture': 'out/x.jpg',
@@ -53,40 +51,21 @@ def test_dict_has_plain_values():
 
 def test_masks_come_back():
     masks = np.random.default_rng(0).random((2, 40, 60)) > 0.5
-    result = detections_to_dict(found(masks), CLASSES)
+    result = prediction_to_dict(prediction_of(masks), CLASSES)
     back = [coco_mask.decode(code) for code in result['masks']]
     np.testing.assert_array_equal(np.array(back, bool), masks)
     json.dumps(result)
 
 
-def test_file_holds_everything(tmp_path):
-    path = tmp_path / 'new' / 'p.json'
-    row = detections_to_dict(found(), CLASSES)
-    for score_thr in (0.1, 0.2):
-        write_predictions(
-            path,
-            [row],
-            classes=CLASSES,
-            score_thr=score_thr,
-            failed=[{'image': 'b.jpg', 'reason': 'cut off'}],
-        )
-    assert json.loads(path.read_text(encoding='utf-8')) == {
-        'classes': ['cat', 'dög'],
-        'score_thr': 0.2,
-        'images': [row],
-        'failed': [{'image': 'b.jpg', 'reason': 'cut off'}],
-    }
-
-
 def test_drawing_chooses_sizes():
-    assert draw_detections(found(), CLASSES).shape == (400, 600, 3)
-    small = draw_detections(found(), CLASSES, side=30)
+    assert draw_prediction(prediction_of(), CLASSES).shape == (400, 600, 3)
+    small = draw_prediction(prediction_of(), CLASSES, side=30)
     assert small.shape == (20, 30, 3)
 
 
 def test_rejects_labels_without_a_name():
     with pytest.raises(ValueError, match='labels must be'):
-        draw_detections(found(), CLASSES[:1])
+        draw_prediction(prediction_of(), CLASSES[:1])
 
 
 NUM_IMAGES = 9
@@ -153,39 +132,22 @@ def test_reads_wrapped_sets(config):
     assert [len(truth.boxes) for truth in truths] == [0, 8]
 
 
-def test_does_not_change_the_config(config):
-    before = config.pretty_text
-    read_ground_truth(config, 1)
-    assert config.pretty_text == before
-
-
-@pytest.mark.parametrize('count', [0, -3])
-def test_rejects_no_images(config, count):
+def test_rejects_what_gives_no_images(config, tmp_path):
     with pytest.raises(ValueError, match='count must be at least 1'):
-        read_ground_truth(config, count)
-
-
-def test_rejects_a_config_without_validation():
+        read_ground_truth(config, 0)
     with pytest.raises(ValueError, match=r'must have val_dataloader\.dataset'):
         read_ground_truth(Config({'model': {}}), 1)
-
-
-def test_rejects_an_empty_set(config, tmp_path):
-    (tmp_path / 'val.json').write_text(
-        json.dumps({'images': [], 'annotations': [], 'categories': []})
-    )
+    data = tmp_path / 'val.json'
+    data.write_text('{"images": [], "annotations": [], "categories": []}')
     with pytest.raises(ValueError, match='must be a data set with images'):
         read_ground_truth(config, 1)
-
-
-def test_rejects_missing_data(config, tmp_path):
-    (tmp_path / 'val.json').unlink()
+    data.unlink()
     with pytest.raises(FileNotFoundError, match=r'val\.json'):
         read_ground_truth(config, 1)
 
 
-def pair(path='x.png'):
-    found = Detections(
+def pair():
+    detections = Detections(
         path=Path('x.png'),
         image=np.full((40, 40, 3), 128, np.uint8),
         boxes=np.array([[25, 5, 35, 15]], np.float32),
@@ -193,19 +155,26 @@ def pair(path='x.png'):
         labels=np.array([1]),
     )
     truth = GroundTruth(
-        path=Path(path),
+        path=Path('x.png'),
         boxes=np.array([[25, 25, 35, 35]], np.float32),
         labels=np.array([0]),
         classes=('red', 'blue'),
     )
-    return found, truth
+    return detections, truth
+
+
+RED_BLUE = [[255, 0, 0], [0, 0, 255]]
+
+
+def compare(result, truth):
+    return draw_prediction(
+        result, ('red', 'blue'), truth=truth, palette=RED_BLUE, side=400
+    )
 
 
 def test_comparison_has_truth_left_and_prediction_right():
-    red, blue = [255, 0, 0], [0, 0, 255]
-    picture = draw_comparison(
-        *pair(), ('red', 'blue'), palette=[red, blue], side=400
-    )
+    red, blue = RED_BLUE
+    picture = compare(*pair())
     bar = picture.shape[0] - 400
     assert bar > 0
     left, right = picture[bar:, :400], picture[bar:, -400:]
@@ -224,37 +193,23 @@ def test_comparison_has_truth_left_and_prediction_right():
     ],
 )
 def test_comparison_has_masks_on_both_sides(segmentation):
-    found, truth = pair()
+    result, truth = pair()
     masks = np.zeros((1, 40, 40), bool)
     masks[0, 5:10, 25:35] = True
-    found = replace(found, masks=masks)
+    result = replace(result, masks=masks)
     truth = replace(truth, segmentations=(segmentation,))
     assert truth.masks(40, 40).sum() == 50
     assert truth.masks(40, 40)[0, 25:30, 25:35].all()
     assert replace(truth, segmentations=(None,)).masks(40, 40) is None
-    red, blue = [255, 0, 0], [0, 0, 255]
-    picture = draw_comparison(
-        found, truth, ('red', 'blue'), palette=[red, blue], side=400
-    )[-400:]
+    picture = compare(result, truth)[-400:]
     # The upper half of each box is tinted, the lower one is not.
     grey = [128, 128, 128]
     left, right = picture[:, :400], picture[:, -400:]
     assert left[320, 300].tolist() == right[120, 300].tolist() == grey
     assert left[285, 300, 0] > 170 > 100 > left[285, 300, 2]
     assert right[85, 300, 2] > 170 > 100 > right[85, 300, 0]
-    plain = draw_comparison(
-        replace(found, masks=None),
-        truth,
-        ('red', 'blue'),
-        palette=[red, blue],
-        side=400,
-    )[-400:]
+    plain = compare(replace(result, masks=None), truth)[-400:]
     assert plain[285, 300].tolist() == grey
-
-
-def test_rejects_another_image():
-    with pytest.raises(ValueError, match='truth must be of the same image'):
-        draw_comparison(*pair('y.png'), ('red', 'blue'))
 
 
 @pytest.fixture
@@ -293,11 +248,6 @@ def test_writes_a_picture_of_each_image_and_the_numbers(
     assert report.sheet is None
     assert report.failed == ()
     assert np.array(Image.open(out / 'a.png')).shape == (480, 640, 3)
-
-
-def test_threshold_counts_for_all(model, images, tmp_path):
-    report = infer_to_folder(model, images, tmp_path / 'out', score_thr=0.5)
-    assert report.num_objects == 1
 
 
 def test_running_again_replaces(model, images, tmp_path):
@@ -352,19 +302,6 @@ def test_nothing_readable_still_says_so(model, tmp_path):
     assert len(report.failed) == 1
 
 
-def test_images_stay_as_they_are(model, images, tmp_path):
-    before = [image.read_bytes() for image in images]
-    infer_to_folder(model, images, tmp_path / 'out', sheet=True)
-    assert [image.read_bytes() for image in images] == before
-
-
-def test_rejects_the_folder_of_the_images(model, images):
-    before = os.listdir(images[0].parent)
-    with pytest.raises(ValueError, match='out must not be a folder of the'):
-        infer_to_folder(model, images, images[0].parent)
-    assert os.listdir(images[0].parent) == before
-
-
 def test_rejects_predictions_in_place_of_an_image(model, images, tmp_path):
     with pytest.raises(ValueError, match='out must not be one of the images'):
         infer_to_folder(
@@ -375,33 +312,9 @@ def test_rejects_predictions_in_place_of_an_image(model, images, tmp_path):
         )
 
 
-def test_infer_to_folder_rejects_a_threshold_out_of_range(
-    model, images, tmp_path
-):
-    with pytest.raises(ValueError, match='score_thr must be in'):
-        infer_to_folder(model, images, tmp_path / 'out', score_thr=2)
-    assert not (tmp_path / 'out').exists()
-
-
-def test_passes_items_on(capsys):
-    assert list(track(iter([1, 2, 3]), 3, 'things')) == [1, 2, 3]
+def test_the_bar_ends_full_when_items_are_left_out(capsys):
+    assert list(track(iter([1, 2]), 3, 'things')) == [1, 2]
     captured = capsys.readouterr()
     assert captured.out == ''
     assert 'things' in captured.err
     assert '3/3' in captured.err
-
-
-def test_ends_full_when_items_are_left_out(capsys):
-    assert list(track(iter([1]), 3, 'things')) == [1]
-    assert '3/3' in capsys.readouterr().err
-
-
-def test_is_lazy_and_passes_errors_on():
-    def items():
-        yield 1
-        raise RuntimeError('no more')
-
-    tracked = track(items(), 2, 'things')
-    assert next(tracked) == 1
-    with pytest.raises(RuntimeError, match='no more'):
-        next(tracked)

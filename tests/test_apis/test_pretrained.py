@@ -131,15 +131,15 @@ def test_a_segmentor_predicts_the_same(checkout, tmp_path):
     )
     image = {'inputs': [torch.randint(0, 255, (3, 56, 88)).byte()]}
     logits = []
-    for each in (
+    for value in (
         load_detector(None, path, device='cpu'),
         mmext.from_pretrained(tmp_path / 'shared', device='cpu'),
     ):
         meta = {'img_shape': (56, 88), 'ori_shape': (56, 88)}
         sample = SegDataSample(metainfo=meta)
-        (result,) = each.test_step({**image, 'data_samples': [sample]})
+        (result,) = value.test_step({**image, 'data_samples': [sample]})
         logits.append(result.seg_logits.data)
-        assert each.dataset_meta['classes'] == names
+        assert value.dataset_meta['classes'] == names
     assert torch.equal(*logits)
     head = front_matter(tmp_path / 'shared')
     assert head['pipeline_tag'] == 'image-segmentation'
@@ -327,11 +327,6 @@ def cut_off(folder, trap):
         file.truncate(1000)
 
 
-def a_fifo(folder, trap):
-    os.remove(folder / 'model.safetensors')
-    os.mkfifo(folder / 'model.safetensors')
-
-
 def resize_type(folder, trap):
     step = {'type': 'RandomChoiceResize', 'resize_type': 'os.mkdir'}
     data = {'dataset': {'type': 'mmdet.CocoDataset', 'pipeline': [step]}}
@@ -381,7 +376,6 @@ HOSTILE = {
         ),
         'classes must be a list of names',
     ),
-    'a FIFO': (a_fifo, 'FIFO'),
 }
 
 

@@ -8,9 +8,7 @@ from helpers.tiny_mae import mae_config, tiny_mae
 from helpers.toy_ranks import load_tool
 from mmengine.config import Config
 
-from mmext.apis.infer import UnreadableImageError
-from mmext.apis.prediction_files import infer_to_folder
-from mmext.apis.reconstruct import reconstruct_images
+from mmext.apis import infer_images, infer_to_folder
 
 MODEL = dict(
     data_preprocessor=dict(
@@ -20,6 +18,13 @@ MODEL = dict(
         bgr_to_rgb=True,
     )
 )
+
+
+@pytest.fixture
+def model():
+    model = tiny_mae(**MODEL).eval()
+    model.cfg = Config(dict(default_scope='mmdet'))
+    return model
 
 
 @pytest.fixture
@@ -34,10 +39,9 @@ def images(tmp_path):
     return paths
 
 
-def test_pictures_and_losses(images):
-    model = tiny_mae(**MODEL).eval()
-    alone = list(reconstruct_images(model, images))
-    together = list(reconstruct_images(model, images, batch_size=2))
+def test_pictures_and_losses(model, images):
+    alone = list(infer_images(model, images))
+    together = list(infer_images(model, images, batch_size=2))
     assert [result.path for result in together] == images
     for one, other in zip(alone, together):
         assert one.loss == pytest.approx(other.loss, rel=1e-5)
@@ -48,26 +52,9 @@ def test_pictures_and_losses(images):
     assert abs(shown - expected).mean() < 6
 
 
-def test_unreadable(images):
-    images[1].write_bytes(b'nothing')
-    model = tiny_mae(**MODEL).eval()
-    with pytest.raises(UnreadableImageError, match=r'1\.png'):
-        list(reconstruct_images(model, images))
-    failed = []
-    done = reconstruct_images(
-        model, images, on_unreadable=lambda path, _: failed.append(path)
-    )
-    assert [result.path for result in done] == [images[0], images[2]]
-    assert failed == [images[1]]
-    with pytest.raises(ValueError, match='batch_size must be at least 1'):
-        list(reconstruct_images(model, images, batch_size=0))
-
-
-def test_no_annotations(images, tmp_path):
+def test_no_annotations(model, images, tmp_path):
     with pytest.raises(ValueError, match='has no annotations'):
-        infer_to_folder(
-            tiny_mae(**MODEL), images, tmp_path / 'out', sheet=True
-        )
+        infer_to_folder(model, images, tmp_path / 'out', sheet=True)
 
 
 def test_tool(images, tmp_path, capsys):
@@ -76,9 +63,12 @@ def test_tool(images, tmp_path, capsys):
     torch.save({'state_dict': tiny_mae(**MODEL).state_dict()}, weights)
     out = tmp_path / 'out'
     args = ['--config', config, '--checkpoint', weights, '--out', out]
+    images[1].write_bytes(b'nothing')
     code = load_tool('infer').main([*map(str, [*images, *args])])
-    assert code == 0
-    assert '3 images; predictions in' in capsys.readouterr().out
+    assert code == 1
+    printed = capsys.readouterr()
+    assert '2 images; predictions in' in printed.out
+    assert 'error: image must be a whole image file' in printed.err
     rows = json.loads((out / 'predictions.json').read_text())['images']
     assert all(row['loss'] > 0 for row in rows)
     assert cv2.imread(rows[0]['picture']).shape == (32, 104, 3)

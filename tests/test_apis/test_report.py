@@ -101,9 +101,10 @@ def test_the_matrix_and_the_counts_of_classes_agree(report):
     assert recited.matrix(report) == [[1, 0, 1], [1, 2, 0], [1, 1, 0]]
     names = ['objects', 'right', 'missed', 'duplicate', 'classification']
     names += ['localization', 'both', 'background']
-    assert [
-        [each[name] for name in names] for each in report['per_class']
-    ] == [[2, 1, 1, 1, 0, 0, 0, 0], [3, 2, 0, 0, 1, 0, 0, 1]]
+    assert [[row[name] for name in names] for row in report['per_class']] == [
+        [2, 1, 1, 1, 0, 0, 0, 0],
+        [3, 2, 0, 0, 1, 0, 0, 1],
+    ]
 
 
 def test_metrics_are_those_of_mmdet(report):
@@ -114,9 +115,9 @@ def test_metrics_are_those_of_mmdet(report):
         assert (-1 if ours is None else ours) == pytest.approx(
             theirs, abs=5e-4
         )
-    for each in report['per_class']:
-        theirs = metrics[f'coco/{each["class"]}_precision']
-        assert each['AP'] == pytest.approx(theirs, abs=5e-4)
+    for row in report['per_class']:
+        theirs = metrics[f'coco/{row["class"]}_precision']
+        assert row['AP'] == pytest.approx(theirs, abs=5e-4)
     assert 0 < summary['mAP_75'] < 1
     cat, dog = report['per_class']
     # Half of the cats by the first box; dogs by the first and the fourth.
@@ -131,8 +132,8 @@ def test_metrics_are_those_of_mmdet(report):
 
 def test_calibration_takes_all_scores(report):
     bins = report['calibration']['bins']
-    assert [each['count'] for each in bins] == [0, 1, 0, 0, 0, 1, 1, 1, 1, 2]
-    shares = {each['low']: each['right'] for each in bins if each['count']}
+    assert [bin_['count'] for bin_ in bins] == [0, 1, 0, 0, 0, 1, 1, 1, 1, 2]
+    shares = {bin_['low']: bin_['right'] for bin_ in bins if bin_['count']}
     assert list(shares.values()) == [0, 1, 0, 0, 0, 1]
     wrong = 0.12 + 0.48 + 0.62 + 0.72 + 0.82 + 0.08 + 0.03
     assert report['calibration']['error'] == pytest.approx(wrong / 7, abs=1e-6)
@@ -154,11 +155,11 @@ def test_two_processes_and_a_metric_that_is_not_of_coco(tmp_path, report):
         tool='test',
     )
     assert ranks.wait() == [0, 0], ranks.output()
-    found = json.loads((tmp_path / 'r/report.json').read_text())
-    assert found['metrics'].keys() == {'pascal_voc/mAP', 'pascal_voc/AP50'}
-    assert found['images'] == 3
+    content = json.loads((tmp_path / 'r/report.json').read_text())
+    assert content['metrics'].keys() == {'pascal_voc/mAP', 'pascal_voc/AP50'}
+    assert content['images'] == 3
     for name in ('counts', 'confusion', 'calibration', 'per_class'):
-        assert found[name] == report[name]
+        assert content[name] == report[name]
 
 
 @pytest.mark.slow
@@ -167,17 +168,17 @@ def test_a_metric_without_a_file(tmp_path, report):
     metric = "dict(type='mmext.CocoMetric', classwise=True)"
     config = recited.write_detection(tmp_path, TRUTH, TOLD, CLASSES, metric)
     content = json.loads((tmp_path / 'truth.json').read_text())
-    for each in content['images']:
-        each['id'] = f'picture {each["id"]}'
-    for each in content['annotations']:
-        each['image_id'] = f'picture {each["image_id"]}'
+    for image in content['images']:
+        image['id'] = f'picture {image["id"]}'
+    for image in content['annotations']:
+        image['image_id'] = f'picture {image["image_id"]}'
     (tmp_path / 'truth.json').write_text(json.dumps(content))
     args = [str(config), str(recited.write_checkpoint(tmp_path))]
     args += ['--work-dir', str(tmp_path / 'w'), '--report', str(tmp_path)]
     assert load_tool('test').main(args) == 0
-    found = json.loads((tmp_path / 'report.json').read_text())
+    results = json.loads((tmp_path / 'report.json').read_text())
     for name in ('counts', 'confusion', 'calibration', 'per_class', 'metrics'):
-        assert found[name] == report[name]
+        assert results[name] == report[name]
 
 
 @pytest.mark.slow
@@ -191,15 +192,15 @@ def test_masks_have_metrics_of_their_own(tmp_path, report):
     args = [str(config), str(recited.write_checkpoint(tmp_path))]
     args += ['--work-dir', str(tmp_path / 'w'), '--report', str(tmp_path)]
     assert load_tool('test').main(args) == 0
-    found = json.loads((tmp_path / 'report.json').read_text())
-    summary, metrics = found['summary'], found['metrics']
+    content = json.loads((tmp_path / 'report.json').read_text())
+    summary, metrics = content['summary'], content['metrics']
     for name in ('mAP', 'mAP_50', 'mAP_75', 'mAP_s'):
         ours = summary[f'mask_{name}']
         assert ours == pytest.approx(metrics[f'coco/segm_{name}'], abs=5e-4)
     assert 0 < summary['mask_mAP'] < summary['mAP']
     assert summary['mask_mAP_75'] == 0
     # Half of the second box is half of the cat, half of the first one less.
-    cat, dog = (each['mask_AP_50'] for each in found['per_class'])
+    cat, dog = (row['mask_AP_50'] for row in content['per_class'])
     assert cat == pytest.approx(51 / 101 / 2)
     assert dog > 0
     assert 'mask AP50' in (tmp_path / 'report.html').read_text()
@@ -309,9 +310,9 @@ def test_a_thousand_classes(tmp_path):
     rows = re.findall('data-sort="(class .*?)"', table)
     assert rows[:2] == ['class 0', 'class 4']
     assert len(set(rows)) == 40
-    found = {row['class']: row['AP'] for row in report['per_class']}
-    assert {found[name] for name in rows[:20]} == {0}
-    assert min(found[name] for name in rows[20:]) > 0.99
+    results = {row['class']: row['AP'] for row in report['per_class']}
+    assert {results[name] for name in rows[:20]} == {0}
+    assert min(results[name] for name in rows[20:]) > 0.99
     assert page.count('<figure class="plot"') == 41
     assert 'The 40 worst and best by AP of 1,203 classes' in page
     assert matrix.count('<tr>') == 20

@@ -122,11 +122,11 @@ def test_dark_and_light(page):
         seen.append(page.execute_script(script))
     for (ground, text, curve, cell), is_dark in zip(seen, (False, True)):
         lights = [
-            sum(map(int, re.findall(r'\d+', each)[:3]))
-            for each in (ground, text, curve)
+            sum(map(int, re.findall(r'\d+', value)[:3]))
+            for value in (ground, text, curve)
         ]
         assert (lights[0] < 150) == is_dark
-        assert min(abs(lights[0] - each) for each in lights[1:]) > 300
+        assert min(abs(lights[0] - value) for value in lights[1:]) > 300
         assert cell != ground
     assert seen[0][2] != seen[1][2]
 

@@ -114,12 +114,6 @@ def test_masks_and_boxes(sides, shifts):
     assert from_transform(sides, around) == from_rules(sides, around)
 
 
-def test_a_box_three_pixels_beside_its_mask():
-    box, around = (10.0, 10.0, 20.0, 20.0), (13.0, 10.0, 20.0, 20.0)
-    assert from_rules(box, around) == {'DET008'}
-    assert from_transform(box, around) == {'DET008'}
-
-
 @pytest.mark.parametrize(
     ('sides', 'rules'),
     [

@@ -211,18 +211,3 @@ def test_files_are_in_the_layout_and_reproducible(tmp_path):
     notes = json.loads((tmp_path / 'a' / 'scenes_dataset.json').read_text())
     assert tuple(notes['classes']) == SCENE_CLASSES
     assert notes['seed'] == 5
-
-
-def test_existing_files_are_kept(tmp_path):
-    write_scenes_dataset(tmp_path / 'a', SMALL, num_train=1, num_val=0)
-    before = digests(tmp_path / 'a')
-    with pytest.raises(FileExistsError, match='--overwrite'):
-        write_scenes_dataset(tmp_path / 'a', SMALL, num_train=2, num_val=0)
-    (tmp_path / 'b').mkdir()
-    (tmp_path / 'b' / 'mine.txt').write_text('x')
-    with pytest.raises(FileExistsError, match='which has no scenes_dataset'):
-        write_scenes_dataset(
-            tmp_path / 'b', SMALL, num_train=1, num_val=0, overwrite=True
-        )
-    assert digests(tmp_path / 'a') == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ['a', 'b']

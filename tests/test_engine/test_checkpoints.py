@@ -42,8 +42,8 @@ def damage(path, where=0.5):
 
 
 def newest(folder):
-    found = find_newest_checkpoint(folder).checkpoint
-    return found and Path(found).name
+    result = find_newest_checkpoint(folder).checkpoint
+    return result and Path(result).name
 
 
 def test_summary(tmp_path):

@@ -7,7 +7,6 @@ import signal
 import pytest
 from helpers import toy_training as toy
 from helpers.toy_ranks import start_ranks
-from mmengine.config import Config
 from mmengine.dataset import DefaultSampler, InfiniteSampler
 from torch.utils.data import BatchSampler, DataLoader, Dataset
 
@@ -248,14 +247,6 @@ def test_data_can_begin_anew(tmp_path):
     assert read[16:28] == read[:12]
 
 
-def test_config_files_name_them(tmp_path):
-    cfg = toy.config(
-        train_cfg=dict(type='mmext.ResumableEpochBasedTrainLoop', max_epochs=1)
-    )
-    path = toy.write(tmp_path / 'a.py', cfg)
-    assert Config.fromfile(path).train_cfg.type.startswith('mmext.')
-
-
 class Noting(Dataset):
     """Notes which samples are read."""
 
@@ -298,47 +289,6 @@ def flat(lists):
     return [item for part in lists for item in part]
 
 
-def batches(loader):
-    return [batch.tolist() for batch in loader]
-
-
-@pytest.mark.parametrize('kind', ['default', 'pairs'])
-def test_skips_batches_and_reads_nothing_of_them(kind):
-    full = batches(make(kind)[1])
-    data, loader = make(kind)
-    make_skippable(loader).skip_next(2)
-    assert batches(loader) == full[2:]
-    assert data.read == flat(full[2:])
-    # only once; the length is that of the epoch
-    assert batches(loader) == full
-    assert len(loader) == len(full)
-
-
-def test_worker_processes_prefetch_behind_the_skip():
-    full = batches(make()[1])
-    _, loader = make(num_workers=2, persistent_workers=True)
-    make_skippable(loader).skip_next(3)
-    assert batches(loader) == full[3:]
-    assert batches(loader) == full
-
-
-def test_all_skipped_is_an_empty_pass():
-    _, loader = make()
-    make_skippable(loader).skip_next(4)
-    assert batches(loader) == []
-    assert len(batches(loader)) == 4
-
-
-def test_loader_keeps_its_attributes():
-    _, loader = make()
-    sampler, inner = loader.sampler, loader.batch_sampler
-    wrapper = make_skippable(loader)
-    assert make_skippable(loader) is wrapper
-    assert loader.sampler is sampler
-    assert (loader.batch_size, loader.batch_sampler.drop_last) == (3, False)
-    assert loader.batch_sampler.sampler is inner.sampler
-
-
 def test_loader_without_batches():
     data = Noting(4)
     loader = DataLoader(data, batch_size=None, sampler=[3, 1, 0, 2])
@@ -351,11 +301,6 @@ def test_wrapper_can_be_pickled():
     assert list(wrapper) == [[1]]
     with pytest.raises(AttributeError):
         wrapper.no_such_attribute  # noqa: B018
-
-
-def test_rejects_negative_number():
-    with pytest.raises(ValueError, match='num must not be negative, got -1'):
-        SkippableBatches([]).skip_next(-1)
 
 
 def endless(kind, num, size=10):
@@ -401,11 +346,3 @@ def test_skip_batches_rejects_no_data():
     loader = DataLoader([], batch_sampler=[])
     with pytest.raises(ValueError, match='must have batches, got none'):
         skip_batches(loader, make_skippable(loader), 2)
-
-
-def test_epoch_reaches_the_sampler_of_a_batch_sampler():
-    _, loader = make('pairs')
-    make_skippable(loader)
-    set_sampler_epoch(loader, 5)
-    assert loader.batch_sampler.sampler.epoch == 5
-    set_sampler_epoch(DataLoader(Noting()), 5)  # has none

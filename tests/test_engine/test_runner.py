@@ -230,10 +230,8 @@ def test_wrapping_on_a_cpu(tmp_path, monkeypatch):
 @pytest.mark.xdist_group('processes')
 def test_two_processes_are_one_with_twice_the_batch(tmp_path):
     """Same data, same order, same weights up to rounding; equal replicas."""
-    check = dict(type='mmext.ReplicaCheckHook', interval=1)
     changes = dict(
         train_dataloader=toy.loader(shuffle=False),
-        custom_hooks=[check],
         train_cfg=dict(by_epoch=True, max_epochs=2),
     )
     cfg = toy.traced(tmp_path / 'trace', toy.config(**changes))

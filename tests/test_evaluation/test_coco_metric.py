@@ -1,4 +1,4 @@
-"""COCO's figures are those of pycocotools, whatever computes them."""
+"""COCO's metrics are those of pycocotools, whatever computes them."""
 
 from importlib.util import find_spec
 
@@ -9,7 +9,7 @@ from mmdet.evaluation import CocoMetric as HostCocoMetric
 from mmengine.fileio import dump
 from pycocotools.cocoeval import COCOeval
 
-from mmext.evaluation import CocoMetric, coco_metric
+from mmext.evaluation import CocoMetric
 
 CLASSES = ('circle', 'square', 'star')
 SIZE = (120, 160)
@@ -62,7 +62,7 @@ def samples():
     return [sample(index, rng) for index in range(12)]
 
 
-def figures(kind, samples, **options):
+def evaluate(kind, samples, **options):
     metric = kind(classwise=True, **options)
     metric.dataset_meta = {'classes': CLASSES}
     metric.process({}, samples)
@@ -72,14 +72,14 @@ def figures(kind, samples, **options):
 def annotation_file(samples, path):
     """The truth of samples as a file, with the areas of the boxes halved."""
     annotations = []
-    for each in samples:
-        for instance in each['instances']:
+    for sample in samples:
+        for instance in sample['instances']:
             left, top, right, bottom = instance['bbox']
             area = (right - left) * (bottom - top) / 2
             annotations.append(
                 {
                     'id': len(annotations) + 1,
-                    'image_id': each['img_id'],
+                    'image_id': sample['img_id'],
                     'category_id': instance['bbox_label'],
                     'bbox': [left, top, right - left, bottom - top],
                     'area': area,
@@ -89,8 +89,8 @@ def annotation_file(samples, path):
             )
     height, width = SIZE
     pictures = [
-        {'id': each['img_id'], 'height': height, 'width': width}
-        for each in samples
+        {'id': sample['img_id'], 'height': height, 'width': width}
+        for sample in samples
     ]
     names = [{'id': i, 'name': name} for i, name in enumerate(CLASSES)]
     content = {
@@ -112,27 +112,28 @@ def test_gives_the_numbers_of_pycocotools(
     options = {'metric': metric}
     if of_file:
         options['ann_file'] = annotation_file(samples, tmp_path / 'a.json')
-    expected = figures(HostCocoMetric, samples, **options)
+    expected = evaluate(HostCocoMetric, samples, **options)
     # Not by pycocotools a second time.
     monkeypatch.setattr(COCOeval, 'evaluate', None)
-    found = figures(CocoMetric, samples, **options)
-    assert found == pytest.approx(expected, abs=0, nan_ok=True)
-    assert len(found) >= 6
-    assert max(found.values()) > 0.2
+    metrics = evaluate(CocoMetric, samples, **options)
+    assert metrics == pytest.approx(expected, abs=0, nan_ok=True)
+    assert len(metrics) >= 6
+    assert max(metrics.values()) > 0.2
 
 
 def test_pictures_may_have_names(samples):
     """As those of VOC files have."""
     named = [
-        {**each, 'img_id': f'cell_{each["img_id"]:02}'} for each in samples
+        {**sample, 'img_id': f'cell_{sample["img_id"]:02}'}
+        for sample in samples
     ]
-    found = figures(CocoMetric, named)
-    expected = figures(HostCocoMetric, samples)
-    assert found == pytest.approx(expected, abs=0, nan_ok=True)
+    metrics = evaluate(CocoMetric, named)
+    expected = evaluate(HostCocoMetric, samples)
+    assert metrics == pytest.approx(expected, abs=0, nan_ok=True)
 
 
-def test_the_first_figure_is_not_that_of_a_class(samples):
-    assert next(iter(figures(CocoMetric, samples))) == 'coco/bbox_mAP'
+def test_the_first_metric_is_not_that_of_a_class(samples):
+    assert next(iter(evaluate(CocoMetric, samples))) == 'coco/bbox_mAP'
 
 
 @needs_faster
@@ -153,18 +154,10 @@ def test_gives_the_precision_of_pycocotools(samples, tmp_path, monkeypatch):
 
     path = annotation_file(samples, tmp_path / 'a.json')
     kept(COCOeval, 'host')
-    figures(HostCocoMetric, samples, ann_file=path)
+    evaluate(HostCocoMetric, samples, ann_file=path)
     kept(COCOeval_faster, 'ours')
-    figures(CocoMetric, samples, ann_file=path)
+    evaluate(CocoMetric, samples, ann_file=path)
     for ours, host in zip(seen['ours'], seen['host']):
         np.testing.assert_allclose(
             np.reshape(ours, host.shape), host, rtol=0, atol=1e-12
         )
-
-
-def test_does_without_the_package(samples, monkeypatch):
-    expected = figures(HostCocoMetric, samples)
-    monkeypatch.setattr(coco_metric, 'find_spec', lambda name: None)
-    assert figures(CocoMetric, samples) == pytest.approx(
-        expected, abs=0, nan_ok=True
-    )

@@ -31,10 +31,10 @@ def test_mean_over_values_then_over_tasks():
     segmentation = ((53.55 / 54.10 - 1) + (75.42 / 75.78 - 1)) / 2
     depth = ((1 - 0.3811 / 0.3771) + (1 - 0.1589 / 0.1596)) / 2
     normal = ((1 - 23.63 / 23.53) + (71.87 / 72.06 - 1)) / 2
-    found = delta_m(OTHER, BASE)
-    assert found['delta_m/depth'] == pytest.approx(100 * depth)
+    metrics = delta_m(OTHER, BASE)
+    assert metrics['delta_m/depth'] == pytest.approx(100 * depth)
     mean = 100 * (segmentation + depth + normal) / 3
-    assert found['delta_m'] == pytest.approx(mean)
+    assert metrics['delta_m'] == pytest.approx(mean)
     assert mean < 0
 
 
@@ -59,8 +59,8 @@ def test_bad_baselines_are_named(baseline, message):
 
 
 def test_direction_of_other_values_can_be_said():
-    found = delta_m({'a/x': 3.0}, {'a/x': 2.0}, {'x': True})
-    assert found == {'delta_m': 50.0, 'delta_m/a': 50.0}
+    metrics = delta_m({'a/x': 3.0}, {'a/x': 2.0}, {'x': True})
+    assert metrics == {'delta_m': 50.0, 'delta_m/a': 50.0}
 
 
 @pytest.mark.parametrize('with_baseline', [True, False])
@@ -80,6 +80,6 @@ def test_evaluator_of_a_config(with_baseline):
     sample.set_data({'pred_hours': torch.tensor(4.0)})
     sample.set_data({'gt_hours': torch.tensor(3.0)})
     evaluator.process([sample])
-    found = evaluator.evaluate(1)
+    metrics = evaluator.evaluate(1)
     gain = {'delta_m': 50.0, 'delta_m/hours': 50.0} if with_baseline else {}
-    assert found == {'hours/mae': 1.0, 'hours/rmse': 1.0, **gain}
+    assert metrics == {'hours/mae': 1.0, 'hours/rmse': 1.0, **gain}

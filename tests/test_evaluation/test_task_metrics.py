@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from mmengine.registry import METRICS
 from mmengine.structures import BaseDataElement, PixelData
 
 from mmext.evaluation import (
@@ -71,7 +70,7 @@ def pixels(elements, name: str) -> np.ndarray:
 @pytest.mark.parametrize('ranks', [1, 2])
 def test_depth(ranks):
     elements = samples()
-    found = run(DepthMetric(), elements, ranks)
+    metrics = run(DepthMetric(), elements, ranks)
     true, pred = (pixels(elements, f'{k}_depth')[0] for k in ('gt', 'pred'))
     error = np.abs(pred - true)[true > 0]
     expected = {
@@ -79,27 +78,27 @@ def test_depth(ranks):
         'depth/rel_err': (error / true[true > 0]).mean(),
         'depth/rmse': np.sqrt((error**2).mean()),
     }
-    assert found == pytest.approx(expected, rel=1e-12)
+    assert metrics == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize('ranks', [1, 2])
 def test_normals(ranks):
     elements = samples()
-    found = run(SurfaceNormalMetric(), elements, ranks)
+    metrics = run(SurfaceNormalMetric(), elements, ranks)
     true, pred = (pixels(elements, f'{k}_normal') for k in ('gt', 'pred'))
     valid = np.linalg.norm(true, axis=0) > 0
     true, pred = true[:, valid], pred[:, valid]
     cosine = (true * pred).sum(0) / np.linalg.norm(pred, axis=0)
     cosine /= np.linalg.norm(true, axis=0)
     angle = np.degrees(np.arccos(np.clip(cosine, -1, 1)))
-    assert found.pop('normal/median') == pytest.approx(
+    assert metrics.pop('normal/median') == pytest.approx(
         np.median(angle), abs=0.3
     )
     expected = {'normal/mean': angle.mean()}
     for limit in (11.25, 22.5, 30):
         share = 100 * (angle < limit).mean()
         expected[f'normal/within_{limit:g}'] = share
-    assert found == pytest.approx(expected, rel=1e-6)
+    assert metrics == pytest.approx(expected, rel=1e-6)
 
 
 def one_normal(pred: torch.Tensor, true: torch.Tensor) -> dict:
@@ -115,42 +114,35 @@ def test_median_of_many_pixels_is_right_to_its_resolution():
     pred = torch.cat([angle.deg2rad().sin(), angle.deg2rad().cos(), 0 * angle])
     true = torch.zeros_like(pred)
     true[1] = 1
-    found = one_normal(pred, true)
+    metrics = one_normal(pred, true)
     median = float(angle.median())
-    assert abs(found['normal/median'] - median) < 0.05
-    assert found['normal/mean'] == pytest.approx(float(angle.mean()), rel=1e-5)
+    assert abs(metrics['normal/median'] - median) < 0.05
+    assert metrics['normal/mean'] == pytest.approx(
+        float(angle.mean()), rel=1e-5
+    )
 
 
 def test_normals_whose_components_cancel_are_valid():
     true = torch.tensor([0.8, -0.6, -0.2])[:, None, None]
-    found = one_normal(true, true)
-    assert found['normal/mean'] == pytest.approx(0, abs=1e-6)
-    assert found['normal/within_11.25'] == 100
+    metrics = one_normal(true, true)
+    assert metrics['normal/mean'] == pytest.approx(0, abs=1e-6)
+    assert metrics['normal/within_11.25'] == 100
 
 
 def test_predictions_without_direction_are_not_right():
     true = torch.tensor([0.0, 0.0, -1.0])[:, None, None]
     assert one_normal(0 * true, true)['normal/mean'] == 90
     assert one_normal(-true, true)['normal/mean'] == pytest.approx(180)
-    found = one_normal(true * float('nan'), true)
-    assert np.isnan(found['normal/mean'])
-    assert np.isnan(found['normal/median'])
-    assert found['normal/within_30'] == 0
+    metrics = one_normal(true * float('nan'), true)
+    assert np.isnan(metrics['normal/mean'])
+    assert np.isnan(metrics['normal/median'])
+    assert metrics['normal/within_30'] == 0
 
 
 def test_no_valid_pixel_is_nan():
     elements = samples()[3:4]
     for metric in (DepthMetric(), SurfaceNormalMetric()):
         assert np.isnan(list(run(metric, elements).values())).all()
-
-
-def test_repeated_samples_of_a_sampler_do_not_count():
-    """As MMEngine does it: results after ``size`` are cut off."""
-    elements = samples()
-    metric = DepthMetric()
-    for element in [*elements, elements[0]]:
-        metric.process(None, [element.to_dict()])
-    assert metric.evaluate(len(elements)) == run(DepthMetric(), elements)
 
 
 def test_results_of_an_image_are_small():
@@ -172,8 +164,8 @@ def values(name: str, pairs) -> list[BaseDataElement]:
 def test_classification():
     pairs = [(1, 1), (0, 1), (2, 2), (0, 0), (0, 255)]
     elements = values('income', pairs)
-    found = run(ClassificationTaskMetric(target='gt_income'), elements)
-    assert found == {'income/accuracy': 75.0}
+    metrics = run(ClassificationTaskMetric(target='gt_income'), elements)
+    assert metrics == {'income/accuracy': 75.0}
     with pytest.raises(ValueError, match='pred_label must be one class index'):
         run(ClassificationTaskMetric(), values('label', [(0.5, 1)]))
 
@@ -181,9 +173,9 @@ def test_classification():
 def test_regression():
     pairs = [([1.0, 2.0], [0.0, 4.0]), ([3.0, 9.0], [3.0, math.nan])]
     elements = values('hours', pairs)
-    found = run(RegressionTaskMetric(target='gt_hours'), elements)
+    metrics = run(RegressionTaskMetric(target='gt_hours'), elements)
     rmse = np.sqrt(5 / 3)
-    assert found == pytest.approx({'hours/mae': 1.0, 'hours/rmse': rmse})
+    assert metrics == pytest.approx({'hours/mae': 1.0, 'hours/rmse': rmse})
 
 
 def test_wrong_fields_are_named():
@@ -194,14 +186,3 @@ def test_wrong_fields_are_named():
         RegressionTaskMetric(target='x')
     with pytest.raises(KeyError, match='must have pred_depth'):
         run(DepthMetric(), [sample])
-
-
-def test_built_from_a_config():
-    cfg = dict(type='mmext.DepthMetric', _scope_='mmseg', prefix='metres')
-    metric = METRICS.build(cfg)
-    assert isinstance(metric, DepthMetric)
-    assert set(run(metric, samples())) == {
-        'metres/abs_err',
-        'metres/rel_err',
-        'metres/rmse',
-    }

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from mmcv.ops import (
     ModulatedDeformConv2d,
     deform_conv2d,
@@ -175,26 +174,6 @@ def test_dyhead_of_mmdet(monkeypatch):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize('options', OPTIONS)
-def test_limit_is_a_convolution(options):
-    """No displacement and masks of one."""
-    inputs = make_inputs(options)
-    inputs['offset'].zero_()
-    inputs['mask'].fill_(1)
-    stride, padding, dilation, groups, _ = options
-    expected = values_and_grads(
-        lambda input, weight, bias: F.conv2d(
-            input, weight, bias, stride, padding, dilation, groups
-        ),
-        without(inputs, 'offset', 'mask'),
-    )
-    actual = values_and_grads(modulated(options), inputs)
-    assert_same(actual, expected, atol=1e-4)
-    actual = values_and_grads(plain(options), without(inputs, 'mask', 'bias'))
-    expected['output'] -= inputs['bias'][:, None, None]
-    assert_same(actual, without(expected, 'bias'), atol=1e-4)
-
-
 def test_no_bias():
     inputs = make_inputs(OPTIONS[0])
     with_bias = modulated(OPTIONS[0])(**inputs)
@@ -233,13 +212,6 @@ def test_half(dtype, device):
     assert_same(half, {'output': full['output']}, rtol=2e-2, atol=2e-1)
 
 
-def test_autocast_changes_nothing(device):
-    inputs = {key: x.to(device) for key, x in make_inputs(OPTIONS[0]).items()}
-    with torch.autocast(device.type, dtype=torch.bfloat16):
-        actual = modulated(OPTIONS[0])(**inputs)
-    assert torch.equal(actual, modulated(OPTIONS[0])(**inputs))
-
-
 def test_not_contiguous():
     inputs = make_inputs(OPTIONS[0])
     turned = {
@@ -270,17 +242,6 @@ def test_rejects(function, name, wrong, message):
         inputs = without(inputs, 'mask', 'bias')
     with pytest.raises(ValueError, match=message):
         function(options)(**inputs)
-
-
-@pytest.mark.parametrize('function', [plain, modulated])
-def test_gradcheck(function):
-    inputs = make_inputs(OPTIONS[3], size=(3, 4), images=1)
-    if function is plain:
-        inputs = without(inputs, 'mask', 'bias')
-    leaves = [x.double().requires_grad_() for x in inputs.values()]
-    assert torch.autograd.gradcheck(
-        lambda *args: function(OPTIONS[3])(**dict(zip(inputs, args))), leaves
-    )
 
 
 @pytest.mark.parametrize(

@@ -114,12 +114,3 @@ def test_rejects(labels, weight, message):
         sigmoid_focal_loss(
             torch.zeros(3, 3), torch.tensor(labels), 2.0, 0.25, weight
         )
-
-
-def test_gradcheck():
-    logits = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
-    target, weight = torch.tensor([0, 2, 1, 1]), torch.rand(3).double()
-    assert torch.autograd.gradcheck(
-        lambda x: sigmoid_focal_loss(x, target, 1.5, 0.3, weight, 'sum'),
-        (logits,),
-    )

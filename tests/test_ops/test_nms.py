@@ -8,12 +8,7 @@ from mmcv.ops import batched_nms, nms, nms_match, soft_nms
 from reference import slow_ops
 from torch import Tensor
 
-from mmext.ops.nms import (
-    box_rows,
-    iou_matrix,
-    nms_by_blocks,
-    split_by_gaps,
-)
+from mmext.ops.nms import box_rows, nms_by_blocks
 
 pytestmark = pytest.mark.usefixtures('backend')
 
@@ -77,19 +72,6 @@ def test_matches_compiled(count, clusters, classes, compiled_run):
         )
 
 
-def test_kept_boxes_are_those_of_the_definition():
-    """Many boxes: no kept one hits another, each other one is hit."""
-    boxes, scores = boxes_in_clusters(3000, 200)
-    kept = nms(boxes, scores, 0.5)[1]
-    rows = box_rows(boxes, 0)
-    among = iou_matrix(rows[:, kept], rows[:, kept], 0) > 0.5
-    assert not among.triu(1).any()
-    assert (scores[kept].diff() < 0).all()
-    hit = iou_matrix(rows[:, kept], rows, 0) > 0.5
-    better = scores[kept][:, None] >= scores
-    assert (hit & better).any(0).all()
-
-
 @pytest.mark.parametrize('block', [1, 7, 64])
 @pytest.mark.parametrize('pairs', [1, 100])
 def test_blocks_do_not_change_the_result(block, pairs, monkeypatch):
@@ -99,33 +81,6 @@ def test_blocks_do_not_change_the_result(block, pairs, monkeypatch):
     assert expected.tolist() == sorted(expected.tolist())
     monkeypatch.setattr('mmext.ops.nms._ON_CPU', (block, pairs))
     assert torch.equal(nms_by_blocks(rows, 0.5, 0), expected)
-
-
-def test_split_by_gaps_separates_classes():
-    boxes, _ = boxes_in_clusters(400, 30, classes=3)
-    # Boxes of a class overlap too much along x for gaps of their own.
-    boxes[:, 2] += 200
-    boxes[:, 0] -= 200
-    boxes[:, [0, 2]] += (boxes[:, :1] // 1000).floor() * 5000
-    rows = box_rows(boxes, 0)
-    parts = split_by_gaps(rows, 0, size=1)
-    assert torch.cat(parts).sort().values.equal(torch.arange(400))
-    for i, part in enumerate(parts):
-        assert part.equal(part.sort().values)
-        for other in parts[:i]:
-            overlaps = iou_matrix(rows[:, part], rows[:, other], 0)
-            assert not (overlaps > 0).any()
-    assert len(parts) > 1
-
-
-def test_split_by_gaps_keeps_touching_boxes_with_offset():
-    """With offset 1, boxes a pixel apart overlap in no column any more."""
-    boxes = torch.tensor([[0.0, 0, 5, 5], [5.5, 0, 9, 5], [11, 0, 12, 5]])
-    split = [
-        [part.tolist() for part in split_by_gaps(box_rows(boxes, o), o, 1)]
-        for o in (0, 1)
-    ]
-    assert split == [[[0], [1], [2]], [[0, 1], [2]]]
 
 
 @pytest.mark.parametrize('value', [math.nan, math.inf])

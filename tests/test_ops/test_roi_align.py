@@ -161,13 +161,6 @@ def test_half(dtype, device):
     assert half['input'].isfinite().all()
 
 
-def test_autocast_changes_nothing(device):
-    maps, rois = torch.randn(2, 3, 18, 22, device=device), ROIS.to(device)
-    with torch.autocast(device.type, dtype=torch.bfloat16):
-        actual = pool(maps, rois=rois)
-    assert torch.equal(actual, pool(maps, rois=rois))
-
-
 @both_backends
 def test_not_contiguous():
     maps = torch.randn(2, 22, 3, 18).permute(0, 2, 3, 1)
@@ -233,15 +226,6 @@ def test_rejects_reversed_rois():
         pool(torch.zeros(1, 1, 4, 4), rois=rois)
     # Without `aligned` the compiled operator makes it one pixel wide.
     assert pool(torch.ones(1, 1, 4, 4), rois=rois, aligned=False).all()
-
-
-@both_backends
-def test_gradcheck():
-    maps = torch.randn(2, 1, 6, 7, dtype=torch.float64, requires_grad=True)
-    rois = ROIS[[0, 1, 6]].double()
-    assert torch.autograd.gradcheck(
-        lambda x: pool(x, rois=rois, bins=(2, 2)), (maps,)
-    )
 
 
 def grid_of(start: float, width: float, count: int) -> SampleGrid:

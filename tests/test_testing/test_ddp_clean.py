@@ -18,7 +18,7 @@ def path() -> str:
 def test_clean(path):
     report = assert_ddp_clean(path, **SMALL)
     assert report.task == 'semantic'
-    assert [each.kind for each in report.batches] == ['normal']
+    assert [batch.kind for batch in report.batches] == ['normal']
 
 
 @pytest.mark.slow

@@ -202,7 +202,7 @@ def test_checkpoints_in_a_folder_of_their_own(tmp_path, train):
     # A copy without that setting has no checkpoints, and says so.
     before = content(out / 'w')
     shutil.copytree(tmp_path / 'w', tmp_path / 'copy')
-    output = train(tmp_path / 'copy', '--resume', code=1)
+    output = train(tmp_path / 'copy', '--resume', code=2)
     assert f'names {out}/w/epoch_4.pth, which is outside' in output
     assert 'name it with --resume FILE' in output
     assert 'to start anew, remove' in output

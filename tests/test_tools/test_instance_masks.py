@@ -133,7 +133,7 @@ def test_masks_are_learned(tmp_path):
         'randomness.seed=0',
         seconds=590,
     )
-    found = re.findall(r'coco/segm_mAP_50: ([\d.]+)', output)
-    first, last = map(float, found)
+    matches = re.findall(r'coco/segm_mAP_50: ([\d.]+)', output)
+    first, last = map(float, matches)
     assert first < last
     assert last > 0.3

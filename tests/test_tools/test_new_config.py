@@ -42,17 +42,21 @@ def _quick_collections():
 
 def boxes_of(cfg: Config, split: str) -> dict[str, np.ndarray]:
     """Sides, label and whether it counts of each box of each picture."""
-    found = {}
+    results = {}
     dataset = dataset_of(cfg, split)
     for index in range(len(dataset)):
         info = dataset.get_data_info(index)
         rows = [
-            [*each['bbox'], each['bbox_label'], each['ignore_flag']]
-            for each in info['instances']
+            [
+                *instance['bbox'],
+                instance['bbox_label'],
+                instance['ignore_flag'],
+            ]
+            for instance in info['instances']
         ]
         name = Path(info['img_path']).stem
-        found[name] = np.array(rows, float).reshape(-1, 6)
-    return found
+        results[name] = np.array(rows, float).reshape(-1, 6)
+    return results
 
 
 def in_form(voc: Path, form: str, out: Path, classes: tuple) -> Path:
@@ -102,9 +106,9 @@ def test_the_same_boxes_of_each_form(form, voc, tmp_path, capsys):
     assert cfg.optim_wrapper.optimizer.lr == pytest.approx(7.07e-5)
     assert cfg.auto_scale_lr.base_batch_size == 2
     for split, number in (('train', 6), ('val', 4), ('test', 4)):
-        found = boxes_of(cfg, split)
-        assert len(found) == number
-        for stem, rows in found.items():
+        boxes = boxes_of(cfg, split)
+        assert len(boxes) == number
+        for stem, rows in boxes.items():
             objects, _ = voc_objects(voc, stem)
             wanted = [[*box, CLASSES.index(name), 0] for name, box in objects]
             np.testing.assert_allclose(rows, wanted, atol=1e-4)
@@ -132,9 +136,9 @@ def figures(cfg: Config) -> dict[str, float]:
 def predictions(sample) -> dict:
     """By the sides of the boxes alone, which are rounded in some forms."""
     rows = [
-        (*np.round(each['bbox']), each['bbox_label'])
-        for each in sample.metainfo['instances']
-        if not each['ignore_flag']
+        (*np.round(instance['bbox']), instance['bbox_label'])
+        for instance in sample.metainfo['instances']
+        if not instance['ignore_flag']
     ]
     rows = torch.tensor(np.array(rows).reshape(-1, 5)).float()
     boxes = rows[:, :4]
@@ -150,21 +154,21 @@ def predictions(sample) -> dict:
 def test_bccd_is_the_same_in_each_form(shared_path, tmp_path):
     """Boxes, classes and figures; two of its boxes are points."""
     root = shared_path('data/bccd')
-    found, metrics = {}, {}
+    result, metrics = {}, {}
     for form in FORMS:
         data = in_form(root, form, tmp_path / form, BCCD)
         cfg = made(data, tmp_path / f'{form}.py')
         assert dataset_of(cfg, 'train').metainfo['classes'] == BCCD
         assert (cfg.train_cfg.max_epochs, cfg.model.num_classes) == (30, 3)
-        found[form] = {
+        result[form] = {
             split: boxes_of(cfg, split) for split in ('train', 'val')
         }
         metrics[form] = figures(cfg)
     for split, number in (('train', 205), ('val', 87)):
-        wanted = found['voc'][split]
+        wanted = result['voc'][split]
         assert len(wanted) == number
         for form in CONVERTERS:
-            own = found[form][split]
+            own = result[form][split]
             assert own.keys() == wanted.keys()
             for stem, rows in wanted.items():
                 # The loader of COCO drops what others mark as ignored.
@@ -172,7 +176,7 @@ def test_bccd_is_the_same_in_each_form(shared_path, tmp_path):
                 other = other[other[:, 5] == 0]
                 np.testing.assert_array_equal(other, one)
     assert 0.4 < metrics['voc']['coco/bbox_mAP'] < 1
-    assert all(each == metrics['voc'] for each in metrics.values())
+    assert all(metric == metrics['voc'] for metric in metrics.values())
 
 
 @pytest.mark.slow
@@ -221,19 +225,19 @@ def test_a_warm_up_ends(warm_up, expected, voc, tmp_path):
         f"param_scheduler = [dict(type='LinearLR', begin=0, **{warm_up})]\n"
     )
     cfg = made(voc, tmp_path / 'my.py', '--base', base, '--epochs', 1)
-    found = cfg.param_scheduler[0]
-    assert {key: found[key] for key in expected} == expected
+    scheduler = cfg.param_scheduler[0]
+    assert {key: scheduler[key] for key in expected} == expected
     assert lint(cfg, 'SCHED008') == []
 
 
 def test_a_short_training_has_the_milestones_before_its_end(voc, tmp_path):
-    found = []
+    results = []
     for epochs in (1, 2, 9):
         out = tmp_path / f'{epochs}.py'
         cfg = made(voc, out, '--epochs', epochs)
-        found.append(cfg.param_scheduler[0].milestones)
+        results.append(cfg.param_scheduler[0].milestones)
         assert lint(cfg, 'SCHED003') == []
-    assert found == [[], [], [8]]
+    assert results == [[], [], [8]]
 
 
 def test_a_data_set_has_no_key_of_the_base_that_it_does_not_read(
@@ -401,7 +405,12 @@ def test_wrong_input_is_one_line(voc, tmp_path, capsys):
     shutil.copy(voc / 'JPEGImages/train_0.jpg', one / 'images')
     (one / 'labels/train_0.txt').write_text('0 0.5 0.5 0.5 0.5')
     new = tmp_path / 'my.py'
+    latin = tmp_path / 'latin'
+    shutil.copytree(voc, latin)
+    names = latin / 'ImageSets/Main/train.txt'
+    names.write_bytes(names.read_bytes() + b'\xe4\n')
     for args, message in (
+        ((latin, new), f'{names} must be text in UTF-8'),
         ((voc, tmp_path / 'old.py'), '--out must be a new file'),
         ((voc, tmp_path / 'my.txt'), '--out must be a .py file'),
         ((tmp_path / 'none', new), 'DATA must be a folder'),
@@ -468,23 +477,13 @@ def test_labels_are_in_the_order_of_classes(voc, tmp_path, capsys):
         cfg = made(data, tmp_path / 'my.py', '--overwrite', *more, base=SMALL)
         names = order or CLASSES
         for split in ('train', 'val'):
-            found = boxes_of(cfg, split)
-            for stem, rows in found.items():
+            boxes = boxes_of(cfg, split)
+            for stem, rows in boxes.items():
                 wanted = [name for name, _ in voc_objects(voc, stem)[0]]
                 if split == 'val':
                     wanted = [name for name in wanted if name != lacks['name']]
                 assert [names[int(row[4])] for row in rows] == wanted
         assert 'a copy has them in that of the' in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_masks_of_coco_are_evaluated_from_the_file(tmp_path):
-    """Its areas are those of masks."""
-    data = clean('coco', tmp_path / 'data')
-    cfg = made(data.root, tmp_path / 'my.py')
-    assert cfg.val_evaluator.ann_file == f'{data.root}/val.json'
-    notes = json.loads((data.root / 'train.json').read_text())['annotations']
-    assert all(note['segmentation'] for note in notes)
 
 
 @pytest.mark.slow
@@ -535,34 +534,6 @@ def test_a_base_that_needs_masks(voc, tmp_path, capsys):
     cfg = made(data, tmp_path / 'my.py', base=base)
     assert cfg.train_dataloader.dataset.dataset.ann_file == 'train.json'
     assert cfg.val_evaluator.ann_file == f'{data}/val.json'
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-@pytest.mark.parametrize('form', FORMS)
-def test_bccd_from_folder_to_preflight(
-    form, shared_path, tmp_path, capsys, monkeypatch
-):
-    """Two boxes that are points are the one error, and it is of the labels."""
-    monkeypatch.chdir(tmp_path)
-    data = in_form(shared_path('data/bccd'), form, tmp_path / form, BCCD)
-    base = 'mmext::co_dino/co_dino_r18_bccd.py'
-    assert run(data, tmp_path / 'my.py', base=base) == 1
-    printed = ' '.join(capsys.readouterr().out.split())
-    assert re.findall(r'error (\w+\d+)[: ]', printed) == ['DET002']
-    assert 'can be trained' not in printed
-    assert re.findall(r'(\d+) errors?,', printed) == ['1']
-
-
-def test_a_list_of_voc_that_is_not_utf8_is_named(voc, tmp_path, capsys):
-    data = tmp_path / 'voc'
-    shutil.copytree(voc, data)
-    names = data / 'ImageSets' / 'Main' / 'train.txt'
-    names.write_bytes(names.read_bytes() + b'\xe4\n')
-    with pytest.raises(SystemExit) as stopped:
-        raise SystemExit(run(data, tmp_path / 'my.py'))
-    assert stopped.value.code == 2
-    assert f'{names} must be text in UTF-8' in capsys.readouterr().err
 
 
 def test_a_blank_in_the_name_of_a_voc_picture(voc, tmp_path):

@@ -63,6 +63,19 @@ def supervision(root: Path) -> None:
     write(root / 'data.yaml', 'names:\n- background\n- cat\n- dog\nnc: 3\n')
 
 
+def poses(root: Path) -> None:
+    """Key points behind the boxes; the second one is not visible."""
+    for split in ('train', 'val'):
+        picture(root / 'images' / split / 'a.jpg')
+        line = '2 0.5 0.5 0.5 0.5 0.3 0.3 2 0 0 0\n'
+        write(root / 'labels' / split / 'a.txt', line)
+    write(
+        root / 'data.yaml',
+        'train: images/train\nval: images/val\nkpt_shape: [2, 3]\n'
+        f'flip_idx: [1, 0]\nnames: {[*NAMES]}\n',
+    )
+
+
 def lvis(root: Path) -> None:
     """Names of images are in their URLs."""
     for split in ('train', 'val'):
@@ -94,11 +107,15 @@ def voc_kit(root: Path) -> None:
         write(year / f'ImageSets/Main/{split}.txt', f'{split}\n')
 
 
-@pytest.mark.parametrize('write_data', [darknet, supervision, lvis, voc_kit])
-def test_boxes(write_data: Callable, tmp_path):
+@pytest.mark.parametrize(
+    'write_data', [darknet, supervision, poses, lvis, voc_kit]
+)
+def test_boxes(write_data: Callable, tmp_path, capsys):
     """The third class in the middle of the picture is what is loaded."""
     write_data(tmp_path / 'data')
     cfg = made(tmp_path / 'data', tmp_path / 'my.py', base=SMALL)
+    noted = 'key points (kpt_shape [2, 3]) are not used'
+    assert (noted in capsys.readouterr().out) == (write_data is poses)
     # Only what the folder lacks is written: a split, and names of images.
     written = (tmp_path / 'my_data').exists()
     assert written == (write_data in (darknet, lvis))

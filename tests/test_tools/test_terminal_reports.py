@@ -96,9 +96,9 @@ def check_structure(text: str, code: int) -> None:
     assert code == int(errors > 0)
     assert lines[0].startswith('Do not train with ') is (errors > 0)
     ranks = ['note', 'warning', 'error']
-    found = [match[1] for line in lines if (match := HEADING.match(line))]
-    assert found == sorted(found, key=ranks.index)
-    assert [found.count(rank) for rank in ranks] == [notes, warnings, errors]
+    results = [match[1] for line in lines if (match := HEADING.match(line))]
+    assert results == sorted(results, key=ranks.index)
+    assert [results.count(rank) for rank in ranks] == [notes, warnings, errors]
     # Each says what to do.
     remedies = sum(
         line.startswith(('    remedy: ', '    either: ')) for line in lines
@@ -203,9 +203,9 @@ def one_colour_mask(folder: Path) -> list[str]:
 def planted(rule: str, kind: str) -> Callable[[Path], list[str]]:
     def make(folder: Path) -> list[str]:
         (plant,) = [
-            each
-            for each in all_plants()
-            if (each.rule, each.kind) == (rule, kind)
+            item
+            for item in all_plants()
+            if (item.rule, item.kind) == (rule, kind)
         ][:1]
         data = clean(kind, folder / 'data')
         plant.spoil(data)

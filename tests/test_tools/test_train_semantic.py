@@ -91,9 +91,9 @@ def test_trains_and_validates(trained: Path):
         parts = [v for k, v in line.items() if k.startswith('decode.loss_')]
         assert len(parts) == 4
         assert sum(parts) == pytest.approx(line['loss'], rel=1e-5)
-    found = [line for line in lines if 'mIoU' in line]
-    assert len(found) == STEPS // 2
-    assert all(0 <= line['mIoU'] <= line['aAcc'] <= 100 for line in found)
+    results = [line for line in lines if 'mIoU' in line]
+    assert len(results) == STEPS // 2
+    assert all(0 <= line['mIoU'] <= line['aAcc'] <= 100 for line in results)
     names = {path.name for path in trained.glob('*.pth')}
     assert {'iter_2.pth', 'iter_4.pth'} < names
     assert any(name.startswith('best_mIoU_iter_') for name in names)
@@ -111,10 +111,10 @@ def test_goes_on_where_it_was(config: Path, trained: Path, tmp_path: Path):
     steps = [line['iter'] for line in scalars(folder) if 'loss' in line]
     assert steps == [3, 4]
     expected = weights(trained / 'iter_4.pth')
-    found = weights(folder / 'iter_4.pth')
-    assert set(found) == set(expected)
+    results = weights(folder / 'iter_4.pth')
+    assert set(results) == set(expected)
     for key, value in expected.items():
-        assert torch.equal(found[key], value), key
+        assert torch.equal(results[key], value), key
 
 
 @pytest.mark.slow
@@ -161,9 +161,9 @@ def test_tests(config: Path, trained: Path, tmp_path: Path):
         folder, config, str(trained / 'iter_4.pth'), tool='test'
     )
     assert code == 0, output[-3000:]
-    found = float(re.search(r'mIoU: ([\d.]+)', output).group(1))
+    result = float(re.search(r'mIoU: ([\d.]+)', output).group(1))
     last = [line['mIoU'] for line in scalars(trained) if 'mIoU' in line][-1]
-    assert found == pytest.approx(last)
+    assert result == pytest.approx(last)
 
 
 def test_draws_the_metric(trained: Path, tmp_path: Path):

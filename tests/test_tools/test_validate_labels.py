@@ -93,10 +93,10 @@ def test_every_place_can_be_listed(main, data, capsys, monkeypatch):
     records = [json.loads(line) for line in lines]
     wanted = [f'masks/{index:02}.png' for index in range(number)]
     for places in (rows, records):
-        assert [each['file'] for each in places] == wanted
-        assert {each['rule'] for each in places} == {'SEG001'}
-        assert {each['severity'] for each in places} == {'error'}
-        assert {each['place'] for each in places} == {'y=0, x=0'}
+        assert [example['file'] for example in places] == wanted
+        assert {example['rule'] for example in places} == {'SEG001'}
+        assert {example['severity'] for example in places} == {'error'}
+        assert {example['place'] for example in places} == {'y=0, x=0'}
     html = Path('a.html').read_text()
     assert main(argv(here, *more, *select, '--json', 'a.json', '--all')) == 1
     out = capsys.readouterr().out
@@ -104,7 +104,7 @@ def test_every_place_can_be_listed(main, data, capsys, monkeypatch):
     assert '--all' not in out
     assert uris(json.loads(Path('a.sarif').read_bytes())) == wanted
     (group,) = json.loads(Path('a.json').read_bytes())['groups']
-    assert [each['file'] for each in group['examples']] == wanted
+    assert [example['file'] for example in group['examples']] == wanted
     # Of so many pictures nobody can make a page.
     assert Path('a.html').read_text() == html
 
@@ -126,7 +126,7 @@ def test_names_that_are_no_text(main, data, capsys, monkeypatch):
     lines = Path('a.jsonl').read_text().splitlines()
     rows = read_csv(Path('a.csv'))
     for places in (group['examples'], map(json.loads, lines), rows):
-        assert [each['file'] for each in places] == names
+        assert [location['file'] for location in places] == names
     assert uris(json.loads(Path('a.sarif').read_bytes())) == [
         'masks/a%FF.png',
         'masks/b%0Ac.png',

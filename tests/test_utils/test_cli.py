@@ -1,4 +1,5 @@
 import argparse
+import os
 import subprocess
 import sys
 
@@ -16,18 +17,6 @@ def parse(*argv):
     parser = argparse.ArgumentParser()
     add_run_arguments(parser)
     return parser.parse_args(argv)
-
-
-def test_defaults():
-    assert vars(parse('a.py')) == dict(
-        config='a.py',
-        work_dir=None,
-        cfg_options=None,
-        launcher='none',
-        device=None,
-        trust_checkpoint=False,
-        local_rank=0,
-    )
 
 
 def test_options():
@@ -49,10 +38,10 @@ def test_options():
     ('device', 'hidden'),
     [('cpu', True), ('cuda', False), ('auto', False), (None, False)],
 )
-def test_hide_gpus(device, hidden):
-    environ = {}
-    hide_gpus(device, environ)
-    assert environ == ({'CUDA_VISIBLE_DEVICES': '-1'} if hidden else {})
+def test_hide_gpus(device, hidden, monkeypatch):
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '0')
+    hide_gpus(device)
+    assert os.environ['CUDA_VISIBLE_DEVICES'] == ('-1' if hidden else '0')
 
 
 @pytest.mark.parametrize(

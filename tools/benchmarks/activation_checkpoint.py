@@ -200,13 +200,13 @@ def measure(
     names = [name for name in VARIANTS if name in args.variants]
     # The least memory first, as a process never forgets its peak.
     sparing = sorted(names, key=lambda name: -len(variants[name]))
-    found = {}
+    output = {}
     for name in sparing:
-        found[name] = count(name, model, partial(run, name))
+        output[name] = count(name, model, partial(run, name))
         # A large image takes minutes on a CPU.
-        saved = found[name].saved / MIB
+        saved = output[name].saved / MIB
         print(f'{name}: saved {saved:.1f} MiB', file=sys.stderr)
-    results = [found[name] for name in names]
+    results = [output[name] for name in names]
     check_same(results)
     runs = [partial(run, name) for name in names]
     # One CPU thread: what other programs do does not count.

@@ -135,10 +135,10 @@ def decoder_contest(
     def decode(
         content: Tensor, boxes: Tensor, mask: Tensor | None
     ) -> list[Tensor]:
-        hidden, found = transformer.decode(
+        hidden, decoded = transformer.decode(
             encoded, content, boxes, branches, attn_mask=mask
         )
-        return [hidden, *found[1:]]
+        return [hidden, *decoded[1:]]
 
     def loss(*outputs: list[Tensor]) -> Tensor:
         return sum(x.square().sum() for output in outputs for x in output)

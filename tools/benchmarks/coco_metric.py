@@ -82,13 +82,13 @@ def predictions(path: Path, rng: np.random.Generator) -> list[dict]:
         guess[:, 2:] += guess[:, :2]
         labels = rng.integers(len(CLASSES), size=GUESSES)
         labels[: len(near)] = [item['category_id'] for item in objects]
-        found = {
+        results = {
             'bboxes': torch.from_numpy(guess),
             'scores': torch.from_numpy(rng.random(GUESSES)),
             'labels': torch.from_numpy(labels),
         }
         samples.append(
-            {'img_id': index, 'ori_shape': SIZE, 'pred_instances': found}
+            {'img_id': index, 'ori_shape': SIZE, 'pred_instances': results}
         )
     return samples
 
@@ -101,8 +101,8 @@ def evaluate(
     metric.dataset_meta = {'classes': CLASSES}
     metric.process({}, samples)
     start = time.process_time()
-    found = metric.evaluate(len(samples))
-    return time.process_time() - start, found
+    metrics = metric.evaluate(len(samples))
+    return time.process_time() - start, metrics
 
 
 def run(options: argparse.Namespace) -> None:
@@ -118,10 +118,10 @@ def run(options: argparse.Namespace) -> None:
         for _ in range(options.repeats):
             for kind, own in times.items():
                 with redirect_stdout(StringIO()):
-                    seconds, found = evaluate(kind, path, samples)
+                    seconds, metric = evaluate(kind, path, samples)
                 own.append(seconds)
-                figures.append(found)
-    if any(found != figures[0] for found in figures):
+                figures.append(metric)
+    if any(metric != figures[0] for metric in figures):
         raise RuntimeError(f'figures must be the same, got {figures}')
     ours, theirs = (median(own) for own in times.values())
     print(

@@ -85,7 +85,7 @@ class Squares(BaseModel):
         results = self.net(inputs)
         if isinstance(results, Tensor):
             results = (results,)
-        return {'loss': sum(each.square().mean() for each in results)}
+        return {'loss': sum(result.square().mean() for result in results)}
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -89,8 +89,8 @@ def _in_order(report: Report) -> Report:
     """Label maps have no images here, which is warned of."""
     worst = report.worst()
     if worst is not None and worst >= Severity.ERROR:
-        found = [group.message for group in report.groups]
-        raise ValueError(f'generated files must be in order, got {found}')
+        groups = [group.message for group in report.groups]
+        raise ValueError(f'generated files must be in order, got {groups}')
     return report
 
 
@@ -124,9 +124,9 @@ def in_turns(
 
 def _ratios(times: Times, ours: str) -> dict[str, float]:
     """Medians, and how often ours is contained in each of the others."""
-    found = {name: median(each) for name, each in times.items()}
-    return found | {
-        f'{name} / {ours}': found[name] / found[ours]
+    results = {name: median(item) for name, item in times.items()}
+    return results | {
+        f'{name} / {ours}': results[name] / results[ours]
         for name in times
         if name != ours
     }
@@ -135,7 +135,7 @@ def _ratios(times: Times, ours: str) -> dict[str, float]:
 def measure_maps(folder: Path, options: argparse.Namespace) -> dict:
     """Counting label maps of each kind, per file."""
     rng = np.random.default_rng(options.seed)
-    found = {}
+    results = {}
     for kind in options.kinds:
         # Noise takes 25 times the space, and is like itself everywhere.
         count = options.files if kind != 'noise' else -(-options.files // 10)
@@ -156,10 +156,10 @@ def measure_maps(folder: Path, options: argparse.Namespace) -> dict:
             options.rounds,
             options.clock,
         )
-        found[kind] = _ratios(
-            {n: [t / count for t in each] for n, each in times.items()}, 'ours'
+        results[kind] = _ratios(
+            {n: [t / count for t in item] for n, item in times.items()}, 'ours'
         )
-    return found
+    return results
 
 
 def measure_coco(folder: Path, options: argparse.Namespace) -> dict:
@@ -221,10 +221,10 @@ def measure_workers(folder: Path, options: argparse.Namespace) -> dict:
         }
         times |= in_turns(programs, options.rounds, 'wall')
     get_reusable_executor().shutdown(wait=True)
-    found = {name: median(each) for name, each in times.items()}
+    results = {name: median(item) for name, item in times.items()}
     for how in ('with start', 'running'):
-        found[f'1 / 2 {how}'] = found[f'1 {how}'] / found[f'2 {how}']
-    return {'files': len(items)} | found
+        results[f'1 / 2 {how}'] = results[f'1 {how}'] / results[f'2 {how}']
+    return {'files': len(items)} | results
 
 
 def check_once(path: Path, clock: str) -> dict[str, float]:
@@ -268,25 +268,27 @@ def in_process(path: Path, clock: str) -> dict[str, float]:
 def measure_pairs(folder: Path, options: argparse.Namespace) -> dict:
     """A second check of many files, and memory of the first."""
     rng = np.random.default_rng(options.seed)
-    found = {'warm': {}, 'memory': {}}
+    results = {'warm': {}, 'memory': {}}
     for count in (-(-options.entries // 10), options.entries):
         own = folder / str(count)
         own.mkdir()
         write_pairs(own, count, rng)
         first = in_process(own, options.clock)
-        found['memory'][f'{count:,} pairs, MiB'] = first['MiB']
+        results['memory'][f'{count:,} pairs, MiB'] = first['MiB']
         if 'warm' in options.only and count == options.entries:
             times = [
                 in_process(own, options.clock)['seconds']
                 for _ in range(options.rounds)
             ]
-            found['warm'] = {
+            results['warm'] = {
                 'first': first['seconds'],
                 'again': median(times),
             }
-    few, many = found['memory'].values()
-    found['memory']['ratio'] = many / few
-    return {part: found[part] for part in ('warm', 'memory') if found[part]}
+    few, many = results['memory'].values()
+    results['memory']['ratio'] = many / few
+    return {
+        part: results[part] for part in ('warm', 'memory') if results[part]
+    }
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -359,20 +361,20 @@ def run(options: argparse.Namespace) -> None:
         'coco': measure_coco,
         'workers': measure_workers,
     }
-    found: dict[str, dict] = {}
+    results: dict[str, dict] = {}
     for part, measure in measures.items():
         if part in options.only:
             with tempfile.TemporaryDirectory() as folder:
-                found[part] = measure(Path(folder), options)
-            show({part: found[part]})
+                results[part] = measure(Path(folder), options)
+            show({part: results[part]})
     if {'warm', 'memory'} & set(options.only):
         with tempfile.TemporaryDirectory() as folder:
             pairs = measure_pairs(Path(folder), options)
-        found |= pairs
+        results |= pairs
         show(pairs)
     if options.json:
         with atomic_path(options.json) as temporary:
-            Path(temporary).write_text(json.dumps(found))
+            Path(temporary).write_text(json.dumps(results))
 
 
 if __name__ == '__main__':

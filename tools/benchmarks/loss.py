@@ -116,14 +116,14 @@ def count_syncs(case: Case, side: Side, device: torch.device) -> int:
     for monitor in monitors:
         monitor.deferred = True
     try:
-        with counting_syncs(device) as found:
+        with counting_syncs(device) as syncs:
             step(case, side)
         for monitor in monitors:
             monitor.poll(wait=True)
     finally:
         for monitor in monitors:
             monitor.deferred = None
-    return len(found)
+    return len(syncs)
 
 
 def examine(
@@ -133,14 +133,14 @@ def examine(
     device = case.logits[0].device
     step(case, side)  # what is made once is made
     loss = step(case, side)
-    found = [loss, *(logits.grad for logits in case.logits)]
-    expected = found if expected is None else expected
+    results = [loss, *(logits.grad for logits in case.logits)]
+    expected = results if expected is None else expected
     facts = {
         'loss': loss.item(),
         'loss_error': (abs(loss - expected[0]) / abs(expected[0])).item(),
         'gradient_error': max(
             ((ours - theirs).abs().max() / theirs.abs().max()).item()
-            for ours, theirs in zip(found[1:], expected[1:])
+            for ours, theirs in zip(results[1:], expected[1:])
         ),
         'syncs': count_syncs(case, side, device),
         'allocated': None,
@@ -155,7 +155,7 @@ def examine(
         facts['allocated'] = peak - before
     with TensorPeak(leave_out=expected) as memory:
         step(case, side)
-    return facts | {'peak': memory.peak, 'full': case.full_bytes}, found
+    return facts | {'peak': memory.peak, 'full': case.full_bytes}, results
 
 
 def check_same(results: Sequence[Result]) -> None:
@@ -181,8 +181,8 @@ def measure(case: Case, repeats: int) -> list[Result]:
     facts: dict[str, dict] = {}
     expected = None
     for side in reversed(case.sides):
-        facts[side.name], found = examine(case, side, expected)
-        expected = found if expected is None else expected
+        facts[side.name], example = examine(case, side, expected)
+        expected = example if expected is None else expected
     # One CPU thread: what other programs do does not count.
     alone = device.type == 'cpu' and torch.get_num_threads() == 1
     times = median_seconds(

@@ -107,8 +107,8 @@ def compare(
     logger.setLevel('ERROR')  # else some lines for each parameter
     built = [make_optimizer(model, cfg, way) for way in WAYS]
     for own, _ in built:
-        each = (p for p in own.parameters() if p.requires_grad)
-        for parameter, gradient in zip(each, gradients):
+        parameters = (p for p in own.parameters() if p.requires_grad)
+        for parameter, gradient in zip(parameters, gradients):
             parameter.grad = gradient
     steps = [optimizer.step for _, optimizer in built]
     for step in steps * CHECKED:

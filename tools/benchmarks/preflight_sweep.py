@@ -54,11 +54,11 @@ def model_size(path: Path) -> int:
     sizes = []
     for word in re.split(r'[-_.]', path.stem):
         # A depth, or a letter for a size and the side of a patch.
-        found = re.fullmatch(r'([a-z]+)(\d{2,3})[bcds]?', word)
-        if found and found[1] in _WITH_DEPTH:
-            sizes.append(int(found[2]))
-        name = found[1] if found else word
-        if name in _SIZES and not (found and found[1] in _WITH_DEPTH):
+        match = re.fullmatch(r'([a-z]+)(\d{2,3})[bcds]?', word)
+        if match and match[1] in _WITH_DEPTH:
+            sizes.append(int(match[2]))
+        name = match[1] if match else word
+        if name in _SIZES and not (match and match[1] in _WITH_DEPTH):
             sizes.append(_SIZES[name])
     return max(sizes, default=50)
 
@@ -146,24 +146,24 @@ def try_config(path: Path, kinds: Sequence[str], batch_size: int) -> None:
 def row_of(report: Any) -> dict:
     """A row of the table, of a preflight."""
     counts = Counter(
-        f'{each.rule}{_MARKS[each.severity.name]}' for each in report.findings
+        f'{row.rule}{_MARKS[row.severity.name]}' for row in report.findings
     )
     setting = ''
-    for each in report.verdicts.rows if report.verdicts else ():
-        if each.recommended:
+    for row in report.verdicts.rows if report.verdicts else ():
+        if row.recommended:
             flags = [
                 name
                 for name in ('find_unused_parameters', 'static_graph')
-                if getattr(each, name)
+                if getattr(row, name)
             ]
             setting = ' '.join(flags) or 'plain'
-    wrong = [each.error for each in report.batches if each.error]
-    if not any(each.steps for each in report.batches):
+    wrong = [row.error for row in report.batches if row.error]
+    if not any(row.steps for row in report.batches):
         wrong += report.not_done
     return {
         'task': report.task,
         'parameters': report.trainable,
-        'unused': {each.kind: each.unused for each in report.batches},
+        'unused': {row.kind: row.unused for row in report.batches},
         'setting': setting,
         'findings': ', '.join(
             rule if number == 1 else f'{rule} x{number}'
@@ -238,8 +238,8 @@ def _last_error(text: str, child: BaseProcess) -> str:
     if not lines:
         return f'exit status {child.exitcode}'
     places = [line for line in lines if line.startswith('  File ')]
-    found = re.search(r'([^/"]+)", line (\d+)', places[-1]) if places else None
-    place = f' ({found[1]}:{found[2]})' if found else ''
+    match = re.search(r'([^/"]+)", line (\d+)', places[-1]) if places else None
+    place = f' ({match[1]}:{match[2]})' if match else ''
     start = max(
         (
             i

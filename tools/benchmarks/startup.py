@@ -113,9 +113,9 @@ def make_data(folder: Path) -> Path:
     return folder / 'shapes'
 
 
-def row(name: str, found: Sequence[Cost | None]) -> list[str]:
+def row(name: str, costs: Sequence[Cost | None]) -> list[str]:
     """Cells of a line of the table."""
-    ours, theirs = found[0], found[-1] if len(found) > 1 else None
+    ours, theirs = costs[0], costs[-1] if len(costs) > 1 else None
     cells = [name, f'{ours.seconds:.2f}', f'{ours.memory:.0f}']
     if theirs is None:
         return [*cells, '', '', '']
@@ -140,10 +140,10 @@ def run_all(options: argparse.Namespace) -> None:
         data = make_data(folder)
         for title, arguments in commands(data):
             if options.only in title:
-                found = measure(
+                costs = measure(
                     arguments, roots, options.repeats, folder / 'store'
                 )
-                table.add_row(*row(title, found))
+                table.add_row(*row(title, costs))
     Console().print(table)
 
 

@@ -111,21 +111,21 @@ def counting_syncs(device: torch.device) -> Iterator[list[str]]:
     what would. The two need not find the same number: a copy to the device
     counts on CUDA only where the host really waits for it.
     """
-    found: list[str] = []
+    names: list[str] = []
     if device.type != 'cuda':
         with SyncCensus() as census:
-            yield found
-        found += census.ops
+            yield names
+        names += census.ops
         return
     before = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode('warn')
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter('always')
-            yield found
+            yield names
     finally:
         torch.cuda.set_sync_debug_mode(before)
-    found += [
+    names += [
         str(item.message)
         for item in caught
         if 'synchroniz' in str(item.message)

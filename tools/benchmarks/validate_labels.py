@@ -112,15 +112,15 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> None:
     """Measure, print and write the figures."""
-    found = measure(options.height, options.width, options.repeats)
+    costs = measure(options.height, options.width, options.repeats)
     print(
-        f'{options.width} x {options.height}: check {found["check_ms"]:.3f} '
-        f'ms, loading {found["loading_ms"]:.2f} ms, ratio '
-        f'{100 * found["ratio"]:.2f} %'
+        f'{options.width} x {options.height}: check {costs["check_ms"]:.3f} '
+        f'ms, loading {costs["loading_ms"]:.2f} ms, ratio '
+        f'{100 * costs["ratio"]:.2f} %'
     )
     if options.json:
         with atomic_path(options.json) as temporary:
-            Path(temporary).write_text(json.dumps(found))
+            Path(temporary).write_text(json.dumps(costs))
 
 
 if __name__ == '__main__':

@@ -12,7 +12,6 @@ from mmengine.registry import DATASETS, Registry
 from mmengine.utils import import_modules_from_strings
 
 from ... import registry
-from ...utils.config_bases import require_regular_bases
 from .data_paths import apply_data_root
 from .stored import read_stored_config
 from .walk import (
@@ -159,7 +158,6 @@ def read_config(
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        OSError: If the file, or a base of it, is a FIFO or a device.
         ValueError: If no config is given and ``meta`` has none, or one that
             would have to be trusted. If the file cannot be loaded: then it
             names the line.
@@ -172,7 +170,6 @@ def read_config(
             raise FileNotFoundError(
                 f'config must be an existing file, got {config}'
             )
-        require_regular_bases(config)
         result = _load(config, own_imports)
     else:
         stored = (meta or {}).get('cfg')

@@ -108,19 +108,19 @@ def reasons_in(usages: Sequence[StepUsage]) -> dict[str, UnusedParameter]:
 
     What one step never uses, and another one does, is in a branch.
     """
-    found: dict[str, UnusedParameter] = {}
+    results: dict[str, UnusedParameter] = {}
     for usage in usages:
         for name, unused in usage.unused.items():
-            if name not in found or (
-                found[name].reason is UnusedReason.NEVER_USED
+            if name not in results or (
+                results[name].reason is UnusedReason.NEVER_USED
             ):
-                found[name] = unused
+                results[name] = unused
     for name in {
         gradient.name for usage in usages for gradient in usage.ready
     }:
-        if name in found and found[name].reason is UnusedReason.NEVER_USED:
-            found[name] = UnusedParameter(UnusedReason.BRANCH_NOT_TAKEN)
-    return found
+        if name in results and results[name].reason is UnusedReason.NEVER_USED:
+            results[name] = UnusedParameter(UnusedReason.BRANCH_NOT_TAKEN)
+    return results
 
 
 class Step(NamedTuple):

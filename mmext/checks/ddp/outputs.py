@@ -92,10 +92,10 @@ def all_tensors(output: Any) -> list[Tensor]:
     Containers of any kind are opened, and what objects have as attributes;
     what a function would return is not known.
     """
-    found: dict[int, Tensor] = {}
+    tensors: dict[int, Tensor] = {}
     for tensor in _walk(output, set(), 0):
-        found.setdefault(id(tensor), tensor)
-    return list(found.values())
+        tensors.setdefault(id(tensor), tensor)
+    return list(tensors.values())
 
 
 def trainable_tensors(output: Any) -> list[Tensor]:

@@ -113,17 +113,17 @@ def predict_failures(
     if wrapped.lazy or not wrapped.names:
         return (Prediction(Outcome.REFUSED, 0, wrapped.lazy),)
     reducer = _Reducer(wrapped, find_unused_parameters, static_graph)
-    found = []
+    results = []
     for number, usage in enumerate(steps):
         try:
             reducer.run(usage)
         except _ReducerError as error:
-            found.append(Prediction(error.outcome, number, error.names))
+            results.append(Prediction(error.outcome, number, error.names))
             break
         local = reducer.local(usage)
         if local:
-            found.append(Prediction(Outcome.DIVERGED, number, local))
-    return tuple(found)
+            results.append(Prediction(Outcome.DIVERGED, number, local))
+    return tuple(results)
 
 
 class _ReducerError(Exception):

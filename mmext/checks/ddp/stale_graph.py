@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...utils.contain import frames_of
+from ..findings import frames_of
 from .graph import graph_leaves, graph_nodes, leaves_after, next_number
 from .outputs import all_tensors
 
@@ -129,7 +129,7 @@ def find_outsiders(
     Yields:
         An empty list; after the step it has a description of each tensor.
     """
-    original, found, leaves = torch.autograd.backward, [], {}
+    original, result, leaves = torch.autograd.backward, [], {}
 
     @functools.wraps(original)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
@@ -139,7 +139,7 @@ def find_outsiders(
 
     torch.autograd.backward = backward
     try:
-        yield found
+        yield result
     finally:
         torch.autograd.backward = original
     known = {
@@ -153,10 +153,10 @@ def find_outsiders(
         if tensor is None or tensor.grad is None:
             continue
         text = f'a tensor of shape {tuple(tensor.shape)}'
-        found.append(f'{text}, used by {function}')
+        result.append(f'{text}, used by {function}')
         for place, value in _named('batch', batch, set()):
             if key in graph_leaves([value]):
-                found[-1] = f'{text}, of which {place} is computed'
+                result[-1] = f'{text}, of which {place} is computed'
                 break
 
 
@@ -201,10 +201,10 @@ def _stale_places(
     nodes: set[Any],
 ) -> list[str]:
     """Those that lead to old functions of the loss, with a description."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for place, tensor in holders:
         stale = graph_nodes([tensor]) & nodes
-        if not stale or place in found:
+        if not stale or place in results:
             continue
         last = max(stale, key=lambda node: node._sequence_nr())
         leaves = {id(leaf) for leaf, _ in leaves_after(stale)}
@@ -214,5 +214,5 @@ def _stale_places(
             more = len(used) - _MAX_PLACES
             text += f' from the parameters {", ".join(used[:_MAX_PLACES])}'
             text += f' and {more} more' if more > 0 else ''
-        found[place] = f'{place} ({text})'
-    return list(found.values())
+        results[place] = f'{place} ({text})'
+    return list(results.values())

@@ -178,12 +178,12 @@ class StepUsage:
         }
         ready = dict.fromkeys((g.name, g.backward) for g in self.ready)
         ready |= dict.fromkeys((name, 0) for name in lost)
-        found = set(self.reentrant) | lost
+        result = set(self.reentrant) | lost
         return dataclasses.replace(
             self,
             ready=tuple(ReadyGradient(n, 0, backward=b) for n, b in ready),
-            reachable=self.reachable | found,
-            passed=None if self.passed is None else self.passed | found,
+            reachable=self.reachable | result,
+            passed=None if self.passed is None else self.passed | result,
             unused={
                 name: unused
                 for name, unused in self.unused.items()
@@ -444,13 +444,13 @@ def _sparse_parameters(
     model: nn.Module, parameters: Mapping[str, nn.Parameter]
 ) -> frozenset[str]:
     """Parameters for which DDP expects sparse gradients."""
-    found = {
+    modules = {
         id(parameter)
         for module in model.modules()
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse
         for parameter in module.parameters(recurse=False)
     }
-    return frozenset(n for n, p in parameters.items() if id(p) in found)
+    return frozenset(n for n, p in parameters.items() if id(p) in modules)
 
 
 def _scaled_tables(model: nn.Module, calls: Mapping) -> dict[str, str]:

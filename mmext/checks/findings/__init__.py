@@ -1,20 +1,24 @@
 """What a check finds, the rules that find it, and the reports of it."""
 
 from . import page, sarif, terminal
+from .errors import ErrorCatcher, code_location, frames_of
 from .finding import Finding, Location, Severity
 from .json import as_record, to_json, to_json_line
 from .places import place_writer
-from .rule import Family, Rule, find_rule, found, rules_of, select_rules
+from .rule import Family, Rule, find_rule, new_finding, rules_of, select_rules
 
 __all__ = [
+    'ErrorCatcher',
     'Family',
     'Finding',
     'Location',
     'Rule',
     'Severity',
     'as_record',
+    'code_location',
     'find_rule',
-    'found',
+    'frames_of',
+    'new_finding',
     'page',
     'place_writer',
     'rules_of',

@@ -1,7 +1,8 @@
 """The registry of rules: what is checked, how bad it is, what to do about it.
 
 Rules belong to families, which say once what their rules have in common. A
-rule of one function is a generator that yields what :func:`found` makes::
+rule of one function is a generator that yields what :func:`new_finding`
+makes::
 
     SEG = Family('SEG', 'label_check', 'Label maps', {'scope': 'sample'})
 
@@ -14,7 +15,7 @@ rule of one function is a generator that yields what :func:`found` makes::
     )
     def blue_mask(facts, expected):
         if is_blue(facts.mask):
-            yield found('mask is blue', file=facts.sample.mask)
+            yield new_finding('mask is blue', file=facts.sample.mask)
 
 A rule whose findings are made beside those of others, as all follow from the
 same run of a model, is declared, and makes its findings itself::
@@ -52,7 +53,7 @@ class _Draft(Finding, frozen=True, kw_only=True):
     remedy: str = ''
 
 
-def found(
+def new_finding(
     message: str,
     *,
     file: str = '',
@@ -80,7 +81,7 @@ def found(
         The finding, without a rule.
 
     Examples:
-        >>> found('mask is blue', file='a.png', pixel=(3, 5)).place
+        >>> new_finding('mask is blue', file='a.png', pixel=(3, 5)).place
         'y=3, x=5'
     """
     location = Location(
@@ -144,7 +145,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     check: Callable[..., Iterator[Finding]] | None = None
 
     def complete(self, draft: Finding, **fields: Any) -> Finding:
-        """Give a draft of :func:`found` the rest, and ``fields`` besides."""
+        """Give a draft of :func:`new_finding` the rest, and ``fields``."""
         own = {
             name: getattr(draft, name) for name in Finding.__struct_fields__
         }
@@ -154,8 +155,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         return Finding(**(own | fields | {'rule': self.id}))
 
     def finding(self, message: str, **fields: Any) -> Finding:
-        """A finding of this rule; arguments are those of :func:`found`."""
-        return self.complete(found(message, **fields))
+        """A finding of this rule, made by :func:`new_finding`."""
+        return self.complete(new_finding(message, **fields))
 
 
 class Family(msgspec.Struct, frozen=True):

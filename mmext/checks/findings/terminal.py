@@ -134,17 +134,17 @@ def print_source(console: Console, location: Location) -> None:
 
 def _span(code: str, key: str) -> tuple[int, int]:
     """Where a line names the last part of a key that it has; else (0, 0)."""
-    found, at = (0, 0), 0
+    result, at = (0, 0), 0
     for name in re.findall(r'[^.\[\]]+', key):
         match = re.compile(rf'(?<![\w.]){re.escape(name)}\b').search(code, at)
         if match and not name.isdecimal():
-            found, at = match.span(), match.end()
+            result, at = match.span(), match.end()
     # Of an item of a list, it is not known which of several it is.
-    name = code[found[0] : found[1]]
-    rest = code[found[1] :]
+    name = code[result[0] : result[1]]
+    rest = code[result[1] :]
     if '[' in key and name and re.search(rf'\b{re.escape(name)}\b', rest):
         return 0, 0
-    return found
+    return result
 
 
 def print_counts(

@@ -6,13 +6,13 @@ of which there may be many, start in half the time without it.
 
 from typing import TYPE_CHECKING
 
-from ...utils.lazy_names import lazy_names
+from ...utils import lazy_names
 from .expectations import Expectations
 from .store import FactStore
 
 if TYPE_CHECKING:
     from .check import check_sources
-    from .groups import FindingGroup
+    from .report import FindingGroup
     from .run import LabelCheck, check_labels
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        'FindingGroup': '.groups',
+        'FindingGroup': '.report',
         'LabelCheck': '.run',
         'check_labels': '.run',
         'check_sources': '.check',

@@ -22,38 +22,14 @@ Batch = Sequence[WorkItem]
 
 
 def choose_backend(
-    name: str, workers: int, scheduler: str | None
+    workers: int, scheduler: str | None
 ) -> Callable[[Iterable[Batch]], Iterator[list[Result]]]:
-    """The function that reads batches, its options bound.
-
-    Args:
-        name: ``'serial'``, ``'joblib'`` or ``'dask'``.
-        workers: Processes of ``'joblib'``; 0 for one each CPU.
-        scheduler: Address of the cluster of ``'dask'``.
-
-    Raises:
-        ValueError: If these do not go together.
-    """
+    """The function that reads batches, its options bound."""
     if workers < 0:
         raise ValueError(f'--workers must be at least 0, got {workers}')
-    if name not in ('serial', 'joblib', 'dask'):
-        raise ValueError(
-            f"--backend must be one of ('serial', 'joblib', 'dask'), got "
-            f'{name!r}'
-        )
-    if name == 'dask' and not scheduler:
-        raise ValueError(
-            '--backend dask needs --scheduler, such as '
-            "'tcp://10.0.0.1:8786', got none"
-        )
-    if scheduler and name != 'dask':
-        raise ValueError(
-            '--scheduler must come with --backend dask, got '
-            f'{scheduler!r} with {name!r}'
-        )
-    if name == 'dask':
+    if scheduler:
         return partial(run_dask, scheduler=scheduler)
-    if name == 'serial' or workers == 1:
+    if workers == 1:
         return run_serial
     return partial(run_joblib, workers=workers)
 
@@ -67,10 +43,8 @@ def run_in_flight(
 ) -> Iterator[list[Result]]:
     """Submit batches, no more than ``limit`` at a time.
 
-    Raises:
-        ChildProcessError: If a worker died, which a future says by raising
-            ``lost``. It is not known which of the batches at work it read,
-            so all of them are named.
+    A future raises ``lost`` if a worker died. It is not known which of the
+    batches at work it read, so all of them are named.
     """
     batches = iter(batches)
     batch: Batch = ()
@@ -83,7 +57,9 @@ def run_in_flight(
                 return
             done, _ = wait(waiting, return_when=FIRST_COMPLETED)
             # What is good is stored before an error ends the run.
-            for future in sorted(done, key=_has_failed):
+            for future in sorted(
+                done, key=lambda f: f.cancelled() or f.exception() is not None
+            ):
                 results = future.result()
                 del waiting[future]
                 yield results
@@ -93,10 +69,6 @@ def run_in_flight(
     finally:
         for future in waiting:
             future.cancel()
-
-
-def _has_failed(future: Future) -> bool:
-    return future.cancelled() or future.exception() is not None
 
 
 def _died(batches: Sequence[Batch], error: BaseException) -> str:
@@ -160,7 +132,7 @@ def run_dask(
     """
     if find_spec('distributed') is None:
         raise ImportError(
-            "backend 'dask' needs the package distributed: "
+            '--scheduler needs the package distributed: '
             "pip install 'mmext[dask]'"
         )
     from distributed import Client

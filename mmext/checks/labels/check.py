@@ -9,19 +9,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ...utils.contain import Contained, code_place
-from ...utils.files import IrregularFileError
-from ...utils.label_hints import likely_cause
-from ..findings import Finding, Rule
+from ...utils.label_spec import likely_cause
+from ..findings import ErrorCatcher, Finding, Rule, code_location
 from .backends import run_serial
-from .expectations import Expectations
-from .groups import FindingGroups
-from .loaded import loaded_values
-from .report import Report, make_split_report
+from .expectations import Expectations, SplitSource, loaded_values
+from .report import FindingGroups, Report, make_split_report
 from .rules.registry import READ001, RULES
 from .scan import sample_facts, scan, work_items
 from .sources.coco import coco_class_counts
-from .sources.split_source import SplitSource
 from .store import FactStore
 from .totals import SplitTotals
 from .work import WorkItem
@@ -41,29 +36,28 @@ class _Crashes:
 
     def contained(
         self, split: str, what: str, file: str = '', whole: bool = False
-    ) -> Contained:
+    ) -> ErrorCatcher:
         """A block whose exception becomes a finding of a split."""
 
         def take(error: Exception) -> None:
             text = ' '.join(f'{type(error).__name__}: {error}'.split())
-            place = code_place(error)
+            place = code_location(error)
             at = f' ({place})' if place else ''
             if whole:
                 self.splits.add(split)
                 at += ', so that it is not checked, nor compared with others'
             name = split.partition('[')[0]
-            irregular = isinstance(error, IrregularFileError)
             self.findings.append(
                 READ001.finding(
                     f'{what} ended with {text}{at}',
                     split=split,
                     value=text,
-                    file=error.path if irregular else file,
+                    file=file,
                     key=f'{name}_dataloader.dataset' if name else '',
                 )
             )
 
-        return Contained(take)
+        return ErrorCatcher(take)
 
     def work_items(self, sources: Sequence[SplitSource]) -> Iterator[WorkItem]:
         """Files of all splits; of one that cannot be listed those before."""
@@ -106,12 +100,13 @@ def _learn_classes(
         for facts in sample_facts(source, store)
         for box in facts.sample.boxes
     }
-    learnt = {'classes': tuple(sorted(names - {''}))}
-    learnt['num_classes'] = len(learnt['classes'])
+    classes = tuple(sorted(names - {''}))
     return [
         dataclasses.replace(
             source,
-            expected=msgspec.structs.replace(source.expected, **learnt),
+            expected=msgspec.structs.replace(
+                source.expected, classes=classes, num_classes=len(classes)
+            ),
         )
         if source.learn_classes
         else source
@@ -128,9 +123,8 @@ def _sample_findings(
 ) -> Iterator[Finding]:
     """Findings of each sample; adds it to the totals."""
     checks_of: dict[tuple[bool, ...], list[Callable]] = {}
-    boxes = source.coco is None
     for facts in sample_facts(source, store):
-        totals.add(facts, boxes=boxes)
+        totals.add(facts, boxes=source.coco is None)
         has = (
             facts.mask is not None,
             facts.image is not None,
@@ -157,14 +151,13 @@ def _file_findings(
 ) -> Iterator[Finding]:
     """What is wrong with an annotation file, and with files of no sample."""
     if source.coco is not None:
-        facts = source.coco()
-        notes = facts.file.annotations
+        notes = source.coco.annotations
         totals.add_counts(
-            coco_class_counts(facts.file, source.expected.classes),
+            coco_class_counts(source.coco, source.expected.classes),
             int(np.count_nonzero((notes.iscrowd != 0) | notes.ignore)),
         )
         for rule in of_scope['coco']:
-            yield from rule.check(facts, source.expected)
+            yield from rule.check(source.coco, source.expected)
     for orphan in source.orphans() if of_scope['orphan'] else ():
         for rule in of_scope['orphan']:
             yield from rule.check(orphan, source.expected)
@@ -219,22 +212,15 @@ def check_sources(
     it was.
 
     Args:
-        sources: What to check.
+        sources: What to check; each has a name of its own.
         store: Where facts of files are kept.
-        rules: What to look for, see
-            :func:`~mmext.checks.labels.rules.select_rules`; None for all.
+        rules: What to look for; None for all.
         run: Of a backend of :mod:`mmext.checks.labels.backends`, its options
-            bound.
+            bound. The report does not depend on it.
         progress: Called with the number of files that are read so far.
         num_examples: Places that are named for each kind of finding; None
             for all, which takes memory for each.
         tell: Called with every finding, as it is made.
-
-    Returns:
-        The report; the same for the same data, whatever the backend.
-
-    Raises:
-        ValueError: If two sources have the same name.
     """
     names = [source.expected.split for source in sources]
     if len(set(names)) != len(names):

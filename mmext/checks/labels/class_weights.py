@@ -47,18 +47,9 @@ def class_weights(
                          PIDNet's authors for Cityscapes
     ==================== ==================================================
 
-    Args:
-        kind: One of the table.
-        pixels: ``n``, pixels of each class.
-        area: Pixels of all images that have the class, for each class.
-
-    Returns:
-        A number per class, rounded to 4 digits after the point. A class that
-        does not occur gets 0: nothing is known of it.
-
-    Raises:
-        KeyError: If there is no such kind.
-        ValueError: If no class occurs, or lengths differ.
+    ``pixels`` are those of each class, ``n``; ``area`` those of all images
+    that have the class. Weights are rounded to 4 digits after the point; a
+    class that does not occur gets 0: nothing is known of it.
 
     Examples:
         >>> class_weights('inverse', [300, 100], [400, 400])
@@ -68,43 +59,14 @@ def class_weights(
     """
     counts = np.asarray(pixels, dtype=np.float64)
     areas = np.asarray(area, dtype=np.float64)
-    if counts.shape != areas.shape or counts.ndim != 1:
-        raise ValueError(
-            'pixels and area must be one number per class, got '
-            f'{counts.shape} and {areas.shape}'
-        )
     occurs = counts > 0
-    if not occurs.any():
-        raise ValueError(
-            f'class weights need a class that occurs, got {list(pixels)}'
-        )
     result = np.zeros(len(counts))
     result[occurs] = CLASS_WEIGHT_KINDS[kind](counts[occurs], areas[occurs])
     return result.round(4).tolist()
 
 
-def format_class_weights(weights: Sequence[float], width: int = 72) -> str:
-    """Python code for a config, in lines of at most ``width`` characters."""
-    numbers = textwrap.fill(
-        ' '.join(f'{weight:g},' for weight in weights),
-        width,
-        initial_indent='    ',
-        subsequent_indent='    ',
-    )
-    return f'class_weight = [\n{numbers}\n]'
-
-
-def check_kind(kind: str | None) -> None:
-    """Raise ValueError for a kind of weights that there is not."""
-    if kind is not None and kind not in CLASS_WEIGHT_KINDS:
-        raise ValueError(
-            f'--class-weights must be one of {sorted(CLASS_WEIGHT_KINDS)}, '
-            f'got {kind!r}'
-        )
-
-
 def describe_class_weights(kind: str, split: SplitReport) -> str:
-    """Class weights of a split, of pixels or else of objects."""
+    """Class weights of a split, of pixels or else of objects, for a config."""
     pixels = any(row.pixels for row in split.classes)
     counts = [
         (row.pixels, row.area) if pixels else (row.boxes, row.images)
@@ -114,7 +76,13 @@ def describe_class_weights(kind: str, split: SplitReport) -> str:
         return f'# {kind}: no weights, {split.split} has no labels'
     weights = class_weights(kind, *map(list, zip(*counts)))
     unit = 'pixels' if pixels else 'objects'
+    numbers = textwrap.fill(
+        ' '.join(f'{weight:g},' for weight in weights),
+        72,
+        initial_indent='    ',
+        subsequent_indent='    ',
+    )
     return (
         f'# {kind}, from {unit} of {split.split}\n'
-        f'{format_class_weights(weights)}'
+        f'class_weight = [\n{numbers}\n]'
     )

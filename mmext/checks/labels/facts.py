@@ -76,30 +76,10 @@ class MaskFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: ReadError | None = None
 
 
-class ArrayFacts(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
-):
-    """Depth or surface normals, as numbers in an array.
-
-    Attributes:
-        width: In pixels; 0 if it could not be read.
-        height: In pixels.
-        bad: Of each kind of wrong values (``'not finite'``, ``'negative'``,
-            ``'not unit'``, of pictures ``'out of range'``) the number of
-            pixels and the first, ``y * width + x``.
-        error: Why it could not be read; None if it could.
-    """
-
-    width: int = 0
-    height: int = 0
-    bad: tuple[tuple[str, int, int], ...] = ()
-    error: ReadError | None = None
-
-
 class ImageFacts(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 ):
-    """An image.
+    """An image, or depth or surface normals as an array of numbers.
 
     Attributes:
         width: In pixels, as stored (before EXIF orientation).
@@ -110,7 +90,9 @@ class ImageFacts(
         fingerprint: 64-bit difference hash of the decoded image, -1 if it
             was not computed.
         error: Why it could not be read, as far as was looked.
-        bad: Of arrays of numbers, as in :class:`ArrayFacts`.
+        bad: Of an array, for each kind of wrong values (``'not finite'``,
+            ``'negative'``, ``'not unit'``, ``'out of range'``) the number of
+            pixels and the first, ``y * width + x``.
     """
 
     width: int = 0
@@ -302,8 +284,8 @@ class SampleFacts(
     mask: MaskFacts | None = None
     annotation: VocFile | None = None
     yolo: YoloFile | None = None
-    depth: ArrayFacts | None = None
-    normal: ArrayFacts | None = None
+    depth: ImageFacts | None = None
+    normal: ImageFacts | None = None
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,14 +1,14 @@
 """Pictures of what is wrong, for the examples of a report."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import PurePath
 
 import cv2
 import msgspec
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from ...utils.draw import (
     class_palette,
@@ -20,16 +20,18 @@ from ...utils.draw import (
     side_by_side,
 )
 from ..findings import Finding, page
-from .expectations import Expectations
+from .expectations import (
+    Expectations,
+    SplitSource,
+    holds_indices,
+    loaded_values,
+)
 from .facts import BoxFacts, MaskFacts, Sample, is_turned
-from .groups import FindingGroup
-from .loaded import holds_indices, loaded_values
 from .readers.decode import DECODER_ERRORS, open_image, pixels_of, read_head
-from .report import Report
+from .report import FindingGroup, Report
 from .rules.registry import RULES
 from .scan import with_boxes, with_lines
-from .sources.split_source import SplitSource
-from .work import READERS, ReadOptions, WorkItem, read_content
+from .work import WorkItem, read_content, read_facts
 
 # What the finding is about; what else is wrong, or to be compared; the rest.
 WRONG = (255, 0, 144)
@@ -48,16 +50,6 @@ _SMALL_BOX = 10
 _RING = 12
 # How much of what is outside of an image is shown, as a share of its sides.
 _MARGIN = 0.25
-# What Pillow does for each orientation of EXIF.
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,11 +92,7 @@ def make_gallery(
     thick, the other boxes thin. Files that disagree are put side by side.
     Findings about no sample, such as those about a config, have no picture;
     what cannot be read has an entry without one. Each rule has its share of
-    ``max_pictures``.
-
-    Note:
-        Files of one sample are in memory at a time; what has more than 89
-        million pixels is not decoded.
+    ``max_pictures``. Files of one sample are in memory at a time.
     """
     chosen = _chosen(report.groups, max_pictures)
     done: dict[int, Picture] = {}
@@ -115,11 +103,13 @@ def make_gallery(
             for number, (_, finding) in enumerate(chosen)
             if number not in done and finding.split in ('', split)
         )
-        for sample, found in _samples(source, index):
+        for sample in source.samples() if index.left else ():
             files = SampleFiles(sample, source, max_side)
-            for number, finding in found.items():
+            for number, finding in index.take(sample).items():
                 group = chosen[number][0]
                 done[number] = _picture(finding, group, files)
+            if not index.left:
+                break
     return [done[number] for number in sorted(done)]
 
 
@@ -142,12 +132,7 @@ def _chosen(
 
 
 class ExampleIndex:
-    """Findings, looked up by sample.
-
-    Note:
-        A look-up takes as long as the sample has boxes, whatever the number
-        of findings.
-    """
+    """Findings, looked up by sample: by its files, and by words in them."""
 
     def __init__(self, findings: Iterable[tuple[int, Finding]]) -> None:
         self.left = dict(findings)
@@ -174,28 +159,16 @@ class ExampleIndex:
                     words.add(box.class_name)
         places = {(file, '') for file in files - {''}}
         places |= {(sample.annotation, word) for word in words - {''}}
-        found = set().union(*(self._numbers.get(at, ()) for at in places))
+        result = set().union(*(self._numbers.get(at, ()) for at in places))
         return {
             number: self.left.pop(number)
-            for number in sorted(found & self.left.keys())
+            for number in sorted(result & self.left.keys())
         }
 
 
 def _keys(finding: Finding) -> set[str]:
     """Records that a finding is about."""
     return {place.key for place in (finding.location, *finding.related)} - {''}
-
-
-def _samples(
-    source: SplitSource, index: ExampleIndex
-) -> Iterator[tuple[Sample, dict[int, Finding]]]:
-    """Samples that findings are about; stops when all are found."""
-    samples = source.samples() if index.left else ()
-    for sample in samples:
-        if found := index.take(sample):
-            yield sample, found
-        if not index.left:
-            return
 
 
 def wrong_boxes(finding: Finding, sample: Sample) -> list[BoxFacts]:
@@ -228,10 +201,10 @@ class SampleFiles:
     ) -> None:
         self.sample, self.source = sample, source
         self.max_side = max_side
-        self._options = ReadOptions(backend_args=source.backend_args)
 
     def _read(self, path: str) -> bytes:
-        item = WorkItem(path=path, kind='image', options=self._options)
+        args = self.source.backend_args
+        item = WorkItem(path=path, kind='image', backend_args=args)
         content, error = read_content(item)
         if content is None:
             raise UnreadableFile(error)
@@ -291,8 +264,9 @@ class SampleFiles:
         if not kind:
             return self.sample
         content = self._read(self.sample.annotation)
-        file = READERS[kind].read(content, self._options)
-        classes = self.source.expected.classes
+        expected = self.source.expected
+        file = read_facts(content, kind, expected.kpt_shape)
+        classes = expected.classes
         if kind == 'yolo':
             size = self.image[1]
             return with_lines(self.sample, file, size, classes)
@@ -304,12 +278,12 @@ class SampleFiles:
         if self.source.coco is None:
             return [box.box for box in self.annotated.boxes]
         # Samples of a large file list only what may be wrong.
-        file = self.source.coco().file
+        file = self.source.coco
         notes = file.annotations
         own = notes.image_id == file.images.id[self.sample.index]
-        found = notes.bbox[own & notes.has_bbox].copy()
-        found[:, 2:] += found[:, :2]
-        return [tuple(box) for box in found.tolist()]
+        boxes = notes.bbox[own & notes.has_bbox].copy()
+        boxes[:, 2:] += boxes[:, :2]
+        return [tuple(box) for box in boxes.tolist()]
 
 
 def _visible(content: bytes, max_side: int, orientation: int) -> np.ndarray:
@@ -317,6 +291,8 @@ def _visible(content: bytes, max_side: int, orientation: int) -> np.ndarray:
     side = 2 * max_side, 2 * max_side
     with open_image(content) as image:
         image.draft('RGB', side)
+        if orientation > 1:
+            image = ImageOps.exif_transpose(image)
         if image.mode.startswith('I') or image.mode == 'F':
             grey = np.nan_to_num(np.asarray(image, np.float32))
             grey -= grey.min()
@@ -325,8 +301,6 @@ def _visible(content: bytes, max_side: int, orientation: int) -> np.ndarray:
         if image.mode != 'RGB':
             image = image.convert('RGB')
         image.thumbnail(side, Image.Resampling.BOX)
-        if orientation in _TURNS:
-            image = image.transpose(_TURNS[orientation])
         return np.asarray(image)
 
 
@@ -446,11 +420,11 @@ def _wrong_pixels(finding: Finding, files: SampleFiles) -> _Painted:
     masks = [wrong, other & ~wrong]
     draw_masks(canvas, masks, [WRONG, OTHER], alpha=0.7)
     if few:
-        found = np.argwhere((canvas == WRONG).all(-1))
-        for y, x in found:
+        indices = np.argwhere((canvas == WRONG).all(-1))
+        for y, x in indices:
             canvas[max(y - 2, 0) : y + 3, max(x - 2, 0) : x + 3] = WRONG
-        if len(found):
-            y, x = found[0]
+        if len(indices):
+            y, x = indices[0]
             _ring(canvas, x, y)
     alt = f'{what} with pixels of value {value} marked, first {finding.place}'
     return canvas, alt, _classes_in(small, expected)
@@ -480,7 +454,7 @@ def _alike(finding: Finding, files: SampleFiles) -> _Painted:
         panels += [files.read_image(name)[0] for name in names[1:]]
     except UnreadableFile:
         names = names[:1]
-    panels = [scaled(each, *_fitted(each, files.max_side)) for each in panels]
+    panels = [scaled(p, *_fitted(p, files.max_side)) for p in panels]
     if not names[1:]:
         return panels[0], 'image', ()
     picture = side_by_side(panels, [PurePath(name).name for name in names])
@@ -522,17 +496,11 @@ def paint_boxes(
 ) -> np.ndarray:
     """Draw boxes over an image: ``wrong`` thick, ``fine`` thin.
 
-    Args:
-        image: May be reduced.
-        size: Width and height of the whole image, in the pixels of boxes.
-        wrong: ``(x1, y1, x2, y2)``; may be outside, without area, not finite.
-        fine: Of other objects.
-        max_side: Of the picture.
-        other: What the wrong boxes are to be compared with.
-
-    Returns: The image, and a quarter of it on each side if wrong boxes reach
-    there. What is too small to be seen gets a ring, what is further outside
-    is drawn at the border.
+    Boxes are in the pixels of the whole image, whose width and height are
+    ``size``; ``image`` may be reduced. ``other`` is what the wrong boxes are
+    to be compared with. A quarter of the image is added on each side if wrong
+    boxes reach there. What is too small to be seen gets a ring, what is
+    further outside is drawn at the border.
     """
     whole, ends = np.maximum(size, 1), np.tile(np.maximum(size, 1), 2)
     bad = _whole(wrong, size)

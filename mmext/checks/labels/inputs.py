@@ -8,18 +8,15 @@ from typing import Any
 from mmengine.config import Config
 
 from ...datasets import is_layout
-from ...utils.quiet_hosts import defer_imports
-from .expectations import Expectations
+from .expectations import Expectations, SplitSource
 from .readers.panoptic import holds_key
-from .sources.coco import split_of_coco
+from .sources.coco import split_of_coco, split_of_panoptic
 from .sources.folder import split_of_folders
 from .sources.pairs import (
     splits_of_layout,
     splits_of_voc,
     splits_of_yolo,
 )
-from .sources.panoptic import split_of_panoptic
-from .sources.split_source import SplitSource
 
 # What may take the place of a config.
 BARE = ('masks', 'coco', 'voc', 'yolo', 'nyuv2')
@@ -103,7 +100,17 @@ def sources_of(
     elif nyuv2 is not None:
         sources = splits_of_layout(nyuv2, split, classes=classes)
     else:
-        number = _number_of(num_classes, classes)
+        number = num_classes or len(classes)
+        if number < 1:
+            raise ValueError(
+                '--masks needs --num-classes, a number of at least 1, or '
+                f'--classes, got {num_classes}'
+            )
+        if classes and len(classes) != number:
+            raise ValueError(
+                '--classes must have as many names as --num-classes says, '
+                f'got {len(classes)} and {number}'
+            )
         expected = Expectations(
             num_classes=number,
             classes=tuple(classes),
@@ -131,8 +138,6 @@ def _of_config(
     cfg_options: Mapping[str, Any] | None,
 ) -> list[SplitSource]:
     # Not at the top: this loads the hosts, which bare files do not need.
-    # What draws and what knows distributions takes a tenth of the run.
-    defer_imports('matplotlib.pyplot', 'scipy.stats')
     from ...utils.safe_load import careful_readers
     from ..config import check_data_paths, read_config
     from .sources.config import splits_of_config
@@ -168,22 +173,6 @@ def _of_coco(
             f'{path!r} is not; check them one after the other'
         )
     return split_of_coco(path, images, expected, find_orphans=True)
-
-
-def _number_of(num_classes: int | None, classes: Sequence[str]) -> int:
-    """Number of classes of label maps."""
-    number = num_classes or len(classes)
-    if number < 1:
-        raise ValueError(
-            '--masks needs --num-classes, a number of at least 1, or '
-            f'--classes, got {num_classes}'
-        )
-    if classes and len(classes) != number:
-        raise ValueError(
-            f'--classes must have as many names as --num-classes says, got '
-            f'{len(classes)} and {number}'
-        )
-    return number
 
 
 def refuse_fix(fix: str | Path, sources: Sequence[SplitSource]) -> None:

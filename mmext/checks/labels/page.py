@@ -6,8 +6,7 @@ from typing import Any
 
 from ..findings import Finding, page
 from .gallery import Picture
-from .groups import FindingGroup
-from .report import ClassCounts, Report, SplitReport
+from .report import ClassCounts, FindingGroup, Report, SplitReport, many
 from .rules.registry import RULES
 
 # In percent of the width: what is there at all is seen.
@@ -31,21 +30,21 @@ def report_html(report: Report, pictures: Sequence[Picture] = ()) -> bytes:
         for index, group in enumerate(report.groups)
     ]
     shown = [_picture(picture) for picture in pictures]
-    found = Counter()
+    counts = Counter()
     for group in report.groups:
-        found[group.rule] += group.num_findings
+        counts[group.rule] += group.num_findings
     tiles = page.tiles(
         (group.severity, group.num_findings) for group in report.groups
     )
     samples = sum(split.num_samples for split in report.splits)
-    splits = _many(len(report.splits), 'split')
+    splits = many(len(report.splits), 'split')
     return page.render(
         __package__,
         'report.html.jinja',
         page={
             'verdict': page.summary(tiles),
             'worst': page.severity_word(report.worst()),
-            'samples': f'{_many(samples, "sample")} of {splits}',
+            'samples': f'{many(samples, "sample")} of {splits}',
             'tiles': tiles,
             'splits': report.splits,
             'findings': findings,
@@ -57,8 +56,8 @@ def report_html(report: Report, pictures: Sequence[Picture] = ()) -> bytes:
             'pictures': shown,
             'picture_rules': _rule_options(shown),
             'picture_classes': _options(shown, 'class_data'),
-            'rules': [_rule(rule, found) for rule in report.rules],
-            'rules_found': len(found),
+            'rules': [_rule(rule, counts) for rule in report.rules],
+            'rules_found': len(counts),
         },
     )
 
@@ -128,10 +127,6 @@ def _lines(texts: Iterable[str]) -> str:
     return '\n'.join(dict.fromkeys(_line(text) for text in texts))
 
 
-def _many(number: int, noun: str) -> str:
-    return f'{number:,} {page.plural(number, noun)}'
-
-
 def _class_names(report: Report) -> dict[str, str]:
     """Label, as findings write it, to name."""
     names: dict[str, str] = {}
@@ -171,7 +166,7 @@ def _finding(
 ) -> dict[str, Any]:
     rule = RULES[group.rule]
     splits = [split for split, _ in group.splits if split]
-    shown = _many(len(group.examples), 'example')
+    shown = many(len(group.examples), 'example')
     if group.num_findings > len(group.examples):
         shown += f' of {group.num_findings:,}'
     return {
@@ -202,7 +197,7 @@ def _picture(picture: Picture) -> dict[str, Any]:
     }
 
 
-def _rule(rule_id: str, found: Counter) -> dict[str, Any]:
+def _rule(rule_id: str, counts: Counter) -> dict[str, Any]:
     rule = RULES[rule_id]
     return {
         'id': rule_id,
@@ -210,7 +205,7 @@ def _rule(rule_id: str, found: Counter) -> dict[str, Any]:
         'rank': int(rule.severity),
         'title': rule.title,
         'remedy': rule.remedy,
-        'found': found[rule_id],
+        'found': counts[rule_id],
     }
 
 

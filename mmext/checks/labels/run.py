@@ -20,12 +20,12 @@ from ...utils.files import atomic_path, prepare_outputs
 from ..findings import Finding, Severity, place_writer, terminal
 from .backends import choose_backend
 from .check import check_sources
-from .class_weights import check_kind, describe_class_weights
+from .class_weights import CLASS_WEIGHT_KINDS, describe_class_weights
+from .expectations import SplitSource
 from .inputs import BARE, name_of, refuse_fix, sources_of
 from .report import Report, print_report, report_json, report_sarif
 from .rules.registry import select_rules
 from .scan import work_items
-from .sources.split_source import SplitSource
 from .store import FactStore
 
 # Places that are named of a finding, without --all.
@@ -64,7 +64,6 @@ def check_labels(
     class_weights: str | None = None,
     store: str | Path = 'work_dirs/label_check.sqlite',
     workers: int = 0,
-    backend: str = 'joblib',
     scheduler: str | None = None,
     console: Console | None = None,
     **data: Any,
@@ -91,9 +90,9 @@ def check_labels(
         class_weights: Kind of weights to print, of pixels or else of
             objects; None for none.
         store: File that keeps what was read, for the next check.
-        workers: Processes; 0 for one each CPU.
-        backend: What reads files: ``'serial'``, ``'joblib'`` or ``'dask'``.
-        scheduler: Address of the cluster, for the latter.
+        workers: Processes that read files; 0 for one each CPU, 1 for this
+            process alone.
+        scheduler: Address of a Dask cluster that reads files in their place.
         console: Where to print; ``rich.console.Console(quiet=True)`` for
             nowhere.
         **data: ``split``, ``cfg_options``, and what to check without a
@@ -107,9 +106,13 @@ def check_labels(
         raise ValueError(
             f"--fail-on must be 'info', 'warning' or 'error', got {fail_on!r}"
         )
-    run = choose_backend(backend, workers, scheduler)
+    run = choose_backend(workers, scheduler)
     rules = select_rules(select, ignore)
-    check_kind(class_weights)
+    if class_weights not in (None, *CLASS_WEIGHT_KINDS):
+        raise ValueError(
+            f'--class-weights must be one of {sorted(CLASS_WEIGHT_KINDS)}, '
+            f'got {class_weights!r}'
+        )
     given = (config and name_of(config), *map(data.get, BARE))
     subject = str(next((name for name in given if name is not None), ''))
     reports = {'json': json, 'sarif': sarif, 'html': html}

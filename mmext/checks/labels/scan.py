@@ -9,9 +9,8 @@ import msgspec
 
 from ...datasets import box_limits
 from .backends import run_serial
-from .expectations import Expectations, why_left_out
+from .expectations import Expectations, SplitSource, why_left_out
 from .facts import (
-    BoxFacts,
     ImageFacts,
     Sample,
     SampleFacts,
@@ -20,16 +19,8 @@ from .facts import (
     has_size,
     loaded_size,
 )
-from .sources.split_source import SplitSource
 from .store import FactStore, chunks
-from .work import (
-    ReadOptions,
-    Result,
-    WorkItem,
-    reader_key,
-    stored_kind,
-    unpack,
-)
+from .work import READERS, Result, WorkItem, stored_kind, unpack
 
 # Files that are looked up together.
 _CHUNK = 4096
@@ -41,7 +32,7 @@ def _stamp(item: WorkItem) -> str:
     Size and time of change in nanoseconds; ``'absent'`` for a file that is
     not there; empty where only reading can tell, as in object stores.
     """
-    args = item.options.backend_args or {}
+    args = item.backend_args or {}
     prefix = item.path.rpartition('://')[0]
     # Whether mmengine reads the path from the file system, by name.
     if args.get('backend', prefix) not in ('', 'local'):
@@ -58,11 +49,11 @@ def _stamp(item: WorkItem) -> str:
 
 def _files(items: Iterable[WorkItem]) -> list[tuple[str, str]]:
     """Path of each file, and the kind under which it is stored."""
-    # Files of a data set share one object of options.
+    # Files of a data set share one object of arguments.
     kinds: dict[tuple[str, int], str] = {}
     files = []
     for item in items:
-        key = item.kind, id(item.options)
+        key = item.kind, id(item.backend_args)
         if key not in kinds:
             kinds[key] = stored_kind(item)
         files.append((item.path, kinds[key]))
@@ -80,14 +71,12 @@ def scan(
     """Read the files that the store does not know as they are now.
 
     Results are stored as each batch arrives, so whatever ends the process
-    loses no more than the batches that are at work; what has been stored is
-    not read again. Memory does not depend on the number of files.
-
-    Returns:
-        How many files were read.
+    loses no more than the batches that are at work. Memory does not depend on
+    the number of files, which is returned for those that were read.
     """
     read = known = 0
-    # Handed out and not stored yet: bounded, as batches in flight are.
+    # Handed out and not stored yet: bounded, as batches in flight are. A data
+    # set with several texts for an image names it as often.
     at_work: set[tuple[str, str]] = set()
 
     def stale() -> Iterator[WorkItem]:
@@ -100,7 +89,7 @@ def scan(
             handed_out = set(at_work)
             for item, file, stamp, row in zip(chunk, files, stamps, rows):
                 reader, before = row or ('', '')
-                fits = reader == reader_key(item)
+                fits = reader == str(READERS[item.kind].version)
                 if (fits and stamp and before == stamp) or file in handed_out:
                     known += 1
                     continue
@@ -119,13 +108,31 @@ def scan(
     return read
 
 
-def stored_facts(
-    items: Iterable[WorkItem], store: FactStore
-) -> Iterator[tuple[WorkItem, Any]]:
-    """Files and their facts, in the order of ``items``.
+def _items_of(sample: Sample, source: SplitSource) -> Iterator[WorkItem]:
+    """Files of a sample, in the order of :func:`sample_facts`."""
+    paths = []
+    for kind in ('mask', 'image', 'depth', 'normal'):
+        path = getattr(sample, kind)
+        if path.endswith('.npy'):
+            paths.append((path, f'npy_{kind}'))
+        elif path:
+            is_verified = source.verify and kind == 'mask'
+            paths.append((path, 'verified_mask' if is_verified else kind))
+    if sample.annotation_kind:
+        paths.append((sample.annotation, sample.annotation_kind))
+    for path, kind in paths:
+        yield WorkItem(
+            path=path,
+            kind=kind,
+            backend_args=source.backend_args,
+            kpt_shape=source.expected.kpt_shape if kind == 'yolo' else (),
+        )
 
-    Raises KeyError for a file that has not been scanned. Files are looked up
-    by the thousand; memory does not depend on their number.
+
+def stored_facts(items: Iterable[WorkItem], store: FactStore) -> Iterator[Any]:
+    """Facts of files, which are looked up by the thousand, in their order.
+
+    Raises KeyError for a file that has not been scanned.
     """
     for chunk in chunks(items, _CHUNK):
         for item, facts in zip(chunk, store.facts(_files(chunk))):
@@ -134,49 +141,25 @@ def stored_facts(
                     f'{store.path} has no facts of {item.kind} '
                     f'{item.path!r}; scan it first'
                 )
-            yield item, unpack(item.kind, facts)
-
-
-def _items_of(sample: Sample, options: ReadOptions) -> Iterator[WorkItem]:
-    """Files of a sample, in the order of :func:`sample_facts`."""
-    for kind in ('mask', 'image', 'depth', 'normal'):
-        path = getattr(sample, kind)
-        if path:
-            form = f'npy_{kind}' if path.endswith('.npy') else kind
-            yield WorkItem(path=path, kind=form, options=options)
-    if sample.annotation_kind:
-        yield WorkItem(
-            path=sample.annotation,
-            kind=sample.annotation_kind,
-            options=options,
-        )
+            yield unpack(item.kind, facts)
 
 
 def work_items(sources: Iterable[SplitSource]) -> Iterator[WorkItem]:
     """All files of some splits, in the order of samples."""
     for source in sources:
-        options = _options(source)
         for sample in source.samples():
-            yield from _items_of(sample, options)
-
-
-def _options(source: SplitSource) -> ReadOptions:
-    return ReadOptions(backend_args=source.backend_args, verify=source.verify)
+            yield from _items_of(sample, source)
 
 
 def sample_facts(
     source: SplitSource, store: FactStore
 ) -> Iterator[SampleFacts]:
-    """What is known of each sample of a split, in the order of samples.
-
-    Raises KeyError for a file that has not been scanned.
-    """
-    options = _options(source)
+    """What is known of each sample of a split, in the order of samples."""
     split = source.expected.split
     label_of = {name: i for i, name in enumerate(source.expected.classes)}
     samples, ahead = itertools.tee(source.samples())
-    items = (item for one in ahead for item in _items_of(one, options))
-    known = (facts for _, facts in stored_facts(items, store))
+    items = (item for one in ahead for item in _items_of(one, source))
+    known = stored_facts(items, store)
     for sample in samples:
         mask = next(known) if sample.mask else None
         image = next(known) if sample.image else None
@@ -257,18 +240,14 @@ def _filtered(
         size = image.width, image.height
     known = [box for box in sample.boxes if box.label >= 0]
     least = expected.filter_cfg.get('bbox_min_size', 0)
+    num_small = 0
+    for box in known:
+        if not box.ignored and box_limits.is_finite(box.box):
+            # The loader makes whole numbers of them.
+            x1, y1, x2, y2 = map(int, box.box)
+            num_small += x2 - x1 < least or y2 - y1 < least
     return msgspec.structs.replace(
         sample,
-        num_small=sum(
-            _is_smaller(box, least) for box in known if not box.ignored
-        ),
+        num_small=num_small,
         left_out=why_left_out(len(known), min(size), expected.filter_cfg),
     )
-
-
-def _is_smaller(box: BoxFacts, least: int) -> bool:
-    """Whether a side is below that, of the loader's whole numbers."""
-    if not box_limits.is_finite(box.box):
-        return False
-    x1, y1, x2, y2 = map(int, box.box)
-    return x2 - x1 < least or y2 - y1 < least

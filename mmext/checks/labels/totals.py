@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from .expectations import INDEX_MODES
 from .facts import BoxFacts, MaskFacts, SampleFacts
-from .loaded import INDEX_MODES
 
 _MAX_STORED = 65535
 _SIZE_STEP = 64

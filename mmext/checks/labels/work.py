@@ -16,10 +16,8 @@ import msgspec
 from mmengine.fileio import get_file_backend
 
 # Imported for its effect: files are read by it.
-from ...utils import local_backend  # noqa: F401
-from ...utils.contain import Contained, code_place
+from ..findings import ErrorCatcher, code_location
 from .facts import (
-    ArrayFacts,
     ErrorKind,
     ImageFacts,
     MaskFacts,
@@ -35,28 +33,15 @@ _FILE_ERRORS = (OSError, ValueError, http.client.HTTPException)
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
-class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How files are read; one object for all files of a data set.
-
-    Attributes:
-        backend_args: Of mmengine's file backend; None to choose it by the
-            prefix of the path.
-        verify: Compare the pixels of PNG label maps with their checksum,
-            too. It takes as long as all else, and finds what memory had
-            damaged before the file was written.
-    """
-
-    backend_args: dict[str, Any] | None = None
-    verify: bool = False
-
-
 class WorkItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A file to read.
 
     Attributes:
         path: Path, URL, or key of a data base, as the data set names it.
         kind: One of :data:`READERS`.
-        options: How to read it.
+        backend_args: Of mmengine's file backend; None to choose it by the
+            prefix of the path. One object for all files of a data set.
+        kpt_shape: Of the key points in YOLO's label files; empty for none.
         stamp: What the file was when it was looked at, such as its size and
             time of change; empty if only its bytes can tell.
         known: Stamp under which facts are stored already; a file whose bytes
@@ -65,7 +50,8 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     path: str
     kind: str
-    options: ReadOptions = ReadOptions()
+    backend_args: dict[str, Any] | None = None
+    kpt_shape: tuple[int, ...] = ()
     stamp: str = ''
     known: str = ''
 
@@ -75,13 +61,14 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         facts: Type of the facts; it must have a field ``error``.
-        read: Bytes and options -> facts; raises nothing for bad bytes.
+        read: Bytes, and the shape of key points if there are any -> facts;
+            raises nothing for bad bytes.
         version: To be raised when the same bytes give other facts than
             before: files are then read anew.
     """
 
     facts: type
-    read: Callable[[bytes, ReadOptions], Any]
+    read: Callable[..., Any]
     version: int = 1
 
 
@@ -91,7 +78,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         path: As in :class:`WorkItem`.
         kind: Key in the store, of :func:`stored_kind`.
-        reader: Version and options that the facts depend on.
+        reader: Version of the reader.
         stamp: Of the file; empty for facts that must not be used again.
         facts: Packed facts; empty if those that are stored still hold.
     """
@@ -103,24 +90,26 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     facts: bytes
 
 
-def _late(module: str, name: str, *args: Any) -> Callable:
+def _late(name: str, function: str, *args: Any) -> Callable:
     """A reader; its decoders are loaded with the first file that it reads."""
 
-    def read(content: bytes, _: ReadOptions) -> Any:
-        found = import_module(f'{__package__}.readers.{module}')
-        return getattr(found, name)(content, *args)
+    def read(content: bytes, *more: Any) -> Any:
+        module = import_module(f'{__package__}.readers.{name}')
+        return getattr(module, function)(content, *args, *more)
 
     return read
 
 
-def _read_mask(content: bytes, options: ReadOptions) -> MaskFacts:
-    from .readers.mask import read_mask_facts
-
-    return read_mask_facts(content, verify=options.verify)
-
-
 READERS = {
-    'mask': Reader(facts=MaskFacts, read=_read_mask, version=4),
+    'mask': Reader(
+        facts=MaskFacts, read=_late('image', 'read_mask_facts'), version=4
+    ),
+    # The checksum of the pixels of PNG files is compared, too.
+    'verified_mask': Reader(
+        facts=MaskFacts,
+        read=_late('image', 'read_mask_facts', True),
+        version=4,
+    ),
     'image': Reader(
         facts=ImageFacts, read=_late('image', 'read_image_facts'), version=3
     ),
@@ -129,28 +118,28 @@ READERS = {
     'npy_image': Reader(facts=ImageFacts, read=_late('npy', 'read_npy_image')),
     'npy_mask': Reader(facts=MaskFacts, read=_late('npy', 'read_npy_mask')),
     'npy_depth': Reader(
-        facts=ArrayFacts, read=_late('npy', 'read_npy_map', 'depth')
+        facts=ImageFacts, read=_late('npy', 'read_npy_map', 'depth')
     ),
     'npy_normal': Reader(
-        facts=ArrayFacts, read=_late('npy', 'read_npy_map', 'normal')
+        facts=ImageFacts, read=_late('npy', 'read_npy_map', 'normal')
     ),
 }
 
 
+def read_facts(
+    content: bytes, kind: str, kpt_shape: tuple[int, ...] = ()
+) -> Any:
+    """Facts of the bytes of a file; only YOLO's labels have key points."""
+    return READERS[kind].read(content, *((kpt_shape,) if kpt_shape else ()))
+
+
 def stored_kind(item: WorkItem) -> str:
-    """Kind under which facts are stored, apart for each file backend."""
-    if not item.options.backend_args:
+    """Kind of facts in the store, apart by file backend and key points."""
+    if not item.backend_args and not item.kpt_shape:
         return item.kind
-    packed = msgspec.json.encode(
-        item.options.backend_args, order='sorted', enc_hook=repr
-    )
+    options = item.backend_args, *item.kpt_shape
+    packed = msgspec.json.encode(options, order='sorted', enc_hook=repr)
     return f'{item.kind}@{hashlib.sha256(packed).hexdigest()[:16]}'
-
-
-def reader_key(item: WorkItem) -> str:
-    """Version of the reader and the options that its facts depend on."""
-    version = READERS[item.kind].version
-    return f'{version} verify={item.options.verify}'
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -168,7 +157,7 @@ def unpack(kind: str, facts: bytes) -> Any:
 
 def read_content(item: WorkItem) -> tuple[bytes | None, ReadError | None]:
     """Bytes of a file, or None and why there are none."""
-    args = item.options.backend_args
+    args = item.backend_args
     try:
         backend = get_file_backend(
             item.path, backend_args=args, enable_singleton=True
@@ -213,7 +202,7 @@ def _result(item: WorkItem, facts: Any, stamp: str) -> Result:
     return Result(
         path=item.path,
         kind=stored_kind(item),
-        reader=reader_key(item),
+        reader=str(READERS[item.kind].version),
         stamp=stamp,
         facts=b'' if facts is None else _ENCODER.encode(facts),
     )
@@ -238,11 +227,11 @@ def read_item(item: WorkItem) -> Result:
         if stamp == item.known:
             return _result(item, None, stamp)
     failed: list[Exception] = []
-    with Contained(failed.append):
-        facts = READERS[item.kind].read(content, item.options)
+    with ErrorCatcher(failed.append):
+        facts = read_facts(content, item.kind, item.kpt_shape)
         return _result(item, facts, stamp)
     reason = f'the reader ended with {type(failed[0]).__name__}: {failed[0]}'
-    place = code_place(failed[0])
+    place = code_location(failed[0])
     return failed_result(item, _unavailable(f'{reason} ({place})'))
 
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from mmengine.config import Config
 
-from ...utils.contain import frames_of
 from ..config import Steps, key_place, walk_dicts
+from ..findings import frames_of
 
 # Functions of MMEngine that build what a dict says, their argument ``cfg``.
 _BUILDERS = ('build_from_cfg', 'build_scheduler_from_cfg')
@@ -68,13 +68,13 @@ def find_part(
         if frame.f_code.co_name in methods and 'self' in frame.f_locals
     ]
     for name in classes:
-        found = [
+        dicts = [
             where
             for where, part in walk_dicts(inner, here)
             if plain_name(part.get('type')) == name
         ]
-        if found:
-            here = found[0]
+        if dicts:
+            here = dicts[0]
             inner = part_at(section, here[len(path) :])
             break
     keyword = UNEXPECTED.search(str(error))

@@ -17,9 +17,9 @@ from torch.nn.parameter import is_lazy
 
 from ...ops import active_backend
 from ...registry import HOOKS
-from ...utils.contain import Contained
-from ...utils.freeze import freeze_modules
+from ...utils.training import freeze_modules
 from ..config import copy_tree, join_key, split_key, walk_dicts
+from ..findings import ErrorCatcher
 from .batches.pipelines import step_name
 from .batches.recipe import Recipe, fit_to_pictures, make_recipe
 from .blame import find_part
@@ -186,7 +186,7 @@ def build_for_preflight(
         _begin_training(cfg)
         wrapper, failed = None, []
         if cfg.get('optim_wrapper'):
-            with Contained(failed.append):
+            with ErrorCatcher(failed.append):
                 wrapper = build_optimizer(model, cfg)
             plain = _PLAIN.get(name := step_name(cfg.optim_wrapper))
             if plain:

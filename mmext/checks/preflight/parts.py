@@ -38,7 +38,6 @@ from mmengine.utils.dl_utils import set_multi_processing
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from ...utils.contain import Contained, frames_of
 from ..config import (
     RightPlaces,
     Steps,
@@ -49,6 +48,7 @@ from ..config import (
     walk_dicts,
     walk_nodes,
 )
+from ..findings import ErrorCatcher, frames_of
 from .blame import plain_name
 from .build import Built
 from .sandbox import no_network, no_traces, quiet, seeded
@@ -175,7 +175,7 @@ class _Builder:
 
     def contained(
         self, path: Steps, action: str = 'be built', made_up: bool = False
-    ) -> Contained:
+    ) -> ErrorCatcher:
         """A block whose exception is a failure of the part."""
         before = len(self.asked)
         name = '.'.join(map(str, path))
@@ -208,7 +208,7 @@ class _Builder:
                 )
                 self.failures.append(Failure(path, error, action, unsure))
 
-        return Contained(take)
+        return ErrorCatcher(take)
 
     @cached_property
     def runner(self) -> Runner:

@@ -31,10 +31,10 @@ from torch import distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader
 
-from ...utils.contain import Contained
 from ...utils.safe_load import careful_readers
 from ..config import read_config
 from ..ddp import Prediction, predict_failures
+from ..findings import ErrorCatcher
 from .batches.making import make_batches
 from .build import Built, build_for_preflight
 from .dry_run.options import current_settings
@@ -248,7 +248,7 @@ def _train(job: _Job, rank: int, folder: Path) -> RankResult:
     predicted: tuple[Prediction, ...] | None = None
     spread = _Spread()
     failed: list[Exception] = []
-    with Contained(failed.append):
+    with ErrorCatcher(failed.append):
         cfg = read_config(job.config, cfg_options=job.cfg_options)
         with careful_readers(cfg.get('trust_checkpoint') is True):
             built = build_for_preflight(cfg)

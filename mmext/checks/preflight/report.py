@@ -404,7 +404,7 @@ def print_report(
     for text in report.warned:
         console.print()
         terminal.print_text(console, text, 'warned meanwhile: ', 'bold cyan')
-    for finding in sorted(report.findings, key=lambda each: each.severity):
+    for finding in sorted(report.findings, key=lambda item: item.severity):
         console.print()
         _print_finding(console, finding, report.config, verbose)
     console.print()

@@ -33,7 +33,7 @@ from ..findings import (
 from ..labels.sources import NothingToCheckError
 from .batches.making import check_kinds
 from .dry_run.options import current_settings
-from .dry_run.verdicts import verdict_table
+from .dry_run.verdicts import verdict_table, without_spoiled_steps
 from .first_steps import run_first_steps
 from .fix import fix_config, fixed_path
 from .parts import build_parts
@@ -161,7 +161,10 @@ def check_config(
                 findings += map(_with_random_weights, seen) if random else seen
             if dry_run.is_telling:
                 with contained(findings, 'predicting what the wrapper does'):
-                    verdicts = verdict_table(dry_run, current)
+                    judged = dry_run
+                    if built.random_weights:
+                        judged = without_spoiled_steps(dry_run)
+                    verdicts = verdict_table(judged, current)
             kinds = first.clean_kinds() if world else ()
             if world and not kinds:
                 first.not_done.append(
@@ -275,7 +278,7 @@ def _label_findings(
 ) -> list[Finding]:
     """What the labels show beside what is known; the data may be elsewhere."""
     try:
-        found = label_findings(cfg, splits=splits, store=store)
+        findings = label_findings(cfg, splits=splits, store=store)
     except (
         FileNotFoundError,
         NotADirectoryError,
@@ -291,7 +294,7 @@ def _label_findings(
     }
     return [
         finding
-        for finding in without_known(found, known)
+        for finding in without_known(findings, known)
         if finding.rule != 'READ001'
         or finding.key.partition('.')[0] not in not_built
     ]

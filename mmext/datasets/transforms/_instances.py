@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...utils.label_hints import values_text
+from ...utils.label_spec import values_text
 from .. import box_limits
 from .label_problem import (
     LabelProblem,
@@ -15,6 +15,8 @@ from .label_problem import (
     is_loaded_late,
 )
 
+# Least part of the pixels of a mask that has its class in the semantic map.
+_PANOPTIC_AGREEMENT = 0.95
 _PER_BOX = ('gt_bboxes', 'gt_bboxes_labels', 'gt_ignore_flags', 'gt_masks')
 
 
@@ -318,9 +320,7 @@ def mask_problems(
             yield from _agreement_problems(results, boxes, spec)
 
 
-def _map_problems(
-    results: Mapping[str, Any], spec: SampleSpec
-) -> Iterator[LabelProblem]:
+def _map_problems(results: Mapping[str, Any]) -> Iterator[LabelProblem]:
     """Each mask must have one class, its own, in the semantic map."""
     label_map, masks = results['gt_seg_map'], results['gt_masks'].masks
     labels = as_array(results['gt_bboxes_labels'])
@@ -328,7 +328,7 @@ def _map_problems(
     for index, (mask, label) in enumerate(zip(masks, labels.tolist())):
         inside = label_map[mask.astype(bool)]
         right = np.count_nonzero(inside == label)
-        if right < spec.panoptic_agreement * inside.size:
+        if right < _PANOPTIC_AGREEMENT * inside.size:
             values, counts = np.unique(inside, return_counts=True)
             most = values[counts.argmax()]
             wrong.append((index, label, right / inside.size, most))
@@ -340,9 +340,9 @@ def _map_problems(
             f'{len(wrong)} of {len(masks)} masks have another class in the '
             f'semantic map; first is mask {index} with label {label}: '
             f'{100 * part:.3g} % of its pixels have it, at least '
-            f'{100 * spec.panoptic_agreement:g} % must, most are {most}',
+            f'{100 * _PANOPTIC_AGREEMENT:g} % must, most are {most}',
             'are segments and boxes in the same order, and the label map '
-            'changed by the same transforms? Or lower panoptic_agreement',
+            'changed by the same transforms?',
             len(wrong),
         )
 
@@ -407,4 +407,4 @@ def panoptic_problems(
         and results.get('gt_bboxes_labels') is not None
         and same_counts(results)
     ):
-        yield from _map_problems(results, spec)
+        yield from _map_problems(results)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...utils.label_hints import allowed_labels, likely_cause, values_text
+from ...utils.label_spec import allowed_labels, likely_cause, values_text
 from .label_problem import LabelProblem, SampleSpec, image_size
 
 _KEYS = ('gt_seg_map', 'gt_seg_map_from', 'gt_seg_map_to')

@@ -30,15 +30,12 @@ class SampleSpec(LabelSpec, frozen=True, kw_only=True):
         min_size: Width and height of a box are at least this.
         mask_box_iou: Overlap with the box around its mask from which on a
             box may differ from that.
-        panoptic_agreement: Part of the pixels of a mask that have its class
-            in the semantic map is at least this.
     """
 
     num_seg_classes: int = 0
     box_tolerance: float = box_limits.BORDER_TOLERANCE
     min_size: float = 0.0
     mask_box_iou: float = 1.0
-    panoptic_agreement: float = 0.95
 
 
 @dataclass(frozen=True)

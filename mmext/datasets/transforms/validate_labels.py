@@ -50,7 +50,7 @@ class ValidateLabels(BaseTransform):
     * masks: as large as the image, not empty, the box around each mask
       agreeing with its box; ignored instances are left out;
     * panoptic segments: classes in range, ids that differ, masks that do not
-      overlap and have their class in the semantic map.
+      overlap and have their class in 95 % of their pixels in the semantic map.
 
     Labels that a pipeline loads after it has resized the image, as those for
     evaluation do, are held against the image as it was. Of boxes that are
@@ -89,8 +89,6 @@ class ValidateLabels(BaseTransform):
             2 pixels, or twice the factor by which the image was enlarged, is
             right where the two overlap by at least this. Rotations and crops
             make boxes loose, 0.5 suits them; 0 to check for empty masks only.
-        panoptic_agreement: Least part of the pixels of a mask that has its
-            class in the semantic map.
 
     Raises:
         LabelError: See ``action``; a ``ValueError``.
@@ -121,7 +119,6 @@ class ValidateLabels(BaseTransform):
         box_tolerance: float = box_limits.BORDER_TOLERANCE,
         min_size: float = 0.0,
         mask_box_iou: float = 1.0,
-        panoptic_agreement: float = 0.95,
     ) -> None:
         if action not in ACTIONS:
             raise ValueError(f'action must be one of {ACTIONS}, got {action}')
@@ -138,7 +135,6 @@ class ValidateLabels(BaseTransform):
         _check_number('box_tolerance', box_tolerance, 0, float('inf'))
         _check_number('min_size', min_size, 0, float('inf'))
         _check_number('mask_box_iou', mask_box_iou, 0, 1)
-        _check_number('panoptic_agreement', panoptic_agreement, 0, 1)
         self.action = action
         self.spec = SampleSpec(
             num_classes=num_classes or 0,
@@ -147,7 +143,6 @@ class ValidateLabels(BaseTransform):
             box_tolerance=box_tolerance,
             min_size=min_size,
             mask_box_iou=mask_box_iou,
-            panoptic_agreement=panoptic_agreement,
         )
         self.test_mode = False
         self.journal = LabelJournal()

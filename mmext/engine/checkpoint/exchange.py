@@ -11,7 +11,7 @@ from mmengine.runner import Runner
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from ...utils.rng_state import get_rng_state
+from ...utils.training import get_rng_state
 from ..accumulation import get_gradients, get_windows, share_equal
 from ..distributed import (
     lost_ranks,

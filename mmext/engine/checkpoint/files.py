@@ -83,9 +83,9 @@ def _pointer(work_dir: Path, notes: list[str]) -> str | None:
     return target
 
 
-def _lies_elsewhere(target: Path, found: Path) -> bool:
+def _lies_elsewhere(target: Path, path: Path) -> bool:
     return target.is_absolute() and (
-        target.parent.resolve() != found.parent.resolve()
+        target.parent.resolve() != path.parent.resolve()
     )
 
 

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ...checks.config import config_from_json, config_to_json
-from ...utils.files import atomic_path, new_tree, require_regular_file
+from ...utils.files import atomic_path, new_tree
 from ...utils.weight_files import CONFIG_FILE
 from ...version import __version__
 
@@ -65,11 +65,9 @@ def read_pretrained(folder: str | os.PathLike) -> dict[str, Any]:
         FileNotFoundError: If one of the two files is not there.
         ValueError: If one of them is damaged, of another format, or says
             something that would read other files or run code.
-        OSError: If one of them is no regular file.
     """
     folder = Path(folder).expanduser()
     for name in (CONFIG_FILE, WEIGHTS_FILE):
-        require_regular_file(folder / name)
         if not (folder / name).is_file():
             raise FileNotFoundError(
                 f'the folder of a shared model must hold {name}, got '

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from ...utils.archive import seal_archive
 from ...utils.files import atomic_path
-from ...utils.freeze import freeze_modules
-from ...utils.rng_state import set_rng_state
 from ...utils.safe_load import careful_readers, foreign_names
+from ...utils.training import freeze_modules, set_rng_state
 from ..accumulation import (
     is_not_of_lost_gradients,
     restore_gradients,
@@ -56,6 +55,10 @@ def _samplers(dataloader: Any) -> list[Any]:
     batch_sampler = getattr(dataloader, 'batch_sampler', None)
     candidates = (dataloader.sampler, getattr(batch_sampler, 'sampler', None))
     return [item for item in candidates if hasattr(item, 'seed')]
+
+
+class NoResumableCheckpointError(ValueError):
+    """Checkpoints are there, and none of them can be gone on from."""
 
 
 class CheckpointingRunner(Runner):
@@ -403,7 +406,7 @@ class CheckpointingRunner(Runner):
         broadcast_object_list(newest)
         checkpoint, unused = newest
         if checkpoint is None and unused:
-            raise ValueError(
+            raise NoResumableCheckpointError(
                 f'{unused}. There is no other checkpoint to resume from; to '
                 f'start anew, remove {self.work_dir}/last_checkpoint and any '
                 'damaged file beside it'

@@ -9,7 +9,6 @@
 - ``watch``: which process is missing, and where it was last seen.
 """
 
-from .replicas import checksum, first_difference
 from .report import GradientSyncError, PeerError, is_peer_error, peer_gone
 from .vote import StepVote, Vote
 from .watch import (
@@ -42,9 +41,7 @@ __all__ = [
     'RankWatch',
     'StepVote',
     'Vote',
-    'checksum',
     'current_watch',
-    'first_difference',
     'group_timeout_s',
     'is_peer_error',
     'keep_parameter_names',

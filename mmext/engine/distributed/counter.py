@@ -41,93 +41,6 @@ class Lack(IntEnum):
     OTHER = 2
 
 
-class GradientCounter:
-    """Hooks that count how often the gradient of a parameter was ready.
-
-    Of the parameters that need gradients now; ``ignored`` are the names that
-    DDP leaves alone.
-    """
-
-    def __init__(self, module: nn.Module, ignored: Iterable[str] = ()) -> None:
-        self._module = module
-        ignored = set(ignored)
-        named = [
-            (name, parameter)
-            for name, parameter in module.named_parameters()
-            if parameter.requires_grad and name not in ignored
-        ]
-        self.names = [name for name, _ in named]
-        self._parameters = [parameter for _, parameter in named]
-        self._known = {id(parameter) for parameter in self._parameters}
-        self._known |= {
-            id(parameter)
-            for name, parameter in module.named_parameters()
-            if name in ignored
-        }
-        self._tree = _Tree(module, self._known)
-        # A parameter for each time that its gradient was ready in this step,
-        # and how many were in the steps before. As a hook, a method of a list
-        # costs a third of a function.
-        self.ready: list[nn.Parameter] = []
-        self._before = 0
-        for parameter in self._parameters:
-            parameter.register_post_accumulate_grad_hook(self.ready.append)
-
-    @property
-    def total(self) -> int:
-        """Gradients that were ready so far, in all steps."""
-        return self._before + len(self.ready)
-
-    def knows_any(self, parameters: Iterable[Tensor]) -> bool:
-        """Whether any parameter is counted, or left alone by DDP."""
-        return not self._known.isdisjoint(map(id, parameters))
-
-    def reset(self) -> None:
-        """Begin a step."""
-        self._before = self.total
-        self.ready.clear()
-
-    def counts(self) -> list[int]:
-        """How often the gradient of each of :attr:`names` was ready."""
-        counts = Counter(map(id, self.ready))
-        return [counts[id(parameter)] for parameter in self._parameters]
-
-    def is_each_once(self, *, at_most: bool = False) -> bool:
-        """Whether each gradient was ready once, or ``at_most`` once."""
-        different = len(set(map(id, self.ready)))
-        if at_most:
-            return different == len(self.ready)
-        return different == len(self.ready) == len(self._parameters)
-
-    def select(self, condition: Callable[[int], bool]) -> tuple[str, ...]:
-        """Names whose count fulfils a condition."""
-        return tuple(
-            name
-            for name, count in zip(self.names, self.counts())
-            if condition(count)
-        )
-
-    def frozen(self) -> tuple[str, ...]:
-        """Parameters that need no gradient any more."""
-        return tuple(
-            name
-            for name, parameter in zip(self.names, self._parameters)
-            if not parameter.requires_grad
-        )
-
-    def unknown(self) -> tuple[str, ...]:
-        """Trainable parameters that are not counted, so not averaged."""
-        # In every step: names are looked up only if there may be any.
-        if self._tree.is_unchanged():
-            return ()
-        self._tree = _Tree(self._module, self._known)
-        return tuple(
-            name
-            for name, parameter in self._module.named_parameters()
-            if parameter.requires_grad and id(parameter) not in self._known
-        )
-
-
 class _Tree:
     """What the modules of a model hold, to see soon whether that changes."""
 
@@ -153,7 +66,11 @@ class _Tree:
 
 
 class GradientCheck:
-    """What one process knows about the gradients of its steps."""
+    """What one process knows about the gradients of its steps.
+
+    Hooks count how often the gradient of a parameter was ready: of those that
+    need gradients now. ``ignored`` are the names that DDP leaves alone.
+    """
 
     def __init__(
         self,
@@ -163,7 +80,28 @@ class GradientCheck:
     ) -> None:
         self._module = module
         self._settings = settings
-        self._counter = GradientCounter(module, ignored)
+        ignored = set(ignored)
+        named = [
+            (name, parameter)
+            for name, parameter in module.named_parameters()
+            if parameter.requires_grad and name not in ignored
+        ]
+        self._names = [name for name, _ in named]
+        self._parameters = [parameter for _, parameter in named]
+        self._known = {id(parameter) for parameter in self._parameters}
+        self._known |= {
+            id(parameter)
+            for name, parameter in module.named_parameters()
+            if name in ignored
+        }
+        self._tree = _Tree(module, self._known)
+        # A parameter for each time that its gradient was ready in this step,
+        # and how many were in the steps before. As a hook, a method of a list
+        # costs a third of a function.
+        self._ready: list[nn.Parameter] = []
+        self._before = 0
+        for parameter in self._parameters:
+            parameter.register_post_accumulate_grad_hook(self._ready.append)
         self._first_counts: list[int] | None = None
         self._call: Callable[[], Any] | None = None
         # What had been counted when all gradients were last averaged.
@@ -172,7 +110,7 @@ class GradientCheck:
 
     def begin(self, device: str, inputs: tuple, kwargs: dict) -> None:
         """Begin a step, and keep its input in case it has to be traced."""
-        self._counter.reset()
+        self._reset()
         dtype = torch.get_autocast_dtype(device)
         enabled = torch.is_autocast_enabled(device)
 
@@ -190,23 +128,27 @@ class GradientCheck:
         first step of a static graph counts them, too.
         """
         if self.num_steps or not self._settings.static_graph:
-            self._counter.reset()
+            self._reset()
+
+    def _reset(self) -> None:
+        self._before += len(self._ready)
+        self._ready.clear()
 
     def is_dirty(self) -> bool:
         """Whether gradients were added after they had been averaged."""
-        return self._counter.total != self._averaged
+        return self._before + len(self._ready) != self._averaged
 
     def knows_any(self, parameters: Iterable[Tensor]) -> bool:
-        """Whether any parameter was the module's when it was wrapped."""
-        return self._counter.knows_any(parameters)
+        """Whether any was the module's, or ignored, when it was wrapped."""
+        return not self._known.isdisjoint(map(id, parameters))
 
     def settle(self) -> None:
         """What was counted so far is the same in all processes."""
-        self._averaged = self._counter.total
+        self._averaged = self._before + len(self._ready)
 
     def has_counted(self) -> bool:
         """Whether any gradient was ready in this step."""
-        return bool(self._counter.ready)
+        return bool(self._ready)
 
     def has_gradients(self) -> bool:
         """Whether there is anything for an optimizer to use."""
@@ -215,7 +157,7 @@ class GradientCheck:
     def lacks(self) -> Lack:
         """What is missing, which a further backward of the step may bring."""
         _, twice = self._wrong_counts()
-        if twice or self._counter.unknown():
+        if twice or self._unknown():
             return Lack.OTHER
         return Lack.SOME if self.has_counted() else Lack.ALL
 
@@ -225,22 +167,24 @@ class GradientCheck:
 
     def is_wrong(self) -> bool:
         """Whether the gradients of a finished backward cannot be averaged."""
-        in_order = not self._settings.static_graph and (
-            self._counter.is_each_once(
-                at_most=self._settings.find_unused_parameters
-            )
+        # In every step: parameters are counted one by one only if need be.
+        different = len(set(map(id, self._ready)))
+        in_order = different == len(self._ready) and (
+            self._settings.find_unused_parameters
+            or different == len(self._parameters)
         )
-        if not in_order and any(self._wrong_counts()):
+        is_settled = in_order and not self._settings.static_graph
+        if not is_settled and any(self._wrong_counts()):
             return True
-        return bool(self._counter.unknown())
+        return bool(self._unknown())
 
     def finish_step(self, *, log: bool) -> None:
         """A step is in order; log what the first one did not use."""
-        self._averaged = self._counter.total
+        self.settle()
         self.num_steps += 1
         if self.num_steps > 1 or not log:
             return
-        unused = self._counter.select(lambda count: count == 0)
+        unused = self._select(lambda count: count == 0)
         if unused:
             print_log(
                 f'{len(unused)} parameter(s) without gradient in the first '
@@ -248,24 +192,49 @@ class GradientCheck:
                 'current',
             )
 
+    def _counts(self) -> list[int]:
+        """How often the gradient of each parameter was ready."""
+        counts = Counter(map(id, self._ready))
+        return [counts[id(parameter)] for parameter in self._parameters]
+
+    def _select(self, condition: Callable[[int], bool]) -> tuple[str, ...]:
+        """Names whose count fulfils a condition."""
+        return tuple(
+            name
+            for name, count in zip(self._names, self._counts())
+            if condition(count)
+        )
+
+    def _unknown(self) -> tuple[str, ...]:
+        """Trainable parameters that are not counted, so not averaged."""
+        # In every step: names are looked up only if there may be any.
+        if self._tree.is_unchanged():
+            return ()
+        self._tree = _Tree(self._module, self._known)
+        return tuple(
+            name
+            for name, parameter in self._module.named_parameters()
+            if parameter.requires_grad and id(parameter) not in self._known
+        )
+
     def _wrong_counts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Parameters with too few and with too many gradients."""
         if self._settings.static_graph:
-            counts = self._counter.counts()
+            counts = self._counts()
             self._first_counts = self._first_counts or counts
             if counts == self._first_counts:
                 return (), ()
             return self._changed(counts)
         missing = ()
         if not self._settings.find_unused_parameters:
-            missing = self._counter.select(lambda count: count == 0)
-        return missing, self._counter.select(lambda count: count > 1)
+            missing = self._select(lambda count: count == 0)
+        return missing, self._select(lambda count: count > 1)
 
     def _changed(
         self, counts: Sequence[int]
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Parameters used less and more often than in the first step."""
-        pairs = list(zip(self._counter.names, counts, self._first_counts))
+        pairs = list(zip(self._names, counts, self._first_counts))
         return (
             tuple(name for name, now, then in pairs if now < then),
             tuple(name for name, now, then in pairs if now > then),
@@ -279,7 +248,12 @@ class GradientCheck:
         """
         # An error in the middle of a backward leaves counts unfinished.
         missing, twice = ((), ()) if error else self._wrong_counts()
-        unfrozen, frozen = self._counter.unknown(), self._counter.frozen()
+        unfrozen = self._unknown()
+        frozen = tuple(
+            name
+            for name, parameter in zip(self._names, self._parameters)
+            if not parameter.requires_grad
+        )
         usage, trace_error = None, ''
         try:
             usage = self._trace()
@@ -291,16 +265,15 @@ class GradientCheck:
         if usage is not None and error and self._first_counts is not None:
             counts = usage.counts()
             missing, twice = self._changed(
-                [counts.get(name, 0) for name in self._counter.names]
+                [counts.get(name, 0) for name in self._names]
             )
-        used_before = self._counter.names if self.num_steps else ()
         return RankReport(
             rank=rank,
             usage=usage,
             missing=missing,
             twice=twice,
             unfrozen=unfrozen,
-            used_before=frozenset(used_before),
+            used_before=frozenset(self._names if self.num_steps else ()),
             frozen=frozen,
             error=error,
             trace_error=trace_error,

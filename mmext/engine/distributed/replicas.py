@@ -27,13 +27,6 @@ def checksum(tensor: Tensor) -> Tensor:
     return (bits.to(torch.int64) * weights).sum()
 
 
-def first_difference(sums: list[Tensor]) -> tuple[int, int] | None:
-    """Entry and first rank that differ from rank 0, None if all are equal."""
-    table = torch.stack(sums)
-    wrong = (table != table[:1]).t().nonzero()
-    return tuple(wrong[0].tolist()) if len(wrong) else None
-
-
 # Of each parameter: sums of the bits of its weights and of its gradient, None
 # without one.
 ReplicaSums = Mapping[str, tuple[int, int | None]]
@@ -55,7 +48,10 @@ def replica_sums(
     ]
     sums = [checksum(parameter) for _, parameter in named]
     grads = [p.grad for _, p in named if p.grad is not None]
-    sums += [_gradient_sum(grad) for grad in grads]
+    sums += [
+        checksum(grad if grad.layout is torch.strided else grad.to_dense())
+        for grad in grads
+    ]
     device = sums[0].device if sums else None
     values = [s.to(device) for s in sums]
     values = torch.stack(values).tolist() if sums else []
@@ -64,12 +60,6 @@ def replica_sums(
         name: (value, None if p.grad is None else next(of_grads))
         for (name, p), value in zip(named, values)
     }
-
-
-def _gradient_sum(grad: Tensor) -> Tensor:
-    if grad.layout is torch.strided:
-        return checksum(grad)
-    return checksum(grad.to_dense())
 
 
 def different_names(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from .report import PeerError, peer_gone, peers_elsewhere
+from .report import peer_gone, peers_elsewhere
 from .watch import group_timeout_s, waiting_for_ranks
 
 # For a process that fails: how long it waits for others to come to the end of
@@ -94,12 +94,8 @@ class StepVote:
         result = Vote((bits % _FIRST_STEP).bit_length() - 1)
         places = bits // _FIRST_STEP
         if result not in _ANYWHERE and places.bit_count() != 2:
-            raise self._elsewhere(step, at_end)
+            raise peers_elsewhere(self.exchange((self.rank, step, at_end)))
         return result
-
-    def _elsewhere(self, step: int, at_end: bool) -> PeerError:
-        """The error, the same on all, where processes are in other steps."""
-        return peers_elsewhere(self.exchange((self.rank, step, at_end)))
 
     def exchange(self, value: Any) -> list[Any]:
         """Send a picklable object to all, and get those of all.

@@ -210,7 +210,10 @@ class RankWatch:
                     prefix, _own_connection(store, self.timeout_s)
                 )
                 self._write_place()
-                self._read_first()
+                # All records: a rank may go before the first beat.
+                limit = timedelta(seconds=self.timeout_s)
+                self._store.wait(self._keys, limit)
+                self._read(self._store.multi_get(self._keys))
                 threading.Thread(
                     target=self._beat, name='mmext beat', daemon=True
                 ).start()
@@ -219,12 +222,6 @@ class RankWatch:
         threading.Thread(
             target=self._guard, name='mmext guard', daemon=True
         ).start()
-
-    def _read_first(self) -> None:
-        """Read all records: a rank may go before the first beat."""
-        timeout = timedelta(seconds=self.timeout_s)
-        self._store.wait(self._keys, timeout)
-        self._read(self._store.multi_get(self._keys))
 
     def stop(self, *, failed: bool) -> None:
         """End the watch; the others learn how this process has ended."""

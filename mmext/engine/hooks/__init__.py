@@ -9,7 +9,6 @@ from .label_range import LabelRangeHook
 from .label_report import LabelReportHook
 from .loss_balancer import LossBalancerHook
 from .mae_visualization import MAEVisualizationHook, draw_reconstruction
-from .replica_check import ReplicaCheckHook
 
 __all__ = [
     'ActivationCheckpointHook',
@@ -22,6 +21,5 @@ __all__ = [
     'LabelReportHook',
     'LossBalancerHook',
     'MAEVisualizationHook',
-    'ReplicaCheckHook',
     'draw_reconstruction',
 ]

@@ -17,8 +17,7 @@ from ...models.losses import (
     find_out_of_range,
 )
 from ...registry import HOOKS
-from ...utils.label_hints import values_text
-from ...utils.label_spec import LabelSpec
+from ...utils.label_spec import LabelSpec, values_text
 from .class_count_check import check_class_count
 from .label_range import samples_of
 
@@ -288,10 +287,10 @@ class EvaluationLabelHook(Hook):
             )
         classes = tuple(metric.dataset_meta['classes'])
         proposals = getattr(metric, 'metrics', ())
-        if all(str(each).startswith('proposal') for each in proposals):
+        if all(str(kind).startswith('proposal') for kind in proposals):
             return
         names = Counter(category['name'] for category in coco.cats.values())
-        wrong = [each for each in classes if names[each] != 1]
+        wrong = [name for name in classes if names[name] != 1]
         if wrong:
             yield (
                 f'{name}: {len(wrong)} of {len(classes)} classes of the data '

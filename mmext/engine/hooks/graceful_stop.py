@@ -33,34 +33,6 @@ _POLL_S = 0.05
 _ANSWER_S = 30
 
 
-class LocalStore:
-    """The part of ``torch.distributed.Store`` that is used, in one process."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, bytes] = {}
-
-    def check(self, keys: list[str]) -> bool:
-        """Whether all keys are set."""
-        return all(key in self._values for key in keys)
-
-    def get(self, key: str) -> bytes:
-        """Value of a key."""
-        return self._values[key]
-
-    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
-        """Replace an expected value; returns what is there now."""
-        old = self._values.get(key, b'')
-        if old == expected.encode():
-            self._values[key] = desired.encode()
-        return self._values.get(key, b'')
-
-    def add(self, key: str, amount: int) -> int:
-        """Add to a number; returns the sum."""
-        value = int(self._values.get(key, b'0')) + amount
-        self._values[key] = str(value).encode()
-        return value
-
-
 @dataclass
 class _State:
     """Content of the key."""
@@ -78,7 +50,7 @@ class StopGate:
     """One rank's view of the agreement on where to stop.
 
     Examples:
-        >>> store = LocalStore()
+        >>> store = dist.HashStore()
         >>> fast, slow = (StopGate(store, rank, 2) for rank in (0, 1))
         >>> fast.finish_unit(), fast.should_stop(begin=True)
         (1, False)
@@ -93,7 +65,7 @@ class StopGate:
 
     def __init__(
         self,
-        store: dist.Store | LocalStore,
+        store: dist.Store,
         rank: int = 0,
         world_size: int = 1,
         key: str = 'mmext/stop',
@@ -123,24 +95,19 @@ class StopGate:
         collective.
         """
         with waiting_for_ranks('an answer of the store'):
-            return self._decide(begin)
-
-    def _decide(self, begin: bool) -> bool:
-        if self.signum is None and not self.store.check([self.key]):
-            return False
-        text = (
-            self.store.get(self.key).decode()
-            if self.store.check([self.key])
-            else ''
-        )
-        while True:
-            wanted, answer = self._next_state(text, begin)
-            if wanted is None:
-                return answer
-            new = self.store.compare_set(self.key, text, wanted).decode()
-            if new == wanted:
-                return answer
-            text = new  # another rank was faster
+            text = ''
+            if self.store.check([self.key]):
+                text = self.store.get(self.key).decode()
+            elif self.signum is None:
+                return False
+            while True:
+                wanted, answer = self._next_state(text, begin)
+                if wanted is None:
+                    return answer
+                new = self.store.compare_set(self.key, text, wanted).decode()
+                if new == wanted:
+                    return answer
+                text = new  # another rank was faster
 
     def _next_state(self, text: str, begin: bool) -> tuple[str | None, bool]:
         """What the key should become, None for no change; and the answer."""
@@ -224,12 +191,6 @@ def _say(text: str) -> None:
     os.write(2, f'\n{text}\n'.encode())
 
 
-def _remove_other_stops(work_dir: str, keep: str) -> None:
-    for path in Path(work_dir).glob(_FILENAME.format('*')):
-        if path.name != keep:
-            path.unlink(missing_ok=True)
-
-
 @HOOKS.register_module()
 class GracefulStopHook(Hook):
     """Stop at the end of a step when a signal asks for it.
@@ -275,7 +236,7 @@ class GracefulStopHook(Hook):
         self.signals = [names[name] for name in signals]
         self.grace_s = grace_s
         self._previous: dict[int, Any] = {}
-        self._gate = StopGate(LocalStore())
+        self._gate = StopGate(dist.HashStore())
         self._pid = os.getpid()
         self._since: float | None = None
         self._training = False
@@ -331,7 +292,7 @@ class GracefulStopHook(Hook):
     def before_train(self, runner: Runner) -> None:
         """Take over the signals, and join the other ranks."""
         rank, world_size = get_dist_info()
-        store = default_store() if world_size > 1 else LocalStore()
+        store = default_store() if world_size > 1 else dist.HashStore()
         key = f'mmext/stop{next(_TRAININGS)}'
         self._gate = StopGate(store, rank, world_size, key)
         self._training = True
@@ -426,7 +387,9 @@ class GracefulStopHook(Hook):
         if is_main_process():
             path = os.path.join(runner.work_dir, name)
             write_last_checkpoint(runner.work_dir, path)
-            _remove_other_stops(runner.work_dir, name)
+            for other in Path(runner.work_dir).glob(_FILENAME.format('*')):
+                if other.name != name:
+                    other.unlink(missing_ok=True)
             signame = signal.Signals(self._gate.signum).name
             runner.logger.info(
                 f'{signame}: stopped after iteration {iteration} (of '

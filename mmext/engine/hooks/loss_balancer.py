@@ -11,7 +11,7 @@ from mmengine.runner import IterBasedTrainLoop, Runner
 from torch import Tensor, nn
 
 from ...registry import HOOKS
-from ...utils.rng_state import get_rng_state, set_rng_state
+from ...utils.training import get_rng_state, set_rng_state
 from ..accumulation import named_wrappers
 from ..distributed import unwrap_model
 

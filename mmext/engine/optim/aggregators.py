@@ -72,7 +72,14 @@ def build_aggregator(cfg: Any, like: Tensor) -> nn.Module:
     dtype = torch.promote_types(like.dtype, torch.float32)
     for key, value in args.items():
         if isinstance(value, Mapping) and 'type' in value:
-            args[key] = _part(aggregation, value)
+            options = dict(value)
+            kind = getattr(aggregation, options.pop('type'), None)
+            if kind is None:
+                raise ValueError(
+                    f'{value["type"]!r} is not in torchjd.aggregation, as the '
+                    'type of an argument of aggregator must be'
+                )
+            args[key] = kind(**options)
         elif isinstance(value, list | tuple):
             args[key] = torch.tensor(value, dtype=dtype, device=like.device)
     signature = inspect.signature(kinds[name])
@@ -105,19 +112,6 @@ def build_aggregator(cfg: Any, like: Tensor) -> nn.Module:
     if isinstance(inner, aggregation.ExcessMTLWeighting):
         return aggregation.WeightedAggregator(part)
     return aggregation.GramianWeightedAggregator(part)
-
-
-def _part(aggregation: Any, cfg: Mapping[str, Any]) -> Any:
-    """An argument of an aggregator that is an object itself."""
-    args = dict(cfg)
-    name = args.pop('type')
-    kind = getattr(aggregation, name, None)
-    if kind is None:
-        raise ValueError(
-            f'{name!r} is not in torchjd.aggregation, as the type of an '
-            'argument of aggregator must be'
-        )
-    return kind(**args)
 
 
 # Of an attribute that is no plain data, such as a module or a solver.

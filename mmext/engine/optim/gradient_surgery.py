@@ -415,29 +415,13 @@ class GradientSurgeryOptimWrapper(_GradientSurgery, OptimWrapper):
     gradients themselves, in each window and over all ranks, and not from
     names. The losses are those that the balancer has weighted.
 
-    * **DDP**: the forward is under ``no_sync``. At the end of a window the
-      matrix is averaged, with the gradients of single tasks, in one flat
-      all-reduce, beside one of K bytes per parameter; all ranks then call the
-      aggregator with the same numbers and the same random numbers. So two
-      ranks do what one does with both batches. Buffers are sent as ever, at
-      the first forward of a window. ``find_unused_parameters`` is not needed
-      and without effect, ``static_graph`` is refused.
-    * **Accumulation**: the matrix is added up over the window, and the
-      aggregator called once.
-    * **Partial labels**: a task whose gradient of all that is shared is 0,
-      as without a valid label in the window, is left out. The others have an
-      aggregator of their own then, built from the same config, with its own
-      state; one task alone is not changed.
-    * **Gradients that are not finite** do not get to the aggregator: the
-      step is one with their plain sum, which a loss scaler skips.
-    * **Resume**: random numbers follow from ``seed`` and the number of the
-      update; the state of the aggregator is saved with the optimizer, and
-      the matrix of an open window with the checkpoint.
-    * **Memory**: for P shared parameters K x P numbers, which are kept for
-      the next window, and the gradients of single tasks; during a backward
-      those of its task, and during the step those that the optimizer gets.
-      Where a window shares other parameters than the one before, the matrix
-      is copied once. Some aggregators keep more: ExcessMTL K x P.
+    A task whose gradient of all that is shared is 0, as without a valid label
+    in the window, is left out. The others have an aggregator of their own
+    then, built from the same config, with its own state; one task alone is
+    not changed. Gradients that are not finite do not get to the aggregator:
+    the step is one with their plain sum, which a loss scaler skips.
+
+    ``docs/multi_task.md`` has a table of DDP, accumulation, resume and memory.
 
     Args:
         aggregator: See :func:`~mmext.engine.optim.aggregators.\

@@ -1,7 +1,6 @@
 """Parameter groups with equal settings as one, and a fused optimizer step."""
 
-import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from mmengine.registry import OPTIMIZERS
 from torch import nn
 
 from ...registry import OPTIM_WRAPPER_CONSTRUCTORS
-from ...utils.param_groups import merge_groups
+from ...utils.training import merge_groups
 
 # Keys of a group that say how a step is computed, and not what it does.
 IMPLEMENTATIONS = ('foreach', 'fused')
@@ -28,23 +27,17 @@ class MergedOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     parameter wherever there is a ``paramwise_cfg``; the optimizer, its
     schedulers and the log then go through hundreds of them.
 
-    * **Groups**: parameters with equal settings are in one group. The groups
-      come in the order of their first parameter, so that the first one, whose
-      ``lr`` is logged, has the same settings. ``lr_mult`` and ``decay_mult``
-      are no longer noted in them.
-    * **Implementation**: ``fused=True`` is set if the class of the optimizer
-      has it, and a step of it with an element of each device and dtype of the
-      model works; not with modules whose gradients are sparse
-      (``nn.Embedding(sparse=True)``). Else PyTorch chooses, which is foreach
-      on GPUs. ``fused`` and ``foreach`` in the config hold, also as None or
-      False.
-    * **Results**: without ``fused`` the steps are bit by bit those of single
-      groups, except for the norm of the gradients with ``clip_grad``, whose
-      sum has another order. A fused step rounds differently (1e-7 of a
-      weight). Optimizers that compute something over the whole of a group,
-      which none of PyTorch's do, get other groups, so other results.
-    * **Resume**: a training goes on with the groups that it began with;
-      another number of groups is an error.
+    Parameters with equal settings are in one group. The groups come in the
+    order of their first parameter, so that the first one, whose ``lr`` is
+    logged, has the same settings. ``lr_mult`` and ``decay_mult`` are no longer
+    noted in them. Optimizers that compute something over the whole of a
+    group, which none of PyTorch's do, get other results.
+
+    ``fused=True`` is set for Adam and AdamW of parameters that are floating
+    point numbers. ``fused`` and ``foreach`` in the config hold, also as None
+    or False.
+
+    ``docs/training.md`` says what becomes of results, checkpoints and time.
 
     Args:
         optim_wrapper_cfg: Config of the optimizer wrapper, with
@@ -99,25 +92,20 @@ class MergedOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         """Whether the optimizer can step fused, where no config says it."""
         if any(key in self.optimizer_cfg for key in IMPLEMENTATIONS):
             return False
-        options = dict(self.optimizer_cfg)
-        kind = options.pop('type')
+        kind = self.optimizer_cfg['type']
         if isinstance(kind, str):
             with OPTIMIZERS.switch_scope_and_registry(None) as registry:
                 kind = registry.get(kind)
-        if kind is None or 'fused' not in inspect.signature(kind).parameters:
-            return False
-        if any(
-            getattr(item, 'sparse', False) is True for item in model.modules()
-        ):
-            print_log('Sparse gradients: no fused optimizer step.', 'current')
+        # Fused SGD with momentum ends with an error where a parameter gets its
+        # first gradient late, as after a thaw.
+        if kind not in (torch.optim.Adam, torch.optim.AdamW):
             return False
         # Those that are frozen are left out of groups with settings of theirs.
-        given = [
-            parameter
+        return all(
+            parameter.is_floating_point()
             for parameter in model.parameters()
             if parameter.requires_grad or not self.paramwise_cfg
-        ]
-        return _steps_fused(kind, options, given)
+        )
 
 
 def _check_groups(
@@ -128,38 +116,6 @@ def _check_groups(
     if saved != own:
         raise ValueError(
             f'the state to load has {saved} parameter groups, the optimizer '
-            f"{own}; use runner_type='mmext.PortableRunner', which resumes "
-            'from single groups into merged ones, or the constructor that the '
-            'optim_wrapper of the checkpoint had'
+            f'{own}; use the constructor that the optim_wrapper of the '
+            'checkpoint had'
         )
-
-
-def _steps_fused(
-    kind: type[torch.optim.Optimizer],
-    options: Mapping[str, Any],
-    parameters: Sequence[nn.Parameter],
-) -> bool:
-    """Whether fused steps of such parameters work, by trying two.
-
-    In the first one, only every other parameter has a gradient: fused SGD
-    with momentum ends with an error if the others get theirs later.
-    """
-    probes = [
-        torch.zeros(1, device=device, dtype=dtype, requires_grad=trained)
-        for device, dtype, trained in dict.fromkeys(
-            (item.device, item.dtype, item.requires_grad)
-            for item in parameters
-        )
-        for _ in range(2)
-    ]
-    try:
-        optimizer = kind(probes, **options, fused=True)
-        for first in range(2):
-            for probe in probes[first::2]:
-                if probe.requires_grad:
-                    probe.grad = torch.zeros_like(probe)
-            optimizer.step()
-    except (RuntimeError, TypeError, ValueError) as error:
-        print_log(f'The optimizer does not step fused: {error}', 'current')
-        return False
-    return True

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from ...utils.freeze import matches_name
+from ...utils.training import matches_name
 from .checkpoint import checkpoint_module, is_checkpointed
 from .reentrant import replace_reentrant_checkpoints, unreplaced_checkpoints
 
@@ -125,7 +125,7 @@ def find_modules(
     Args:
         model: Not wrapped for DDP. The model itself is never returned.
         modules: Names or patterns, as of
-            :func:`~mmext.utils.freeze.matches_name`.
+            :func:`~mmext.utils.training.matches_name`.
         classes: Names of classes, see :func:`matches_class`.
 
     Returns:
@@ -183,7 +183,7 @@ def checkpoint_model(
     Args:
         model: Not wrapped for DDP.
         modules: Names or patterns, as of
-            :func:`~mmext.utils.freeze.matches_name`.
+            :func:`~mmext.utils.training.matches_name`.
         classes: Names of classes, see :func:`matches_class`.
         replace_reentrant: First run
             :func:`~.reentrant.replace_reentrant_checkpoints`.

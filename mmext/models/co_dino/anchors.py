@@ -22,7 +22,7 @@ from mmdet.models.task_modules import (
 )
 from torch import Tensor, nn
 
-from ...utils.precision import to_device
+from ...utils.tensors import to_device
 from .losses import overlaps
 
 NEGATIVE = -1

@@ -10,7 +10,7 @@ from mmcv.ops import MultiScaleDeformableAttention
 from torch import Tensor
 
 from ...ops import apply_linear, multi_scale_deform_attn
-from ...utils.precision import float32_region, to_float32
+from ...utils.tensors import float32_region, to_float32
 
 
 class DeformableAttention(MultiScaleDeformableAttention):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...registry import MODELS
-from ...utils.precision import float32_region, to_float32
+from ...utils.tensors import float32_region, to_float32
 from .class_embeddings import (
     ClassEmbeddings,
     given_embeddings,

@@ -14,7 +14,7 @@ from mmdet.utils import reduce_mean
 from torch import Tensor
 
 from ...registry import MODELS
-from ...utils.precision import float32_region, to_float32
+from ...utils.tensors import float32_region, to_float32
 from .anchors import (
     NEGATIVE,
     anchor_grid,

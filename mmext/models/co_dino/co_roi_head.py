@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ...registry import MODELS
-from ...utils.precision import float32_region, to_float32
+from ...utils.tensors import float32_region, to_float32
 from .anchors import (
     assign_max_iou,
     assigns_plainly,

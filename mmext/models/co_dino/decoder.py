@@ -14,7 +14,7 @@ from mmdet.models.layers.transformer import (
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from ...utils.precision import float32_region, to_float32
+from ...utils.tensors import float32_region, to_float32
 from ..checkpointing.checkpoint import checkpoint_modules
 from .attention import DeformableAttention
 from .feed_forward import FeedForward

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from ...registry import MODELS
-from ...utils.precision import float32_region, to_float32
+from ...utils.tensors import float32_region, to_float32
 from ..checkpointing.checkpoint import (
     checkpoint_modules,
     checkpointable_blocks,

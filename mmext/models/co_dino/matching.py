@@ -16,7 +16,7 @@ from mmengine.structures import InstanceData
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from ...utils.precision import to_device
+from ...utils.tensors import to_device
 from .losses import GroupTargets
 
 

@@ -11,7 +11,7 @@ import torch
 from mmdet.structures.bbox import bbox_xyxy_to_cxcywh
 from torch import Tensor
 
-from ...utils.precision import to_float32
+from ...utils.tensors import to_float32
 from .losses import GroupTargets
 
 # Fewer queries than this are filled up with negatives.

@@ -20,8 +20,7 @@ from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
 from ...registry import MODELS
-from ...utils.precision import float32_region, to_float32
-from ...utils.traced_sizes import smaller
+from ...utils.tensors import float32_region, smaller, to_float32
 from .decoder import REFERENCE_EPS
 from .denoising import (
     DenoisingGenerator,

@@ -18,7 +18,7 @@ from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
-from ...utils.precision import float32_region, to_float32
+from ...utils.tensors import float32_region, to_float32
 from .anchors import (
     AnchorGrid,
     anchor_grid,
@@ -276,7 +276,7 @@ def _propose(
     rank = torch.arange(len(kept), device=index.device)
     order = torch.where(owner == image, rank, len(kept))
     count = min(cfg['max_per_img'], len(kept))
-    order, found = order.topk(count, 1, largest=False)
+    order, result = order.topk(count, 1, largest=False)
     real = order < len(kept)
-    chosen = boxes.flatten(0, 1)[kept[found]]
+    chosen = boxes.flatten(0, 1)[kept[result]]
     return RegionProposals(torch.where(real[..., None], chosen, 0.0), real)

@@ -15,8 +15,7 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from ...registry import MODELS
-from ...utils.precision import float32_region, to_float32
-from ...utils.traced_sizes import shapes_tensor, smaller
+from ...utils.tensors import float32_region, shapes_tensor, smaller, to_float32
 from .decoder import CoDINODecoder
 from .encoder import CoDINOEncoder, encoder_reference_points
 

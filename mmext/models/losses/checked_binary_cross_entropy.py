@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...utils.precision import wide_type
+from ...utils.tensors import wide_type
 from .label_range import LabelRangeMonitor
 from .reduction import (
     check_class_weight,

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...registry import MODELS
-from ...utils.precision import wide_type
+from ...utils.tensors import wide_type
 from .label_range import LabelRangeMonitor
 from .reduction import divide
 from .resized_logits import ResizedLogits

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ...registry import MODELS
-from ...utils.precision import wide_type
+from ...utils.tensors import wide_type
 from .checked_binary_cross_entropy import (
     checked_binary_cross_entropy,
     checked_mask_cross_entropy,

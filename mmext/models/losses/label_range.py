@@ -11,7 +11,7 @@ import torch
 from mmengine.logging import print_log
 from torch import Tensor
 
-from ...utils.label_hints import allowed_labels, likely_cause, values_text
+from ...utils.label_spec import allowed_labels, likely_cause, values_text
 
 _MAX_IMAGES = 8
 # Interpolated masks and mixed labels miss 0 and 1 by rounding.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...utils.precision import float32_region, wide_type
+from ...utils.tensors import float32_region, wide_type
 from ._resized_cross_entropy import (
     PassResult,
     PixelTargets,

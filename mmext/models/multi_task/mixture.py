@@ -9,7 +9,7 @@ from mmcv.cnn import ConvModule
 from torch import Tensor, nn
 
 from ...registry import MODELS
-from ...utils.precision import float32_region, wide_type, widen
+from ...utils.tensors import float32_region, wide_type, widen
 from .architecture import (
     Architecture,
     backbone_channels,

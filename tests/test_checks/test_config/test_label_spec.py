@@ -35,8 +35,8 @@ def test_heads_of_masks_weigh_masks_of_no_class():
 
 
 def test_ignore_places_are_those_that_are_read():
-    found = read_ignore_places(load('pidnet/pidnet_s_camvid.py'))
-    places = {each.place: each.value for each in found}
+    ignored = read_ignore_places(load('pidnet/pidnet_s_camvid.py'))
+    places = {item.place: item.value for item in ignored}
     assert set(places.values()) == {11}
     for where in (
         'model.data_preprocessor.seg_pad_val',
@@ -72,11 +72,11 @@ def test_defaults_count():
         'train_dataloader': {'dataset': {'pipeline': steps}},
         'val_evaluator': {'type': 'IoUMetric'},
     }
-    found = {
-        each.place.removeprefix('train_dataloader.dataset.'): each.role
-        for each in read_ignore_places(config)
+    results = {
+        ignored.place.removeprefix('train_dataloader.dataset.'): ignored.role
+        for ignored in read_ignore_places(config)
     }
-    assert found == {
+    assert results == {
         'model.data_preprocessor.seg_pad_val': 'pad',
         'model.decode_head.loss_decode.ignore_label': 'loss',
         'pipeline[0].seg_pad_val': 'fill',
@@ -121,12 +121,12 @@ def test_whether_images_are_padded(steps, pads):
         },
         'train_dataloader': {'dataset': {'pipeline': steps}},
     }
-    found = [
-        each.pads
-        for each in read_ignore_places(config)
-        if each.place == 'model.data_preprocessor.seg_pad_val'
+    ignored = [
+        item.pads
+        for item in read_ignore_places(config)
+        if item.place == 'model.data_preprocessor.seg_pad_val'
     ]
-    assert found == ([pads] if pads else [])
+    assert ignored == ([pads] if pads else [])
 
 
 def test_the_value_that_the_losses_ignore():
@@ -149,7 +149,7 @@ def test_what_a_config_says_is_found_without_its_components(monkeypatch):
     every = read_ignore_places(cfg)
     monkeypatch.setattr('mmext.checks.config.label_spec.find_component', None)
     said = read_ignore_places(cfg, defaults=False)
-    assert {(each.place, each.value) for each in said} == {
-        (each.place, each.value) for each in every if each.said
+    assert {(item.place, item.value) for item in said} == {
+        (item.place, item.value) for item in every if item.said
     }
     assert said

@@ -61,7 +61,7 @@ def test_message():
     places = ['model.train_cfg.find_unused_parameters', 'model.train_cfg']
     assert lines[-1].startswith('Where code of your own does read it, say so')
     assert f"own_keys = ['{places[0]}', '{places[1]}.with_cp'" in lines[-1]
-    assert [each.key for each in info.value.keys] == [FLAG, 'with_cp']
+    assert [key.key for key in info.value.keys] == [FLAG, 'with_cp']
 
 
 def test_the_lines_of_the_message_work():
@@ -69,8 +69,8 @@ def test_the_lines_of_the_message_work():
     cfg = recipe(static_graph=True, optim_wrapper={'broadcast_buffers': True})
     with pytest.raises(MisplacedKeyError) as info:
         check_misplaced_keys(cfg)
-    for each in info.value.keys:
-        *way, key = each.place.split('.')
+    for item in info.value.keys:
+        *way, key = item.place.split('.')
         part = cfg
         for step in way:
             part = part[step]
@@ -165,11 +165,11 @@ def test_matches_what_mmengine_does_with_the_flag(runner, wrap):
     reported = 0
     for cfg in combinations(runner):
         effective = wrap(cfg).get(FLAG, False)
-        found = find_misplaced_keys(cfg)
-        assert bool(found) == (cfg.get(FLAG, effective) != effective), cfg
-        if found:
+        misplaced = find_misplaced_keys(cfg)
+        assert bool(misplaced) == (cfg.get(FLAG, effective) != effective), cfg
+        if misplaced:
             reported += 1
-            merge(cfg, found[0].fix)
+            merge(cfg, misplaced[0].fix)
             assert wrap(cfg)[FLAG] is True
             assert find_misplaced_keys(cfg) == []
     assert reported == (4 if runner == 'FlexibleRunner' else 3)
@@ -179,11 +179,11 @@ def test_matches_what_our_runner_does_with_the_flag():
     for cfg in combinations('mmext.PortableRunner'):
         own, top = cfg.get('model_wrapper_cfg'), cfg.get(FLAG)
         device = torch.device('cpu')
-        found = find_misplaced_keys(cfg)
-        if found:
+        misplaced = find_misplaced_keys(cfg)
+        if misplaced:
             with pytest.raises(ValueError, match='must be the same'):
                 model_wrapper_config(own, device, top)
-            merge(cfg, found[0].fix)
+            merge(cfg, misplaced[0].fix)
             own, top = cfg['model_wrapper_cfg'], cfg[FLAG]
             assert find_misplaced_keys(cfg) == []
             assert model_wrapper_config(own, device, top)[FLAG] is True
@@ -196,8 +196,8 @@ def test_matches_what_our_runner_does_with_the_flag():
 def test_fixes_reach_the_wrapper(runner, key, wrap):
     cfg = {'runner_type': runner, 'model': {'train_cfg': {key: True}}}
     assert wrap(cfg).get(key, False) is False
-    (found,) = find_misplaced_keys(cfg)
-    merge(cfg, found.fix)
+    (misplaced,) = find_misplaced_keys(cfg)
+    merge(cfg, misplaced.fix)
     given = wrap(cfg)
     assert given[key] is True
     assert given['broadcast_buffers'] is (key == 'broadcast_buffers')
@@ -216,10 +216,10 @@ def test_a_config_may_serve_several_runners(wrap):
     settings['static_graph'] = True
     assert find_misplaced_keys(cfg) == []
     del cfg['model_wrapper_cfg']['static_graph']
-    (found,) = find_misplaced_keys(cfg)
-    assert found.place == 'strategy.model_wrapper.static_graph'
-    assert found.reason == 'PortableRunner reads no strategy'
-    assert found.remedy == 'model_wrapper_cfg = dict(static_graph=True)'
+    (misplaced,) = find_misplaced_keys(cfg)
+    assert misplaced.place == 'strategy.model_wrapper.static_graph'
+    assert misplaced.reason == 'PortableRunner reads no strategy'
+    assert misplaced.remedy == 'model_wrapper_cfg = dict(static_graph=True)'
 
 
 def test_another_runner_may_be_named():
@@ -385,17 +385,17 @@ def test_reports_it_and_its_fix_is_right(name, key, value):
     cfg = config(runner_type='mmext.PortableRunner')
     misplaced = put(cfg, at(name), key, value)
     before = copy.deepcopy(misplaced)
-    (found,) = find(misplaced)
+    (results,) = find(misplaced)
     assert misplaced == before
     place = '.'.join(name.split('.')).replace('.0', '[0]')
-    assert (found.key, found.place) == (key, f'{place}.{key}')
-    assert found.value is value
-    assert found.reason
-    assert found.read_at == RIGHT_PLACES[key]
-    merge(cfg, found.fix)
+    assert (results.key, results.place) == (key, f'{place}.{key}')
+    assert results.value is value
+    assert results.reason
+    assert results.read_at == RIGHT_PLACES[key]
+    merge(cfg, results.fix)
     assert find(cfg) == []
     if key == 'with_cp':
-        assert found.remedy == 'remove it'
+        assert results.remedy == 'remove it'
     else:
         wrapper = model_wrapper_config(
             cfg.get('model_wrapper_cfg'),
@@ -421,10 +421,10 @@ TYPED = [
 @pytest.mark.parametrize('key', KEYS)
 def test_reports_what_a_class_does_not_take(name, kind, key):
     cfg = put(config(), at(name), 'type', kind)
-    found = find(put(cfg, at(name), key, 4))
-    assert [each.key for each in found] == [key]
-    assert 'takes no such argument' in found[0].reason
-    assert found[0].value == 4
+    misplaced = find(put(cfg, at(name), key, 4))
+    assert [item.key for item in misplaced] == [key]
+    assert 'takes no such argument' in misplaced[0].reason
+    assert misplaced[0].value == 4
 
 
 @pytest.mark.parametrize(
@@ -460,18 +460,18 @@ def test_leaves_with_cp_in_dicts_that_somebody_takes(name):
 
 
 def test_wrapper_settings_are_never_the_models():
-    (found,) = find(put(config(), at('model.head.encoder'), FLAG, True))
-    assert found.reason == 'it is for what is around the model'
+    (misplaced,) = find(put(config(), at('model.head.encoder'), FLAG, True))
+    assert misplaced.reason == 'it is for what is around the model'
 
 
 @pytest.mark.parametrize('key', [*WRAPPER_KEYS, 'with_cp'])
 def test_reports_it_at_the_top_level(key):
-    found = find(config(**{key: True}))
+    misplaced = find(config(**{key: True}))
     if key == FLAG:
-        assert found == []
+        assert misplaced == []
         return
-    assert [each.place for each in found] == [key]
-    assert 'nothing reads it at the top level' in found[0].reason
+    assert [item.place for item in misplaced] == [key]
+    assert 'nothing reads it at the top level' in misplaced[0].reason
     assert find(config(**{key: None})) == []
 
 
@@ -490,17 +490,17 @@ def test_reports_it_at_the_top_level(key):
     ],
 )
 def test_reports_near_misses(name, key):
-    (found,) = find(config(**{name: True}))
-    assert (found.place, found.key) == (name, key)
-    assert f'{key} is near' in found.reason
+    (misplaced,) = find(config(**{name: True}))
+    assert (misplaced.place, misplaced.key) == (name, key)
+    assert f'{key} is near' in misplaced.reason
     cfg = config()
-    merge(cfg, found.fix)
+    merge(cfg, misplaced.fix)
     assert find(cfg) == []
     if key == 'with_cp':
         return
     cfg = config(model_wrapper_cfg={'type': DDP, name: True})
     cfg['model']['train_cfg'] = {name: True}
-    assert [found.place for found in find(cfg)] == [
+    assert [misplaced.place for misplaced in find(cfg)] == [
         f'model.train_cfg.{name}',
         f'model_wrapper_cfg.{name}',
     ]
@@ -538,9 +538,13 @@ def test_variables_of_the_config_are_left(text):
     cfg = config(with_cp=True, model={'head': {'type': Free}})
     assert find(cfg, text=text) == []
     other = text.replace('with_cp', 'other')
-    assert [each.key for each in find(cfg, text=other)] == ['with_cp']
+    assert [misplaced.key for misplaced in find(cfg, text=other)] == [
+        'with_cp'
+    ]
     in_comment = f'# {text}'.replace('\n', '\n#')
-    assert [each.key for each in find(cfg, text=in_comment)] == ['with_cp']
+    assert [misplaced.key for misplaced in find(cfg, text=in_comment)] == [
+        'with_cp'
+    ]
 
 
 def test_what_all_places_say_needs_no_remedy():
@@ -559,8 +563,8 @@ def test_backbone_of_our_detector():
         'backbone': {'type': Bare, 'with_cp': 2},
         'train_cfg': {'with_cp': True},
     }
-    (found,) = find(cfg)
-    assert found.place == 'model.train_cfg.with_cp'
+    (misplaced,) = find(cfg)
+    assert misplaced.place == 'model.train_cfg.with_cp'
 
 
 def test_reads_lazy_configs(tmp_path):
@@ -572,6 +576,6 @@ def test_reads_lazy_configs(tmp_path):
         '    optimizer=dict(type=AdamW, static_graph=True))\n'
     )
     cfg = Config.fromfile(path)
-    assert [each.place for each in find(cfg)] == [
+    assert [misplaced.place for misplaced in find(cfg)] == [
         'optim_wrapper.optimizer.static_graph'
     ]

@@ -148,10 +148,11 @@ def test_forwarding_can_be_taken_for_granted():
     ],
 )
 def test_finds_classes(kind, registry, scope, name):
-    found = find_component(kind, [LOOPS, registry], scope)
-    assert found.__module__.split('.')[0] == name
+    component = find_component(kind, [LOOPS, registry], scope)
+    assert component.__module__.split('.')[0] == name
     assert (
-        found.__name__ == str(getattr(kind, '__name__', kind)).split('.')[-1]
+        component.__name__
+        == str(getattr(kind, '__name__', kind)).split('.')[-1]
     )
 
 
@@ -169,22 +170,22 @@ def test_walks_all_dicts_with_scope_and_parent():
         custom_keys=dict(backbone=dict(lr_mult=0.1)),
         text='x',
     )
-    found = list(walk_nodes(cfg, ('model',), 'mmdet'))
-    assert [join_key(section.path) for section in found] == [
+    nodes = list(walk_nodes(cfg, ('model',), 'mmdet'))
+    assert [join_key(section.path) for section in nodes] == [
         'model',
         'model.part',
         'model.part.heads[0]',
         'model.part.heads[1][0]',
     ]
-    assert [section.scope for section in found] == ['mmdet'] + ['mmseg'] * 3
-    assert [section.name for section in found] == [
+    assert [section.scope for section in nodes] == ['mmdet'] + ['mmseg'] * 3
+    assert [section.name for section in nodes] == [
         'model',
         'part',
         'heads',
         'heads',
     ]
-    assert found[0].parent is None
-    assert found[3].parent is found[1]
+    assert nodes[0].parent is None
+    assert nodes[3].parent is nodes[1]
 
 
 def test_sections_are_those_of_the_runners():

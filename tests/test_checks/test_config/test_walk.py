@@ -55,8 +55,8 @@ def test_names_every_dict_the_outer_ones_first():
 
 def test_skips_keys():
     node = {'custom_keys': {'x': {}}, 'a': {'custom_keys': {}}}
-    found = walk_dicts(node, ('m',), skip=('custom_keys',))
-    assert [join_key(path) for path, _ in found] == ['m', 'm.a']
+    dicts = walk_dicts(node, ('m',), skip=('custom_keys',))
+    assert [join_key(path) for path, _ in dicts] == ['m', 'm.a']
 
 
 def test_copies_containers_alone():
@@ -76,8 +76,8 @@ def test_configs_of_data_sets():
     outer = {'dataset': pair, 'datasets': (c, 'no dict')}
     assert inner_dataset_configs(a) == []
     assert inner_dataset_configs({'dataset': None, 'datasets': []}) == []
-    found = dataset_configs(outer, ('loader', 'dataset'))
-    assert [(join_key(path), node.get('name')) for path, node in found] == [
+    configs = dataset_configs(outer, ('loader', 'dataset'))
+    assert [(join_key(path), node.get('name')) for path, node in configs] == [
         ('loader.dataset', None),
         ('loader.dataset.dataset', None),
         ('loader.dataset.dataset.datasets[0]', 'a'),
@@ -95,7 +95,7 @@ def test_walk():
     outer = Box(_dataset=pair, dataset=c)
     assert inner_datasets(a) == []
     assert inner_datasets(outer) == [c, pair]
-    names = [getattr(each, 'name', '') for each in walk_datasets(outer)]
+    names = [getattr(dataset, 'name', '') for dataset in walk_datasets(outer)]
     assert names == ['', 'c', '', 'a', '', 'b']
 
 

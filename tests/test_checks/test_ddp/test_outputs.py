@@ -44,8 +44,8 @@ def test_all_tensors_are_found_and_replaced(name):
     container = CONTAINERS[name]
     given = losses()
     output = container.pack(dict(given))
-    found = all_tensors(output)
-    assert len(found) == 2
+    tensors = all_tensors(output)
+    assert len(tensors) == 2
     assert (unopened_containers(output) == ()) == (name in OPENED)
     opened = open_output(output)
     assert (opened is None) == (name in OPENED)

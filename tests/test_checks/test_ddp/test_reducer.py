@@ -28,19 +28,61 @@ def outcome(*steps, **settings):
 
 
 OK = (Outcome.OK, 0, ())
-BOTH = [{'find_unused_parameters': flag} for flag in (False, True)]
 
 
-@pytest.mark.parametrize('settings', [*BOTH, {'static_graph': True}])
-def test_all_used(settings):
-    assert outcome(step('c b a'), step('c a b'), **settings) == OK
+FIND, STATIC = {'find_unused_parameters': True}, {'static_graph': True}
+UNUSED = Outcome.UNFINISHED, 1, ('b',)
+TWICE = Outcome.READY_TWICE, 0, ('b',)
+SILENT = Outcome.DIVERGED, 0, ('a', 'b')
+
+
+@pytest.mark.parametrize(
+    ('steps', 'settings', 'expected'),
+    [
+        (['c b a', 'c a b'], {}, OK),
+        (['c b a', 'c a b'], FIND, OK),
+        (['c b a', 'c a b'], STATIC, OK),
+        # The reducer has not begun, so it misses none.
+        ([''], {}, OK),
+        (['c a', 'c a'], STATIC, OK),
+        (['c b a', 'c a'], STATIC, UNUSED),
+        (['c a', 'c b a'], STATIC, (Outcome.GRAPH_CHANGED, 1, ('b',))),
+        # A reentrant checkpoint that is used once.
+        (['c b1 a'], {}, OK),
+        (['c b1 a'], FIND, TWICE),
+        (['c b1 a', 'c b1 a'], STATIC, OK),
+        # Used twice, before the stem.
+        (['c b1 b2 a'], {}, TWICE),
+        (['c b1 b2 a'], FIND, TWICE),
+        (['c b1 b2 a', 'c b1 b2 a'], STATIC, OK),
+        # All are complete within task 1, which ends before task 2 begins.
+        (['c a1 b1 a2 b2'], {}, SILENT),
+        (['c a1 b1 a2 b2'], FIND, (Outcome.READY_TWICE, 0, ('a',))),
+        # Within the same task it is heard, and if the outer pass is what
+        # completes them.
+        (['c a1 b1 a1'], {}, (Outcome.READY_TWICE, 0, ('a',))),
+        (['a1 b1 c a2'], {}, (Outcome.READY_TWICE, 0, ('a',))),
+        # Once more than in the first step, in a nested pass of its own.
+        (
+            ['c a1 b1', 'c a1 b1 a2 b2'],
+            STATIC,
+            (Outcome.DIVERGED, 1, ('a', 'b')),
+        ),
+        (
+            ['c a1 b1', 'a1 b1 a2 b2 c'],
+            STATIC,
+            (Outcome.GRAPH_CHANGED, 1, ('a', 'b')),
+        ),
+    ],
+)
+def test_rules(steps, settings, expected):
+    assert outcome(*map(step, steps), **settings) == expected
 
 
 def test_unused():
     first, second = step('a b c'), step('c a')
     assert outcome(first, second) == (Outcome.UNFINISHED, 1, ('b',))
     assert outcome(first, second, find_unused_parameters=True) == OK
-    assert outcome(second, second, static_graph=True) == OK
 
 
 def test_a_gradient_has_the_layout_that_its_bucket_was_made_for():
@@ -55,56 +97,6 @@ def test_a_gradient_has_the_layout_that_its_bucket_was_made_for():
     assert outcome(right, dense) == (Outcome.UNEXPECTED, 1, ('b',))
     none = dataclasses.replace(right, sparse=frozenset())
     assert outcome(none) == (Outcome.UNEXPECTED, 0, ('b',))
-
-
-def test_no_gradient_at_all():
-    # The reducer has not begun, so it misses none.
-    assert outcome(step('')) == OK
-
-
-def test_static_graph_wants_the_same_again():
-    few, many = step('c a'), step('c b a')
-    assert outcome(few, many, static_graph=True) == (
-        Outcome.GRAPH_CHANGED,
-        1,
-        ('b',),
-    )
-    assert outcome(many, few, static_graph=True) == (
-        Outcome.UNFINISHED,
-        1,
-        ('b',),
-    )
-
-
-def test_a_reentrant_checkpoint_used_once():
-    once = step('c b1 a')
-    assert outcome(once) == OK
-    assert outcome(once, find_unused_parameters=True) == (
-        Outcome.READY_TWICE,
-        0,
-        ('b',),
-    )
-    assert outcome(once, once, static_graph=True) == OK
-
-
-def test_a_reentrant_checkpoint_used_twice_before_the_stem():
-    twice = step('c b1 b2 a')
-    for settings in BOTH:
-        assert outcome(twice, **settings)[0] is Outcome.READY_TWICE
-    assert outcome(twice, twice, static_graph=True) == OK
-
-
-def test_what_comes_after_the_last_parameter_is_not_heard():
-    # All are complete within task 1, which ends before task 2 begins.
-    silent = step('c a1 b1 a2 b2')
-    assert outcome(silent) == (Outcome.DIVERGED, 0, ('a', 'b'))
-    assert (
-        outcome(silent, find_unused_parameters=True)[0] is Outcome.READY_TWICE
-    )
-    # Within the same task it is heard.
-    assert outcome(step('c a1 b1 a1'))[0] is Outcome.READY_TWICE
-    # And if the outer pass is what completes them.
-    assert outcome(step('a1 b1 c a2'))[0] is Outcome.READY_TWICE
 
 
 def test_what_is_returned_but_in_no_loss():
@@ -128,18 +120,6 @@ def test_used_outside_of_forward():
         0,
         ('b',),
     )
-
-
-def test_a_static_graph_does_not_hear_all_either():
-    # Once more than in the first step, in a nested pass of its own.
-    first, second = step('c a1 b1'), step('c a1 b1 a2 b2')
-    assert outcome(first, second, static_graph=True) == (
-        Outcome.DIVERGED,
-        1,
-        ('a', 'b'),
-    )
-    heard = step('a1 b1 a2 b2 c')
-    assert outcome(first, heard, static_graph=True)[0] is Outcome.GRAPH_CHANGED
 
 
 def with_joint(usage, ready):
@@ -185,23 +165,6 @@ USAGE = StepUsage(
 )
 
 
-def test_counts_name_all_parameters():
-    assert USAGE.counts() == {
-        'stem': 1,
-        'part': 2,
-        'late': 1,
-        'unused': 0,
-        'dead': 0,
-    }
-    assert USAGE.twice == ('part',)
-
-
-def test_hidden_is_what_a_search_does_not_find():
-    assert USAGE.hidden == ('part', 'late')
-    # Hidden, but not by a checkpoint.
-    assert USAGE.outside_forward == ('late',)
-
-
 def test_without_reentrant_checkpoints():
     plain = USAGE.without_reentrant()
     assert plain.counts()['part'] == 1
@@ -211,13 +174,6 @@ def test_without_reentrant_checkpoints():
     # Its gradient would be there.
     assert set(plain.unused) == {'unused'}
     assert plain.counts()['dead'] == 1
-
-
-def test_without_unused_parameters():
-    used = USAGE.without_unused()
-    assert used.names == ('stem', 'part', 'late')
-    assert used.unused == {}
-    assert used.ready == USAGE.ready
 
 
 def test_joint_ready_are_counted_where_they_differ():

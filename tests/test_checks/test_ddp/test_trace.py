@@ -4,7 +4,7 @@ import pytest
 import torch
 from mmengine.model import BaseModel
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointFunction, checkpoint
 
 from mmext.checks.ddp import (
     Outcome,
@@ -196,3 +196,87 @@ def test_a_checkpoint_whose_output_is_cut_off_is_not_to_blame(how):
     assert joint['part.bias'] == (how == 'logged')
     assert usage.call_sites['part.bias'].endswith('in forward')
     assert usage.counts()['part.bias'] == 0
+
+
+class Parts(nn.Module):
+    """Three layers, and what is not made of PyTorch's functions."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.first = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.second = nn.Linear(2, 2)
+
+    def run(self, x):
+        return self.second(self.first(x))
+
+    def nested(self, x):
+        return self.second(checkpoint(self.first, x, use_reentrant=True))
+
+
+def in_place(x):
+    out = torch.zeros(1, 2)
+    out[:, 0] = x[:, 0].detach()
+    return out.mul_(2)
+
+
+@pytest.mark.parametrize(
+    ('cut', 'function'),
+    [
+        (lambda y: y.detach(), 'detach'),
+        (lambda y: y.data, 'data'),
+        (lambda y: y.argmax(1).float(), 'argmax'),
+        (lambda y: torch.ones(1, 2)[0, y.argmax(1)[0]], 'argmax'),
+        (lambda y: (y > 0).float(), 'gt'),
+        (lambda y: y.round().int().float(), 'int'),
+        (in_place, 'detach'),
+    ],
+)
+def test_functions_that_cut(cut, function):
+    net = Parts()
+
+    def forward():
+        x = torch.ones(1, 2)
+        return net.run(net.stem(x)).sum() + (cut(net.stem(x)) * 2).sum()
+
+    def only_cut():
+        # Its shape is no use of a weight.
+        assert net.first.weight.shape[0] == 2
+        return cut(net.stem(torch.ones(1, 2))).sum() + net.second.bias.sum()
+
+    assert trace_step(net, forward, lambda out: out).unused == {}
+    unused = trace_step(net, only_cut, lambda out: out).unused
+    assert unused['stem.bias'].reason is UnusedReason.DETACHED
+    assert unused['stem.bias'].detail == f'by {function}'
+    assert 'test_trace.py:' in unused['stem.bias'].location
+    assert unused['first.weight'].reason is UnusedReason.NEVER_USED
+
+
+@pytest.mark.parametrize('part', ['first', 'run', 'nested'])
+@pytest.mark.parametrize('times', [1, 2])
+def test_passes_of_reentrant_checkpoints(part, times):
+    """A gradient for each use, in a pass of its own, with the location."""
+    net = Parts()
+
+    def forward():
+        x = net.stem(torch.ones(1, 2))
+        for _ in range(times):
+            x = checkpoint(getattr(net, part), x, use_reentrant=True)
+        if part == 'first':
+            # What the other kind runs again is no part of it.
+            x = checkpoint(net.second, x, use_reentrant=False)
+        return x.sum()
+
+    usage = trace_step(net, forward, lambda out: out)
+    inside = {'first.weight', 'first.bias'}
+    if part != 'first':
+        inside |= {'second.weight', 'second.bias'}
+    assert set(usage.reentrant) == inside
+    tasks = [g.task for g in usage.ready if g.name == 'first.bias']
+    assert len(set(tasks)) == len(tasks) == times
+    assert {g.task for g in usage.ready if 'stem' in g.name} == {0}
+    assert usage.counts()['stem.weight'] == 1
+    if part == 'run':
+        where = usage.reentrant['first.bias']
+        assert 'test_trace.py:' in where
+        assert where.endswith(' in run')
+    assert 'apply' not in vars(CheckpointFunction)

@@ -11,7 +11,13 @@ from msgspec.structs import replace
 
 import mmext.checks.labels.rules
 import mmext.checks.preflight.rules  # noqa: F401  (fills the registry)
-from mmext.checks.findings import Family, Finding, Severity, found, rules_of
+from mmext.checks.findings import (
+    Family,
+    Finding,
+    Severity,
+    new_finding,
+    rules_of,
+)
 from mmext.checks.findings import rule as registry
 from mmext.checks.findings.rule import select_rules
 from mmext.checks.preflight.run import list_rules
@@ -36,8 +42,10 @@ def check(family: Family, rule_id: str = 'TST001', **fields):
     @family.rule(rule_id, **{**FIELDS, **fields})
     def blue(facts, expected):
         """Find two things."""
-        yield found('blue', file='a.png', count=3)
-        yield found('red', remedy='wait', severity=Severity.INFO, split='val')
+        yield new_finding('blue', file='a.png', count=3)
+        yield new_finding(
+            'red', remedy='wait', severity=Severity.INFO, split='val'
+        )
 
     return blue
 
@@ -112,7 +120,7 @@ def test_place_in_words():
     finding = LABELS['DET001'].finding('x', key='annotations[3]', image='b')
     assert finding.place == 'annotations[3] of b'
     rows = [
-        found('x', file='a.json', key=f'images[{row}]').location
+        new_finding('x', file='a.json', key=f'images[{row}]').location
         for row in range(3)
     ]
     several = replace(

@@ -59,8 +59,8 @@ def test_same_results_as_the_serial_backend(tmp_path):
     run = run_joblib(counted(), workers=2, in_flight=2)
     first = next(run)
     assert len(asked) == 2
-    found = {r.path: r for r in first} | by_path(run)
-    assert found == by_path(run_serial(batches))
+    results = {r.path: r for r in first} | by_path(run)
+    assert results == by_path(run_serial(batches))
 
 
 @pytest.mark.parametrize(('number', 'started'), [(1, 1), (9, 4)])
@@ -112,31 +112,6 @@ def in_flight_batches_of(names: str, size: int):
         [item(name) for name in names[i : i + size]]
         for i in range(0, len(names), size)
     ]
-
-
-def test_no_more_than_the_limit_is_at_work():
-    at_work, most, asked = 0, 0, 0
-
-    def work(batch):
-        nonlocal at_work, most
-        at_work += 1
-        most = max(most, at_work)
-        at_work -= 1
-        return results_of(batch)
-
-    def batches():
-        nonlocal asked
-        for name in 'abcdefghijklmnopqrst':
-            asked += 1
-            yield [item(name)]
-
-    with ThreadPoolExecutor(8) as pool:
-        run = run_in_flight(batches(), lambda b: pool.submit(work, b), limit=3)
-        seen = [next(run)[0].path]
-        assert asked == 3
-        seen += [results[0].path for results in run]
-    assert most <= 3
-    assert sorted(seen) == list('abcdefghijklmnopqrst')
 
 
 def failing(batch, error: Exception) -> Future:

@@ -30,8 +30,8 @@ def mean_1(weights: list[float]) -> list[float]:
     ],
 )
 def test_formulas(kind, weights):
-    found = class_weights(kind, PIXELS, AREA)
-    assert found == pytest.approx(weights, abs=1e-4)
+    results = class_weights(kind, PIXELS, AREA)
+    assert results == pytest.approx(weights, abs=1e-4)
 
 
 def test_log_gives_weights_of_cityscapes_authors():
@@ -42,15 +42,15 @@ def test_log_gives_weights_of_cityscapes_authors():
     # Counts whose logarithm is inverse to the weights, road 2 * 10 ** 9.
     scale = math.log(2.04e9) * given[0]
     pixels = [round(math.exp(scale / weight)) for weight in given]
-    found = class_weights('log', pixels, pixels)
-    assert found == pytest.approx(given, abs=2e-3)
+    weights = class_weights('log', pixels, pixels)
+    assert weights == pytest.approx(given, abs=2e-3)
 
 
 @pytest.mark.parametrize('kind', CLASS_WEIGHT_KINDS)
 def test_absent_classes_get_nothing(kind):
-    found = class_weights(kind, [400, 0, 100], [500, 0, 500])
-    assert found[1] == 0
-    assert found[2] > found[0] > 0
+    weights = class_weights(kind, [400, 0, 100], [500, 0, 500])
+    assert weights[1] == 0
+    assert weights[2] > weights[0] > 0
 
 
 @pytest.mark.parametrize('kind', sorted(CLASS_WEIGHT_KINDS))

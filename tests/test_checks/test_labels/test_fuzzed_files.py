@@ -52,11 +52,11 @@ def check(sources, folder: Path, *, rules=()) -> dict[str, set[str]]:
         report = check_sources(
             sources, store, rules=select_rules(rules), num_examples=10**6
         )
-    found: dict[str, set[str]] = {}
+    results: dict[str, set[str]] = {}
     for group in report.groups:
-        for each in group.examples:
-            found.setdefault(each.file, set()).add(each.rule)
-    return found
+        for example in group.examples:
+            results.setdefault(example.file, set()).add(example.rule)
+    return results
 
 
 def pixels(content: bytes) -> np.ndarray | None:
@@ -90,15 +90,15 @@ def test_masks(tmp_path, random, count):
     image = saved(Image.fromarray(photo(0, 48, 64)), 'JPEG')
     damaged = [fuzz(masks[n % 10], random) for n in range(count)]
     source = write_folders(tmp_path, damaged, [image] * count)
-    found = check([source], tmp_path, rules=['SEG', 'PAIR'])
+    findings = check([source], tmp_path, rules=['SEG', 'PAIR'])
     missed = 0
     for number, content in enumerate(damaged):
         decoded, wanted = pixels(content), pixels(masks[number % 10])
         same = decoded is not None and np.array_equal(decoded, wanted)
         path = str(tmp_path / 'masks' / f'{number:04}.png')
-        missed += not same and path not in found
+        missed += not same and path not in findings
     assert missed == 0
-    assert len(found) > 0.9 * count
+    assert len(findings) > 0.9 * count
 
 
 def test_images(tmp_path, random, count):
@@ -114,7 +114,7 @@ def test_images(tmp_path, random, count):
     mask = png(street(0, 48, 64, count=6))
     damaged = [fuzz(images[n % 10], random) for n in range(count)]
     source = write_folders(tmp_path, [mask] * count, damaged)
-    found = check([source], tmp_path, rules=['IMG', 'PAIR'])
+    findings = check([source], tmp_path, rules=['IMG', 'PAIR'])
     missed = []
     for number, content in enumerate(damaged):
         decoded = pixels(content)
@@ -125,10 +125,10 @@ def test_images(tmp_path, random, count):
         }
         # A colour image that became a grey one is one all the same.
         usable = decoded is not None and decoded.shape[:2] == (48, 64)
-        if (cut or not usable) and not seen & found.keys():
+        if (cut or not usable) and not seen & findings.keys():
             missed.append(number)
     assert missed == []
-    assert len(found) > 0.6 * count
+    assert len(findings) > 0.6 * count
 
 
 def test_coco(tmp_path, random, count):
@@ -141,15 +141,15 @@ def test_coco(tmp_path, random, count):
         path.write_bytes(content)
         expected = msgspec.structs.replace(DETECTION, split=f'test{number}')
         sources.append(split_of_coco(str(path), '', expected))
-    found = check(sources, tmp_path, rules=['COCO', 'DET'])
+    findings = check(sources, tmp_path, rules=['COCO', 'DET'])
     missed = [
         number
         for number, content in enumerate(damaged)
         if not plausible_coco(content, CLASSES)
-        and str(tmp_path / f'{number:04}.json') not in found
+        and str(tmp_path / f'{number:04}.json') not in findings
     ]
     assert missed == []
-    assert len(found) > 0.6 * count
+    assert len(findings) > 0.6 * count
     assert plausible_coco(good, CLASSES)
 
 
@@ -166,15 +166,15 @@ def test_voc(tmp_path, random, count):
         path.with_suffix('.jpg').symlink_to(image)
         pairs.append((str(path.with_suffix('.jpg')), str(path)))
     source = split_of_pairs(pairs, DETECTION)
-    found = check([source], tmp_path, rules=['VOC', 'DET', 'PAIR'])
+    findings = check([source], tmp_path, rules=['VOC', 'DET', 'PAIR'])
     missed = [
         number
         for number, content in enumerate(damaged)
         if not plausible_voc(content, 'image.jpg', CLASSES, SIZE)
-        and not found.keys() & set(pairs[number])
+        and not findings.keys() & set(pairs[number])
     ]
     assert missed == []
-    assert len(found) > 0.6 * count
+    assert len(findings) > 0.6 * count
     assert plausible_voc(good, 'image.jpg', CLASSES, SIZE)
 
 
@@ -211,7 +211,7 @@ HUGE = {
 MEASURE = """
 import resource, sys
 from mmext.checks.labels.readers.image import read_image_facts
-from mmext.checks.labels.readers.mask import read_mask_facts
+from mmext.checks.labels.readers.image import read_mask_facts
 content = open(sys.argv[1], 'rb').read()
 small = open(sys.argv[2], 'rb').read()
 for read in (read_image_facts, read_mask_facts):

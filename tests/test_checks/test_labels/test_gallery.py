@@ -5,13 +5,12 @@ import io
 
 import numpy as np
 import pytest
-from helpers.image_bytes import fuzzed, kinds_of_images, photo
+from helpers.image_bytes import fuzzed, kinds_of_images
 from helpers.label_report import (
     box_source,
     finding,
     group,
     report_of,
-    save,
     semantic_source,
 )
 from PIL import Image, ImageOps
@@ -19,23 +18,20 @@ from PIL import Image, ImageOps
 from mmext.checks.findings import Location
 from mmext.checks.labels import Expectations
 from mmext.checks.labels.check import check_sources
+from mmext.checks.labels.expectations import SplitSource
 from mmext.checks.labels.facts import BoxFacts, Sample
 from mmext.checks.labels.gallery import (
     FINE,
-    NO_CLASS,
     OTHER,
     OUTSIDE,
     WRONG,
-    ExampleIndex,
     Picture,
     SampleFiles,
-    colored,
     make_gallery,
     paint_boxes,
     wrong_boxes,
 )
 from mmext.checks.labels.sources.coco import split_of_coco
-from mmext.checks.labels.sources.split_source import SplitSource
 from mmext.checks.labels.store import FactStore
 
 
@@ -59,14 +55,14 @@ def checked(tmp_path, *sources, **options) -> list[Picture]:
     with FactStore(tmp_path / 'facts.sqlite') as store:
         report = check_sources(sources, store)
     pictures = make_gallery(report, sources, **options)
-    for each in pictures:
-        group = report.groups[each.group]
-        assert each.finding in group.examples
+    for picture in pictures:
+        group = report.groups[picture.group]
+        assert picture.finding in group.examples
     return pictures
 
 
 def of_rule(pictures: list[Picture], rule: str) -> list[Picture]:
-    return [each for each in pictures if each.finding.rule == rule]
+    return [picture for picture in pictures if picture.finding.rule == rule]
 
 
 def clean() -> np.ndarray:
@@ -83,27 +79,28 @@ def test_wrong_pixels(tmp_path):
         tmp_path, {'area': area, 'clean': clean(), 'one': one}
     )
     pictures = checked(tmp_path, source)
-    found = of_rule(pictures, 'SEG001')
+    findings = of_rule(pictures, 'SEG001')
     assert [
-        (each.finding.file[-8:], each.finding.value) for each in found
+        (finding.finding.file[-8:], finding.finding.value)
+        for finding in findings
     ] == [
         ('area.png', '7'),
         ('/one.png', '7'),
         ('area.png', '9'),
     ]
-    seven, single, nine = map(shares, found)
+    seven, single, nine = map(shares, findings)
     assert seven == pytest.approx((1 / 2, 1 / 8), abs=0.02)
     assert nine == pytest.approx((1 / 8, 1 / 2), abs=0.02)
     # One pixel of 768, enlarged, at its place.
-    pixels = pixels_of(found[1]).astype(int)
+    pixels = pixels_of(findings[1]).astype(int)
     wrong = np.abs(pixels - WRONG).max(-1) < 60
-    scale = found[1].width // 32
+    scale = findings[1].width // 32
     y, x = np.argwhere(wrong).mean(0) / scale
     assert (y, x) == pytest.approx((3.5, 5.5), abs=0.5)
     assert single[1] == 0
-    assert found[1].classes == ('road', 'car', 'sky')
-    assert 'value 7' in found[1].alt
-    assert found[1].finding.place == 'y=3, x=5'
+    assert findings[1].classes == ('road', 'car', 'sky')
+    assert 'value 7' in findings[1].alt
+    assert findings[1].finding.place == 'y=3, x=5'
 
 
 @pytest.mark.parametrize(
@@ -129,9 +126,9 @@ def test_files_that_cannot_be_read(tmp_path):
     pictures = checked(tmp_path, source)
     (missing,) = of_rule(pictures, 'SEG015')
     (empty,) = of_rule(pictures, 'IMG002')
-    for each, word in ((missing, 'missing'), (empty, 'empty')):
-        assert (each.uri, each.width, each.height) == ('', 0, 0)
-        assert each.alt.startswith(f'no picture: {word}')
+    for item, word in ((missing, 'missing'), (empty, 'empty')):
+        assert (item.uri, item.width, item.height) == ('', 0, 0)
+        assert item.alt.startswith(f'no picture: {word}')
 
 
 def test_boxes(tmp_path):
@@ -143,7 +140,7 @@ def test_boxes(tmp_path):
     }
     source = box_source(tmp_path, boxes, annotation='all.json')
     pictures = checked(tmp_path, source)
-    assert {each.finding.rule for each in pictures} >= {
+    assert {item.finding.rule for item in pictures} >= {
         'DET001',
         'DET002',
         'DET004',
@@ -171,41 +168,6 @@ def test_the_same_image_twice(tmp_path):
         pixels[30:, x].astype(int) for x in (slice(half), slice(-half, None))
     )
     assert np.abs(left - right).mean() < 3
-
-
-def test_each_rule_has_its_share():
-    groups = [
-        group(
-            'SEG001',
-            *(finding('SEG001', file=f'{n}-{i}.png') for i in range(3)),
-            value=str(n),
-        )
-        for n in range(5)
-    ]
-    groups.append(group('SEG010', finding('SEG010', file='x.png')))
-    groups.append(group('CFG001', finding('CFG001', key='model')))
-    report = report_of(*groups)
-    asked = []
-
-    def samples():
-        for number in range(5):
-            for index in range(3):
-                asked.append((number, index))
-                yield Sample(index=0, mask=f'{number}-{index}.png')
-        yield Sample(index=0, mask='x.png')
-
-    source = SplitSource(Expectations(split=''), samples)
-    files = [each.finding.file for each in make_gallery(report, [source])]
-    ordered = [f'{n}-{i}.png' for n in range(5) for i in range(3)]
-    assert files == [*ordered, 'x.png']
-    few = [
-        each.finding.file
-        for each in make_gallery(report, [source], max_pictures=3)
-    ]
-    assert few == ['0-0.png', '1-0.png', 'x.png']
-    asked.clear()
-    assert make_gallery(report, [source], max_pictures=0) == []
-    assert asked == []
 
 
 def test_findings_of_another_split_are_not_mixed_up(tmp_path):
@@ -242,11 +204,11 @@ def test_damaged_files_end_in_an_entry(tmp_path):
     )
     pictures = make_gallery(report, [source], max_pictures=10_000, max_side=64)
     assert len(pictures) == len(rules) * len(samples)
-    for each in pictures:
-        assert bool(each.uri) == bool(each.width)
-        assert each.alt
-        assert each.uri or each.alt.startswith('no picture: ')
-    shown = [each for each in pictures if each.uri]
+    for picture in pictures:
+        assert bool(picture.uri) == bool(picture.width)
+        assert picture.alt
+        assert picture.uri or picture.alt.startswith('no picture: ')
+    shown = [picture for picture in pictures if picture.uri]
     assert len(shown) >= len(kinds) * len(rules)
 
 
@@ -255,47 +217,6 @@ def box(place: str, label: int = 0, name: str = 'cat', **fields) -> BoxFacts:
     return BoxFacts(
         box=sides, label=label, class_name=name, place=place, **fields
     )
-
-
-def index_of(*findings) -> ExampleIndex:
-    return ExampleIndex(enumerate(findings))
-
-
-def test_in_a_file_of_all_images():
-    """The image, a box or a class tells which sample it is."""
-    index = index_of(
-        finding(
-            'DET002', file='all.json', key='instance 1', image='x of y.jpg'
-        ),
-        finding('DET006', file='all.json', value='dog'),
-        finding('DET007', file='all.json', value='9'),
-        finding(
-            'COCO009',
-            file='all.json',
-            key='annotations[3]',
-            related=(Location(file='all.json', key='annotations[4]'),),
-        ),
-        finding('COCO001', file='all.json', key='categories'),
-    )
-
-    def sample(image: str, *boxes: BoxFacts) -> Sample:
-        return Sample(index=0, image=image, annotation='all.json', boxes=boxes)
-
-    assert index.take(sample('y.jpg', box('instance 1'))) == {}
-    assert list(index.take(sample('x of y.jpg', box('instance 1')))) == [0]
-    assert index.take(sample('1.jpg', box('', 0, 'dog'))) == {}
-    assert list(index.take(sample('2.jpg', box('', -1, 'dog')))) == [1]
-    assert list(index.take(sample('3.jpg', box('', 9, 'x')))) == [2]
-    assert list(index.take(sample('4.jpg', box('annotations[4]')))) == [3]
-    assert len(index.left) == 1
-
-
-def test_an_annotation_file_of_its_own():
-    index = index_of(finding('VOC002', file='a.xml', key='size.width'))
-    sample = Sample(
-        index=0, image='a.jpg', annotation='a.xml', annotation_kind='voc'
-    )
-    assert list(index.take(sample)) == [0]
 
 
 def test_boxes_that_a_finding_is_about():
@@ -307,18 +228,18 @@ def test_boxes_that_a_finding_is_about():
     )
     sample = Sample(index=0, image='a.jpg', boxes=boxes)
 
-    def found(**fields) -> list[int]:
+    def about(**fields) -> list[int]:
         own = wrong_boxes(finding('DET002', **fields), sample)
-        return [boxes.index(each) for each in own]
+        return [boxes.index(item) for item in own]
 
-    assert found(key='instance 1', image='a.jpg') == [1]
+    assert about(key='instance 1', image='a.jpg') == [1]
     related = (Location(key='instance 0'),)
-    assert found(key='instance 1', related=related, count=5) == [0, 1]
-    assert found(image='a.jpg', value='(1.5, 2, 3, 4)') == [1]
-    assert found(value='dog') == [2]
-    assert found(value='9') == [3]
-    assert found(image='a.jpg') == []
-    assert found() == []
+    assert about(key='instance 1', related=related, count=5) == [0, 1]
+    assert about(image='a.jpg', value='(1.5, 2, 3, 4)') == [1]
+    assert about(value='dog') == [2]
+    assert about(value='9') == [3]
+    assert about(image='a.jpg') == []
+    assert about() == []
 
 
 def files_of(max_side: int = 480, backend_args=None, **paths) -> SampleFiles:
@@ -329,17 +250,6 @@ def files_of(max_side: int = 480, backend_args=None, **paths) -> SampleFiles:
         backend_args=backend_args,
     )
     return SampleFiles(sample, source, max_side)
-
-
-def test_image_is_reduced_and_keeps_its_size(tmp_path):
-    pixels = photo(0, 300, 900, blur=20)
-    for suffix in ('png', 'jpg'):
-        path = save(tmp_path / f'a.{suffix}', pixels)
-        image, size = files_of(100, image=path).image
-        assert size == (900, 300)
-        assert max(image.shape) <= 200
-        whole = np.asarray(Image.fromarray(pixels).resize(image.shape[1::-1]))
-        assert np.abs(image - whole.astype(int)).mean() < 4
 
 
 @pytest.mark.parametrize('orientation', range(1, 9))
@@ -354,19 +264,6 @@ def test_turned_as_exif_says(tmp_path, orientation):
     assert size == image.shape[1::-1]
     wanted = np.asarray(ImageOps.exif_transpose(Image.open(path)))
     assert (image == wanted).all()
-
-
-def test_boxes_of_an_annotation_file_of_its_own(tmp_path):
-    path = tmp_path / 'a.xml'
-    path.write_text(
-        '<annotation><size><width>80</width><height>60</height></size>'
-        '<object><name>cat</name><bndbox><xmin>1</xmin><ymin>2</ymin>'
-        '<xmax>3</xmax><ymax>4</ymax></bndbox></object></annotation>'
-    )
-    files = files_of(annotation=str(path), annotation_kind='voc')
-    (box,) = files.annotated.boxes
-    assert (box.label, box.class_name) == (0, 'cat')
-    assert files.boxes() == [box.box]
 
 
 def test_all_boxes_of_a_coco_file(tmp_path):
@@ -388,18 +285,6 @@ def test_all_boxes_of_a_coco_file(tmp_path):
     assert SampleFiles(first, source, 64).boxes() == [(0, 0, 0, 0)]
 
 
-def test_colours(tmp_path):
-    expected = Expectations(num_classes=2, ignore_index=255)
-    pixels = np.array([[0, 1, 2, 255, 256, 0]], np.uint16)
-    colours = colored(pixels, expected)[0].tolist()
-    assert colours[0] == colours[5] == colours[4] != colours[1]
-    assert colours[2] == colours[3] == list(NO_CLASS)
-    own = np.full((2, 2, 4), 9, np.uint8)
-    assert colored(own, expected).tolist() == [[[9] * 3] * 2] * 2
-    wide = np.full((1, 1, 3), 0x1234, np.uint16)
-    assert colored(wide, expected).tolist() == [[[0x12] * 3]]
-
-
 GREY = np.full((60, 80, 3), 128, np.uint8)
 
 
@@ -409,10 +294,10 @@ def painted(*wrong, fine=(), other=(), side=80) -> np.ndarray:
 
 def where(picture: np.ndarray, colour: tuple) -> tuple | None:
     """Box around the pixels of a colour: x1, y1, x2, y2, the last inside."""
-    found = np.argwhere((picture == colour).all(-1))
-    if not len(found):
+    indices = np.argwhere((picture == colour).all(-1))
+    if not len(indices):
         return None
-    (y1, x1), (y2, x2) = found.min(0), found.max(0)
+    (y1, x1), (y2, x2) = indices.min(0), indices.max(0)
     return x1, y1, x2, y2
 
 

@@ -2,15 +2,15 @@ from helpers.label_facts import EXPECTED, findings_of, mask_of, sample_of
 from msgspec.structs import replace
 
 from mmext.checks.findings import Finding, Location, Severity
-from mmext.checks.labels.groups import FindingGroup, FindingGroups
+from mmext.checks.labels.report import FindingGroup, FindingGroups
 
 VAL = replace(EXPECTED, split='val')
 
 
 def group_findings(findings, num_examples=5, remedies=None):
     groups = FindingGroups(num_examples)
-    for each in findings:
-        groups.add(each)
+    for finding in findings:
+        groups.add(finding)
     return groups.finish(remedies or {})
 
 
@@ -38,7 +38,7 @@ def test_one_group_for_many_files():
     assert group.message.startswith('label 11 is out of range; labels must')
     assert group.message.endswith(': 40 masks, 400 pixels')
     assert group.splits == (('train', 20), ('val', 20))
-    assert [each.file for each in group.examples][:2] == [
+    assert [example.file for example in group.examples][:2] == [
         'train/0.png',
         'train/1.png',
     ]
@@ -63,11 +63,11 @@ def test_findings_of_a_file_count_it_once():
     ]
     (group,) = group_findings(findings, num_examples=3)
     assert group.message.endswith(': 1 image, 12 boxes')
-    places = [each.place for each in group.examples]
+    places = [example.place for example in group.examples]
     assert places == ['annotation 0', 'annotation 1', 'annotation 2']
 
 
 def test_worst_first():
     mild = replace(finding('a', rule='CLS004'), severity=Severity.INFO)
     groups = group_findings([mild, finding('b', '9'), finding('b', '10')])
-    assert [each.value for each in groups] == ['9', '10', '']
+    assert [group.value for group in groups] == ['9', '10', '']

@@ -1,15 +1,11 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mmext.checks.labels import Expectations
-from mmext.checks.labels.facts import MaskFacts
-from mmext.checks.labels.loaded import (
-    INDEX_MODES,
+from mmext.checks.labels.expectations import (
     LoadedValues,
     count_classes,
-    holds_indices,
     load_value,
     loaded_values,
 )
@@ -50,22 +46,6 @@ def test_kinds():
     kinds = [table.kind_of(value) for value in (2, 3, 254, 255, 256, 65535)]
     assert kinds[:4] == ['class', 'bad', 'reduced', 'ignored']
     assert kinds[4:] == ['wraps', 'wide_void']
-
-
-@pytest.mark.parametrize(
-    ('mode', 'backend', 'holds'),
-    [
-        ('L', 'cv2', True),
-        ('P', 'pillow', True),
-        ('P', 'cv2', False),
-        ('1', 'cv2', False),
-        ('RGB', 'pillow', False),
-    ],
-)
-def test_holds_indices(mode, backend, holds):
-    expected = Expectations(loader_backend=backend)
-    assert holds_indices(MaskFacts(mode=mode), expected) is holds
-    assert (mode in INDEX_MODES) is (mode != 'RGB')
 
 
 def test_count_classes_adds_what_is_mapped_together():

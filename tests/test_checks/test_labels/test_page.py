@@ -1,7 +1,5 @@
 """The page as text: what is in it, and that nothing in it can act."""
 
-import base64
-import hashlib
 from html.parser import HTMLParser
 
 import msgspec
@@ -10,7 +8,7 @@ from helpers.label_report import finding, group, report_of, split_of
 
 from mmext.checks.labels.gallery import Picture
 from mmext.checks.labels.page import class_charts, report_html
-from mmext.checks.labels.report import ClassCounts, Report, SplitReport
+from mmext.checks.labels.report import Report
 from mmext.checks.labels.rules import RULES
 
 PLANTED = (
@@ -132,7 +130,7 @@ def test_filters_offer_what_there_is():
             picture('DUP003', split='', group=2),
         ],
     )
-    values = [each.get('value') for each in Page(content).all('option')]
+    values = [item.get('value') for item in Page(content).all('option')]
     assert values == [
         *['', 'CLS001', 'DUP003', 'SEG001'],
         *['', 'train', 'val'],
@@ -183,55 +181,6 @@ def test_nothing_planted_is_an_element(planted):
     assert scripts == [text for tag, text in plain.texts if tag == 'script']
 
 
-def hash_of(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
-def test_policy():
-    page = Page(report_html(full_report(), [picture()]))
-    (policy,) = [
-        each['content']
-        for each in page.all('meta')
-        if each.get('http-equiv') == 'Content-Security-Policy'
-    ]
-    rules = dict(part.split(' ', 1) for part in policy.split('; '))
-    for name in ('script', 'style'):
-        (text,) = [text for tag, text in page.texts if tag == name]
-        assert rules[f'{name}-src'] == hash_of(text)
-        assert '\r' not in text
-    assert rules['default-src'] == "'none'"
-    assert rules['img-src'] == 'data:'
-    assert rules['base-uri'] == rules['form-action'] == "'none'"
-    assert 'unsafe' not in policy
-    # Ahead of all that it is about.
-    order = [tag for tag, _ in page.elements]
-    assert order[:4] == ['html', 'head', 'meta', 'meta']
-
-
-def test_odd_names():
-    """Bytes that are not UTF-8, and direction marks, in a file name."""
-    name = b'a\xff\xe2\x80\xae.png'.decode('utf-8', 'surrogateescape')
-    report = report_of(group('SEG001', finding('SEG001', file=name)))
-    content = report_html(report)
-    assert b'a\\xff\xe2\x80\xae.png</bdi>' in content
-    content.decode()
-
-
-def test_ids_are_unique_and_links_lead_somewhere():
-    page = Page(report_html(full_report(), [picture()]))
-    ids = [attrs['id'] for _, attrs in page.elements if 'id' in attrs]
-    assert len(ids) == len(set(ids))
-    links = {each['href'][1:] for each in page.all('a')}
-    assert links - set(ids) == set()
-    labelled = {
-        attrs['aria-labelledby']
-        for _, attrs in page.elements
-        if 'aria-labelledby' in attrs
-    }
-    assert labelled <= set(ids)
-
-
 def charts(*splits) -> list[dict]:
     return class_charts(report_of(splits=splits))
 
@@ -265,25 +214,6 @@ def test_what_is_rare_is_seen():
     (chart,) = charts(split_of('train', [10**9, 1, 0]))
     assert cells(chart, 'share') == [['100.00 %'], ['< 0.01 %'], ['0.00 %']]
     assert cells(chart, 'width') == [['100.00'], ['0.40'], ['0.00']]
-
-
-def test_objects():
-    split = SplitReport(
-        split='train',
-        task='detection',
-        num_samples=4,
-        num_images=4,
-        num_masks=0,
-        num_boxes=10,
-        classes=(
-            ClassCounts(label=0, name='cat', boxes=8, images=4),
-            ClassCounts(label=1, name='dog', boxes=2, images=1),
-        ),
-    )
-    (chart,) = charts(split)
-    assert (chart['unit'], chart['splits']) == ('objects', [('train', 4)])
-    assert cells(chart, 'share') == [['80.00 %'], ['20.00 %']]
-    assert cells(chart, 'files') == [[4], [1]]
 
 
 def test_splits_of_other_classes_are_apart():

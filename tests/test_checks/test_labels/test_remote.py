@@ -31,11 +31,11 @@ def server(tmp_path):
     folder = tmp_path / 'served'
     folder.mkdir()
     handler = functools.partial(_Quiet, directory=str(folder))
-    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler) as found:
-        thread = threading.Thread(target=found.serve_forever, args=(0.02,))
+    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
-        yield f'http://127.0.0.1:{found.server_address[1]}', folder
-        found.shutdown()
+        yield f'http://127.0.0.1:{server.server_address[1]}', folder
+        server.shutdown()
         thread.join()
 
 
@@ -102,7 +102,7 @@ def test_images_of_a_server(server, tmp_path):
     (served / 'images/train' / numbers(1, 3)[1]).unlink()
     code, report = check(tmp_path, config)
     assert (code, errors(report)) == (1, ['IMG001'])
-    (group,) = [each for each in report['groups'] if each['severity'] == 2]
+    (group,) = [item for item in report['groups'] if item['severity'] == 2]
     file = group['examples'][0]['file']
     assert file == f'{address}/images/train/{numbers(1, 3)[1]}'
 

@@ -66,10 +66,10 @@ def spoilt(root, name: str, config: int = 0, **options) -> dict:
 def test_stuff_of_another_number_of_classes(tmp_path):
     """HTC's label maps are held against the head that reads them."""
     key = 'model__roi_head__semantic_head__num_classes'
-    found = errors(spoilt(tmp_path, 'htc_stuff', **{key: 100}))
-    assert [rule for rule, _ in found] == ['SEG001']
-    assert 'label 181 is out of range' in found[0][1]
-    assert '[0, 99] (num_classes=100, ignore_index=255)' in found[0][1]
+    results = errors(spoilt(tmp_path, 'htc_stuff', **{key: 100}))
+    assert [rule for rule, _ in results] == ['SEG001']
+    assert 'label 181 is out of range' in results[0][1]
+    assert '[0, 99] (num_classes=100, ignore_index=255)' in results[0][1]
 
 
 @pytest.mark.slow
@@ -87,8 +87,8 @@ def test_labelled_split_without_labels(tmp_path):
     file = 'annotations/instances_unlabeled2017.json'
     folder = 'train_dataloader__dataset__datasets__0__data_prefix__img'
     options = {key: file, folder: 'unlabeled2017/'}
-    found = errors(spoilt(tmp_path, 'semi_supervised', **options))
-    assert 'CLS005' in [rule for rule, _ in found]
+    results = errors(spoilt(tmp_path, 'semi_supervised', **options))
+    assert 'CLS005' in [rule for rule, _ in results]
 
 
 def test_siblings_are_looked_at_where_they_are_asked_for(tmp_path):
@@ -158,9 +158,9 @@ def test_bccd(shared_path, tmp_path, checkout):
         code, report = check(tmp_path, **way)
         assert [rule for rule, _ in errors(report)] == ['DET002']
         assert code == 1
-        (group,) = [each for each in report['groups'] if each['severity'] == 2]
+        (group,) = [item for item in report['groups'] if item['severity'] == 2]
         assert group['count'] == 2
-        assert [each['value'] for each in group['examples']] == [
+        assert [item['value'] for item in group['examples']] == [
             '(181, 329, 181, 329)',
             '(504, 337, 504, 337)',
         ]

@@ -76,8 +76,8 @@ def test_class_weights_of_objects(tmp_path):
     names = {'a': ('dog', 'cat'), 'b': ('dog',), 'c': ('dog',)}
     for name, objects in names.items():
         text = ''.join(
-            f'<object><name>{each}</name>{box}</bndbox></object>'
-            for each in objects
+            f'<object><name>{obj}</name>{box}</bndbox></object>'
+            for obj in objects
         )
         path = tmp_path / f'{name}.xml'
         path.write_text(f'<annotation>{text}</annotation>')
@@ -110,9 +110,6 @@ def test_camvid(shared_path, tmp_path):
     [
         ({'workers': -1}, '--workers must be at least 0, got -1'),
         ({'class_weights': 'even'}, "--class-weights must be one of .*'even'"),
-        ({'backend': 'ray'}, "--backend must be one of .*got 'ray'"),
-        ({'backend': 'dask'}, '--backend dask needs --scheduler'),
-        ({'scheduler': 'tcp://a:1'}, '--scheduler must come with --backend'),
         ({'fail_on': 'note'}, "--fail-on must be 'info'.*'note'"),
         ({'select': ['NOPE']}, 'select must hold ids of rules'),
     ],

@@ -9,12 +9,11 @@ import pytest
 from helpers import fake_readers
 
 from mmext.checks.labels.scan import (
-    _stamp,
     scan,
     stored_facts,
 )
 from mmext.checks.labels.store import FactStore
-from mmext.checks.labels.work import ReadOptions, WorkItem, read_batch
+from mmext.checks.labels.work import READERS, WorkItem, read_batch
 
 
 def make_items(folder: Path, count: int, kind: str = 'fast') -> list[WorkItem]:
@@ -38,8 +37,7 @@ def store(tmp_path):
 
 def expected(items):
     return [
-        (item, fake_readers.facts_of(Path(item.path).read_bytes()))
-        for item in items
+        fake_readers.facts_of(Path(item.path).read_bytes()) for item in items
     ]
 
 
@@ -61,7 +59,7 @@ def test_second_run_reads_only_what_changed(files, store):
     os.remove(files[11].path)
     assert scan(files, store, run=partial(counted, log)) == 3
     assert log == [files[i].path for i in (7, 9, 11)]
-    facts = [facts for _, facts in stored_facts(files, store)]
+    facts = list(stored_facts(files, store))
     assert facts[7].error.text == 'corrupt: bad'
     assert facts[11].error.text == 'missing: No such file or directory'
     assert scan(files, store) == 0
@@ -85,56 +83,24 @@ def test_a_file_named_twice_across_look_ups(files, store, monkeypatch):
     assert sorted(log) == [item.path for item in files[:20]]
 
 
-def test_another_version_of_the_reader_reads_anew(files, store):
-    options = ReadOptions(verify=True)
-    checked = [msgspec.structs.replace(i, options=options) for i in files[:5]]
+def test_another_version_of_the_reader_reads_anew(files, store, monkeypatch):
     assert scan(files[:5], store) == 5
-    assert scan(checked, store) == 5
-    assert scan(checked, store) == 0
+    newer = msgspec.structs.replace(READERS['fast'], version=9)
+    monkeypatch.setitem(READERS, 'fast', newer)
+    assert scan(files[:5], store) == 5
+    assert scan(files[:5], store) == 0
 
 
 def test_kinds_and_backends_keep_apart(files, store):
-    options = ReadOptions(backend_args={'backend': 'local'})
     path = files[3].path
     items = [
         files[3],
         WorkItem(path=path, kind='mask'),
-        WorkItem(path=path, kind='fast', options=options),
+        WorkItem(path=path, kind='fast', backend_args={'backend': 'local'}),
     ]
     assert scan(items, store) == 3
-    widths = [facts.width for _, facts in stored_facts(items, store)]
+    widths = [facts.width for facts in stored_facts(items, store)]
     assert widths == [8, 0, 8]
-
-
-def test_without_stamps_bytes_are_compared(files, store, monkeypatch):
-    monkeypatch.setattr('mmext.checks.labels.scan._stamp', lambda item: '')
-    assert scan(files, store) == 100
-    Path(files[2].path).write_bytes(b'new')
-    assert scan(files, store) == 100
-    assert list(stored_facts(files, store)) == expected(files)
-
-
-def test_stamps_tell_size_and_time(tmp_path):
-    path = tmp_path / 'a'
-    path.write_bytes(b'12345')
-    os.utime(path, ns=(5, 10**18 + 7))
-    lmdb = ReadOptions(backend_args={'backend': 'lmdb', 'db_path': 'x'})
-    items = [
-        WorkItem(path=str(path), kind='mask'),
-        WorkItem(path=str(path / 'below'), kind='mask'),
-        WorkItem(path='https://host/a', kind='mask'),
-        WorkItem(path='a', kind='mask', options=lmdb),
-        WorkItem(path='what://a', kind='mask'),
-        WorkItem(path='a\0b', kind='mask'),
-    ]
-    assert [_stamp(item) for item in items] == [
-        f'5:{10**18 + 7}',
-        'absent',
-        '',
-        '',
-        '',
-        '',
-    ]
 
 
 def test_progress_ends_at_all_of_them(files, store):

@@ -22,7 +22,9 @@ CRITERIA = ('HuasdorffDisstanceLoss', 'TverskyLoss')
 def spoilt(rule: str, kind: str, root: Path, number: int = 0) -> DataSet:
     """A data set with one of the plants of a rule."""
     plants: list[Plant] = [
-        each for each in all_plants() if (each.rule, each.kind) == (rule, kind)
+        plant
+        for plant in all_plants()
+        if (plant.rule, plant.kind) == (rule, kind)
     ]
     data = clean(kind, root / 'data')
     plants[number].spoil(data)
@@ -47,7 +49,7 @@ def loaded(data: DataSet, index: int, color_type: str = 'color') -> dict:
 
 
 def left(report) -> list[str]:
-    return [each.message for each in report.groups if each.rule == 'CFG012']
+    return [group.message for group in report.groups if group.rule == 'CFG012']
 
 
 @pytest.mark.parametrize('kind', ['coco', 'voc'])
@@ -74,9 +76,9 @@ def test_small_boxes_are_ignored(tmp_path):
     _, report = data.check()
     loaded = built(data)
     flags = [
-        each['ignore_flag']
+        instance['ignore_flag']
         for index in range(len(loaded))
-        for each in loaded.get_data_info(index)['instances']
+        for instance in loaded.get_data_info(index)['instances']
     ]
     assert (len(flags), sum(flags)) == (18, 3)
     assert left(report) == [
@@ -128,7 +130,7 @@ def test_annotations_in_another_code_cannot_be_read(code, tmp_path):
     if code == 'utf-8':
         assert (exit_code, len(built(data))) == (0, 6)
         return
-    (group,) = [each for each in report.groups if each.rule == 'COCO001']
+    (group,) = [item for item in report.groups if item.rule == 'COCO001']
     if code != 'utf-16-le':
         assert 'as UTF-8 without a byte-order mark' in group.remedy
     # UnicodeDecodeError is one, and JSONDecodeError, too.
@@ -161,8 +163,8 @@ def test_text_for_ids_is_evaluated(key, tmp_path):
     for info in map(built(data, 'val').get_data_info, range(4)):
         objects = info['instances']
         prediction = {
-            'bboxes': torch.tensor([each['bbox'] for each in objects]).float(),
-            'labels': torch.tensor([each['bbox_label'] for each in objects]),
+            'bboxes': torch.tensor([obj['bbox'] for obj in objects]).float(),
+            'labels': torch.tensor([obj['bbox_label'] for obj in objects]),
             'scores': torch.full((len(objects),), 0.9),
         }
         sample = {'img_id': info['img_id'], 'ori_shape': (36, 48)}
@@ -235,14 +237,16 @@ def test_objects_that_are_all_crowds(tmp_path):
     code, report = data.check()
     (group,) = report.groups
     assert (code, group.rule) == (1, 'CLS005')
-    assert {each.severity for each in group.examples} == {Severity.ERROR}
-    for number, each in zip((18, 12), group.examples, strict=True):
-        assert f'; {number} objects are marked as crowd' in each.message
+    assert {instance.severity for instance in group.examples} == {
+        Severity.ERROR
+    }
+    for number, instance in zip((18, 12), group.examples, strict=True):
+        assert f'; {number} objects are marked as crowd' in instance.message
     assert 'crowds alone' in group.remedy
     loaded = built(data)
     for index in range(6):
-        for each in loaded.get_data_info(index)['instances']:
-            assert each['ignore_flag'] == 1
+        for instance in loaded.get_data_info(index)['instances']:
+            assert instance['ignore_flag'] == 1
 
 
 @pytest.mark.parametrize('kind', [str, float, 'x{}'.format, (0.5).__add__])
@@ -368,10 +372,10 @@ def test_a_metric_that_ignores_another_value():
 def test_names_are_compared_letter_by_letter(tmp_path):
     data = spoilt('DET006', 'voc', tmp_path)
     info = built(data).get_data_info(3)
-    assert [each['bbox_label'] for each in info['instances']] == [2]
+    assert [instance['bbox_label'] for instance in info['instances']] == [2]
     data = spoilt('COCO012', 'coco', tmp_path / 'other', 1)
     info = built(data).get_data_info(0)
-    assert [each['bbox_label'] for each in info['instances']] == [0, 2]
+    assert [instance['bbox_label'] for instance in info['instances']] == [0, 2]
 
 
 def test_a_size_of_zero_is_filtered(tmp_path):

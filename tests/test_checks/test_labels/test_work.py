@@ -10,9 +10,8 @@ from mmengine.fileio import backends
 from PIL import Image
 
 from mmext.checks.labels.facts import ErrorKind, ReadError
-from mmext.checks.labels.readers.mask import read_mask_facts
+from mmext.checks.labels.readers.image import read_mask_facts
 from mmext.checks.labels.work import (
-    ReadOptions,
     WorkItem,
     read_batch,
     read_item,
@@ -80,12 +79,12 @@ def web(monkeypatch):
     table['web'] = Web
     monkeypatch.setattr('mmengine.fileio.io.backends', table)
     files = {'ok': 'xyz', 'lost': 404, 'broken': 500}
-    return ReadOptions(backend_args={'backend': 'web', 'files': files})
+    return {'backend': 'web', 'files': files}
 
 
 def test_other_backends_and_their_errors(web):
     def of(path):
-        return WorkItem(path=path, kind='mask', options=web)
+        return WorkItem(path=path, kind='mask', backend_args=web)
 
     assert facts(of('ok')) == read_mask_facts(b'xyz')
     assert facts(of('lost')).error.text.startswith('missing: HTTP Error 404')
@@ -95,7 +94,7 @@ def test_other_backends_and_their_errors(web):
 
 
 def test_known_bytes_are_not_decoded_again(web):
-    item = WorkItem(path='ok', kind='mask', options=web)
+    item = WorkItem(path='ok', kind='mask', backend_args=web)
     first = read_item(item)
     assert first.stamp.startswith('sha256:')
     again = read_item(msgspec.structs.replace(item, known=first.stamp))
@@ -105,7 +104,7 @@ def test_known_bytes_are_not_decoded_again(web):
 
 
 def test_rejects_unknown_file_backends(image):
-    options = ReadOptions(backend_args={'backend': 'nix'})
-    item = WorkItem(path=image, kind='mask', options=options)
+    args = {'backend': 'nix'}
+    item = WorkItem(path=image, kind='mask', backend_args=args)
     with pytest.raises(ValueError, match=r"backend_args\['backend'\].*'nix'"):
         read_item(item)

@@ -76,7 +76,7 @@ def test_cause_is_named_and_mended(name, data, tmp_path):
     if case.of_mmseg:
         load_segmentation()
     outcome = check_wrong(case, data, tmp_path)
-    said = [words(each) for each in outcome.findings] or outcome.printed
+    said = [words(finding) for finding in outcome.findings] or outcome.printed
     assert outcome.cause, said
     assert outcome.mended, said
 

@@ -68,10 +68,12 @@ def test_a_bound_and_what_is_left(tmp_path):
 def test_what_an_option_of_the_command_line_undoes(tmp_path):
     config = tmp_path / 'a.py'
     config.write_text('a = 0\n')
-    found = [finding('A001', a=1)]
-    fixed = fix_config(str(config), found, Path(''), lambda path: found)
+    results = [finding('A001', a=1)]
+    fixed = fix_config(str(config), results, Path(''), lambda path: results)
     assert (fixed.rounds, fixed.left) == (1, ('a',))
-    assert fix_config(str(fixed.path), found, tmp_path / 'b.py', None) is None
+    assert (
+        fix_config(str(fixed.path), results, tmp_path / 'b.py', None) is None
+    )
     assert not (tmp_path / 'b.py').exists()
 
 
@@ -101,9 +103,9 @@ def test_the_second_fix_is_certain_after_the_first(tmp_path):
         return lint_config(Config.fromfile(path), file=path, environ={})
 
     # One fact is said once: the heads fit the classes that are meant.
-    found = look(config)
-    assert {each.rule for each in found} == {'HEAD006'}
-    fixed = fix_config(str(config), found, Path(''), look)
+    result = look(config)
+    assert {item.rule for item in result} == {'HEAD006'}
+    fixed = fix_config(str(config), result, Path(''), look)
     assert (fixed.rounds, fixed.left, fixed.findings) == (2, (), ())
     assert Config.fromfile(fixed.path).model.bbox_head.num_classes == 2
 

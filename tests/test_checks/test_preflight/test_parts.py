@@ -113,9 +113,9 @@ def check(tmp_path, monkeypatch):
 def built(report: dict) -> dict[str, dict]:
     """Findings of parts that cannot be built, by key."""
     return {
-        each['key']: each
-        for each in report['findings']
-        if each['rule'] == 'BUILD001'
+        finding['key']: finding
+        for finding in report['findings']
+        if finding['rule'] == 'BUILD001'
     }
 
 
@@ -125,7 +125,7 @@ def test_optimizer_that_cannot_be_built(name, check):
     text, key, says = ONE_BY_ONE[name]
     code, report = check(text, '--no-labels')
     assert code == 1
-    (finding,) = (each for each in report['findings'] if each['severity'] == 2)
+    (finding,) = (item for item in report['findings'] if item['severity'] == 2)
     assert finding['rule'] in ('ARG001', 'BUILD001')
     assert finding['key'].startswith(key)
     assert says in finding['message'] + finding['remedy']
@@ -141,12 +141,12 @@ def test_parts_that_cannot_be_built(check, monkeypatch):
     text += "\ntest_evaluator = dict(output_dir='no/such')"
     code, report = check(text, '--no-labels')
     assert code == 1
-    found = built(report)
-    assert found.keys() == TOGETHER.keys()
+    result = built(report)
+    assert result.keys() == TOGETHER.keys()
     for line, (key, (_, says)) in enumerate(TOGETHER.items(), 2):
-        assert says in found[key]['message'], key
+        assert says in result[key]['message'], key
         # A list that is written over several lines is one place.
-        assert found[key]['line'] <= line, key
+        assert result[key]['line'] <= line, key
     assert Visualizer._instance_dict == shared
     assert {path.name for path in Path().iterdir()} == {
         'mine.py',

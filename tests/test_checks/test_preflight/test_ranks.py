@@ -29,14 +29,14 @@ def results_of(specs, folder: Path) -> list[tuple]:
     """Model, settings and result, for all settings of each model."""
     jobs = [(spec, settings) for spec in specs for settings in FLAGS]
     results = run_pairs(jobs, folder)
-    return [(*job, each) for job, each in zip(jobs, results, strict=True)]
+    return [(*job, item) for job, item in zip(jobs, results, strict=True)]
 
 
 def check(results) -> collections.Counter:
     """Every prediction holds; how often each outcome was seen."""
-    wrong = [each for each in results if not each[2].agrees]
+    wrong = [result for result in results if not result[2].agrees]
     assert wrong == []
-    return collections.Counter(each[2].observed for each in results)
+    return collections.Counter(result[2].observed for result in results)
 
 
 # Another block in every other step.
@@ -89,8 +89,8 @@ def test_checkpoints_can_be_thought_away():
             # What is cut off besides by the checkpoint is not known.
             continue
         usages = [
-            trace_train_step(build_net(each), batch_of(1, 0))
-            for each in (spec, spec.without_reentrant())
+            trace_train_step(build_net(value), batch_of(1, 0))
+            for value in (spec, spec.without_reentrant())
         ]
         for search in (False, True):
             guess, truth = (
@@ -116,7 +116,7 @@ def planted(tmp_path):
     """Run a config with a mistake of ``PlantedDetector``."""
 
     def run(mistake: str, **options):
-        (plant,) = (each for each in PLANTS if each.rule == 'WORLD001')
+        (plant,) = (item for item in PLANTS if item.rule == 'WORLD001')
         path = write_plant(plant, tmp_path)
         text = path.read_text().replace('extra alone', mistake)
         path.write_text(text)
@@ -192,7 +192,7 @@ SILENT = predicted(Outcome.DIVERGED)
     ],
 )
 def test_agreement(outcomes, failures, observed, agrees):
-    ranks = [RankResult(0, each, 'e', failures) for each in outcomes]
+    ranks = [RankResult(0, outcome, 'e', failures) for outcome in outcomes]
     result = compare_ranks(ranks)
     assert (result.observed, result.agrees) == (observed, agrees)
 

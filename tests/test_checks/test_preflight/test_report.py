@@ -82,7 +82,7 @@ def test_sarif(tmp_path, monkeypatch):
         ('configs/a.py', 12, 'error'),
         ('configs/a.py', 1, 'note'),
     ]
-    prints = {str(each['partialFingerprints']) for each in run['results']}
+    prints = {str(item['partialFingerprints']) for item in run['results']}
     assert len(prints) == 2
 
 

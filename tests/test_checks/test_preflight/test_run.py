@@ -53,7 +53,7 @@ def test_clean(clean, tmp_path):
     assert 'incomplete: labels were not checked' in text
     written = json.loads((tmp_path / 'a.json').read_bytes())
     assert written['task'] == 'semantic'
-    assert [each['kind'] for each in written['batches']] == ['normal']
+    assert [batch['kind'] for batch in written['batches']] == ['normal']
     rows = written['verdicts']['rows']
     assert [row['works'] for row in rows if row['current']] == [True]
     assert b'Preflight' in (tmp_path / 'a.html').read_bytes()
@@ -142,10 +142,10 @@ def test_overflow_with_random_weights_is_no_error(weights, monkeypatch):
     cfg = small_config()
     cfg.model.pretrained = weights
     report, _ = examine(cfg, image_size=(64, 64))
-    (found,) = (each for each in report.findings if each.rule == 'STEP003')
+    (results,) = (item for item in report.findings if item.rule == 'STEP003')
     random = weights is not None
-    assert found.severity is (Severity.WARNING if random else Severity.ERROR)
-    assert found.message == (
+    assert results.severity is (Severity.WARNING if random else Severity.ERROR)
+    assert results.message == (
         'm; the weights are random here' if random else 'm'
     )
 
@@ -224,4 +224,4 @@ def test_once_more_with_the_size_of_the_training(monkeypatch):
     # What was asked for is not changed.
     report, _ = examine(cfg, image_size=(64, 64))
     assert [batch.steps for batch in report.batches] == [0]
-    assert any('too small' in each.message for each in report.findings)
+    assert any('too small' in finding.message for finding in report.findings)

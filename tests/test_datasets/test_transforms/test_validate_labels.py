@@ -20,8 +20,6 @@ from PIL import Image
 
 from mmext.datasets import ShapesSpec, write_shapes_dataset
 from mmext.datasets.transforms import LabelError, ValidateLabels
-from mmext.engine import SampleError
-from mmext.engine.sample_errors import name_failing_samples
 
 SPEC = ShapesSpec(
     image_size=(64, 48), min_objects=2, max_objects=5, empty_fraction=0.0
@@ -165,17 +163,6 @@ def test_number_of_classes_is_found_in_workers(bad_map):
     the_check(dataset).adopt(dataset)
     with pytest.raises(LabelError, match='num_classes=7, ignore'):
         loaded(dataset, 0)
-
-
-@pytest.mark.parametrize('num_workers', WORKERS)
-def test_sample_error_keeps_the_message(bad_map, num_workers):
-    dataset = seg_data(bad_map, dict(num_classes=7))
-    name_failing_samples(dataset)
-    with pytest.raises(SampleError) as caught:
-        loaded(dataset, num_workers)
-    text = str(caught.value)
-    assert 'The error was LabelError: 1 label problem in' in text
-    assert 'values: 9 (3)' in text
 
 
 @pytest.mark.parametrize('num_workers', WORKERS)

@@ -19,7 +19,6 @@ from mmext.datasets.transforms import LabelError, ValidateLabels
         ({'box_tolerance': -1}, 'box_tolerance must be in'),
         ({'min_size': -1}, 'min_size must be in'),
         ({'mask_box_iou': 1.5}, r'mask_box_iou must be in \[0, 1\], got 1.5'),
-        ({'panoptic_agreement': -0.1}, 'panoptic_agreement must be in'),
     ],
 )
 def test_rejects(kwargs, match):

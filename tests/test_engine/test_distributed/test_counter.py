@@ -3,8 +3,8 @@ import torch
 from mmengine.model import BaseModel
 from torch import nn
 
-from mmext.checks.ddp import SyncSettings, UnusedReason
-from mmext.engine.distributed.counter import GradientCheck, GradientCounter
+from mmext.checks.ddp import SyncSettings
+from mmext.engine.distributed.counter import GradientCheck
 
 
 class Net(BaseModel):
@@ -29,26 +29,6 @@ def step(check, model, **kwargs):
     if not wrong:
         check.finish_step(log=True)
     return wrong
-
-
-def test_all_is_well():
-    model = Net()
-    check = GradientCheck(model, SyncSettings())
-    assert not step(check, model)
-    assert not step(check, model)
-    assert check.num_steps == 2
-
-
-def test_missing_gradients():
-    model = Net()
-    check = GradientCheck(model, SyncSettings())
-    assert step(check, model, use_b=False)
-    report = check.report(3, '')
-    assert report.rank == 3
-    assert report.missing == ('b.weight', 'b.bias')
-    assert report.usage.unused['b.bias'].reason is UnusedReason.NEVER_USED
-    assert report.used_before == frozenset()
-    assert report.trace_error == ''
 
 
 def test_the_search_allows_them_and_the_log_names_them(monkeypatch):
@@ -77,19 +57,6 @@ def test_a_static_graph_is_compared_with_the_first_step():
     assert report.missing == ()
     # The same from the reducer's error, which ends a backward early.
     assert check.report(0, 'changed').twice == ('b.weight', 'b.bias')
-
-
-def test_gradients_that_come_twice():
-    model = Net()
-    check = GradientCheck(model, SyncSettings())
-    check.begin('cpu', (X,), {})
-    loss = model(X)['loss']
-    loss.backward(retain_graph=True)
-    loss.backward()
-    assert check.is_wrong()
-    assert set(check.report(0, '').twice) == set(
-        dict(model.named_parameters())
-    )
 
 
 def test_the_second_run_has_the_precision_of_the_first():
@@ -134,78 +101,52 @@ def run(model, *names):
     x.sum().backward()
 
 
-def test_each_gradient_is_counted():
-    model = net()
-    counter = GradientCounter(model)
-    assert counter.names == ['a.weight', 'b.weight']
-    run(model, 'a', 'c', 'a')
-    assert counter.counts() == [1, 0]
-    run(model, 'a')
-    assert counter.select(lambda count: count > 1) == ('a.weight',)
-    assert counter.select(lambda count: count == 0) == ('b.weight',)
-    counter.reset()
-    assert counter.counts() == [0, 0]
-
-
-def test_shared_parameters_are_one():
-    model = net()
-    model['b'].weight = model['a'].weight
-    assert GradientCounter(model).names == ['a.weight']
-
-
-def test_what_changes_later_is_found():
-    model = net()
-    counter = GradientCounter(model)
-    assert counter.frozen() == counter.unknown() == ()
-    model['a'].requires_grad_(False)
-    model['c'].requires_grad_(True)
-    assert counter.frozen() == ('a.weight',)
-    assert counter.unknown() == ('c.weight',)
-    model['d'] = nn.Linear(1, 1, bias=False)
-    assert counter.unknown() == ('c.weight', 'd.weight')
-
-
 @pytest.mark.parametrize('what', ['parameter', 'module', 'list'])
 def test_a_replacement_of_the_same_name_is_found(what):
     model = net()
     model['inner'] = nn.ModuleList([nn.Linear(1, 1, bias=False)])
-    counter = GradientCounter(model)
+    check = GradientCheck(model, SyncSettings(True))
     for _ in range(2):
-        assert counter.unknown() == ()
+        assert not check.is_wrong()
+    name = 'inner.0.weight' if what == 'list' else 'a.weight'
     if what == 'parameter':
         model['a'].weight = nn.Parameter(torch.ones(1, 1))
-        assert counter.unknown() == ('a.weight',)
     elif what == 'module':
         model['a'] = nn.Linear(1, 1, bias=False)
-        assert counter.unknown() == ('a.weight',)
     else:
         model['inner'][0] = nn.Linear(1, 1, bias=False)
-        assert counter.unknown() == ('inner.0.weight',)
-    assert len(counter.unknown()) == 1
+    assert check.is_wrong()
+    assert check.report(0, '').unfrozen == (name,)
+    assert check.is_wrong()
     del model['a'], model['inner']
-    assert counter.unknown() == ()
+    assert not check.is_wrong()
 
 
-def test_each_once():
+@pytest.mark.parametrize('find_unused', [False, True])
+def test_each_gradient_comes_once(find_unused):
     model = net()
-    counter = GradientCounter(model)
-    assert counter.is_each_once(at_most=True)
-    assert not counter.is_each_once()
-    run(model, 'a', 'c')
-    assert counter.is_each_once(at_most=True)
-    assert not counter.is_each_once()
-    run(model, 'b', 'c')
-    assert counter.is_each_once()
-    assert counter.total == 2
-    run(model, 'b', 'c')
-    assert not counter.is_each_once()
-    assert not counter.is_each_once(at_most=True)
-    counter.reset()
-    assert counter.total == 3
+    model['b'].weight = model['a'].weight  # one parameter of two names
+    model['d'] = nn.Linear(1, 1, bias=False)
+    check = GradientCheck(model, SyncSettings(find_unused))
+    assert check.is_wrong() != find_unused
+    run(model, 'a', 'b', 'c')
+    assert check.is_wrong() != find_unused
+    run(model, 'd', 'c')
+    assert not check.is_wrong()
+    assert check.is_dirty()
+    check.finish_step(log=False)
+    assert not check.is_dirty()
+    run(model, 'd', 'c')
+    assert check.is_wrong()
+    assert check.report(0, '').twice == ('d.weight',)
+    check.begin('cpu', (), {})
+    assert check.is_dirty()
 
 
 def test_ignored_parameters_are_not_counted_and_no_surprise():
     model = net()
-    counter = GradientCounter(model, ignored=['b.weight'])
-    assert counter.names == ['a.weight']
-    assert counter.unknown() == ()
+    check = GradientCheck(model, SyncSettings(), ignored=['b.weight'])
+    run(model, 'a', 'c')
+    assert not check.is_wrong()
+    assert check.knows_any([model['b'].weight])
+    assert not check.knows_any([model['c'].weight])

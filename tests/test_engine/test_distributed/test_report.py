@@ -10,7 +10,6 @@ from mmext.checks.ddp.ready_gradients import ReadyGradient
 from mmext.engine.distributed.report import (
     RankReport,
     format_sync_report,
-    refine_reasons,
 )
 
 PLAIN = SyncSettings()
@@ -29,58 +28,6 @@ def usage(used, unused=(), reason=UnusedReason.NEVER_USED, **kwargs):
         },
         **kwargs,
     )
-
-
-def test_unused_on_all_ranks_is_said_once():
-    reports = [
-        RankReport(rank, usage('a', ['head.b']), ('head.b',))
-        for rank in (0, 1)
-    ]
-    text = format_sync_report(reports, PLAIN)
-    assert text.count('    head.b\n') == 1
-    assert '1 parameter got no gradient: never used in forward' in text
-    assert text.startswith(
-        'the gradients of this step cannot be averaged over the processes'
-    )
-    assert 'rank' not in text
-    assert '\nfind_unused_parameters = True' in text
-    assert 'find_unused_parameters=False, static_graph=False' in text
-
-
-def test_used_on_another_rank_is_a_branch():
-    reports = [
-        RankReport(0, usage('ab')),
-        RankReport(1, usage('a', 'b'), ('b',)),
-    ]
-    text = format_sync_report(reports, PLAIN)
-    assert (
-        '1 parameter on rank 1 got no gradient: in a branch that was not '
-        'taken for this batch\n    b' in text
-    )
-
-
-def test_used_in_an_earlier_step_is_a_branch():
-    report = RankReport(
-        0, usage('a', 'b'), ('b',), used_before=frozenset('ab')
-    )
-    (refined,) = refine_reasons([report])
-    assert refined.usage.unused['b'].reason is UnusedReason.BRANCH_NOT_TAKEN
-    # The given ones are not changed.
-    assert report.usage.unused['b'].reason is UnusedReason.NEVER_USED
-
-
-def test_frozen_after_wrapping():
-    report = RankReport(0, usage('a'), ('b',), frozen=('b',))
-    text = format_sync_report([report], PLAIN)
-    assert 'got no gradient: frozen (requires_grad=False) after' in text
-    assert 'freeze it earlier' in text
-
-
-def test_unfrozen_after_wrapping():
-    text = format_sync_report(
-        [RankReport(0, usage('ab'), unfrozen=('b',))], PLAIN
-    )
-    assert 'would never be averaged\n    b' in text
 
 
 def test_reason_and_location_are_reported():

@@ -9,11 +9,7 @@ import pytest
 import torch
 from helpers.toy_ranks import run_on_ranks
 from mmdet.utils import reduce_mean
-from mmengine.model import (
-    BaseModel,
-    MMFullyShardedDataParallel,
-    is_model_wrapper,
-)
+from mmengine.model import BaseModel, MMFullyShardedDataParallel
 from mmengine.optim import OptimWrapper
 from torch import distributed as dist
 from torch import nn
@@ -21,10 +17,8 @@ from torch import nn
 from mmext.engine.distributed import (
     DistributedDataParallel,
     GradientSyncError,
-    PeerError,
     model_wrapper_config,
 )
-from mmext.registry import MODEL_WRAPPERS
 
 pytestmark = pytest.mark.xdist_group('processes')
 
@@ -95,15 +89,6 @@ def on_two_ranks(function, tmp_path):
 
 def weights(model):
     return torch.cat([p.detach().flatten() for p in model.parameters()])
-
-
-def test_it_is_registered_and_a_wrapper():
-    assert MODEL_WRAPPERS.get('mmext.DistributedDataParallel') is (
-        DistributedDataParallel
-    )
-    assert is_model_wrapper(
-        DistributedDataParallel.__new__(DistributedDataParallel)
-    )
 
 
 def test_gradients_are_the_mean_over_ranks(tmp_path):
@@ -332,58 +317,58 @@ def test_one_process_needs_no_vote(tmp_path):
         dist.destroy_process_group()
 
 
-def test_peer_error_is_an_error_of_its_own():
-    assert not issubclass(PeerError, GradientSyncError)
-
-
 CPU, GPU = torch.device('cpu'), torch.device('cuda', 1)
 DDP = dict(type='mmext.DistributedDataParallel')
+OFF = dict(**DDP, broadcast_buffers=False, find_unused_parameters=False)
+SHARDED = dict(type=MMFullyShardedDataParallel, use_orig_params=True)
 
 
-def test_config_of_the_default_wrapper():
-    assert model_wrapper_config(None, CPU) == dict(
-        **DDP, broadcast_buffers=False, find_unused_parameters=False
-    )
-    assert model_wrapper_config(None, GPU, True) == dict(
-        **DDP,
-        broadcast_buffers=False,
-        find_unused_parameters=True,
-        device_ids=[1],
-    )
-
-
-def test_config_at_top_level_holds_with_a_config_too():
-    cfg = dict(static_graph=True, broadcast_buffers=True)
+@pytest.mark.parametrize(
+    ('cfg', 'device', 'find_unused', 'expected'),
+    [
+        (None, CPU, None, OFF),
+        (
+            None,
+            GPU,
+            True,
+            {**OFF, 'find_unused_parameters': True, 'device_ids': [1]},
+        ),
+        (
+            dict(static_graph=True, broadcast_buffers=True),
+            CPU,
+            True,
+            dict(
+                **DDP,
+                static_graph=True,
+                broadcast_buffers=True,
+                find_unused_parameters=True,
+            ),
+        ),
+        (dict(device_ids=[0], output_device=0), CPU, None, OFF),
+        (dict(device_ids=[0]), GPU, None, {**OFF, 'device_ids': [0]}),
+        (SHARDED, GPU, True, SHARDED),
+    ],
+)
+def test_config(cfg, device, find_unused, expected):
     before = copy.deepcopy(cfg)
-    assert model_wrapper_config(cfg, CPU, True) == dict(
-        **DDP,
-        static_graph=True,
-        broadcast_buffers=True,
-        find_unused_parameters=True,
-    )
+    assert model_wrapper_config(cfg, device, find_unused) == expected
     assert cfg == before
 
 
-def test_config_for_a_cpu_has_no_device_ids():
-    cfg = dict(**DDP, device_ids=[0], output_device=0)
-    result = model_wrapper_config(cfg, CPU)
-    assert not {'device_ids', 'output_device'} & set(result)
-    assert model_wrapper_config(cfg, GPU)['device_ids'] == [0]
-
-
-def test_configs_of_other_wrappers_are_left_alone():
-    cfg = dict(type=MMFullyShardedDataParallel, use_orig_params=True)
-    assert model_wrapper_config(cfg, GPU, True) == cfg
-
-
-def test_config_rejects_contradiction():
-    with pytest.raises(ValueError, match='got True at the top level and Fals'):
-        model_wrapper_config(dict(find_unused_parameters=False), CPU, True)
-
-
-def test_config_rejects_unknown_type():
-    with pytest.raises(KeyError, match="got 'NoSuchWrapper'"):
-        model_wrapper_config(dict(type='NoSuchWrapper'), CPU)
+@pytest.mark.parametrize(
+    ('cfg', 'error', 'message'),
+    [
+        (
+            dict(find_unused_parameters=False),
+            ValueError,
+            'got True at the top level and Fals',
+        ),
+        (dict(type='NoSuchWrapper'), KeyError, "got 'NoSuchWrapper'"),
+    ],
+)
+def test_rejects_config(cfg, error, message):
+    with pytest.raises(error, match=message):
+        model_wrapper_config(cfg, CPU, True)
 
 
 def test_two_backwards_of_a_forward_are_refused(tmp_path):

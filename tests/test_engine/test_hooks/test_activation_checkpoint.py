@@ -4,24 +4,16 @@ Model, data and losses are those of the toy training, where the oracle is the
 same run without checkpoints.
 """
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 from helpers import toy_training as toy
-from helpers.toy_ranks import run_on_ranks
-from mmdet.models.backbones import ResNet
 from mmengine.hooks import EMAHook
-from mmengine.model import BaseModel, MMDistributedDataParallel
-from mmengine.optim import OptimWrapper
-from mmengine.registry import HOOKS, MODELS
-from reference.host_checkpoints import reentrant_nodes
+from mmengine.registry import MODELS
 from torch import nn
 
-from mmext.engine.hooks.activation_checkpoint import ActivationCheckpointHook
 from mmext.models.checkpointing.checkpoint import is_checkpointed
-from mmext.models.checkpointing.reentrant import replace_reentrant_checkpoints
 
 RUNNERS = ['mmext.PortableRunner', 'Runner']
 BN = dict(type='ToyModel', noise=0.1, norm='BN')
@@ -65,12 +57,12 @@ def test_a_run_is_that_without(tmp_path, runner_type):
     """Losses, weights, and statistics of batch norm, to the last bit."""
     changes = dict(runner_type=runner_type, model=BN)
     plain = toy.train(tmp_path / 'plain', **changes)
-    found = toy.train(
+    run = toy.train(
         tmp_path / 'hook',
         default_hooks=hooks(modules='linear', classes=['BatchNorm1d']),
         **changes,
     )
-    assert found == plain
+    assert run == plain
     assert (
         'Activation checkpointing (non-reentrant): 2 modules, 0 of them '
         'reentrant before: linear, norm' in log_of(tmp_path / 'hook')
@@ -92,15 +84,15 @@ def test_flexible_runner(tmp_path):
 def test_dropout_and_names_that_are_not_run(tmp_path):
     changes = dict(model=dict(type='StackedModel'))
     plain = toy.train(tmp_path / 'plain', **changes)
-    found = toy.train(
+    run = toy.train(
         tmp_path / 'items', default_hooks=hooks(modules='layers.*'), **changes
     )
-    assert found == plain
+    assert run == plain
     assert 'Checkpointed, but not run' not in log_of(tmp_path / 'items')
-    found = toy.train(
+    run = toy.train(
         tmp_path / 'whole', default_hooks=hooks(modules='layers'), **changes
     )
-    assert found == plain
+    assert run == plain
     log = log_of(tmp_path / 'whole')
     assert log.count('no memory is saved there: layers; name the') == 1
 
@@ -129,10 +121,10 @@ def test_ema_averages_the_plain_model(tmp_path):
         return ema.ema_model.state_dict()
 
     plain = run('plain')
-    found = run('hook', default_hooks=hooks(modules='linear'))
-    assert found.keys() == plain.keys()
+    result = run('hook', default_hooks=hooks(modules='linear'))
+    assert result.keys() == plain.keys()
     for key, value in plain.items():
-        assert torch.equal(found[key], value), key
+        assert torch.equal(result[key], value), key
 
 
 @pytest.mark.parametrize('split', ['val', 'test'])
@@ -203,87 +195,3 @@ def test_mmengine_own_key_under_ours(tmp_path):
             tmp_path / 'typo',
             **{**changes, 'activation_checkpointing': 'layer.1'},
         )
-
-
-def test_builds_from_the_registry():
-    built = HOOKS.build(hook(classes='SwinBlock', replace_reentrant=False))
-    assert isinstance(built, ActivationCheckpointHook)
-    assert built.classes == 'SwinBlock'
-
-
-class Net(BaseModel):
-    """A backbone of mmdet's, and a parameter that nothing uses."""
-
-    def __init__(self, with_cp):
-        super().__init__()
-        self.backbone = ResNet(
-            18, base_channels=4, stem_channels=4, with_cp=with_cp
-        )
-        self.class_embed = nn.Parameter(torch.ones(4, 5))
-
-    def forward(self, inputs, mode='loss'):
-        feats = self.backbone(inputs)
-        return dict(loss=sum(x.square().mean() for x in feats))
-
-
-def images(rank):
-    generator = torch.Generator().manual_seed(rank)
-    return torch.randn(2, 3, 64, 64, generator=generator)
-
-
-def build_net(with_cp):
-    torch.manual_seed(0)
-    return Net(with_cp).train()
-
-
-def train_rank(replace, out):
-    """Two steps of a rank; writes the error, or the gradients."""
-    rank = torch.distributed.get_rank()
-    net = build_net(with_cp=True)
-    if replace:
-        assert len(replace_reentrant_checkpoints(net)) == 8
-    wrapped = MMDistributedDataParallel(
-        net, find_unused_parameters=True, broadcast_buffers=False
-    )
-    optim = OptimWrapper(torch.optim.SGD(net.parameters(), lr=0.0))
-    try:
-        for last in (False, True):
-            if last:
-                optim.zero_grad = lambda: None
-            wrapped.train_step(dict(inputs=images(rank)), optim)
-    except RuntimeError as error:
-        Path(f'{out}.json.{rank}').write_text(json.dumps(str(error)))
-        return
-    grads = {
-        name: parameter.grad
-        for name, parameter in net.named_parameters()
-        if parameter.grad is not None
-    }
-    torch.save(grads, f'{out}.pt.{rank}')
-
-
-@pytest.mark.xdist_group('processes')
-def test_find_unused_parameters_on_two_processes(tmp_path):
-    """``with_cp=True`` crashes with it in the first step, and not with us."""
-    out = tmp_path / 'before'
-    run_on_ranks(lambda: train_rank(False, out), 2, out).wait()
-    for rank in (0, 1):
-        error = json.loads(Path(f'{out}.json.{rank}').read_text())
-        assert 'Expected to mark a variable ready only once' in error
-    out = tmp_path / 'after'
-    ranks = run_on_ranks(lambda: train_rank(True, out), 2, out)
-    assert ranks.wait() == [0, 0], ranks.output()
-    single = []
-    for rank in (0, 1):
-        net = build_net(with_cp=False)
-        loss = net(images(rank))['loss']
-        assert reentrant_nodes(loss) == 0
-        loss.backward()
-        single.append({k: p.grad for k, p in net.named_parameters()})
-    for rank in (0, 1):
-        found = torch.load(f'{out}.pt.{rank}')
-        assert len(found) > 50
-        assert 'class_embed' not in found
-        for name, gradient in found.items():
-            mean = (single[0][name] + single[1][name]) / 2
-            torch.testing.assert_close(gradient, mean, rtol=1e-5, atol=1e-7)

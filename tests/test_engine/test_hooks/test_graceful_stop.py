@@ -19,7 +19,7 @@ from torch import distributed as dist
 
 from mmext.engine import GracefulExit, GracefulStopHook
 from mmext.engine.distributed import PeerError
-from mmext.engine.hooks.graceful_stop import LocalStore, StopGate
+from mmext.engine.hooks.graceful_stop import StopGate
 
 MODEL = dict(type='ToyModel', noise=0.3)
 EMA = dict(type='EMAHook', momentum=0.5)
@@ -485,7 +485,7 @@ class Rank:
 def play(seed, world_size):
     """Random order of moves; signals at random moments to random ranks."""
     draw = random.Random(seed)
-    store = LocalStore()
+    store = dist.HashStore()
     world = []
     for rank in range(world_size):
         world.append(Rank(StopGate(store, rank, world_size), world))
@@ -525,7 +525,7 @@ def test_all_stop_after_the_same_unit_in_any_order(world_size):
 def test_stops_within_two_units_after_the_one_of_the_signal():
     for seed in range(300):
         draw = random.Random(seed)
-        store = LocalStore()
+        store = dist.HashStore()
         gates = [StopGate(store, rank, 3) for rank in range(3)]
         gates[draw.randrange(3)].request(2)
         num_steps = 0
@@ -540,49 +540,8 @@ def test_stops_within_two_units_after_the_one_of_the_signal():
         assert num_steps <= 3
 
 
-def test_single_process_stops_at_once():
-    gate = StopGate(LocalStore())
-    gate.finish_unit()
-    assert not gate.should_stop(begin=True)
-    gate.request(2)
-    assert gate.should_stop(begin=True)
-    assert gate.signum == 2
-
-
-def test_first_signal_is_remembered_everywhere():
-    store = LocalStore()
-    first, second = (StopGate(store, rank, 2) for rank in range(2))
-    first.request(15)
-    first.request(2)
-    first.finish_unit()
-    first.should_stop(begin=True)
-    second.finish_unit()
-    second.should_stop(begin=True)
-    assert (first.signum, second.signum) == (15, 15)
-
-
-def test_meet_waits_for_all():
-    store = LocalStore()
-    lock = threading.Lock()
-    gates = [StopGate(store, rank, 2) for rank in range(2)]
-    answers = {}
-
-    def come(rank):
-        answer = gates[rank].meet(10)
-        with lock:
-            answers[rank] = answer
-
-    thread = threading.Thread(target=come, args=(0,))
-    thread.start()
-    thread.join(0.2)
-    assert thread.is_alive()
-    come(1)
-    thread.join(10)
-    assert answers == {0: False, 1: False}
-
-
 def test_meet_ends_when_all_want_to_stop():
-    store = LocalStore()
+    store = dist.HashStore()
     late, early = (StopGate(store, rank, 2) for rank in range(2))
     late.request(15)
     assert not late.should_stop(begin=False)
@@ -590,40 +549,12 @@ def test_meet_ends_when_all_want_to_stop():
     assert late.should_stop(begin=False)
 
 
-def test_meet_gives_up():
-    gate = StopGate(LocalStore(), 0, 2)
-    with pytest.raises(PeerError, match='only 1 of 2 processes came'):
-        gate.meet(0.1)
-
-
-def test_meet_gives_up_sooner_after_a_signal(monkeypatch):
+@pytest.mark.parametrize('signum', [None, 15])
+def test_meet_gives_up(monkeypatch, signum):
+    """Sooner after a signal."""
     monkeypatch.setattr('mmext.engine.hooks.graceful_stop._ANSWER_S', 0.1)
-    gate = StopGate(LocalStore(), 0, 2)
-    gate.request(15)
+    gate = StopGate(dist.HashStore(), 0, 2)
+    if signum:
+        gate.request(signum)
     with pytest.raises(PeerError, match='only 1 of 2 processes came'):
-        gate.meet(600)
-
-
-def test_works_with_the_store_of_torch():
-    store = dist.TCPStore('127.0.0.1', 0, 1, True, wait_for_workers=False)
-    first, second = (StopGate(store, rank, 2) for rank in range(2))
-    assert not first.should_stop(begin=True)
-    second.request(15)
-    second.finish_unit()
-    assert not second.should_stop(begin=True)
-    first.finish_unit()
-    assert not first.should_stop(begin=True)  # rank 1 has begun unit 2
-    first.finish_unit()
-    second.finish_unit()
-    assert first.should_stop(begin=True)
-    assert second.should_stop(begin=True)
-
-
-def test_local_store():
-    store = LocalStore()
-    assert not store.check(['a'])
-    assert store.compare_set('a', '', 'x') == b'x'
-    assert store.compare_set('a', 'y', 'z') == b'x'
-    assert store.compare_set('a', 'x', 'z') == b'z'
-    assert (store.check(['a']), store.get('a')) == (True, b'z')
-    assert [store.add('n', 2), store.add('n', 0)] == [2, 2]
+        gate.meet(600 if signum else 0.1)

@@ -22,10 +22,9 @@ from torch.utils.data import Dataset
 
 from mmext.engine import LabelRangeHook
 from mmext.engine.distributed import DistributedDataParallel, PeerError
-from mmext.engine.hooks.label_range import find_monitors, image_paths
 from mmext.models import CheckedCrossEntropyLoss
 from mmext.models.losses import LabelRangeError
-from mmext.models.losses.label_range import current_batch, set_current_batch
+from mmext.models.losses.label_range import set_current_batch
 
 
 @pytest.fixture(autouse=True)
@@ -123,36 +122,10 @@ def test_last_iteration_is_not_lost(tmp_path, clean_globals, monkeypatch):
         run(tmp_path, {5: 1}, deferred=True)
 
 
-def test_clean_training_ends(tmp_path, clean_globals):
-    run(tmp_path, {}, deferred=True)
-    assert current_batch().iteration is None
-
-
 def test_ignored_labels_are_summed_up(tmp_path, clean_globals):
     run(tmp_path, {1: 2, 4: 3}, deferred=True, out_of_range='ignore')
     log = next(tmp_path.glob('*/*.log')).read_text()
     assert '5 labels out of range were left out of the loss' in log
-
-
-def test_finds_monitors():
-    model = nn.DataParallel(Model())
-    assert list(find_monitors(Model())) == [
-        'decode_head.loss_decode.0 (loss_ce)'
-    ]
-    assert list(find_monitors(model)) == [
-        'decode_head.loss_decode.0 (loss_ce)'
-    ]
-    assert find_monitors(nn.Linear(1, 1)) == {}
-    assert list(find_monitors(CheckedCrossEntropyLoss())) == [
-        'CheckedCrossEntropyLoss (loss_ce)'
-    ]
-
-
-def test_image_paths():
-    assert image_paths(batch(0, 1, prefix='a/')) == ('a/0.png', 'a/1.png')
-    assert image_paths({'inputs': [1]}) == ()
-    assert image_paths({'data_samples': [SegDataSample()]}) == ()
-    assert image_paths(None) == ()
 
 
 def on_two_ranks(tmp_path, wrapper, deferred):
@@ -200,15 +173,6 @@ def test_all_ranks_stop_with_our_wrapper(tmp_path):
     for error in (own, other):
         assert 'rank1_1.png: 2 pixels, first 3' in error['text']
         assert error['took'] < 20
-
-
-@pytest.mark.xdist_group('processes')
-def test_all_ranks_stop_with_the_plain_wrapper(tmp_path):
-    """On CPUs: the other rank's connection ends."""
-    other, own = on_two_ranks(tmp_path, MMDistributedDataParallel, None)
-    assert own['error'] == 'LabelRangeError'
-    assert other['error'] != 'none'
-    assert max(own['took'], other['took']) < 20
 
 
 @pytest.mark.xdist_group('processes')

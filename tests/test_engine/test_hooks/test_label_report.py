@@ -170,9 +170,9 @@ def test_skipped_samples_by_iteration(tmp_path, clean_globals, runner):
             'collate_fn': {'type': 'pseudo_collate'},
         },
     )
-    found = reports(log)
-    assert len(found) >= 2
-    total = int(re.search(r'start: skipped (\d+) ', found[-1][1]).group(1))
+    results = reports(log)
+    assert len(results) >= 2
+    total = int(re.search(r'start: skipped (\d+) ', results[-1][1]).group(1))
     # Eight steps of two; four of these samples are bad, and workers load
     # ahead, and a bad sample may be drawn in place of one.
     assert total >= 4
@@ -224,9 +224,9 @@ def test_skipping_in_test_mode_is_an_error(tmp_path, clean_globals):
 
 
 def test_test_data_are_reported(tmp_path):
+    """Once, and the list in the log is short."""
     check = ValidateLabels(action='warn')
-    hook, data = LabelReportHook(), Data(check)
-    said = []
+    hook, data, said = LabelReportHook(max_files=1), Data(check), []
     runner = SimpleNamespace(
         test_dataloader=SimpleNamespace(dataset=data),
         logger=SimpleNamespace(warning=said.append),
@@ -239,27 +239,10 @@ def test_test_data_are_reported(tmp_path):
         data[index]
     hook.after_test_epoch(runner)
     hook.after_test_epoch(runner)
-    assert len(said) == 1
-    assert said[0].startswith('ValidateLabels, test data: left 2 sample(s)')
+    (text,) = said
+    assert text.startswith('ValidateLabels, test data: left 2 sample(s)')
+    assert text.count('.png') == 1
     assert (tmp_path / 'new' / 'label_report.jsonl').is_file()
-
-
-def test_list_in_the_log_is_short(tmp_path):
-    check = ValidateLabels(num_classes=2, action='warn')
-    hook, said = LabelReportHook(max_files=1), []
-    loader = SimpleNamespace(dataset=Data(check))
-    runner = SimpleNamespace(
-        test_dataloader=loader,
-        logger=SimpleNamespace(warning=said.append),
-        log_dir=str(tmp_path),
-        epoch=0,
-        iter=0,
-    )
-    hook.before_test(runner)
-    for index in (1, 4):
-        loader.dataset[index]
-    hook.after_test_epoch(runner)
-    assert said[0].count('.png') == 1
 
 
 @pytest.mark.parametrize('kwargs', [{'interval': 0}, {'max_files': 0}])

@@ -5,8 +5,6 @@ from helpers import rank_faults  # noqa: F401
 from helpers import toy_training as toy
 from helpers.toy_ranks import start_ranks
 
-from mmext.engine.hooks.rank_watch import check_even_batches
-
 pytestmark = pytest.mark.xdist_group('processes')
 
 
@@ -31,13 +29,6 @@ def uneven(size=12, **options):
     loader = toy.loader(size=size)
     loader['sampler'].update(type='UnevenSampler', **options)
     return loader
-
-
-def test_names_the_ranks():
-    check_even_batches([4, 4])
-    check_even_batches([None, None])
-    with pytest.raises(ValueError, match='got 4 on rank 0, 3 on rank 1'):
-        check_even_batches([4, 3])
 
 
 @pytest.mark.parametrize(

@@ -17,16 +17,6 @@ def wrapper(**kwargs):
     return model, CpuAmpOptimWrapper(optimizer=optimizer, **kwargs)
 
 
-def test_forward_is_bfloat16_and_weights_are_not():
-    model, optim = wrapper()
-    with optim.optim_context(model):
-        out = model(torch.ones(1, 2))
-        assert out.dtype == torch.bfloat16
-        optim.update_params(out.float().sum())
-    assert model.weight.dtype == torch.float32
-    assert not torch.is_autocast_enabled('cpu')
-
-
 def test_matches_plain_training_to_bfloat16():
     torch.manual_seed(0)
     model, optim = wrapper()

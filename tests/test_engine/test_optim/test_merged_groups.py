@@ -8,10 +8,9 @@ import torch
 from helpers.tiny_mae import tiny_mae
 from mmdet.models.backbones import ResNet, SwinTransformer
 from mmengine.optim import build_optim_wrapper
-from mmengine.registry import OPTIMIZERS
 from torch import nn
 
-from mmext.utils.param_groups import merge_groups
+from mmext.utils.training import merge_groups
 
 SLOW = pytest.mark.slow
 MERGED = 'mmext.MergedOptimWrapperConstructor'
@@ -85,9 +84,9 @@ def train(model, wrapper, steps=3):
     random = torch.Generator().manual_seed(1)
     *trained, _ = [p for p in model.parameters() if p.requires_grad]
     for _ in range(steps):
-        for each in trained:
-            each.grad = torch.randn(
-                each.shape, generator=random, dtype=each.dtype
+        for parameter in trained:
+            parameter.grad = torch.randn(
+                parameter.shape, generator=random, dtype=parameter.dtype
             )
         wrapper.step()
     return list(model.parameters())
@@ -174,22 +173,6 @@ def test_a_first_gradient_may_come_late(optimizer):
     assert not torch.equal(model[1].weight, before)
 
 
-class Plain(torch.optim.SGD):
-    """Knows the word, and cannot do it for what it gets."""
-
-    def __init__(self, params, lr=0.1, fused=None):
-        super().__init__(params, lr)
-        self.asked = fused
-
-    def step(self, closure=None):
-        if self.asked:
-            raise RuntimeError('no kernel for this device')
-        return super().step(closure)
-
-
-OPTIMIZERS.register_module(module=Plain, force=True)
-
-
 def with_complex():
     model = nn.Linear(3, 2)
     model.phase = nn.Parameter(torch.ones(2, dtype=torch.complex64))
@@ -199,13 +182,11 @@ def with_complex():
 @pytest.mark.parametrize(
     ('make', 'optimizer'),
     [
-        # Not known to the class, or not for this device.
         (lambda: nn.Linear(3, 2), dict(type='RMSprop', lr=0.1)),
-        (lambda: nn.Linear(3, 2), dict(type='Plain', lr=0.1)),
         (with_complex, ADAMW),
         (lambda: nn.Embedding(4, 2, sparse=True), SGD),
     ],
-    ids=['RMSprop', 'no kernel', 'complex', 'sparse'],
+    ids=['RMSprop', 'complex', 'sparse'],
 )
 def test_not_fused_where_it_cannot_be(make, optimizer):
     cfg = {key: optimizer[key] for key in optimizer if key != 'weight_decay'}
@@ -215,7 +196,7 @@ def test_not_fused_where_it_cannot_be(make, optimizer):
         parameter.grad = torch.ones_like(parameter)
         if isinstance(model, nn.Embedding):
             parameter.grad = parameter.grad.to_sparse(1)
-    before = [each.detach().clone() for each in model.parameters()]
+    before = [value.detach().clone() for value in model.parameters()]
     wrapper.step()
     after = list(model.parameters())
     assert not any(map(torch.equal, before, after))
@@ -242,22 +223,3 @@ def test_a_parameter_in_two_places_is_the_same_error():
         paramwise = {'bias_lr_mult': 2.0, 'bypass_duplicate': True}
         once = by_name(*build(model, kind, ADAMW, paramwise))
         assert list(once) == ['a.weight', 'a.bias', 'b.bias']
-
-
-def test_merge_groups():
-    betas = [0.9, 0.99]
-    groups = [
-        dict(params=[1], lr=0.1, lr_mult=1.0),
-        dict(params=[2], betas=betas),
-        dict(params=[3, 4], lr=0.1),
-        dict(params=[5]),
-        dict(params=[6], betas=betas, lr=0.2, decay_mult=1.0),
-    ]
-    before = copy.deepcopy(groups)
-    assert merge_groups(groups, {'lr': 0.2}) == [
-        dict(params=[1, 3, 4], lr=0.1),
-        dict(params=[2, 6], betas=betas, lr=0.2),
-        dict(params=[5], lr=0.2),
-    ]
-    assert groups == before
-    assert merge_groups([]) == []

@@ -64,25 +64,25 @@ def run(
 def test_matches_plain(with_cp, dropout: float):
     """Values and gradients; dropout draws the same numbers twice."""
     x = torch.randn(4, 6)
-    loss, found = run(make_blocks(with_cp, dropout), x)
+    loss, output = run(make_blocks(with_cp, dropout), x)
     plain_loss, plain = run(make_blocks(False, dropout), x)
     assert torch.equal(loss, plain_loss)
-    assert found.keys() == plain.keys()
+    assert output.keys() == plain.keys()
     for name, gradient in plain.items():
-        assert torch.equal(found[name], gradient), name
+        assert torch.equal(output[name], gradient), name
 
 
 @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
 def test_second_run_has_the_dtype_of_the_first(dtype: torch.dtype):
     """As in training, where the backward pass is outside of autocast."""
     x = torch.randn(4, 6)
-    loss, found = run(make_blocks(True, 0.5), x, dtype)
+    loss, output = run(make_blocks(True, 0.5), x, dtype)
     plain_loss, plain = run(make_blocks(False, 0.5), x, dtype)
     full = run(make_blocks(False, 0.5), x)[1]
     assert torch.equal(loss, plain_loss)
     for name, gradient in plain.items():
         assert gradient.isfinite().all()
-        assert torch.equal(found[name], gradient), name
+        assert torch.equal(output[name], gradient), name
     assert any(not torch.equal(plain[name], full[name]) for name in plain), (
         'autocast made no difference, so this test shows nothing'
     )
@@ -226,10 +226,10 @@ def test_backbone_matches_plain(name: str):
         checkpoint_modules(blocks, with_cp, 'backbone')
         feats = backbone(torch.randn(2, 3, 64, 64))
         results.append(grads(backbone, sum(x.square().sum() for x in feats)))
-    for found in results[:2]:
-        assert found.keys() == results[2].keys()
+    for result in results[:2]:
+        assert result.keys() == results[2].keys()
         for key, gradient in results[2].items():
-            assert torch.equal(found[key], gradient), key
+            assert torch.equal(result[key], gradient), key
 
 
 def test_limit_a_backbone_without_blocks():

@@ -49,10 +49,10 @@ def run_odd(with_cp: bool) -> tuple[list[Tensor], dict]:
 
 def test_containers_in_and_out_and_keywords_that_pytorch_has():
     """A dict that the first run changed is as it was in the second run."""
-    found, result = run_odd(True)
+    results, result = run_odd(True)
     plain, expected = run_odd(False)
     assert result.keys() == expected.keys()
-    for a, b in zip(found, plain, strict=True):
+    for a, b in zip(results, plain, strict=True):
         assert torch.equal(a, b)
 
 

@@ -13,7 +13,7 @@ from mmext.models.checkpointing.modules import (
     find_modules,
     matches_class,
 )
-from mmext.utils.freeze import matches_name
+from mmext.utils.training import matches_name
 
 
 class Block(nn.Module):
@@ -119,9 +119,9 @@ def test_finds(modules, classes, expected):
             find_modules(Net(), modules, classes)
         return
     net = Net()
-    found = find_modules(net, modules, classes)
-    assert list(found) == expected
-    for name, module in found.items():
+    results = find_modules(net, modules, classes)
+    assert list(results) == expected
+    for name, module in results.items():
         assert module is net.get_submodule(name)
 
 

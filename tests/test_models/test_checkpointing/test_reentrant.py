@@ -57,14 +57,14 @@ def test_host_matches_plain(name: str):
     """Losses, gradients, running statistics; no reentrant node is left."""
     plain, none, _ = trained(name, with_cp=False, replace=False)
     assert none == 0
-    found, left, replaced = trained(name, with_cp=True, replace=True)
+    result, left, replaced = trained(name, with_cp=True, replace=True)
     assert left == 0
     assert replaced
-    assert found.keys() == plain.keys()
+    assert result.keys() == plain.keys()
     for key, value in plain.items():
-        assert (found[key] is None) == (value is None), key
+        assert (result[key] is None) == (value is None), key
         if value is not None:
-            assert torch.equal(found[key], value), key
+            assert torch.equal(result[key], value), key
     if name == 'TridentResNet':  # its with_cp=True never runs in mmdet
         with pytest.raises(AttributeError, match="'list' object has no attr"):
             trained(name, with_cp=True, replace=False)
@@ -170,10 +170,10 @@ def test_fairscale_by_its_looks():
     assert_same(run_encoder(model)[0], run_encoder(encoder())[0])
 
 
-def assert_same(found: dict, expected: dict) -> None:
-    assert found.keys() == expected.keys()
+def assert_same(result: dict, expected: dict) -> None:
+    assert result.keys() == expected.keys()
     for key, value in expected.items():
-        assert torch.equal(found[key], value), key
+        assert torch.equal(result[key], value), key
 
 
 def test_rejects_offloading():
@@ -198,11 +198,11 @@ def test_fairscale(checkpoint_wrapper):
         checkpoint_wrapper(layer)
     assert run_encoder(model)[1] == 3
     copied = copy.deepcopy(model)
-    for each in (model, copied):
-        assert len(replace_reentrant_checkpoints(each)) == 3
-        found, nodes = run_encoder(each)
+    for value in (model, copied):
+        assert len(replace_reentrant_checkpoints(value)) == 3
+        result, nodes = run_encoder(value)
         assert nodes == 0
-        assert_same(found, run_encoder(encoder())[0])
+        assert_same(result, run_encoder(encoder())[0])
     # The copy of a wrapper computes with the weights of the first.
     assert copied.layers[0].forward.module is copied.layers[0]
 
@@ -251,8 +251,10 @@ def test_mmengine():
     assert replace_reentrant_checkpoints(model) == ['1', '2']
     for net in (model, plain):
         net[2](net[1](net[0](x), shift=0.3)).sum().backward()
-    for found, expected in zip(model[1:].parameters(), plain[1:].parameters()):
-        assert torch.equal(found.grad, expected.grad)
+    for parameter, expected in zip(
+        model[1:].parameters(), plain[1:].parameters()
+    ):
+        assert torch.equal(parameter.grad, expected.grad)
 
 
 def test_mmengine_around_others():
@@ -266,7 +268,7 @@ def test_mmengine_around_others():
     assert model[1].forward is ours
     replace_reentrant_checkpoints(copied)
     for net in (model, copied):
-        assert all(is_checkpointed(each) for each in net[1:])
+        assert all(is_checkpointed(module) for module in net[1:])
         assert net[2].forward.module is net[2]
         assert net[2].forward.own_forward is None
 

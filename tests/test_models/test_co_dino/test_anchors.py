@@ -96,19 +96,19 @@ THRESHOLDS = {
 
 def expected_of(assigner, boxes, usable, gts, *args):
     """What mmdet assigns to those that are usable."""
-    found = torch.full((len(boxes),), IGNORED)
+    results = torch.full((len(boxes),), IGNORED)
     result = assigner.assign(
         InstanceData(priors=boxes[usable]),
         *args,
         InstanceData(bboxes=gts, labels=torch.zeros(len(gts)).long()),
     )
     # mmdet: 0 is background, -1 neither.
-    found[usable] = torch.where(
+    results[usable] = torch.where(
         result.gt_inds > 0,
         result.gt_inds - 1,
         torch.where(result.gt_inds == 0, NEGATIVE, IGNORED),
     )
-    return found
+    return results
 
 
 @pytest.mark.parametrize('name', THRESHOLDS)
@@ -121,11 +121,11 @@ def test_max_iou_is_mmdets(name, number, masked, ties) -> None:
     usable = torch.ones(300, dtype=torch.bool)
     if masked:
         usable = torch.arange(300) % 3 > 0
-    found = assign_max_iou(assigner, boxes, usable if masked else None, gts)
+    assigned = assign_max_iou(assigner, boxes, usable if masked else None, gts)
     expected = expected_of(assigner, boxes, usable, gts)
-    assert torch.equal(found, expected)
+    assert torch.equal(assigned, expected)
     if number == 7:
-        assert {int(x) >= 0 for x in found} == {True, False}
+        assert {int(x) >= 0 for x in assigned} == {True, False}
 
 
 @pytest.mark.parametrize('number', [0, 1, 9])
@@ -140,7 +140,7 @@ def test_atss_is_mmdets(number, shape, topk) -> None:
     )
     inside = grid.image_mask(1)
     gts = boxes_of(number, 3)
-    found = assign_atss(assigner, grid, inside, gts)
+    assigned = assign_atss(assigner, grid, inside, gts)
     usable = (
         torch.ones(len(grid.anchors), dtype=torch.bool)
         if inside is None
@@ -148,7 +148,7 @@ def test_atss_is_mmdets(number, shape, topk) -> None:
     )
     counts = [int(flags.sum()) for flags in usable.split(grid.counts)]
     expected = expected_of(assigner, grid.anchors, usable, gts, counts)
-    assert torch.equal(found, expected)
+    assert torch.equal(assigned, expected)
 
 
 def result_of(assigned: torch.Tensor) -> AssignResult:
@@ -182,16 +182,16 @@ def test_without_randomness_samples_are_mmdets(name, kind) -> None:
     sampler = RandomSampler(add_gt_as_proposals=False, **SAMPLERS[name])
     boxes, gts = boxes_of(200), boxes_of(9, 1)
     with mock.patch('torch.randperm', torch.arange):
-        found = draw_samples(assigned, sampler)
+        drawn = draw_samples(assigned, sampler)
         expected = sampler.sample(
             result_of(assigned),
             InstanceData(priors=boxes),
             InstanceData(bboxes=gts, labels=torch.arange(9)),
         )
-    positive, negative = found.positive, found.drawn & ~found.positive
-    assert torch.equal(found.index[positive], expected.pos_inds)
-    assert torch.equal(found.index[negative], expected.neg_inds)
-    assert int(found.drawn.sum()) <= sampler.num
+    positive, negative = drawn.positive, drawn.drawn & ~drawn.positive
+    assert torch.equal(drawn.index[positive], expected.pos_inds)
+    assert torch.equal(drawn.index[negative], expected.neg_inds)
+    assert int(drawn.drawn.sum()) <= sampler.num
 
 
 def test_samples_are_random() -> None:
@@ -199,9 +199,9 @@ def test_samples_are_random() -> None:
     sampler = RandomSampler(num=8, pos_fraction=0.5)
     drawn = [draw_samples(assigned, sampler) for _ in range(300)]
     counts = torch.zeros(80)
-    for each in drawn:
-        assert len(set(each.index[each.drawn].tolist())) == 8
-        counts[each.index[each.drawn]] += 1
+    for picture in drawn:
+        assert len(set(picture.index[picture.drawn].tolist())) == 8
+        counts[picture.index[picture.drawn]] += 1
     # 4 of 40 in 300 draws: 30 on average, with a deviation of 5.2.
     assert counts.min() > 8
     assert counts.max() < 60
@@ -219,12 +219,12 @@ def test_box_arithmetic_is_the_coders(clip) -> None:
     torch.testing.assert_close(deltas, coder.encode(boxes, targets))
     wild = (deltas * 30).requires_grad_()
     size = torch.tensor([90.0, 70.0, 90.0, 70.0])
-    found = decode_boxes(coder, boxes, wild, size)
+    results = decode_boxes(coder, boxes, wild, size)
     expected = coder.decode(boxes, wild, max_shape=(70, 90))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(results, expected, rtol=1e-4, atol=1e-3)
     grads = [
-        torch.autograd.grad(each.square().sum(), wild)[0]
-        for each in (found, expected)
+        torch.autograd.grad(value.square().sum(), wild)[0]
+        for value in (results, expected)
     ]
     torch.testing.assert_close(*grads, rtol=1e-3, atol=1e-2)
 

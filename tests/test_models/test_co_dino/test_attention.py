@@ -83,7 +83,7 @@ def test_matches_mmcv(box_dims: int, padded: bool):
     names = ('query', 'value', 'query_pos', 'reference_points')
     for name in names:
         inputs[name].requires_grad_()
-    found = []
+    results = []
     for module, output in (
         (attention, attention(**inputs)),
         (oracle := mmcv_twin(attention), mmcv_output(oracle, inputs)),
@@ -92,14 +92,14 @@ def test_matches_mmcv(box_dims: int, padded: bool):
         inputs_grad = torch.autograd.grad(
             loss, [inputs[name] for name in names], retain_graph=True
         )
-        found.append(
+        results.append(
             {
                 'output': output,
                 **dict(zip(names, inputs_grad)),
                 **grads(module, loss),
             }
         )
-    ours, theirs = found
+    ours, theirs = results
     assert ours.keys() == theirs.keys()
     for name, value in theirs.items():
         torch.testing.assert_close(ours[name], value, rtol=0, atol=2e-5)

@@ -165,11 +165,11 @@ def test_beside_the_classifier_nothing_else_changes(head, num_boxes):
             name.replace('loss_cls', 'loss_class_embed') for name in names
         )
     with torch.no_grad():
-        found = [
-            each.eval()(torch.ones(1, 3, 64, 64), mode='tensor')[0]
-            for each in (plain, model)
+        results = [
+            item.eval()(torch.ones(1, 3, 64, 64), mode='tensor')[0]
+            for item in (plain, model)
         ]
-    torch.testing.assert_close(*found)
+    torch.testing.assert_close(*results)
 
 
 def test_same_logits_give_the_same_loss():

@@ -51,14 +51,14 @@ def test_reordered_classes_are_reordered_labels(model):
     model.query_head.set_class_embeddings(
         model.query_head.class_embeddings[order]
     )
-    for found, before in zip(detect(model), expected):
-        torch.testing.assert_close(found.scores, before.scores)
-        torch.testing.assert_close(found.bboxes, before.bboxes)
-        labels = torch.tensor(order)[found.labels]
+    for result, before in zip(detect(model), expected):
+        torch.testing.assert_close(result.scores, before.scores)
+        torch.testing.assert_close(result.bboxes, before.bboxes)
+        labels = torch.tensor(order)[result.labels]
         assert torch.equal(labels, before.labels)
     model.query_head.set_class_embeddings(None)
-    for found, before in zip(detect(model), expected):
-        assert torch.equal(found.labels, before.labels)
+    for result, before in zip(detect(model), expected):
+        assert torch.equal(result.labels, before.labels)
 
 
 def test_an_auxiliary_head_does_not_predict_other_classes(model):
@@ -76,9 +76,9 @@ def test_any_number_of_classes(model, count):
     names = [str(i) for i in range(count)]
     model.query_head.set_class_embeddings(rows.numpy(), names)
     assert raw_scores(model).shape == (1, 20, count)
-    for found in detect(model):
-        assert len(found) > 0
-        assert found.labels.max() < count
+    for detection in detect(model):
+        assert len(detection) > 0
+        assert detection.labels.max() < count
     assert model.query_head.class_vocabulary(False).classes == tuple(names)
     assert model.query_head.class_vocabulary(True) is None
     # Training goes on as before, and a checkpoint is of the training.
@@ -234,26 +234,26 @@ def infer(data_folder, out, *texts):
 
 
 def test_the_infer_tool(data_folder, tmp_path, capsys):
-    code, found = infer(
+    code, run = infer(
         data_folder, tmp_path / '1', f'{KEY}={data_folder}/others.pt'
     )
     assert code == 0
-    assert OTHERS[0] in json.dumps(found)
-    assert 'triangle' not in json.dumps(found)
-    code, found = infer(data_folder, tmp_path / '2')
+    assert OTHERS[0] in json.dumps(run)
+    assert 'triangle' not in json.dumps(run)
+    code, run = infer(data_folder, tmp_path / '2')
     assert code == 0
-    assert 'star' not in json.dumps(found)
+    assert 'star' not in json.dumps(run)
     with pytest.raises(SystemExit) as stop:
         infer(data_folder, tmp_path / '3', f'{KEY}={data_folder}/nameless.pt')
     assert stop.value.code == 2
     assert 'must have names, got 3 in test_dataloader' in (
         capsys.readouterr().err
     )
-    code, found = infer(
+    code, run = infer(
         data_folder,
         tmp_path / '4',
         f'{KEY}={data_folder}/nameless.pt',
         f'{DATA}=(moon,sun)',
     )
     assert code == 0
-    assert 'moon' in json.dumps(found)
+    assert 'moon' in json.dumps(run)

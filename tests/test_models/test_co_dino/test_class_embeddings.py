@@ -57,12 +57,12 @@ def write(path, vectors, classes=None, key='class_embeddings'):
 )
 def test_reads_every_format(tmp_path, vectors, name, classes):
     path = write(tmp_path / name, vectors, classes)
-    found = read_class_embeddings(str(path))
+    embeddings = read_class_embeddings(str(path))
     expected = vectors / vectors.norm(dim=1, keepdim=True)
-    torch.testing.assert_close(found.vectors, expected)
-    assert found.vectors.dtype == torch.float32
-    assert found.classes == (None if classes is None else tuple(NAMES))
-    assert found.source == str(path)
+    torch.testing.assert_close(embeddings.vectors, expected)
+    assert embeddings.vectors.dtype == torch.float32
+    assert embeddings.classes == (None if classes is None else tuple(NAMES))
+    assert embeddings.source == str(path)
 
 
 def rows_with(value: float) -> torch.Tensor:
@@ -118,9 +118,9 @@ def test_rejects_files(tmp_path, vectors):
 
 def test_limit_tiny_and_huge_vectors():
     rows = torch.tensor([[3e-30, 4e-30], [3e30, 4e30], [1e-45, 0.0]])
-    found = check_class_embeddings(rows).vectors
+    vectors = check_class_embeddings(rows).vectors
     expected = torch.tensor([[0.6, 0.8], [0.6, 0.8], [1.0, 0.0]])
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(vectors, expected)
     one = check_class_embeddings(torch.full((1, 1), -2.0), ['a'])
     assert one.vectors.tolist() == [[-1.0]]
 

@@ -53,8 +53,8 @@ def test_losses_and_gradients_match_mmdet(num_boxes, own, pos_weight) -> None:
     expected = theirs.loss_by_feat(*theirs(feats), gts, metas, ignored)
     assert losses.keys() == expected.keys()
     sums = []
-    for found in (losses, expected):
-        sums.append(torch.stack([torch.stack(v) for v in found.values()]))
+    for value in (losses, expected):
+        sums.append(torch.stack([torch.stack(v) for v in value.values()]))
     torch.testing.assert_close(*sums)
     grads = [torch.autograd.grad(total.sum(), feats) for total in sums]
     for mine, other in zip(*grads):

@@ -77,8 +77,8 @@ def test_losses_and_gradients_match_mmdet(num_boxes, as_lists) -> None:
     expected = theirs.loss(feats, proposals.instances(), samples)
     assert losses.keys() == expected.keys()
     grads = []
-    for found in (losses, expected):
-        total = found['loss_cls'] + found['loss_bbox']
+    for results in (losses, expected):
+        total = results['loss_cls'] + results['loss_bbox']
         grads.append(torch.autograd.grad(total, feats))
     for name, value in expected.items():
         torch.testing.assert_close(losses[name], value)
@@ -184,7 +184,7 @@ def test_half_maps_are_pooled_in_float32() -> None:
     ours, _ = _heads()
     feats, samples, proposals = _inputs()
     halves = [feat.bfloat16() for feat in feats]
-    found = []
+    results = []
     for maps, enabled in (
         ([h.float() for h in halves], False),
         (halves, True),
@@ -196,9 +196,9 @@ def test_half_maps_are_pooled_in_float32() -> None:
             _, positives = ours.loss_and_positives(
                 maps, proposals, samples, with_feats=True
             )
-        found.append(positives.feats)
-    assert found[1].dtype == torch.float32
-    torch.testing.assert_close(*found)
+        results.append(positives.feats)
+    assert results[1].dtype == torch.float32
+    torch.testing.assert_close(*results)
 
 
 # Masks from features of their own, or from those of the boxes.
@@ -217,8 +217,8 @@ def test_mask_losses_and_gradients_match_mmdet(num_boxes, parts) -> None:
     assert losses.keys() == expected.keys()
     assert bool(losses['loss_mask'] > 0.1) == any(num_boxes)
     grads = []
-    for head, found in ((ours, losses), (theirs, expected)):
-        total = found['loss_cls'] + found['loss_bbox'] + found['loss_mask']
+    for head, result in ((ours, losses), (theirs, expected)):
+        total = result['loss_cls'] + result['loss_bbox'] + result['loss_mask']
         weights = list(head.parameters())
         # All are used, also without any object.
         grads.append(torch.autograd.grad(total, [*feats, *weights]))
@@ -237,15 +237,15 @@ def test_masks_of_given_boxes_match_mmdet(counts, rescale) -> None:
         {'ori_shape': (48, 50), 'scale_factor': (128 / 50, 96 / 48)}
         for _ in counts
     ]
-    found = []
+    results = []
     for head in pair:
         boxes = [copy.deepcopy(sample.gt_instances) for sample in samples]
-        for each in boxes:
-            del each.masks
+        for box in boxes:
+            del box.masks
         with torch.no_grad():
-            found.append(head.predict_mask(feats, metas, boxes, rescale))
+            results.append(head.predict_mask(feats, metas, boxes, rescale))
     size = (48, 50) if rescale else CANVAS
-    for count, mine, other in zip(counts, *found):
+    for count, mine, other in zip(counts, *results):
         # mmdet gives a picture without boxes its original size.
         assert len(mine.masks) == count
         assert not count or mine.masks.shape[1:] == size

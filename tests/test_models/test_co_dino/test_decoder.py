@@ -89,9 +89,9 @@ def run(
         hidden, references = module.decoder(
             **inputs, reg_branches=module.branches
         )
-    found = grads(module, loss_of(hidden, references))
-    assert len(found) == len(list(module.parameters()))
-    return hidden.detach(), references, found
+    results = grads(module, loss_of(hidden, references))
+    assert len(results) == len(list(module.parameters()))
+    return hidden.detach(), references, results
 
 
 def mmdet_decoder(module: WithBranches) -> WithBranches:
@@ -161,7 +161,7 @@ def test_matches_mmdet(narrow_encoding):
     }
     corners = torch.tensor([[0.0, 1.0, 0.0, 1.0], [1e-6, 0.5, 1, 0.2]])
     inputs['references'][0, :2] = corners
-    hidden, references, found = run(module, **inputs)
+    hidden, references, output = run(module, **inputs)
     expected, boxes = twin.decoder(
         query=inputs['query'],
         value=inputs['memory'],
@@ -175,7 +175,7 @@ def test_matches_mmdet(narrow_encoding):
     )
     torch.testing.assert_close(hidden, expected)
     torch.testing.assert_close(torch.stack(references), boxes)
-    renamed = {in_mmdet(name): value for name, value in found.items()}
+    renamed = {in_mmdet(name): value for name, value in output.items()}
     theirs = grads(twin, loss_of(expected, list(boxes)))
     assert renamed.keys() == theirs.keys()
     for name, gradient in theirs.items():

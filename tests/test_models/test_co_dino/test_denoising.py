@@ -43,11 +43,11 @@ def test_without_noise_it_is_mmdets(num_boxes, groups) -> None:
         box_noise_scale=1e-9,
         group_cfg=GROUPS[groups],
     )
-    found = ours(read_ground_truth(samples, K))
+    output = ours(read_ground_truth(samples, K))
     labels, boxes, _, meta = theirs(samples)
-    torch.testing.assert_close(found.contents, labels)
-    torch.testing.assert_close(found.references, boxes.sigmoid())
-    assert found.num_groups == meta['num_denoising_groups']
+    torch.testing.assert_close(output.contents, labels)
+    torch.testing.assert_close(output.references, boxes.sigmoid())
+    assert output.num_groups == meta['num_denoising_groups']
     head = DINOHead.__new__(DINOHead)
     torch.nn.Module.__init__(head)
     head.num_classes = K
@@ -56,7 +56,7 @@ def test_without_noise_it_is_mmdets(num_boxes, groups) -> None:
         [sample.metainfo for sample in samples],
         meta,
     )
-    targets = found.targets
+    targets = output.targets
     for ours_, theirs_ in zip(
         (targets.labels, targets.label_weights, targets.boxes), expected
     ):
@@ -77,13 +77,13 @@ def test_noise_has_mmdets_distribution() -> None:
         box_noise_scale=0.4,
         group_cfg={'dynamic': False, 'num_groups': 3000},
     )
-    found = ours(read_ground_truth(samples, K))
+    output = ours(read_ground_truth(samples, K))
     labels, boxes, _, _ = theirs(samples)
     # Image, group, positive or negative, box.
     shape = (2, 3000, 2, 2)
     mine, other = (
-        each.view(*shape, 4).transpose(0, 1).flatten(1).detach().numpy().T
-        for each in (found.references, boxes.sigmoid())
+        value.view(*shape, 4).transpose(0, 1).flatten(1).detach().numpy().T
+        for value in (output.references, boxes.sigmoid())
     )
     assert len(mine) == 2 * 2 * 2 * 4
     for drawn, expected in zip(mine, other):
@@ -91,15 +91,15 @@ def test_noise_has_mmdets_distribution() -> None:
     weight = ours.label_embedding.weight
     kept = [
         float(
-            (each.view(-1, 2, 8) - weight[truth])
+            (value.view(-1, 2, 8) - weight[truth])
             .abs()
             .sum(-1)
             .eq(0)
             .float()
             .mean()
         )
-        for each, truth in (
-            (found.contents[0], samples[0].gt_instances.labels),
+        for value, truth in (
+            (output.contents[0], samples[0].gt_instances.labels),
             (labels[0], samples[0].gt_instances.labels),
         )
     ]
@@ -109,13 +109,13 @@ def test_noise_has_mmdets_distribution() -> None:
 
 def test_what_is_padded_learns_nothing() -> None:
     ours, _, samples = make((1, 3))
-    found = ours(read_ground_truth(samples, K))
-    padded = found.targets.negatives[0] + found.targets.box_weights[0] == 0
+    output = ours(read_ground_truth(samples, K))
+    padded = output.targets.negatives[0] + output.targets.box_weights[0] == 0
     assert padded[0].any()
     assert not padded[1].any()
-    assert not found.contents[padded].any()
-    assert (found.references[padded] == 0.5).all()
-    assert (found.targets.labels[0][padded] == K).all()
+    assert not output.contents[padded].any()
+    assert (output.references[padded] == 0.5).all()
+    assert (output.targets.labels[0][padded] == K).all()
 
 
 def test_of_many_boxes_some_are_drawn() -> None:
@@ -123,12 +123,12 @@ def test_of_many_boxes_some_are_drawn() -> None:
     truth = read_ground_truth(samples, K)
     seen = set()
     for _ in range(20):
-        found = ours(truth)
+        output = ours(truth)
         # Twelve queries are three groups of two times four boxes, at most.
-        assert found.num_groups == 3
-        assert found.references.shape[1] == 3 * 2 * 4
-        assert found.targets.box_weights.sum() == 3 * (4 + 2)
-        chosen = found.targets.boxes[0, 0][:4]
+        assert output.num_groups == 3
+        assert output.references.shape[1] == 3 * 2 * 4
+        assert output.targets.box_weights.sum() == 3 * (4 + 2)
+        chosen = output.targets.boxes[0, 0][:4]
         rows = (chosen[:, None] == truth.boxes[0]).all(-1).nonzero()[:, 1]
         assert len(set(rows.tolist())) == 4
         seen |= set(rows.tolist())

@@ -26,7 +26,7 @@ from mmext.models.checkpointing.checkpoint import is_checkpointed
 from mmext.models.co_dino import co_atss_head, region_proposals
 from mmext.models.co_dino import losses as co_losses
 from mmext.models.losses import LabelRangeError
-from mmext.utils.precision import wide_type
+from mmext.utils.tensors import wide_type
 
 
 def _no_proposals(model) -> None:
@@ -168,11 +168,11 @@ def test_detected_boxes_have_masks(eval_module: str) -> None:
         model.eval_masks = eval_masks
         samples = copy.deepcopy(data['data_samples'])
         with torch.no_grad():
-            found = model.predict(data['inputs'], samples, **more)
-        return [sample.pred_instances for sample in found]
+            predicted = model.predict(data['inputs'], samples, **more)
+        return [sample.pred_instances for sample in predicted]
 
-    boxes, found = predict(False), predict(True)
-    for mine, plain in zip(found, boxes):
+    boxes, predicted = predict(False), predict(True)
+    for mine, plain in zip(predicted, boxes):
         assert 'masks' not in plain
         torch.testing.assert_close(mine.bboxes, plain.bboxes)
         assert torch.equal(mine.scores, plain.scores)
@@ -188,7 +188,7 @@ def test_detected_boxes_have_masks(eval_module: str) -> None:
             predict(False, rescale=False),
             rescale=True,
         )
-    for mine, other in zip(found, expected):
+    for mine, other in zip(predicted, expected):
         assert mine.masks.shape == (len(mine), *size)
         assert mine.masks.any()
         assert torch.equal(mine.masks, other.masks)
@@ -199,8 +199,8 @@ def test_no_detected_box_has_no_mask() -> None:
     model.query_head.test_cfg['score_thr'] = 1.0
     data = model.data_preprocessor(make_batch(), False)
     with torch.no_grad():
-        found = model.predict(data['inputs'], data['data_samples'])
-    assert [sample.pred_instances.masks.shape for sample in found] == [
+        predictions = model.predict(data['inputs'], data['data_samples'])
+    assert [sample.pred_instances.masks.shape for sample in predictions] == [
         (0, 96, 128),
         (0, 80, 96),
     ]
@@ -256,10 +256,10 @@ def test_predicts_in_other_types(dtype: torch.dtype, atol: float) -> None:
         expected = model.encode(inputs, samples).memory
         model.to(dtype)
         memory = model.encode(inputs, samples).memory
-        found = model.test_step(make_batch())
+        predictions = model.test_step(make_batch())
     assert memory.dtype == dtype
     torch.testing.assert_close(memory.float(), expected, atol=atol, rtol=0)
-    for sample in found:
+    for sample in predictions:
         instances = sample.pred_instances
         assert len(instances) > 0
         assert instances.scores.dtype == wide_type(memory)
@@ -489,33 +489,35 @@ def test_proposals_of_training_have_their_own_settings() -> None:
 @pytest.mark.parametrize('sync', [True, False])
 def test_losses_are_divided_by_means_over_the_ranks(sync, monkeypatch) -> None:
     """As if other ranks had more boxes, three times as many on average."""
-    found = {}
+    results = {}
     for factor in (1, 3):
         for module in (co_losses, co_atss_head):
             monkeypatch.setattr(module, 'reduce_mean', partial(mul, factor))
         torch.manual_seed(0)
         model = build_tiny(query_head={'sync_cls_avg_factor': sync})
         torch.manual_seed(1)
-        found[factor] = flat_losses(training_losses(model, make_batch()))
+        results[factor] = flat_losses(training_losses(model, make_batch()))
     kept = set()
-    for name, value in found[1].items():
+    for name, value in results[1].items():
         if float(value.detach()) == 0:
             continue
-        ratio = float(found[3][name].detach()) / float(value.detach())
+        ratio = float(results[3][name].detach()) / float(value.detach())
         if ratio == pytest.approx(1, rel=1e-4):
             kept.add(name)
         else:
             assert ratio == pytest.approx(1 / 3, rel=1e-4), name
     # The heads of mmdet's kind divide by what the rank has.
-    own = {name for name in found[1] if 'rpn' in name}
+    own = {name for name in results[1] if 'rpn' in name}
     own |= {'loss_cls0', 'loss_bbox0', 'acc0'}
     if not sync:
         own |= {
             name
-            for name in found[1]
+            for name in results[1]
             if name.endswith(('loss_cls', '_aux0', '_aux1'))
             and 'loss_cls' in name
         }
     # A level without positives has 0 in both.
-    some = {name for name, value in found[1].items() if float(value.detach())}
+    some = {
+        name for name, value in results[1].items() if float(value.detach())
+    }
     assert kept == own & some

@@ -100,9 +100,9 @@ def model(record: dict, products: None) -> torch.nn.Module:
 
 def test_every_loss(record, model) -> None:
     expected = {k: float(v) for k, v in record['losses'].items()}
-    found = {k: float(v) for k, v in flat_losses(model.step_losses).items()}
+    results = {k: float(v) for k, v in flat_losses(model.step_losses).items()}
     assert len(expected) == 60
-    assert found == pytest.approx(expected, rel=1e-5, abs=1e-7)
+    assert results == pytest.approx(expected, rel=1e-5, abs=1e-7)
     total = float(total_loss(model.step_losses))
     assert total == pytest.approx(record['loss'], rel=1e-5)
 
@@ -131,16 +131,19 @@ def test_predictions_of_each_head(record, eval_module: str) -> None:
     with torch.no_grad():
         samples = model.predict(data['inputs'], data['data_samples'])
     for sample, expected in zip(samples, record['predict'][eval_module]):
-        found = sample.pred_instances
+        instances = sample.pred_instances
         torch.testing.assert_close(
-            found.scores, expected['scores'], rtol=1e-5, atol=1e-6
+            instances.scores, expected['scores'], rtol=1e-5, atol=1e-6
         )
         # Order among equal scores is free: sort both the same way.
-        ours, theirs = _order(found.bboxes), _order(expected['bboxes'])
+        ours, theirs = _order(instances.bboxes), _order(expected['bboxes'])
         torch.testing.assert_close(
-            found.bboxes[ours], expected['bboxes'][theirs], rtol=0, atol=1e-3
+            instances.bboxes[ours],
+            expected['bboxes'][theirs],
+            rtol=0,
+            atol=1e-3,
         )
-        assert torch.equal(found.labels[ours], expected['labels'][theirs])
+        assert torch.equal(instances.labels[ours], expected['labels'][theirs])
 
 
 def _order(boxes: torch.Tensor) -> torch.Tensor:

@@ -54,9 +54,9 @@ def run(
     with torch.autocast('cpu', dtype, enabled=dtype != torch.float32):
         output = encoder(**inputs)
     loss = (output * torch.linspace(-1, 1, CHANNELS)).sum()
-    found = grads(encoder, loss)
-    assert len(found) == len(list(encoder.parameters()))
-    return output.detach(), found
+    results = grads(encoder, loss)
+    assert len(results) == len(list(encoder.parameters()))
+    return output.detach(), results
 
 
 def mmdet_encoder(encoder: CoDINOEncoder) -> DeformableDetrTransformerEncoder:
@@ -96,7 +96,7 @@ def test_matches_mmdet():
         name: tensor.double() if tensor.is_floating_point() else tensor
         for name, tensor in make_inputs().items()
     }
-    output, found = run(encoder, **inputs)
+    output, results = run(encoder, **inputs)
     expected = oracle(
         query=inputs['tokens'],
         query_pos=inputs['pos'],
@@ -108,5 +108,5 @@ def test_matches_mmdet():
     torch.testing.assert_close(output, expected)
     loss = (expected * torch.linspace(-1, 1, CHANNELS)).sum()
     for name, gradient in grads(oracle, loss).items():
-        ours = {in_mmdet(key): value for key, value in found.items()}[name]
+        ours = {in_mmdet(key): value for key, value in results.items()}[name]
         torch.testing.assert_close(ours, gradient)

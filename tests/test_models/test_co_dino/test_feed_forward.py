@@ -50,17 +50,19 @@ def run(module: torch.nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
 def test_is_that_of_mmcv(shape, dropout):
     ours, theirs = pair(dropout)
     x = torch.randn(shape)
-    for found, expected in zip(run(ours, x), run(theirs, x)):
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
+    for result, expected in zip(run(ours, x), run(theirs, x)):
+        torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-4)
 
 
 def test_autocast():
     ours, theirs = pair()
     x = torch.randn(1, PART + 3, DIMS)
     with torch.autocast('cpu', torch.bfloat16):
-        found, expected = run(ours, x), run(theirs, x)
-    assert [each.dtype for each in found] == [each.dtype for each in expected]
-    for one, other in zip(found, expected):
+        output, expected = run(ours, x), run(theirs, x)
+    assert [value.dtype for value in output] == [
+        value.dtype for value in expected
+    ]
+    for one, other in zip(output, expected):
         error = (one - other).norm() / other.norm()
         assert error < 0.01
 

@@ -77,10 +77,10 @@ LABELS = ([0, 3, 1, K, K, K, K, K, K, K, K], [2] + [K] * 12)
 def test_matches_losses_written_out_per_box() -> None:
     queries = _queries(LABELS)
     scores, boxes = _predictions(queries)
-    found = _losses(QFL, scores, boxes, queries)
+    result = _losses(QFL, scores, boxes, queries)
     for depth, prefix in enumerate(('d0.', '')):
         losses = {
-            name: found[prefix + name]
+            name: result[prefix + name]
             for name in ('loss_cls', 'loss_bbox', 'loss_iou')
         }
         cls = l1 = iou = 0.0
@@ -194,8 +194,8 @@ def test_values_and_gradients_of_mmdets_head(name, num_boxes) -> None:
     for key, value in expected.items():
         torch.testing.assert_close(losses[key], value.squeeze(), msg=key)
     grads = [
-        torch.autograd.grad(sum(v.sum() for v in found.values()), inputs)
-        for found in (losses, expected)
+        torch.autograd.grad(sum(v.sum() for v in results.values()), inputs)
+        for results in (losses, expected)
     ]
     for ours, theirs in zip(*grads):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -182,7 +182,7 @@ def test_each_image_is_normalised_by_its_own_shape():
 def test_heads_have_numbers_of_their_own():
     many, few = positives_of(image(15, 9)), positives_of(image(2, 3))
     queries = make_co_queries([many, few], scales(SHAPE), CLASSES, 20)
-    assert [each.boxes.shape[1] for each in queries] == [15, 9]
+    assert [query.boxes.shape[1] for query in queries] == [15, 9]
     assert queries[0].fillers is None
     assert int(queries[1].fillers.sum()) == 4
     assert make_co_queries([], scales(SHAPE), CLASSES, 20) == []

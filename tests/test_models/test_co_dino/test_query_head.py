@@ -168,9 +168,9 @@ def _detect(boxes, test_cfg, rescale=False, logits=None):
 
 
 def test_boxes_are_pixels_clipped_to_the_image() -> None:
-    found = _detect([[0.5, 0.5, 0.5, 0.5], [0.0, 0.9, 0.5, 0.4]], {})
+    detections = _detect([[0.5, 0.5, 0.5, 0.5], [0.0, 0.9, 0.5, 0.4]], {})
     torch.testing.assert_close(
-        found.bboxes,
+        detections.bboxes,
         torch.tensor([[50.0, 25, 150, 75], [0.0, 70, 50, 100]]),
     )
 
@@ -178,23 +178,23 @@ def test_boxes_are_pixels_clipped_to_the_image() -> None:
 def test_score_threshold_is_exclusive() -> None:
     logits = torch.tensor([[0.0], [1.0]])
     boxes = [[0.5, 0.5, 0.1, 0.1]] * 2
-    found = _detect(boxes, {'score_thr': 0.5}, logits=logits)
-    assert len(found) == 1
-    assert float(found.scores) > 0.5
+    detections = _detect(boxes, {'score_thr': 0.5}, logits=logits)
+    assert len(detections) == 1
+    assert float(detections.scores) > 0.5
 
 
 @pytest.mark.parametrize('kind', ['nms', 'soft_nms'])
 def test_nms_treats_duplicates(kind: str) -> None:
     boxes = [[0.5, 0.5, 0.4, 0.4]] * 2 + [[0.2, 0.2, 0.1, 0.1]]
     plain = _detect(boxes, {})
-    found = _detect(boxes, {'nms': {'type': kind, 'iou_threshold': 0.8}})
+    detections = _detect(boxes, {'nms': {'type': kind, 'iou_threshold': 0.8}})
     assert len(plain) == 3
     if kind == 'nms':
-        assert len(found) == 2
+        assert len(detections) == 2
     else:
         # A duplicate loses its score, so the third box comes before it.
-        torch.testing.assert_close(found.bboxes[1], plain.bboxes[2])
-    assert (found.scores.diff() <= 0).all()
+        torch.testing.assert_close(detections.bboxes[1], plain.bboxes[2])
+    assert (detections.scores.diff() <= 0).all()
 
 
 CPU = torch.device('cpu')
@@ -326,14 +326,14 @@ def test_one_pass_equals_a_pass_per_group(with_fillers: bool):
     apart = setting.separate(fillers)
     for ours, theirs in zip(together, apart):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
-    found = grads(setting, loss_of(*together))
+    results = grads(setting, loss_of(*together))
     expected = grads(setting, loss_of(*apart))
-    assert found.keys() == expected.keys()
-    assert 'queries' in found
+    assert results.keys() == expected.keys()
+    assert 'queries' in results
     for name, gradient in expected.items():
         tolerance = 1e-5 * max(1.0, float(gradient.abs().max()))
         torch.testing.assert_close(
-            found[name], gradient, rtol=0, atol=tolerance, msg=name
+            results[name], gradient, rtol=0, atol=tolerance, msg=name
         )
 
 

@@ -57,7 +57,7 @@ def results(head, feats, samples, cfg=CFG) -> tuple:
 def test_losses_and_gradients_are_mmdets(num_boxes, sizes, pos_weight) -> None:
     ours, theirs = make_head(), make_head(_Own)
     feats, samples = make_maps(num_boxes, sizes)
-    found = []
+    output = []
     for head in (ours, theirs):
         head.train_cfg.pos_weight = pos_weight
         _, losses = results(head, feats, samples)
@@ -65,8 +65,8 @@ def test_losses_and_gradients_are_mmdets(num_boxes, sizes, pos_weight) -> None:
             sum(sum(levels) for levels in losses.values()),
             [*feats, *head.parameters()],
         )
-        found.append((losses, grads))
-    (losses, grads), (expected, others) = found
+        output.append((losses, grads))
+    (losses, grads), (expected, others) = output
     assert losses.keys() == expected.keys()
     for name, levels in expected.items():
         torch.testing.assert_close(
@@ -99,14 +99,16 @@ def test_proposals_are_mmdets(change) -> None:
     feats, samples = make_maps((3, 2), (CANVAS, (80, 96)))
     cfg = ConfigDict({**CFG, **change})
     before = copy.deepcopy(cfg)
-    found, _ = results(ours, feats, samples, cfg)
+    result, _ = results(ours, feats, samples, cfg)
     expected, _ = results(theirs, feats, samples, cfg)
     assert cfg == before
-    assert not found.boxes.requires_grad
-    for mine, other in zip(found.instances(), expected.instances()):
+    assert not result.boxes.requires_grad
+    for mine, other in zip(result.instances(), expected.instances()):
         torch.testing.assert_close(mine.bboxes, other.bboxes)
-    assert not found.boxes[~found.real].any()
-    assert (found.real.sum(1) > 0).all() == (change != {'min_bbox_size': 1000})
+    assert not result.boxes[~result.real].any()
+    assert (result.real.sum(1) > 0).all() == (
+        change != {'min_bbox_size': 1000}
+    )
 
 
 def test_many_boxes_are_suppressed_together() -> None:

@@ -208,8 +208,8 @@ def test_names_the_place_that_the_check_of_the_config_names(key: str):
     place = RIGHT_PLACES[key]
     with pytest.raises(ValueError, match=f"got '{key}'; it belongs {place}$"):
         check_train({'bbox_head': {key: True}})
-    (found,) = find_misplaced_keys({'model': {'train_cfg': {key: True}}})
-    assert found.read_at == place
+    (misplaced,) = find_misplaced_keys({'model': {'train_cfg': {key: True}}})
+    assert misplaced.read_at == place
 
 
 def test_a_list_has_one_for_each_head():

@@ -60,18 +60,18 @@ def test_proposals_match_mmdet(padded: bool):
     encoded = encode(transformer, batch)
     scores, boxes = mmdet_proposals(transformer, encoded, *branches)
 
-    found = transformer.propose(encode(transformer, batch), *branches)
+    proposals = transformer.propose(encode(transformer, batch), *branches)
     best = torch.topk(scores.max(-1).values, 12, dim=1).indices[..., None]
     scores = scores.gather(1, best.expand(-1, -1, CLASSES))
     boxes = boxes.gather(1, best.expand(-1, -1, 4)).sigmoid()
-    torch.testing.assert_close(found.scores, scores)
-    torch.testing.assert_close(found.boxes, boxes)
-    assert torch.equal(found.references, found.boxes.detach())
-    assert not found.references.requires_grad
+    torch.testing.assert_close(proposals.scores, scores)
+    torch.testing.assert_close(proposals.boxes, boxes)
+    assert torch.equal(proposals.references, proposals.boxes.detach())
+    assert not proposals.references.requires_grad
 
     expected = grads(transformer, scores.square().sum() + boxes.sum())
     gradients = grads(
-        transformer, found.scores.square().sum() + found.boxes.sum()
+        transformer, proposals.scores.square().sum() + proposals.boxes.sum()
     )
     assert gradients.keys() == expected.keys()
     for name, gradient in expected.items():

@@ -44,22 +44,23 @@ def step(
     batch = tiny_batch()
     with torch.autocast('cpu', dtype, enabled=dtype != torch.float32):
         encoded = encode(transformer, batch)
-        found: Proposals = transformer.propose(
+        proposals: Proposals = transformer.propose(
             encoded, cls_branch, reg_branches[2]
         )
         co = [
-            transformer.co_queries(found.references, None, i) for i in range(2)
+            transformer.co_queries(proposals.references, None, i)
+            for i in range(2)
         ]
         hidden, boxes = transformer.decode(
             encoded,
             torch.cat([transformer.content_queries(2, 12), *co], 1),
-            torch.cat([found.references] * 3, 1),
+            torch.cat([proposals.references] * 3, 1),
             reg_branches,
         )
-    assert found.boxes.dtype == boxes[-1].dtype == torch.float32
+    assert proposals.boxes.dtype == boxes[-1].dtype == torch.float32
     loss = sum(
         tensor.float().square().mean()
-        for tensor in (hidden, *boxes, found.boxes, found.scores)
+        for tensor in (hidden, *boxes, proposals.boxes, proposals.scores)
     )
     return loss, grads(transformer, loss)
 
@@ -93,8 +94,8 @@ def test_with_cp_counts_leading_layers(part):
 
 def test_every_parameter_learns():
     transformer = seeded_transformer(with_cp=True)
-    loss, found = step(transformer)
-    assert found.keys() == dict(transformer.named_parameters()).keys()
+    loss, result = step(transformer)
+    assert result.keys() == dict(transformer.named_parameters()).keys()
     assert graph_leaves(loss) >= {id(p) for p in transformer.parameters()}
 
 

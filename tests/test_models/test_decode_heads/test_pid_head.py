@@ -55,7 +55,7 @@ def logits():
         torch.randn(2, channels, 6, 8, dtype=torch.float64)
         for channels in (5, 5, 1)
     ]
-    return [(3 * each).requires_grad_() for each in maps]
+    return [(3 * label_map).requires_grad_() for label_map in maps]
 
 
 @pytest.mark.parametrize('align_corners', [False, True])
@@ -91,8 +91,8 @@ def test_one_pass_per_logit_map(monkeypatch):
 def test_all_ignored():
     _, ours = pair()
     data = samples()
-    for each in data:
-        each.gt_sem_seg.data.fill_(255)
+    for sample in data:
+        sample.gt_sem_seg.data.fill_(255)
     losses, gradients = step(ours, features(), data)
     for name in ('loss_sem_p', 'loss_sem_i', 'loss_sem_bd'):
         assert losses[name] == 0
@@ -115,7 +115,7 @@ def test_ignores_what_the_head_ignores(logits):
 @pytest.mark.parametrize('index', [1, 3])
 @pytest.mark.parametrize('losses', [OURS, THEIRS])
 def test_rejects_two_values_to_ignore(index, losses):
-    losses = [dict(each) for each in losses]
+    losses = [dict(loss) for loss in losses]
     losses[index]['ignore_label'] = 255
     with pytest.raises(
         ValueError, match=r'ignore_label=255 of .*Ohem.*ignore_index=11'
@@ -181,15 +181,15 @@ def test_padding_of_edges_is_what_the_head_ignores(ignore, logits):
     """The host's preprocessor pads both maps with one value."""
     _, ours = pair(ignore_index=ignore)
     data = samples(ignore=ignore)
-    for each in data:
-        each.gt_edge_map.data[:, :, -4:] = 255 if ignore == 1 else ignore
+    for sample in data:
+        sample.gt_edge_map.data[:, :, -4:] = 255 if ignore == 1 else ignore
     loss = ours.loss_by_feat(logits, data)['loss_bd']
     # Counts in the mean, and nowhere else.
     kept = ours.loss_decode[2](
         resize(logits[2], (23, 31), mode='bilinear', align_corners=True)[
             ..., :-4
         ],
-        torch.cat([each.gt_edge_map.data[..., :-4] for each in data]),
+        torch.cat([sample.gt_edge_map.data[..., :-4] for sample in data]),
     )
     torch.testing.assert_close(loss, kept * 27 / 31)
 
@@ -197,9 +197,9 @@ def test_padding_of_edges_is_what_the_head_ignores(ignore, logits):
 def test_rejects_edges_of_another_size(logits):
     _, ours = pair()
     data = samples()
-    for each in data:
-        del each.gt_edge_map
-        each.gt_edge_map = PixelData(data=torch.zeros(1, 5, 6).long())
+    for sample in data:
+        del sample.gt_edge_map
+        sample.gt_edge_map = PixelData(data=torch.zeros(1, 5, 6).long())
     with pytest.raises(ValueError, match='gt_edge_map must have the shape'):
         ours.loss_by_feat(logits, data)
 
@@ -218,8 +218,8 @@ def test_rejects_other_numbers_of_losses(losses):
 
 def test_does_not_wait(logits):
     _, ours = pair()
-    for each in ours.loss_decode:
-        each.label_range.deferred = True
+    for loss in ours.loss_decode:
+        loss.label_range.deferred = True
     data = samples()
     with SyncCensus() as census:
         losses = ours.loss_by_feat(logits, data)
@@ -239,26 +239,26 @@ def test_predicts_as_mmseg():
 @pytest.mark.parametrize('seed', range(8))
 def test_torture(seed, deferred, policy):
     """Nothing but a LabelRangeError, and never a number that is not finite."""
-    losses = [{**each, 'out_of_range': policy} for each in OURS]
+    losses = [{**loss, 'out_of_range': policy} for loss in OURS]
     losses[0]['class_weight'] = WEIGHT
     ignore = (255, -1, 3, 11)[seed % 4]
     _, head = pair(ours=losses, ignore_index=ignore)
-    for each in head.loss_decode:
-        each.label_range.deferred = deferred
+    for loss in head.loss_decode:
+        loss.label_range.deferred = deferred
     dtypes = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
     torch.manual_seed(seed)
     logits = [
         (40 * torch.randn(2, channels, 6, 8)).to(dtypes[seed % 3 + seed // 4])
         for channels in (5, 5, 1)
     ]
-    logits = [each.requires_grad_() for each in logits]
+    logits = [loss.requires_grad_() for loss in logits]
     data = samples(ignore=None, dtype=torch.uint8 if seed % 2 else torch.int64)
     for sample in data:
-        for each in (sample.gt_sem_seg.data, sample.gt_edge_map.data):
+        for loss in (sample.gt_sem_seg.data, sample.gt_edge_map.data):
             wrong = torch.randint(
-                *((0, 256) if seed % 2 else (-300, 300)), each.shape
-            ).to(each.dtype)
-            each.copy_(each.where(torch.rand(each.shape) < seed / 8, wrong))
+                *((0, 256) if seed % 2 else (-300, 300)), loss.shape
+            ).to(loss.dtype)
+            loss.copy_(loss.where(torch.rand(loss.shape) < seed / 8, wrong))
     if deferred is None and policy == 'raise':
         with pytest.raises(LabelRangeError):
             head.loss_by_feat(logits, data)

@@ -75,7 +75,7 @@ def test_half_precision_is_close():
         torch.testing.assert_close(
             losses[name], expected[name], rtol=0.03, atol=0
         )
-    assert all(each.isfinite().all() for each in gradients.values())
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
 def test_fallback_is_said_once(said):
@@ -143,8 +143,8 @@ def test_out_of_range_raises():
 
 def test_does_not_wait():
     _, ours = make_pair('FCNHead', [CE, {**CE, 'loss_name': 'b'}], CE, **FCN)
-    for each in ours.loss_decode:
-        each.label_range.deferred = True
+    for loss in ours.loss_decode:
+        loss.label_range.deferred = True
     samples, inputs = make_samples(), tuple(features())
     logits = ours(inputs)
     with SyncCensus() as census:

@@ -35,17 +35,17 @@ def test_indices_with_background(num_classes, ignore, denominator):
     label[::4] = ignore
     known = label != ignore
     hot = F.one_hot(label.where(known, torch.tensor(0)), num_classes + 1)
-    each = F.binary_cross_entropy_with_logits(
+    item = F.binary_cross_entropy_with_logits(
         pred, hot[:, :-1].double(), reduction='none'
     )
-    each = each * known.unsqueeze(1)
-    count = each.numel()
+    item = item * known.unsqueeze(1)
+    count = item.numel()
     if denominator == 'valid':
         count = known.sum() * num_classes
     loss = checked_binary_cross_entropy(
         pred, label, ignore_index=ignore, denominator=denominator
     )
-    assert_same(loss, each.sum() / count, pred)
+    assert_same(loss, item.sum() / count, pred)
 
 
 def test_indices_of_maps_with_class_weights():
@@ -56,13 +56,13 @@ def test_indices_of_maps_with_class_weights():
     known = (label != 255).unsqueeze(1)
     weight = torch.tensor([0.5, 2.0, 5.0])
     hot = F.one_hot(label.where(label != 255, torch.tensor(0)), 3)
-    each = F.binary_cross_entropy_with_logits(
+    item = F.binary_cross_entropy_with_logits(
         pred,
         hot.movedim(-1, 1).double(),
         pos_weight=weight.double().view(3, 1, 1),
         reduction='none',
     )
-    expected = (each * known).sum() / (known.sum() * 3)
+    expected = (item * known).sum() / (known.sum() * 3)
     loss = checked_binary_cross_entropy(
         pred, label, class_weight=weight, ignore_index=255
     )
@@ -81,7 +81,7 @@ def test_one_class_against_the_ground():
     label = torch.randint(0, 2, (2, 4, 5), dtype=torch.uint8)
     label[1, 2] = 255
     known = label != 255
-    each = F.binary_cross_entropy_with_logits(
+    item = F.binary_cross_entropy_with_logits(
         pred.squeeze(1),
         label.double(),
         pos_weight=torch.tensor(3.0).double(),
@@ -90,7 +90,7 @@ def test_one_class_against_the_ground():
     loss = checked_binary_cross_entropy(
         pred, label, class_weight=torch.tensor([3.0]), ignore_index=255
     )
-    assert_same(loss, (each * known).sum() / known.sum(), pred)
+    assert_same(loss, (item * known).sum() / known.sum(), pred)
     with pytest.raises(LabelRangeError):
         checked_binary_cross_entropy(
             pred, label.masked_fill(known, 2), ignore_index=255
@@ -102,12 +102,12 @@ def test_targets_in_the_shape_of_logits(shape):
     pred, target = logits(*shape), torch.rand(shape)
     target.view(-1)[0] = 255
     known = target != 255
-    each = F.binary_cross_entropy_with_logits(
+    item = F.binary_cross_entropy_with_logits(
         pred, target.double(), reduction='none'
     )
-    expected = each.where(known, each * 0)
+    expected = item.where(known, item * 0)
     for denominator, count in (
-        ('numel', each.numel()),
+        ('numel', item.numel()),
         ('valid', known.sum()),
     ):
         loss = checked_binary_cross_entropy(
@@ -191,11 +191,11 @@ def test_weights_may_broadcast(shape):
     if shape == (2, 6):
         pred, target = logits(2, 3, 6), torch.rand(2, 3, 6)
     loss = checked_binary_cross_entropy(pred, target, weight, reduction='sum')
-    each = F.binary_cross_entropy_with_logits(
+    item = F.binary_cross_entropy_with_logits(
         pred, target.to(pred), reduction='none'
     )
     wide = weight[:, None] if weight.dim() == 2 else weight
-    expected = (each * wide).sum()
+    expected = (item * wide).sum()
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(
         torch.autograd.grad(loss, pred), torch.autograd.grad(expected, pred)

@@ -28,7 +28,7 @@ def test_is_that_of_mmseg(ignored, dtype):
     expected = BoundaryLoss(loss_weight=20.0)(pred, edges)
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(
-        *(torch.autograd.grad(each, pred)[0] for each in (loss, expected))
+        *(torch.autograd.grad(value, pred)[0] for value in (loss, expected))
     )
 
 

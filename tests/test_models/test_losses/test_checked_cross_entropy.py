@@ -166,8 +166,8 @@ def test_takes_low_resolution_logits(soft):
     assert module.can_resize
     loss = module(ResizedLogits(small, size), label)
     assert_same(loss, module(full, label), small)
-    each = module(ResizedLogits(small, size), label, reduction_override='none')
-    assert each.shape == (2, *size)
+    item = module(ResizedLogits(small, size), label, reduction_override='none')
+    assert item.shape == (2, *size)
 
 
 def test_what_cannot_resize():
@@ -303,10 +303,10 @@ def test_element_weight_multiplies_the_numerator():
     pred, label = make(4, (2, 3, 3), 255)
     weight = torch.rand(2, 3, 3)
     weight[label == 255] = torch.inf
-    each = F.cross_entropy(pred, label, ignore_index=255, reduction='none')
+    item = F.cross_entropy(pred, label, ignore_index=255, reduction='none')
     known = label != 255
     loss = checked_cross_entropy(pred, label, weight, ignore_index=255)
-    expected = (each[known] * weight[known]).sum() / known.sum()
+    expected = (item[known] * weight[known]).sum() / known.sum()
     torch.testing.assert_close(loss, expected)
     assert gradient(loss, pred).isfinite().all()
 
@@ -421,12 +421,12 @@ def test_one_hot_soft_labels_are_hard_ones():
         hard, soft = (
             function(
                 pred,
-                each,
+                item,
                 class_weight=weight,
                 ignore_index=255,
                 denominator=denominator,
             )
-            for function, each in (
+            for function, item in (
                 (checked_cross_entropy, label),
                 (soft_cross_entropy, target),
             )

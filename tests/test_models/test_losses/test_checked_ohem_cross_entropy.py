@@ -77,8 +77,8 @@ def test_selection(ties, wait):
         if ties:
             nll = (nll * 2).round() / 2
         valid = torch.rand(40) < 0.5
-        found = hardest(nll, valid, threshold, min_kept, wait=wait)
-        assert found.tolist() == reference(nll, valid, threshold, min_kept)
+        results = hardest(nll, valid, threshold, min_kept, wait=wait)
+        assert results.tolist() == reference(nll, valid, threshold, min_kept)
 
 
 def test_short_cut_does_not_search(monkeypatch):
@@ -242,10 +242,10 @@ def test_matches_sort(dtype, search):
     values[5] = torch.finfo(dtype).tiny / 2
     expected = values.sort().values
     for index in (0, 1, 17, 250, 460, 500):
-        found = search(values.view(3, 167), torch.tensor(index))
-        assert found.shape == ()
-        assert found == expected[index]
-        assert found.dtype == dtype
+        match = search(values.view(3, 167), torch.tensor(index))
+        assert match.shape == ()
+        assert match == expected[index]
+        assert match.dtype == dtype
 
 
 @BOTH

@@ -38,10 +38,10 @@ def test_mask_head(class_agnostic, threshold):
     train_cfg = ConfigDict(mask_size=14, soft_mask_target=threshold < 0)
 
     def run(head):
-        found = head.loss_and_target(
+        loss = head.loss_and_target(
             head(normal(10, 8, 7, 7)), sampled(objects()), objects(), train_cfg
         )
-        return found['loss_mask']
+        return loss['loss_mask']
 
     assert_same_in(cfg, run)
 
@@ -119,9 +119,9 @@ def test_mask2former_head():
 
     def run(head):
         batch = []
-        for each in objects():
+        for obj in objects():
             sample = DetDataSample(metainfo=META)
-            sample.gt_instances = each
+            sample.gt_instances = obj
             batch.append(sample)
         return head.loss(features(4, 8, 16, 32), batch)
 

@@ -36,10 +36,12 @@ def dense(*strides: int, has_classes: bool = True):
     """Losses of a head, of its maps at some strides."""
 
     def run(head):
-        found = objects()
-        for each in found:
-            each.labels *= has_classes
-        return head.loss_by_feat(*head(features(*strides)), found, [META] * 2)
+        results = objects()
+        for result in results:
+            result.labels *= has_classes
+        return head.loss_by_feat(
+            *head(features(*strides)), results, [META] * 2
+        )
 
     return run
 

@@ -83,15 +83,15 @@ def test_class_weights_where_theirs_fails():
     batch = samples()
     with pytest.raises(IndexError):
         run(batch)(theirs)
-    found = run(batch)(ours)['loss_ce']
-    label = torch.cat([each.gt_sem_seg.data for each in batch])
+    loss = run(batch)(ours)['loss_ce']
+    label = torch.cat([sample.gt_sem_seg.data for sample in batch])
     logits = torch.nn.functional.interpolate(
         ours(features()), SIZE, mode='bilinear'
     )
     expected = torch.nn.functional.cross_entropy(
         logits, label, torch.tensor(WEIGHT), ignore_index=255
     )
-    torch.testing.assert_close(found, 0.4 * expected)
+    torch.testing.assert_close(loss, 0.4 * expected)
 
 
 @pytest.mark.parametrize('avg_non_ignore', [False, True])

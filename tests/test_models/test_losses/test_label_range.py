@@ -286,15 +286,15 @@ def test_counts_every_value_and_image():
     label[0, 3, 4] = 70000
     label[2, 1, 2:4] = -3
     label[2, 0, 0] = 255
-    found = report(label, batch=BatchContext(0, ('a', 'b', 'c')))
-    assert found.num_bad == 3
-    assert found.values == ((-3, 2), (70000, 1))
-    assert found.in_range == (0, 255)
-    assert [(i.index, i.count, i.first, i.value) for i in found.images] == [
+    results = report(label, batch=BatchContext(0, ('a', 'b', 'c')))
+    assert results.num_bad == 3
+    assert results.values == ((-3, 2), (70000, 1))
+    assert results.in_range == (0, 255)
+    assert [(i.index, i.count, i.first, i.value) for i in results.images] == [
         (0, 1, (3, 4), 70000),
         (2, 2, (1, 2), -3),
     ]
-    text = str(found)
+    text = str(results)
     assert '3 pixels (5 %) in 2 of 3 images' in text
     assert 'values: -3 (2), 70000 (1)' in text
     assert 'a: 1 pixels, first 70000 at (y=3, x=4)' in text
@@ -303,8 +303,8 @@ def test_counts_every_value_and_image():
 
 def test_flat_labels_name_positions_and_the_batch():
     label = torch.tensor([0, 1, 8, 8])
-    found = report(label, batch=BatchContext(2, ('a', 'b')))
-    text = str(found)
+    results = report(label, batch=BatchContext(2, ('a', 'b')))
+    text = str(results)
     assert '2 labels (50 %) are out of range' in text
     assert 'position 2: 1 labels, first 8' in text
     assert 'images of this batch: a, b' in text
@@ -320,5 +320,5 @@ def test_long_lists_are_cut_and_say_so():
 
 def test_values_of_narrow_dtypes_do_not_wrap():
     label = torch.tensor([[[200, 44]]], dtype=torch.uint8)
-    found = report(label, num_classes=50, ignore_index=300)
-    assert found.values == ((200, 1),)
+    results = report(label, num_classes=50, ignore_index=300)
+    assert results.values == ((200, 1),)

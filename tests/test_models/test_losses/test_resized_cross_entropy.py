@@ -90,13 +90,13 @@ def test_any_cut_matches_torch(
     logits, targets = case(source, size)
     loss, hits, grad = dense(logits, size, align_corners, targets)
     given = logits.clone(), targets.label.clone()
-    found = strip_cross_entropy(
+    results = strip_cross_entropy(
         logits, size, align_corners, targets, with_grad=True, with_map=True
     )
-    torch.testing.assert_close(found.loss, loss, atol=1e-12, rtol=1e-12)
-    torch.testing.assert_close(found.total, loss.sum(), atol=0, rtol=1e-12)
-    torch.testing.assert_close(found.grad, grad, atol=1e-12, rtol=1e-12)
-    assert found.num_correct == hits
+    torch.testing.assert_close(results.loss, loss, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(results.total, loss.sum(), atol=0, rtol=1e-12)
+    torch.testing.assert_close(results.grad, grad, atol=1e-12, rtol=1e-12)
+    assert results.num_correct == hits
     assert torch.equal(logits, given[0])
     assert torch.equal(targets.label, given[1])
 
@@ -129,7 +129,7 @@ def test_kernel_at_the_edges_of_strips_tiles_and_threads(
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        found = strip_cross_entropy(
+        results = strip_cross_entropy(
             logits,
             size,
             align_corners,
@@ -140,10 +140,10 @@ def test_kernel_at_the_edges_of_strips_tiles_and_threads(
         )
     finally:
         torch.set_num_threads(before)
-    torch.testing.assert_close(found.loss, loss, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(found.total, loss.sum(), atol=0, rtol=1e-6)
-    assert (found.grad - grad).norm() <= 1e-5 * grad.norm()
-    assert found.num_correct == hits
+    torch.testing.assert_close(results.loss, loss, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(results.total, loss.sum(), atol=0, rtol=1e-6)
+    assert (results.grad - grad).norm() <= 1e-5 * grad.norm()
+    assert results.num_correct == hits
 
 
 @needs_numba

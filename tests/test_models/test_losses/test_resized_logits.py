@@ -54,9 +54,9 @@ def dense_loss(logits, label, valid, size, align_corners, **kwargs):
     return loss, ((z.argmax(1) == label) & valid).sum()
 
 
-def assert_same(found, wanted, tolerance):
+def assert_same(result, wanted, tolerance):
     """Relative difference of norms; both may be zero."""
-    difference = torch.linalg.vector_norm((found - wanted).double())
+    difference = torch.linalg.vector_norm((result - wanted).double())
     limit = tolerance * torch.linalg.vector_norm(wanted.double())
     assert difference <= limit, (difference, limit)
 
@@ -92,10 +92,10 @@ def test_matches_torch(source, size, align_corners, classes, dtype):
             weight=weight,
             label_smoothing=smoothing,
         )
-        (found,) = torch.autograd.grad(total / 7, logits)
-        assert total.dtype == found.dtype == dtype
+        (grad,) = torch.autograd.grad(total / 7, logits)
+        assert total.dtype == grad.dtype == dtype
         assert_same(total, loss.sum(), loss_limit)
-        assert_same(found, wanted, grad_limit)
+        assert_same(grad, wanted, grad_limit)
         assert resized.num_correct == hits
 
 
@@ -110,9 +110,9 @@ def test_nll_matches_torch(source, size, align_corners, dtype):
     (wanted,) = torch.autograd.grad((loss * direction).sum(), logits)
     resized = ResizedLogits(logits, size, align_corners)
     nll = resized.nll(label, valid)
-    (found,) = torch.autograd.grad((nll * direction).sum(), logits)
+    (grad,) = torch.autograd.grad((nll * direction).sum(), logits)
     assert_same(nll, loss, loss_limit)
-    assert_same(found, wanted, grad_limit)
+    assert_same(grad, wanted, grad_limit)
     assert resized.num_correct == hits
     assert nll[~valid].eq(0).all()
 
@@ -129,13 +129,13 @@ def test_half_and_autocast(dtype, autocast):
         resized = ResizedLogits(logits, (32, 32))
         total = resized.cross_entropy_sum(label, valid)
         nll = resized.nll(label, valid)
-        (found,) = torch.autograd.grad(total, logits)
+        (results,) = torch.autograd.grad(total, logits)
         (by_pixel,) = torch.autograd.grad(nll.sum(), logits)
     assert total.dtype == nll.dtype == torch.float32
-    assert found.dtype == by_pixel.dtype == dtype
+    assert results.dtype == by_pixel.dtype == dtype
     assert_same(total, loss.sum(), 1e-6)
     assert_same(nll, loss, 1e-6)
-    for grad in (found, by_pixel):
+    for grad in (results, by_pixel):
         assert_same(grad, exact.grad, torch.finfo(dtype).eps)
 
 
@@ -147,8 +147,8 @@ def test_scaled_gradient_of_half_logits_is_not_rounded_twice():
     (loss.sum() * 1e-6).backward()
     resized = ResizedLogits(logits, (16, 16))
     total = resized.cross_entropy_sum(label, valid)
-    (found,) = torch.autograd.grad(total * 1e-6 * 2.0**20, logits)
-    assert_same(found.double() / 2.0**20, exact.grad, 1e-3)
+    (grad,) = torch.autograd.grad(total * 1e-6 * 2.0**20, logits)
+    assert_same(grad.double() / 2.0**20, exact.grad, 1e-3)
 
 
 @both_engines
@@ -360,9 +360,9 @@ def test_winners_far_apart():
     loss, _ = dense_loss(logits, label, label == 2, (7, 7), False)
     (wanted,) = torch.autograd.grad(loss.sum(), logits)
     total = ResizedLogits(logits, (7, 7)).cross_entropy_sum(label, label == 2)
-    (found,) = torch.autograd.grad(total, logits)
+    (grad,) = torch.autograd.grad(total, logits)
     assert_same(total, loss.sum(), 1e-6)
-    assert_same(found, wanted, 1e-5)
+    assert_same(grad, wanted, 1e-5)
 
 
 @both_engines

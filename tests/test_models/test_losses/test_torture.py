@@ -154,5 +154,5 @@ def test_bad_pixels_are_like_ignored_ones():
         ) / max(int(((label != 255) & ~bad).sum()), 1)
         torch.testing.assert_close(value, expected)
         torch.testing.assert_close(
-            *(torch.autograd.grad(each, pred)[0] for each in (value, expected))
+            *(torch.autograd.grad(item, pred)[0] for item in (value, expected))
         )

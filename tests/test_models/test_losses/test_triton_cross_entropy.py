@@ -91,17 +91,17 @@ def test_kernels_match_the_strips(
     )
     args = (logits, size, align_corners, targets)
     wanted = strip_cross_entropy(*args, with_grad=True, with_map=True)
-    found = triton_cross_entropy(*args, with_grad=True, with_map=True)
+    loss = triton_cross_entropy(*args, with_grad=True, with_map=True)
     again = triton_cross_entropy(*args, with_grad=True, with_map=True)
-    torch.testing.assert_close(found.total, wanted.total, atol=0, rtol=1e-6)
-    torch.testing.assert_close(found.loss, wanted.loss, atol=1e-5, rtol=1e-5)
-    off = (found.grad - wanted.grad).norm() / wanted.grad.norm()
+    torch.testing.assert_close(loss.total, wanted.total, atol=0, rtol=1e-6)
+    torch.testing.assert_close(loss.loss, wanted.loss, atol=1e-5, rtol=1e-5)
+    off = (loss.grad - wanted.grad).norm() / wanted.grad.norm()
     assert off < 1e-5
     # Rounding may decide between equal logits.
-    hits = found.num_correct - wanted.num_correct
+    hits = loss.num_correct - wanted.num_correct
     assert hits.abs() <= 1e-4 * label.numel()
-    assert torch.equal(found.grad, again.grad)
-    assert torch.equal(found.total, again.total)
+    assert torch.equal(loss.grad, again.grad)
+    assert torch.equal(loss.total, again.total)
 
 
 CONSTANTS = {

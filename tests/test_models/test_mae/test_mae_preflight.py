@@ -17,8 +17,8 @@ def test_the_flag_is_needless():
     )
     assert report.task == 'pretraining'
     assert {f.rule for f in report.findings} >= {'DDP005'}
-    found = next(f for f in report.findings if f.rule == 'DDP005')
-    assert 'every parameter gets a gradient' in found.message
+    result = next(f for f in report.findings if f.rule == 'DDP005')
+    assert 'every parameter gets a gradient' in result.message
 
 
 @pytest.mark.slow

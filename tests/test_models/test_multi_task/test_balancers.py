@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from helpers.toy_ranks import run_on_ranks
+from helpers.toy_tasks import BALANCERS
 from torch import distributed as dist
 
 from mmext.models import (
@@ -17,22 +18,13 @@ from mmext.models import (
     GeometricMean,
     RandomWeights,
     UncertaintyWeights,
+    multi_task,
 )
 from mmext.registry import MODELS
 
 TASKS = ('seg', 'depth', 'normal')
 LOSSES = (0.3, 4.0, 1.2)
-ALL = (
-    DWA,
-    FAMO,
-    IMTLL,
-    STCH,
-    EqualWeights,
-    FixedWeights,
-    GeometricMean,
-    RandomWeights,
-    UncertaintyWeights,
-)
+ALL = tuple(getattr(multi_task, name) for name in BALANCERS)
 
 
 def losses_of(values=LOSSES):

@@ -10,7 +10,8 @@ from helpers.toy_tasks import BALANCERS
 from mmengine.optim import OptimWrapper
 from mmengine.registry import MODELS
 
-from mmext.engine.distributed import DistributedDataParallel, checksum
+from mmext.engine.distributed import DistributedDataParallel
+from mmext.engine.distributed.replicas import checksum
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group('processes')]
 

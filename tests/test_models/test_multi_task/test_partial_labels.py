@@ -124,21 +124,21 @@ def test_as_without_the_task(method):
         def labelled(task, step, index):
             return task != 'c' or step < 1
 
-        found = train(TASKS, method, labelled)
-        assert all(value.isfinite().all() for value in found.values())
+        run = train(TASKS, method, labelled)
+        assert all(value.isfinite().all() for value in run.values())
         return
-    found = train(TASKS, method, without_c)
+    run = train(TASKS, method, without_c)
     expected = train('ab', method, without_c)
     for name, value in expected.items():
-        mine = found[name]
+        mine = run[name]
         if name.startswith('balancer'):
             assert not mine[2].any()
             mine = mine[:2]
         torch.testing.assert_close(mine, value, rtol=1e-4, atol=1e-6)
     # What is of the task alone is trained by nothing.
     start = dict(build(TASKS, *method)[0].named_parameters())
-    for name in found.keys() - expected.keys():
-        assert torch.equal(found[name], start[name])
+    for name in run.keys() - expected.keys():
+        assert torch.equal(run[name], start[name])
 
 
 def one_rank_only(task, step, index):
@@ -157,8 +157,8 @@ def test_labels_on_one_of_two_ranks(tmp_path):
 
     def function():
         rank = dist.get_rank()
-        found = [train(TASKS, m, one_rank_only, rank, 2) for m in methods]
-        torch.save(found, tmp_path / f'{rank}.pth')
+        results = [train(TASKS, m, one_rank_only, rank, 2) for m in methods]
+        torch.save(results, tmp_path / f'{rank}.pth')
 
     ranks = run_on_ranks(function, 2, tmp_path / 'out')
     assert not any(ranks.wait()), ranks.output()
@@ -187,7 +187,7 @@ def test_the_state_of_some_tasks_is_restored():
     other.load_state_dict(copy.deepcopy(state))
     restored = other.state_dict()['gradient_surgery']
     assert str(restored) == str(state['gradient_surgery'])
-    (modules,) = [each['modules'] for each in restored['partial'].values()]
+    (modules,) = [item['modules'] for item in restored['partial'].values()]
     changed = {name for values in modules.values() for name in values}
     assert changed
     assert not any('beta' in name or 'eps' in name for name in changed)

@@ -62,12 +62,12 @@ UNKNOWN = {
 
 @pytest.mark.parametrize('name', UNKNOWN)
 def test_a_backbone_without_known_stages_is_named(name):
-    build, kind, found = UNKNOWN[name]
+    build, kind, result = UNKNOWN[name]
     with pytest.raises(TypeError) as caught:
         architecture('MTAN', build())
     message = str(caught.value)
     assert f'the stages of the backbone {kind} are not known' in message
-    for part in (*found, 'register_stages', 'res_layers', 'HardSharing'):
+    for part in (*result, 'register_stages', 'res_layers', 'HardSharing'):
         assert part in message
     assert caught.value.__context__ is None
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from ..report import many
 from ..rules.registry import RULES
 
 
@@ -20,7 +21,6 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         was: What was there.
         now: What is there now; empty for nothing.
         count: Pixels, boxes or records that were changed.
-        reason: Why this is safe, or why it was done.
     """
 
     rule: str
@@ -31,34 +31,17 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     was: str = ''
     now: str = ''
     count: int = 1
-    reason: str = ''
-
-
-class Left(msgspec.Struct, frozen=True, kw_only=True):
-    """One error of a file that was not repaired.
-
-    Attributes:
-        rule: Id of the rule that finds it.
-        reason: Why it was not repaired.
-    """
-
-    rule: str
-    reason: str
 
 
 class FixedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A label file after its repair.
+    """A label file after its repair, and what was done.
 
-    Attributes:
-        content: Bytes of the file; those that it had, if nothing was
-            repaired.
-        changes: What was repaired; empty for nothing.
-        left: What was looked at and not repaired, and why.
+    ``problem`` says why it cannot be edited at all, if it cannot.
     """
 
     content: bytes
     changes: tuple[Change, ...] = ()
-    left: tuple[Left, ...] = ()
+    problem: str = ''
 
 
 class LeftGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,20 +78,17 @@ class NewPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SampleList(msgspec.Struct, frozen=True, kw_only=True):
-    """Lists that were written for a split.
+    """A list of the samples of a split that cannot be trained with.
 
     Attributes:
         split: ``'train'``, ``'val'``, ...
-        excluded: Number of samples that cannot be trained with.
-        exclude_file: Name of the list of them.
-        include_file: Name of the list of the others; empty if the split has
-            no list of its own that it could take the place of.
+        excluded: Number of samples in it.
+        exclude_file: Its name.
     """
 
     split: str
     excluded: int
     exclude_file: str
-    include_file: str = ''
 
 
 class FixSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,11 +115,7 @@ class FixSummary(msgspec.Struct, frozen=True, kw_only=True):
     not_repaired: tuple[LeftGroup, ...] = ()
 
     def text(self) -> str:
-        """The same to be read.
-
-        Returns:
-            Some lines, without a line end after the last.
-        """
+        """The same to be read, in lines."""
         lines = [
             f'repaired {self.num_fixed:,} of {self.num_files:,} label files; '
             f'all of them are in {self.out}, each change is in fixes.jsonl'
@@ -149,7 +125,7 @@ class FixSummary(msgspec.Struct, frozen=True, kw_only=True):
         if self.not_repaired:
             lines.append('not repaired (fixes.json names all files):')
         for group in self.not_repaired:
-            files = _number(len(group.files), 'file')
+            files = many(len(group.files), 'file')
             lines.append(
                 f'  {group.rule}  {group.split}, {files}: {group.reason}'
             )
@@ -162,16 +138,8 @@ class FixSummary(msgspec.Struct, frozen=True, kw_only=True):
                 f'{place.was!r}'
             )
         for entry in self.lists:
-            more = ''
-            if entry.include_file:
-                more = f'; {entry.include_file} lists the others, for ann_file'
             lines.append(
                 f'  {entry.split}: {entry.exclude_file} lists '
-                f'{_number(entry.excluded, "sample")} that cannot be trained '
-                f'with{more}'
+                f'{many(entry.excluded, "sample")} that cannot be trained with'
             )
         return '\n'.join(lines)
-
-
-def _number(count: int, noun: str) -> str:
-    return f'{count:,} {noun}' if count == 1 else f'{count:,} {noun}s'

@@ -23,13 +23,13 @@ from ..readers.coco import (
 )
 from ..rules.registry import fixable
 from ..sources.coco import image_rows, lacks_mask
-from .change_log import Change, FixedFile, Left
+from .change_log import Change, FixedFile
 from .geometry import (
     area_of,
     clip_box,
     clip_polygon,
+    may_change_size,
     whole_if_equal,
-    why_size_stays,
 )
 
 COCO_RULES = fixable('coco')
@@ -48,8 +48,8 @@ def fix_coco(
     """Repair an annotation file.
 
     What is repaired keeps the order of keys, the values of all numbers, the
-    indentation and whether letters beyond ASCII are escaped, as the file
-    begins; not each blank.
+    indentation, as the file begins, and whether letters beyond ASCII are
+    escaped; not each blank.
 
     Note:
         6 s for 150,000 annotations (68 MB); 10 s with indentation.
@@ -69,11 +69,9 @@ def fix_coco(
         new = draft.dump(content) if draft.changes else content
     # Numbers of hundreds or thousands of digits, lists in thousands of lists.
     except (ValueError, OverflowError, RecursionError) as error:
-        left = Left(rule='COCO001', reason=f'it cannot be edited: {error}')
-        return FixedFile(content=content, left=(left,))
-    return FixedFile(
-        content=new, changes=tuple(draft.changes), left=tuple(draft.left)
-    )
+        problem = f'it cannot be edited: {error}'
+        return FixedFile(content=content, problem=problem)
+    return FixedFile(content=new, changes=tuple(draft.changes))
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -91,11 +89,18 @@ def _repair(draft: '_Draft', images: Sequence[ImageFacts | None]) -> None:
     _remove_dangling(draft)
     _remove_useless(draft)
     sizes, certain = _fix_sizes(draft, images)
-    _remove_repeated_images(draft)
+    images_by_id = draft.file.images.id.tolist()
+    _remove_equal(draft, 'COCO003', 'images', images_by_id)
     _clip_boxes(draft, sizes, certain)
     _fill_areas(draft)
     _fill_iscrowd(draft)
-    _remove_repeated(draft)
+    notes = draft.file.annotations
+    boxes = zip(
+        notes.image_id.tolist(),
+        notes.category_id.tolist(),
+        map(tuple, draft.box.tolist()),
+    )
+    _remove_equal(draft, 'DET010', 'annotations', boxes)
     _number_annotations(draft)
     _fix_images(draft)
     _sort_categories(draft)
@@ -129,7 +134,6 @@ class _Draft:
         self.box = file.annotations.bbox.copy()
         self.image_row = image_rows(file)
         self.changes: list[Change] = []
-        self.left: list[Left] = []
         self.broken = {
             error.place.partition('[')[0].partition('.')[0]
             for error in file.errors
@@ -152,7 +156,6 @@ class _Draft:
         place: str,
         was: Any,
         now: Any,
-        reason: str,
         count: int = 1,
     ) -> None:
         """Say what was changed; None for what is not there."""
@@ -167,7 +170,6 @@ class _Draft:
                 was=was,
                 now=now,
                 count=count,
-                reason=reason,
             )
         )
 
@@ -177,26 +179,19 @@ class _Draft:
         row: int,
         field: str,
         value: Any,
-        reason: str,
         kind: str = 'annotations',
     ) -> None:
         """Write a field of a record, and say so."""
         record = self.record(row, kind)
         place = f'{self.place(row, kind)}.{field}'
-        self.note(rule, place, record.get(field), value, reason)
+        self.note(rule, place, record.get(field), value)
         record[field] = value
 
-    def remove(
-        self, rule: str, row: int, reason: str, kind: str = 'annotations'
-    ) -> None:
+    def remove(self, rule: str, row: int, kind: str = 'annotations') -> None:
         """Take a record out, and say so."""
         place = self.place(row, kind)
-        self.note(rule, place, self.record(row, kind), None, reason)
+        self.note(rule, place, self.record(row, kind), None)
         (self.kept if kind == 'images' else self.alive)[row] = False
-
-    def leave(self, rule: str, reason: str) -> None:
-        """Say what is not repaired."""
-        self.left.append(Left(rule=rule, reason=reason))
 
     def dump(self, old: bytes) -> bytes:
         """The file as it is now, in the style in which the old one begins."""
@@ -218,10 +213,7 @@ class _Draft:
             indent=indent if in_lines else None,
             separators=(comma, colon),
         )
-        new += text[len(text.rstrip()) :]
-        if begin.startswith('\r\n'):
-            new = new.replace('\r\n', '\n').replace('\n', '\r\n')
-        return new.encode()
+        return (new + text[len(text.rstrip()) :]).encode()
 
 
 def _remove_dangling(draft: _Draft) -> None:
@@ -236,16 +228,10 @@ def _remove_dangling(draft: _Draft) -> None:
         ('COCO005', 'images', draft.image_row < 0),
         ('COCO006', 'categories', ~np.isin(notes.category_id, known)),
     ):
-        rows = np.flatnonzero(missing & draft.alive)
-        if rule not in draft.rules or not len(rows):
-            continue
-        if kind in draft.broken:
-            draft.leave(rule, f'some of the {kind} cannot be read')
-        elif missing.all():
-            draft.leave(rule, 'no annotation would remain')
-        else:
-            for row in rows.tolist():
-                draft.remove(rule, row, 'loaders drop it')
+        is_certain = kind not in draft.broken and not missing.all()
+        if rule in draft.rules and is_certain:
+            for row in np.flatnonzero(missing & draft.alive).tolist():
+                draft.remove(rule, row)
 
 
 def _remove_useless(draft: _Draft) -> None:
@@ -256,18 +242,14 @@ def _remove_useless(draft: _Draft) -> None:
     no_mask = np.zeros_like(there)
     if 'COCO016' in draft.rules and draft.expected.loads_masks:
         no_mask = lacks_mask(draft.file, draft.expected)
-    for rule, rows, reason in (
-        (
-            'DET001',
-            there & ~box_limits.is_finite(sides),
-            'the box is not finite',
-        ),
-        ('DET002', there & flat, 'the box has no area; loaders drop it'),
-        ('COCO016', no_mask, 'it has no mask; --select asks so'),
+    for rule, rows in (
+        ('DET001', there & ~box_limits.is_finite(sides)),
+        ('DET002', there & flat),
+        ('COCO016', no_mask),
     ):
         if rule in draft.rules:
             for row in np.flatnonzero(rows & draft.alive).tolist():
-                draft.remove(rule, row, reason)
+                draft.remove(rule, row)
 
 
 def _fix_sizes(
@@ -290,17 +272,12 @@ def _fix_sizes(
     fits = _fits(draft, noted, stored)
     for row in np.flatnonzero(known & (noted != stored).any(axis=1)).tolist():
         size = tuple(map(int, stored[row].tolist()))
-        why = why_size_stays(noted[row].tolist(), size, bool(fits[row]))
-        if 'PAIR004' not in draft.rules:
-            certain[row] = False
-        elif why:
-            certain[row] = False
-            draft.leave('PAIR004', why)
-        else:
-            for field, side in zip(('width', 'height'), size):
-                if draft.record(row, 'images').get(field) != side:
-                    reason = 'the size of the image file'
-                    draft.set('PAIR004', row, field, side, reason, 'images')
+        certain[row] = 'PAIR004' in draft.rules and may_change_size(
+            noted[row].tolist(), size, bool(fits[row])
+        )
+        for field, side in zip(('width', 'height'), size):
+            if certain[row] and draft.record(row, 'images').get(field) != side:
+                draft.set('PAIR004', row, field, side, 'images')
     return sizes, certain
 
 
@@ -331,18 +308,24 @@ def _groups(
     return [group for group in rows.values() if len(group) > 1]
 
 
-def _remove_repeated_images(draft: _Draft) -> None:
-    """Remove images whose record is that of another one."""
-    if 'COCO003' not in draft.rules:
-        return
-    for rows in _groups(draft.file.images.id.tolist(), draft.kept):
-        texts: dict[str, int] = {}
+def _remove_equal(
+    draft: _Draft, rule: str, kind: str, values: Iterable[Hashable]
+) -> None:
+    """Of records with the same value, remove those that equal another one.
+
+    But for the ids of annotations.
+    """
+    kept = draft.kept if kind == 'images' else draft.alive
+    for rows in _groups(values, kept) if rule in draft.rules else ():
+        seen: set[str] = set()
         for row in rows:
-            text = json.dumps(draft.record(row, 'images'), sort_keys=True)
-            first = texts.setdefault(text, row)
-            if first != row:
-                reason = f'the same as {draft.place(first, "images")}'
-                draft.remove('COCO003', row, reason, 'images')
+            record = draft.record(row, kind)
+            if kind == 'annotations':
+                record = record | {'id': None}
+            text = json.dumps(record, sort_keys=True)
+            if text in seen:
+                draft.remove(rule, row, kind)
+            seen.add(text)
 
 
 def _clip_boxes(draft: _Draft, sizes: np.ndarray, certain: np.ndarray) -> None:
@@ -364,14 +347,10 @@ def _clip_boxes(draft: _Draft, sizes: np.ndarray, certain: np.ndarray) -> None:
     wrong &= (size > 0).all(axis=1)
     for row, is_outside in zip(rows[wrong].tolist(), outside[wrong].tolist()):
         rule = 'DET004' if is_outside else 'DET005'
-        if rule not in draft.rules:
+        if rule not in draft.rules or not certain[images[row]]:
             continue
-        if not certain[images[row]]:
-            reason = 'the size of the image is not certain'
-            draft.leave(rule, reason)
-        elif is_outside:
-            reason = 'it is outside of the image; loaders drop it'
-            draft.remove(rule, row, reason)
+        if is_outside:
+            draft.remove(rule, row)
         else:
             _clip(draft, row, *map(int, sizes[images[row]].tolist()))
 
@@ -380,8 +359,6 @@ def _clip(draft: _Draft, row: int, width: int, height: int) -> None:
     was = draft.record(row)
     box = clip_box(was['bbox'], width, height)
     if min(box[2:]) < box_limits.MIN_SIZE:
-        reason = 'less than a pixel of it is in the image'
-        draft.leave('DET005', reason)
         return
     new = {'bbox': box}
     old_area = area_of(was.get('segmentation'))
@@ -405,10 +382,9 @@ def _clip(draft: _Draft, row: int, width: int, height: int) -> None:
             was['area'], was['bbox'][2] * was['bbox'][3], **close
         ):
             new['area'] = whole_if_equal(box[2] * box[3])
-    reason = f'cut at the border of the image, {width} x {height}'
     for field, value in new.items():
         if value != was[field]:
-            draft.set('DET005', row, field, value, reason)
+            draft.set('DET005', row, field, value)
     draft.box[row] = box
 
 
@@ -416,23 +392,17 @@ def _fill_areas(draft: _Draft) -> None:
     if 'COCO011' not in draft.rules:
         return
     notes = draft.file.annotations
-    lacking = draft.alive & ~notes.ignore & ~(notes.has_area & notes.has_bbox)
+    lacking = draft.alive & ~notes.ignore & ~notes.has_area & notes.has_bbox
     for row in np.flatnonzero(lacking).tolist():
-        if not notes.has_bbox[row]:
-            draft.leave('COCO011', 'it has no box')
-            continue
         record = draft.record(row)
-        area, what = None, 'polygons'
+        area = None
         if notes.segmentation_kind[row] == POLYGONS:
             area = area_of(record['segmentation'])
         elif notes.segmentation_kind[row] == NO_SEGMENTATION:
-            area, what = record['bbox'][2] * record['bbox'][3], 'box'
-        if area is None or not 0 < area < math.inf:
-            reason = 'its segmentation gives no area'
-            draft.leave('COCO011', reason)
-            continue
-        area = whole_if_equal(area)
-        draft.set('COCO011', row, 'area', area, f'the area of the {what}')
+            area = record['bbox'][2] * record['bbox'][3]
+        if area is not None and 0 < area < math.inf:
+            area = whole_if_equal(area)
+            draft.set('COCO011', row, 'area', area)
 
 
 def _fill_iscrowd(draft: _Draft) -> None:
@@ -441,44 +411,14 @@ def _fill_iscrowd(draft: _Draft) -> None:
     lacking = []
     rows = draft.alive & ~draft.file.annotations.has_iscrowd
     for row in np.flatnonzero(rows).tolist():
-        if 'iscrowd' in draft.record(row):
-            draft.leave('COCO014', 'its iscrowd is null')
-        else:
+        # It may be there, and null.
+        if 'iscrowd' not in draft.record(row):
             draft.record(row)['iscrowd'] = 0
             lacking.append(row)
     if lacking:
-        draft.note(
-            'COCO014',
-            f'{draft.place(lacking[0])}.iscrowd',
-            None,
-            0,
-            'evaluations need it; the first of them is named',
-            len(lacking),
-        )
-
-
-def _remove_repeated(draft: _Draft) -> None:
-    """Remove annotations that are another one but for the id."""
-    if 'DET010' not in draft.rules:
-        return
-    notes = draft.file.annotations
-    boxes = zip(
-        notes.image_id.tolist(),
-        notes.category_id.tolist(),
-        map(tuple, draft.box.tolist()),
-    )
-    for rows in _groups(boxes, draft.alive & notes.has_bbox):
-        firsts: dict[str, int] = {}
-        for row in rows:
-            record = draft.record(row) | {'id': None}
-            text = json.dumps(record, sort_keys=True)
-            first = firsts.setdefault(text, row)
-            if first != row:
-                reason = f'{draft.place(first)} is the same but for its id'
-                draft.remove('DET010', row, reason)
-        if len(firsts) > 1:
-            reason = 'objects with the same box and class differ otherwise'
-            draft.leave('DET010', reason)
+        # The first of them is named.
+        place = f'{draft.place(lacking[0])}.iscrowd'
+        draft.note('COCO014', place, None, 0, len(lacking))
 
 
 def _new_ids(ids: np.ndarray) -> itertools.count | None:
@@ -498,29 +438,19 @@ def _number_annotations(draft: _Draft) -> None:
     rows = np.flatnonzero(draft.alive)
     wrong = {}
     if 'COCO015' in draft.rules and draft.expected.coco_metric:
-        reason = 'pycocotools needs a number that is not 0'
         matched = match_ids(draft.file)[rows]
         for row in rows[(matched == 0) | np.isnan(matched)].tolist():
-            wrong[row] = 'COCO015', reason
+            wrong[row] = 'COCO015'
     if 'COCO002' in draft.rules:
         _, first = np.unique(ids[rows], return_index=True)
-        reason = 'no other annotation has it'
         for row in np.setdiff1d(rows, rows[first], assume_unique=True):
-            wrong[int(row)] = 'COCO002', reason
+            wrong[int(row)] = 'COCO002'
     new_ids = _new_ids(ids)
-    why = ''
-    if 'annotations' in draft.broken:
-        # Theirs may be among those that would be new.
-        why = 'ids of some annotations cannot be read'
-    elif new_ids is None:
-        why = 'there is no larger id'
-    if why:
-        for rule in sorted({rule for rule, _ in wrong.values()}):
-            draft.leave(rule, why)
+    # Ids that cannot be read may be among those that would be new.
+    if 'annotations' in draft.broken or new_ids is None:
         return
     for row, new in zip(sorted(wrong), new_ids):
-        rule, reason = wrong[row]
-        draft.set(rule, row, 'id', new, reason)
+        draft.set(wrong[row], row, 'id', new)
 
 
 def _fix_images(draft: _Draft) -> None:
@@ -535,37 +465,19 @@ def _fix_images(draft: _Draft) -> None:
         ('COCO003', images.id.tolist()),
         ('COCO004', images.file_name),
     ):
-        if rule not in draft.rules:
+        if rule not in draft.rules or 'images' in draft.broken:
             continue
         for rows in _groups(values, draft.kept):
             # Those that have annotations.
             needed = [row for row in rows if int(images.id[row]) in used]
-            if 'images' in draft.broken:
-                draft.leave(rule, 'some of the images cannot be read')
-            elif rule == 'COCO003' and (needed or new_ids is None):
-                reason = (
-                    'to which of the images the annotations belong is unknown'
-                )
-                draft.leave(rule, reason)
-            elif rule == 'COCO003':
-                reason = 'no annotation names the id'
+            if rule == 'COCO003' and not needed and new_ids is not None:
                 for row, new in zip(rows[1:], new_ids):
-                    draft.set(rule, row, 'id', new, reason, 'images')
-            elif len(needed) > 1:
-                reason = (
-                    'several of the images have annotations; which are right '
-                    'is unknown'
-                )
-                draft.leave(rule, reason)
-            else:
+                    draft.set(rule, row, 'id', new, 'images')
+            if rule == 'COCO004' and len(needed) <= 1:
                 (kept,) = needed or rows[:1]
-                reason = (
-                    f'{draft.place(kept, "images")} has the same file, and '
-                    'this one has no annotation'
-                )
                 for row in rows:
                     if row != kept:
-                        draft.remove(rule, row, reason, 'images')
+                        draft.remove(rule, row, 'images')
 
 
 def _sort_categories(draft: _Draft) -> None:
@@ -579,10 +491,7 @@ def _sort_categories(draft: _Draft) -> None:
     present = [names[row] for row in rows]
     if 'COCO008' not in draft.rules or present == list(classes):
         return
-    if sorted(present) != sorted(classes):
-        return
-    if 'categories' in draft.broken:
-        draft.leave('COCO008', 'some of the categories cannot be read')
+    if sorted(present) != sorted(classes) or 'categories' in draft.broken:
         return
     records = {names[row]: draft.record(row, 'categories') for row in rows}
     for row, name in zip(rows, classes):
@@ -593,7 +502,5 @@ def _sort_categories(draft: _Draft) -> None:
         draft.place(rows[0], 'categories'),
         present,
         list(classes),
-        'labels are numbered in the order of the file; each category keeps '
-        'its id and its objects',
         len(rows),
     )

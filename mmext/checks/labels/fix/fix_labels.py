@@ -1,8 +1,9 @@
 """Write the label files of a data set anew, repaired where that is safe."""
 
 import os
+import re
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -10,20 +11,18 @@ import msgspec
 
 from ....utils.files import new_tree
 from ...findings import Finding, Rule, Severity
+from ..expectations import INDEX_MODES, SplitSource, loaded_values
 from ..facts import ImageFacts, MaskFacts, Sample, SampleFacts
-from ..loaded import INDEX_MODES, loaded_values
-from ..readers.coco import CocoFacts, read_coco
-from ..readers.mask import read_mask_facts
+from ..readers.coco import read_coco
+from ..readers.image import read_mask_facts
 from ..readers.voc import read_voc
 from ..rules.registry import RULES
 from ..scan import sample_facts, with_boxes
 from ..sources.coco import coco_samples, read_bytes
-from ..sources.split_source import SplitSource
 from ..store import FactStore
-from .change_log import FixedFile, FixSummary, LeftGroup, NewPlace
+from .change_log import FixedFile, FixSummary, LeftGroup, NewPlace, SampleList
 from .coco import COCO_RULES, fix_coco
 from .masks import MASK_RULES, fix_mask, needs_fix
-from .out_tree import check_out, common_folder, write_lists
 from .voc import VOC_RULES, fix_voc
 
 
@@ -45,21 +44,12 @@ def fix_labels(
     cannot be trained with. What is wrong with the config, or with a data set
     as a whole, is for the report of the check.
 
-    Args:
-        sources: The splits, as they were checked.
-        store: With the facts of their files.
-        out: Not there, or an empty folder, apart from the data. It appears
-            when all is written; an error leaves nothing behind.
-        rules: Whose findings are repaired, if they can be; None for all.
-        asked: Ids of those among them that are repaired even where labels
-            are lost by it.
-
-    Returns:
-        What was done.
+    ``out`` appears when all is written; an error leaves nothing behind. What
+    ``rules`` find is repaired; what would lose labels, only if the id of its
+    rule is in ``asked``.
 
     Raises:
         FileExistsError: If ``out`` is a file or holds something.
-        KeyError: If the files have not been scanned.
         ValueError: If ``out`` is in a folder of the data or has one in it.
     """
     # Relative paths would not do as settings of a config.
@@ -84,7 +74,12 @@ def fix_labels(
                 unseen -= seen[split.reads_as]
                 split.fix(files, rules, sorted(unseen), asked)
         lists = [
-            write_lists(tree, split.source, split.excluded, split.folders)
+            write_list(
+                tree,
+                split.source.expected.split,
+                split.excluded,
+                split.folders,
+            )
             for split in splits
         ]
         summary = FixSummary(
@@ -146,8 +141,6 @@ class _NewFiles:
                 )
                 self.changes[change.rule] += 1
                 self._log.write(msgspec.json.encode(change) + b'\n')
-        for item in new.left:
-            self.leave(split, path, item.rule, item.reason)
         return content
 
     def leave(self, split: str, file: str, rule: str, reason: str) -> None:
@@ -212,7 +205,7 @@ class _Split:
                 self._see(facts.mask)
         self.others.discard('')
         if source.coco is not None:
-            self._add('annotation', source.coco().path)
+            self._add('annotation', source.coco.path)
         for orphan in source.orphans():
             if orphan.kind != 'image':
                 self._add(orphan.kind, orphan.path)
@@ -261,7 +254,7 @@ class _Split:
         for orphan in self.source.orphans():
             if orphan.kind != 'image':
                 self._copy(orphan.path)
-                self._note(self._findings('orphan', orphan), ())
+                self._note(self._findings('orphan', orphan))
 
     def _copy(self, path: str) -> None:
         content = self._read(path)
@@ -282,18 +275,16 @@ class _Split:
             if finding.severity > Severity.INFO
         ]
 
-    def _note(self, found: Sequence[Finding], said: Container[str]) -> None:
-        """Say that findings remain, but for rules that have said why."""
-        for finding in found:
-            if finding.rule not in said:
-                reason = f'no repair is certain; {finding.remedy}'
-                self._files.leave(
-                    self._expected.split, finding.file, finding.rule, reason
-                )
+    def _note(self, findings: Sequence[Finding], problem: str = '') -> None:
+        """Say that findings remain."""
+        for finding in findings:
+            reason = problem or f'no repair is certain; {finding.remedy}'
+            self._files.leave(
+                self._expected.split, finding.file, finding.rule, reason
+            )
 
     def _fix_sample(self, facts: SampleFacts, unseen: Sequence[int]) -> None:
         """Repair the files of a sample, and check what they are now."""
-        said: set[str] = set()
         sample = facts.sample
         voc = sample.annotation if sample.annotation_kind else ''
         for path, own in (
@@ -317,7 +308,6 @@ class _Split:
                 fixed = fix_mask(
                     content, self._expected, rules=rules, unseen=unseen
                 )
-            said.update(item.rule for item in fixed.left)
             now = self._put(path, content, fixed)
             if now == content:
                 continue
@@ -340,9 +330,9 @@ class _Split:
                     facts.sample, boxes=(), width=0, height=0
                 ),
             )
-        found = self._findings('sample', facts)
-        self._note(found, said)
-        if any(RULES[finding.rule].blocks_training for finding in found):
+        findings = self._findings('sample', facts)
+        self._note(findings)
+        if any(RULES[finding.rule].blocks_training for finding in findings):
             self.excluded.append(facts.sample)
 
     def _fix_coco(
@@ -352,46 +342,124 @@ class _Split:
         asked: Sequence[str],
     ) -> None:
         """Repair the annotation file, and check what it is now."""
-        old = self.source.coco()
+        old = self.source.coco
         content = self._read(old.path)
         # What loses objects has to be asked for.
         rules = self._chosen & (COCO_RULES | {'COCO016'}.intersection(asked))
         fixed = fix_coco(content, self._expected, images, rules=rules)
-        file = read_coco(self._put(old.path, content, fixed))
-        facts = CocoFacts(split=old.split, path=old.path, file=file)
-        found = self._findings('coco', facts)
-        known = dict(zip(old.file.images.file_name, zip(images, paths)))
+        new = self._put(old.path, content, fixed)
+        file = read_coco(new, old.split, old.path)
+        findings = self._findings('coco', file)
+        known = dict(zip(old.images.file_name, zip(images, paths)))
         samples = coco_samples(file, old.path, '', self._expected.classes)
         for sample, name in zip(samples, file.images.file_name):
             image, path = known[name]
             sample = msgspec.structs.replace(sample, image=path)
             own = SampleFacts(split=old.split, sample=sample, image=image)
-            found += (
+            findings += (
                 finding
                 for finding in self._findings('sample', own)
                 if RULES[finding.rule].of_records
             )
-        self._note(found, {item.rule for item in fixed.left})
+        self._note(findings, fixed.problem)
 
     def places(self, folder: str, out: Path) -> Iterator[NewPlace]:
         """What to name in the config in place of what."""
-        found: list[tuple[str, str]] = []
+        results: list[tuple[str, str]] = []
         if self.folders['mask']:
             key = 'data_prefix.seg_map_path'
             if self._expected.task != 'semantic':
                 key = 'data_prefix.seg'
-            found.append((key, common_folder(self.folders['mask'])))
+            results.append((key, common_folder(self.folders['mask'])))
         if self.source.coco is not None:
-            found.append(('ann_file', self.source.coco().path))
+            results.append(('ann_file', self.source.coco.path))
         elif self.others:
-            found += (('ann_file', path) for path in sorted(self.others))
+            results += (('ann_file', path) for path in sorted(self.others))
         elif self.folders['annotation']:
             was = common_folder(self.folders['annotation'])
-            found.append(('ann_subdir', was))
-        for key, was in found:
+            results.append(('ann_subdir', was))
+        for key, was in results:
             yield NewPlace(
                 split=self._expected.split,
                 key=key,
                 was=was,
                 now=str(out / os.path.relpath(was, folder)),
             )
+
+
+def common_folder(folders: Iterable[str]) -> str:
+    """The folder that holds all folders, paths or URLs; empty for none.
+
+    ValueError if there is none, as for a path and a URL.
+    """
+    folders = sorted(folders)
+    absolute = [
+        folder if '://' in folder else os.path.abspath(folder)
+        for folder in folders
+    ]
+    if not absolute:
+        return ''
+    try:
+        common = os.path.commonpath(absolute)
+    except ValueError:  # Of a path and a URL.
+        common = ''
+    if not common:
+        raise ValueError(
+            'label files of a run must have a folder in common, got '
+            f'{folders[0]!r} and {folders[-1]!r}; repair one at a time'
+        )
+    if '://' in folders[0]:
+        # The last names of a URL are a path, of which the scheme is none.
+        common = common.replace(':/', '://', 1)
+    return common
+
+
+def check_out(out: Path, folders: Iterable[str]) -> None:
+    """Refuse a folder that holds something, or that is among the data.
+
+    URLs are passed by.
+    """
+    if os.path.lexists(out) and not (out.is_dir() and not any(out.iterdir())):
+        raise FileExistsError(
+            f'--fix must name a folder that is not there, or an empty one, '
+            f'got {str(out)!r}; nothing is ever overwritten'
+        )
+    real = Path(os.path.realpath(out))
+    for name in folders:
+        if '://' in name:
+            continue
+        folder = Path(os.path.realpath(name))
+        if real == folder or folder in real.parents or real in folder.parents:
+            raise ValueError(
+                '--fix must be apart from the data, got '
+                f'{str(out)!r} and the data folder {name!r}'
+            )
+
+
+def write_list(
+    tree: Path,
+    split: str,
+    excluded: Sequence[Sample],
+    folders: Mapping[str, Iterable[str]],
+) -> SampleList | None:
+    """List the samples that cannot be trained with; None if there are none.
+
+    Names are those of images, or else of label files, without suffix, relative
+    to the folder that holds all of this kind (``folders``: ``'image'``,
+    ``'mask'``, ``'annotation'``).
+    """
+    if not excluded:
+        return None
+    bases = {kind: common_folder(own) for kind, own in folders.items()}
+    text = ''
+    for sample in excluded:
+        kind = next(
+            (kind for kind in ('image', 'mask') if getattr(sample, kind)),
+            'annotation',
+        )
+        name = os.path.relpath(getattr(sample, kind), bases[kind])
+        text += f'{os.path.splitext(name)[0]}\n'
+    name = re.sub('[^A-Za-z0-9.-]+', '_', split).strip('_')
+    file = f'exclude_{name}.txt'
+    (tree / file).write_text(text, errors='surrogateescape')
+    return SampleList(split=split, excluded=len(excluded), exclude_file=file)

@@ -100,24 +100,16 @@ def area_of(segmentation: object) -> float | None:
     return total
 
 
-def why_size_stays(
+def may_change_size(
     noted: Sequence[float], stored: Sequence[int], fits: bool
-) -> str:
-    """Why a noted size is not made that of the image file; empty if it can be.
+) -> bool:
+    """Whether a noted size can be made that of the image file.
 
-    Args:
-        noted: Width and height; 0 for what is not noted.
-        stored: Width and height of the file, other than those.
-        fits: Whether each object that fits the one fits the other.
+    Not if the image seems to have been scaled, as its objects would have to be
+    scaled, too, nor if an object fits the noted size alone (``fits``).
     """
     (wide, high), (width, height) = noted, stored
     if wide <= 0 or high <= 0:
-        return ''
-    if abs(wide * height - high * width) <= max(wide, high, width, height):
-        return (
-            'the image seems to have been scaled, and its objects would have '
-            'to be scaled, too'
-        )
-    if not fits:
-        return 'objects fit the size that is noted and not that of the file'
-    return ''
+        return True
+    off = abs(wide * height - high * width)
+    return fits and off > max(wide, high, width, height)

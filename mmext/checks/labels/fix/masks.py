@@ -11,9 +11,13 @@ from collections.abc import Container, Mapping, Sequence
 import numpy as np
 from PIL import Image
 
-from ..expectations import Expectations
+from ..expectations import (
+    INDEX_MODES,
+    Expectations,
+    LoadedValues,
+    loaded_values,
+)
 from ..facts import DEFAULT_MAX_PIXELS, MaskFacts
-from ..loaded import INDEX_MODES, LoadedValues, loaded_values
 from ..readers.decode import (
     DECODER_ERRORS,
     ImageHead,
@@ -21,9 +25,9 @@ from ..readers.decode import (
     pixels_of,
     read_head,
 )
-from ..readers.mask import read_mask_facts
+from ..readers.image import read_mask_facts
 from ..rules.registry import fixable
-from .change_log import Change, FixedFile, Left
+from .change_log import Change, FixedFile
 
 MASK_RULES = fixable('mask')
 VOID = 255
@@ -80,44 +84,36 @@ def fix_mask(
     if mode_rule and mode_rule not in rules:
         return untouched
 
-    def left(reason: str, rule: str = '') -> FixedFile:
-        one = Left(rule=mode_rule or rule, reason=reason)
-        return FixedFile(content=content, left=(one,))
-
     head = read_head(content, DEFAULT_MAX_PIXELS)
     pixels, _ = pixels_of(content, head)
     values = facts.values
     if mode_rule == 'SEG010':
-        why = _why_not_grey(facts, head, content, pixels)
-        if why:
-            return left(why)
+        if not _is_grey(facts, head, content, pixels):
+            return untouched
         pixels = pixels[..., 0]
         # Those of RGB are colours.
         if facts.mode != 'LA':
             values = tuple((value & 0xFF, count) for value, count in values)
     table = loaded_values(expected)
-    new, unclear = _plan(values, table, rules, unseen)
+    new = _voids(values, table, rules, unseen)
     stored = [value for value, _ in values]
-    if mode_rule == 'SEG010':
-        if VOID in stored and _is_black_and_white(stored, expected):
-            return left('white may be a class or void')
-        for value in stored:
-            if value not in table.fine and value not in new:
-                return left(f'the grey {value} is the index of no class')
-    if not mode_rule and not new:
-        return FixedFile(content=content, left=tuple(unclear))
-    if any(value not in new and not 0 <= value <= VOID for value in stored):
-        return left('a value of the mask does not fit into 8 bits', 'SEG008')
+    if mode_rule == 'SEG010' and (
+        # White may be a class or void.
+        (VOID in stored and _is_black_and_white(stored, expected))
+        or any(n not in table.fine and n not in new for n in stored)
+    ):
+        return untouched
+    # Others do not fit into 8 bits.
+    fits = all(value in new or 0 <= value <= VOID for value in stored)
+    if not fits or not (mode_rule or new) or _frames_and_bits(content)[0] != 1:
+        return untouched
     # Not from floats at once: what -1.0 becomes depends on the machine.
     labels = pixels.astype(np.int32).astype(np.uint8)
     for value, (to, _) in new.items():
         labels[pixels == value] = to
-    if _frames(content) != 1:
-        return left('it has several frames', 'SEG004')
     fixed = _encode(labels, head.kind)
     if not fixed:
-        reason = f'it is in the format {head.kind}, which may change values'
-        return left(reason, 'SEG004')
+        return untouched
     changes = []
     if mode_rule:
         changes.append(
@@ -125,7 +121,6 @@ def fix_mask(
                 rule=mode_rule,
                 was=f'mode {head.mode}',
                 now='mode L',
-                reason='each pixel keeps its index',
             )
         )
     for (value, count), first in zip(values, facts.first):
@@ -139,28 +134,21 @@ def fix_mask(
                     was=str(value),
                     now=str(to),
                     count=count,
-                    reason='void is written as what the loss ignores '
-                    f'(ignore_index={expected.ignore_index})',
                 )
             )
-    return FixedFile(
-        content=fixed, changes=tuple(changes), left=tuple(unclear)
-    )
+    return FixedFile(content=fixed, changes=tuple(changes))
 
 
-def _plan(
+def _voids(
     values: Sequence[tuple[int, int]],
     table: LoadedValues,
     rules: Container[str],
     unseen: Sequence[int],
-) -> tuple[dict[int, tuple[int, str]], list[Left]]:
-    """Stored value to what is written in its place, and the rule; the rest.
-
-    Nothing but void changes.
-    """
+) -> dict[int, tuple[int, str]]:
+    """What is written in place of stored void, and the rule."""
     kinds = {value: table.kind_of(value) for value, _ in values}
     voids = {
-        value
+        value: kind
         for value, kind in kinds.items()
         if value in _WIDE_VOIDS or (value == VOID and kind == 'void')
     }
@@ -169,36 +157,17 @@ def _plan(
         for value, kind in kinds.items()
         if value not in voids
     )
-    ignored, to = table.expected.ignore_index, _stored_void(table)
-    new: dict[int, tuple[int, str]] = {}
-    left: list[Left] = []
-    for value, kind in kinds.items():
-        rule, why = _RULE_OF.get(kind, ''), ''
-        if rule not in rules:
-            continue
-        if value not in voids:
-            why = 'which class the value stands for is unknown'
-            if kind == 'void':
-                why = (
-                    f'the loader makes 255 of {value}: a matter of the config'
-                )
-        elif kind == 'void' and _is_black_and_white(kinds, table.expected):
-            continue  # White may be a class: SEG005.
-        elif kind == 'void' and unseen:
-            why = f'class {unseen[0]} has no pixel, so 255 may stand for it'
-        elif to is None:
-            why = 'no stored value is loaded as it and is no class'
-            why = f'ignore_index={ignored}: {why}'
-        elif not others_fine and kind != 'wide_void':
-            why = (
-                f'other values of the mask are wrong, too, so {value} may not '
-                'be void'
-            )
-        if why:
-            left.append(Left(rule=rule, reason=why))
-        else:
-            new[value] = to, rule
-    return new, left
+    # 255 may be a class: the white of two, or one that has no pixel.
+    unclear = bool(unseen) or _is_black_and_white(kinds, table.expected)
+    to = _stored_void(table)
+    return {
+        value: (to, _RULE_OF[kind])
+        for value, kind in voids.items()
+        if to is not None
+        and _RULE_OF.get(kind) in rules
+        and not (kind == 'void' and unclear)
+        and (others_fine or kind == 'wide_void')
+    }
 
 
 def _is_black_and_white(
@@ -229,36 +198,30 @@ def _stored_void(table: LoadedValues) -> int | None:
     return possible[0] if possible else None
 
 
-def _why_not_grey(
+def _is_grey(
     facts: MaskFacts, head: ImageHead, content: bytes, pixels: np.ndarray
-) -> str:
-    """Why several channels cannot become one; empty if they can."""
+) -> bool:
+    """Whether several channels are one of 8 bits, repeated."""
     if facts.mode not in ('RGB', 'LA', 'RGBA'):
-        return f'mode {facts.mode} has no class indices'
-    bits = head.png.depth if head.png is not None else _tiff_bits(content)
-    if bits > 8:
-        return 'channels have more than 8 bits'
+        return False
+    if (head.depth or _frames_and_bits(content)[1]) > 8:
+        return False
     if facts.mode != 'LA' and (
         facts.truncated or any(value % _GREY for value, _ in facts.values)
     ):
-        return 'which colour stands for which class is unknown'
-    if facts.mode != 'RGB' and np.ptp(pixels[..., -1]):
-        return 'its alpha channel is not the same everywhere'
-    return ''
+        return False
+    return facts.mode == 'RGB' or not np.ptp(pixels[..., -1])
 
 
-def _tiff_bits(content: bytes) -> int:
-    with open_image(content) as image:
-        tags = getattr(image, 'tag_v2', {})
-        return max(tags.get(_BITS_PER_SAMPLE, (8,)))
-
-
-def _frames(content: bytes) -> int:
+def _frames_and_bits(content: bytes) -> tuple[int, int]:
+    """How many pictures there are, and bits of a channel as TIFF says."""
     try:
         with open_image(content) as image:
-            return getattr(image, 'n_frames', 1)
+            tags = getattr(image, 'tag_v2', {})
+            bits = max(tags.get(_BITS_PER_SAMPLE, (8,)))
+            return getattr(image, 'n_frames', 1), bits
     except DECODER_ERRORS:
-        return 0
+        return 0, 0
 
 
 def _encode(labels: np.ndarray, kind: str) -> bytes:

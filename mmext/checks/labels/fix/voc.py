@@ -1,7 +1,6 @@
 """Repair an annotation file in Pascal VOC's XML format: parse, edit, dump."""
 
 import math
-import re
 from collections.abc import Container
 from xml.etree import ElementTree
 
@@ -9,18 +8,10 @@ from ....datasets import box_limits
 from ..facts import BoxFacts, ImageFacts, VocFile, has_size, is_turned
 from ..readers.voc import read_voc
 from ..rules.registry import fixable
-from .change_log import Change, FixedFile, Left
-from .geometry import why_size_stays
+from .change_log import Change, FixedFile
+from .geometry import may_change_size
 
 VOC_RULES = fixable('voc')
-# Encodings in which ASCII is not ASCII: what is before the root is not found.
-_WIDE_MARKS = (b'\xff\xfe', b'\xfe\xff', b'<\x00', b'\x00<')
-_BEFORE_ROOT = re.compile(
-    rb'(\xef\xbb\xbf)?'
-    rb'(\s+|<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^[>]*(\[.*?\]\s*)?>)*',
-    re.DOTALL,
-)
-_ENCODING = re.compile(rb"""encoding\s*=\s*["']([\w.-]+)""")
 _BLANKS = ' \t\r\n'
 _CORNERS = ('xmin', 'ymin', 'xmax', 'ymax')
 
@@ -30,22 +21,12 @@ class _Draft:
 
     def __init__(self, content: bytes, rules: Container[str]):
         # Not lxml: the reader has accepted the file with the same parser.
-        builder = ElementTree.TreeBuilder(
-            insert_comments=True, insert_pis=True
-        )
-        parser = ElementTree.XMLParser(target=builder)
-        self.root = ElementTree.fromstring(content, parser)
+        self.root = ElementTree.fromstring(content)
         self.rules = rules
         self.changes: list[Change] = []
-        self.left: list[Left] = []
-
-    def leave(self, rule: str, reason: str) -> None:
-        """Say what is not repaired."""
-        if rule in self.rules:
-            self.left.append(Left(rule=rule, reason=reason))
 
     def remove(
-        self, rule: str, element: ElementTree.Element, place: str, why: str
+        self, rule: str, element: ElementTree.Element, place: str
     ) -> None:
         """Take a child of the root out, and the blanks and line end before."""
         after, element.tail = element.tail or '', None
@@ -57,9 +38,7 @@ class _Draft:
             self.root.text = (self.root.text or '').rstrip(_BLANKS) + after
         self.root.remove(element)
         was = ElementTree.tostring(element, encoding='unicode')
-        self.changes.append(
-            Change(rule=rule, place=place, was=was, reason=why)
-        )
+        self.changes.append(Change(rule=rule, place=place, was=was))
 
     def write(
         self,
@@ -67,32 +46,22 @@ class _Draft:
         element: ElementTree.Element,
         place: str,
         number: int,
-        why: str,
     ) -> None:
         """Write another number."""
-        was, now = _text(element), str(number)
-        del element[:]
+        was, now = (element.text or '').strip(), str(number)
         element.text = now
-        self.changes.append(
-            Change(rule=rule, place=place, was=was, now=now, reason=why)
-        )
+        self.changes.append(Change(rule=rule, place=place, was=was, now=now))
 
     def dump(self, old: bytes) -> bytes:
-        """The file as it is now, in the encoding and with what began it."""
-        begin = _BEFORE_ROOT.match(old)[0]
-        text = ElementTree.tostring(self.root, encoding='unicode')
-        if b'\r\n' in old:
-            text = text.replace('\n', '\r\n')
-        declared = _ENCODING.search(begin)
-        encoding = declared[1].decode() if declared else 'utf-8'
-        end = old[len(old.rstrip()) :]
-        return begin + text.encode(encoding, 'xmlcharrefreplace') + end
-
-
-def _text(element: ElementTree.Element) -> str:
-    """Text of an element, without that of elements and comments in it."""
-    tails = (child.tail or '' for child in element)
-    return ''.join((element.text or '', *tails)).strip()
+        """The file as it is now, in UTF-8."""
+        # Of two bytes for each letter, one is zero.
+        declared = b'<?xml' in old[:64].replace(b'\0', b'')
+        return (
+            ElementTree.tostring(
+                self.root, encoding='utf-8', xml_declaration=declared
+            )
+            + b'\n'
+        )
 
 
 def fix_voc(
@@ -106,44 +75,33 @@ def fix_voc(
     Pixels are counted from 1 in these files, and a box includes its last
     one; a loader that takes 1 off finds the same boxes right.
 
-    What is repaired keeps its encoding, all before the root element, and in
-    it comments, blanks and line ends; CDATA becomes text with escapes,
-    ``'x'`` of attributes ``"x"``, and ``<a/>`` ``<a />``.
+    What is repaired keeps its indentation, and loses comments.
     """
     file = read_voc(content)
     if file.error:
         return FixedFile(content=content)
-    if content.startswith(_WIDE_MARKS):
-        reason = (
-            'it cannot be edited: its encoding has more than a byte for each '
-            'letter'
-        )
-        left = Left(rule='VOC002', reason=reason)
-        return FixedFile(content=content, left=(left,))
     draft = _Draft(content, rules)
     size = _fix_size(draft, file, image)
     seen: dict[tuple, int] = {}
     objects = draft.root.findall('object')
     for number, (element, box) in enumerate(zip(objects, file.boxes)):
         before = len(draft.changes)
-        if _fix_object(draft, element, box, size, image):
+        if _fix_object(draft, element, box, size):
             continue
         first = seen.setdefault(_said(element), number)
         if first != number and 'DET010' in rules:
             del draft.changes[before:]
-            why = f'object[{first}] is the same'
-            draft.remove('DET010', element, box.place, why)
+            draft.remove('DET010', element, box.place)
     return FixedFile(
         content=draft.dump(content) if draft.changes else content,
         changes=tuple(draft.changes),
-        left=tuple(draft.left),
     )
 
 
 def _said(element: ElementTree.Element) -> tuple:
     """Names and texts of an element and all in it."""
-    children = (child for child in element if isinstance(child.tag, str))
-    return element.tag, _text(element), tuple(map(_said, children))
+    text = (element.text or '').strip()
+    return element.tag, text, tuple(map(_said, element))
 
 
 def _fix_size(
@@ -169,14 +127,13 @@ def _fix_size(
         and x1 < x2 <= noted[0] + box_limits.BORDER_TOLERANCE
         and y1 < y2 <= noted[1] + box_limits.BORDER_TOLERANCE
     )
-    why = why_size_stays(noted, stored, fits)
-    if why or 'PAIR004' not in draft.rules:
-        draft.leave('PAIR004', why)
+    if 'PAIR004' not in draft.rules or not may_change_size(
+        noted, stored, fits
+    ):
         return None
-    why = 'the size of the image file'
     for side, element, old, new in zip(sides, elements, noted, stored):
         if old != new:
-            draft.write('PAIR004', element, f'size.{side}', new, why)
+            draft.write('PAIR004', element, f'size.{side}', new)
     return stored
 
 
@@ -185,32 +142,20 @@ def _fix_object(
     element: ElementTree.Element,
     facts: BoxFacts,
     size: tuple[int, int] | None,
-    image: ImageFacts | None,
 ) -> bool:
     """Repair the box of an object; whether the object was removed."""
     box, place = facts.box, facts.place
-    for rule, wrong, why in (
-        ('DET001', not box_limits.is_finite(box), 'the box is not finite'),
-        ('DET002', box_limits.lacks_area(box), 'the box has no area'),
-        (
-            'DET004',
-            size is not None and box_limits.is_outside(box, *size),
-            'it is outside of the image',
-        ),
+    for rule, wrong in (
+        ('DET001', not box_limits.is_finite(box)),
+        ('DET002', box_limits.lacks_area(box)),
+        ('DET004', size is not None and box_limits.is_outside(box, *size)),
     ):
         if wrong and rule in draft.rules:
-            draft.remove(rule, element, place, why)
+            draft.remove(rule, element, place)
         if wrong:
             return rule in draft.rules
-    if size is not None:
-        if 'DET005' in draft.rules:
-            _clip(draft, element, facts, size)
-    elif has_size(image):
-        stored = image.width, image.height
-        outside = box_limits.is_outside(box, *stored)
-        if outside or box_limits.is_beyond(box, *stored):
-            why = 'the size of the image is not certain'
-            draft.leave('DET004' if outside else 'DET005', why)
+    if size is not None and 'DET005' in draft.rules:
+        _clip(draft, element, facts, size)
     return False
 
 
@@ -229,8 +174,6 @@ def _clip(
     if new == list(facts.box):
         return
     if new[2] - new[0] < 1 or new[3] - new[1] < 1:
-        reason = 'less than a pixel of it is in the image'
-        draft.leave('DET005', reason)
         return
     for corner, old, now in zip(_CORNERS, facts.box, new):
         if now != old:
@@ -239,5 +182,4 @@ def _clip(
                 element.find(f'bndbox/{corner}'),
                 f'{facts.place}.bndbox.{corner}',
                 now,
-                f'cut at the border of the image, {size[0]} x {size[1]}',
             )

@@ -177,9 +177,11 @@ class CocoCategories(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class CocoFile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What an annotation file says.
+    """An annotation file.
 
     Attributes:
+        split: ``'train'``, ``'val'``, ...
+        path: Of the file.
         images: Those whose types are right.
         annotations: Those whose types are right.
         categories: Those whose types are right.
@@ -187,33 +189,21 @@ class CocoFile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             the file as a whole.
         ids: Those that are no whole numbers, by the number that stands for
             one in the columns, from -(1 << 62) down.
+        things: Of panoptic files, for each category that says so, by name,
+            whether its objects are counted.
     """
 
+    split: str = ''
+    path: str = ''
     images: CocoImages
     annotations: CocoAnnotations
     categories: CocoCategories
     errors: tuple[RecordError, ...] = ()
     ids: dict[int, str | float] = {}
-
-
-class CocoFacts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """An annotation file, for rules.
-
-    Attributes:
-        split: ``'train'``, ``'val'``, ...
-        path: Of the file.
-        file: What it says.
-        things: Of panoptic files, for each category that says so, by name,
-            whether its objects are counted.
-    """
-
-    split: str
-    path: str
-    file: CocoFile
     things: dict[str, bool] = {}
 
 
-def read_coco(content: bytes) -> CocoFile:
+def read_coco(content: bytes, split: str = '', path: str = '') -> CocoFile:
     """Read an annotation file; nothing is raised for damaged files.
 
     NaN and Infinity, which are no JSON but written by :mod:`json`, are kept.
@@ -236,7 +226,9 @@ def read_coco(content: bytes) -> CocoFile:
         key: _TABLES[key](records, np.array(indices, np.int64))
         for key, (records, indices) in tables.items()
     }
-    return CocoFile(**columns, errors=tuple(errors), ids=ids)
+    return CocoFile(
+        split=split, path=path, **columns, errors=tuple(errors), ids=ids
+    )
 
 
 def _one_by_one(

@@ -20,19 +20,15 @@ _SIGN = 0x10
 _LAST = _FIRST + 63
 
 
-def rle_error(value: dict[str, Any], size: tuple[float, float]) -> str:
-    """What is wrong with run lengths; ``size`` is (height, width) or zeros.
-
-    ``value`` has ``size``, height and width, and ``counts``: lengths, or the
-    text that pycocotools makes of them.
-    """
-    return _read_rle(value, size)[0]
-
-
-def _read_rle(
+def read_rle(
     value: dict[str, Any], size: tuple[float, float]
 ) -> tuple[str, list[int]]:
-    """What is wrong with it, and the lengths."""
+    """What is wrong with run lengths, and the lengths.
+
+    ``value`` has ``size``, height and width, and ``counts``: lengths, or the
+    text that pycocotools makes of them. ``size`` is (height, width) of the
+    image, or zeros.
+    """
     own, counts = value.get('size'), value.get('counts')
     if (
         not isinstance(own, list)
@@ -122,14 +118,8 @@ def mask_of(
 ) -> tuple[str, tuple[float, ...]]:
     """What is wrong with the mask of an annotation, and the box around it.
 
-    Args:
-        annotations: Of a file.
-        row: Of the annotation.
-        size: Height and width of its image in pixels, or zeros.
-
-    Returns:
-        A sentence, empty if nothing is wrong or there is no mask; and
-        ``(x1, y1, x2, y2)`` in pixels, empty unless there is a good mask.
+    The one is empty if nothing is wrong or there is no mask; the other, in
+    pixels, unless there is a good mask. ``size`` is as in :func:`read_rle`.
     """
     kind = annotations.segmentation_kind[row]
     if kind == NO_SEGMENTATION:
@@ -144,7 +134,7 @@ def mask_of(
         error = _polygon_error(value)
         return error, () if error else box_of_polygons(value)
     if kind == RLE:
-        error, lengths = _read_rle(value, size)
+        error, lengths = read_rle(value, size)
         if not error and not any(lengths[1::2]):
             error = 'the RLE has no pixel'
         return error, () if error else _box_of_rle(value)

@@ -9,14 +9,12 @@ import numpy as np
 
 from ..facts import (
     DEFAULT_MAX_PIXELS,
-    ArrayFacts,
     ErrorKind,
     ImageFacts,
     MaskFacts,
     ReadError,
 )
-from .image import difference_hash
-from .mask import count_values, index_numbers
+from .image import count_values, difference_hash, index_numbers
 
 _MAGIC = b'\x93NUMPY'
 _HEADERS = {
@@ -137,12 +135,12 @@ def read_npy_mask(content: bytes) -> MaskFacts:
 
 
 @np.errstate(all='ignore')
-def read_npy_map(content: bytes, kind: str) -> ArrayFacts:
+def read_npy_map(content: bytes, kind: str) -> ImageFacts:
     """Read ``'depth'``, at least 0, or ``'normal'``: unit vectors or zeros."""
     try:
         array = _array(content, 1 if kind == 'depth' else 3)
     except _RefusedError as refused:
-        return ArrayFacts(error=refused.error)
+        return ImageFacts(error=refused.error)
     array = array.astype(np.float32)
     if kind == 'depth':
         finite = np.isfinite(array)
@@ -152,4 +150,4 @@ def read_npy_map(content: bytes, kind: str) -> ArrayFacts:
         length = np.linalg.norm(np.where(finite[..., None], array, 0), axis=-1)
         short = np.abs(length - 1) > _UNIT_TOLERANCE
         bad = _bad(not_finite=~finite, not_unit=short & (length > 0))
-    return ArrayFacts(**_size(array), bad=bad)
+    return ImageFacts(**_size(array), bad=bad)

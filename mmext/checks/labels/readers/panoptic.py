@@ -22,14 +22,11 @@ class PanopticFile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             ``index`` is that of the image's record.
         segments: For the id of each image, what its PNG must hold.
         maps: For the id of each image, the name of its PNG.
-        things: For each category that says so, by name, whether its objects
-            are counted.
     """
 
     coco: CocoFile
     segments: dict[int, tuple[SegmentFacts, ...]] = {}
     maps: dict[int, str] = {}
-    things: dict[str, bool] = {}
 
 
 def holds_key(file: BinaryIO, name: str = 'segments_info') -> bool:
@@ -77,17 +74,17 @@ def read_panoptic(content: bytes) -> PanopticFile:
             maps[image] = str(note.get('file_name') or '')
     root['annotations'] = rows
     number_ids(root, ids)
+    things = {
+        kind['name']: bool(kind['isthing'])
+        for kind in _records(root, 'categories')
+        if 'isthing' in kind and isinstance(kind.get('name'), str)
+    }
     file = read_coco(json.dumps(root).encode())
-    file = msgspec.structs.replace(file, ids=ids)
+    file = msgspec.structs.replace(file, ids=ids, things=things)
     return PanopticFile(
         coco=_replaced(file, places, errors),
         segments=segments,
         maps=maps,
-        things={
-            kind['name']: bool(kind['isthing'])
-            for kind in _records(root, 'categories')
-            if 'isthing' in kind and isinstance(kind.get('name'), str)
-        },
     )
 
 
@@ -128,14 +125,14 @@ def _replaced(
     errors: list[RecordError],
 ) -> CocoFile:
     """The file with the places that segments have in it."""
-    found = list(errors)
+    results = list(errors)
     for error in file.errors:
         row = _ROW.fullmatch(error.place)
         if row:
             index, number = places[int(row[1])]
             place = f'annotations[{index}].segments_info[{number}]{row[2]}'
             error = RecordError(place, error.message)
-        found.append(error)
+        results.append(error)
     owners = np.array([index for index, _ in places], np.int64)
     notes = file.annotations
     return msgspec.structs.replace(
@@ -143,5 +140,5 @@ def _replaced(
         annotations=msgspec.structs.replace(
             notes, index=owners[notes.index] if len(owners) else notes.index
         ),
-        errors=tuple(found),
+        errors=tuple(results),
     )

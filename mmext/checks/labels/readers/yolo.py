@@ -1,10 +1,12 @@
 """Read label files in YOLO's form."""
 
+from collections.abc import Sequence
+
 from ....datasets import read_yolo_labels
 from ..facts import BoxFacts, ErrorKind, ReadError, RecordError, YoloFile
 
 
-def read_yolo(content: bytes) -> YoloFile:
+def read_yolo(content: bytes, kpt_shape: Sequence[int] = ()) -> YoloFile:
     """Read a label file; nothing is raised for damaged files."""
     try:
         text = content.decode('utf-8')
@@ -12,26 +14,26 @@ def read_yolo(content: bytes) -> YoloFile:
         return YoloFile(
             error=ReadError(ErrorKind.CORRUPT, f'is no text: {error}')
         )
-    boxes, problems = read_yolo_labels(text)
+    boxes, problems = read_yolo_labels(text, kpt_shape)
     form, outside = (
         tuple(
-            RecordError(f'line {each.line}', each.message)
-            for each in problems
-            if each.kind == kind
+            RecordError(f'line {problem.line}', problem.message)
+            for problem in problems
+            if problem.kind == kind
         )
         for kind in ('form', 'range')
     )
-    wrong = {each.line for each in problems}
+    wrong = {problem.line for problem in problems}
     text = '; '.join(f'{error.place}: {error.message}' for error in form)
     return YoloFile(
         boxes=tuple(
             BoxFacts(
-                box=each.box,
-                label=each.label,
-                place=f'line {each.line}',
-                unreadable=each.line in wrong,
+                box=problem.box,
+                label=problem.label,
+                place=f'line {problem.line}',
+                unreadable=problem.line in wrong,
             )
-            for each in boxes
+            for problem in boxes
         ),
         error=ReadError(ErrorKind.CORRUPT, text) if form else None,
         errors=form,

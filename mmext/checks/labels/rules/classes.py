@@ -1,13 +1,12 @@
-"""Rules for how often classes occur."""
+"""Rules for how often classes occur, and for how their names are written."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from ...findings import Severity, found
-from ..expectations import Expectations
-from ..loaded import count_classes
+from ...findings import Severity, new_finding
+from ..expectations import Expectations, count_classes
 from ..totals import SplitTotals
-from .registry import CLS, Findings
+from .registry import CFG, CLS, Findings
 
 _IMBALANCE = 1000
 
@@ -65,7 +64,7 @@ def _absent(
         names = len(classes) or wanted.num_classes
         for label, count in counts.items():
             if not count and label < names:
-                yield found(
+                yield new_finding(
                     f'{_name(label, wanted)} has no {unit}',
                     split=wanted.split,
                     value=str(label),
@@ -99,9 +98,9 @@ def _absent_in_training(
 def _absent_in_evaluation(
     totals: Sequence[SplitTotals], expected: Sequence[Expectations]
 ) -> Findings:
-    known = {each.message for each in _absent(totals, expected, True)}
-    found = _absent(totals, expected, False)
-    yield from (each for each in found if each.message not in known)
+    known = {name.message for name in _absent(totals, expected, True)}
+    absent = _absent(totals, expected, False)
+    yield from (name for name in absent if name.message not in known)
 
 
 @CLS.rule(
@@ -128,7 +127,7 @@ def _only_evaluated(
             continue
         for label, count in _counts(own, wanted).items():
             if count and not counts.get(label):
-                yield found(
+                yield new_finding(
                     f'{_name(label, wanted)} has {_unit(wanted)} in '
                     f'{wanted.split} and none in the training',
                     split=wanted.split,
@@ -155,7 +154,7 @@ def _imbalance(totals: SplitTotals, expected: Expectations) -> Findings:
     (least, rare), (most, common) = min(present), max(present)
     if most >= _IMBALANCE * least:
         unit = _unit(expected)
-        yield found(
+        yield new_finding(
             f'{_name(common, expected)} has {most:,} {unit}, '
             f'{most // least:,} times as many as {_name(rare, expected)} '
             f'with {least:,}',
@@ -194,10 +193,52 @@ def _no_labels(totals: SplitTotals, expected: Expectations) -> Findings:
                 'figures of such a split say nothing; if its labels are '
                 'kept back by those who made it, nothing is wrong'
             )
-        yield found(
+        yield new_finding(
             f'none of {totals.num_samples:,} samples has {_unit(expected)} '
             f'of the {expected.num_classes} classes{marked}',
             severity=severity,
             remedy=remedy,
             value='0',
         )
+
+
+_BLANKS = str.maketrans('', '', '_-')
+
+
+def likeness(name: str) -> str:
+    """What is left of a name without case, blanks, hyphens, underscores."""
+    return ''.join(name.split()).translate(_BLANKS).casefold()
+
+
+def written_like(name: str, names: Iterable[str]) -> str:
+    """The first of other names that is equal but for those; empty if none."""
+    own = likeness(name)
+    for other in names:
+        if own and other != name and likeness(other) == own:
+            return other
+    return ''
+
+
+@CFG.rule(
+    'CFG010',
+    title='classes whose names differ only in case, blanks or hyphens',
+    severity=Severity.WARNING,
+    remedy='if both are the same class, give it one name in the annotations '
+    'and once in metainfo.classes; loaders compare letter by letter',
+    subject='class',
+    in_preflight=True,
+)
+def _alike(
+    totals: Sequence[SplitTotals], expected: Sequence[Expectations]
+) -> Findings:
+    seen = set()
+    for wanted in expected:
+        for index, name in enumerate(wanted.classes):
+            other = written_like(name, wanted.classes[:index])
+            if other and (name, other) not in seen:
+                seen.add((name, other))
+                yield new_finding(
+                    f'classes {other!r} and {name!r} are two to the training',
+                    key='metainfo.classes',
+                    value=name,
+                )

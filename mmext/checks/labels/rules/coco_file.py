@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from ....datasets.box_limits import BORDER_TOLERANCE
-from ...findings import Location, Severity, found
+from ...findings import Location, Severity, new_finding
 from ..expectations import Expectations
 from ..facts import ErrorKind
-from ..readers.coco import CocoFacts, match_ids
+from ..readers.coco import CocoFile, match_ids
 from ..sources.coco import image_rows, lacks_mask, rows_of
-from .class_names import written_like
+from .classes import written_like
 from .registry import COCO, Findings
 
 _MAX_EXAMPLES = 20
@@ -32,13 +32,13 @@ def _repeated(values: Sequence) -> Iterator[tuple[int, int]]:
 
 
 def _marked(
-    facts: CocoFacts, kind: str, message: str, rows: np.ndarray, **fields: Any
+    facts: CocoFile, kind: str, message: str, rows: np.ndarray, **fields: Any
 ) -> Findings:
     """One finding for some rows of a table, or for those of a mask."""
-    index = getattr(facts.file, kind).index[rows]
+    index = getattr(facts, kind).index[rows]
     keys = [f'{kind}[{number}]' for number in index[:_MAX_EXAMPLES]]
     if keys:
-        yield found(
+        yield new_finding(
             message,
             file=facts.path,
             key=keys[0],
@@ -55,28 +55,28 @@ def _marked(
     remedy='correct the record, or save the file as UTF-8 without a '
     'byte-order mark; loaders fail at it, or at the first image that needs it',
 )
-def _unreadable(facts: CocoFacts, expected: Expectations) -> Findings:
+def _unreadable(facts: CocoFile, expected: Expectations) -> Findings:
     # Lists of images alone have no such key.
     kept_back = expected.task == 'unlabelled' or (
         expected.split.partition('[')[0] == 'test'
     )
-    for error in facts.file.errors:
+    for error in facts.errors:
         absent = (
             error.place == 'annotations' and error.kind is ErrorKind.MISSING
         )
         if not (absent and kept_back):
-            yield found(error.message, file=facts.path, key=error.place)
+            yield new_finding(error.message, file=facts.path, key=error.place)
 
 
 def _used_twice(kind: str, **columns: str) -> Callable:
     """A rule for records whose id or name another record has."""
 
-    def check(facts: CocoFacts, expected: Expectations) -> Findings:
-        records, ids = getattr(facts.file, kind), facts.file.ids
+    def check(facts: CocoFile, expected: Expectations) -> Findings:
+        records, ids = getattr(facts, kind), facts.ids
         for column, what in columns.items():
             values = getattr(records, column)
             for row, first in _repeated(values) if len(values) else ():
-                yield found(
+                yield new_finding(
                     f'{what} is taken by another record',
                     file=facts.path,
                     key=f'{kind}[{records.index[row]}]',
@@ -127,11 +127,11 @@ def _dangling(column: str, kind: str, name: str) -> Callable:
     """A rule for annotations of what is not there; a finding for each id."""
     message = f'no {name} has the {column} of the annotation'
 
-    def check(facts: CocoFacts, expected: Expectations) -> Findings:
-        ids = getattr(facts.file.annotations, column)
-        known = getattr(facts.file, kind).id
+    def check(facts: CocoFile, expected: Expectations) -> Findings:
+        ids = getattr(facts.annotations, column)
+        known = getattr(facts, kind).id
         for value in np.setdiff1d(ids, known).tolist():
-            shown = repr(facts.file.ids.get(value, value))
+            shown = repr(facts.ids.get(value, value))
             rows = ids == value
             yield from _marked(
                 facts, 'annotations', message, rows, value=shown
@@ -171,14 +171,14 @@ COCO.rule(
     remedy='metainfo.classes must hold the names of the file, letter by '
     'letter; a class that is not found gets no objects',
 )
-def _missing_classes(facts: CocoFacts, expected: Expectations) -> Findings:
-    names = facts.file.categories.name
-    if not names and facts.file.errors:
+def _missing_classes(facts: CocoFile, expected: Expectations) -> Findings:
+    names = facts.categories.name
+    if not names and facts.errors:
         return  # COCO001 says so.
     for name in expected.classes:
         if name not in names:
             like = written_like(name, names)
-            yield found(
+            yield new_finding(
                 f'class {name!r} is no category of the file, which has '
                 f'{sorted(set(names))}',
                 remedy=f'write {like!r} in metainfo.classes, as the file '
@@ -200,9 +200,9 @@ def _missing_classes(facts: CocoFacts, expected: Expectations) -> Findings:
     fix='sort the categories into the order of the classes',
     fixed_in=('coco',),
 )
-def _category_order(facts: CocoFacts, expected: Expectations) -> Findings:
+def _category_order(facts: CocoFile, expected: Expectations) -> Findings:
     names = [
-        name for name in facts.file.categories.name if name in expected.classes
+        name for name in facts.categories.name if name in expected.classes
     ]
     if set(names) != set(expected.classes) or len(names) != len(set(names)):
         return  # COCO007 and COCO010 say so.
@@ -213,7 +213,7 @@ def _category_order(facts: CocoFacts, expected: Expectations) -> Findings:
     ]
     if wrong:
         index, wanted, given = wrong[0]
-        yield found(
+        yield new_finding(
             f'label {index} is {wanted!r} to the config, but its objects are '
             f'those of {given!r}; {len(wrong)} classes are exchanged',
             file=facts.path,
@@ -230,8 +230,8 @@ def _category_order(facts: CocoFacts, expected: Expectations) -> Findings:
     '"ignore", or an area of 0 or less',
     unit='annotation',
 )
-def _dropped(facts: CocoFacts, expected: Expectations) -> Findings:
-    notes = facts.file.annotations
+def _dropped(facts: CocoFile, expected: Expectations) -> Findings:
+    notes = facts.annotations
     reasons = {
         'the annotation has "ignore"': notes.ignore,
         'the area of the annotation is 0 or negative': (
@@ -259,8 +259,8 @@ COCO.rule(
     fix='write the area of the polygons or the box',
     fixed_in=('coco',),
 )
-def _incomplete(facts: CocoFacts, expected: Expectations) -> Findings:
-    notes = facts.file.annotations
+def _incomplete(facts: CocoFile, expected: Expectations) -> Findings:
+    notes = facts.annotations
     for key, there in (('bbox', notes.has_bbox), ('area', notes.has_area)):
         message, mask = f'the annotation has no {key}', ~there & ~notes.ignore
         yield from _marked(facts, 'annotations', message, mask, value=key)
@@ -275,14 +275,14 @@ def _incomplete(facts: CocoFacts, expected: Expectations) -> Findings:
     unit='annotation',
     per_value=True,
 )
-def _left_out(facts: CocoFacts, expected: Expectations) -> Findings:
+def _left_out(facts: CocoFile, expected: Expectations) -> Findings:
     """Categories with annotations whose name is no class.
 
     An error where a class of the file has the same name but for case or
     blanks: the objects are trained as background.
     """
-    kinds = facts.file.categories
-    number = Counter(facts.file.annotations.category_id.tolist())
+    kinds = facts.categories
+    number = Counter(facts.annotations.category_id.tolist())
     rows = list(zip(kinds.index.tolist(), kinds.id.tolist(), kinds.name))
     known = {row[1] for row in rows if row[2] in expected.classes}
     present = sorted(set(kinds.name).intersection(expected.classes))
@@ -293,7 +293,7 @@ def _left_out(facts: CocoFacts, expected: Expectations) -> Findings:
             and number[category_id]
         ):
             like = written_like(name, present)
-            yield found(
+            yield new_finding(
                 f'category {name!r} is not among the '
                 f'{len(expected.classes)} classes of the data set'
                 + (f', but {like!r} is' if like else ''),
@@ -318,9 +318,9 @@ def _left_out(facts: CocoFacts, expected: Expectations) -> Findings:
     'fail with a KeyError, and with 0 they drop all boxes of the image',
     unit='image',
 )
-def _no_size(facts: CocoFacts, expected: Expectations) -> Findings:
+def _no_size(facts: CocoFile, expected: Expectations) -> Findings:
     """Images whose noted size is missing, 0, negative or no number."""
-    images = facts.file.images
+    images = facts.images
     good = np.isfinite(images.width) & np.isfinite(images.height)
     good &= (images.width > 0) & (images.height > 0)
     message = 'the image has no width or height, or one that is not above 0'
@@ -337,7 +337,7 @@ def _no_size(facts: CocoFacts, expected: Expectations) -> Findings:
     fix='write iscrowd=0',
     fixed_in=('coco',),
 )
-def _no_iscrowd(facts: CocoFacts, expected: Expectations) -> Findings:
+def _no_iscrowd(facts: CocoFile, expected: Expectations) -> Findings:
     metric = expected.coco_metric
     if metric == '':
         return
@@ -346,7 +346,7 @@ def _no_iscrowd(facts: CocoFacts, expected: Expectations) -> Findings:
         facts,
         'annotations',
         f'the annotation has no iscrowd, and {who} with KeyError',
-        ~facts.file.annotations.has_iscrowd,
+        ~facts.annotations.has_iscrowd,
         severity=Severity.ERROR if metric else Severity.WARNING,
     )
 
@@ -362,11 +362,11 @@ def _no_iscrowd(facts: CocoFacts, expected: Expectations) -> Findings:
     fix='give the annotation a new id',
     fixed_in=('coco',),
 )
-def _id_zero(facts: CocoFacts, expected: Expectations) -> Findings:
+def _id_zero(facts: CocoFile, expected: Expectations) -> Findings:
     metric = expected.coco_metric
     if not metric:
         return
-    ids = match_ids(facts.file)
+    ids = match_ids(facts)
     message = f'the annotation has the id 0, and {metric} counts it as missed'
     yield from _marked(facts, 'annotations', message, ids == 0)
     yield from _marked(
@@ -387,14 +387,14 @@ def _id_zero(facts: CocoFacts, expected: Expectations) -> Findings:
     '--fix leaves such annotations out if --select COCO016 is given',
     unit='annotation',
 )
-def _no_mask(facts: CocoFacts, expected: Expectations) -> Findings:
+def _no_mask(facts: CocoFile, expected: Expectations) -> Findings:
     if not expected.loads_masks:
         return
     message = (
         'the annotation has no segmentation, and LoadAnnotations with '
         "with_mask=True fails with KeyError: 'mask'"
     )
-    mask = lacks_mask(facts.file, expected)
+    mask = lacks_mask(facts, expected)
     yield from _marked(facts, 'annotations', message, mask)
 
 
@@ -407,19 +407,19 @@ def _no_mask(facts: CocoFacts, expected: Expectations) -> Findings:
     'pycocotools and MMPose do',
     unit='annotation',
 )
-def _keypoints(facts: CocoFacts, expected: Expectations) -> Findings:
-    file, notes = facts.file, facts.file.annotations
+def _keypoints(facts: CocoFile, expected: Expectations) -> Findings:
+    notes = facts.annotations
     places, numbers, x1, y1, x2, y2 = notes.keypoints.T
     rows = np.searchsorted(notes.index, places)
     # 0, which is appended, where the category or the image is not there.
-    kinds = rows_of(file.categories.id, notes.category_id[rows])
-    wanted = 3 * np.append(file.categories.num_keypoints, 0)[kinds]
+    kinds = rows_of(facts.categories.id, notes.category_id[rows])
+    wanted = 3 * np.append(facts.categories.num_keypoints, 0)[kinds]
     wrong = np.where(wanted > 0, numbers != wanted, numbers % 3 != 0)
     message = 'keypoints must be 3 numbers for each key point of the category'
     yield from _marked(facts, 'annotations', message, rows[wrong])
     outside = (x1 < -BORDER_TOLERANCE) | (y1 < -BORDER_TOLERANCE)
-    images = rows_of(file.images.id, notes.image_id[rows])
-    for end, side in ((x2, file.images.width), (y2, file.images.height)):
+    images = rows_of(facts.images.id, notes.image_id[rows])
+    for end, side in ((x2, facts.images.width), (y2, facts.images.height)):
         limit = np.append(side, 0)[images]
         outside |= (limit > 0) & (end > limit + BORDER_TOLERANCE)
     message = 'a key point with v > 0 lies outside of the image'
@@ -434,15 +434,15 @@ def _keypoints(facts: CocoFacts, expected: Expectations) -> Findings:
     'predictions without an object are wrong',
     unit='image',
 )
-def _category_lists(facts: CocoFacts, expected: Expectations) -> Findings:
-    file, images = facts.file, facts.file.images
+def _category_lists(facts: CocoFile, expected: Expectations) -> Findings:
+    images = facts.images
     places, is_neg, ids = images.listed.T
     if not len(ids):
         return
     rows = np.searchsorted(images.index, places)
-    unknown = ~np.isin(ids, file.categories.id)
+    unknown = ~np.isin(ids, facts.categories.id)
     # Pairs of an image and a category.
-    there = image_rows(file) + 1j * file.annotations.category_id
+    there = image_rows(facts) + 1j * facts.annotations.category_id
     both = np.isin(rows + 1j * ids, there) & (is_neg == 1) & ~unknown
     for message, wrong in (
         ('a list of the image has a category that does not exist', unknown),

@@ -9,9 +9,8 @@ from pathlib import Path
 import msgspec
 
 from ....utils.label_spec import HeadSpec
-from ...findings import Finding, Severity, found
-from ..expectations import Expectations
-from ..loaded import loaded_values
+from ...findings import Finding, Severity, new_finding
+from ..expectations import Expectations, loaded_values
 from ..totals import SplitTotals
 from .registry import CFG
 
@@ -60,7 +59,7 @@ def weight_length(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
             allowed.append(count + 1)
         for place, weights in head.class_weights:
             if len(weights) not in allowed:
-                yield found(
+                yield new_finding(
                     f'{place}.class_weight must have '
                     f'{" or ".join(map(str, allowed))} numbers '
                     f'(num_classes={count}), got {len(weights)}',
@@ -103,7 +102,7 @@ def class_count(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
                 continue
             if count and count != len(classes):
                 kind = 'thing classes' if things else 'classes'
-                yield found(
+                yield new_finding(
                     f'{place} must be {len(classes)}, the number of {kind} '
                     f'of the data, got {count}',
                     key=place,
@@ -135,7 +134,7 @@ def reduced_class(
         if value and value < len(kinds) and kinds[value] == 'class'
     }
     if 0 in totals.pixels and stored == set(range(1, count)):
-        yield found(
+        yield new_finding(
             f'the masks hold each of 0 to {count - 1} and never {count}; '
             f'reduce_zero_label ignores 0, and class {count - 1} has no '
             f'pixels (num_classes={count})',
@@ -158,7 +157,7 @@ def named_twice(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     for wanted in expected:
         for name, count in Counter(wanted.classes).items():
             if count > 1:
-                yield found(
+                yield new_finding(
                     f'class {name!r} is {count} times in the classes',
                     key='metainfo.classes',
                     value=name,
@@ -197,7 +196,7 @@ def splits_differ(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
             )
         for field, (own, other) in differing.items():
             if own != other:
-                yield found(
+                yield new_finding(
                     f'{field} of {wanted.split} must be that of '
                     f'{first.split}, {_short(other)}, got {_short(own)}',
                     split=wanted.split,
@@ -234,7 +233,7 @@ def reduced_by_one(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
             for reduces in (False, True)
         }
         right = own if fits[own] else loader
-        yield found(
+        yield new_finding(
             f'LoadAnnotations has reduce_zero_label={loader}, its data '
             f'set {own}; loading the first label map fails with an '
             'AssertionError',
@@ -267,7 +266,7 @@ def weight_values(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
     for head, wanted in _heads(expected):
         for place, path in head.weight_files:
             if '://' not in path and not Path(path).is_file():
-                yield found(
+                yield new_finding(
                     f'{place}.class_weight must be numbers or an existing '
                     f'file, got {path!r}',
                     remedy='correct the path, or write the file',
@@ -279,14 +278,14 @@ def weight_values(totals: _Totals, expected: _Expected) -> Iterator[Finding]:
                 problem = _why_no_weight(weight)
                 if problem:
                     name = ''.join(wanted.classes[index : index + 1])
-                    yield found(
+                    yield new_finding(
                         f'{place}.class_weight[{index}]'
                         f'{name and f" ({name})"} is {weight!r}: {problem}',
                         key=place,
                         value=str(weight),
                     )
             if weights and not any(weights):
-                yield found(
+                yield new_finding(
                     f'{place}.class_weight has nothing but 0: the loss is 0 '
                     'and nothing is learned',
                     key=place,
@@ -344,7 +343,7 @@ def left_out(totals: SplitTotals, expected: Expectations) -> Iterator[Finding]:
     if not rest:
         text += '; building an empty data set fails'
         severity = Severity.ERROR
-    yield found(
+    yield new_finding(
         text,
         severity=severity,
         key=f'{totals.split.partition("[")[0]}_dataloader.dataset.filter_cfg',
@@ -383,7 +382,7 @@ def not_reduced(
         return
     count = totals.pixels.get(0, 0)
     if count and expected.ignore_index not in totals.pixels:
-        yield found(
+        yield new_finding(
             f'the classes are those of {name}, whose label maps have 0 for '
             f'no class; here 0 is loaded as {first[0]!r}, and nothing is '
             'ignored',

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ....datasets import box_limits
-from ...findings import Severity, found
+from ...findings import Severity, new_finding
 from ..expectations import Expectations
 from ..facts import (
     BoxFacts,
@@ -16,7 +16,7 @@ from ..facts import (
     has_size,
     loaded_size,
 )
-from .class_names import written_like
+from .classes import written_like
 from .registry import DET, VOC, YOLO, Findings
 
 
@@ -55,7 +55,7 @@ def _box_rule(is_wrong: Callable[[BoxFacts], Any], message: str) -> Callable:
     def check(facts: SampleFacts, expected: Expectations) -> Findings:
         for box in facts.sample.boxes:
             if is_wrong(box):
-                yield found(message, **_about(facts, box))
+                yield new_finding(message, **_about(facts, box))
 
     return check
 
@@ -67,7 +67,7 @@ def _border_rule(is_wrong: Callable[..., Any], message: str) -> Callable:
         size = _size(facts)
         for box in facts.sample.boxes if size else ():
             if is_wrong(box.box, *size):
-                yield found(message, **_about(facts, box))
+                yield new_finding(message, **_about(facts, box))
 
     return check
 
@@ -90,7 +90,7 @@ def _not_finite(facts: SampleFacts, expected: Expectations) -> Findings:
     for box in facts.sample.boxes:
         # VOC002 names what is missing or no number.
         if not box_limits.is_finite(box.box) and not box.unreadable:
-            yield found(message, **_about(facts, box))
+            yield new_finding(message, **_about(facts, box))
 
 
 DET.rule(
@@ -181,7 +181,7 @@ def _unknown_class(facts: SampleFacts, expected: Expectations) -> Findings:
     )
     for name, count in sorted(names.items()):
         like = written_like(name, expected.classes)
-        yield found(
+        yield new_finding(
             f'class {name!r} is not among the {len(expected.classes)} classes '
             'of the data set' + (f', but {like!r} is' if like else ''),
             file=_file(facts),
@@ -216,7 +216,7 @@ def _label_out_of_range(
         box.label for box in facts.sample.boxes if box.label >= most
     )
     for label, count in sorted(labels.items()):
-        yield found(
+        yield new_finding(
             f'label {label} is out of range, [0, {expected.num_classes - 1}] '
             f'(num_classes={expected.num_classes})',
             file=_file(facts),
@@ -242,7 +242,7 @@ def _mask_and_box(facts: SampleFacts, expected: Expectations) -> Findings:
         # What a loader takes for width and height.
         written = x1, y1, x2 - x1, y2 - y1
         if not box_limits.is_off_mask(written, box.mask_box):
-            yield found(
+            yield new_finding(
                 'the numbers of bbox are (x1, y1, x2, y2) of the mask, not '
                 '(x, y, width, height)',
                 severity=Severity.ERROR,
@@ -251,7 +251,7 @@ def _mask_and_box(facts: SampleFacts, expected: Expectations) -> Findings:
                 **_about(facts, box),
             )
         else:
-            yield found(
+            yield new_finding(
                 'the box is not the one around its mask',
                 **_about(facts, box),
             )
@@ -267,7 +267,7 @@ def _broken_polygon(facts: SampleFacts, expected: Expectations) -> Findings:
     for box in facts.sample.boxes:
         if box.polygon_error:
             message = f'segmentation: {box.polygon_error}'
-            yield found(message, **_about(facts, box))
+            yield new_finding(message, **_about(facts, box))
 
 
 @DET.rule(
@@ -293,7 +293,9 @@ def _twice(facts: SampleFacts, expected: Expectations) -> Findings:
                 second, 'another object of the class has nearly the same box'
             )
     for number in sorted(again):
-        yield found(again[number], **_about(facts, facts.sample.boxes[number]))
+        yield new_finding(
+            again[number], **_about(facts, facts.sample.boxes[number])
+        )
 
 
 def _close_boxes(facts: SampleFacts) -> Iterator[tuple[int, int]]:
@@ -332,7 +334,7 @@ def _two_classes(facts: SampleFacts, expected: Expectations) -> Findings:
         and not (boxes[first].ignored or boxes[second].ignored)
     }
     for number in sorted(again):
-        yield found(
+        yield new_finding(
             'an object of another class has the same box',
             **_about(facts, boxes[number]),
         )
@@ -358,7 +360,7 @@ def _no_objects(facts: SampleFacts, expected: Expectations) -> Findings:
     if count < 0:
         count = len(facts.sample.boxes)
     if expected.task not in ('semantic', 'unlabelled') and not count:
-        yield found('no object is annotated', file=facts.sample.image)
+        yield new_finding('no object is annotated', file=facts.sample.image)
 
 
 @VOC.rule(
@@ -376,7 +378,7 @@ def _no_size(facts: SampleFacts, expected: Expectations) -> Findings:
     if file.width and file.height:
         return
     dropped = expected.filter_cfg.get('min_size', 0) > 0
-    yield found(
+    yield new_finding(
         'the file says that the image has no width or height, and '
         + (
             'min_size of filter_cfg drops it from the training'
@@ -404,7 +406,7 @@ def _from_zero(facts: SampleFacts, expected: Expectations) -> Findings:
     boxes = [] if file is None else file.boxes
     there = [box for box in boxes if 0 in box.box[:2]]
     if there:
-        yield found(
+        yield new_finding(
             'boxes begin at 0, and at -1 when they are loaded',
             file=facts.sample.annotation,
             key=there[0].place,
@@ -424,7 +426,7 @@ def _other_image(facts: SampleFacts, expected: Expectations) -> Findings:
     if file is None or not file.image or not image:
         return
     if _stem(file.image) != _stem(image):
-        yield found(
+        yield new_finding(
             'filename of the annotation is not the image it is read for',
             file=facts.sample.annotation,
             key='filename',
@@ -440,8 +442,10 @@ def _other_image(facts: SampleFacts, expected: Expectations) -> Findings:
     'its height; building the data set fails until then',
 )
 def _no_fraction(facts: SampleFacts, expected: Expectations) -> Findings:
-    for each in facts.yolo.range if facts.yolo is not None else ():
-        yield found(each.message, file=facts.sample.annotation, key=each.place)
+    for index in facts.yolo.range if facts.yolo is not None else ():
+        yield new_finding(
+            index.message, file=facts.sample.annotation, key=index.place
+        )
 
 
 def _stem(path: str) -> str:

@@ -6,7 +6,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from ...findings import Finding, Location, Severity, found
+from ...findings import Finding, Location, Severity, new_finding
 from ..expectations import Expectations
 from ..totals import SplitTotals
 from .registry import DUP, Findings
@@ -149,7 +149,7 @@ def _found(
         Location(file=other, split=own)
         for own, other in others[: _MAX_NAMES - 1]
     )
-    return found(
+    return new_finding(
         f'{len(places)} {what}: {_names(places, with_split)}',
         file=path,
         split=split if not with_split else '',
@@ -175,7 +175,7 @@ def _same_in_split(totals: SplitTotals, expected: Expectations) -> Findings:
         # COCO004 tells of COCO's; elsewhere images may have several captions.
         for (_, path), count in places.items() if totals.list_file else ():
             if count > 1:
-                yield found(
+                yield new_finding(
                     f'{totals.list_file} names the image repeatedly, and '
                     'loaders load it as often',
                     file=path,

@@ -6,7 +6,7 @@ rule of that kind tells of it. COCO001 is about a file of all samples.
 
 from collections.abc import Callable
 
-from ...findings import Severity, found
+from ...findings import Severity, new_finding
 from ..expectations import Expectations
 from ..facts import ErrorKind, RecordError, SampleFacts
 from .registry import IMG, MTL, SEG, VOC, YOLO, Findings
@@ -145,7 +145,9 @@ def _check_of(
                 verb = 'may be damaged' if suspect else 'cannot be read'
                 whole = RecordError('', f'the {name} {verb}: {error}')
                 for record in getattr(file, 'errors', ()) or (whole,):
-                    yield found(record.message, file=path, key=record.place)
+                    yield new_finding(
+                        record.message, file=path, key=record.place
+                    )
             if field == 'image' and kinds is _MISSING:
                 yield from _not_jpg(facts)
 
@@ -156,7 +158,7 @@ def _not_jpg(facts: SampleFacts) -> Findings:
     """MMDetection adds .jpg to the names of Pascal VOC's images."""
     sample = facts.sample
     if sample.annotation_kind == 'voc' and not sample.image.endswith('.jpg'):
-        yield found(
+        yield new_finding(
             'the image must be .jpg: XMLDataset finds no others, and fails',
             file=sample.image,
             remedy='save the image as .jpg; a PNG file may just be renamed',

@@ -7,11 +7,10 @@ of another value depends on the place, and on what the label maps hold.
 from collections.abc import Iterator, Sequence
 
 from ....utils.label_spec import IgnorePlace
-from ...findings import Severity, found
-from ..expectations import Expectations
-from ..loaded import loaded_values
+from ...findings import Severity, new_finding
+from ..expectations import Expectations, loaded_values
 from ..totals import SplitTotals
-from .class_names import likeness
+from .classes import likeness
 from .registry import CFG, Findings
 
 _Totals = Sequence[SplitTotals]
@@ -51,7 +50,10 @@ def _places(
     for wanted in expected:
         if wanted.task != 'semantic':
             continue
-        places = {each.place: each for each in wanted.ignore_places}
+        places = {
+            ignore_place.place: ignore_place
+            for ignore_place in wanted.ignore_places
+        }
         for head in wanted.heads:
             place = f'{head.place}.ignore_index'
             own = [
@@ -61,10 +63,10 @@ def _places(
             if head.ignore_index is not None and not (own and all(own)):
                 default = IgnorePlace(place=place, value=head.ignore_index)
                 places.setdefault(place, default)
-        for place, each in places.items():
-            if each.value != wanted.ignore_index and place not in seen:
+        for place, ignore_place in places.items():
+            if ignore_place.value != wanted.ignore_index and place not in seen:
                 seen.add(place)
-                yield each, wanted
+                yield ignore_place, wanted
 
 
 def _occurs(
@@ -81,32 +83,36 @@ def _occurs(
     return known
 
 
-def _difference(each: IgnorePlace, wanted: Expectations) -> str:
-    default = '' if each.said else ' by default'
+def _difference(ignored: IgnorePlace, wanted: Expectations) -> str:
+    default = '' if ignored.said else ' by default'
     return (
-        f'{each.place} must be {wanted.ignore_index}, the value that the loss '
-        f'ignores, got {_meaning(each.value, wanted)}{default}'
+        f'{ignored.place} must be {wanted.ignore_index}, the value that the '
+        f'loss ignores, got {_meaning(ignored.value, wanted)}{default}'
     )
 
 
-def _remedy(each: IgnorePlace, wanted: Expectations) -> str:
+def _remedy(ignored: IgnorePlace, wanted: Expectations) -> str:
     """For a place of which the rule's own remedy says too little."""
-    if each.said:
+    if ignored.said:
         return ''
-    key = each.place.rpartition('.')[2]
+    key = ignored.place.rpartition('.')[2]
     value = str(wanted.ignore_index)
     if key == 'pad_val':
         value = f'dict(img=0, seg={value})'
-    return f'set {key}={value} of {each.kind}, as the config does not say it'
+    return (
+        f'set {key}={value} of {ignored.kind}, as the config does not say it'
+    )
 
 
-def _filled(each: IgnorePlace, wanted: Expectations) -> tuple[str, Severity]:
+def _filled(
+    ignored: IgnorePlace, wanted: Expectations
+) -> tuple[str, Severity]:
     """What comes of a place that fills with a value that is not ignored."""
     text = 'the loss fails at what it fills, or trains it as another class'
-    if _is_class(each.value, wanted):
+    if _is_class(ignored.value, wanted):
         text = 'what it fills is trained as this class'
-    names = wanted.classes[each.value : each.value + 1]
-    if each.value >= 0 and any(likeness(n) in _BACKGROUND for n in names):
+    names = wanted.classes[ignored.value : ignored.value + 1]
+    if ignored.value >= 0 and any(likeness(n) in _BACKGROUND for n in names):
         return text, Severity.WARNING
     return text, Severity.ERROR
 
@@ -119,24 +125,24 @@ _METRIC = (
 
 
 def _ignored(
-    each: IgnorePlace,
+    item: IgnorePlace,
     wanted: Expectations,
     occurs: bool | None,
 ) -> tuple[str, Severity] | None:
     """What comes of a place that does not ignore what the loss ignores."""
     ignored = wanted.ignore_index
-    if each.role == 'look':
+    if item.role == 'look':
         text = f'it takes pixels of {ignored} for those of a class'
-        matters = each.said if occurs is None else occurs
+        matters = item.said if occurs is None else occurs
         return (text, Severity.WARNING) if matters else None
-    harm = _METRIC if each.role == 'metric' else _LOSS
+    harm = _METRIC if item.role == 'metric' else _LOSS
     if occurs:
         text = f'label maps hold {ignored} when they are loaded, and it {harm}'
         return text, Severity.ERROR
     if occurs is None:
         text = f'if label maps hold {ignored} when they are loaded, it {harm}'
-        return text, Severity.ERROR if each.said else Severity.WARNING
-    if _is_class(each.value, wanted):
+        return text, Severity.ERROR if item.said else Severity.WARNING
+    if _is_class(item.value, wanted):
         return 'it leaves this class out', Severity.WARNING
     return None
 
@@ -151,44 +157,44 @@ def _ignored(
 )
 def _one_ignored_value(totals: _Totals, expected: _Expected) -> Findings:
     filled = {
-        each.value
+        ignore_place.value
         for wanted in expected
-        for each in wanted.ignore_places
-        if each.role == 'fill'
+        for ignore_place in wanted.ignore_places
+        if ignore_place.role == 'fill'
     }
-    for each, wanted in _places(totals, expected):
-        if each.role == 'pad':
+    for ignore_place, wanted in _places(totals, expected):
+        if ignore_place.role == 'pad':
             continue
-        if each.role == 'fill':
-            outcome = _filled(each, wanted)
+        if ignore_place.role == 'fill':
+            outcome = _filled(ignore_place, wanted)
         else:
             # A test split that is not looked at is like that of validation.
-            split = 'val' if each.role == 'metric' else 'train'
-            if each.place.startswith('test_') and totals:
+            split = 'val' if ignore_place.role == 'metric' else 'train'
+            if ignore_place.place.startswith('test_') and totals:
                 own = _occurs(wanted.ignore_index, totals, expected, 'test')
                 split = 'val' if own is None else 'test'
             occurs = _occurs(wanted.ignore_index, totals, expected, split)
-            if each.role == 'loss' and wanted.ignore_index in filled:
+            if ignore_place.role == 'loss' and wanted.ignore_index in filled:
                 occurs = True
-            outcome = _ignored(each, wanted, occurs)
+            outcome = _ignored(ignore_place, wanted, occurs)
         if outcome is None:
             continue
         text, severity = outcome
-        yield found(
-            f'{_difference(each, wanted)}; {text}',
+        yield new_finding(
+            f'{_difference(ignore_place, wanted)}; {text}',
             severity=severity,
-            remedy=_remedy(each, wanted),
-            key=each.place,
-            value=str(each.value),
+            remedy=_remedy(ignore_place, wanted),
+            key=ignore_place.place,
+            value=str(ignore_place.value),
         )
 
 
 def _is_padded(
-    each: IgnorePlace, totals: _Totals, expected: _Expected
+    ignored: IgnorePlace, totals: _Totals, expected: _Expected
 ) -> bool | None:
     """Whether an image is too small; None if that is not known."""
-    if each.pads != 'stored':
-        return True if each.pads == 'always' else None
+    if ignored.pads != 'stored':
+        return True if ignored.pads == 'always' else None
     sizes = [
         tuple(map(int, reversed(text.split('x'))))
         for own, wanted in zip(totals, expected)
@@ -198,7 +204,7 @@ def _is_padded(
     missing = [
         wanted - side
         for sides in sizes
-        for side, wanted in zip(sides, each.size)
+        for side, wanted in zip(sides, ignored.size)
     ]
     if not missing or 0 < max(missing) < _SIZE_STEP:
         return None
@@ -218,10 +224,10 @@ def _padding(totals: _Totals, expected: _Expected) -> Findings:
 
     A warning where it is not known whether an image is smaller.
     """
-    for each, wanted in _places(totals, expected):
-        if each.role != 'pad':
+    for item, wanted in _places(totals, expected):
+        if item.role != 'pad':
             continue
-        padded = _is_padded(each, totals, expected)
+        padded = _is_padded(item, totals, expected)
         if padded is False:
             continue
         where = (
@@ -229,14 +235,14 @@ def _padding(totals: _Totals, expected: _Expected) -> Findings:
             if padded
             else 'where an image is smaller than what it is padded to'
         )
-        text, severity = _filled(each, wanted)
-        yield found(
-            f'{_difference(each, wanted)}; {where}'
+        text, severity = _filled(item, wanted)
+        yield new_finding(
+            f'{_difference(item, wanted)}; {where}'
             f'{", and" if padded else ","} {text}',
             severity=severity if padded else Severity.WARNING,
-            remedy=_remedy(each, wanted),
-            key=each.place,
-            value=str(each.value),
+            remedy=_remedy(item, wanted),
+            key=item.place,
+            value=str(item.value),
         )
 
 
@@ -257,4 +263,4 @@ def _ignored_class(totals: _Totals, expected: _Expected) -> Findings:
         text = f'ignore_index is {_meaning(value, wanted)}'
         if _is_class(value, wanted) and text not in seen:
             seen.add(text)
-            yield found(text, key='ignore_index', value=str(value))
+            yield new_finding(text, key='ignore_index', value=str(value))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ...findings import Severity, found
+from ...findings import Severity, new_finding
 from ..expectations import Expectations
 from ..facts import (
     MaskFacts,
@@ -59,7 +59,7 @@ def _other_size(facts: SampleFacts, expected: Expectations) -> Findings:
         return
     image, mask, stored = sizes
     if mask not in (image, stored):
-        yield found(
+        yield new_finding(
             f'image and mask must have the same size, got {_text(image)} of '
             f'{facts.sample.image or "the image"} and {_text(mask)} of the '
             'mask',
@@ -79,7 +79,7 @@ def _other_size(facts: SampleFacts, expected: Expectations) -> Findings:
 def _turned_image(facts: SampleFacts, expected: Expectations) -> Findings:
     sizes = _sizes(facts, facts.mask)
     if sizes is not None and sizes[1] == sizes[2] != sizes[0]:
-        yield found(
+        yield new_finding(
             f'EXIF orientation {facts.image.orientation} makes the loaded '
             f'image {_text(sizes[0])}, and its mask stays {_text(sizes[1])}',
             file=facts.sample.image,
@@ -104,7 +104,7 @@ def _maybe_turned(facts: SampleFacts, expected: Expectations) -> Findings:
         # Files of YOLO, and some of Pascal VOC, note no size.
         sizes, what = _sizes(facts, sample) or (0, 0, 0), 'boxes'
     if sizes is not None and sizes[0] == sizes[1] == sizes[2]:
-        yield found(
+        yield new_finding(
             'MMCV turns or mirrors the image as EXIF orientation '
             f'{image.orientation} says, and does not do so to the {what}',
             file=sample.image,
@@ -125,7 +125,7 @@ def _maybe_turned(facts: SampleFacts, expected: Expectations) -> Findings:
 def _noted_size(facts: SampleFacts, expected: Expectations) -> Findings:
     sizes = _sizes(facts, facts.sample)
     if sizes is not None and sizes[1] not in (sizes[0], sizes[2]):
-        yield found(
+        yield new_finding(
             f'the annotation says {_text(sizes[1])}, the image has '
             f'{_text(sizes[0])}',
             file=facts.sample.image,
@@ -143,7 +143,7 @@ def _noted_size(facts: SampleFacts, expected: Expectations) -> Findings:
 def _noted_before_turn(facts: SampleFacts, expected: Expectations) -> Findings:
     sizes = _sizes(facts, facts.sample)
     if sizes is not None and sizes[1] == sizes[2] != sizes[0]:
-        yield found(
+        yield new_finding(
             f'the annotation says {_text(sizes[1])}, and EXIF orientation '
             f'{facts.image.orientation} makes the loaded image '
             f'{_text(sizes[0])}',
@@ -168,7 +168,9 @@ def _image_alone(facts: SampleFacts, expected: Expectations) -> Findings:
         and not facts.sample.mask
         and not facts.split.startswith('test')
     ):
-        yield found('no mask belongs to the image', file=facts.sample.image)
+        yield new_finding(
+            'no mask belongs to the image', file=facts.sample.image
+        )
 
 
 @PAIR.rule(
@@ -184,7 +186,7 @@ def _image_alone(facts: SampleFacts, expected: Expectations) -> Findings:
 def _mask_alone(facts: SampleFacts, expected: Expectations) -> Findings:
     sample = facts.sample
     if expected.with_images and sample.mask and not sample.image:
-        yield found('no image belongs to the mask', file=sample.mask)
+        yield new_finding('no image belongs to the mask', file=sample.mask)
 
 
 @PAIR.rule(
@@ -200,7 +202,7 @@ def _mask_alone(facts: SampleFacts, expected: Expectations) -> Findings:
 def _no_samples(totals: SplitTotals, expected: Expectations) -> Findings:
     """An img_suffix that fits no file gives an empty data set."""
     if not totals.num_samples:
-        yield found('the data set has no sample', value='0')
+        yield new_finding('the data set has no sample', value='0')
 
 
 def _orphan_rule(**messages: str) -> Callable:
@@ -208,7 +210,7 @@ def _orphan_rule(**messages: str) -> Callable:
 
     def check(orphan: Orphan, expected: Expectations) -> Findings:
         if orphan.kind in messages:
-            yield found(messages[orphan.kind], file=orphan.path)
+            yield new_finding(messages[orphan.kind], file=orphan.path)
 
     return check
 
@@ -243,7 +245,7 @@ PAIR.rule(
 
 @PAIR.rule(
     'PAIR011',
-    title='images of a form that is not looked at',
+    title='images or key points that are not looked at',
     severity=Severity.INFO,
     remedy='nothing; whether they can be read, and are as large as their '
     'labels, is not known',
@@ -252,9 +254,15 @@ PAIR.rule(
     subject='split',
 )
 def _not_looked_at(totals: SplitTotals, expected: Expectations) -> Findings:
-    """Volumes and arrays, which pipelines have loaders of their own for."""
+    """Volumes and arrays, which pipelines load by themselves, and poses."""
     if expected.unread:
-        yield found(
+        yield new_finding(
             f'images that end with {expected.unread} are not read',
             value=expected.unread,
+        )
+    if expected.kpt_shape:
+        yield new_finding(
+            'key points are not used: only the boxes of the lines are read',
+            value=f'kpt_shape={list(expected.kpt_shape)}',
+            remedy='nothing, to train a detector; MMPose trains on key points',
         )

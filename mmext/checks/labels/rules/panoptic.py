@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from ...findings import Severity, found
+from ...findings import Severity, new_finding
 from ..expectations import Expectations
 from ..facts import SampleFacts, SegmentFacts
-from ..readers.coco import CocoFacts
+from ..readers.coco import CocoFile
 from .registry import PAN, Findings
 
 _VOID = 0
@@ -49,7 +49,7 @@ def _not_painted(facts: SampleFacts, expected: Expectations) -> Findings:
     ids = _ids(facts)
     for segment in facts.sample.segments if ids else ():
         if segment.id != _VOID and segment.id not in ids:
-            yield found(
+            yield new_finding(
                 'no pixel of the PNG has the id of the segment',
                 **_about(facts, segment),
             )
@@ -76,7 +76,7 @@ def _not_listed(facts: SampleFacts, expected: Expectations) -> Findings:
     if left:
         shown = ', '.join(map(str, [*left][:_MAX_SHOWN]))
         more = ', ...' if len(left) > _MAX_SHOWN else ''
-        yield found(
+        yield new_finding(
             'the PNG has ids that segments_info does not have',
             file=facts.sample.mask,
             value=f'{shown}{more}',
@@ -98,7 +98,7 @@ def _other_area(facts: SampleFacts, expected: Expectations) -> Findings:
     for segment in facts.sample.segments:
         count = ids.get(segment.id)
         if count and segment.area >= 0 and count != segment.area:
-            yield found(
+            yield new_finding(
                 f'the area of the segment is {segment.area:g}, the PNG has '
                 f'{count:,} pixels of it',
                 **_about(facts, segment),
@@ -119,7 +119,7 @@ def _segment_ids(facts: SampleFacts, expected: Expectations) -> Findings:
     for segment in facts.sample.segments:
         seen[segment.id] += 1
         if segment.id == _VOID or seen[segment.id] > 1:
-            yield found(
+            yield new_finding(
                 'the id of the segment is 0'
                 if segment.id == _VOID
                 else 'the id of the segment is taken by another of the image',
@@ -142,7 +142,7 @@ def _no_colours(facts: SampleFacts, expected: Expectations) -> Findings:
     if expected.task != 'panoptic' or mask is None or mask.error:
         return
     if mask.mode not in (*_COLOURS, 'P', 'PA'):
-        yield found(
+        yield new_finding(
             f'the PNG must have colours, got mode {mask.mode}',
             file=facts.sample.mask,
             value=mask.mode,
@@ -159,15 +159,15 @@ def _no_colours(facts: SampleFacts, expected: Expectations) -> Findings:
     scope='coco',
     subject='file',
 )
-def _is_thing(facts: CocoFacts, expected: Expectations) -> Findings:
+def _is_thing(facts: CocoFile, expected: Expectations) -> Findings:
     if expected.task != 'panoptic':
         return
-    kinds = facts.file.categories
+    kinds = facts.categories
     for index, name in zip(kinds.index.tolist(), kinds.name):
         thing = facts.things.get(name)
         wanted = name in expected.thing_classes
         if thing is None or (name in expected.classes and thing != wanted):
-            yield found(
+            yield new_finding(
                 f'category {name!r} has no isthing'
                 if thing is None
                 else f'category {name!r} has isthing {int(thing)}, and is '

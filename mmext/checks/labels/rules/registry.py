@@ -7,7 +7,7 @@ follows from its scope:
 scope      facts                                       expected
 ========== =========================================== =====================
 ``sample`` :class:`~mmext.checks.labels.SampleFacts`     ``Expectations``
-``coco``   :class:`~.coco_file.CocoFacts`              ``Expectations``
+``coco``   :class:`~..readers.coco.CocoFile`         ``Expectations``
 ``orphan`` :class:`~mmext.checks.labels.facts.Orphan`    ``Expectations``
 ``split``  :class:`~mmext.checks.labels.totals.SplitTotals` ``Expectations``
 ``run``    a sequence of SplitTotals                   a sequence of them

@@ -1,4 +1,4 @@
-"""Samples of an annotation file in COCO's format.
+"""Samples of an annotation file in COCO's format, also of a panoptic one.
 
 A large file has millions of boxes, of which few are wrong. All are looked at
 as columns; only those that a rule may have something to say about become
@@ -16,18 +16,16 @@ from mmengine.fileio import get
 from ....datasets import box_limits
 
 # Imported for its effect: files are read by it.
-from ....utils import local_backend  # noqa: F401
-from ..expectations import Expectations, why_left_out
+from ..expectations import Expectations, SplitSource, why_left_out
 from ..facts import BoxFacts, Orphan, Sample
 from ..readers.coco import (
     NO_SEGMENTATION,
-    CocoFacts,
     CocoFile,
     read_coco,
 )
 from ..readers.coco_masks import mask_of
+from ..readers.panoptic import read_panoptic
 from .folder import IMAGE_SUFFIXES, files_below
-from .split_source import SplitSource
 
 
 def image_rows(file: CocoFile) -> np.ndarray:
@@ -244,11 +242,7 @@ def lacks_mask(file: CocoFile, expected: Expectations) -> np.ndarray:
 
 
 def read_bytes(path: str, backend_args: dict | None) -> bytes:
-    """All of an annotation file.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-    """
+    """All of an annotation file; FileNotFoundError if there is none."""
     content = get(path, backend_args=backend_args)
     if content is None:
         raise FileNotFoundError(
@@ -268,22 +262,12 @@ def split_of_coco(
 ) -> SplitSource:
     """All that an annotation file names, whether a loader keeps it or not.
 
-    Args:
-        path: Of the annotation file; read once, here.
-        images: Folder of its images; empty not to look at them.
-        expected: Of the training. Without ``classes``, those of the file;
-            without ``num_classes``, their number; the task is that of the
-            file unless it is ``'unlabelled'``.
-        find_orphans: Look for images that the file does not name.
-        backend_args: Of MMEngine's file backend.
-
-    Returns:
-        A sample for each image of the file.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
+    The file is read once, here. Without ``images``, their folder, they are not
+    looked at. What ``expected`` says of classes goes before what the file
+    says; the task is that of the file unless it is ``'unlabelled'``.
     """
-    file = read_coco(read_bytes(path, backend_args))
+    content = read_bytes(path, backend_args)
+    file = read_coco(content, expected.split, path)
     if expected.task != 'unlabelled':
         classes = expected.classes or tuple(
             dict.fromkeys(file.categories.name)
@@ -294,7 +278,6 @@ def split_of_coco(
             num_classes=expected.num_classes or len(classes),
             task=coco_task(file),
         )
-    facts = CocoFacts(split=expected.split, path=path, file=file)
 
     # Few are kept: without boxes that may be wrong, a sample is small.
     @cache
@@ -312,16 +295,16 @@ def split_of_coco(
     def orphans() -> Iterator[Orphan]:
         named = set(file.images.file_name)
         # None of a file that could not be read, which is said elsewhere.
-        for found in files_below(images, IMAGE_SUFFIXES) if named else ():
-            name = found[len(images) :].lstrip(os.sep).replace(os.sep, '/')
+        for results in files_below(images, IMAGE_SUFFIXES) if named else ():
+            name = results[len(images) :].lstrip(os.sep).replace(os.sep, '/')
             if name not in named:
-                yield Orphan(split=expected.split, path=found, kind='image')
+                yield Orphan(split=expected.split, path=results, kind='image')
 
     return SplitSource(
         expected,
         lambda: iter(listed()),
         orphans=orphans if find_orphans and images else lambda: iter(()),
-        coco=lambda: facts,
+        coco=file,
         backend_args=backend_args,
     )
 
@@ -335,7 +318,7 @@ def seg_maps_of_coco(
     """
 
     def samples() -> Iterator[Sample]:
-        file = boxes.coco().file
+        file = boxes.coco
         for sample, name in zip(boxes.samples(), file.images.file_name):
             mask = os.path.join(folder, name.rpartition('.')[0] + suffix)
             yield msgspec.structs.replace(
@@ -343,3 +326,60 @@ def seg_maps_of_coco(
             )
 
     return SplitSource(expected, samples, backend_args=boxes.backend_args)
+
+
+def split_of_panoptic(
+    path: str,
+    images: str,
+    maps: str,
+    expected: Expectations,
+    *,
+    names_of_file: bool = False,
+    backend_args: dict | None = None,
+) -> SplitSource:
+    """All that a panoptic annotation file names, as :func:`split_of_coco`.
+
+    Without ``maps``, the folder of the PNG files, these are not looked at.
+    They are named as the file says (``names_of_file``), or else as the image,
+    which is what MMDetection goes by.
+    """
+    file = read_panoptic(read_bytes(path, backend_args))
+    coco = msgspec.structs.replace(file.coco, split=expected.split, path=path)
+    names = tuple(dict.fromkeys(coco.categories.name))
+    classes = expected.classes or names
+    things = expected.thing_classes or tuple(
+        name for name in classes if coco.things.get(name)
+    )
+    expected = msgspec.structs.replace(
+        expected,
+        classes=classes,
+        num_classes=len(classes),
+        thing_classes=things,
+        task='panoptic',
+    )
+
+    @cache
+    def listed() -> Sequence[Sample]:
+        samples = []
+        for sample, image, name in zip(
+            coco_samples(coco, path, images, classes),
+            coco.images.id.tolist(),
+            coco.images.file_name,
+        ):
+            own = file.maps.get(image) if names_of_file else None
+            own = os.path.join(maps, own or name.replace('.jpg', '.png'))
+            samples.append(
+                msgspec.structs.replace(
+                    sample,
+                    mask=own if maps else '',
+                    segments=file.segments.get(image, ()),
+                )
+            )
+        return samples
+
+    return SplitSource(
+        expected,
+        lambda: iter(listed()),
+        coco=coco,
+        backend_args=backend_args,
+    )

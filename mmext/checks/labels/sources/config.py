@@ -7,7 +7,6 @@ import msgspec
 from mmengine.config import Config
 from mmengine.fileio import list_from_file
 
-from ....utils.contain import Contained
 from ....utils.label_spec import HeadSpec
 from ...config import (
     ignored_value,
@@ -16,9 +15,10 @@ from ...config import (
     read_ignore_places,
     walk_dicts,
 )
-from ..expectations import Expectations
+from ...findings import ErrorCatcher
+from ..expectations import Expectations, SplitSource
 from ..facts import Sample
-from .coco import seg_maps_of_coco, split_of_coco
+from .coco import seg_maps_of_coco, split_of_coco, split_of_panoptic
 from .leaves import (
     NothingToCheckError,
     build_leaves,
@@ -31,8 +31,6 @@ from .leaves import (
     voc_pairs,
 )
 from .pairs import split_of_layout, split_of_pairs
-from .panoptic import split_of_panoptic
-from .split_source import SplitSource
 
 _DEFAULT_IGNORE = 255
 _NO_CHECK = (FileNotFoundError, NotADirectoryError, NothingToCheckError)
@@ -54,13 +52,7 @@ def splits_of_config(
     are those of the training. A wrapper such as ``ConcatDataset`` gives one
     source for each data set inside.
 
-    Args:
-        cfg: A config of MMDetection, MMSegmentation or mmext.
-        splits: Of ``'train'``, ``'val'``, ``'test'``; those that the config
-            lacks are left out.
-
-    Returns:
-        One for each data set.
+    Splits that the config lacks are left out.
 
     Raises:
         ValueError: If the config has none of the splits.
@@ -78,7 +70,7 @@ def splits_of_config(
         if 'dataset' not in loader:
             continue
         before, failed = len(sources), []
-        with Contained(failed.append):
+        with ErrorCatcher(failed.append):
             leaves = build_leaves(loader['dataset'], cfg)
             for number, dataset in enumerate(leaves):
                 name = split if len(leaves) == 1 else f'{split}[{number}]'
@@ -204,6 +196,7 @@ def _expected(
         casts_to_bytes=package != 'mmdet',
         with_images=not unread,
         unread=unread,
+        kpt_shape=dataset.kpt_shape if form_of(dataset) == 'yolo' else (),
     )
 
 
@@ -250,30 +243,20 @@ def _of_files(dataset: Any, expected: Expectations) -> SplitSource:
     form = form_of(dataset)
     args = getattr(dataset, 'backend_args', None)
     path = str(getattr(dataset, 'ann_file', '') or '')
+    prefix = getattr(dataset, 'data_prefix', {})
+    images, maps = prefix.get('img') or '', prefix.get('seg') or ''
     # The list that mmseg's data sets read; a folder or JSON is none.
     listed = path if path.endswith('.txt') else ''
     if form == 'coco':
-        return split_of_coco(
-            path,
-            dataset.data_prefix.get('img') or '',
-            expected,
-            backend_args=args,
-        )
+        return split_of_coco(path, images, expected, backend_args=args)
     if form == 'panoptic':
         return split_of_panoptic(
-            path,
-            dataset.data_prefix.get('img') or '',
-            dataset.data_prefix.get('seg') or '',
-            expected,
-            backend_args=args,
+            path, images, maps, expected, backend_args=args
         )
     if form == 'voc':
-        names = list_from_file(path, backend_args=args)
+        pairs = voc_pairs(dataset, list_from_file(path, backend_args=args))
         return split_of_pairs(
-            voc_pairs(dataset, names),
-            expected,
-            list_file=path,
-            backend_args=args,
+            pairs, expected, list_file=path, backend_args=args
         )
     if form == 'yolo':
         return split_of_pairs(

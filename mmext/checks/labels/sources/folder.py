@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from ..expectations import Expectations
+from ..expectations import Expectations, SplitSource
 from ..facts import Orphan, Sample
-from .split_source import SplitSource
 
 MASK_SUFFIXES = ('.png', '.tif', '.tiff', '.bmp', '.gif')
 # Of label maps where no other ones are; else they are pictures beside them.
@@ -89,10 +88,6 @@ def split_of_folders(
 
     In Pascal VOC's layout, an image without a label map that no list names
     is an orphan, as most of them have none.
-
-    Raises:
-        NotADirectoryError: If a folder does not exist.
-        ValueError: If there are files, and no name ends with the suffix.
     """
     for name, folder in (('masks', masks), ('images', images)):
         if folder is not None and not Path(folder).is_dir():

@@ -12,8 +12,8 @@ from mmengine.fileio import exists, list_dir_or_file
 from mmengine.registry import DATASETS, TRANSFORMS, DefaultScope
 
 from ....registry import DATASETS as OWN_DATASETS
-from ....utils.contain import code_place
 from ...config import inner_datasets, walk_datasets, walk_dicts
+from ...findings import code_location
 from ..facts import BoxFacts, Orphan, Sample
 from .folder import IMAGE_SUFFIXES
 from .pairs import names_below
@@ -67,7 +67,7 @@ def build_leaves(dataset: Mapping, cfg: Config) -> list[Any]:
                 if _takes(kind, 'serialize_data'):
                     node['serialize_data'] = False
             built = list(walk_datasets(DATASETS.build(dataset)))
-        leaves = [each for each in built if not inner_datasets(each)]
+        leaves = [item for item in built if not inner_datasets(item)]
         for leaf in leaves:
             if hasattr(leaf, 'full_init') and not form_of(leaf):
                 leaf.full_init()
@@ -76,8 +76,8 @@ def build_leaves(dataset: Mapping, cfg: Config) -> list[Any]:
     except Exception as error:
         raise ValueError(
             f'the data set {dataset.get("type")} raises '
-            f'{type(error).__name__}: {error} ({code_place(error)}); correct '
-            'its code, or its arguments in the config'
+            f'{type(error).__name__}: {error} ({code_location(error)}); '
+            'correct its code, or its arguments in the config'
         ) from error
     return leaves
 
@@ -195,7 +195,7 @@ def task_of(dataset: Any, split: str) -> str:
     # Maps of a test split may be kept by those who made it.
     withheld = split == 'test' and bool(steps) and not loaders
     if 'instances' in infos:
-        with_mask = any('mask' in each for each in infos['instances'])
+        with_mask = any('mask' in instance for instance in infos['instances'])
         return 'instance' if with_mask else 'detection'
     has_maps = 'seg_map_path' in infos or (
         hasattr(dataset, 'label_map') and 'depth_map_path' not in infos

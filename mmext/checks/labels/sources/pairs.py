@@ -19,11 +19,9 @@ from ....datasets import (
     yolo_label_path,
     yolo_pictures,
 )
-from ....utils.files import require_regular_file
-from ..expectations import Expectations
+from ..expectations import Expectations, SplitSource
 from ..facts import Orphan, Sample
 from .folder import IMAGE_SUFFIXES, files_below, stem_below
-from .split_source import SplitSource
 
 _ANNOTATIONS, _IMAGES, _LISTS = 'Annotations', 'JPEGImages', 'ImageSets/Main'
 # Text files beside YOLO's labels that hold none.
@@ -65,6 +63,18 @@ def split_of_pairs(
     )
 
 
+def _of_boxes(
+    split: str, classes: Sequence[str], kpt_shape: tuple[int, ...] = ()
+) -> Expectations:
+    return Expectations(
+        split=split,
+        task='detection',
+        classes=tuple(classes),
+        num_classes=len(classes),
+        kpt_shape=kpt_shape,
+    )
+
+
 def splits_of_voc(
     folder: str | Path,
     splits: Sequence[str],
@@ -86,11 +96,6 @@ def splits_of_voc(
         images: Folder of the images; None for ``JPEGImages``, or beside the
             XML files.
         classes: Names in the order of labels; empty for those that occur.
-
-    Raises:
-        NotADirectoryError: If a folder does not exist.
-        FileNotFoundError: If there is no XML file in it.
-        ValueError: If a list is not text in UTF-8.
     """
     root = Path(folder)
     annotations = root / _ANNOTATIONS
@@ -139,12 +144,7 @@ def splits_of_voc(
                 )
                 for name in listed
             ],
-            Expectations(
-                split=split,
-                task='detection',
-                classes=tuple(classes),
-                num_classes=len(classes),
-            ),
+            _of_boxes(split, classes),
             orphans=orphans if split == first else (),
             list_file=str(root / _LISTS / f'{split}.txt')
             if split in lists
@@ -165,10 +165,8 @@ def read_voc_list(path: Path) -> list[str]:
     """Whole lines of a list of names, as XMLDataset takes them.
 
     Raises:
-        IrregularFileError: If it is a FIFO or a device.
         ValueError: If it is not text in UTF-8; file and byte are named.
     """
-    require_regular_file(path)
     try:
         text = path.read_bytes().decode()
     except UnicodeDecodeError as error:
@@ -190,19 +188,10 @@ def splits_of_yolo(
 
     A text file beside the label files of a split that is of no picture, be
     it of another split, is an orphan.
-
-    Args:
-        path: See :func:`~mmext.datasets.find_yolo_data`.
-        splits: Those to take, of ``'train'``, ``'val'`` and ``'test'``.
-        classes: Names in the order of labels; empty for those of the data.
-
-    Raises:
-        FileNotFoundError: As ``find_yolo_data``.
-        ValueError: As that; if there is none of the splits.
     """
     data = find_yolo_data(path, classes)
-    found = [split for split in splits if split in data.splits]
-    if not found:
+    results = [split for split in splits if split in data.splits]
+    if not results:
         raise ValueError(
             f'split must be some of {sorted(data.splits)}, which {path} has, '
             f'got {list(splits)}'
@@ -227,28 +216,19 @@ def splits_of_yolo(
     return [
         split_of_pairs(
             pairs[split],
-            Expectations(
-                split=split,
-                task='detection',
-                classes=data.names,
-                num_classes=len(data.names),
-            ),
+            _of_boxes(split, data.names, data.kpt_shape),
             kind='yolo',
             orphans=tuple(orphans(split)),
             list_file=next(
                 map(str, filter(Path.is_file, data.splits[split])), ''
             ),
         )
-        for split in found
+        for split in results
     ]
 
 
 def split_of_layout(folder: str, expected: Expectations) -> SplitSource:
-    """A sample for each name that occurs in any of NYUv2's four folders.
-
-    Raises:
-        FileNotFoundError: If one of the folders is missing.
-    """
+    """A sample for each name that occurs in any of NYUv2's four folders."""
     files = layout_files(folder)
 
     def samples() -> Iterator[Sample]:
@@ -270,18 +250,10 @@ def splits_of_layout(
 ) -> list[SplitSource]:
     """The splits that are there of those asked for.
 
-    Args:
-        root: Folder with the splits.
-        splits: Their names.
-        classes: Names in the order of labels; empty for those that a
-            generated set notes, or NYUv2's.
-
-    Raises:
-        NotADirectoryError: If none of the splits is there.
-        FileNotFoundError: If one lacks a folder.
+    Without ``classes``, those that a generated set notes, or NYUv2's.
     """
-    found = [name for name in splits if (Path(root) / name).is_dir()]
-    if not found:
+    results = [name for name in splits if (Path(root) / name).is_dir()]
+    if not results:
         raise NotADirectoryError(
             f'--nyuv2 must be a folder with one of the splits '
             f'{", ".join(splits)}, got {str(root)!r}'
@@ -292,5 +264,5 @@ def splits_of_layout(
             str(Path(root) / name),
             Expectations(split=name, num_classes=len(names), classes=names),
         )
-        for name in found
+        for name in results
     ]

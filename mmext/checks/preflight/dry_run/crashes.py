@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ....utils.contain import Contained, frames_of
 from ...config import join_key
 from ...ddp import all_tensors, location_in, running_frames
+from ...findings import ErrorCatcher, frames_of
 from .facts import Cause
 from .step import modules_of_error
 
@@ -52,26 +52,26 @@ def explain_crash(
     the config that the model was built of.
     """
     text = str(error)
-    found: list[Cause | None] = []
+    causes: list[Cause | None] = []
     # What cannot be explained is reported as it is.
-    with Contained(lambda other: found.append(None)):
+    with ErrorCatcher(lambda other: causes.append(None)):
         if _IN_PLACE in text:
-            found.append(_in_place(model, run_again))
+            causes.append(_in_place(model, run_again))
         elif _SIZES.search(text):
-            found.append(_sizes(model, run_again, cfg or {}))
+            causes.append(_sizes(model, run_again, cfg or {}))
         elif isinstance(error, AssertionError) and not text:
-            found.append(_bare_assert(model, error, cfg or {}))
+            causes.append(_bare_assert(model, error, cfg or {}))
         elif isinstance(error, KeyError) and error.args == ('inputs',):
-            found.append(_not_packed(cfg or {}))
+            causes.append(_not_packed(cfg or {}))
         elif 'element of the written-to tensor refers to a single' in text:
-            found += [
+            causes += [
                 Cause(f'{name} is made of an expanded tensor', modules=(name,))
                 for name, parameter in model.named_parameters()
                 if 0 in parameter.stride()
             ]
-        if found in ([], [None]):
-            found = [_part(model, error, cfg or {})]
-    return found[0] if found else None
+        if causes in ([], [None]):
+            causes = [_part(model, error, cfg or {})]
+    return causes[0] if causes else None
 
 
 def _bare_assert(
@@ -189,7 +189,7 @@ def _in_place(model: nn.Module, run_again: Callable[[], Any]) -> Cause | None:
         caught = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter('always')
         stack.enter_context(torch.autograd.detect_anomaly(check_nan=False))
-        stack.enter_context(Contained(lambda error: None))
+        stack.enter_context(ErrorCatcher(lambda error: None))
         stack.enter_context(log)
         run_again()
     texts = [str(w.message) for w in caught if _NODE.search(str(w.message))]
@@ -197,7 +197,7 @@ def _in_place(model: nn.Module, run_again: Callable[[], Any]) -> Cause | None:
         return None
     node = _NODE.search(texts[0])[1]
     files = [f'{m[1]}:{m[2]}' for m in _IN_STACK.finditer(texts[0])]
-    found: dict[str, _Operation] = {}
+    operations: dict[str, _Operation] = {}
     victim = None
     for index, operation in enumerate(log.operations):
         short = operation.place.partition(' in ')[0]
@@ -209,14 +209,14 @@ def _in_place(model: nn.Module, run_again: Callable[[], Any]) -> Cause | None:
             continue
         for later in log.operations[index + 1 :]:
             if later.writes & operation.tensors and later.place:
-                found.setdefault(later.in_words(), later)
+                operations.setdefault(later.in_words(), later)
                 victim = operation
     if victim is None:
         return Cause(f'the operation whose tensor was changed is {node}')
-    modules = (victim.module, *(later.module for later in found.values()))
+    modules = (victim.module, *(later.module for later in operations.values()))
     return Cause(
         f'the gradient of {victim.in_words()} needs a tensor that is changed '
-        f'afterwards by {" or ".join(list(found)[:_MAX_NAMED])}',
+        f'afterwards by {" or ".join(list(operations)[:_MAX_NAMED])}',
         remedy='make a new tensor there instead of changing it: x = x + y '
         'for x += y, inplace=False for a layer',
         modules=tuple(dict.fromkeys(filter(None, modules))),
@@ -251,7 +251,7 @@ def _sizes(
                 module.register_forward_hook(leave),
             ):
                 stack.callback(hook.remove)
-        stack.enter_context(Contained(errors.append))
+        stack.enter_context(ErrorCatcher(errors.append))
         run_again()
     inside = modules_of_error(errors[0], model) if errors else ()
     if not inside or not inputs.get(inside[-1]):

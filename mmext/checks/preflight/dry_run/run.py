@@ -11,10 +11,10 @@ from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ....utils.contain import Contained
-from ....utils.param_groups import merge_groups
+from ....utils.training import merge_groups
 from ...config import find_component
 from ...ddp import kept_tensors
+from ...findings import ErrorCatcher
 from .crashes import explain_crash
 from .facts import Crash, DryRun, OptimizerFacts, StepRecord
 from .options import ConfigOptions
@@ -243,7 +243,7 @@ def _run_kind(
         run = StepRun(model, optimizers, left, backward)
         batch = batches[number % len(batches)]
         failed: list[Exception] = []
-        with Contained(failed.append):
+        with ErrorCatcher(failed.append):
             record = run.run(batch, kind, number)
         if done and run.used_again:
             # Known only now.

@@ -13,8 +13,7 @@ from mmengine.optim import OptimWrapper
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ....utils.contain import Contained, frames_of
-from ....utils.rng_state import get_rng_state, set_rng_state
+from ....utils.training import get_rng_state, set_rng_state
 from ...ddp import (
     StepUsage,
     all_tensors,
@@ -29,6 +28,7 @@ from ...ddp import (
     record_step,
     run_training_forward,
 )
+from ...findings import ErrorCatcher, frames_of
 from .facts import GraphCost, KeptGraph, LossTerm, NormUse, StepRecord
 
 
@@ -61,10 +61,10 @@ class StepRun:
         groups = [optimizer.param_groups for optimizer in self._optimizers]
         with (
             name_stale_graphs(self._model, batch),
-            find_outsiders(self._model, groups, batch) as found,
+            find_outsiders(self._model, groups, batch) as outsiders,
         ):
             record = self._run(batch, kind, number)
-        return dataclasses.replace(record, outsiders=tuple(found))
+        return dataclasses.replace(record, outsiders=tuple(outsiders))
 
     def _run(self, batch: Any, kind: str, number: int) -> StepRecord:
         model = self._model
@@ -176,7 +176,7 @@ class StepRun:
         failed: list[Exception] = []
         try:
             # What is known by the time it fails is enough.
-            with Contained(failed.append), torch.no_grad():
+            with ErrorCatcher(failed.append), torch.no_grad():
                 run_training_forward(self._model, data)
         finally:
             set_rng_state(after)

@@ -1,6 +1,6 @@
 """What DDP does with the steps of a dry run, and what to change for it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -75,6 +75,24 @@ def averaged_steps(dry_run: DryRun) -> list[StepRecord]:
     number = dry_run.config.accumulated if dry_run.config else 1
     first, *others = [*dry_run.steps.values()] or [()]
     return list(chain(first[number - 1 :: number] or first, *others))
+
+
+def without_spoiled_steps(dry_run: DryRun) -> DryRun:
+    """Of a model with random weights: without what only an update did.
+
+    The rate is made for trained weights. After one update of random ones an
+    RPN may propose nothing, and what comes behind it gets no gradient.
+    """
+    number = dry_run.config.accumulated if dry_run.config else 1
+    kept = {}
+    for kind, steps in dry_run.steps.items():
+        unused = {n for step in steps[:number] for n in step.usage.unused}
+        kept[kind] = tuple(
+            step
+            for step in steps
+            if step.step < number or unused.issuperset(step.usage.unused)
+        )
+    return replace(dry_run, steps=kept)
 
 
 def search_cost(dry_run: DryRun) -> GraphCost:

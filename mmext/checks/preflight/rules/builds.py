@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from mmengine.config import Config
 
-from ....utils.contain import code_place
 from ...config import (
     DELETE,
     SECTIONS,
@@ -18,7 +17,7 @@ from ...config import (
     takes,
     walk_nodes,
 )
-from ...findings import Finding, Severity
+from ...findings import Finding, Severity, code_location
 from ..blame import (
     UNEXPECTED,
     Blamed,
@@ -129,7 +128,7 @@ def _finding(failure: Failure, top: Mapping, file: str) -> Finding:
         fields = _of_keyword(blamed, part, top, file)
     if not fields:
         fields = {'message': error_text(error), 'remedy': _remedy(error)}
-        place = code_place(error, skip=_PREFLIGHT)
+        place = code_location(error, skip=_PREFLIGHT)
         if place and keyword is None and not _MISSING.search(str(error)):
             fields['message'] += f' ({place})'
     severity = BUILD001.severity

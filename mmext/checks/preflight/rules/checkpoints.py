@@ -20,7 +20,7 @@ from ....utils.safe_load import foreign_names, is_trusted, load_torch
 from ....utils.weight_files import is_pretrained
 from ...config import DELETE
 from ...findings import Finding, Severity
-from .registry import CKPT, found
+from .registry import CKPT, new_finding
 from .subject import Subject, as_mapping, change, kind_of
 
 _SCHEME = re.compile(r'([A-Za-z][\w+.-]*)://')
@@ -82,7 +82,7 @@ def missing_file(subject: Subject) -> Iterator[Finding]:
         if file.is_file() or shared:
             continue
         what = 'is a folder' if file.is_dir() else 'does not exist'
-        yield found(f'the file of weights {value} {what}', path=path)
+        yield new_finding(f'the file of weights {value} {what}', path=path)
 
 
 @CKPT.rule(
@@ -103,7 +103,9 @@ def damaged_file(subject: Subject) -> Iterator[Finding]:
         except DamagedFileError as error:
             fault = f'is damaged: {error}'
         if fault:
-            yield found(f'the file of weights {value} {fault}', path=path)
+            yield new_finding(
+                f'the file of weights {value} {fault}', path=path
+            )
 
 
 def file_fault(file: Path) -> str:
@@ -141,7 +143,7 @@ def bad_address(subject: Subject) -> Iterator[Finding]:
         if scheme not in known:
             # One that a package registers when the training starts.
             near = difflib.get_close_matches(scheme, sorted(known), 1, 0.7)
-            yield found(
+            yield new_finding(
                 f'{value} begins with {scheme}://, which no loader knows',
                 path=path,
                 remedy=f'correct it to {near[0]}://' if near else '',
@@ -151,9 +153,9 @@ def bad_address(subject: Subject) -> Iterator[Finding]:
         parts = urlparse(value)
         bare = not parts.netloc or not parts.path.strip('/')
         if value != value.strip() or ' ' in value:
-            yield found(f'{value!r} has blanks in it', path=path)
+            yield new_finding(f'{value!r} has blanks in it', path=path)
         elif scheme in _WEB and bare:
-            yield found(f'{value} names no file of a host', path=path)
+            yield new_finding(f'{value} names no file of a host', path=path)
 
 
 @CKPT.rule(
@@ -168,7 +170,7 @@ def nothing_named(subject: Subject) -> Iterator[Finding]:
     for path, value in _named(subject):
         if path[-1] != 'checkpoint' or (isinstance(value, str) and value):
             continue
-        yield found(
+        yield new_finding(
             f'Pretrained needs a checkpoint, got {value!r}',
             path=path,
             # None is said on purpose; what else is meant is not known.
@@ -189,7 +191,7 @@ def named_by_resume(subject: Subject) -> Iterator[Finding]:
     if isinstance(value, str) and value != 'auto':
         there = Path(value).expanduser().is_file() or _SCHEME.match(value)
         free = subject.top.get('load_from') in (None, '', value)
-        yield found(
+        yield new_finding(
             f'resume must be True or False, got {value!r}: MMEngine goes on '
             'from the newest checkpoint of the work dir, or from load_from',
             path=('resume',),
@@ -211,7 +213,7 @@ def missing_package(subject: Subject) -> Iterator[Finding]:
         return
     for path, value, scheme in _addresses(subject):
         if scheme in ('torchvision', 'modelzoo'):
-            yield found(
+            yield new_finding(
                 f'{value} is looked up by the package torchvision, which is '
                 'not installed here',
                 path=path,
@@ -233,7 +235,7 @@ def loaded_twice(subject: Subject) -> Iterator[Finding]:
     for section in subject.below('model'):
         init = as_mapping(section.cfg.get('init_cfg'))
         if kind_of(init) == 'Pretrained':
-            yield found(
+            yield new_finding(
                 f'{init.get("checkpoint")} is loaded first, and load_from '
                 'over it',
                 path=(*section.path, 'init_cfg'),
@@ -254,7 +256,7 @@ def runs_code(subject: Subject) -> Iterator[Finding]:
     for path, value, file in _checkpoints(subject):
         names = foreign_names(file)
         if names:
-            yield found(
+            yield new_finding(
                 f'the file of weights {value} holds '
                 f'{", ".join(names[:_MAX_NAMES])}, and will be refused',
                 path=path,
@@ -281,7 +283,7 @@ def nothing_fits(subject: Subject) -> Iterator[Finding]:
             continue
         first = ', '.join(list(shapes)[:_MAX_NAMES])
         wanted = f' begins with {prefix} and' if prefix else ''
-        yield found(
+        yield new_finding(
             f'none of the {len(shapes)} weights of {value} ({first}, ...)'
             f'{wanted} has name and shape of one of the model',
             path=path,

@@ -25,7 +25,7 @@ from ...config import (
     takes,
 )
 from ...findings import Finding, Severity
-from .registry import ARG, TYPE, found
+from .registry import ARG, TYPE, new_finding
 from .subject import (
     Subject,
     arguments_of,
@@ -138,7 +138,7 @@ def unregistered_type(subject: Subject) -> Iterator[Finding]:
             and plain_name(near[0]).casefold() == plain.casefold()
             and packages[near[0]] == package
         )
-        yield found(
+        yield new_finding(
             f'{kind!r} is in no registry of scope {section.scope!r}',
             path=path,
             remedy=f'set it to {" or ".join(map(repr, near))}, or import '
@@ -168,7 +168,7 @@ def _without_scope(
     if len(packages) != 1:
         return None
     (package,) = packages
-    return found(
+    return new_finding(
         f'there is no default_scope, and {names[0]!r} '
         + (f'with {len(names) - 1} others ' if names[1:] else '')
         + f'is known to {package} only',
@@ -193,7 +193,7 @@ def missing_package(subject: Subject) -> Iterator[Finding]:
         if package in seen or _is_installed(package):
             continue
         seen.add(package)
-        yield found(
+        yield new_finding(
             f'{section.cfg["type"]!r} is of the package {package}, which is '
             'not installed here; what it takes is not known',
             path=(*section.path, 'type'),
@@ -334,7 +334,7 @@ def _takes(kind: Any, key: str, ema_type: Any) -> bool | None:
 def _not_merged(kind: Any, section: ConfigNode) -> Finding:
     """``_delete_`` where there is nothing to merge with."""
     rest = {k: v for k, v in section.cfg.items() if k != '_delete_'}
-    return found(
+    return new_finding(
         f'{kind.__name__} takes no argument _delete_: it is read where a '
         'dict is merged with that of a base; no base has this one, or it is '
         'in a list, which is replaced as a whole',
@@ -367,7 +367,7 @@ def _left_over(
     text = 'remove them' if len(keys) > 1 else 'remove it'
     if more:
         text = f'{", ".join(more)} of the base would go, too'
-    return found(
+    return new_finding(
         f'{kind.__name__} takes no argument {names}: left over of a base, '
         'whose dict is merged with this one',
         path=(*section.path, 'type'),
@@ -425,7 +425,7 @@ def _no_argument(
         if free and listed and key not in _OTHER_VALUES:
             options = change(path, DELETE)
             options |= change((*section.path, *new.split('.')), value)
-    return found(
+    return new_finding(
         f'{kind.__name__} takes no argument {key}',
         path=path,
         remedy=remedy,
@@ -455,7 +455,7 @@ def dropped_argument(subject: Subject) -> Iterator[Finding]:
             ):
                 continue
             sure = sure_name(key, arguments_of(kind))
-            yield found(
+            yield new_finding(
                 f'{kind.__name__} takes {key} among **kwargs, which it does '
                 'not read',
                 path=path,
@@ -485,7 +485,7 @@ def _dropped_checkpoints(subject: Subject) -> Iterator[Finding]:
             for code in codes
         ):
             continue
-        yield found(
+        yield new_finding(
             f'{join_key(path)} is on, and no class of '
             f'{type(module).__name__} reads with_cp: nothing is checkpointed',
             path=path,

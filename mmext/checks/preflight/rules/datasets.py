@@ -10,7 +10,7 @@ from typing import Any
 from mmengine.dataset import BaseDataset
 
 from ...findings import Finding, Severity
-from .registry import DATA, found
+from .registry import DATA, new_finding
 from .subject import SPLITS, Subject, change, sure_name
 
 _PREFIX = 'data_prefix'
@@ -106,7 +106,7 @@ def unread_prefix(subject: Subject) -> Iterator[Finding]:
         host = kind.__module__.partition('.')[0] in ('mmdet', 'mmseg')
         if isinstance(prefix, str) and host and known:
             must = [key for key in known if known[key]]
-            yield found(
+            yield new_finding(
                 f'data_prefix must be a dict, got {prefix!r}; '
                 f'{kind.__name__} reads {", ".join(sorted(known))} of it',
                 path=path,
@@ -137,7 +137,7 @@ def _unread(
     if meant not in lacking:
         alone = len(unread) == len(lacking) == 1
         meant = lacking[0] if alone else None
-    return found(
+    return new_finding(
         f'{kind.__name__} reads {", ".join(sorted(known))} of data_prefix, '
         f'and not {path[-1]}',
         path=path,
@@ -164,7 +164,7 @@ def unread_filter(subject: Subject) -> Iterator[Finding]:
             if key in known or key[:1] == '_' or subject.is_own(path):
                 continue
             sure = sure_name(key, known)
-            yield found(
+            yield new_finding(
                 f'{kind.__name__} reads {", ".join(sorted(known))} of '
                 f'filter_cfg, and not {key}',
                 path=path,

@@ -10,7 +10,7 @@ import torch
 
 from ....utils.launcher_env import read_launcher_env
 from ...findings import Finding, Severity
-from .registry import ENV, found
+from .registry import ENV, new_finding
 from .subject import SPLITS, Subject, as_mapping
 
 _DRIVER = Path('/dev/nvidiactl')
@@ -36,11 +36,11 @@ def inconsistent_launcher(subject: Subject) -> Iterator[Finding]:
     try:
         env = read_launcher_env('pytorch', given)
     except ValueError as error:
-        yield found(str(error), names=tuple(there))
+        yield new_finding(str(error), names=tuple(there))
         return
     local = env.local_world_size
     if local is not None and not env.local_rank < local <= env.world_size:
-        yield found(
+        yield new_finding(
             'LOCAL_RANK must be below LOCAL_WORLD_SIZE, and that not above '
             f'WORLD_SIZE, got {env.local_rank}, {local} and '
             f'{env.world_size}',
@@ -60,7 +60,7 @@ def busy_port(subject: Subject) -> Iterator[Finding]:
     if not text or subject.environ.get('RANK'):
         return
     if not text.isdigit() or not 0 < int(text) < 2**16:
-        yield found(
+        yield new_finding(
             f'MASTER_PORT must be a number from 1 to 65535, got {text!r}',
             names=('MASTER_PORT',),
             severity=Severity.ERROR,
@@ -72,7 +72,7 @@ def busy_port(subject: Subject) -> Iterator[Finding]:
             probe.bind(('', int(text)))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                yield found(
+                yield new_finding(
                     f'MASTER_PORT is {text}, on which another program listens',
                     names=('MASTER_PORT',),
                 )
@@ -92,21 +92,21 @@ def visible_devices(subject: Subject) -> Iterator[Finding]:
     devices = [device.strip() for device in text.split(',') if device.strip()]
     names = ('CUDA_VISIBLE_DEVICES',)
     if len(set(devices)) < len(devices):
-        yield found(
+        yield new_finding(
             f'CUDA_VISIBLE_DEVICES is {text!r}, with a device twice: CUDA '
             'shows none at all',
             names=names,
         )
     elif '-1' in devices[:-1]:
         shown = devices[: devices.index('-1')]
-        yield found(
+        yield new_finding(
             f'CUDA_VISIBLE_DEVICES is {text!r}: only {shown} are seen, '
             'those before -1',
             names=names,
         )
     wanted = subject.environ.get('LOCAL_WORLD_SIZE', '')
     if devices and wanted.isdigit() and len(devices) < int(wanted):
-        yield found(
+        yield new_finding(
             f'{wanted} processes of this machine have {len(devices)} '
             f'devices, CUDA_VISIBLE_DEVICES={text!r}',
             names=('CUDA_VISIBLE_DEVICES', 'LOCAL_WORLD_SIZE'),
@@ -128,7 +128,7 @@ def detail_with_gloo(subject: Subject) -> Iterator[Finding]:
     # one, mmext's runner takes the backend that works.
     gpu = torch.cuda.is_available() or _DRIVER.exists()
     if detail == 'DETAIL' and (backend == 'gloo' or not gpu):
-        yield found(
+        yield new_finding(
             'with TORCH_DISTRIBUTED_DEBUG=DETAIL and the backend gloo, '
             'processes die of a segmentation fault',
             names=('TORCH_DISTRIBUTED_DEBUG',),
@@ -154,7 +154,7 @@ def many_threads(subject: Subject) -> Iterator[Finding]:
     cpus = os.cpu_count() or 1
     count = max(workers, 1) * threads * processes
     if threads > 1 and count > cpus:
-        yield found(
+        yield new_finding(
             f'{processes} processes with {workers} workers and '
             f'OMP_NUM_THREADS={threads} are {count} threads, on {cpus} '
             'processors',
@@ -181,4 +181,4 @@ def work_dir(subject: Subject) -> Iterator[Finding]:
         why = 'cannot be written to'
     if why:
         message = f'work_dir is {text}, and {folder} {why}'
-        yield found(message, path=('work_dir',))
+        yield new_finding(message, path=('work_dir',))

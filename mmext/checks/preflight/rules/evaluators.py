@@ -17,7 +17,7 @@ from ...config import (
     join_key,
 )
 from ...findings import Finding, Severity
-from .registry import EVAL, found
+from .registry import EVAL, new_finding
 from .subject import Subject, as_mapping, change, kind_of
 
 _SPLITS = ('val', 'test')
@@ -98,7 +98,7 @@ def _other_file(
     kinds = {'Panoptic' in kind_of(node.cfg), 'Panoptic' in kind_of(dataset)}
     there = Path(own).is_file() and Path(file).is_file()
     certain = there or (len(kinds) == 1 and (left or lower))
-    return found(
+    return new_finding(
         f'{at} is {own}, and {split}_dataloader reads {file}'
         + ('' if certain else '; whether of the same images is not known'),
         path=(*node.path, 'ann_file'),
@@ -230,7 +230,7 @@ def nobody_gives(subject: Subject) -> Iterator[Finding]:
         ]
         near = [full for full in known if full.endswith(f'/{name}')]
         shown = known or [f'{prefix}/...' for prefix, _ in metrics]
-        yield found(
+        yield new_finding(
             f'{join_key(path)} is {name!r}, which val_evaluator does not '
             f'give: it gives {", ".join(shown[:_SHOWN])}'
             f'{", ..." if len(shown) > _SHOWN else ""}',
@@ -285,7 +285,7 @@ def lacks_what_is_read(subject: Subject) -> Iterator[Finding]:
                 elif 'scale_factor' not in keys:
                     lacking = f'{_NO_SCALE}it is not in meta_keys of {last}'
             if lacking:
-                yield found(f'{split}_dataloader: {lacking}', path=path)
+                yield new_finding(f'{split}_dataloader: {lacking}', path=path)
 
 
 # Methods of MMDetection that refuse samples without a scale.

@@ -14,7 +14,7 @@ from ...config import (
     split_key,
 )
 from ...findings import Finding, Severity
-from .registry import HEAD, found
+from .registry import HEAD, new_finding
 from .subject import (
     SPLITS,
     Subject,
@@ -138,7 +138,7 @@ def _differing(subject: Subject, fewer: bool) -> Iterator[Finding]:
         ways = [f'set it to {len(names)}', f'set {where} to the {count} names']
         if not said:
             ways.reverse()
-        yield found(
+        yield new_finding(
             f'{key} is {count}, {_why(count, names)}'
             + (
                 ''
@@ -220,7 +220,7 @@ def other_classes(subject: Subject) -> Iterator[Finding]:
             what += ': its metainfo names none'
             for path, _ in _datasets(subject, split):
                 options |= change((*path, 'metainfo', 'classes'), first)
-        yield found(
+        yield new_finding(
             f'{split}_dataloader has {what}',
             path=(f'{split}_dataloader', 'dataset'),
             severity=Severity.ERROR if same or forgotten else Severity.INFO,
@@ -248,17 +248,17 @@ def no_window(subject: Subject) -> Iterator[Finding]:
     lacking = [key for key, size in sizes.items() if not size]
     wrong = [key for key, size in sizes.items() if not _is_pair(size)]
     if lacking:
-        yield found(
+        yield new_finding(
             f"mode='slide' without {' and '.join(lacking)}",
             path=(*path, 'mode'),
         )
     elif wrong:
-        yield found(
+        yield new_finding(
             f'{wrong[0]} must be (height, width), got {sizes[wrong[0]]!r}',
             path=(*path, wrong[0]),
         )
     elif any(step > side for side, step in zip(*sizes.values())):
-        yield found(
+        yield new_finding(
             f'stride={tuple(sizes["stride"])} leaves gaps between windows of '
             f'crop_size={tuple(sizes["crop_size"])}',
             path=(*path, 'stride'),
@@ -286,7 +286,7 @@ def text_for_classes(subject: Subject) -> Iterator[Finding]:
     for at, names in _texts(subject):
         alone = names and not re.search(r'[\s,;./\\]', names)
         one = set(_counts(subject).values()) == {1}
-        yield found(
+        yield new_finding(
             f'{join_key(at)} is the text {names!r}, and no file: the '
             f'data set has {len(names)} classes, its letters',
             path=at,
@@ -327,7 +327,7 @@ def _misnamed(subject: Subject) -> Iterator[tuple[Steps, str]]:
 def misspelt_metainfo(subject: Subject) -> Iterator[Finding]:
     """``CLASSES``, as it was before MMEngine, and the like."""
     for path, meant in _misnamed(subject):
-        yield found(
+        yield new_finding(
             f'{join_key(path)} is not read; {meant} is',
             path=path,
             names=(meant,),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from ...config import join_key
 from ...findings import Finding, Severity
 from .loops import training_length
-from .registry import HOOK, found
+from .registry import HOOK, new_finding
 from .subject import Subject, as_mapping, kind_of
 
 _ONCE = ('CheckpointHook', 'EMAHook', 'ParamSchedulerHook', 'LoggerHook')
@@ -24,7 +24,7 @@ def wrong_form(subject: Subject) -> Iterator[Finding]:
     """Lists for dicts, dicts for lists, and hooks without a type."""
     default = subject.top.get('default_hooks')
     if default is not None and not isinstance(default, Mapping):
-        yield found(
+        yield new_finding(
             'default_hooks must be a dict of hooks by name, got '
             f'{type(default).__name__}',
             path=('default_hooks',),
@@ -39,12 +39,12 @@ def wrong_form(subject: Subject) -> Iterator[Finding]:
         plain = isinstance(hook, Mapping | list | str)
         none = hook is None and path[0] == 'custom_hooks'
         if none or (plain and 'type' not in as_mapping(hook)):
-            yield found(
+            yield new_finding(
                 f'{join_key(path)} must be a dict with a type, got {hook!r}',
                 path=path,
             )
     if custom is not None and not isinstance(custom, list):
-        yield found(
+        yield new_finding(
             f'custom_hooks must be a list, got {type(custom).__name__}',
             path=('custom_hooks',),
             options={'custom_hooks': [custom]}
@@ -68,7 +68,7 @@ def twice(subject: Subject) -> Iterator[Finding]:
         kind = kind_of(hook)
         kinds[kind] += 1
         if kind in _ONCE and kinds[kind] > 1:
-            yield found(
+            yield new_finding(
                 f'{kind} is there {kinds[kind]} times',
                 path=('custom_hooks', index),
             )
@@ -90,7 +90,7 @@ def late_average(subject: Subject) -> Iterator[Finding]:
             continue
         epoch, step = hook.get('begin_epoch', 0), hook.get('begin_iter', 0)
         if epoch and step:
-            yield found(
+            yield new_finding(
                 f'EMAHook has begin_epoch={epoch} and begin_iter={step}, of '
                 'which one may be set',
                 path=section.path,
@@ -99,7 +99,7 @@ def late_average(subject: Subject) -> Iterator[Finding]:
         key, begin = ('begin_epoch', epoch) if epoch else ('begin_iter', step)
         counts = length is not None and length.by_epoch == bool(epoch)
         if counts and isinstance(begin, int) and begin > length.total:
-            yield found(
+            yield new_finding(
                 f'EMAHook has {key}={begin}, and the training ends at '
                 f'{length.total} {length.unit}',
                 path=(*section.path, key),

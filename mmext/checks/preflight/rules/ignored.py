@@ -18,7 +18,7 @@ from ...config import (
 from ...ddp import STEP_REMEDY, bypassed_methods, loose_parameters
 from ...findings import Finding, Severity
 from .keys import reads_key
-from .registry import IGN, found
+from .registry import IGN, new_finding
 from .subject import (
     SPLITS,
     Subject,
@@ -62,7 +62,7 @@ def set_too_late(subject: Subject) -> Iterator[Finding]:
             continue
         cfg = Config.fromfile(before[0], import_custom_modules=False)
         if cfg.to_dict().get(name) != value:
-            yield found(
+            yield new_finding(
                 f'{name} is set here, and used only in '
                 f'{Path(before[0]).name}, which is inherited and read '
                 'before: what was made of it there stays',
@@ -96,7 +96,7 @@ def two_preprocessors(subject: Subject) -> Iterator[Finding]:
         )
     ]
     if differing:
-        yield found(
+        yield new_finding(
             'the model has a data_preprocessor of its own, so '
             f'data_preprocessor.{", ".join(map(str, differing))} at the top '
             'level is not used',
@@ -126,7 +126,7 @@ def broadcast(subject: Subject) -> Iterator[Finding]:
         return
     kind = kind_of(wrapper)
     if kind in _DDP and 'broadcast_buffers' not in wrapper:
-        yield found(
+        yield new_finding(
             'model_wrapper_cfg does not say broadcast_buffers, so it is '
             'True; without a model_wrapper_cfg it is False',
             path=('model_wrapper_cfg',),
@@ -158,7 +158,7 @@ def unused_pipeline(subject: Subject) -> Iterator[Finding]:
             subject.is_above(name, join_key((*owner.path, 'pipeline')))
             for owner in owners
         ):
-            yield found(
+            yield new_finding(
                 f'{name} is not what {split}_dataloader.dataset has: it is '
                 'a variable, and nothing else',
                 path=(name,),
@@ -184,7 +184,7 @@ def paramwise(subject: Subject) -> Iterator[Finding]:
         if key not in _PARAMWISE and not str(key).startswith('_'):
             path = ('optim_wrapper', 'paramwise_cfg', key)
             sure = sure_name(str(key), _PARAMWISE)
-            yield found(
+            yield new_finding(
                 f'paramwise_cfg.{key} is none of {list(_PARAMWISE)}: '
                 'nothing reads it',
                 path=path,
@@ -212,7 +212,7 @@ def lost_imports(subject: Subject) -> Iterator[Finding]:
         lost = [module for module in _imports(base) if module not in own]
         if lost:
             needed = _is_needed(subject, lost)
-            yield found(
+            yield new_finding(
                 f'{", ".join(lost)} of {Path(file).name} is not imported: '
                 f'custom_imports has {own}',
                 path=('custom_imports', 'imports'),
@@ -270,7 +270,7 @@ def set_twice(subject: Subject) -> Iterator[Finding]:
                     if first is not None
                 )
                 if first is not None and not used and reads_key(name):
-                    yield found(
+                    yield new_finding(
                         f'{name} is set in line {first} of '
                         f'{Path(file).name}, and again in line '
                         f'{node.lineno}: what the first says is lost',
@@ -298,7 +298,7 @@ def passed_over(subject: Subject) -> Iterator[Finding]:
     kind = model if isinstance(model, type) else type(model)
     names = bypassed_methods(model, wrapper)
     if names:
-        yield found(
+        yield new_finding(
             f'{kind.__name__} has a method of its own, {" and ".join(names)}, '
             f'which {wrapper.__name__} does not call in a training of several '
             'processes',
@@ -307,7 +307,7 @@ def passed_over(subject: Subject) -> Iterator[Finding]:
         )
     loose = () if model is kind else loose_parameters(model, wrapper)
     if loose:
-        yield found(
+        yield new_finding(
             f'{wrapper.__name__} averages the gradients of submodules only; '
             f'trainable parameters of {kind.__name__} itself would differ '
             f'between processes: {", ".join(loose)}',

@@ -17,7 +17,7 @@ from ...config import (
     split_key,
 )
 from ...findings import Finding, Severity
-from .registry import KEY, found
+from .registry import KEY, new_finding
 from .subject import Subject, as_mapping, sure_name
 
 # Keys that are read from the config itself, beside the arguments of the
@@ -136,7 +136,7 @@ def misspelt_key(subject: Subject) -> Iterator[Finding]:
         sure = name[0] != '_' and name[-1].isalpha()
         if sure and sure_name(name, [near]) and _is_like(subject, name, near):
             options = subject.renamed((name,), near)
-        yield found(
+        yield new_finding(
             f'nothing reads the top-level key {name}; {near} is near',
             path=(name,),
             remedy=f'rename it to {near}, or remove it',
@@ -179,7 +179,7 @@ def old_key(subject: Subject) -> Iterator[Finding]:
         value = subject.top[name]
         if name not in _OLD or value is None:
             continue
-        yield found(
+        yield new_finding(
             f'nothing reads the top-level key {name} since MMCV 2',
             path=(name,),
             remedy=f'set {_OLD[name]} instead, and remove {name}',
@@ -206,7 +206,7 @@ def misplaced_key(subject: Subject) -> Iterator[Finding]:
             severity, options = Severity.WARNING, {}
             own = f'set own_keys = {[item.place]!r}'
             remedy = f'if it is read, {own}; else {remedy}'
-        yield found(
+        yield new_finding(
             f'{item.place} = {item.value!r}: {item.reason}; it is read '
             f'{item.read_at}{text}',
             path=split_key(item.place),
@@ -245,7 +245,7 @@ def unread_key(subject: Subject) -> Iterator[Finding]:
             or _is_typo(subject, name) is not None
         ):
             continue
-        yield found(
+        yield new_finding(
             f'nothing reads the top-level key {name}, and no line of the '
             'config uses it',
             path=(name,),
@@ -275,7 +275,7 @@ def unread_in_section(subject: Subject) -> Iterator[Finding]:
                 # Of LOOP007.
                 continue
             ends = name == 'randomness'
-            yield found(
+            yield new_finding(
                 f'{name} reads {", ".join(known)}, and not {key}'
                 + (': the training ends when it starts' if ends else ''),
                 path=path,
@@ -297,4 +297,4 @@ def unknown_ops_backend(subject: Subject) -> Iterator[Finding]:
     try:
         check_ops_backend(subject.top.get('ops_backend') or 'auto')
     except ValueError as error:
-        yield found(str(error), path=('ops_backend',))
+        yield new_finding(str(error), path=('ops_backend',))

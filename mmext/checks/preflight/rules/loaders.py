@@ -13,7 +13,7 @@ from ...config import (
 )
 from ...findings import Finding, Severity
 from .loops import training_length
-from .registry import DATA, found
+from .registry import DATA, new_finding
 from .subject import SPLITS, Subject, as_mapping, kind_of, sure_name
 
 
@@ -42,7 +42,7 @@ def settings_of_workers(subject: Subject) -> Iterator[Finding]:
             taken = subject.is_flexible and key == 'persistent_workers'
             if taken or not loader.get(key):
                 continue
-            yield found(
+            yield new_finding(
                 f'{name}.{key} = {loader[key]!r} needs num_workers above 0, '
                 'and there are none',
                 path=(name, key),
@@ -61,14 +61,14 @@ def excluding_settings(subject: Subject) -> Iterator[Finding]:
     """``shuffle`` beside a sampler, and what batch samplers rule out."""
     for name, loader in _loaders(subject):
         if loader.get('shuffle') and loader.get('sampler') is not None:
-            yield found(
+            yield new_finding(
                 f'{name}.shuffle = True beside a sampler: PyTorch refuses '
                 'both',
                 path=(name, 'shuffle'),
                 options=_moved(subject, name, 'sampler', 'shuffle'),
             )
         if loader.get('batch_sampler') is not None and loader.get('drop_last'):
-            yield found(
+            yield new_finding(
                 f'{name}.drop_last beside a batch_sampler: PyTorch refuses '
                 'both',
                 path=(name, 'drop_last'),
@@ -123,7 +123,7 @@ def no_sampler(subject: Subject) -> Iterator[Finding]:
         if 'sampler' not in loader:
             # As None it would be built.
             effect, severity = 'the runner refuses it', Severity.ERROR
-        yield found(
+        yield new_finding(
             f'{name} has no sampler: {effect}',
             path=(name,),
             severity=severity,
@@ -146,7 +146,7 @@ def endless_epoch(subject: Subject) -> Iterator[Finding]:
         kind = kind_of(loader.get('sampler'))
         ends = name.startswith('train') and not (length and length.by_epoch)
         if kind == 'InfiniteSampler' and not ends:
-            yield found(
+            yield new_finding(
                 f'{name} draws from an InfiniteSampler, and its loop waits '
                 'for the end of the data',
                 path=(name, 'sampler', 'type'),
@@ -166,7 +166,7 @@ def unknown_argument(subject: Subject) -> Iterator[Finding]:
     for name, loader in _loaders(subject):
         for key, near in unknown_loader_keys(loader):
             sure = OLD_LOADER_KEYS.get(key) or sure_name(str(key), [near])
-            yield found(
+            yield new_finding(
                 f'data loaders take no argument {key}',
                 path=(name, key),
                 remedy=f'rename it to {near}, or remove it'
@@ -189,7 +189,7 @@ def shuffled(subject: Subject) -> Iterator[Finding]:
         shuffle = as_mapping(loader.get('sampler')).get('shuffle')
         wanted = name.startswith('train')
         if isinstance(shuffle, bool) and shuffle != wanted:
-            yield found(
+            yield new_finding(
                 f'{name}.sampler has shuffle={shuffle}',
                 path=(name, 'sampler', 'shuffle'),
             )

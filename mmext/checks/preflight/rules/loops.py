@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ....utils.learning_rates import rate_factor
+from ....utils.training import rate_factor
 from ...config import join_key
 from ...findings import Finding, Severity
-from .registry import LOOP, found
+from .registry import LOOP, new_finding
 from .subject import SPLITS, Subject, as_mapping, kind_of, sure_name
 
 _EPOCHS = ('EpochBasedTrainLoop', 'ResumableEpochBasedTrainLoop')
@@ -72,7 +72,7 @@ def incomplete_split(subject: Subject) -> Iterator[Finding]:
         missing = [name for name in parts if subject.top.get(name) is None]
         there = [name for name in parts if name not in missing]
         if missing and there and not scrap:
-            yield found(
+            yield new_finding(
                 f'{" and ".join(there)} must come with '
                 f'{" and ".join(missing)}, which the config lacks; the '
                 'runner refuses to start',
@@ -99,7 +99,7 @@ def _after_the_end(subject: Subject, key: str) -> Iterator[Finding]:
         return
     number = subject.top['train_cfg'].get(key, 1)
     if isinstance(number, int) and number > length.total:
-        yield found(
+        yield new_finding(
             f'{key} is {number}, and the training ends at {length.total} '
             f'{length.unit}',
             path=('train_cfg', key),
@@ -143,7 +143,7 @@ def rare_checkpoints(subject: Subject) -> Iterator[Finding]:
         ):
             continue
         if by_epoch and not length.by_epoch:
-            yield found(
+            yield new_finding(
                 f'checkpoints are written each {interval} epochs, and '
                 f'{length.total} iterations are one epoch to MMEngine',
                 path=path,
@@ -152,7 +152,7 @@ def rare_checkpoints(subject: Subject) -> Iterator[Finding]:
                 else {},
             )
         elif by_epoch == length.by_epoch and interval > length.total:
-            yield found(
+            yield new_finding(
                 f'checkpoints are written each {interval} {length.unit}, '
                 f'and the training ends at {length.total}',
                 path=(*path, 'interval'),
@@ -180,7 +180,7 @@ def late_switch(subject: Subject) -> Iterator[Finding]:
         at = length.total - when if from_end else when
         if at >= length.total or at < 0:
             effect = 'never switches' if at >= 0 else 'is on from the begin'
-            yield found(
+            yield new_finding(
                 f'{name} has {key}={when} of {length.total} epochs: it '
                 f'{effect}',
                 path=(*section.path, key),
@@ -215,7 +215,7 @@ def other_batch_size(subject: Subject) -> Iterator[Finding]:
             kind = str(optimizer.get('type'))
             scaled = lr * rate_factor(images / base, kind, setting.get('rule'))
             text = f': lr={lr} scaled to them is {scaled:.6g}'
-        yield found(
+        yield new_finding(
             f'a step has {images} images ({batch} of {subject.world} '
             f'processes), and the learning rate is for {base}{text}',
             path=('auto_scale_lr', 'base_batch_size'),
@@ -243,7 +243,7 @@ def no_base_batch_size(subject: Subject) -> Iterator[Finding]:
         if _BASE not in setting and sure_name(str(key), [_BASE]):
             path = (*path, key)
             options = subject.renamed(path, _BASE)
-    yield found(
+    yield new_finding(
         'auto_scale_lr is enabled, and its base_batch_size is '
         + (f'{base!r}' if _BASE in setting else 'missing')
         + ': the training ends when it starts',

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ...config import ConfigNode
 from ...findings import Finding, Severity
-from .registry import LOSS, found
+from .registry import LOSS, new_finding
 from .subject import Subject, as_mapping, change, kind_of
 
 _WEIGHT = 'loss_weight'
@@ -35,7 +35,7 @@ def weightless(subject: Subject) -> Iterator[Finding]:
     """``loss_weight=0``."""
     for section, weight in _weights(subject):
         if weight == 0:
-            yield found(
+            yield new_finding(
                 f'{kind_of(section.cfg)} has loss_weight=0',
                 path=(*section.path, _WEIGHT),
             )
@@ -67,7 +67,7 @@ def never_summed(subject: Subject) -> Iterator[Finding]:
         for section, name in logged:
             path = (*section.path, 'loss_name')
             alone = len(logged) == len(losses)
-            yield found(
+            yield new_finding(
                 f'loss_name is {name!r}; only values whose name has '
                 "'loss' in it are summed"
                 + ('' if alone else ', as other losses of the head are'),
@@ -87,7 +87,7 @@ def negative_weight(subject: Subject) -> Iterator[Finding]:
     """``loss_weight`` below 0."""
     for section, weight in _weights(subject):
         if weight < 0:
-            yield found(
+            yield new_finding(
                 f'{kind_of(section.cfg)} has loss_weight={weight}',
                 path=(*section.path, _WEIGHT),
             )
@@ -112,7 +112,7 @@ def one_class(subject: Subject) -> Iterator[Finding]:
             kind = kind_of(loss)
             sigmoid = as_mapping(loss).get('use_sigmoid', False)
             if kind.endswith('CrossEntropyLoss') and not sigmoid:
-                yield found(
+                yield new_finding(
                     f'{kind} over {one}=1 without use_sigmoid=True is '
                     'always 0, or refuses labels of 1: nothing is learned',
                     path=(*section.path, one),
@@ -138,7 +138,7 @@ def weighted_sigmoid(subject: Subject) -> Iterator[Finding]:
             and isinstance(weight, list | tuple)
             and len(weight) > 1
         ):
-            yield found(
+            yield new_finding(
                 f'class_weight has {len(weight)} values, use_sigmoid=True: '
                 'mmseg multiplies the pixels of each row by them, which fails '
                 'unless a row has so many pixels',

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...config import ConfigNode, join_key
 from ...findings import Finding, Severity
-from .registry import PIPE, found
+from .registry import PIPE, new_finding
 from .subject import (
     SPLITS,
     Subject,
@@ -81,7 +81,7 @@ def no_edges(subject: Subject) -> Iterator[Finding]:
         if ignored != _IGNORED:
             step['ignore_index'] = ignored
         pipeline = [*steps[:at], step, *steps[at:]]
-        yield found(
+        yield new_finding(
             f'{kind_of(head)} at {join_key(head_path)} '
             f'reads gt_edge_map, and no step {_EDGE} makes it',
             path=path,
@@ -106,7 +106,7 @@ def wrong_edges(subject: Subject) -> Iterator[Finding]:
         at = names.index(_EDGE)
         after = [name for name in names[at + 1 :] if name in _MOVING]
         if after:
-            yield found(
+            yield new_finding(
                 f'{", ".join(after)} after {_EDGE} changes the label map '
                 'and not its edges',
                 path=(*path, at),
@@ -115,7 +115,7 @@ def wrong_edges(subject: Subject) -> Iterator[Finding]:
         own = as_mapping(steps[at]).get('ignore_index', _IGNORED)
         wanted = edge_head[1].get('ignore_index', _IGNORED)
         if own != wanted:
-            yield found(
+            yield new_finding(
                 f'{_EDGE} ignores {own}, the head {wanted}: pixels to '
                 'ignore get edges',
                 path=(*path, at),
@@ -149,7 +149,7 @@ def not_loaded(subject: Subject) -> Iterator[Finding]:
             (boxes and 'head for boxes', 'with_bbox', True),
         ):
             if head and not step.get(key, default):
-                yield found(
+                yield new_finding(
                     f'the model has a {head}, and LoadAnnotations has not '
                     f'{key}=True',
                     path=(*path, at),
@@ -179,7 +179,7 @@ def mixes_alone(subject: Subject) -> Iterator[Finding]:
             node = ConfigNode((*path, index), as_mapping(step), section.scope)
             mixer = subject.component(node)
             if inspect.isclass(mixer) and _waits_for_images(mixer):
-                yield found(
+                yield new_finding(
                     f'{mixer.__name__} reads mix_results, which only a '
                     f'MultiImageMixDataset gives, in a pipeline of '
                     f'{kind.__name__}',

@@ -12,7 +12,7 @@ A lint rule is a generator function in a file of its family, called with a
     def blue_key(subject):
         for key in subject.top:
             if key == 'blue':
-                yield found('blue is blue', path=(key,))
+                yield new_finding('blue is blue', path=(key,))
 
 Rules of the other scopes are declared where their findings are made.
 """
@@ -23,10 +23,17 @@ from typing import Any
 
 from mmengine.config import Config
 
-from ....utils.contain import Contained, code_place, frames_of
 from ... import findings
 from ...config import ConfigNode, join_key, key_place
-from ...findings import Family, Finding, Severity, rules_of
+from ...findings import (
+    ErrorCatcher,
+    Family,
+    Finding,
+    Severity,
+    code_location,
+    frames_of,
+    rules_of,
+)
 from .labels import config_label_findings
 from .subject import Subject
 
@@ -61,10 +68,10 @@ STEP = _family('STEP', 'Steps, their losses and gradients', 'step')
 WORLD = _family('WORLD', 'Several processes', 'ranks')
 
 
-def found(
+def new_finding(
     message: str, path: Sequence[str | int] = (), **fields: Any
 ) -> Finding:
-    """See :func:`mmext.checks.findings.found`.
+    """See :func:`mmext.checks.findings.new_finding`.
 
     Args:
         message: One sentence with the facts.
@@ -72,7 +79,7 @@ def found(
             whole config, or for what is outside of it.
         fields: Other fields of a finding.
     """
-    return findings.found(message, key=join_key(path), **fields)
+    return findings.new_finding(message, key=join_key(path), **fields)
 
 
 CHECK001 = CHECK.declare(
@@ -90,7 +97,7 @@ def contained(
     *,
     key: str = '',
     severity: Severity = Severity.WARNING,
-) -> Contained:
+) -> ErrorCatcher:
     """A block whose exception becomes a finding, and ends nothing else.
 
     Args:
@@ -102,7 +109,7 @@ def contained(
     """
 
     def take(error: Exception) -> None:
-        place = code_place(error)
+        place = code_location(error)
         finding = CHECK001.finding(
             f'{what} ended with {type(error).__name__}: '
             f'{" ".join(str(error).split())}{place and f" ({place})"}',
@@ -112,7 +119,7 @@ def contained(
         if finding not in findings:
             findings.append(finding)
 
-    return Contained(take)
+    return ErrorCatcher(take)
 
 
 def _key_in_frames(error: Exception) -> str:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from ...config import join_key
 from ...findings import Finding, Severity
 from .loops import training_length
-from .registry import SCHED, found
+from .registry import SCHED, new_finding
 from .subject import Subject, as_mapping, kind_of
 
 _ENDLESS = 10**9
@@ -122,7 +122,7 @@ def epochs_of_iterations(subject: Subject) -> Iterator[Finding]:
             )
             epochs = numbers and not iterations
             said = 'by_epoch' in schedule.cfg
-            yield found(
+            yield new_finding(
                 f'{schedule.kind} counts epochs'
                 f'{"" if said else ", which is its default"}, but '
                 f'{length.total} iterations are one epoch to MMEngine: it '
@@ -174,7 +174,7 @@ def never_begins(subject: Subject) -> Iterator[Finding]:
         if schedule.begin >= schedule.total:
             # Its end is that of the training then, and must be later.
             alone = schedule.end == _ENDLESS
-            yield found(
+            yield new_finding(
                 f'{schedule.kind} begins at {schedule.begin} '
                 f'{schedule.unit}, and the training ends at '
                 f'{schedule.total}: it changes nothing'
@@ -207,7 +207,7 @@ def late_milestones(subject: Subject) -> Iterator[Finding]:
         if late:
             every = len(late) == len(stones)
             late_end = schedule.end >= schedule.total
-            yield found(
+            yield new_finding(
                 f'{schedule.kind} has milestones {list(stones)}, of which '
                 f'{"none" if every else f"{late} are not"} reached: the '
                 f'training ends at {schedule.total}, the schedule at '
@@ -245,7 +245,7 @@ def other_end(subject: Subject) -> Iterator[Finding]:
                 f'from there on the {schedule.quantity} stays at its lowest'
             )
         mild = _LONG * total < end < total
-        yield found(
+        yield new_finding(
             f'{schedule.kind} ends at {end}, the training at {total} '
             f'{schedule.unit}: {effect} value',
             path=(*schedule.path, 'end'),
@@ -294,7 +294,7 @@ def other_period(subject: Subject) -> Iterator[Finding]:
             effect = f'the {schedule.quantity} does not come down to eta_min'
         left = _is_left_over(subject, schedule, 'T_max')
         left = left and schedule.end == _ENDLESS
-        yield found(
+        yield new_finding(
             f'{schedule.kind} has T_max={period} and lasts for {span} '
             f'{schedule.unit}: {effect}',
             path=(*schedule.path, 'T_max'),
@@ -323,7 +323,7 @@ def long_warm_up(subject: Subject) -> Iterator[Finding]:
             and schedule.end >= schedule.total > 1
         ):
             end = 'never' if schedule.end == _ENDLESS else f'at {schedule.end}'
-            yield found(
+            yield new_finding(
                 f'the warm-up {schedule.kind} ends {end}, the training at '
                 f'{schedule.total} {schedule.unit}',
                 path=(*schedule.path, 'end')
@@ -353,7 +353,7 @@ def overlapping(subject: Subject) -> Iterator[Finding]:
                 and schedule.begin < other.end
                 and other.begin < schedule.end
             ):
-                yield found(
+                yield new_finding(
                     f'{other.kind} ({other.begin} to {_end(other)}) and '
                     f'{schedule.kind} ({schedule.begin} to {_end(schedule)} '
                     f'{schedule.unit}) both change the {schedule.quantity}',
@@ -384,7 +384,7 @@ def endless_warm_up(subject: Subject) -> Iterator[Finding]:
         if schedule.by_epoch:
             remedy = 'set convert_to_iter_based=True: it ends with the epoch'
             options = _option(schedule, 'convert_to_iter_based', True)
-        yield found(
+        yield new_finding(
             f'{schedule.kind} lasts for one {schedule.unit[:-1]}: MMEngine '
             f'multiplies the {schedule.quantity} by {name}={factor}, and '
             'leaves it there to the end',

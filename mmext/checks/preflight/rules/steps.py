@@ -14,6 +14,7 @@ from ..dry_run.facts import (
     StepRecord,
 )
 from ..dry_run.options import ConfigOptions
+from ..dry_run.verdicts import without_spoiled_steps
 from .names import INSTALL, count_of, in_words
 from .registry import NORM, OPT, STEP, WORLD
 from .sync import sync_findings
@@ -252,7 +253,7 @@ def _not_finite(dry_run: DryRun, random_weights: bool) -> Iterator[Finding]:
     finite gradient. With random weights in the place of trained ones, so are
     all after the first: the rate is made for the trained ones.
     """
-    found: dict[str, tuple[Rule, tuple[str, ...], list[StepRecord]]] = {}
+    results: dict[str, tuple[Rule, tuple[str, ...], list[StepRecord]]] = {}
     for steps in dry_run.steps.values():
         for step in steps[:1] if random_weights else steps:
             bad = [repr(term.name) for term in step.losses if not term.finite]
@@ -274,9 +275,9 @@ def _not_finite(dry_run: DryRun, random_weights: bool) -> Iterator[Finding]:
                     'are finite; the first that the backward comes to is '
                     f'{names[0]}'
                 )
-            found.setdefault(text, (rule, names, []))[2].append(step)
+            results.setdefault(text, (rule, names, []))[2].append(step)
             break
-    for text, (rule, names, steps) in found.items():
+    for text, (rule, names, steps) in results.items():
         at = ', '.join(f'step {s.step + 1} of {s.kind!r}' for s in steps)
         yield rule.finding(
             f'infinite or NaN: {text} (first in {at})',
@@ -446,12 +447,13 @@ def dry_run_findings(
     ``random_weights`` says whether they are in the place of trained ones.
     """
     options = dry_run.config or ConfigOptions.of_settings(current)
-    found = [
+    judged = without_spoiled_steps(dry_run) if random_weights else dry_run
+    results = [
         *step_findings(dry_run, random_weights),
-        *sync_findings(dry_run, current, options),
+        *sync_findings(judged, current, options),
         *optimizer_findings(dry_run),
     ]
-    return sorted(found, key=lambda finding: -finding.severity)
+    return sorted(results, key=lambda finding: -finding.severity)
 
 
 def world_findings(world: Any, works: bool) -> list[Finding]:

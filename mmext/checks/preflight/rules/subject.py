@@ -210,8 +210,8 @@ class Subject:
         if launched.isdigit() and int(launched) > 0:
             return int(launched)
         names = (Path(file).stem for file in self.files or [self.file])
-        found = (_WORLD_IN_NAME.search(name) for name in names)
-        return next((int(match[1]) for match in found if match), None)
+        results = (_WORLD_IN_NAME.search(name) for name in names)
+        return next((int(match[1]) for match in results if match), None)
 
     @cached_property
     def files(self) -> list[str]:
@@ -318,10 +318,10 @@ class Subject:
             return self._found[key]
         except (KeyError, TypeError):
             registries = SECTIONS[section.path[0]]
-            found = find_component(kind, registries, section.scope)
+            component = find_component(kind, registries, section.scope)
             if isinstance(kind, str):
-                self._found[key] = found
-            return found
+                self._found[key] = component
+            return component
 
     def below(self, *path: str) -> Iterator[ConfigNode]:
         """Sections at and below a path, such as ``'model', 'neck'``."""

@@ -16,13 +16,10 @@ def twins(content):
     """Two images of one id, of which the annotations can be of none."""
     content['images'].append({**content['images'][1], 'file_name': 'new.jpg'})
     content['annotations'] = [
-        each for each in content['annotations'] if each['image_id'] != 2
+        annotation
+        for annotation in content['annotations']
+        if annotation['image_id'] != 2
     ]
-
-
-def swap(content):
-    names = content['categories']
-    names[0], names[2] = names[2], names[0]
 
 
 def at_3(**fields):
@@ -33,9 +30,9 @@ def repeat(content):
     content['annotations'].append({**content['annotations'][3], 'id': 99})
 
 
-# name: (rule, plant, keys of annotation 3 after the repair, None if removed)
+# What the plants of test_fix_labels.py do not have; name: (rule, plant, keys
+# of annotation 3 after the repair, None if removed)
 PLANTS = {
-    'ids': ('COCO002', at_3(id=10), {'id': 18}),
     'twins': ('COCO003', twins, {}),
     'same_image': (
         'COCO003',
@@ -47,15 +44,9 @@ PLANTS = {
         lambda c: c['images'].append({**c['images'][1], 'id': 9}),
         {},
     ),
-    'no_image': ('COCO005', at_3(image_id=99), None),
-    'no_category': ('COCO006', at_3(category_id=99), None),
-    'order': ('COCO008', swap, {}),
     'no_area': ('COCO011', lambda c: c['annotations'][3].pop('area'), {}),
-    'nan': ('DET001', at_3(bbox=[1, float('nan'), 3, 4]), None),
     'infinity': ('DET001', at_3(bbox=[1, 2, float('inf'), 4]), None),
-    'flat': ('DET002', at_3(bbox=[1, 2, 0, 4]), None),
     'turned': ('DET002', at_3(bbox=[9, 9, -3, -4]), None),
-    'outside': ('DET004', at_3(bbox=[70, 2, 3, 4]), None),
     'beyond': (
         'DET005',
         at_3(bbox=[-5, 40, 15, 20], area=300),
@@ -66,7 +57,6 @@ PLANTS = {
         at_3(bbox=[60.5, 2.25, 10.0, 4], area=12.5),
         {'bbox': [60.5, 2.25, 3.5, 4], 'area': 12.5},
     ),
-    'twice': ('DET010', repeat, {}),
     'size': (
         'PAIR004',
         lambda c: c['images'][2].update(width=100, height=50),
@@ -88,13 +78,10 @@ def test_repairs(case, indent):
     after = json.loads(fixed.content)
     images = images_of(after)
     assert rules_of(fixed.content, images) == set()
-    assert {each.rule for each in fixed.changes} == {rule}
-    assert fixed.left == ()
-    wanted = [dict(each) for each in content['annotations']]
+    assert {annotation.rule for annotation in fixed.changes} == {rule}
+    wanted = [dict(annotation) for annotation in content['annotations']]
     if fields is None:
         del wanted[3]
-    elif case == 'twice':
-        del wanted[-1]
     else:
         wanted[3].update(fields)
     if case == 'no_area':
@@ -110,7 +97,9 @@ def test_size_of_the_file_is_written():
     PLANTS['size'][1](content)
     fixed = fix_coco(encoded(content), EXPECTED, images_of(content))
     assert json.loads(fixed.content) == GOOD
-    assert [(each.place, each.was, each.now) for each in fixed.changes] == [
+    assert [
+        (change.place, change.was, change.now) for change in fixed.changes
+    ] == [
         ('images[2].width', '100', '64'),
         ('images[2].height', '50', '48'),
     ]
@@ -127,7 +116,7 @@ STYLES = [
 
 
 @pytest.mark.parametrize('options', STYLES, ids=str)
-@pytest.mark.parametrize('end', ['', '\n', '\r\n\r\n'])
+@pytest.mark.parametrize('end', ['', '\n'])
 def test_style_of_the_file_is_kept(options, end):
     content = {
         'by "ä\r\n"': ['ü', float('nan'), -float('inf'), -0.0, 1e-7, 2**80],
@@ -136,12 +125,10 @@ def test_style_of_the_file_is_kept(options, end):
     }
 
     def text() -> bytes:
-        text = json.dumps(content, **options) + end
-        # Of a file with lines of DOS.
-        return text.replace('\n', '\r\n' if '\r' in end else '\n').encode()
+        return (json.dumps(content, **options) + end).encode()
 
     clean = fix_coco(text(), EXPECTED, images_of(content))
-    assert (clean.content, clean.changes, clean.left) == (text(), (), ())
+    assert (clean.content, clean.changes) == (text(), ())
     at_3(bbox=[1, 2, 0, 4])(content)
     fixed = fix_coco(text(), EXPECTED, images_of(content))
     del content['annotations'][3]
@@ -160,9 +147,8 @@ def test_keys_that_occur_twice():
         fixed = fix_coco(before, EXPECTED)
         assert (fixed.content, fixed.changes) == (before, ())
         key = new.decode().strip('"')
-        assert [each.reason for each in fixed.left] == [
-            f"it cannot be edited: the key '{key}' occurs twice in an object"
-        ]
+        twice = f"it cannot be edited: the key '{key}' occurs twice in an"
+        assert fixed.problem.startswith(twice)
 
 
 def test_polygons_are_cut_with_their_box():
@@ -190,8 +176,8 @@ def same_file_used(content):
 
 
 def all_dangle(content):
-    for each in content['annotations']:
-        each['image_id'] += 100
+    for annotation in content['annotations']:
+        annotation['image_id'] += 100
 
 
 def broken_image(content):
@@ -207,30 +193,25 @@ def other_area(content):
     content['annotations'][-1]['area'] = 7
 
 
-# name: (rule, plant, part of the reason)
+# name: (rule, plant)
 LEFT = {
-    'used_twins': ('COCO003', used_twins, 'to which of the images'),
-    'same_file': ('COCO004', same_file_used, 'several of the images have'),
-    'all_dangle': ('COCO005', all_dangle, 'no annotation would remain'),
-    'broken_image': ('COCO005', broken_image, 'some of the images cannot'),
-    'no_box': (
-        'COCO011',
-        lambda c: c['annotations'][3].pop('bbox'),
-        'it has no box',
-    ),
-    'half_a_pixel': ('DET005', half_a_pixel, 'less than a pixel'),
-    'differ': ('DET010', other_area, 'differ otherwise'),
+    'used_twins': ('COCO003', used_twins),
+    'same_file': ('COCO004', same_file_used),
+    'all_dangle': ('COCO005', all_dangle),
+    'broken_image': ('COCO005', broken_image),
+    'no_box': ('COCO011', lambda c: c['annotations'][3].pop('bbox')),
+    'half_a_pixel': ('DET005', half_a_pixel),
+    'differ': ('DET010', other_area),
     'scaled': (
         'PAIR004',
         lambda c: c['images'][2].update(width=128, height=96),
-        'seems to have been scaled',
     ),
 }
 
 
 @pytest.mark.parametrize('case', LEFT)
 def test_leaves_what_would_be_a_guess(case):
-    rule, plant, reason = LEFT[case]
+    rule, plant = LEFT[case]
     content = copy.deepcopy(GOOD)
     plant(content)
     images = images_of(content)
@@ -240,8 +221,6 @@ def test_leaves_what_would_be_a_guess(case):
     assert rule in rules_of(before, images)
     fixed = fix_coco(before, EXPECTED, images)
     assert fixed.content == before
-    assert {each.rule for each in fixed.left} == {rule}
-    assert all(reason in each.reason for each in fixed.left)
 
 
 def test_boxes_of_an_image_of_uncertain_size_are_left():
@@ -251,9 +230,7 @@ def test_boxes_of_an_image_of_uncertain_size_are_left():
     images = images_of(content)
     fixed = fix_coco(encoded(content), EXPECTED, images)
     assert fixed.content == encoded(content)
-    reasons = {each.rule: each.reason for each in fixed.left}
-    assert 'objects fit the size that is noted' in reasons['PAIR004']
-    assert 'size of the image is not certain' in reasons['DET005']
+    assert 'PAIR004' in rules_of(fixed.content, images)
 
 
 def test_turned_images_are_left():
@@ -323,35 +300,9 @@ def fix_notes(*notes, rules, images=ONE, facts=()) -> tuple[list, FixedFile]:
     return json.loads(fixed.content)['annotations'], fixed
 
 
-@pytest.mark.parametrize(
-    ('box', 'after'),
-    [
-        ([-1, -1, 66, 50], [-1, -1, 66, 50]),
-        ([-2, 3, 20, 9], [0, 3, 18, 9]),
-        ([50, 40, 16, 20], [50, 40, 14, 8]),
-        ([64, 3, 20, 9], None),
-        ([3, -9, 20, 9], None),
-        ([-30, 3, 30.5, 9], [-30, 3, 30.5, 9]),
-    ],
-)
-def test_clipped(box, after):
-    notes, _ = fix_notes(
-        FINE, {**FINE, 'bbox': box}, rules=('DET004', 'DET005')
-    )
-    boxes = [each['bbox'] for each in notes]
-    assert boxes == [FINE['bbox'], *([] if after is None else [after])]
-
-
 def test_area_follows_the_box_if_it_was_the_area_of_the_box():
     box = [-10, 0, 20, 10]
     for area, after in ((200, 100), (200.4, 100), (77, 77), (None, None)):
         note = {**FINE, 'bbox': box, 'area': area}
         (note,), _ = fix_notes(note, rules=('DET005',))
         assert note['area'] == after
-
-
-def test_no_larger_id():
-    note = {**FINE, 'id': (1 << 63) - 1, 'iscrowd': 0}
-    _, fixed = fix_notes(note, note, rules=('COCO002',))
-    assert fixed.changes == ()
-    assert fixed.left[0].reason == 'there is no larger id'

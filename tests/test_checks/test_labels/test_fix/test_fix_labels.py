@@ -21,13 +21,13 @@ from PIL import Image
 from mmext.checks.findings import Severity
 from mmext.checks.labels import Expectations
 from mmext.checks.labels.check import check_sources
+from mmext.checks.labels.expectations import SplitSource
 from mmext.checks.labels.facts import Orphan, Sample
 from mmext.checks.labels.fix.change_log import FixSummary
 from mmext.checks.labels.fix.fix_labels import fix_labels
 from mmext.checks.labels.inputs import sources_of
 from mmext.checks.labels.report import Report
 from mmext.checks.labels.sources import split_of_folders
-from mmext.checks.labels.sources.split_source import SplitSource
 from mmext.checks.labels.store import FactStore
 
 LOGS = {'fixes.json', 'fixes.jsonl'}
@@ -88,7 +88,7 @@ def put_in_place(summary: FixSummary) -> None:
 
 def errors_of(report: Report) -> set[str]:
     return {
-        each.rule for each in report.groups if each.severity > Severity.INFO
+        group.rule for group in report.groups if group.severity > Severity.INFO
     }
 
 
@@ -118,13 +118,13 @@ def test_clean_data_are_copied(kind, tmp_path):
 @pytest.mark.parametrize(
     'plant',
     [
-        each
-        for each in all_plants()
-        if each.rule in REPAIRABLE
-        and 'nearly' not in each.name
-        and not each.kind.startswith(LEFT)
+        change
+        for change in all_plants()
+        if change.rule in REPAIRABLE
+        and 'nearly' not in change.name
+        and not change.kind.startswith(LEFT)
     ],
-    ids=lambda each: each.name,
+    ids=lambda change: change.name,
 )
 def test_repaired_data_have_no_finding(plant: Plant, tmp_path):
     data = clean(plant.kind, tmp_path / 'data')
@@ -137,11 +137,11 @@ def test_repaired_data_have_no_finding(plant: Plant, tmp_path):
     log = (out / 'fixes.jsonl').read_text().splitlines()
     changes = [json.loads(line) for line in log]
     assert len(changes) == sum(summary.changes.values())
-    for each in changes:
-        assert list(each) == list(changes[0])
-        assert each['rule'] == plant.rule
-        assert Path(each['file']).exists()
-        assert (out / each['new_file']).is_file()
+    for change in changes:
+        assert list(change) == list(changes[0])
+        assert change['rule'] == plant.rule
+        assert Path(change['file']).exists()
+        assert (out / change['new_file']).is_file()
     put_in_place(summary)
     again = tmp_path / 'again'
     report, summary = check_and_fix(sources(data, plant.settings), again)
@@ -154,7 +154,7 @@ def test_repaired_data_have_no_finding(plant: Plant, tmp_path):
     'rule', ['SEG001', 'SEG015', 'SEG018', 'IMG003', 'PAIR001', 'VOC002']
 )
 def test_the_rest_is_left_and_listed(rule, tmp_path):
-    plant = next(each for each in all_plants() if each.rule == rule)
+    plant = next(item for item in all_plants() if item.rule == rule)
     data = clean(plant.kind, tmp_path / 'data')
     planted = plant.spoil(data)
     out = tmp_path / 'out'
@@ -190,6 +190,10 @@ def test_two_splits_do_not_collide(tmp_path):
     ]
     _, summary = check_and_fix(splits, tmp_path / 'out')
     assert (summary.num_files, summary.num_fixed) == (12, 2)
+    text = summary.text()
+    assert text.startswith('repaired 2 of 12 label files')
+    assert '  SEG011  2 x palette mask' in text
+    assert '  train: data_prefix.seg_map_path=' in text
     assert [place.now for place in summary.places] == [
         str(tmp_path / 'out' / 'train' / 'masks'),
         str(tmp_path / 'out' / 'val' / 'masks'),
@@ -216,7 +220,7 @@ def test_file_of_two_splits_is_written_once(tmp_path):
     splits = both_ways(tmp_path / 'data')
     _, summary = check_and_fix(splits, tmp_path / 'out')
     assert (summary.num_files, summary.num_fixed) == (6, 0)
-    assert {each.reason for each in summary.not_repaired} >= {
+    assert {finding.reason for finding in summary.not_repaired} >= {
         'another split reads the file in another way'
     }
 
@@ -229,7 +233,7 @@ def test_error_leaves_nothing_behind(tmp_path, monkeypatch):
         raise OSError('the disk is full')
 
     module = sys.modules[fix_labels.__module__]
-    monkeypatch.setattr(module, 'write_lists', fail)
+    monkeypatch.setattr(module, 'write_list', fail)
     with FactStore(tmp_path / 'facts.sqlite') as store:
         check_sources(splits, store)
         with pytest.raises(OSError, match='the disk is full'):
@@ -252,9 +256,13 @@ def test_orphans_are_copied_and_damaged_files_listed(tmp_path):
     _, summary = check_and_fix([source], out)
     assert (summary.num_files, summary.num_fixed) == (7, 0)
     assert [
-        (each.rule, Path(each.files[0]).name) for each in summary.not_repaired
+        (finding.rule, Path(finding.files[0]).name)
+        for finding in summary.not_repaired
     ] == [('PAIR009', 'lonely.png'), ('SEG016', '2.png')]
     assert (out / 'exclude_train.txt').read_text() == '2\n'
+    text = summary.text()
+    assert '  SEG016  train, 1 file: no repair is certain; ' in text
+    assert '  train: exclude_train.txt lists 1 sample that cannot' in text
     assert (out / 'lonely.png').read_bytes() == b'anything'
     assert (out / 'masks' / '2.png').read_bytes() == b''
     assert not (out / 'image.png').exists()
@@ -286,6 +294,7 @@ def test_files_that_no_reader_repairs_are_copied(tmp_path):
         out = tmp_path / task
         _, summary = check_and_fix([source], out)
         assert summary.num_files == number
-        assert [(each.key, each.was, each.now) for each in summary.places] == [
-            ('ann_file', str(path), str(out / 'a.json'))
-        ] * number
+        assert [
+            (location.key, location.was, location.now)
+            for location in summary.places
+        ] == [('ann_file', str(path), str(out / 'a.json'))] * number

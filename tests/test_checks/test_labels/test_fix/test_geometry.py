@@ -8,19 +8,10 @@ from PIL import Image, ImageDraw
 
 from mmext.checks.labels.fix.geometry import (
     area_of,
-    clip_box,
     clip_polygon,
 )
 
 numbers = st.integers(-30, 60) | st.floats(-30, 60)
-
-
-def test_whole_numbers_stay_whole():
-    assert clip_box([-3, -4, 50, 60], 32, 24) == [0, 0, 32, 24]
-    cut = clip_box([-3, -4, 50, 60], 32, 24)
-    assert all(type(side) is int for side in cut)
-    cut = clip_polygon([-4, -4, 40, -4, 40, 30, -4, 30], 32, 24)
-    assert all(type(side) is int for side in cut)
 
 
 def drawn(polygon, scale: int = 8) -> np.ndarray:

@@ -2,14 +2,10 @@
 
 import pytest
 
-from mmext.checks.labels import Expectations
-from mmext.checks.labels.facts import Sample
-from mmext.checks.labels.fix.out_tree import (
+from mmext.checks.labels.fix.fix_labels import (
     check_out,
     common_folder,
-    write_lists,
 )
-from mmext.checks.labels.sources.split_source import SplitSource
 
 
 def test_common_folder(tmp_path, monkeypatch):
@@ -48,46 +44,3 @@ def test_check_out(tmp_path):
         check_out(tmp_path / 'file', [])
     with pytest.raises(ValueError, match='apart from the data'):
         check_out(tmp_path / 'above', [str(tmp_path / 'above' / 'masks')])
-
-
-SAMPLES = [
-    Sample(index=i, image=f'data/img/{name}.jpg', mask=f'data/ann/{name}.png')
-    for i, name in enumerate(['a/0', 'a/1', 'b/2'])
-]
-FOLDERS = {
-    'image': ['data/img/a', 'data/img/b'],
-    'mask': ['data/ann/a', 'data/ann/b'],
-}
-
-
-def source(list_file: str = '', split: str = 'train') -> SplitSource:
-    return SplitSource(
-        Expectations(split=split), lambda: iter(SAMPLES), list_file=list_file
-    )
-
-
-def test_names_without_a_list(tmp_path):
-    listed = write_lists(tmp_path, source(), SAMPLES[1:], FOLDERS)
-    assert (listed.excluded, listed.include_file) == (2, '')
-    text = (tmp_path / listed.exclude_file).read_text()
-    assert text == 'a/1\nb/2\n'
-
-
-def test_lines_of_the_list(tmp_path):
-    path = tmp_path / 'train.txt'
-    path.write_text('a/0\n a/1 1\nb/2\n')
-    out = tmp_path / 'out'
-    out.mkdir()
-    listed = write_lists(out, source(str(path)), SAMPLES[1:2], FOLDERS)
-    assert (out / 'exclude_train.txt').read_text() == ' a/1 1\n'
-    assert (out / 'include_train.txt').read_text() == 'a/0\nb/2\n'
-    assert listed.include_file == 'include_train.txt'
-
-
-@pytest.mark.parametrize('text', ['a/0\n', 'a/0\na/x\nb/2\n'])
-def test_a_list_of_other_samples_is_not_used(tmp_path, text):
-    path = tmp_path / 'train.txt'
-    path.write_text(text)
-    listed = write_lists(tmp_path, source(str(path)), SAMPLES[:1], FOLDERS)
-    assert listed.include_file == ''
-    assert (tmp_path / 'exclude_train.txt').read_text() == 'a/0\n'

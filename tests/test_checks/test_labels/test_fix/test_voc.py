@@ -33,10 +33,10 @@ def voc(*boxes, size=(64, 48), more='') -> bytes:
             '<depth>3</depth></size>'
         )
     objects = ''.join(
-        each if isinstance(each, str) else object_of(each) for each in boxes
+        box if isinstance(box, str) else object_of(box) for box in boxes
     )
     return (
-        '<?xml version="1.0"?>\n<!-- by Ägidius -->\n<annotation>\n'
+        '<annotation>\n  <by>Ägidius</by>\n'
         f'  <filename>0.jpg</filename>{noted}{objects}{more}\n</annotation>\n'
     ).encode()
 
@@ -100,9 +100,8 @@ def test_repairs(case):
     fixed = fix_voc(content, IMAGE)
     assert fixed.content.decode() == wanted.decode()
     assert rules_of(fixed.content) == set()
-    assert [each.place for each in fixed.changes] == places
-    assert {each.rule for each in fixed.changes} == {rule}
-    assert fixed.left == ()
+    assert [change.place for change in fixed.changes] == places
+    assert {change.rule for change in fixed.changes} == {rule}
     again = fix_voc(fixed.content, IMAGE)
     assert (again.content, again.changes) == (fixed.content, ())
 
@@ -129,29 +128,19 @@ def test_size_that_is_not_noted_is_not_added():
 
 
 LEFT = {
-    'scaled': ('PAIR004', voc(GOOD, size=(128, 96)), 'have been scaled'),
-    'objects': (
-        'PAIR004',
-        voc((20, 30, 40, 60), size=(48, 64)),
-        'objects fit the size that is noted',
-    ),
-    'objects_too': (
-        'DET005',
-        voc((20, 30, 40, 60), size=(48, 64)),
-        'size of the image is not certain',
-    ),
-    'sliver': ('DET005', voc((-9, 2, 1, 9)), 'less than a pixel'),
+    'scaled': ('PAIR004', voc(GOOD, size=(128, 96))),
+    'objects': ('PAIR004', voc((20, 30, 40, 60), size=(48, 64))),
+    'objects_too': ('DET005', voc((20, 30, 40, 60), size=(48, 64))),
+    'sliver': ('DET005', voc((-9, 2, 1, 9))),
 }
 
 
 @pytest.mark.parametrize('case', LEFT)
 def test_leaves_what_would_be_a_guess(case):
-    rule, content, reason = LEFT[case]
+    rule, content = LEFT[case]
     assert rule in rules_of(content)
     fixed = fix_voc(content, IMAGE)
     assert (fixed.content, fixed.changes) == (content, ())
-    (left,) = [each for each in fixed.left if each.rule == rule]
-    assert reason in left.reason
 
 
 @pytest.mark.parametrize(
@@ -162,7 +151,7 @@ def test_leaves_what_would_be_a_guess(case):
         b'<boxes/>',
         voc(object_of((1, 2, 3, 'x')), (7, 7, 7, 9)),
         voc((7, 7, 7, 9)).replace(b'<ymax>9</ymax>', b''),
-        b'<!DOCTYPE a [<!ENTITY x "y">]>' + voc((7, 7, 7, 9))[21:],
+        b'<!DOCTYPE a [<!ENTITY x "y">]>' + voc((7, 7, 7, 9)),
     ],
 )
 def test_files_that_cannot_be_read_are_left(content):
@@ -170,13 +159,13 @@ def test_files_that_cannot_be_read_are_left(content):
     assert (fixed.content, fixed.changes) == (content, ())
 
 
-def test_wide_encodings_are_left():
-    content = voc((7, 7, 7, 9)).decode().replace('?>', ' encoding="utf-16"?>')
-    content = content.encode('utf-16')
-    fixed = fix_voc(content, IMAGE)
-    assert fixed.content == content
-    (left,) = fixed.left
-    assert left.reason.startswith('it cannot be edited')
+@pytest.mark.parametrize('encoding', ['utf-8', 'utf-16', 'latin-1'])
+def test_a_file_with_a_declaration_is_written_in_utf8(encoding):
+    before = voc(GOOD, (7, 7, 7, 9)).decode()
+    before = f'<?xml version="1.0" encoding="{encoding}"?>\n{before}'
+    fixed = fix_voc(before.encode(encoding))
+    declared = b"<?xml version='1.0' encoding='utf-8'?>\n"
+    assert fixed.content == declared + voc(GOOD)
 
 
 def test_only_chosen_rules():
@@ -203,68 +192,8 @@ def test_right_boxes_stay(boxes, size, image):
     fixed = fix_voc(content, image)
     again = fix_voc(fixed.content, image)
     assert (again.content, again.changes) == (fixed.content, ())
-    kept = [each.box for each in read_voc(fixed.content).boxes]
+    kept = [box.box for box in read_voc(fixed.content).boxes]
     for facts in read_voc(content).boxes:
         x1, y1, x2, y2 = facts.box
         if 0 <= x1 < x2 <= 64 and 0 <= y1 < y2 <= 48 and size != (48, 64):
             assert facts.box in kept
-    if image is IMAGE and size is not None:
-        left = {each.rule for each in again.left}
-        # Boxes may be nearly the same, which the rule itself says.
-        assert rules_of(fixed.content) & VOC_RULES - {'DET010'} <= left
-    assert fixed.content.startswith(content[:60])
-
-
-# All that a writer may do otherwise than ElementTree.
-MIXED = """<?xml version='1.0'  encoding="utf-8" ?>
-<!-- <annotation> --> <?tool a?>
-<!DOCTYPE annotation [ <!-- > ] --> ] >
-<annotation  verified='yes'>
-  <filename>a &gt; ä.jpg</filename><!-- of a trip -->
-  <folder/>
-  <?tool b?>
-  <source><![CDATA[<x>]]></source>
-  <object><name>cat</name><bndbox><xmin>1</xmin><ymin>2</ymin>
-    <xmax><!-- was -->7<!-- 9 --></xmax><ymax>9</ymax></bndbox>
-  </object>
-
-  </annotation >
-""".replace('\n', '\r\n').encode()
-
-
-def test_what_stays_of_unusual_files():
-    """A number beside comments is another; the rest says the same."""
-    fixed = fix_voc(MIXED, ImageFacts(width=5, height=48))
-    (change,) = fixed.changes
-    assert (change.was, change.now) == ('7', '5')
-    (box,) = read_voc(fixed.content).boxes
-    assert box.box == (1, 2, 5, 9)
-    new = fixed.content
-    for old, now in (
-        ('<!-- was -->7<!-- 9 -->', '5'),
-        ("  verified='yes'", ' verified="yes"'),
-        ('<folder/>', '<folder />'),
-        ('<![CDATA[<x>]]>', '&lt;x&gt;'),
-        ('</annotation >', '</annotation>'),
-    ):
-        assert old in MIXED.decode()
-        new = new.replace(now.encode(), old.encode(), 1)
-    assert new == MIXED
-
-
-@pytest.mark.parametrize('encoding', ['latin-1', 'utf-8', 'us-ascii'])
-@pytest.mark.parametrize('mark', [b'', b'\xef\xbb\xbf'])
-def test_encodings(encoding, mark):
-    name = '\u20ac' if encoding == 'utf-8' else '\u00e4'
-    text = (
-        f'<?xml version="1.0" encoding="{encoding}"?>\n<annotation>\n'
-        f'  <filename>{name}</filename>%s\n</annotation>\n'
-    )
-    if mark and encoding != 'utf-8':
-        text = text.partition('\n')[2]
-        encoding = 'utf-8'
-    before, after = (
-        mark + (text % flat).encode(encoding, 'xmlcharrefreplace')
-        for flat in (object_of((7, 7, 7, 9)), '')
-    )
-    assert fix_voc(before).content == after

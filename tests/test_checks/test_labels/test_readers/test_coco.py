@@ -78,7 +78,7 @@ def test_matches_pycocotools(tmp_path, capsys):
     assert not table.ignore.any()
     assert file.images.id.tolist() == list(coco.imgs)
     assert file.images.file_name == tuple(
-        each['file_name'] for each in coco.imgs.values()
+        image['file_name'] for image in coco.imgs.values()
     )
     assert set(file.images.width) == {640.0}
     assert set(file.images.height) == {480.0}
@@ -180,9 +180,9 @@ def test_ids_are_as_equal_as_in_python():
     data |= {'annotations': [], 'categories': []}
     file = read_coco(encode(data))
     assert file.errors == ()
-    found = file.images.id.tolist()
-    assert [found.index(each) for each in found] == [0, 0, 2, 3, 2, 5, 6]
-    assert [file.ids.get(each, each) for each in found] == list(ids)
+    values = file.images.id.tolist()
+    assert [values.index(value) for value in values] == [0, 0, 2, 3, 2, 5, 6]
+    assert [file.ids.get(value, value) for value in values] == list(ids)
     assert max(file.ids) < -3
 
 
@@ -205,7 +205,10 @@ def test_boxes_around_polygons():
     assert np.isnan(table.polygon_box[~fine]).all()
     for row in np.flatnonzero(fine):
         points = np.concatenate(
-            [np.reshape(each, (-1, 2)) for each in table.segmentation(row)]
+            [
+                np.reshape(polygon, (-1, 2))
+                for polygon in table.segmentation(row)
+            ]
         )
         around = [*points.min(0), *points.max(0)]
         assert table.polygon_box[row].tolist() == around

@@ -89,16 +89,16 @@ FILES = {
     'cmyk': image_bytes.saved(IMAGE.convert('CMYK'), 'JPEG'),
     'comment': image_bytes.saved(IMAGE, 'JPEG', comment=b'\xff\xd9' * 9),
 }
-each = pytest.mark.parametrize('content', FILES.values(), ids=FILES)
+every_file = pytest.mark.parametrize('content', FILES.values(), ids=FILES)
 
 
-@each
+@every_file
 def test_sound_files_have_no_error(content):
     assert jpeg_error(content) is None
     assert jpeg_error(content + b'\x00' * 9) is None
 
 
-@each
+@every_file
 def test_every_cut_is_found(content):
     for length in range(2, len(content)):
         error = jpeg_error(content[:length])
@@ -112,14 +112,3 @@ def test_end_without_a_scan():
 def test_marker_without_length():
     error = jpeg_error(b'\xff\xd8\xff\xe0\x00\x01\xff\xd9')
     assert error.text == 'corrupt: JPEG marker at byte 2 has no length'
-
-
-@pytest.mark.parametrize('seed', range(1, 9))
-def test_orientation(seed):
-    exif = Image.Exif()
-    exif[0x0112] = seed
-    for kind in ('PNG', 'JPEG'):
-        content = image_bytes.saved(PHOTO, kind, exif=exif)
-        head = read_head(content, DEFAULT_MAX_PIXELS)
-        assert head.orientation == seed
-        assert (head.width, head.height) == PHOTO.size

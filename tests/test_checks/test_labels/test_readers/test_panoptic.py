@@ -35,12 +35,12 @@ def content(**changes) -> dict:
 BOX = [0, 0, 9, 7]
 
 
-def read(found: dict):
-    return read_panoptic(json.dumps(found).encode())
+def read(result: dict):
+    return read_panoptic(json.dumps(result).encode())
 
 
-def places(found: dict) -> list[str]:
-    return [error.place for error in read(found).coco.errors]
+def places(result: dict) -> list[str]:
+    return [error.place for error in read(result).coco.errors]
 
 
 def test_a_right_file():
@@ -50,19 +50,21 @@ def test_a_right_file():
     assert file.coco.annotations.image_id.tolist() == [image, image]
     assert file.coco.annotations.index.tolist() == [0, 0]
     assert file.maps == {image: 'a_panoptic.png'}
-    assert [(each.id, each.area) for each in file.segments[image]] == [
+    assert [
+        (segment.id, segment.area) for segment in file.segments[image]
+    ] == [
         (26001, 30),
         (7, 33),
     ]
-    assert file.things == {'road': False, 'car': True}
+    assert file.coco.things == {'road': False, 'car': True}
 
 
 def test_names_for_ids_of_images_and_categories():
-    found = content()
-    found['categories'][0]['id'] = 'r'
-    found['annotations'][0]['segments_info'][1]['category_id'] = 'r'
-    found['annotations'][0]['segments_info'][0]['category_id'] = 26.0
-    file = read(found)
+    result = content()
+    result['categories'][0]['id'] = 'r'
+    result['annotations'][0]['segments_info'][1]['category_id'] = 'r'
+    result['annotations'][0]['segments_info'][0]['category_id'] = 26.0
+    file = read(result)
     assert file.coco.errors == ()
     (image,) = file.maps
     road, car = file.coco.categories.id.tolist()
@@ -95,11 +97,11 @@ def test_what_is_no_file_of_annotations(text):
     ],
 )
 def test_places_of_what_is_wrong(change, place):
-    found = content()
-    found['annotations'][0]['segments_info'][1] |= change
-    assert places(found) == [place]
+    result = content()
+    result['annotations'][0]['segments_info'][1] |= change
+    assert places(result) == [place]
 
 
 def test_records_without_segments():
-    found = content(annotations=[{'image_id': 'a_0'}, 5])
-    assert places(found) == ['annotations[0]', 'annotations[1]']
+    result = content(annotations=[{'image_id': 'a_0'}, 5])
+    assert places(result) == ['annotations[0]', 'annotations[1]']

@@ -6,7 +6,7 @@ import pytest
 from helpers import image_bytes
 
 from mmext.checks.labels.facts import ReadError
-from mmext.checks.labels.readers.png import (
+from mmext.checks.labels.readers.decode import (
     PNG_SIGNATURE,
     png_data_error,
     walk_png,

@@ -114,9 +114,9 @@ def test_it_fails_where_the_loader_of_mmdetection_does(old, new, tmp_path):
         return
     (info,) = load()
     assert (info['width'], info['height']) == (file.width, file.height)
-    boxes = [each for each in file.boxes if each.class_name == 'RBC']
-    assert [each['ignore_flag'] for each in info['instances']] == [
-        int(each.ignored) for each in boxes
+    boxes = [box for box in file.boxes if box.class_name == 'RBC']
+    assert [box['ignore_flag'] for box in info['instances']] == [
+        int(box.ignored) for box in boxes
     ]
     dropped = len(file.boxes) - len(boxes)
     assert bool(dropped) == ('<name>' in old)

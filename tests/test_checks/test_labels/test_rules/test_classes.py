@@ -10,12 +10,16 @@ def test_classes_without_a_name_are_the_matter_of_the_config():
     """A head of 80 classes for a data set of 3 has one error, not 78."""
     wide = replace(EXPECTED, num_classes=80)
     sample = sample_of(mask=mask_of({0: 50, 1: 50}))
-    found = findings_of([sample], wide)
-    absent = [each.value for each in found if each.rule == 'CLS001']
+    findings = findings_of([sample], wide)
+    absent = [
+        finding.value for finding in findings if finding.rule == 'CLS001'
+    ]
     assert absent == ['2']
     bare = replace(EXPECTED, num_classes=5, classes=())
-    found = findings_of([sample], bare)
-    absent = [each.value for each in found if each.rule == 'CLS001']
+    findings = findings_of([sample], bare)
+    absent = [
+        finding.value for finding in findings if finding.rule == 'CLS001'
+    ]
     assert absent == ['2', '3', '4']
 
 
@@ -23,9 +27,9 @@ def test_a_class_that_no_split_has_is_said_once():
     """Of the training, where it has to be mended."""
     mask = mask_of({0: 50, 1: 50})
     samples = [sample_of(mask=mask), sample_of(split='val', mask=mask)]
-    found = findings_of(samples, EXPECTED, VAL)
-    assert 'CLS002' not in rules(found)
-    assert rules(found).count('CLS001') == 1
+    findings = findings_of(samples, EXPECTED, VAL)
+    assert 'CLS002' not in rules(findings)
+    assert rules(findings).count('CLS001') == 1
 
 
 def part(number: int, *values: int):
@@ -46,15 +50,15 @@ def test_parts_of_a_joined_set_make_up_for_each_other():
     assert (finding.split, finding.value) == ('train[0]', '2')
 
 
-def rules(found) -> list[str]:
-    return [each.rule for each in found]
+def rules(result) -> list[str]:
+    return [item.rule for item in result]
 
 
 def test_models_of_texts_are_evaluated_on_other_classes():
     train = sample_of(mask=mask_of({0: 50, 1: 50}))
     val = sample_of(split='val')
     expected = [
-        replace(each, classes_are_texts=True) for each in (EXPECTED, VAL)
+        replace(value, classes_are_texts=True) for value in (EXPECTED, VAL)
     ]
     assert 'CLS003' not in rules(findings_of([train, val], *expected))
 
@@ -70,9 +74,9 @@ def test_labels_that_are_kept_back():
         expected = replace(EXPECTED, task='detection', split=split)
         sample = replace(images, split=split)
         (finding,) = (
-            each
-            for each in findings_of([sample], expected)
-            if each.rule == 'CLS005'
+            item
+            for item in findings_of([sample], expected)
+            if item.rule == 'CLS005'
         )
         assert finding.severity == severity
     expected = replace(EXPECTED, task='unlabelled')

@@ -27,7 +27,7 @@ def test_good_config():
 def test_detectors_may_weigh_the_background():
     weights = (('model.bbox_head.loss_cls', (1.0,) * 4),)
     good = expect({'class_weights': weights}, task='detection')
-    rules = {each.rule for each in findings_of(SAMPLES, good)}
+    rules = {finding.rule for finding in findings_of(SAMPLES, good)}
     assert 'CFG002' not in rules
 
 
@@ -76,14 +76,14 @@ def test_a_metric_is_held_against_its_own_split():
     )
     void, none = {0: 50, 1: 30, 2: 10, 255: 10}, {0: 50, 1: 30, 2: 20}
     wrong = expect(ignore_places=(place,))
-    for val, found in ((void, 1), (none, 0)):
+    for val, result in ((void, 1), (none, 0)):
         samples = [
             sample_of(0, mask=mask_of(void)),
             sample_of(1, 'val', mask=mask_of(val)),
         ]
         split = replace(wrong, split='val')
         findings = findings_of(samples, wrong, split)
-        assert [each.rule for each in findings] == ['CFG001'] * found
+        assert [finding.rule for finding in findings] == ['CFG001'] * result
 
 
 def test_a_default_that_is_not_known_to_matter():
@@ -122,20 +122,22 @@ def test_the_values_tell_which_reduction_is_right(values, right):
         for index, split in enumerate(('train', 'val'))
     ]
     val = replace(wrong, split='val', reduce_zero_label=False)
-    found = [
-        each
-        for each in findings_of(samples, wrong, val)
-        if each.rule in ('CFG008', 'CFG009')
+    findings = [
+        finding
+        for finding in findings_of(samples, wrong, val)
+        if finding.rule in ('CFG008', 'CFG009')
     ]
-    assert [(each.rule, each.split) for each in found] == [('CFG009', 'train')]
+    assert [(finding.rule, finding.split) for finding in findings] == [
+        ('CFG009', 'train')
+    ]
     if right is None:
-        assert 'data set alone' in found[0].remedy
+        assert 'data set alone' in findings[0].remedy
     else:
-        assert f'reduce_zero_label={right} of' in found[0].remedy
+        assert f'reduce_zero_label={right} of' in findings[0].remedy
 
 
 def test_splits_share_a_finding():
     wrong = expect({'num_classes': 4})
     samples = [*SAMPLES, sample_of(1, 'val')]
-    found = only('CFG003', samples, wrong, replace(wrong, split='val'))
-    assert len(found) == 1
+    finding = only('CFG003', samples, wrong, replace(wrong, split='val'))
+    assert len(finding) == 1

@@ -70,16 +70,16 @@ def test_small_objects_may_stand_closely():
 def test_what_is_no_number_is_named_once():
     """By the rule for the file, which knows what is written there."""
     box = replace(GOOD, box=(NAN, 20.0, 30.0, 50.0), place='object[1]')
-    assert [each.rule for each in findings(sample(box))] == ['DET001']
+    assert [finding.rule for finding in findings(sample(box))] == ['DET001']
     facts = sample(replace(box, unreadable=True))
-    assert 'DET001' not in {each.rule for each in findings(facts)}
+    assert 'DET001' not in {finding.rule for finding in findings(facts)}
 
 
 def test_a_label_with_a_name_is_the_matter_of_the_config():
     facts = sample(replace(GOOD, label=2, class_name='c'))
     assert findings(facts, replace(EXPECTED, num_classes=2)) == []
     bare = replace(EXPECTED, num_classes=2, classes=())
-    assert [each.rule for each in findings(facts, bare)] == ['DET007']
+    assert [finding.rule for finding in findings(facts, bare)] == ['DET007']
 
 
 def test_a_box_without_a_name_is_another_matter():
@@ -90,7 +90,7 @@ def test_size_of_a_damaged_file_does_not_count():
     facts = sample(GOOD, width=5, error=CORRUPT)
     noted = replace(facts, sample=replace(facts.sample, width=200, height=80))
     assert findings(noted) == []
-    assert [each.rule for each in findings(sample(GOOD, width=5))]
+    assert [finding.rule for finding in findings(sample(GOOD, width=5))]
 
 
 def test_images_that_are_turned_when_loaded():
@@ -118,7 +118,7 @@ def test_without_a_size_nothing_is_outside():
 def test_no_box_is_lost(box, label):
     """Whatever the numbers: a box is fine, or something is said of it."""
     facts = sample(BoxFacts(box=box, label=label, class_name='a'))
-    rules = {each.rule for each in findings(facts)}
+    rules = {finding.rule for finding in findings(facts)}
     x1, y1, x2, y2 = box
     finite = all(math.isfinite(side) for side in box)
     fine = (

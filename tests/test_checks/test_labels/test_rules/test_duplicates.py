@@ -60,8 +60,10 @@ FLIPS = st.lists(st.integers(0, 63), max_size=6)
 
 
 def pairs_of(prints: list[int]) -> set[tuple[int, int]]:
-    found = near_pairs(np.array(prints, np.uint64))
-    return {tuple(sorted(pair)) for pairs in found for pair in pairs.tolist()}
+    results = near_pairs(np.array(prints, np.uint64))
+    return {
+        tuple(sorted(pair)) for pairs in results for pair in pairs.tolist()
+    }
 
 
 def flip(value: int, bits: list[int]) -> int:
@@ -81,6 +83,6 @@ def test_matches_all_pairs(prints, flips):
         (one, other)
         for one, other in combinations(range(len(prints)), 2)
         if (prints[one] ^ prints[other]).bit_count() <= MAX_DISTANCE
-        and all(4 <= prints[each].bit_count() <= 60 for each in (one, other))
+        and all(4 <= prints[value].bit_count() <= 60 for value in (one, other))
     }
     assert pairs_of(prints) == expected

@@ -20,8 +20,10 @@ def test_files_that_cannot_be_read_have_no_size():
         broken = ImageFacts(width=11, height=20, digest='z', error=error)
         own = {'width': 7, 'height': 9}
         sample = sample_of(7, image=broken, sample=own)
-        found = {each.rule for each in findings_of([*GOOD, sample])}
-        assert not {each for each in found if each.startswith('PAIR')}
+        findings = {finding.rule for finding in findings_of([*GOOD, sample])}
+        assert not {
+            finding for finding in findings if finding.startswith('PAIR')
+        }
 
 
 @pytest.mark.parametrize('orientation', [5, 6, 7, 8])

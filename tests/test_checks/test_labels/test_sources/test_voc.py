@@ -3,10 +3,8 @@
 import pytest
 from helpers.toy_ranks import load_tool
 
-from mmext.checks.labels.check import check_sources
 from mmext.checks.labels.facts import Orphan
 from mmext.checks.labels.sources.pairs import splits_of_voc
-from mmext.checks.labels.store import FactStore
 
 XML = (
     '<annotation><filename>{name}.jpg</filename><object><name>{cls}</name>'
@@ -48,16 +46,6 @@ def test_lists(tmp_path):
         ),
     ]
     assert list(val.orphans()) == []
-
-
-def test_classes_are_learnt(tmp_path):
-    sources = splits_of_voc(write(tmp_path), ['train'])
-    with FactStore(tmp_path / 'facts.sqlite') as store:
-        (split,) = check_sources(sources, store, rules=()).splits
-    assert [(c.name, c.boxes) for c in split.classes] == [
-        ('cat', 1),
-        ('dog', 2),
-    ]
 
 
 def test_rejects(tmp_path):

@@ -1,10 +1,14 @@
 """Folders of label files in YOLO's form."""
 
+import msgspec
 import pytest
 from helpers.label_sets import SIZES, clean
 from helpers.toy_ranks import load_tool
 
+from mmext.checks import check_labels
+from mmext.checks.findings import Severity
 from mmext.checks.labels.facts import Orphan
+from mmext.checks.labels.report import Report
 from mmext.checks.labels.sources.pairs import splits_of_yolo
 
 BASE = 'mmext::co_dino/co_dino_r18_shapes.py'
@@ -17,8 +21,10 @@ def root(tmp_path):
 
 def test_splits(root):
     sources = splits_of_yolo(root, ('train', 'val', 'test'))
-    assert [each.expected.split for each in sources] == ['train', 'val']
-    assert [len(list(each.samples())) for each in sources] == [*SIZES.values()]
+    assert [source.expected.split for source in sources] == ['train', 'val']
+    assert [len(list(source.samples())) for source in sources] == [
+        *SIZES.values()
+    ]
     sample = next(sources[1].samples())
     assert sample.image == str(root / 'images/val/0.jpg')
     assert sample.annotation == str(root / 'labels/val/0.txt')
@@ -68,6 +74,33 @@ def test_is_not_repaired(root, tmp_path, capsys):
     assert 'does not repair label files of YOLO' in capsys.readouterr().err
 
 
+def test_of_poses_the_boxes_are_read(root, tmp_path):
+    """A note says so; a line without all key points is an error."""
+    bare = check_labels(yolo=root, store=tmp_path / 'store')
+    data = root / 'data.yaml'
+    data.write_text(f'{data.read_text()}\nkpt_shape: [2, 3]\n')
+    files = sorted((root / 'labels').rglob('*.txt'))
+    for file in files:
+        lines = file.read_text().splitlines()
+        file.write_text('\n'.join(f'{x} 0.5 0.5 2 9 nan 0' for x in lines))
+    out = tmp_path / 'report.json'
+    args = ['--yolo', str(root), '--json', str(out), '--store']
+    args += [str(tmp_path / 'store')]
+    tool = load_tool('validate_labels')
+    assert tool.main(args) == 0
+    report = msgspec.json.decode(out.read_bytes(), type=Report)
+    assert report.splits == bare.report.splits
+    notes = [group for group in report.groups if group.rule == 'PAIR011']
+    assert [group.severity for group in notes] == [Severity.INFO]
+    assert 'key points are not used' in notes[0].message
+    files[0].write_text('0 0.5 0.5 0.5 0.5 0.5 0.5')
+    assert tool.main(args) == 1
+    report = msgspec.json.decode(out.read_bytes(), type=Report)
+    wrong = [group for group in report.groups if group.rule == 'YOLO001']
+    assert 'must have 11 columns' in wrong[0].message
+    assert 'got 7 columns' in wrong[0].message
+
+
 @pytest.mark.parametrize(
     ('more', 'message'),
     [
@@ -82,7 +115,7 @@ def test_is_not_repaired(root, tmp_path, capsys):
             ),
             'data.yaml must be YAML without aliases, got *a0 in line',
         ),
-        ('kpt_shape: [17, 3]', 'must be of boxes or outlines, got kpt_shape'),
+        ('kpt_shape: 17', 'such as [17, 3], got 17'),
     ],
 )
 def test_data_that_are_not_read(root, capsys, more, message):

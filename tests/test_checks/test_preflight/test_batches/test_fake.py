@@ -48,7 +48,9 @@ def batch(recipe, kind='normal', **options):
 
 def test_boxes_as_the_loader_gives_them():
     made = batch(DETECTION, batch_size=3)
-    assert [tuple(each.shape) for each in made['inputs']] == [(3, 64, 96)] * 3
+    assert [tuple(value.shape) for value in made['inputs']] == [
+        (3, 64, 96)
+    ] * 3
     sample = made['data_samples'][0]
     assert isinstance(sample.gt_instances.bboxes, HorizontalBoxes)
     assert sample.gt_instances.labels.dtype == torch.int64

@@ -44,10 +44,10 @@ def test_fields_of_a_detector(scope):
     load = {'type': 'LoadAnnotations', 'with_bbox': True}
     assert pipeline_fields([LOAD, load]) == Fields(boxes=True, labels=True)
     masks = {**load, 'with_mask': True, 'poly2mask': False, 'with_seg': True}
-    found = pipeline_fields([LOAD, masks])
-    assert found.masks
-    assert found.polygons
-    assert found.semantic
+    fields = pipeline_fields([LOAD, masks])
+    assert fields.masks
+    assert fields.polygons
+    assert fields.semantic
     assert not pipeline_fields([{**load, 'with_mask': True}]).polygons
 
 
@@ -61,10 +61,10 @@ def test_fields_of_others(scope):
     assert pipeline_fields([proposals]).proposals == 30
     track = {'type': 'LoadTrackAnnotations', 'with_mask': True}
     broadcast = {'type': 'TransformBroadcaster', 'transforms': [track]}
-    found = pipeline_fields([broadcast, {'type': 'PackTrackInputs'}])
-    assert found.frames == 2
-    assert found.box_type is None
-    assert found.masks
+    fields = pipeline_fields([broadcast, {'type': 'PackTrackInputs'}])
+    assert fields.frames == 2
+    assert fields.box_type is None
+    assert fields.masks
     assert pipeline_fields([], text=True).text
     assert pipeline_fields([{'type': 'PackReIDInputs'}]).alone
 

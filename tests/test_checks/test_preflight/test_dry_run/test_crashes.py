@@ -47,7 +47,7 @@ def crash(mistake: str, kinds=('normal',)):
     batch = {'inputs': torch.rand(2, 3, 8, 8)}
     dry_run = dry_run_model(model, {k: [batch] for k in kinds}, cfg=CONFIG)
     findings = dry_run_findings(dry_run, SyncSettings())
-    (finding,) = (each for each in findings if each.rule == 'STEP001')
+    (finding,) = (item for item in findings if item.rule == 'STEP001')
     return finding, dry_run.crashes[0]
 
 

@@ -86,15 +86,15 @@ def test_lightly_style_mae():
     torch.manual_seed(0)
     model = MAE()
     given = {'normal': [{'inputs': torch.rand(2, 6, 4)}]}
-    (found,) = dry_run_findings(dry_run_model(model, given), SyncSettings())
-    assert found.rule == 'DDP001'
-    assert set(found.names) == {
+    (finding,) = dry_run_findings(dry_run_model(model, given), SyncSettings())
+    assert finding.rule == 'DDP001'
+    assert set(finding.names) == {
         'backbone.mask_token',
         'backbone.vit.head.weight',
         'backbone.vit.head.bias',
     }
-    assert 'backbone.mask_token' in found.message
-    assert 'backbone.vit.head (2)' in found.message
+    assert 'backbone.mask_token' in finding.message
+    assert 'backbone.vit.head (2)' in finding.message
     # The fix of two lines, and then the flag is for nothing.
     model.backbone.vit.head = nn.Identity()
     model.backbone.mask_token.requires_grad_(False)
@@ -112,9 +112,9 @@ def test_class_embeddings_of_co_dino(mode):
         model, {'normal': [make_batch()], 'empty': [make_batch((0, 0))]}
     )
     assert dry_run.crashes == ()
-    found = dry_run_findings(dry_run, SyncSettings())
+    findings = dry_run_findings(dry_run, SyncSettings())
     if mode == 'off':
-        (zero,) = found
+        (zero,) = findings
         assert zero.rule == 'STEP007'
         assert set(zero.names) == {
             f'query_head.{name}'
@@ -127,7 +127,7 @@ def test_class_embeddings_of_co_dino(mode):
         }
         assert 'loss_weight is 0 in query_head' in zero.message
     else:
-        assert found == []
+        assert findings == []
     rules = [f.rule for f in dry_run_findings(dry_run, SyncSettings(True))]
     assert 'DDP005' in rules
 

@@ -11,7 +11,7 @@ from mmext.checks.preflight.dry_run.step import (
     modules_of_error,
     restored,
 )
-from mmext.utils.rng_state import get_rng_state
+from mmext.utils.training import get_rng_state
 
 BATCH = batches()['normal'][0]
 

@@ -48,9 +48,9 @@ def explanation_of(
 ) -> Explanation:
     """Of the steps of one process, the same for all settings of DDP."""
     case = next(
-        each.case
-        for each in MATRIX.values()
-        if (repr(each.case.model), each.case.head, each.case.empty)
+        row.case
+        for row in MATRIX.values()
+        if (repr(row.case.model), row.case.head, row.case.empty)
         == (model, head, empty)
     )
     batches = [batch_of(case, step, rank) for step in range(NUM_STEPS)]
@@ -86,9 +86,9 @@ def test_as_real_processes_do(name):
     told = {OUTCOMES[word] for word in words if word != 'lost'}
     assert {row.failure for row in wrong} == told
     # Both heads are named where each process leaves out another one.
-    found = {name for row in wrong for name in row.names}
-    assert found <= set(names)
-    assert found
+    result = {name for row in wrong for name in row.names}
+    assert result <= set(names)
+    assert result
 
 
 def test_any_step_may_follow_any():
@@ -122,19 +122,19 @@ def table(mistake, *flags, kinds=('normal',)):
     return verdict_table(dry_run_planted(mistake, kinds), SyncSettings(*flags))
 
 
-def outcomes(found):
+def outcomes(result):
     return {
         (row.checkpointing, row.find_unused_parameters, row.static_graph): (
             row.outcome.partition(':')[0]
         )
-        for row in found.rows
+        for row in result.rows
     }
 
 
 def test_of_a_silent_model():
-    found = table('reentrant silent')
+    rows = table('reentrant silent')
     as_is, other = 'as they are', 'none of them reentrant'
-    assert outcomes(found) == {
+    assert outcomes(rows) == {
         (as_is, False, False): 'silent',
         (as_is, True, False): 'error at step 1',
         (as_is, False, True): 'ok',
@@ -142,14 +142,14 @@ def test_of_a_silent_model():
         (other, True, False): 'ok',
         (other, False, True): 'ok',
     }
-    (chosen,) = [row for row in found.rows if row.recommended]
+    (chosen,) = [row for row in rows.rows if row.recommended]
     assert (chosen.checkpointing, chosen.find_unused_parameters) == (
         other,
         False,
     )
-    assert list(found.options) == [HOOK]
-    assert HOOK in found.fix
-    wrong = found.rows[0]
+    assert list(rows.options) == [HOOK]
+    assert HOOK in rows.fix
+    wrong = rows.rows[0]
     assert not wrong.works
     assert set(wrong.names) == {'block.0.weight', 'block.0.bias'}
     assert wrong.batches == 'normal'
@@ -166,29 +166,29 @@ def test_of_a_silent_model():
     ],
 )
 def test_smallest_change(mistake, flags, options):
-    found = table(mistake, *flags, kinds=('normal', 'empty'))
-    assert found.options == options
+    rows = table(mistake, *flags, kinds=('normal', 'empty'))
+    assert rows.options == options
 
 
 def test_the_model_is_the_better_place():
-    found = table('extra')
-    assert found.rows[0].outcome.startswith('error at step 2: ')
-    assert 'for extra.weight and extra.bias: use it in the loss' in found.fix
-    assert found.fix.endswith('; or set find_unused_parameters=True')
-    assert found.reason.startswith('some parameters get no gradient')
+    rows = table('extra')
+    assert rows.rows[0].outcome.startswith('error at step 2: ')
+    assert 'for extra.weight and extra.bias: use it in the loss' in rows.fix
+    assert rows.fix.endswith('; or set find_unused_parameters=True')
+    assert rows.reason.startswith('some parameters get no gradient')
     assert 'or set' not in table('extra', True).fix
-    found = table('extra by kind', kinds=('normal', 'empty'))
-    assert 'use it in every step, times 0' in found.fix
+    rows = table('extra by kind', kinds=('normal', 'empty'))
+    assert 'use it in every step, times 0' in rows.fix
 
 
 @pytest.mark.filterwarnings('ignore:None of the inputs have requires_grad')
 def test_untrained_is_not_ok():
-    found = table('frozen stem reentrant', True)
+    rows = table('frozen stem reentrant', True)
     assert all(
-        row.works == (row.checkpointing != 'as they are') for row in found.rows
+        row.works == (row.checkpointing != 'as they are') for row in rows.rows
     )
-    assert found.rows[2].outcome.startswith('silent: ')
-    assert found.options == {FLAG: False} | {
+    assert rows.rows[2].outcome.startswith('silent: ')
+    assert rows.options == {FLAG: False} | {
         HOOK: {
             'type': 'mmext.ActivationCheckpointHook',
             'replace_reentrant': True,

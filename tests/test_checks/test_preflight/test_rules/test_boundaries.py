@@ -248,8 +248,11 @@ ROWS = [
 
 @pytest.mark.parametrize(('rules', 'changes', 'severities'), ROWS)
 def test_near_a_fault(rules, changes, severities):
-    found = lint(changes, rules)
-    assert tuple(each.severity.name.lower() for each in found) == severities
+    findings = lint(changes, rules)
+    assert (
+        tuple(finding.severity.name.lower() for finding in findings)
+        == severities
+    )
 
 
 @pytest.mark.parametrize(
@@ -297,8 +300,8 @@ def test_near_a_fault(rules, changes, severities):
     ],
 )
 def test_what_is_offered(rule, changes, options):
-    (found,) = lint(changes, rule)
-    offered = found.options.items()
+    (finding,) = lint(changes, rule)
+    offered = finding.options.items()
     assert {k: v for k, v in offered if v != '__delete__'} == options
 
 
@@ -306,8 +309,8 @@ def test_samplers_that_are_none():
     for loader, severity in ((LOADER, 'WARNING'), ('val_dataloader', 'INFO')):
         cfg = changed({})
         cfg[loader].sampler = None
-        (found,) = lint(cfg, 'DATA003')
-        assert found.severity.name == severity
+        (finding,) = lint(cfg, 'DATA003')
+        assert finding.severity.name == severity
     changes = {f'{LOADER}.sampler': None, f'{LOADER}.shuffle': True}
     assert lint(changes, 'DATA003')
     assert lint(changes, 'DATA003', environ={'WORLD_SIZE': '1'}) == []
@@ -317,18 +320,18 @@ def test_a_logged_loss_beside_one_that_is_summed():
     losses = [{'type': 'mmseg.DiceLoss', 'loss_name': 'dice'}]
     changes = head()
     changes['model.decode_head']['loss_decode'] = losses
-    (found,) = lint(changes, 'LOSS002')
-    assert found.key == 'model.decode_head.loss_decode[0].loss_name'
+    (finding,) = lint(changes, 'LOSS002')
+    assert finding.key == 'model.decode_head.loss_decode[0].loss_name'
     losses.append({'type': 'mmseg.CrossEntropyLoss'})
-    (found,) = lint(changes, 'LOSS002')
-    assert (found.severity.name, found.options) == ('WARNING', {})
+    (finding,) = lint(changes, 'LOSS002')
+    assert (finding.severity.name, finding.options) == ('WARNING', {})
 
 
 def test_batch_sizes():
     assert lint(scale(base_batch_size=16), 'LOOP006', world=8) == []
-    (found,) = lint(scale(base_batch_size=16), 'LOOP006', world=2)
-    assert '4 images (2 of 2 processes)' in found.message
-    assert 'scaled to them is 0.005' in found.message
+    (finding,) = lint(scale(base_batch_size=16), 'LOOP006', world=2)
+    assert '4 images (2 of 2 processes)' in finding.message
+    assert 'scaled to them is 0.005' in finding.message
     changes = scale(base_batch_size=16)
     changes['optim_wrapper.accumulative_counts'] = 4
     assert lint(changes, 'LOOP006', world=2) == []
@@ -350,8 +353,8 @@ def test_batch_sizes():
     ],
 )
 def test_length_of_a_training(train_cfg, expected):
-    found = training_length(Subject(changed({'train_cfg': train_cfg})))
-    assert found == (expected and TrainingLength(*expected))
+    length = training_length(Subject(changed({'train_cfg': train_cfg})))
+    assert length == (expected and TrainingLength(*expected))
 
 
 LOAD = [{'type': 'LoadImageFromFile'}, {'type': 'LoadAnnotations'}]
@@ -369,8 +372,8 @@ def test_steps_that_mix(kind, wrong):
     }
     assert lint({DATA: wrapper}, 'PIPE004') == []
     wrapper['dataset']['pipeline'] = [*LOAD, {'type': kind}]
-    found = lint({DATA: wrapper}, 'PIPE004')
-    assert [each.key for each in found] == (
+    findings = lint({DATA: wrapper}, 'PIPE004')
+    assert [finding.key for finding in findings] == (
         [f'{DATA}.dataset.pipeline[2]'] if wrong else []
     )
 
@@ -383,8 +386,8 @@ def test_edges_with_another_value_to_ignore():
     for step in data.pipeline:
         if step['type'].endswith('GenerateEdge'):
             step['ignore_index'] = 255
-    (found,) = lint(cfg, 'PIPE')
-    assert 'ignores 255, the head 11' in found.message
+    (finding,) = lint(cfg, 'PIPE')
+    assert 'ignores 255, the head 11' in finding.message
 
 
 def files(loader, evaluator):
@@ -402,8 +405,8 @@ def test_the_same_annotations(evaluator):
 
 def test_other_annotations():
     # Links and copies cannot be seen from here.
-    (found,) = lint(files('a.json', 'data/b.json'), 'EVAL001')
-    assert (found.severity.name, found.options) == ('WARNING', {})
+    (finding,) = lint(files('a.json', 'data/b.json'), 'EVAL001')
+    assert (finding.severity.name, finding.options) == ('WARNING', {})
 
 
 def test_annotations_of_a_base(tmp_path):
@@ -414,9 +417,9 @@ def test_annotations_of_a_base(tmp_path):
         "_base_ = 'base.py'\n"
         "val_dataloader = dict(dataset=dict(data_root='mine/'))\n"
     )
-    (found,) = lint(Config.fromfile(child), 'EVAL001')
-    assert found.severity.name == 'ERROR'
-    assert found.options == {'val_evaluator.ann_file': 'mine/a.json'}
+    (finding,) = lint(Config.fromfile(child), 'EVAL001')
+    assert finding.severity.name == 'ERROR'
+    assert finding.options == {'val_evaluator.ann_file': 'mine/a.json'}
 
 
 def test_annotations_of_the_same_images(tmp_path):
@@ -430,8 +433,8 @@ def test_annotations_of_the_same_images(tmp_path):
         return lint(files(*paths), 'EVAL001')
 
     assert find('a', 'b') == []
-    (found,) = find('a', 'c')
-    assert (found.severity.name, found.options) == ('ERROR', {})
+    (misplaced,) = find('a', 'c')
+    assert (misplaced.severity.name, misplaced.options) == ('ERROR', {})
 
 
 def test_two_kinds_of_annotations():
@@ -483,9 +486,9 @@ RANKS = {
 )
 def test_environment(environ, text, monkeypatch):
     monkeypatch.setattr(os, 'cpu_count', lambda: 8)
-    found = lint({}, 'ENV', environ=environ)
-    assert len(found) == bool(text)
-    assert all(text in each.message for each in found)
+    findings = lint({}, 'ENV', environ=environ)
+    assert len(findings) == bool(text)
+    assert all(text in finding.message for finding in findings)
 
 
 def test_port_that_is_in_use():
@@ -506,8 +509,8 @@ def test_details_of_gloo(monkeypatch, cuda, backend):
     monkeypatch.setattr(torch.cuda, 'is_available', lambda: cuda)
     changes = {'env_cfg': {'dist_cfg': {'backend': backend}}}
     environ = {'TORCH_DISTRIBUTED_DEBUG': 'detail'}
-    found = lint(changes, 'ENV004', environ=environ)
-    assert bool(found) is (backend == 'gloo' or not cuda)
+    findings = lint(changes, 'ENV004', environ=environ)
+    assert bool(findings) is (backend == 'gloo' or not cuda)
     environ['TORCH_DISTRIBUTED_DEBUG'] = 'INFO'
     assert lint(changes, 'ENV004', environ=environ) == []
 
@@ -515,8 +518,8 @@ def test_details_of_gloo(monkeypatch, cuda, backend):
 def test_work_dir(tmp_path, monkeypatch):
     assert lint({'work_dir': str(tmp_path / 'a' / 'b')}, 'ENV006') == []
     monkeypatch.setattr(os, 'access', lambda path, mode: False)
-    (found,) = lint({'work_dir': str(tmp_path)}, 'ENV006')
-    assert 'cannot be written to' in found.message
+    (finding,) = lint({'work_dir': str(tmp_path)}, 'ENV006')
+    assert 'cannot be written to' in finding.message
 
 
 @pytest.mark.parametrize('name', ['val_evaluator', 'val_cfg', 'optim_wrapper'])

@@ -26,8 +26,8 @@ def weights(tmp_path):
 def test_a_folder_that_was_shared(tmp_path):
     (tmp_path / 'config.json').write_text('{}')
     assert lint({'load_from': str(tmp_path)}, 'CKPT') == []
-    (found,) = lint(pretrained(str(tmp_path)), 'CKPT')
-    assert 'is a folder' in found.message
+    (finding,) = lint(pretrained(str(tmp_path)), 'CKPT')
+    assert 'is a folder' in finding.message
 
 
 @pytest.mark.parametrize(
@@ -43,28 +43,28 @@ def test_a_folder_that_was_shared(tmp_path):
 def test_files_that_are_none(tmp_path, content, fault):
     file = tmp_path / 'a.pth'
     file.write_bytes(content)
-    (found,) = lint(pretrained(str(file)), 'CKPT')
-    assert found.rule == 'CKPT002'
-    assert fault in found.message
-    assert found.key == f'{INIT}.checkpoint'
+    (finding,) = lint(pretrained(str(file)), 'CKPT')
+    assert finding.rule == 'CKPT002'
+    assert fault in finding.message
+    assert finding.key == f'{INIT}.checkpoint'
 
 
 def test_flipped_bit(weights):
     content = bytearray(weights.read_bytes())
     content[len(content) // 2] ^= 1
     weights.write_bytes(content)
-    (found,) = lint({'load_from': str(weights)}, 'CKPT')
-    assert found.rule == 'CKPT002'
-    assert 'is damaged: record' in found.message
+    (finding,) = lint({'load_from': str(weights)}, 'CKPT')
+    assert finding.rule == 'CKPT002'
+    assert 'is damaged: record' in finding.message
 
 
 def test_trusted_file(tmp_path):
     file = tmp_path / 'a.pth'
     torch.save({'a': print}, file)
-    (found,) = lint({'load_from': str(file)}, 'CKPT')
-    assert found.rule == 'CKPT008'
-    assert 'builtin' in found.message
-    assert 'print' in found.message
+    (finding,) = lint({'load_from': str(file)}, 'CKPT')
+    assert finding.rule == 'CKPT008'
+    assert 'builtin' in finding.message
+    assert 'print' in finding.message
     options = {'load_from': str(file), 'trust_checkpoint': True}
     assert lint(options, 'CKPT') == []
 
@@ -81,17 +81,17 @@ def test_trusted_file(tmp_path):
     ],
 )
 def test_bad_addresses(address, severity, text):
-    (found,) = lint(pretrained(address), 'CKPT')
-    assert (found.rule, found.severity.name) == ('CKPT003', severity)
-    assert text in found.message
+    (finding,) = lint(pretrained(address), 'CKPT')
+    assert (finding.rule, finding.severity.name) == ('CKPT003', severity)
+    assert text in finding.message
 
 
 @pytest.mark.parametrize('value', [None, ''])
 def test_nothing_named(value):
-    (found,) = lint(pretrained(value), 'CKPT')
-    assert found.rule == 'CKPT004'
+    (finding,) = lint(pretrained(value), 'CKPT')
+    assert finding.rule == 'CKPT004'
     # None may be meant; an empty text is not.
-    assert found.options == ({INIT: DELETE} if value is None else {})
+    assert finding.options == ({INIT: DELETE} if value is None else {})
 
 
 @pytest.fixture
@@ -116,31 +116,31 @@ def test_weights_of_the_whole_model(detector, tmp_path):
 
 def test_weights_that_do_not_fit(detector, tmp_path):
     file = weights_of(detector, tmp_path / 'a.pth', 'student.')
-    (found,) = lint({'load_from': file}, 'CKPT', model=detector)
-    assert (found.rule, found.options) == ('CKPT009', {})
-    assert 'student.backbone.conv.weight' in found.message
+    (finding,) = lint({'load_from': file}, 'CKPT', model=detector)
+    assert (finding.rule, finding.options) == ('CKPT009', {})
+    assert 'student.backbone.conv.weight' in finding.message
     # The same names with other shapes do not fit either.
     other = nn.Module()
     other.backbone = nn.Module()
     other.backbone.conv = nn.Conv2d(1, 3, 3)
     file = weights_of(other, tmp_path / 'b.pth')
-    (found,) = lint({'load_from': file}, 'CKPT', model=detector)
-    assert found.rule == 'CKPT009'
+    (finding,) = lint({'load_from': file}, 'CKPT', model=detector)
+    assert finding.rule == 'CKPT009'
 
 
 def test_weights_of_a_backbone(detector, tmp_path):
     file = weights_of(detector.backbone, tmp_path / 'a.pth')
-    (found,) = lint({'load_from': file}, 'CKPT', model=detector)
-    assert found.options['load_from'] is None
-    assert found.options['model.backbone.init_cfg']['checkpoint'] == file
+    (finding,) = lint({'load_from': file}, 'CKPT', model=detector)
+    assert finding.options['load_from'] is None
+    assert finding.options['model.backbone.init_cfg']['checkpoint'] == file
     assert lint(pretrained(file), 'CKPT', model=detector) == []
 
 
 def test_a_prefix_that_lacks(detector, tmp_path):
     file = weights_of(detector, tmp_path / 'a.pth')
-    (found,) = lint(pretrained(file), 'CKPT', model=detector)
-    assert found.rule == 'CKPT009'
-    assert found.options == {'model.backbone.init_cfg.prefix': 'backbone.'}
+    (finding,) = lint(pretrained(file), 'CKPT', model=detector)
+    assert finding.rule == 'CKPT009'
+    assert finding.options == {'model.backbone.init_cfg.prefix': 'backbone.'}
     changes = pretrained(file)
     changes['model.backbone.init_cfg']['prefix'] = 'backbone.'
     assert lint(changes, 'CKPT', model=detector) == []

@@ -10,14 +10,14 @@ from mmext.checks.config import DELETE, write_child_config
 
 
 def test_of_another_scope():
-    (found,) = lint(
+    (finding,) = lint(
         {'model.backbone.type': 'mmdet.VisionTransformer2'}, 'TYPE'
     )
-    assert found.rule == 'TYPE001'
+    assert finding.rule == 'TYPE001'
     # Known where it is registered: only the prefix lacks.
     cfg = changed({'model.backbone.type': 'MixVisionTransformer'})
     cfg.default_scope = 'mmext'
-    assert 'TYPE001' in {each.rule for each in lint(cfg, 'TYPE')}
+    assert 'TYPE001' in {item.rule for item in lint(cfg, 'TYPE')}
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ def test_unknown_argument(place, key, near):
     """Renamed where it can be nothing else, and the right one is free."""
     changes = {'optim_wrapper.optimizer': {'type': 'AdamW', 'betas': (0, 0)}}
     changes['model.neck'] = {'type': 'FPN', 'in_channels': [1], 'num_outs': 1}
-    (found,) = lint({**changes, f'{place}.{key}': 1}, 'ARG001')
-    assert found.key == f'{place}.{key}'
-    assert found.names == (near.strip('()'),)
+    (finding,) = lint({**changes, f'{place}.{key}': 1}, 'ARG001')
+    assert finding.key == f'{place}.{key}'
+    assert finding.names == (near.strip('()'),)
     right = {f'{place}.{key}': DELETE, f'{place}.{near}': 1}
-    assert found.options == ({} if near[0] == '(' else right)
+    assert finding.options == ({} if near[0] == '(' else right)
 
 
 def test_what_others_take_away_is_no_error():
@@ -60,8 +60,8 @@ def test_what_others_take_away_is_no_error():
 
 
 def test_misplaced_settings_are_told_once():
-    found = lint({'optim_wrapper.find_unused_parameters': True})
-    assert [each.rule for each in found] == ['KEY003']
+    findings = lint({'optim_wrapper.find_unused_parameters': True})
+    assert [finding.rule for finding in findings] == ['KEY003']
 
 
 def child_of(tmp_path, text, **changes):
@@ -78,32 +78,32 @@ def test_left_over_of_a_base(tmp_path):
         "model = dict(backbone=dict(type='SwinTransformer', depths=(2, 2)))",
         **{'model.backbone.style': 'pytorch', 'model.backbone.strides': ()},
     )
-    (found,) = lint(cfg, 'ARG001')
-    assert (found.key, found.line) == ('model.backbone.type', 2)
-    assert found.names == ('depth', 'style')
-    assert 'backbone=dict(_delete_=True' in found.remedy
-    assert 'in child.py:2; strides of the base would go, too' in found.remedy
+    (finding,) = lint(cfg, 'ARG001')
+    assert (finding.key, finding.line) == ('model.backbone.type', 2)
+    assert finding.names == ('depth', 'style')
+    assert 'backbone=dict(_delete_=True' in finding.remedy
+    assert 'in child.py:2; strides of the base would go, too' in finding.remedy
     # What is meant for `strides` is not known.
-    assert found.options == {}
+    assert finding.options == {}
 
 
 def test_dropped_arguments():
     """``**kwargs`` that are not handed on."""
     metric = {'type': 'mmseg.IoUMetric', 'iou_metric': ['mDice']}
-    (found,) = lint({'val_evaluator': metric}, 'ARG002')
-    assert found.severity.name == 'WARNING'
-    assert found.options['val_evaluator.iou_metrics'] == ['mDice']
+    (finding,) = lint({'val_evaluator': metric}, 'ARG002')
+    assert finding.severity.name == 'WARNING'
+    assert finding.options['val_evaluator.iou_metrics'] == ['mDice']
     metric = {'type': 'mmseg.IoUMetric', 'of_another': 1}
-    (found,) = lint({'val_evaluator': metric}, 'ARG002')
-    assert (found.severity.name, found.options) == ('INFO', {})
+    (finding,) = lint({'val_evaluator': metric}, 'ARG002')
+    assert (finding.severity.name, finding.options) == ('INFO', {})
 
 
 def test_a_switch_of_checkpoints_that_nothing_reads():
     model = nn.Module()
     model.encoder = nn.Sequential(nn.Linear(1, 1))
     changes = {'model.encoder': {'ffn_cfg': {'with_cp': True}}}
-    (found,) = lint(changes, 'ARG002', model=model)
-    assert found.key == 'model.encoder.ffn_cfg.with_cp'
+    (finding,) = lint(changes, 'ARG002', model=model)
+    assert finding.key == 'model.encoder.ffn_cfg.with_cp'
     reads = type('Reads', (ResNet,), {'__init__': nn.Module.__init__})
     model.encoder[0] = reads()
     assert lint(changes, 'ARG002', model=model) == []
@@ -111,23 +111,25 @@ def test_a_switch_of_checkpoints_that_nothing_reads():
 
 def test_names_of_one_package_without_a_scope():
     cfg = changed({'default_scope': None})
-    (found,) = lint(cfg, 'TYPE')
-    assert 'there is no default_scope' in found.message
+    (finding,) = lint(cfg, 'TYPE')
+    assert 'there is no default_scope' in finding.message
     # Of all packages that have a ResNet, one has the other names.
-    assert found.options == {'default_scope': 'mmdet'}
+    assert finding.options == {'default_scope': 'mmdet'}
 
 
 def test_names_of_albumentations_are_others():
     step = {'type': 'Albu', 'transforms': [{'type': 'RandomRotate90'}]}
     changes = {'train_dataloader.dataset.pipeline': [step]}
-    found = lint({**changes, 'default_scope': 'mmseg'}, 'TYPE')
-    assert [each for each in found if 'transforms' in each.key] == []
+    findings = lint({**changes, 'default_scope': 'mmseg'}, 'TYPE')
+    assert [
+        finding for finding in findings if 'transforms' in finding.key
+    ] == []
 
 
 def test_what_an_average_takes():
     hook = {'type': 'EMAHook', 'momentun': 0.1}
-    (found,) = lint({'custom_hooks': [hook]}, 'ARG001')
-    assert found.key == 'custom_hooks[0].momentun'
+    (finding,) = lint({'custom_hooks': [hook]}, 'ARG001')
+    assert finding.key == 'custom_hooks[0].momentun'
     hook = {'type': 'EMAHook', 'momentum': 0.1, 'gamma': 9}
     assert lint({'custom_hooks': [hook]}, 'ARG001')
     hook['ema_type'] = 'ExpMomentumEMA'
@@ -143,9 +145,9 @@ def test_what_an_average_takes():
     ],
 )
 def test_delete_where_nothing_is_merged(tmp_path, text):
-    (found,) = lint(child_of(tmp_path, text), 'ARG001')
-    assert found.key.endswith('._delete_')
-    ((key, value),) = found.options.items()
+    (finding,) = lint(child_of(tmp_path, text), 'ARG001')
+    assert finding.key.endswith('._delete_')
+    ((key, value),) = finding.options.items()
     assert value['_delete_'] is True
     path = write_child_config(
         str(tmp_path / 'child.py'), {key: value}, tmp_path / 'a.py', reasons={}

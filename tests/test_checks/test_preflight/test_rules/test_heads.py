@@ -31,13 +31,15 @@ BOTH = data(train=CLASSES, val=CLASSES)
 )
 def test_one_head(count, rule, text):
     key = 'model.bbox_head.num_classes'
-    found = lint({**BOTH, key: count}, 'HEAD')
-    assert [each.rule for each in found] == ([rule] if rule else [])
+    findings = lint({**BOTH, key: count}, 'HEAD')
+    assert [finding.rule for finding in findings] == ([rule] if rule else [])
     if rule:
-        assert text in found[0].message
+        assert text in findings[0].message
         # Both are said in the same place: which is meant is not known.
-        assert found[0].options == {}
-        assert found[0].severity.name == ('ERROR' if count < 3 else 'WARNING')
+        assert findings[0].options == {}
+        assert findings[0].severity.name == (
+            'ERROR' if count < 3 else 'WARNING'
+        )
 
 
 def test_all_heads():
@@ -47,7 +49,7 @@ def test_all_heads():
         'mask_head': {'num_classes': 81},
     }
     changes = {**BOTH, 'model.bbox_head': None, 'model.roi_head': roi_head}
-    assert [each.key for each in lint(changes, 'HEAD')] == [
+    assert [finding.key for finding in lint(changes, 'HEAD')] == [
         'model.roi_head.bbox_head[0].num_classes',
         'model.roi_head.mask_head.num_classes',
     ]
@@ -94,9 +96,9 @@ def test_models_that_count_otherwise(key):
 )
 def test_a_text_for_classes(names, counts, fixed):
     changes = {**data(train=names), 'model.bbox_head.num_classes': counts}
-    (found,) = lint(changes, 'HEAD')
-    assert found.rule == 'HEAD005'
-    assert list(found.options.values()) == ([(names,)] if fixed else [])
+    (finding,) = lint(changes, 'HEAD')
+    assert finding.rule == 'HEAD005'
+    assert list(finding.options.values()) == ([(names,)] if fixed else [])
 
 
 def test_a_file_of_classes(tmp_path):
@@ -120,11 +122,13 @@ def test_a_file_of_classes(tmp_path):
 )
 def test_keys_of_metainfo(key, meant):
     at = 'train_dataloader.dataset.metainfo'
-    found = lint({at: {key: CLASSES}}, 'HEAD')
-    assert [each.rule for each in found] == (['HEAD006'] if meant else [])
+    findings = lint({at: {key: CLASSES}}, 'HEAD')
+    assert [finding.rule for finding in findings] == (
+        ['HEAD006'] if meant else []
+    )
     if meant:
         right = {f'{at}.{key}': '__delete__', f'{at}.{meant}': CLASSES}
-        assert found[0].options == right
+        assert findings[0].options == right
 
 
 def test_a_number_of_classes_that_a_base_has(tmp_path):
@@ -135,15 +139,15 @@ def test_a_number_of_classes_that_a_base_has(tmp_path):
         for split in ('train', 'val')
     )
     child.write_text(f"_base_ = 'base.py'\n{both}")
-    (found,) = lint(Config.fromfile(child), 'HEAD')
-    assert found.options == {'model.bbox_head.num_classes': 2}
+    (finding,) = lint(Config.fromfile(child), 'HEAD')
+    assert finding.options == {'model.bbox_head.num_classes': 2}
     # The same file says both.
     child.write_text(
         f"_base_ = 'base.py'\n{both}"
         'model = dict(bbox_head=dict(num_classes=3))\n'
     )
-    (found,) = lint(Config.fromfile(child), 'HEAD')
-    assert found.options == {}
+    (finding,) = lint(Config.fromfile(child), 'HEAD')
+    assert finding.options == {}
 
 
 @pytest.mark.parametrize(
@@ -158,18 +162,20 @@ def test_a_number_of_classes_that_a_base_has(tmp_path):
 )
 def test_windows(settings, text):
     test_cfg = {'mode': 'slide', **settings}
-    found = lint({'model.test_cfg': test_cfg}, 'HEAD004')
-    assert [text in each.message for each in found] == ([True] if text else [])
+    findings = lint({'model.test_cfg': test_cfg}, 'HEAD004')
+    assert [text in finding.message for finding in findings] == (
+        [True] if text else []
+    )
 
 
 def test_classes_that_a_split_forgets():
     """The model is judged by the names that the data set has of itself."""
     changes = {**data(train=CLASSES), 'model.bbox_head.num_classes': 3}
-    (found,) = lint(changes, 'HEAD')
-    assert (found.rule, found.severity.name) == ('HEAD003', 'ERROR')
-    assert found.options == {
+    (finding,) = lint(changes, 'HEAD')
+    assert (finding.rule, finding.severity.name) == ('HEAD003', 'ERROR')
+    assert finding.options == {
         'val_dataloader.dataset.metainfo.classes': CLASSES
     }
     changes['val_dataloader.dataset.type'] = 'MOTChallengeDataset'
-    (found,) = lint(changes, 'HEAD')
-    assert (found.severity.name, found.options) == ('INFO', {})
+    (finding,) = lint(changes, 'HEAD')
+    assert (finding.severity.name, finding.options) == ('INFO', {})

@@ -46,8 +46,10 @@ model = dict(data_preprocessor=data_preprocessor)
 def test_preprocessor_of_the_model(tmp_path):
     text = 'data_preprocessor = dict(size=(128, 128))\n'
     cfg = inherited(tmp_path, text, PREPROCESSOR)
-    found = [each for each in lint(cfg, 'IGN') if each.rule == 'IGN002']
-    assert [each.options for each in found] == [
+    findings = [
+        finding for finding in lint(cfg, 'IGN') if finding.rule == 'IGN002'
+    ]
+    assert [finding.options for finding in findings] == [
         {'model.data_preprocessor.size': (128, 128)}
     ]
     assert cfg.model.data_preprocessor.size == (64, 64), 'as it says'
@@ -93,13 +95,13 @@ def test_pipelines_that_are_fine(tmp_path, text):
 def test_imports_of_a_base(tmp_path):
     base = "custom_imports = dict(imports=['json', 'csv'])\n"
     text = "custom_imports = dict(imports=['csv'])\n"
-    (found,) = lint(inherited(tmp_path, text, base), 'IGN')
-    assert (found.rule, found.names) == ('IGN006', ('json',))
+    (finding,) = lint(inherited(tmp_path, text, base), 'IGN')
+    assert (finding.rule, finding.names) == ('IGN006', ('json',))
     # What it registers may be there already, by another module.
-    assert (found.severity.name, found.options) == ('INFO', {})
+    assert (finding.severity.name, finding.options) == ('INFO', {})
     unknown = f"{text}model = dict(type='Unknown')\n"
-    (found,) = lint(inherited(tmp_path, unknown, base), 'IGN')
-    assert found.options == {'custom_imports.imports': ['json', 'csv']}
+    (finding,) = lint(inherited(tmp_path, unknown, base), 'IGN')
+    assert finding.options == {'custom_imports.imports': ['json', 'csv']}
     text = "custom_imports = dict(imports=['json', 'csv', 'abc'])\n"
     assert lint(inherited(tmp_path, text, base), 'IGN') == []
 

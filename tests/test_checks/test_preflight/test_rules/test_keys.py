@@ -40,12 +40,12 @@ def test_reads_what_runners_take():
     ],
 )
 def test_misspelt(name, meant):
-    (found,) = lint(Config({name: {'a': 1}}), 'KEY001')
-    assert found.key == name
-    assert found.names == (meant,)
-    assert f'{meant} is near' in found.message
+    (finding,) = lint(Config({name: {'a': 1}}), 'KEY001')
+    assert finding.key == name
+    assert finding.names == (meant,)
+    assert f'{meant} is near' in finding.message
     # It may be a setting of another program.
-    assert found.options == {}
+    assert finding.options == {}
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_misspelt(name, meant):
     ],
 )
 def test_renamed_where_it_can_be_nothing_else(name, value, meant):
-    (found,) = lint(Config({name: value}), 'KEY001')
+    (finding,) = lint(Config({name: value}), 'KEY001')
     renamed = {meant: value, name: DELETE}
-    assert found.options == (renamed if meant else {})
+    assert finding.options == (renamed if meant else {})
 
 
 def test_keys_of_own_code():
@@ -79,15 +79,15 @@ def test_keys_of_own_code():
     cfg.own_keys = ['model.backbone.own']
     assert lint(cfg, 'ARG001') == []
     cfg.own_keys = 'own'
-    (found, *_) = lint(cfg, 'CHECK001')
-    assert 'own_keys must be a list' in found.message
+    (finding, *_) = lint(cfg, 'CHECK001')
+    assert 'own_keys must be a list' in finding.message
 
 
 def test_misspelt_beside_the_right_one():
-    (found,) = lint({'models': {}}, 'KEY001')
-    assert found.names == ('model',)
-    (found,) = lint({'trian_cfg': {}}, 'KEY001')
-    assert found.options == {}
+    (finding,) = lint({'models': {}}, 'KEY001')
+    assert finding.names == ('model',)
+    (finding,) = lint({'trian_cfg': {}}, 'KEY001')
+    assert finding.options == {}
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_names_of_variables_are_no_errors(name):
     ],
 )
 def test_sections_of_the_runner(section, severity):
-    found = lint(section, 'KEY005')
-    assert [each.severity.name for each in found] == (
+    findings = lint(section, 'KEY005')
+    assert [finding.severity.name for finding in findings] == (
         [severity] if severity else []
     )
 
@@ -136,8 +136,8 @@ def test_back_end_of_operators(name):
 
 @pytest.mark.parametrize('name', ['Numba', 1, ['numba']])
 def test_no_back_end_of_operators(name):
-    (found,) = lint(Config({'ops_backend': name}), 'KEY006')
+    (finding,) = lint(Config({'ops_backend': name}), 'KEY006')
     with pytest.raises(ValueError, match='ops_backend must be') as error:
         choose_ops_backend(name)
-    assert found.message == str(error.value)
-    assert (found.key, found.severity.name) == ('ops_backend', 'ERROR')
+    assert finding.message == str(error.value)
+    assert (finding.key, finding.severity.name) == ('ops_backend', 'ERROR')

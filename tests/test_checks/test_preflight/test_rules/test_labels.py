@@ -17,9 +17,9 @@ def pidnet():
 
 def test_length_of_class_weights(pidnet):
     pidnet.model.decode_head.loss_decode[0].class_weight = [1.0] * 12
-    (found,) = lint(pidnet, 'CFG')
-    assert found.rule == 'CFG002'
-    assert found.key == 'model.decode_head.loss_decode[0]'
+    (finding,) = lint(pidnet, 'CFG')
+    assert finding.rule == 'CFG002'
+    assert finding.key == 'model.decode_head.loss_decode[0]'
     pidnet.model.decode_head.type = 'mmseg.SideAdapterCLIPHead'
     assert lint(pidnet, 'CFG002') == [], 'weighs masks of no class, too'
 
@@ -33,8 +33,8 @@ def test_names_twice_of_pictures():
     for split in ('train', 'val'):
         twice[f'{split}_dataloader.dataset.type'] = 'mmdet.CocoDataset'
     for scope, severity in (('mmdet', 'ERROR'), ('mmpretrain', 'INFO')):
-        (found,) = lint({**twice, 'default_scope': scope}, 'CFG007')
-        assert found.severity.name == severity
+        (finding,) = lint({**twice, 'default_scope': scope}, 'CFG007')
+        assert finding.severity.name == severity
 
 
 @pytest.fixture
@@ -69,13 +69,15 @@ def segmentation(tmp_path):
 
 
 def test_labels_out_of_range(segmentation):
-    found = label_findings(segmentation)
-    (wrong,) = [each for each in found if each.severity.name == 'ERROR']
+    findings = label_findings(segmentation)
+    (wrong,) = [
+        finding for finding in findings if finding.severity.name == 'ERROR'
+    ]
     assert wrong.rule.startswith('SEG')
     assert '7' in wrong.message
     assert wrong.key == 'train_dataloader.dataset'
     assert wrong.names[0].endswith('2.png')
-    assert found == sorted(found, key=lambda each: -each.severity)
+    assert findings == sorted(findings, key=lambda finding: -finding.severity)
 
 
 def test_data_that_are_not_there(segmentation):

@@ -37,8 +37,8 @@ def arguments(plant: Plant, folder: Path) -> list[str]:
 
 def read_findings(folder: Path) -> list[dict]:
     report = json.loads((folder / 'report.json').read_bytes())
-    found = report['findings']
-    return [{**each, **each.get('location', {})} for each in found]
+    findings = report['findings']
+    return [{**finding, **finding.get('location', {})} for finding in findings]
 
 
 @pytest.fixture
@@ -93,19 +93,23 @@ def test_is_found(plant, tmp_path, environ, capsys):
         assert 'no config was written' in capsys.readouterr().out
         assert not (tmp_path / 'new.py').exists()
     findings = read_findings(tmp_path)
-    assert {each['rule'] for each in findings} == {
+    assert {finding['rule'] for finding in findings} == {
         plant.rule,
         *filter(None, plant.also.split(',')),
     }
-    found = next(each for each in findings if each['rule'] == plant.rule)
-    assert Severity(found['severity']).name.lower() == plant.severity
-    assert found.get('key', '') == plant.key
+    result = next(
+        finding for finding in findings if finding['rule'] == plant.rule
+    )
+    assert Severity(result['severity']).name.lower() == plant.severity
+    assert result.get('key', '') == plant.key
     names = plant.names or plant.environ.partition('=')[0]
-    assert ''.join(found.get('names', ())[:1]).startswith(names)
+    assert ''.join(result.get('names', ())[:1]).startswith(names)
     file, text = plant.line
-    assert Path(found.get('file', '')).name == file
+    assert Path(result.get('file', '')).name == file
     if file:
-        line = Path(found['file']).read_text().splitlines()[found['line'] - 1]
+        line = (
+            Path(result['file']).read_text().splitlines()[result['line'] - 1]
+        )
         assert text in line
 
 
@@ -145,6 +149,36 @@ def test_without_a_fault(base, tmp_path, environ):
     assert read_findings(tmp_path) == []
 
 
+PRETRAINED = (
+    "init_cfg=dict(type='Pretrained', "
+    "checkpoint='torchvision://resnet18', _delete_=True)"
+)
+
+
+@pytest.mark.parametrize(
+    ('mistake', 'changes', 'rules'),
+    [
+        ('extra before an update', '', ['DDP007']),
+        # What an update of random weights leaves unused says nothing.
+        ('extra before an update', PRETRAINED, []),
+        ('extra by kind', PRETRAINED, ['DDP007']),
+    ],
+)
+def test_after_an_update_of_random_weights(
+    mistake, changes, rules, tmp_path, environ
+):
+    text = f'model = dict(mistake={mistake!r}, backbone=dict({changes}))'
+    plant = Plant('', 'error', text, base='planted')
+    argv = [*arguments(plant, tmp_path), '--batches', 'normal,empty']
+    assert load_tool('preflight').main(argv) == int(bool(rules))
+    result = [finding['rule'] for finding in read_findings(tmp_path)]
+    # The file of the weights cannot be had without torchvision.
+    assert [rule for rule in result if rule != 'CKPT006'] == rules
+    settings = json.loads((tmp_path / 'report.json').read_bytes())['verdicts']
+    (current,) = (row for row in settings['rows'] if row['current'])
+    assert (current['failure'] == 'ok') == (not rules)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ('rule', 'more', 'code'),
@@ -166,7 +200,7 @@ def test_as_a_process(rule, more, code, tmp_path):
     )
     assert done.returncode == code, done.stderr
     assert rule in done.stdout
-    assert rule in {each['rule'] for each in read_findings(tmp_path)}
+    assert rule in {finding['rule'] for finding in read_findings(tmp_path)}
 
 
 @pytest.mark.slow

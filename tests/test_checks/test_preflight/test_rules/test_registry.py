@@ -81,9 +81,10 @@ def test_findings_say_where(tmp_path):
         "_base_ = 'base.py'\ndefault_scope = 'mmdet'\n"
         'trian_cfg = dict(max_epochs=3)\n'
     )
-    found = lint(Config.fromfile(child))
+    findings = lint(Config.fromfile(child))
     assert [
-        (each.rule, Path(each.file).name, each.line) for each in found
+        (finding.rule, Path(finding.file).name, finding.line)
+        for finding in findings
     ] == [
         ('ARG001', 'base.py', 2),
         ('KEY001', 'child.py', 3),
@@ -92,8 +93,8 @@ def test_findings_say_where(tmp_path):
 
 def test_the_worst_come_first():
     changes = {'trian_cfg': {}, 'model.backbone.dept': 3, 'unread': 1}
-    found = lint(changes)
-    assert [each.severity.name for each in found] == [
+    findings = lint(changes)
+    assert [finding.severity.name for finding in findings] == [
         'ERROR',
         'WARNING',
         'INFO',
@@ -102,14 +103,14 @@ def test_the_worst_come_first():
 
 @pytest.mark.parametrize('path', OURS, ids=lambda path: path.stem)
 def test_our_configs_are_clean(path):
-    found = lint(Config.fromfile(path))
+    findings = lint(Config.fromfile(path))
     bad = [
-        each
-        for each in found
-        if each.severity > Severity.INFO
-        and each.rule != 'CKPT006'
+        finding
+        for finding in findings
+        if finding.severity > Severity.INFO
+        and finding.rule != 'CKPT006'
         # Weights that another config of ours trains are not there yet.
-        and not (each.rule == 'CKPT001' and 'work_dirs/' in each.message)
+        and not (finding.rule == 'CKPT001' and 'work_dirs/' in finding.message)
     ]
     assert bad == []
 
@@ -125,9 +126,9 @@ def _loaded(paths):
 def _errors(cfg):
     """Errors, but for weights that are not on this machine."""
     return {
-        (each.rule, each.key)
-        for each in lint(cfg)
-        if each.severity == Severity.ERROR and each.rule != 'CKPT001'
+        (finding.rule, finding.key)
+        for finding in lint(cfg)
+        if finding.severity == Severity.ERROR and finding.rule != 'CKPT001'
     }
 
 
@@ -190,6 +191,6 @@ JUNK = [
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(sorted(_places(CLEAN))), st.sampled_from(JUNK))
 def test_takes_any_value_anywhere(key, value):
-    for each in lint(Config(apply_options(CLEAN, {key: value}))):
-        assert each.message
-        assert each.remedy
+    for finding in lint(Config(apply_options(CLEAN, {key: value}))):
+        assert finding.message
+        assert finding.remedy

@@ -19,14 +19,14 @@ BOTH = ('normal', 'empty')
 
 
 def test_crash():
-    found = find('crash', kinds=BOTH)
-    assert list(found) == ['STEP001']
-    found = found['STEP001']
-    assert 'IndexError: no boxes' in found.message
-    assert 'preflight_models.py:' in found.message
-    assert found.batches == ('empty',)
-    assert found.severity is Severity.ERROR
-    assert 'filter_empty_gt' in found.remedy
+    misplaced = find('crash', kinds=BOTH)
+    assert list(misplaced) == ['STEP001']
+    misplaced = misplaced['STEP001']
+    assert 'IndexError: no boxes' in misplaced.message
+    assert 'preflight_models.py:' in misplaced.message
+    assert misplaced.batches == ('empty',)
+    assert misplaced.severity is Severity.ERROR
+    assert 'filter_empty_gt' in misplaced.remedy
 
 
 @pytest.mark.parametrize(
@@ -37,21 +37,21 @@ def test_crash():
     ],
 )
 def test_a_graph_that_is_kept(mistake, severity, said):
-    found = find(mistake)
-    assert list(found) == ['STEP002']
-    assert found['STEP002'].severity is severity
-    assert said in found['STEP002'].message
+    misplaced = find(mistake)
+    assert list(misplaced) == ['STEP002']
+    assert misplaced['STEP002'].severity is severity
+    assert said in misplaced['STEP002'].message
 
 
 def test_not_finite():
-    found = find('nan', kinds=BOTH)
-    assert list(found) == ['STEP003']
-    assert "infinite or NaN: 'loss_n'" in found['STEP003'].message
-    assert 'look at the loss' in found['STEP003'].message
-    assert found['STEP003'].batches == BOTH
-    found = find('nan inside')['STEP003']
-    assert found.names == ('head',)
-    assert "step 1 of 'normal'" in found.message
+    misplaced = find('nan', kinds=BOTH)
+    assert list(misplaced) == ['STEP003']
+    assert "infinite or NaN: 'loss_n'" in misplaced['STEP003'].message
+    assert 'look at the loss' in misplaced['STEP003'].message
+    assert misplaced['STEP003'].batches == BOTH
+    misplaced = find('nan inside')['STEP003']
+    assert misplaced.names == ('head',)
+    assert "step 1 of 'normal'" in misplaced.message
 
 
 def test_not_finite_after_an_update():
@@ -60,22 +60,22 @@ def test_not_finite_after_an_update():
     section = {'optimizer': {'type': 'SGD', 'lr': 1e30}}
     wrapper = build_optim_wrapper(model, section)
     dry_run = dry_run_model(model, batches(), optim_wrapper=wrapper)
-    (found,) = dry_run_findings(dry_run, SyncSettings())
-    assert found.rule == 'STEP003'
-    assert "step 2 of 'normal'" in found.message
+    (finding,) = dry_run_findings(dry_run, SyncSettings())
+    assert finding.rule == 'STEP003'
+    assert "step 2 of 'normal'" in finding.message
     assert dry_run_findings(dry_run, SyncSettings(), True) == []
     dry_run = dry_run_model(build('nan'), batches())
-    (found,) = dry_run_findings(dry_run, SyncSettings(), True)
-    assert "step 1 of 'normal'" in found.message
+    (finding,) = dry_run_findings(dry_run, SyncSettings(), True)
+    assert "step 1 of 'normal'" in finding.message
 
 
 def test_loss_weight_0():
-    found = find('extra weight 0')
-    assert list(found) == ['STEP007']
-    found = found['STEP007']
-    assert found.names == ('extra.bias', 'extra.weight')
-    assert "'loss_e', which is 0 in all steps" in found.message
-    assert 'loss_weight is 0 in the model' in found.message
+    misplaced = find('extra weight 0')
+    assert list(misplaced) == ['STEP007']
+    misplaced = misplaced['STEP007']
+    assert misplaced.names == ('extra.bias', 'extra.weight')
+    assert "'loss_e', which is 0 in all steps" in misplaced.message
+    assert 'loss_weight is 0 in the model' in misplaced.message
 
 
 def test_the_worst_come_first():
@@ -87,9 +87,9 @@ def test_the_worst_come_first():
     cfg = {'optim_wrapper': section}
     wrapper = build_optim_wrapper(model, section)
     dry_run = dry_run_model(model, batches(), optim_wrapper=wrapper, cfg=cfg)
-    found = dry_run_findings(dry_run, SyncSettings())
+    findings = dry_run_findings(dry_run, SyncSettings())
     rules = ['DDP001', 'OPT003', 'OPT004', 'OPT006']
-    assert [each.rule for each in found] == rules
+    assert [finding.rule for finding in findings] == rules
 
 
 NAMES = ['a.b.w', 'a.b.v', 'a.c', 'd.w', 'e']

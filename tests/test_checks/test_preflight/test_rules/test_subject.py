@@ -27,7 +27,7 @@ def test_uses_in_all_files(tmp_path):
     child = tmp_path / 'child.py'
     child.write_text("_base_ = 'base.py'\ny = 4\nz = {{_base_.x}}\n")
     subject = Subject(Config.fromfile(child))
-    assert [Path(each).name for each in subject.files] == [
+    assert [Path(file).name for file in subject.files] == [
         'child.py',
         'base.py',
     ]

@@ -24,32 +24,32 @@ EXTRA = ('extra.weight', 'extra.bias')
     ],
 )
 def test_unused(mistake, said):
-    found = find(mistake)['DDP001']
-    assert said in found.message
-    assert '2 trainable parameters in extra:' in found.message
-    assert found.names == EXTRA
-    assert found.severity is Severity.ERROR
-    assert 'requires_grad_(False)' in found.remedy
-    assert found.options == {'find_unused_parameters': True}
+    finding = find(mistake)['DDP001']
+    assert said in finding.message
+    assert '2 trainable parameters in extra:' in finding.message
+    assert finding.names == EXTRA
+    assert finding.severity is Severity.ERROR
+    assert 'requires_grad_(False)' in finding.remedy
+    assert finding.options == {'find_unused_parameters': True}
 
 
 @pytest.mark.parametrize('flags', [(True,), (False, True)])
 def test_unused_and_allowed(flags):
-    found = find('extra', *flags)
-    assert list(found) == ['DDP001']
-    assert found['DDP001'].severity is Severity.WARNING
-    assert found['DDP001'].options == {}
+    misplaced = find('extra', *flags)
+    assert list(misplaced) == ['DDP001']
+    assert misplaced['DDP001'].severity is Severity.WARNING
+    assert misplaced['DDP001'].options == {}
 
 
 def test_data_dependent():
     kinds = ('normal', 'empty')
-    found = find('extra by kind', kinds=kinds)
-    assert list(found) == ['DDP007']
-    found = found['DDP007']
-    assert (found.names, found.batches) == (EXTRA, ('empty',))
-    assert found.severity is Severity.ERROR
-    assert 'times 0' in found.remedy
-    assert found.options == {'find_unused_parameters': True}
+    misplaced = find('extra by kind', kinds=kinds)
+    assert list(misplaced) == ['DDP007']
+    misplaced = misplaced['DDP007']
+    assert (misplaced.names, misplaced.batches) == (EXTRA, ('empty',))
+    assert misplaced.severity is Severity.ERROR
+    assert 'times 0' in misplaced.remedy
+    assert misplaced.options == {'find_unused_parameters': True}
     allowed = find('extra by kind', True, kinds=kinds)['DDP007']
     assert (allowed.severity, allowed.options) == (Severity.INFO, {})
     static = find('extra by kind', False, True, kinds=kinds)
@@ -66,31 +66,31 @@ def test_what_the_data_set_leaves_out_is_less_bad():
     for mistake in ('extra by kind', 'crash'):
         given = batches(('normal', 'empty'))
         dry_run = dry_run_model(build(mistake), given, cfg=cfg)
-        (found,) = dry_run_findings(dry_run, SyncSettings())
-        assert found.severity is Severity.WARNING
-        assert 'filter_empty_gt' in found.message + found.remedy
+        (finding,) = dry_run_findings(dry_run, SyncSettings())
+        assert finding.severity is Severity.WARNING
+        assert 'filter_empty_gt' in finding.message + finding.remedy
 
 
 def test_special_batches_alone_do_not_judge():
     given = batches(('normal', 'empty'))
     steps = dry_run_model(build('extra'), given).steps
-    (found,) = dry_run_findings(DryRun(steps), SyncSettings())
-    assert found.rule == 'DDP001'
+    (finding,) = dry_run_findings(DryRun(steps), SyncSettings())
+    assert finding.rule == 'DDP001'
     alone = DryRun({**steps, 'normal': ()})
     assert dry_run_findings(alone, SyncSettings()) == []
 
 
 def test_reentrant_and_used_twice():
-    found = find('reentrant twice')['DDP002']
-    assert set(found.names) == BLOCK
-    assert list(found.options) == [HOOK]
+    finding = find('reentrant twice')['DDP002']
+    assert set(finding.names) == BLOCK
+    assert list(finding.options) == [HOOK]
     assert 'DDP002' not in find('reentrant twice', False, True)
 
 
 def test_a_static_graph_and_an_output_that_is_in_no_loss():
-    found = find('extra logged', False, True)['DDP008']
-    assert found.names == EXTRA
-    assert found.options['find_unused_parameters'] is True
+    finding = find('extra logged', False, True)['DDP008']
+    assert finding.names == EXTRA
+    assert finding.options['find_unused_parameters'] is True
 
 
 def test_options_are_where_the_config_sets_them():
@@ -104,5 +104,5 @@ def test_options_are_where_the_config_sets_them():
         model, batches(), optim_wrapper=sgd(model), cfg=cfg
     )
     assert isinstance(dry_run.config, ConfigOptions)
-    (found,) = dry_run_findings(dry_run, SyncSettings(True))
-    assert found.key == 'model_wrapper_cfg.find_unused_parameters'
+    (finding,) = dry_run_findings(dry_run, SyncSettings(True))
+    assert finding.key == 'model_wrapper_cfg.find_unused_parameters'

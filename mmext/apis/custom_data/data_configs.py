@@ -1,0 +1,621 @@
+"""A config for one's own data: a child of a base that is known to train.
+
+:func:`new_config` finds out what a folder holds, and writes what is different
+to the base: classes, data, schedule and learning rate.
+"""
+
+import json
+import math
+import os
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.registry import DATASETS
+from PIL import Image
+
+from ...checks.config import (
+    ConfigDraft,
+    Steps,
+    Variable,
+    dataset_configs,
+    find_component,
+    inner_dataset_configs,
+    join_key,
+    read_config,
+    read_heads,
+    read_ignore_places,
+    split_key,
+    walk_dicts,
+)
+from ...utils.draw import class_palette
+from ...utils.files import atomic_path
+from ...utils.training import rate_factor
+from .data_folders import find_data
+from .data_splits import DataFolder, DataSplit, make_val_split
+
+# Characters of the names of classes; more of them are in a file.
+_MAX_NAMES = 400
+# Steps of a training on few pictures, as far as it takes to learn them.
+_LEAST_STEPS, _MOST_EPOCHS = 3000, 100
+_LEAST_ITERS, _PASSES = 1000, 200
+# Keys of a data set of a base that one of another type takes, too.
+_COMMON = (
+    *('type', '_scope_', 'data_root', 'filter_cfg', 'pipeline', 'test_mode'),
+    *('indices', 'serialize_data', 'max_refetch', 'lazy_init'),
+)
+_SAMPLED = 100
+_GRID = 32
+_VOID = 255
+
+
+@dataclass
+class NewConfig:
+    """A config that was written.
+
+    Attributes:
+        path: Of the config.
+        data: What it trains on.
+        lists: Files that were written beside it.
+        epochs: Of the training; 0 if it counts iterations.
+        iters: Of the training; 0 if it counts epochs.
+    """
+
+    path: Path
+    data: DataFolder
+    lists: list[Path]
+    epochs: int = 0
+    iters: int = 0
+
+    def summary(self) -> str:
+        """What was found, a line each."""
+        data = self.data
+        counts = ', '.join(
+            f'{len(part.names):,} {split}'
+            for split, part in data.splits.items()
+        )
+        lines = [
+            f'{data.root}: {data.form}, {counts}',
+            f'{len(data.classes)} classes: '
+            + textwrap.shorten(', '.join(data.classes), 200),
+            *data.notes,
+            *(f'written: {path}' for path in (*self.lists, self.path)),
+        ]
+        return '\n'.join(lines)
+
+    def commands(self) -> str:
+        """How to train, judge and infer."""
+        last = f'epoch_{self.epochs}' if self.epochs else f'iter_{self.iters}'
+        run = f'work_dirs/{self.path.stem}'
+        config, weights = quote(str(self.path)), quote(f'{run}/{last}.pth')
+        return (
+            f'python tools/train.py {config}\n'
+            f'python tools/test.py {config} {weights} '
+            f'--report {quote(f"{run}/report")}\n'
+            f'python tools/infer.py PICTURES --checkpoint {weights} '
+            f'--out {quote(f"{run}/pictures")}'
+        )
+
+
+def new_config(
+    data: str | Path,
+    base: str,
+    out: str | Path,
+    *,
+    classes: Sequence[str] = (),
+    val_fraction: float = 0.2,
+    seed: int = 0,
+    batch_size: int = 0,
+    num_gpus: int = 1,
+    epochs: int = 0,
+    load_from: str = '',
+    ignore_index: int = _VOID,
+    overwrite: bool = False,
+) -> NewConfig:
+    """Write a config that trains a model of a base on a folder of data.
+
+    Args:
+        data: See :func:`~.data_folders.find_data`.
+        base: Config to inherit: a file, or a name such as
+            ``'mmext::co_dino/co_dino_5scale_r50_8xb2_1x_coco.py'``.
+        out: File to write, ``*.py``. Lists of a split that had to be made
+            go into a folder beside it, of its name and ``_data``.
+        classes: Names in the order of labels; empty for those of the data.
+        val_fraction: Part of the training samples that validate, if the
+            data have no such split.
+        seed: Of that choice.
+        batch_size: Pictures a step and GPU; 0 for that of the base.
+        num_gpus: Processes of the training.
+        epochs: Of the training; 0 for those of the base, or more where that
+            would be less than 3,000 steps, up to 100. Where the base counts
+            iterations, those of the base, or 200 times the pictures, and at
+            least 1,000.
+        load_from: Checkpoint to start from; empty for none.
+        ignore_index: Value of masks that is of no class.
+        overwrite: Replace files that are there.
+
+    The learning rate is scaled from ``auto_scale_lr.base_batch_size`` to the
+    pictures a step, see :func:`~mmext.utils.training.rate_factor`.
+
+    Returns:
+        What was written.
+
+    Raises:
+        FileExistsError: If a file to write is there.
+        FileNotFoundError: If the data or the base are not there.
+        ValueError: If the data or the base cannot be used, or a setting is
+            out of its range.
+    """
+    out = Path(out)
+    if out.suffix != '.py':
+        raise ValueError(f'--out must be a .py file, got {out}')
+    if out.exists() and not overwrite:
+        raise FileExistsError(
+            f'--out must be a new file, got {out}; --overwrite replaces it'
+        )
+    for name, value in (('batch-size', batch_size), ('epochs', epochs)):
+        if value < 0:
+            raise ValueError(f'--{name} must be at least 0, got {value}')
+    if num_gpus < 1:
+        raise ValueError(f'--gpus must be at least 1, got {num_gpus}')
+    if '::' not in base and not Path(base).is_file():
+        raise FileNotFoundError(
+            "--base must be a config, or a name such as 'mmext::co_dino/"
+            f"co_dino_5scale_r50_8xb2_1x_coco.py', got {base!r}"
+        )
+    tree = _load_base(base)
+    if 'model' not in tree or 'train_dataloader' not in tree:
+        raise ValueError(
+            f'--base must have a model and a train_dataloader, got {base}'
+        )
+    semantic = any(
+        'decode_head' in path for path, _ in walk_dicts(tree['model'])
+    )
+    folder_data = find_data(
+        data, semantic=semantic, classes=classes, ignore_index=ignore_index
+    )
+    make_val_split(folder_data, val_fraction, seed)
+    draft = ConfigDraft(tree)
+    lists = _make_lists(folder_data, out, overwrite)
+    batch = batch_size or tree['train_dataloader'].get('batch_size', 1)
+    _set_data(draft, folder_data, batch)
+    if len(', '.join(folder_data.classes)) > _MAX_NAMES:
+        names = out.with_name(f'{out.stem}_data') / 'classes.txt'
+        _require_new(names, overwrite)
+        lists[names] = ''.join(f'{n}\n' for n in folder_data.classes).encode()
+        draft.variables['classes'] = names.as_posix()
+    _set_model(draft, len(folder_data.classes))
+    if semantic:
+        _set_masks(draft, folder_data, batch, ignore_index)
+    number = len(folder_data.splits['train'].names)
+    made = NewConfig(out, folder_data, list(lists))
+    _set_schedule(draft, made, math.ceil(number / (batch * num_gpus)), epochs)
+    _set_rate(draft, base, batch * num_gpus)
+    if load_from:
+        draft.settings['load_from'] = load_from
+    head = (
+        f'{number:,} pictures of {folder_data.root.resolve().name} for '
+        f'training, written by tools/new_config.py.'
+    )
+    if '::' not in base:
+        folder = out.parent.resolve()
+        base = Path(os.path.relpath(Path(base).resolve(), folder)).as_posix()
+    # The lists appear only if the config can be read.
+    with atomic_path(out) as temporary:
+        temporary.write_text(draft.text(base, head), encoding='utf-8')
+        Config.fromfile(temporary, import_custom_modules=False)
+        for path, content in lists.items():
+            with atomic_path(path) as own:
+                own.write_bytes(content)
+    return made
+
+
+def _load_base(base: str) -> dict[str, Any]:
+    """What a base says, as dicts."""
+    name = base if '::' in base else str(Path(base).resolve())
+    with TemporaryDirectory() as folder:
+        file = Path(folder, 'config.py')
+        file.write_text(f'_base_ = {name!r}\n', encoding='utf-8')
+        try:
+            return read_config(file, own_imports=False).to_dict()
+        except (OSError, ImportError, ValueError) as error:
+            raise ValueError(
+                '--base must be a config that can be read, got '
+                f'{base}: {error}'
+            ) from error
+
+
+def _make_lists(
+    data: DataFolder, out: Path, overwrite: bool
+) -> dict[Path, bytes]:
+    """Lists of splits that had to be made, by path; nothing is written."""
+    folder = out.with_name(f'{out.stem}_data')
+    suffix = '.json' if data.form == 'coco' else '.txt'
+    lists = {}
+    for split, part in data.splits.items():
+        if part.whole:
+            continue
+        path = folder / f'{split}{suffix}'
+        _require_new(path, overwrite)
+        if data.form == 'coco':
+            content = _coco_part(data, part)
+        else:
+            content = ''.join(f'{name}\n' for name in part.names).encode()
+        lists[path] = content
+        # A data set joins paths to its root, which may lead away from the
+        # folders of its text by a link.
+        near = os.path.relpath(path, data.root)
+        is_near = (data.root / near).resolve() == path.resolve()
+        if data.root.is_absolute() or not is_near:
+            near = path.resolve()
+        part.dataset['ann_file'] = Path(near).as_posix()
+    return lists
+
+
+def _require_new(path: Path, overwrite: bool) -> None:
+    if path.exists() and not overwrite:
+        raise FileExistsError(
+            f'{path} must be a new file; --overwrite replaces it'
+        )
+
+
+def _coco_part(data: DataFolder, part: DataSplit) -> bytes:
+    """An annotation file with some images, categories in order of classes."""
+    content = json.loads((data.root / part.dataset['ann_file']).read_bytes())
+    known, names = part.coco, set(part.names)
+    rows = zip(known.images.index.tolist(), known.images.file_name)
+    images = [
+        {**content['images'][row], 'file_name': name}
+        for row, name in rows
+        if name in names
+    ]
+    ids = {image['id'] for image in images}
+    notes = [
+        {'iscrowd': 0, **note}
+        for note in content['annotations']
+        if note.get('image_id') in ids
+    ]
+    kinds = [content['categories'][i] for i in known.categories.index.tolist()]
+    first = max(known.categories.id.tolist(), default=0) + 1
+    order = {name: number for number, name in enumerate(data.classes)}
+    kinds += [
+        {'id': first + number, 'name': name}
+        for name, number in order.items()
+        if name not in known.categories.name
+    ]
+    kinds.sort(key=lambda kind: order.get(kind['name'], len(order)))
+    content |= {'images': images, 'annotations': notes, 'categories': kinds}
+    return json.dumps(content).encode()
+
+
+def _leaf(base: Mapping[str, Any], split: str) -> tuple[Steps, Mapping]:
+    """The data set of a split of a base, without what wraps it."""
+    key = f'{split}_dataloader'
+    dataset = (base.get(key) or {}).get('dataset')
+    leaves = [
+        (steps, node)
+        for steps, node in dataset_configs(dataset, (key, 'dataset'))
+        if not inner_dataset_configs(node)
+    ]
+    if len(leaves) != 1 or any(isinstance(s, int) for s in leaves[0][0]):
+        raise ValueError(
+            f'--base must have one data set in {key}, got {len(leaves)}; '
+            'choose another base'
+        )
+    return leaves[0]
+
+
+def _set_data(draft: ConfigDraft, data: DataFolder, batch: int) -> None:
+    """Data sets, evaluators, and what pipelines hand to them."""
+    common = {
+        **data.dataset,
+        'data_root': Variable('data_root'),
+        'metainfo': {'classes': Variable('classes')},
+    }
+    own = {}
+    for split, part in data.splits.items():
+        own[split] = dict(part.dataset)
+        if data.form == 'voc':
+            # Boxes of no pixel are ignored, as loaders of COCO drop them.
+            old = _leaf(draft.base, split)[1].get('filter_cfg') or {}
+            own[split] |= {
+                'test_mode': False,
+                'filter_cfg': {**old, 'bbox_min_size': 1},
+            }
+        elif split != 'train':
+            own[split]['test_mode'] = True
+    common |= {
+        key: value
+        for key, value in own['train'].items()
+        if all(other.get(key) == value for other in own.values())
+    }
+    draft.variables = {
+        'data_root': data.root.as_posix().rstrip('/') + '/',
+        'classes': tuple(data.classes),
+        'dataset': common,
+    }
+    for split, settings in own.items():
+        steps, old = _leaf(draft.base, split)
+        for key, value in old.items():
+            new = {**common, **settings}.get(key)
+            # Dicts are merged, and any other value is replaced.
+            merged = isinstance(value, Mapping) and isinstance(new, Mapping)
+            left = set(value) - set(new) if merged else new is None
+            if left and key not in _COMMON:
+                draft.drop((*steps, key))
+            of_voc = key == 'filter_cfg' and 'bbox_min_size' in (value or ())
+            if of_voc and data.form != 'voc':
+                draft.drop((*steps, key, 'bbox_min_size'))
+        more = {
+            key: value
+            for key, value in settings.items()
+            if key not in common
+            and (key != 'test_mode' or value != old.get(key))
+        }
+        draft.update(steps, 'dataset', **more)
+    draft.set(('train_dataloader',), batch_size=batch)
+    if data.form != 'masks':
+        _set_boxes(draft, data)
+    if 'test' not in data.splits:
+        # After all that was changed of it.
+        for part in ('dataloader', 'evaluator'):
+            draft.do(f'_base_.test_{part} = _base_.val_{part}')
+
+
+def _set_boxes(draft: ConfigDraft, data: DataFolder) -> None:
+    """Evaluate the boxes that are loaded, in the same way of any form.
+
+    Only COCO's files of masks are evaluated themselves: areas are of masks.
+    """
+    loads = [
+        node
+        for _, node in walk_dicts(draft.base['train_dataloader'])
+        if str(node.get('type')).endswith('LoadAnnotations')
+    ]
+    if any(node.get('with_mask') for node in loads) and not data.masks:
+        raise ValueError(
+            '--base must not need masks (LoadAnnotations with with_mask), as '
+            f'{data.root} has boxes only; choose another base, such as '
+            'mmext::co_dino/co_dino_5scale_r50_8xb2_1x_coco.py'
+        )
+    for split in data.splits:
+        if split == 'train':
+            continue
+        key = f'{split}_evaluator'
+        old = draft.base.get(key)
+        old = old[0] if isinstance(old, list) and old else old
+        metric = {
+            'type': 'mmext.CocoMetric',
+            '_scope_': 'mmdet',
+            'metric': (old or {}).get('metric', 'bbox'),
+        }
+        if data.masks:
+            path = data.splits[split].dataset['ann_file']
+            metric['ann_file'] = os.path.join(
+                draft.variables['data_root'], path
+            )
+        draft.assign(key, metric)
+        if data.masks:
+            continue
+        steps, leaf = _leaf(draft.base, split)
+        pipeline = leaf['pipeline']
+        last = pipeline[-1] if pipeline else {}
+        if not str(last.get('type')).endswith('PackDetInputs'):
+            raise ValueError(
+                f'--base must end {join_key(steps)}.pipeline with '
+                f'PackDetInputs, got {last.get("type")!r}; choose another base'
+            )
+        place = f'_base_.{join_key((*steps, "pipeline", len(pipeline) - 1))}'
+        if last.get('meta_keys'):
+            if 'instances' not in last['meta_keys']:
+                draft.do(f"{place}.meta_keys += ('instances',)")
+        else:
+            keys = ('img_id', 'img_path', 'ori_shape', 'img_shape')
+            keys = (*keys, 'scale_factor', 'instances')
+            draft.do(f'{place}.meta_keys = {keys!r}')
+
+
+def _set_model(draft: ConfigDraft, number: int) -> None:
+    """The number of classes, in the one place or in each head."""
+    model = draft.base['model']
+    if isinstance(model.get('num_classes'), int):
+        draft.set(('model',), num_classes=number)
+        return
+    heads = read_heads(model, draft.base.get('default_scope', ''))
+    if not heads:
+        raise ValueError(
+            '--base must have a model with num_classes, at its top or in '
+            'heads with losses, got none; choose another base'
+        )
+    for head in heads:
+        draft.set(split_key(head.place), num_classes=number)
+
+
+def _set_masks(
+    draft: ConfigDraft, data: DataFolder, batch: int, ignore_index: int
+) -> None:
+    """Sizes, losses and ignored values that go with classes and pictures."""
+    base, number = draft.base, len(data.classes)
+    leaf, scope = _leaf(base, 'train')[1], base.get('default_scope', '')
+    kind = find_component(leaf['type'], (DATASETS,), scope)
+    known = {**getattr(kind, 'METAINFO', {}), **(leaf.get('metainfo') or {})}
+    same = tuple(known.get('classes') or ()) == tuple(data.classes)
+    palette = class_palette(number, known.get('palette') if same else None)
+    dataset = draft.variables.pop('dataset')
+    dataset['metainfo']['palette'] = Variable('palette')
+    draft.variables |= {'palette': tuple(palette), 'dataset': dataset}
+    heads = read_heads(base['model'])
+    old_area = area = 0
+    built = {
+        key: value
+        for key, value in base.items()
+        if key == 'model' or key.endswith(('_dataloader', '_evaluator'))
+    }
+    for path, node in walk_dicts(built):
+        kind = str(node.get('type'))
+        weights = node.get('class_weight')
+        if isinstance(weights, list | tuple) and not same:
+            # Those of heads of masks have one more, for no object.
+            kinds = heads and max(head.num_classes for head in heads)
+            last = weights[-1] if len(weights) == kinds + 1 else None
+            new = None if last is None else [1.0] * number + [last]
+            draft.set(path, class_weight=new)
+        if kind.endswith('ValidateLabels') and 'num_classes' in node:
+            draft.set(path, num_classes=number)
+    if base.get('test_pipeline'):
+        # What MMSegmentation's functions read.
+        place = join_key((*_leaf(base, 'test')[0], 'pipeline'))
+        draft.do(f'_base_.test_pipeline = _base_.{place}')
+    # The medians of some pictures.
+    train, sizes = data.splits['train'], []
+    folder = data.root / train.dataset['data_prefix']['img_path']
+    for name in train.names[:_SAMPLED]:
+        with Image.open(folder / f'{name}{train.dataset["img_suffix"]}') as im:
+            sizes.append(im.size)
+    width, height = (int(median(sides)) for sides in zip(*sizes))
+    for split in data.splits:
+        steps, leaf = _leaf(base, split)
+        for index, step in enumerate(leaf['pipeline']):
+            kind = str(step['type']).rpartition('.')[2]
+            place = (*steps, 'pipeline', index)
+            scales = kind in ('RandomResize', 'Resize') and step.get('scale')
+            if scales and tuple(scales) != (width, height):
+                draft.set(place, scale=(width, height))
+            if kind == 'RandomCrop':
+                old = tuple(step['crop_size'])
+                crop = tuple(
+                    min(side, max(limit // _GRID * _GRID, _GRID))
+                    for side, limit in zip(old, (height, width))
+                )
+                old_area, area = math.prod(old), math.prod(crop)
+                if crop != old:
+                    draft.set(place, crop_size=crop)
+                    draft.set(('model', 'data_preprocessor'), size=crop)
+    if area:
+        old_batch = base['train_dataloader'].get('batch_size', 1)
+        for path, node in walk_dicts(base['model'], ('model',)):
+            if node.get('min_kept'):
+                part = batch * area / (old_batch * old_area)
+                draft.set(path, min_kept=round(node['min_kept'] * part))
+    if ignore_index != _VOID:
+        _set_ignored(draft, data, ignore_index)
+
+
+def _set_ignored(draft: ConfigDraft, data: DataFolder, value: int) -> None:
+    """Each place that has the value of no class."""
+    draft.variables['dataset']['ignore_index'] = value
+    for head in read_heads(draft.base['model']):
+        draft.set(split_key(head.place), ignore_index=value)
+    for place in read_ignore_places(draft.base):
+        *path, name = split_key(place.place)
+        section = str(path[0])
+        if place.value != _VOID:
+            continue
+        if section == 'model':
+            # Losses have that of their head.
+            if place.role != 'loss':
+                draft.set(tuple(path), **{name: value})
+        elif section.partition('_')[0] in data.splits:
+            # In place, as the test may be that of the validation.
+            draft.update(tuple(path), **{name: value})
+
+
+def _set_schedule(
+    draft: ConfigDraft, made: NewConfig, steps: int, epochs: int
+) -> None:
+    """Length of the training, and of all that goes with it.
+
+    ``steps`` are those of an epoch.
+    """
+    loop = draft.base.get('train_cfg') or {}
+    unit = 'max_iters' if 'max_iters' in loop else 'max_epochs'
+    old = loop.get(unit)
+    if not old:
+        raise ValueError(
+            '--base must say max_epochs or max_iters in train_cfg, got '
+            f'{dict(loop)}; choose another base'
+        )
+    if unit == 'max_epochs':
+        more = min(math.ceil(_LEAST_STEPS / steps), _MOST_EPOCHS)
+        length = made.epochs = epochs or max(old, more)
+        total = length * steps
+        comment = f'{length} epochs of {steps:,} steps.'
+    else:
+        passes = max(_PASSES * steps, _LEAST_ITERS)
+        length = made.iters = epochs * steps or min(old, passes)
+        total = length
+        comment = f'{length / steps:.0f} times all pictures.'
+    interval = max(length // 10, 1)
+    draft.comments['train_cfg'] = comment
+    draft.set(('train_cfg',), **{unit: length, 'val_interval': interval})
+    if unit == 'max_iters':
+        draft.set(('default_hooks', 'checkpoint'), interval=interval)
+    given = draft.base.get('param_scheduler') or []
+    for index, step in enumerate(given if isinstance(given, list) else []):
+        new = _scaled(step, old, length, total, unit)
+        if new:
+            draft.set(('param_scheduler', index), **new)
+
+
+def _scaled(
+    scheduler: Mapping, before: int, length: int, total: int, unit: str
+) -> dict:
+    """What becomes of a scheduler in a training of another length."""
+    factor, by_epoch = length / before, scheduler.get('by_epoch', True)
+    names = ('begin', 'end', 'T_max', 'step_size', 'total_iters')
+    old = {key: scheduler[key] for key in names if scheduler.get(key)}
+    if by_epoch != (unit == 'max_epochs'):
+        # A warm-up in iterations takes a tenth of the training at most, and
+        # two: one of a single step never ends.
+        short = {key: min(v, max(total // 10, 2)) for key, v in old.items()}
+        return {k: v for k, v in short.items() if v != old[k] and not by_epoch}
+    new = {key: max(round(v * factor), 1) for key, v in old.items()}
+    if scheduler.get('milestones'):
+        # Those that come before the end; a short training has none.
+        scaled = {max(round(m * factor), 1) for m in scheduler['milestones']}
+        end = new.get('end', length)
+        new['milestones'] = sorted(m for m in scaled if m < end)
+        old['milestones'] = scheduler['milestones']
+    factors = ('LinearLR', 'ConstantLR')
+    if new.get('end') == 1 and scheduler['type'].endswith(factors):
+        if by_epoch:
+            # Its iterations are steps, too.
+            key = 'convert_to_iter_based'
+            old[key], new[key] = scheduler.get(key, False), True
+        else:
+            new['end'] = 2
+    return {key: value for key, value in new.items() if value != old[key]}
+
+
+def _set_rate(draft: ConfigDraft, base: str, batch: int) -> None:
+    """The learning rate for the pictures of a step."""
+    optimizer = (draft.base.get('optim_wrapper') or {}).get('optimizer') or {}
+    if 'lr' not in optimizer:
+        raise ValueError(
+            '--base must say optim_wrapper.optimizer.lr, got '
+            f'{dict(optimizer)}; choose another base'
+        )
+    scale = draft.base.get('auto_scale_lr') or {}
+    named = re.search(r'(\d+)xb(\d+)', Path(base).name)
+    own = draft.base['train_dataloader'].get('batch_size', 1)
+    meant = scale.get('base_batch_size') or (
+        int(named[1]) * int(named[2]) if named else own
+    )
+    if meant == batch:
+        return
+    factor = batch / meant
+    scaled = rate_factor(factor, str(optimizer['type']), scale.get('rule'))
+    draft.comments['optim_wrapper'] = (
+        f'{batch} pictures a step in place of {meant}: '
+        + ('linear.' if scaled == factor else 'the square root of that.')
+    )
+    rate = float(f'{optimizer["lr"] * scaled:.3g}')
+    draft.set(('optim_wrapper', 'optimizer'), lr=rate)
+    draft.settings['auto_scale_lr'] = {'base_batch_size': batch}
