@@ -382,8 +382,8 @@ def test_the_commands_of_the_error_do_what_they_say(tmp_path, monkeypatch):
     args = [path, '--work-dir', str(tmp_path / 'b_w')]
     with pytest.raises(ValueError, match='cannot resume from') as info:
         main([*args, '--resume', str(saved)])
-    found = re.findall(r'--cfg-options (.*?)(?:\. To|$)', str(info.value))
-    restore, anew = map(shlex.split, found)
+    commands = re.findall(r'--cfg-options (.*?)(?:\. To|$)', str(info.value))
+    restore, anew = map(shlex.split, commands)
     assert (
         main([*args, '--resume', str(saved), '--cfg-options', *restore]) == 0
     )
