@@ -1,7 +1,14 @@
 """Training: processes and devices, checkpoints, resume, checks."""
 
 from ..utils.training import freeze_modules, get_rng_state, set_rng_state
-from .checkpoints import check_complete, load_weights, read_checkpoint
+from .checkpoint import (
+    NoResumableCheckpointError,
+    WorkDirInUseError,
+    check_complete,
+    load_weights,
+    read_checkpoint,
+    write_pretrained,
+)
 from .class_rows import checkpoint_metainfo
 from .hooks import (
     ActivationCheckpointHook,
@@ -29,11 +36,8 @@ from .optim import (
     GradientSurgeryOptimWrapper,
     MergedOptimWrapperConstructor,
 )
-from .pretrained import write_pretrained
-from .resume import NoResumableCheckpointError
 from .runner import PortableRunner
 from .sample_errors import SampleError
-from .work_dir_lock import WorkDirInUseError
 
 __all__ = [
     'ActivationCheckpointHook',

@@ -138,81 +138,13 @@ def share_equal(
     ]
 
 
-def window_changes(
-    optim_wrapper: Any,
-    saved: Mapping | None,
-    iteration: int,
-    remaining: int,
-    world_size: int,
-) -> Iterator[tuple[str, Any, Any, str, str]]:
-    """What becomes of the windows of a checkpoint, where it is worth a word.
-
-    Yields the fields of a :class:`~mmext.engine.resume_plan.Change`.
-    """
-    for name, wrapper in named_wrappers(optim_wrapper).items():
-        key = f'optim_wrapper{name and "." + name}.accumulative_counts'
-        counts = wrapper._accumulative_counts
-        if saved is None:
-            if iteration % counts and remaining > 0:
-                yield (
-                    key,
-                    'not saved',
-                    counts,
-                    'config',
-                    f'gradients of {iteration % counts} batches are not in '
-                    'the checkpoint and are lost',
-                )
-            continue
-        window = saved['wrappers'].get(name)
-        if window is None:
-            continue
-        before, num_open = window['counts'], window['open']
-        if num_open >= counts:
-            yield (
-                key,
-                before,
-                counts,
-                'REFUSED',
-                f'gradients of {num_open} batches wait in the checkpoint; '
-                f'set it to {num_open + 1} or more, or resume from a '
-                'checkpoint between windows',
-            )
-        elif counts != before:
-            yield (
-                key,
-                before,
-                counts,
-                'config',
-                f'an open window of {num_open} batches goes on'
-                if num_open
-                else 'a window begins here',
-            )
-        elif num_open != window['inner'] % before and remaining > 0:
-            yield (
-                'accumulation window',
-                f'{window["inner"] % before} of {before} batches',
-                'a new one',
-                'config',
-                'the last one of the shorter training ended early',
-            )
-        ranks = saved.get('gradients', [])
-        if ranks and (len(ranks) != world_size or None in ranks):
-            yield (
-                'accumulated gradients',
-                f'of {len(ranks) - ranks.count(None)} processes',
-                f'{world_size} processes',
-                'config',
-                'each process begins with their mean',
-            )
-
-
 def restore_windows(
     optim_wrapper: Any, saved: Mapping, remaining: int
 ) -> dict[str, float]:
     """Set the counters; returns the factor for the gradients per wrapper.
 
-    A window of another length begins where the last one ended. With as many
-    iterations to come as before, all is as it was.
+    With as many iterations to come as before, all is as it was. In a longer
+    training the last window, which ended early, may go on.
     """
     factors = {}
     for name, wrapper in named_wrappers(optim_wrapper).items():
@@ -220,9 +152,7 @@ def restore_windows(
         if window is None:
             continue
         counts, inner = wrapper._accumulative_counts, window['inner']
-        # The last window of a training may end early.
-        is_aligned = window['open'] == inner % window['counts']
-        unchanged = counts == window['counts'] and is_aligned
+        unchanged = window['open'] == inner % counts
         wrapper._inner_count = inner if unchanged else window['open']
         if wrapper._max_counts >= 0:
             wrapper._max_counts = (
@@ -267,15 +197,8 @@ def restore_gradients(
                 total *= factor
             if not isinstance(key, tuple):
                 parameters[key].grad = total.to(parameters[key].device)
-            elif hasattr(wrapper, 'add_task_gradient'):
-                wrapper.add_task_gradient(*key, total)
             else:
-                # A training that goes on without gradient surgery.
-                parameter = parameters[key[1]]
-                total = total.to(parameter.device)
-                parameter.grad = (
-                    total if parameter.grad is None else parameter.grad + total
-                )
+                wrapper.add_task_gradient(*key, total)
 
 
 def is_not_of_lost_gradients(record: logging.LogRecord) -> bool:

@@ -42,6 +42,7 @@ from ..utils.files import atomic_path
 from ..utils.launcher_env import read_launcher_env
 from ..utils.tensors import bfloat16_slowdown, has_bfloat16
 from ..utils.training import rate_factor
+from .checkpoint import CheckpointingRunner, work_dir_lock
 from .distributed import (
     CHECKPOINT,
     PeerError,
@@ -72,9 +73,7 @@ from .launch import (
 )
 from .loops import ResumableEpochBasedTrainLoop, ResumableIterBasedTrainLoop
 from .optim.cpu_amp import cpu_amp_cfg
-from .resume import CheckpointingRunner
 from .sample_errors import name_failing_samples
-from .work_dir_lock import work_dir_lock
 
 
 class _IgnoreOnce:

@@ -208,9 +208,7 @@ def write_patches(
     )
 
 
-def _write_boxes(
-    folder, pictures, truth, classes, evaluator, **parts
-) -> Path:
+def _write_boxes(folder, pictures, truth, classes, evaluator, **parts) -> Path:
     (folder / 'images').mkdir()
     images, annotations = [], []
     for n, (name, picture) in enumerate(pictures.items()):

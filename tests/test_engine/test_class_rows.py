@@ -7,7 +7,7 @@ from helpers.tiny_co_dino import build_tiny
 from mmengine.registry import MODELS
 from torch import nn
 
-from mmext.engine.checkpoints import load_weights
+from mmext.engine.checkpoint.load import load_weights
 from mmext.engine.class_rows import (
     ClassRows,
     class_rows,

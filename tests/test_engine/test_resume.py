@@ -11,9 +11,6 @@ import torch
 from helpers import toy_training as toy
 from helpers.toy_ranks import run_on_ranks
 
-from mmext.engine.checkpoints import find_newest_checkpoint
-from mmext.utils.files import atomic_path
-
 EVERY_STEP = dict(
     checkpoint=dict(type='CheckpointHook', interval=1, by_epoch=False),
     logger=dict(type='LoggerHook', interval=1),
@@ -114,25 +111,11 @@ def test_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
     assert not [p for p in folder.iterdir() if '.tmp' in p.name]
 
 
-def test_dead_in_the_middle_of_writing(tmp_path, monkeypatch):
-    """What is left has another name, and is removed on resume."""
-    toy.train(tmp_path, train_cfg=dict(by_epoch=True, max_epochs=1))
-    monkeypatch.setattr(os, 'getpid', lambda: 4242)
-    with atomic_path(tmp_path / 'epoch_2.pth') as temporary:
-        temporary.write_bytes(b'half of a checkpo')
-        os.link(temporary, tmp_path / 'kept')
-    os.rename(tmp_path / 'kept', temporary)
-    os.remove(tmp_path / 'epoch_2.pth')
-    assert len(find_newest_checkpoint(tmp_path).leftovers) == 1
-    toy.train(tmp_path, resume=True)
-    assert not temporary.exists()
-
-
 def two_save_one():
     """Only rank 0 is asked to save, as some hooks do."""
     from mmengine.dist import get_rank
 
-    import mmext.engine.resume as module
+    import mmext.engine.checkpoint.exchange as module
 
     module._RNG_TIMEOUTS_S = {False: 0.2, True: 0.2}
     runner = toy.build(
@@ -206,33 +189,10 @@ def test_load_from_another_model(tmp_path, trained):
         start(tmp_path, load_from=path)
 
 
-def test_load_from_nowhere(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"got 'none.pth'"):
-        start(tmp_path, load_from='none.pth')
-
-
 def test_strict(tmp_path, trained):
     runner = toy.build(tmp_path, model=dict(type='ToyModel', width=4))
     with pytest.raises(ValueError, match='must be of the same model'):
         runner.load_checkpoint(str(trained / 'epoch_3.pth'), strict=True)
-
-
-def test_averaged_weights_are_resumed(tmp_path):
-    changes = dict(custom_hooks=[EMA])
-    expected = toy.train(tmp_path / 'a', **changes)
-    toy.train(
-        tmp_path / 'b',
-        resume=True,
-        load_from=str(tmp_path / 'a' / 'epoch_1.pth'),
-        **changes,
-    )
-    assert toy.read_trace(tmp_path / 'b' / 'trace.0')[-1] == expected[-1]
-    files = [tmp_path / name / 'epoch_3.pth' for name in 'ab']
-    first, second = (
-        torch.load(file, weights_only=False)['ema_state_dict']
-        for file in files
-    )
-    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 # Resuming ------------------------------------------------------------------
@@ -257,14 +217,6 @@ def test_auto_starts_from_other_weights(tmp_path, trained):
     assert len(toy.steps(lines)) == 18
 
 
-def test_path_is_resumed(tmp_path, trained):
-    trace = toy.train(
-        tmp_path / 'new', resume=True, load_from=str(trained / 'epoch_1.pth')
-    )
-    assert trace[0]['iter'] == 7
-    assert trace[-1] == toy.read_trace(trained / 'trace.0')[-1]
-
-
 def test_log_history_goes_on(tmp_path, trained):
     runner = toy.build(
         tmp_path, resume=True, load_from=str(trained / 'epoch_1.pth')
@@ -275,16 +227,6 @@ def test_log_history_goes_on(tmp_path, trained):
         line['loss'] for line in toy.steps(toy.read_trace(trained / 'trace.0'))
     ]
     assert values.tolist() == pytest.approx(expected)
-
-
-def test_damaged_newest_is_passed_over(tmp_path):
-    toy.train(tmp_path, train_cfg=dict(by_epoch=True, max_epochs=2))
-    newest = tmp_path / 'epoch_2.pth'
-    newest.write_bytes(newest.read_bytes()[:2000])
-    toy.train(tmp_path, resume=True)
-    logs = ''.join(log.read_text() for log in tmp_path.rglob('*.log'))
-    assert 'passed over epoch_2.pth' in logs
-    assert re.search('Resuming from .*epoch_1.pth', logs)
 
 
 def test_only_damaged_checkpoints_are_an_error(tmp_path):
@@ -311,55 +253,13 @@ def test_only_damaged_checkpoints_are_an_error(tmp_path):
             lambda c: c['state_dict'].pop('linear.bias'),
             'must be of the same model to resume',
         ),
-        (lambda c: c['param_schedulers'].pop(), 'got 2, and 1 in'),
+        (lambda c: c['param_schedulers'].pop(), '1 schedulers in the checkp'),
     ],
 )
 def test_rejects_to_resume(tmp_path, trained, change, message):
     path = edit(trained / 'epoch_1.pth', change)
     with pytest.raises(ValueError, match=message):
         start(tmp_path, resume=True, load_from=path)
-
-
-def test_rejects_to_resume_another_model(tmp_path, trained):
-    with pytest.raises(ValueError, match='another shape'):
-        start(
-            tmp_path,
-            resume=True,
-            load_from=str(trained / 'epoch_1.pth'),
-            model=dict(type='ToyModel', width=5),
-        )
-
-
-def test_rejects_to_resume_averages_of_another_model(tmp_path):
-    toy.train(tmp_path / 'a', custom_hooks=[EMA])
-    with pytest.raises(ValueError, match=r'does not fit the model: [^$]*size'):
-        start(
-            tmp_path,
-            resume=True,
-            custom_hooks=[EMA],
-            load_from=str(tmp_path / 'a' / 'epoch_1.pth'),
-            model=dict(type='ToyModel', width=5),
-        )
-
-
-def test_rejects_absent_and_damaged_paths(tmp_path):
-    with pytest.raises(FileNotFoundError, match='must be an existing file'):
-        start(tmp_path, resume=True, load_from='none.pth')
-    path = tmp_path / 'bad.pth'
-    path.write_bytes(b'PK')
-    with pytest.raises(ValueError, match='cannot be read: it is damaged'):
-        start(tmp_path, resume=True, load_from=str(path))
-
-
-def test_rejects_other_batches_within_an_epoch(tmp_path):
-    toy.train(tmp_path / 'a', default_hooks=EVERY_STEP)
-    folder = tmp_path / 'a'
-    other = dict(resume=True, train_dataloader=toy.loader(batch_size=3))
-    with pytest.raises(
-        ValueError,
-        match=(r"saved within an epoch.*'batch_size': 3.*'batch_size': 2"),
-    ):
-        start(tmp_path, load_from=str(folder / 'iter_7.pth'), **other)
 
 
 def test_other_batches_from_the_end_of_an_epoch(tmp_path, trained):
@@ -383,18 +283,16 @@ def test_checkpoints_of_mmengines_runner(tmp_path):
         assert trace[-1] == expected[-1]
 
 
-def test_other_loops_are_resumed_by_epoch(tmp_path, trained):
+def test_other_loops_are_resumed_by_epoch(tmp_path):
     from mmengine.runner import EpochBasedTrainLoop
 
     class OwnLoop(EpochBasedTrainLoop):
         pass
 
-    runner = start(
-        tmp_path,
-        resume=True,
-        load_from=str(trained / 'epoch_2.pth'),
-        train_cfg=dict(type=OwnLoop, max_epochs=3),
-    )
+    own = dict(train_cfg=dict(type=OwnLoop, max_epochs=3))
+    toy.train(tmp_path / 'a', **own)
+    path = str(tmp_path / 'a' / 'epoch_2.pth')
+    runner = start(tmp_path, resume=True, load_from=path, **own)
     assert type(runner.train_loop) is OwnLoop
     assert runner.iter == 18
 

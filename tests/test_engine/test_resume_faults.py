@@ -19,7 +19,7 @@ import torch
 from helpers import toy_training as toy
 from helpers.toy_ranks import start_ranks
 
-import mmext.engine.resume
+import mmext.engine.checkpoint.exchange
 
 pytestmark = pytest.mark.xdist_group('processes')
 
@@ -385,7 +385,9 @@ def test_flipped_byte(run, world_size):
 def test_one_of_two_is_killed_before_it_saves(run, world_size, monkeypatch):
     """The other one cannot save its state and must not save without it."""
     timeouts = {False: 1, True: 1}
-    monkeypatch.setattr(mmext.engine.resume, '_RNG_TIMEOUTS_S', timeouts)
+    monkeypatch.setattr(
+        mmext.engine.checkpoint.exchange, '_RNG_TIMEOUTS_S', timeouts
+    )
     run.write(strike(run, 'SIGKILL', 8, rank=1))
     codes = run.run(end_others=False)
     assert codes[0] != 0, run.output[-3000:]

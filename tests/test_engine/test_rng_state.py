@@ -6,7 +6,7 @@ import torch
 from torch import distributed as dist
 
 from mmext.engine import get_rng_state, set_rng_state
-from mmext.engine.rng_state import exchange_states
+from mmext.engine.checkpoint.exchange import exchange_states
 
 
 def draw():

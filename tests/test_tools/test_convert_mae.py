@@ -1,4 +1,3 @@
-
 import pytest
 import torch
 from helpers.tiny_mae import record

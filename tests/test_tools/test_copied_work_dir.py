@@ -207,5 +207,3 @@ def test_mmengine_goes_on_from_ours(tmp_path, first, monkeypatch):
     monkeypatch.chdir(tmp_path)
     RUNNERS.build(Config(cfg)).train()
     assert position(first, 'epoch_3.pth') == 18
-
-

@@ -252,6 +252,21 @@ def test_stray_file_is_never_run(tmp_path, trap, run, switch, world_size):
     assert (tmp_path / 'w/epoch_3.pth').is_file()
 
 
+def test_config_text_is_not_run_on_resume(tmp_path, trap, run):
+    """MMEngine runs ``meta['config']`` of a checkpoint it resumes from."""
+    code, output = run('train', {})
+    assert code == 0, output
+    checkpoint = torch.load(tmp_path / 'w/epoch_1.pth', weights_only=False)
+    text = f'import os\nos.mkdir({str(trap)!r})\n'
+    checkpoint['meta'].update(config=text, cfg=text)
+    torch.save(checkpoint, tmp_path / 'hostile.pth')
+    code, output = run('train', {}, '--resume', tmp_path / 'hostile.pth')
+    # As text it is the config of another training.
+    assert code == 1, output
+    assert 'cannot resume from' in output
+    assert not trap.exists()
+
+
 def test_convert_codetr(tmp_path, trap, capsys):
     main = load_tool('convert_codetr').main
     path = weights(tmp_path, trap)

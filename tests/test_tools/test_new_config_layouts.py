@@ -91,9 +91,7 @@ def voc_kit(root: Path) -> None:
         write(year / f'ImageSets/Main/{split}.txt', f'{split}\n')
 
 
-@pytest.mark.parametrize(
-    'write_data', [darknet, supervision, poses, voc_kit]
-)
+@pytest.mark.parametrize('write_data', [darknet, supervision, poses, voc_kit])
 def test_boxes(write_data: Callable, tmp_path, capsys):
     """The third class in the middle of the picture is what is loaded."""
     write_data(tmp_path / 'data')

@@ -86,9 +86,7 @@ class TestStreams:
             pytest.param('terminal', marks=pytest.mark.slow),
         ],
     )
-    def test_standard_output_has_the_report_only(
-        self, kind, data, tmp_path
-    ):
+    def test_standard_output_has_the_report_only(self, kind, data, tmp_path):
         if kind == 'file':
             # What stands there already stays: the place is that of the
             # descriptor.

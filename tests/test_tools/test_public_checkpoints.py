@@ -13,12 +13,13 @@ import pytest
 import torch
 from helpers import toy_training as toy
 from helpers.toy_ranks import start_ranks
-from mmengine.config import ConfigDict
+from mmengine.config import Config, ConfigDict
 from mmengine.logging import HistoryBuffer
 
 pytestmark = pytest.mark.xdist_group('processes')
 
 COCO = ('person', 'bicycle', 'car')
+TRAINING = toy.config(param_scheduler=[], custom_hooks=[dict(type='EMAHook')])
 
 
 def state_dict():
@@ -84,7 +85,7 @@ def mmengine(**more):
     meta = dict(
         epoch=1,
         iter=6,
-        cfg=f'train_cfg = {toy.config()["train_cfg"]!r}\n',
+        cfg=Config(TRAINING).pretty_text,
         seed=928157442,
         experiment_name='co_dino_5scale_r50_lsj_8xb2_1x_coco_20230905',
         time='20230905_141500',
@@ -117,7 +118,7 @@ def mmengine_to_resume():
         for index, shape in enumerate([(2, 3), (2,)])
     }
     group = dict(
-        lr=0.01,
+        lr=0.05,
         momentum=0.9,
         dampening=0,
         weight_decay=0,
@@ -191,8 +192,7 @@ def test_weights(tmp_path, layout, old):
 def test_resumed_from(tmp_path):
     path = tmp_path / 'public.pth'
     torch.save(mmengine_to_resume(), path)
-    cfg = toy.config(param_scheduler=[])
-    output = run(tmp_path, 'train', cfg, '--resume', path)
+    output = run(tmp_path, 'train', TRAINING, '--resume', path)
     assert 'Epoch(train) [2][1/6]' in output
     checkpoint = torch.load(tmp_path / 'w/epoch_3.pth', weights_only=False)
     assert checkpoint['meta']['iter'] == 18

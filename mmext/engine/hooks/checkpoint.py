@@ -24,15 +24,18 @@ from mmengine.runner import Runner
 
 from ...registry import HOOKS
 from ...utils.files import atomic_path
-from ..checkpoints import read_checkpoint
-from ..own_checkpoints import (
+from ..checkpoint import (
+    CheckpointingRunner,
+    MissingRanksError,
+    read_checkpoint,
+)
+from ..checkpoint.work_dir import (
     OUTDATED,
     checkpoint_dir,
     is_below,
     join_names,
     with_names_only,
 )
-from ..resume import CheckpointingRunner, MissingRanksError
 
 
 def write_last_checkpoint(work_dir: str | Path, checkpoint: str) -> None:

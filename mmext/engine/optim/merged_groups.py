@@ -116,7 +116,6 @@ def _check_groups(
     if saved != own:
         raise ValueError(
             f'the state to load has {saved} parameter groups, the optimizer '
-            f"{own}; use runner_type='mmext.PortableRunner', which resumes "
-            'from single groups into merged ones, or the constructor that the '
-            'optim_wrapper of the checkpoint had'
+            f'{own}; use the constructor that the optim_wrapper of the '
+            'checkpoint had'
         )

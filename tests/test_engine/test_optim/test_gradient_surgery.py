@@ -429,36 +429,6 @@ def test_aggregators_that_cannot_work_are_refused(aggregator, message):
 
 
 @SLOW
-def test_an_open_window_goes_on_without_surgery(tmp_path):
-    cfg = train_config(
-        tmp_path / 'a',
-        optim_wrapper=surgery_cfg(4, 'Sum'),
-        custom_hooks=[dict(type='KillHook', at=7)],
-    )
-    with pytest.raises(toy.Killed):
-        RUNNERS.build(cfg).train()
-    ends = []
-    for folder, change in (
-        ('b', surgery_cfg(4, 'Sum')),
-        ('c', {**surgery_cfg(4), 'type': 'OptimWrapper'}),
-    ):
-        if folder == 'c':
-            del change['aggregator']
-        cfg = train_config(
-            tmp_path / folder,
-            optim_wrapper=change,
-            load_from=str(tmp_path / 'a/iter_6.pth'),
-            resume=True,
-        )
-        RUNNERS.build(cfg).train()
-        ends.append(toy.read_trace(tmp_path / folder / 'trace.0')[-1])
-    for mine, other in zip(ends[0]['weights'], ends[1]['weights']):
-        torch.testing.assert_close(
-            torch.tensor(mine), torch.tensor(other), rtol=1e-4, atol=1e-5
-        )
-
-
-@SLOW
 @pytest.mark.parametrize(('name', 'counts'), [('PCGrad', 1), ('GradVac', 3)])
 def test_kill_9_and_resume_surgery(tmp_path, name, counts):
     model = toy_tasks.model_cfg('DWA', noise=0.1, norm=True)

@@ -16,10 +16,10 @@ from mmengine.config import Config
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ..checks.config import config_from_json, config_to_json
-from ..utils.files import atomic_path, new_tree
-from ..utils.weight_files import CONFIG_FILE
-from ..version import __version__
+from ...checks.config import config_from_json, config_to_json
+from ...utils.files import atomic_path, new_tree
+from ...utils.weight_files import CONFIG_FILE
+from ...version import __version__
 
 WEIGHTS_FILE = 'model.safetensors'
 _CARD_FILE = 'README.md'

@@ -2,73 +2,52 @@
 
 import os
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mmengine.dist import broadcast_object_list, get_dist_info, is_main_process
+from mmengine.dist import broadcast_object_list, is_main_process
 from mmengine.fileio import FileClient, LocalBackend, get_file_backend
-from mmengine.hooks import EMAHook
 from mmengine.model import BaseTTAModel
+from mmengine.optim import _ParamScheduler
 from mmengine.runner import BaseLoop, Runner
 from torch import Tensor, nn
 
-from ..utils.archive import seal_archive
-from ..utils.files import atomic_path
-from ..utils.safe_load import careful_readers, foreign_names
-from ..utils.training import freeze_modules, get_rng_state, set_rng_state
-from .accumulation import (
-    get_gradients,
-    get_windows,
+from ...utils.archive import seal_archive
+from ...utils.files import atomic_path
+from ...utils.safe_load import careful_readers, foreign_names
+from ...utils.training import freeze_modules, set_rng_state
+from ..accumulation import (
     is_not_of_lost_gradients,
     restore_gradients,
     restore_windows,
-    share_equal,
 )
-from .checkpoints import (
-    WRAPPER_PREFIX,
-    check_complete,
-    check_fits,
-    find_newest_checkpoint,
-    load_weights,
-    read_checkpoint,
-    remove_leftovers,
-)
-from .class_rows import ClassRows, class_rows
-from .distributed import missing_ranks, unwrap_model
-from .launch import DEFAULT_TIMEOUT_S, default_store
-from .loops import (
+from ..class_rows import ClassRows, class_rows
+from ..distributed import unwrap_model
+from ..launch import DEFAULT_TIMEOUT_S
+from ..loops import (
     ResumableEpochBasedTrainLoop,
     ResumableIterBasedTrainLoop,
     batch_size_of,
     remaining_iterations,
 )
-from .own_checkpoints import adopt_checkpoints, checkpoint_dir
-from .resume_changes import (
-    compare,
-    describe_training,
-    num_samples,
-    without_functions,
+from .differences import check_differences, differences_table
+from .exchange import gather_states, saved_buffers, states_to_save
+from .files import find_newest_checkpoint, remove_leftovers
+from .load import (
+    WRAPPER_PREFIX,
+    check_complete,
+    check_fits,
+    load_weights,
+    read_checkpoint,
 )
-from .resume_groups import take_over_groups
-from .resume_plan import ResumePlan, by_wrapper
-from .rng_state import exchange_states
-
-# How long rank 0 waits for the states of the others, which arrive unless only
-# rank 0 was asked to save; and how long when there was a signal, which may be
-# due to the loss of a process.
-_RNG_TIMEOUTS_S = {False: 20, True: 8}
-
+from .states import by_wrapper, carry_over, compare, describe_training
+from .work_dir import adopt_checkpoints, checkpoint_dir
 
 # What MMEngine notes of a run, which the one that goes on has of its own.
 _OF_THE_RUN = ('cfg', 'experiment_name', 'mmengine_version')
-
-
-class MissingRanksError(RuntimeError):
-    """A checkpoint was not written, as some ranks did not come to save it."""
 
 
 def _samplers(dataloader: Any) -> list[Any]:
@@ -76,33 +55,6 @@ def _samplers(dataloader: Any) -> list[Any]:
     batch_sampler = getattr(dataloader, 'batch_sampler', None)
     candidates = (dataloader.sampler, getattr(batch_sampler, 'sampler', None))
     return [item for item in candidates if hasattr(item, 'seed')]
-
-
-def _buffers(module: nn.Module) -> dict[str, Tensor]:
-    """Buffers that are saved, such as the statistics of batch norm."""
-    saved = module.state_dict(keep_vars=True)
-    return {
-        name: buffer.detach()
-        for name, buffer in module.named_buffers()
-        if name in saved
-    }
-
-
-def _drop_functions(states: Any) -> None:
-    """Leave out functions in states of schedulers (OneCycle has one)."""
-    if isinstance(states, dict):
-        for items in states.values():
-            _drop_functions(items)
-    elif isinstance(states, list):
-        states[:] = [without_functions(state) for state in states]
-
-
-def _swap_averages(checkpoint: Mapping[str, Any]) -> None:
-    """Give the trained weights their names back, which EMA's have taken."""
-    weights, averages = checkpoint['state_dict'], checkpoint['ema_state_dict']
-    for name in averages:
-        if name.startswith('module.') and name[7:] in weights:
-            weights[name[7:]] = averages[name]
 
 
 class NoResumableCheckpointError(ValueError):
@@ -120,8 +72,9 @@ class CheckpointingRunner(Runner):
     _evaluating = False
     _saved_by_all_ranks = False
     _windows_to_restore: Mapping[str, Any] | None = None
-    _plan: ResumePlan | None = None
     _resumed_meta: Mapping[str, Any] = {}
+    # What has steps to make up for, once it is loaded.
+    _late_schedulers: Sequence[_ParamScheduler] = ()
     # Whether the checkpoint was found in a folder, and not named by the user.
     _found = False
     _run_id = ''
@@ -229,81 +182,6 @@ class CheckpointingRunner(Runner):
         finally:
             self._saved_by_all_ranks = False
 
-    def _gather_states(self, name: str) -> list[dict | None]:
-        """What each rank has of its own, on rank 0; nothing elsewhere."""
-        rank, world_size = get_dist_info()
-        state = {
-            'rng': getattr(self.train_loop, 'rng_before_val', None)
-            or get_rng_state(),
-            'gradients': get_gradients(self.optim_wrapper),
-            'buffers': {
-                name: buffer.cpu()
-                for name, buffer in _buffers(unwrap_model(self.model)).items()
-                if world_size > 1
-            },
-        }
-        if world_size == 1:
-            return [state]
-        self._num_saves: Counter = getattr(self, '_num_saves', Counter())
-        self._num_saves[name] += 1
-        signalled = any(
-            getattr(hook, 'is_requested', False) for hook in self.hooks
-        )
-        timeout_s = min(_RNG_TIMEOUTS_S[signalled], self.dist_timeout_s)
-        states = exchange_states(
-            default_store(),
-            f'{self.timestamp}/{name}/{self._num_saves[name]}',
-            state,
-            rank=rank,
-            world_size=world_size,
-            timeout_s=timeout_s,
-        )
-        missing = [rank for rank, item in enumerate(states) if item is None]
-        if missing and self._saved_by_all_ranks:
-            raise MissingRanksError(
-                f'{name} was not written, as rank '
-                f'{", ".join(map(str, missing))} did not come to save it '
-                f'within {timeout_s:g} s; earlier checkpoints are untouched. '
-                f'{missing_ranks()}'
-            )
-        if missing:
-            self.logger.warning(
-                f'{name} is saved without the states of rank '
-                f'{", ".join(map(str, missing))}, which did not save: '
-                f'{missing_ranks()}'
-            )
-        return states
-
-    def _add_states(
-        self, meta: dict[str, Any], states: Sequence[dict | None]
-    ) -> None:
-        """Put what each rank has of its own into the metadata."""
-        meta['rng_states'] = [state and state['rng'] for state in states]
-        meta['accumulation'] = get_windows(
-            self.optim_wrapper,
-            remaining_iterations(
-                self.train_loop,
-                meta['epoch'],
-                meta['iter'],
-                meta['batch_in_epoch'],
-            ),
-        )
-        meta['training'] = describe_training(self)
-        if any(state and state['gradients'] for state in states):
-            meta['accumulation']['gradients'] = share_equal(
-                states, 'gradients'
-            )
-        buffers = share_equal(states, 'buffers')
-        meta['rank_buffers'] = [
-            own
-            and {
-                name: buffer
-                for name, buffer in own.items()
-                if buffer is not buffers[0][name]
-            }
-            for own in buffers
-        ]
-
     def save_checkpoint(
         self,
         out_dir: str,
@@ -324,9 +202,13 @@ class CheckpointingRunner(Runner):
         """
         meta = self._position(meta or {}, by_epoch)
         if save_optimizer:
-            states = self._gather_states(f'{filename}/{meta["iter"]}')
+            name = f'{filename}/{meta["iter"]}'
+            states = gather_states(
+                self, name, from_all=self._saved_by_all_ranks
+            )
             if states:
-                self._add_states(meta, states)
+                meta['training'] = describe_training(self)
+                meta.update(states_to_save(self, meta, states))
         if not is_main_process():
             return
         options = {
@@ -443,22 +325,16 @@ class CheckpointingRunner(Runner):
             self.param_schedulers = self.build_param_scheduler(
                 self.param_schedulers
             )
-        regrouped = take_over_groups(self, checkpoint)
-        plan = compare(self, checkpoint)
-        plan.changes[:0] = regrouped
-        if plan.changes:
+        differences = compare(self, checkpoint)
+        if differences:
             self.logger.warning(
                 f'{filename} was saved by a training that differs from this '
-                f'one:\n{plan.table()}'
+                f'one:\n{differences_table(differences)}'
             )
         else:
             self.logger.info(f'{filename} is of a training like this one.')
-        plan.check(filename)
-        self._plan = plan
-        if 'ema_state_dict' in checkpoint and not any(
-            isinstance(hook, EMAHook) for hook in self.hooks
-        ):
-            _swap_averages(checkpoint)
+        check_differences(differences, filename)
+        self._late_schedulers = carry_over(self, checkpoint)
 
     def val(self) -> dict:
         """Validate; a checkpoint must fill the model."""
@@ -556,14 +432,14 @@ class CheckpointingRunner(Runner):
             self._resuming = False
         self._adopt(filename)
         self.message_hub.runtime_info.update(about_this_run)
-        if resume_optimizer and resume_param_scheduler:
-            self._plan.apply(self)
+        for scheduler in self._late_schedulers:
+            scheduler.step()
         meta = self._resumed_meta
         if meta.get('sampler_seed') is not None:
             for sampler in _samplers(self.train_dataloader):
                 sampler.seed = meta['sampler_seed']
         state = self._own('rng_states')
-        buffers = _buffers(unwrap_model(self.model))
+        buffers = saved_buffers(unwrap_model(self.model))
         for name, buffer in (self._own('rank_buffers') or {}).items():
             buffers[name].copy_(buffer)
         if 'accumulation' in meta:
@@ -574,7 +450,7 @@ class CheckpointingRunner(Runner):
             loop.go_on_from(
                 epoch=loop.epoch,
                 iteration=loop.iter,
-                batch_in_epoch=self._batch_to_go_on(filename),
+                batch_in_epoch=self._batch_to_go_on(),
                 pending_val=meta.get('pending_val', False),
                 rng_state=state,
             )
@@ -625,10 +501,15 @@ class CheckpointingRunner(Runner):
                 factors,
             )
         elif fn_name == 'before_save_checkpoint':
-            _drop_functions(kwargs['checkpoint'].get('param_schedulers'))
+            # OneCycle has a function, which is no plain data.
+            states = kwargs['checkpoint'].get('param_schedulers')
+            for entries in by_wrapper(states, []).values():
+                for entry in entries:
+                    for key in [k for k in entry if callable(entry[k])]:
+                        del entry[key]
         super().call_hook(fn_name, **kwargs)
 
-    def _batch_to_go_on(self, filename: str) -> int:
+    def _batch_to_go_on(self) -> int:
         """Batches of the epoch in progress that are trained already."""
         loop, meta = self.train_loop, self._resumed_meta
         if not isinstance(loop, ResumableEpochBasedTrainLoop):
@@ -638,22 +519,6 @@ class CheckpointingRunner(Runner):
             # Saved by MMEngine's runner.
             batch = loop.iter - loop.epoch * length
             return batch if 0 < batch <= length else 0
-        now = {
-            'batches_per_epoch': length,
-            'batch_size': batch_size_of(self.train_dataloader),
-            'world_size': self.world_size,
-        }
-        before = {key: meta[key] for key in now}
-        if 'training' in meta:
-            before['samples'] = meta['training']['num_samples']
-            now['samples'] = num_samples(self.train_dataloader)
         if meta['batch_in_epoch'] == meta['batches_per_epoch']:
             return length
-        if meta['batch_in_epoch'] and before != now:
-            raise ValueError(
-                f'checkpoint {filename!r} was saved within an epoch, so '
-                'batches must be divided as before to resume from it, got '
-                f'{now} and before {before}; use the same number of processes '
-                'and batch size, or a checkpoint from the end of an epoch'
-            )
         return meta['batch_in_epoch']

@@ -1,0 +1,19 @@
+"""Checkpoints: save, load, resume, and what of them is trusted."""
+
+from .exchange import MissingRanksError
+from .load import check_complete, load_weights, read_checkpoint
+from .pretrained import write_pretrained
+from .runner import CheckpointingRunner, NoResumableCheckpointError
+from .work_dir import WorkDirInUseError, work_dir_lock
+
+__all__ = [
+    'CheckpointingRunner',
+    'MissingRanksError',
+    'NoResumableCheckpointError',
+    'WorkDirInUseError',
+    'check_complete',
+    'load_weights',
+    'read_checkpoint',
+    'work_dir_lock',
+    'write_pretrained',
+]

@@ -1,0 +1,274 @@
+"""Find the newest whole checkpoint of a work dir."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...utils.archive import DamagedFileError
+from ...utils.safe_load import UntrustedTypeError
+from .load import compare_checksums, read_checkpoint
+
+# The temporary names of mmext.utils.files.atomic_path.
+_LEFTOVER = re.compile(r'\..+\.\d+\.tmp(\.\w+)?')
+_MAX_NAMES = 5
+
+
+@dataclass(frozen=True)
+class CheckpointSummary:
+    """What a checkpoint is, without its weights.
+
+    ``run_id`` is that of the training which wrote it; empty if it does not
+    say so, as those of MMEngine's runner.
+    """
+
+    path: Path
+    iter: int
+    epoch: int
+    resumable: bool
+    run_id: str = ''
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """A checkpoint to resume from, what was passed over, and leftovers.
+
+    ``unused`` says why what ``last_checkpoint`` names, and is there, is not
+    taken, and what to do, or which checkpoints are damaged if all are.
+    """
+
+    checkpoint: str | None
+    notes: list[str] = field(default_factory=list)
+    leftovers: list[Path] = field(default_factory=list)
+    unused: str = ''
+
+
+def summarize_checkpoint(path: str | Path) -> CheckpointSummary:
+    """Read the metadata of a local checkpoint, not its weights.
+
+    Runs no code, whatever is trusted; ValueError if it would have to, if the
+    metadata are damaged, or if there are none.
+    """
+    try:
+        compare_checksums(Path(path), contents=False)
+    except DamagedFileError as error:
+        raise ValueError(
+            f'checkpoint {str(path)!r} is damaged: {error}'
+        ) from error
+    checkpoint = read_checkpoint(path, mmap=True, trust=False, verify=False)
+    meta = checkpoint.get('meta')
+    if not isinstance(meta, Mapping) or 'iter' not in meta:
+        raise ValueError(
+            f'checkpoint {str(path)!r} must have a training position '
+            "(meta['iter']), got none; it holds only weights"
+        )
+    return CheckpointSummary(
+        path=Path(path),
+        iter=int(meta['iter']),
+        epoch=int(meta.get('epoch', 0)),
+        resumable='optimizer' in checkpoint,
+        run_id=str(meta.get('run_id', '')),
+    )
+
+
+def _pointer(work_dir: Path, notes: list[str]) -> str | None:
+    """What ``last_checkpoint`` says, if anything."""
+    pointer = work_dir / 'last_checkpoint'
+    if not pointer.is_file():
+        return None
+    target = pointer.read_text(errors='replace').strip()
+    if not target:
+        notes.append('last_checkpoint is empty')
+        return None
+    return target
+
+
+def _lies_elsewhere(target: Path, path: Path) -> bool:
+    return target.is_absolute() and (
+        target.parent.resolve() != path.parent.resolve()
+    )
+
+
+def _find_below(target: str, folders: Sequence[Path]) -> Path | None:
+    """A file that is called as ``target``, below one of the folders."""
+    parts = [part for part in Path(target).parts if part not in ('/', '..')]
+    for folder in folders:
+        for start in range(len(parts)):
+            path = folder.joinpath(*parts[start:])
+            if _is_file(path):
+                return path
+    return None
+
+
+def _is_file(path: str | Path) -> bool:
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):  # no name that a file can have
+        return False
+
+
+def _candidates(folders: Sequence[Path], pointed: Path | None) -> list[Path]:
+    """Files that may be checkpoints, each once."""
+    patterns = {'*.pth'}
+    if pointed is not None and pointed.suffix:
+        patterns.add(f'*{pointed.suffix}')
+    files = [
+        path
+        for folder in folders
+        for pattern in patterns
+        for path in folder.glob(pattern)
+        if _is_file(path) and not _LEFTOVER.fullmatch(path.name)
+    ]
+    if pointed is not None:
+        files.append(pointed)
+    # A link to a checkpoint is that checkpoint.
+    files.sort(key=lambda path: (path.is_symlink(), str(path)))
+    once: dict[Path, Path] = {}
+    for path in files:
+        once.setdefault(path.resolve(), path)
+    return list(once.values())
+
+
+def _first_whole(
+    summaries: Sequence[CheckpointSummary], faults: dict[str, str]
+) -> CheckpointSummary | None:
+    """The first one without damage; notes those before it."""
+    for summary in summaries:
+        try:
+            compare_checksums(summary.path, contents=True)
+        except DamagedFileError as error:
+            faults[summary.path.name] = f'it is damaged: {error}'
+        else:
+            return summary
+    return None
+
+
+def find_newest_checkpoint(
+    work_dir: str | Path, out_dir: str | Path | None = None
+) -> SearchResult:
+    """Find the checkpoint that a training should go on from.
+
+    It is the one of the highest iteration, and then epoch, among the files of
+    the work dir and of ``out_dir``; no clock plays a part. If there are those
+    of several trainings, the one that wrote last is meant, which
+    ``last_checkpoint`` knows. Files that are damaged, hold no optimizer or
+    would have to be trusted are passed over.
+
+    Of what ``last_checkpoint`` names, only the name counts: a work dir may
+    have been copied, and its checkpoints are those that lie in it. An address
+    that is not on this machine is believed.
+
+    Args:
+        work_dir: Folder of the run.
+        out_dir: Where else checkpoints of this run are kept, if anywhere.
+    """
+    work_dir = Path(work_dir)
+    folders = [work_dir]
+    if out_dir is not None and '://' not in str(out_dir):
+        folders.append(Path(out_dir))
+    notes: list[str] = []
+    target = _pointer(work_dir, notes)
+    if target and '://' in target:
+        return SearchResult(target, notes)
+    pointed = _find_below(target, folders) if target else None
+    unused = ''
+    if target and pointed is None:
+        exists = _is_file(target)
+        if exists:
+            unused = (
+                f'last_checkpoint in {work_dir} names {target}, which is '
+                'outside of the work dir; to go on from it, name it with '
+                '--resume FILE'
+            )
+        what = 'is outside of the work dir' if exists else 'does not exist'
+        notes.append(f'last_checkpoint names {target}, which {what}')
+    elif target and _lies_elsewhere(Path(target), pointed):
+        notes.append(
+            f'last_checkpoint names {target}, and this work dir is another '
+            f'one, such as a copy; here that is {pointed}'
+        )
+    faults: dict[str, str] = {}
+    untrusted: set[str] = set()
+    summaries = []
+    for path in _candidates(folders, pointed):
+        try:
+            summary = summarize_checkpoint(path)
+        except ValueError as error:
+            faults[path.name] = str(error)
+            if isinstance(error, UntrustedTypeError):
+                untrusted.add(path.name)
+                if path == pointed:
+                    unused = str(error)
+            continue
+        if summary.resumable:
+            summaries.append(summary)
+    newest = _newest_of(summaries, pointed, faults, notes)
+    rest = f'; going on from {newest.path.name}' if newest else ''
+    if newest is None and not unused and faults.keys() - untrusted:
+        unused = f'All checkpoints in {work_dir} are damaged: ' + '; '.join(
+            f'{name}: {reason}'
+            for name, reason in faults.items()
+            if name not in untrusted
+        )
+    notes += [
+        f'passed over {name}: {reason}{rest}'
+        for name, reason in faults.items()
+    ]
+    leftovers = {
+        path
+        for folder in folders
+        if folder.is_dir()
+        for path in folder.iterdir()
+        if _LEFTOVER.fullmatch(path.name)
+    }
+    return SearchResult(
+        str(newest.path) if newest else None,
+        notes,
+        sorted(leftovers),
+        unused,
+    )
+
+
+def _newest_of(
+    summaries: Sequence[CheckpointSummary],
+    pointed: Path | None,
+    faults: dict[str, str],
+    notes: list[str],
+) -> CheckpointSummary | None:
+    """The one to go on from; extends ``faults`` and ``notes``."""
+    runs = {summary.run_id for summary in summaries if summary.path == pointed}
+    same = [summary for summary in summaries if summary.run_id in runs]
+    last = max((summary.iter for summary in same), default=None)
+    ordered = sorted(
+        summaries,
+        key=lambda item: (
+            item in same,
+            # Of other trainings, first what this one may have begun with.
+            last is None or item.iter <= last,
+            item.iter,
+            item.epoch,
+            item.path == pointed,
+            item.path.name,
+        ),
+        reverse=True,
+    )
+    newest = _first_whole(ordered, faults)
+    if newest is not None:
+        others = [
+            summary.path.name
+            for summary in summaries
+            if summary.run_id != newest.run_id and summary.iter > newest.iter
+        ]
+        if others:
+            notes.append(
+                f'{", ".join(sorted(others)[:_MAX_NAMES])} are of another '
+                f'training in this folder and passed over; going on from '
+                f'{newest.path.name}'
+            )
+    return newest
+
+
+def remove_leftovers(leftovers: list[Path]) -> None:
+    """Remove temporary files of interrupted writes."""
+    for path in leftovers:
+        path.unlink(missing_ok=True)
