@@ -46,8 +46,6 @@ def by_path(run):
     return {r.path: r for results in run for r in results}
 
 
-
-
 @pytest.mark.parametrize(('number', 'started'), [(1, 1), (9, 4)])
 def test_starts_no_more_processes_than_there_are_batches(
     tmp_path, monkeypatch, number, started
