@@ -192,7 +192,6 @@ def _expected(
     reduce = loader.get('reduce_zero_label')
     label_map = getattr(dataset, 'label_map', None) or {}
     unread = unread_form(dataset)
-    metric, other_file = _coco_metric(dataset, plain, split)
     reads_as = 'semantic' if package != 'mmdet' else ''
     return Expectations(
         split=name,
@@ -212,7 +211,7 @@ def _expected(
         ignore_places=places,
         heads=heads,
         filter_cfg=_filter_cfg(dataset),
-        coco_metric='' if other_file else metric,
+        coco_metric=_coco_metric(dataset, plain, split)[0],
         loads_masks=bool(loader.get('with_mask')),
         loader_backend=loader.get('imdecode_backend')
         or ('pillow' if task == reads_as else 'cv2'),
