@@ -151,10 +151,10 @@ def exchange_states(
     if rank > 0:
         _send(store, f'mmext/state/{name}/{rank}', state)
         return []
-        others = [
-            _receive(store, name, other, deadline, timeout_s)
-            for other in range(1, world_size)
-        ]
+    others = [
+        _receive(store, name, other, deadline, timeout_s)
+        for other in range(1, world_size)
+    ]
     return [state, *others]
 
 
